@@ -1,0 +1,1 @@
+"""What exists, what fits, what is best: shared by every program."""

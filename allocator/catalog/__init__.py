@@ -1,0 +1,1 @@
+"""Data that a contributor adds: boards and resource vocabularies."""

@@ -1,0 +1,1 @@
+"""Deciding: values in, values out."""

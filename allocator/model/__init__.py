@@ -1,0 +1,1 @@
+"""The vocabulary of the whole project; imports nothing of ours."""

@@ -1,0 +1,98 @@
+"""Outcomes: what stands between a request and a GPU, and what was decided."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from allocator.model.gpu import Grant
+from allocator.model.request import Mode
+
+
+class Reason(StrEnum):
+    """Machine-readable causes. Public API: never rename, only add."""
+
+    MALFORMED = "MalformedRequest"
+    CONFLICTING = "ConflictingRequest"
+    MEMORY_SHORT = "GpuMemoryShort"
+    CORES_SHORT = "GpuCoresShort"
+    SHARES_SHORT = "GpuSharesShort"
+    NO_GEOMETRY = "NoMatchingGeometry"
+    MODE_UNAVAILABLE = "ModeUnavailable"
+    MODEL_UNAVAILABLE = "ModelUnavailable"
+    UNHEALTHY = "GpuUnhealthy"
+    TOO_MANY = "TooManyDevices"
+    RESERVED_VARIABLE = "ReservedVariable"
+    RESERVED_MOUNT = "ReservedMount"
+    RESERVED_ANNOTATION = "ReservedAnnotation"
+    NODE_NAME = "NodeNameSet"
+    PRIVILEGED = "PrivilegedContainer"
+    EPHEMERAL = "EphemeralContainer"
+    TOO_LARGE = "PodTooLarge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that stands between a pod and its GPU.
+
+    ``place`` is ``container "main"`` or ``pod``; ``what`` sets the user's number against
+    ours; ``remedy`` can be pasted; ``field`` is the path in the pod. Lower case, no stop.
+    """
+
+    reason: Reason
+    place: str
+    field: str
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.what}; {self.remedy}"
+
+
+class Source(StrEnum):
+    """How the mode of a pod came about; written to the pod as ``mode-source``."""
+
+    NAMED = "named"
+    ONLY = "only"
+    BEST = "best"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeChoice:
+    """The mode a pod leaves admission with, and why.
+
+    ``costs`` holds, for each mode that could serve, the share of a GPU it withholds in
+    thousandths of a GPU, summed over the pod's containers.
+    """
+
+    mode: Mode
+    source: Source
+    costs: tuple[tuple[Mode, int], ...] = ()
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One GPU, or several that answered alike, held against one container's request."""
+
+    node: str
+    gpu: str
+    model: str
+    mode: Mode
+    reason: Reason | None  # None: it fits
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerGrants:
+    """What one container gets."""
+
+    name: str
+    grants: tuple[Grant, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """All grants of one pod on one node."""
+
+    node: str
+    mode: Mode
+    containers: tuple[ContainerGrants, ...]

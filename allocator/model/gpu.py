@@ -1,0 +1,97 @@
+"""The cluster at one version: nodes, their GPUs, what is promised on them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from allocator.model.board import Board, Placed
+from allocator.model.request import Mode
+from allocator.model.units import NO_MEMORY, CorePercent, MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """One container's share of one GPU; ``placed`` is set exactly when the mode is MIG."""
+
+    gpu: str
+    mode: Mode
+    memory: MiB
+    cores: CorePercent
+    placed: Placed | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One physical GPU and what is promised on it.
+
+    ``model`` is the product name as the driver reports it. ``mode`` is MIG or hami-core.
+    ``slots`` is how many containers may share it. ``foreign`` is memory that processes
+    outside our ledger hold. ``instances`` are live MIG instances, busy or idle.
+    """
+
+    uuid: str
+    index: int
+    model: str
+    memory: MiB
+    mode: Mode
+    slots: int
+    board: Board | None = None
+    healthy: bool = True
+    numa: int | None = None
+    foreign: MiB = NO_MEMORY
+    grants: tuple[Grant, ...] = ()
+    instances: tuple[Placed, ...] = ()
+
+    @property
+    def memory_promised(self) -> MiB:
+        """Return the MiB that grants hold."""
+        return MiB(sum(g.memory for g in self.grants))
+
+    @property
+    def cores_promised(self) -> CorePercent:
+        """Return the share of compute that grants hold."""
+        return CorePercent(sum(g.cores for g in self.grants))
+
+    @property
+    def taken(self) -> int:
+        """Return the MIG memory slots that grants hold as a bit mask."""
+        mask = 0
+        for grant in self.grants:
+            if grant.placed is not None:
+                mask |= grant.placed.mask
+        return mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine with GPUs; ``fresh`` is false when its inventory is too old to refuse on."""
+
+    name: str
+    gpus: tuple[Gpu, ...]
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One kind of GPU in the fleet: what CREATE decides on, as if it were empty."""
+
+    model: str
+    memory: MiB
+    mode: Mode
+    board: Board | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The cluster at one *version*; replaced, never edited.
+
+    ``offers`` maps each kind of GPU to the largest number of it on one node, so that a
+    decision at CREATE costs as many steps as there are kinds, not as there are GPUs.
+    ``complete`` is false while some inventory is missing or stale: then nothing may be
+    refused for want of capacity.
+    """
+
+    version: str
+    nodes: Mapping[str, Node] = field(default_factory=lambda: MappingProxyType({}))
+    offers: Mapping[Offer, int] = field(default_factory=lambda: MappingProxyType({}))
+    complete: bool = False

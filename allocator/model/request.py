@@ -1,0 +1,85 @@
+"""Requests: what a pod asks for, after its vocabulary has been translated away."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from allocator.model.units import NO_CORES, CorePercent, MiB
+
+
+class Mode(StrEnum):
+    """How a share of a GPU is enforced."""
+
+    MIG = "mig"
+    HAMI_CORE = "hami-core"
+    MEMORY_ONLY = "memory-only"
+
+
+class Stage(StrEnum):
+    """When a container runs, which decides how its request adds to its siblings'."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRequest:
+    """What one container asks for on each of *count* distinct GPUs.
+
+    ``memory`` and ``percent`` are never both set; neither means the whole GPU's memory.
+    ``index`` counts within ``spec.initContainers`` or ``spec.containers``.
+    """
+
+    name: str
+    index: int
+    stage: Stage
+    count: int
+    memory: MiB | None = None
+    percent: int | None = None
+    cores: CorePercent = NO_CORES
+
+    @property
+    def of_init(self) -> bool:
+        """Say whether it stands in ``spec.initContainers``."""
+        return self.stage is not Stage.APP
+
+    def memory_on(self, total: MiB) -> MiB:
+        """Return the MiB asked for on a GPU that has *total*."""
+        if self.memory is not None:
+            return self.memory
+        return MiB(total * (100 if self.percent is None else self.percent) // 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """Which GPUs a pod accepts; a denial beats a permission, nothing set accepts all."""
+
+    models: tuple[str, ...] = ()
+    not_models: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
+    not_uuids: tuple[str, ...] = ()
+
+    def model_fits(self, model: str) -> bool:
+        """Match substrings without regard to case, as the Volcano plugin does."""
+        low = model.lower()
+        return not any(item.lower() in low for item in self.not_models) and (
+            not self.models or any(item.lower() in low for item in self.models)
+        )
+
+    def uuid_fits(self, uuid: str) -> bool:
+        """Match whole UUIDs."""
+        return uuid not in self.not_uuids and (not self.uuids or uuid in self.uuids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequest:
+    """All that a pod asks of us; ``containers`` holds only those that ask, init first.
+
+    ``mode`` is the one the user named and ``profile`` a MIG profile the user named.
+    """
+
+    vocabulary: str
+    containers: tuple[ContainerRequest, ...]
+    mode: Mode | None = None
+    profile: str | None = None
+    filters: Filters = Filters()

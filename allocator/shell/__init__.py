@@ -1,0 +1,1 @@
+"""Where the allocator meets the cluster."""
