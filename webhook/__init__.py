@@ -1,0 +1,1 @@
+"""Admission of pods and bindings: review, decision, patch, record."""

@@ -1,6 +1,7 @@
 """Vocabularies: the names each ecosystem uses for the same request; a new one is data, not code."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator.model.request import Mode
@@ -9,6 +10,9 @@ OWN: Final = "vgpu-admission.io/"
 
 SLOT: Final = "volcano.sh/vgpu-number"  # the resource our device plugin registers
 
+# GPUs asked for in a way that nobody here translates; beside one of ours they would count twice.
+FOREIGN: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "volcano.sh/gpu-")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
@@ -16,8 +20,9 @@ class Vocabulary:
 
     A resource name that is ``None`` does not exist there. ``memory_factor`` is MiB per unit of
     the memory resource; settings may override it (gpuMemoryFactor, ``--memory-unit``).
-    ``mode`` is fixed where the ecosystem knows only one; ``isolate`` names the annotation by
-    which a pod opts into hami-core instead.
+    ``whole`` says that a count asks for whole GPUs and goes with no other resource. ``mode`` is
+    fixed where the ecosystem knows only one; ``isolate_key`` names the annotation by which a pod
+    opts into hami-core instead.
     """
 
     name: str
@@ -26,6 +31,7 @@ class Vocabulary:
     percent: str | None = None
     cores: str | None = None
     memory_factor: int = 1
+    whole: bool = False
     mode: Mode | None = None
     mode_key: str | None = None
     isolate_key: str | None = None
@@ -40,6 +46,12 @@ class Vocabulary:
         """Return the resource names that exist in this vocabulary."""
         names = (self.count, self.memory, self.percent, self.cores)
         return tuple(name for name in names if name is not None)
+
+    @property
+    def unit(self) -> str:
+        """Return what the memory resource counts, as a person would say it."""
+        named = {1: "MiB", 1024: "GiB"}
+        return named.get(self.memory_factor, f"units of {self.memory_factor} MiB")
 
 
 VOLCANO: Final = Vocabulary(
@@ -56,13 +68,15 @@ VOLCANO: Final = Vocabulary(
     prefixes=("volcano.sh/vgpu-",),
 )
 
-# Shares by memory alone, in GiB unless the cluster's plugin ran with --memory-unit=MiB;
-# accounting without isolation unless the pod asks for it.
+# Shares by memory, in GiB unless the cluster's plugin ran with --memory-unit=MiB; accounting
+# without isolation unless the pod asks for it.
 GPUSHARE: Final = Vocabulary(
     name="gpushare",
-    count=None,
+    count="aliyun.com/gpu-count",
     memory="aliyun.com/gpu-mem",
+    cores="aliyun.com/gpu-core.percentage",
     memory_factor=1024,
+    whole=True,
     mode=Mode.MEMORY_ONLY,
     isolate_key=f"{OWN}isolate",
     use_models="nvidia.com/use-gputype",
@@ -71,3 +85,36 @@ GPUSHARE: Final = Vocabulary(
 )
 
 VOCABULARIES: Final = (VOLCANO, GPUSHARE)
+
+LARGEST_FACTOR: Final = 1 << 20  # MiB per unit: a unit of 1 TiB
+
+
+def configured(
+    vocabulary: Vocabulary,
+    *,
+    memory_factor: int | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Vocabulary:
+    """Return *vocabulary* as a cluster speaks it.
+
+    *memory_factor* is MiB per unit of memory; *names* maps built-in resource names to the
+    cluster's own (the device-config's ``resourceCountName`` and its siblings). Raises
+    ``ValueError`` where a factor or a name cannot be used.
+    """
+    factor = vocabulary.memory_factor if memory_factor is None else memory_factor
+    if not 1 <= factor <= LARGEST_FACTOR:
+        raise ValueError(f"memory factor {factor} is not between 1 and {LARGEST_FACTOR}")
+    own = dict(names or {})
+    if unknown := own.keys() - set(vocabulary.resources):
+        raise ValueError(f"{min(unknown)} is no resource of the vocabulary {vocabulary.name}")
+    changed = replace(
+        vocabulary,
+        count=own.get(vocabulary.count or "", vocabulary.count),
+        memory=own.get(vocabulary.memory or "", vocabulary.memory),
+        percent=own.get(vocabulary.percent or "", vocabulary.percent),
+        cores=own.get(vocabulary.cores or "", vocabulary.cores),
+        memory_factor=factor,
+    )
+    if len(set(changed.resources)) < len(changed.resources):
+        raise ValueError(f"two resources share a name: {', '.join(changed.resources)}")
+    return changed

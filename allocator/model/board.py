@@ -48,6 +48,10 @@ class Board:
     slots: int
     profiles: tuple[Profile, ...]
 
+    def __hash__(self) -> int:
+        """Hash the name alone: boards are keys of tables on the hot path, names rarely collide."""
+        return hash(self.name)
+
     @property
     def sms(self) -> int:
         """Return the multiprocessors of the largest profile: compute shares refer to it."""

@@ -26,7 +26,8 @@ class Reason(StrEnum):
     NODE_NAME = "NodeNameSet"
     PRIVILEGED = "PrivilegedContainer"
     EPHEMERAL = "EphemeralContainer"
-    TOO_LARGE = "PodTooLarge"
+    UNREADABLE = "UnreadablePod"
+    INCOMPLETE = "IncompleteInjection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,7 @@ class Candidate:
     mode: Mode
     reason: Reason | None  # None: it fits
     detail: str = ""
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

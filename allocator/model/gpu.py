@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from allocator.model.board import Board, Placed
+from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY, CorePercent, MiB
 
@@ -87,11 +88,15 @@ class Snapshot:
 
     ``offers`` maps each kind of GPU to the largest number of it on one node, so that a
     decision at CREATE costs as many steps as there are kinds, not as there are GPUs.
-    ``complete`` is false while some inventory is missing or stale: then nothing may be
-    refused for want of capacity.
+    ``mixed`` says that some node carries several kinds in one mode, so that no single kind
+    tells what a node can take. ``complete`` is false while some inventory is missing or stale:
+    then nothing may be refused for want of capacity. ``demand`` is what arriving pods have
+    taught so far: part of the snapshot, so that a decision can be replayed.
     """
 
     version: str
     nodes: Mapping[str, Node] = field(default_factory=lambda: MappingProxyType({}))
     offers: Mapping[Offer, int] = field(default_factory=lambda: MappingProxyType({}))
+    mixed: bool = False
     complete: bool = False
+    demand: Demand = NOTHING_LEARNED

@@ -83,3 +83,15 @@ class PodRequest:
     mode: Mode | None = None
     profile: str | None = None
     filters: Filters = Filters()
+
+    @property
+    def named(self) -> Mode | None:
+        """Return the mode the user named, by itself or through a MIG profile."""
+        return Mode.MIG if self.mode is None and self.profile is not None else self.mode
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """Return what narrows the choice of GPU, in a fixed order."""
+        filters = self.filters
+        lists = (filters.models, filters.not_models, filters.uuids, filters.not_uuids)
+        return (self.profile or "", *(",".join(items) for items in lists))

@@ -1,0 +1,1 @@
+"""What admission decides; values in, values out."""

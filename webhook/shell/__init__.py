@@ -1,0 +1,1 @@
+"""Where admission meets sockets, clocks and the cluster."""

@@ -1,0 +1,34 @@
+# syntax=docker/dockerfile:1
+# One image for every program of vgpu-admission. Bases are named by digest, which the caller
+# must give: a tag would let a rebuild change what runs.
+#
+#   docker build --build-arg PYTHON_IMAGE_DIGEST=sha256:… --build-arg HAMI_IMAGE_DIGEST=sha256:… .
+ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim
+ARG PYTHON_IMAGE_DIGEST
+ARG HAMI_IMAGE=docker.io/projecthami/hami
+ARG HAMI_IMAGE_DIGEST
+
+# The interception library as its authors published it; this project does not build it.
+FROM ${HAMI_IMAGE}@${HAMI_IMAGE_DIGEST} AS hami
+
+FROM ${PYTHON_IMAGE}@${PYTHON_IMAGE_DIGEST} AS build
+RUN python -m venv --without-pip /opt/vgpu
+COPY requirements/run.txt /requirements.txt
+RUN pip --python /opt/vgpu/bin/python install \
+    --no-cache-dir --no-compile --only-binary=:all: --require-hashes --requirement /requirements.txt
+COPY vgpu.py /opt/vgpu/app/
+COPY allocator /opt/vgpu/app/allocator
+COPY certs /opt/vgpu/app/certs
+COPY kube /opt/vgpu/app/kube
+COPY webhook /opt/vgpu/app/webhook
+# The root file system is read-only where this runs, so Python could not compile later.
+RUN python -m compileall -q --invalidation-mode unchecked-hash /opt/vgpu
+
+FROM ${PYTHON_IMAGE}@${PYTHON_IMAGE_DIGEST}
+COPY --from=hami /k8s-vgpu/lib/nvidia/ /opt/vgpu/lib/nvidia/
+COPY --from=build /opt/vgpu /opt/vgpu
+ENV PATH=/opt/vgpu/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+WORKDIR /opt/vgpu/app
+USER 65532:65532
+EXPOSE 8443 8080
+ENTRYPOINT ["python", "-m", "vgpu"]

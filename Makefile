@@ -1,0 +1,57 @@
+# Every target sets up what it needs. Nothing is installed outside .venv and the cache.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := allocator webhook certs kube manifests tests benchmarks vgpu.py
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-cluster check format lock clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(STAMP) ## install the locked dependencies into .venv
+
+$(STAMP): requirements/dev.txt
+	@echo "setup: creating $(VENV) and installing locked dependencies"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  -r requirements/dev.txt
+	@touch $@
+
+demo: $(STAMP) ## start the webhook on loopback and send it sample pods
+	@$(BIN)/python -m vgpu demo $(DEMO_ARGS)
+
+test: $(STAMP) ## run all tests, on a real control plane too
+	@$(BIN)/python -m tests.cluster.controlplane.build
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: $(STAMP) ## run the tests that need no cluster
+	@$(BIN)/python -m pytest -m "not cluster" $(PYTEST_ARGS)
+
+test-cluster: $(STAMP) ## run the tests on a real control plane only
+	@$(BIN)/python -m tests.cluster.controlplane.build
+	@$(BIN)/python -m pytest -m cluster $(PYTEST_ARGS)
+
+check: $(STAMP) ## format, lint, types, import contracts, generated manifests
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m manifests.generator --check
+
+format: $(STAMP) ## format the code and order its imports
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(STAMP) ## write the hash-locked requirements anew
+	for set in run dev; do \
+	  $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+	    --python-version 3.11 pyproject.toml $$(test $$set = dev && echo --group dev) \
+	    --output-file requirements/$$set.txt; \
+	done
+
+clean: ## remove what was made in the tree
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,343 @@
+"""Injection: which variables, mounts and annotations carry a grant into a container.
+
+The table below is the product's promise (docs/injection.md renders it). A value is a literal
+where it is known at CREATE; otherwise the variable reads one flat annotation that the Binding
+brings, because a pod's spec is immutable long before its device is known. An explicit ``env``
+entry beats ``envFrom`` and a device plugin's answer, so every reserved variable is written
+out even where its value is the library's own default.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from allocator.catalog.vocabularies import OWN
+
+# The library's own limit: it knows devices 0 to 15 of one container.
+MOST_DEVICES: Final = 16
+
+DECISION_KEY: Final = f"{OWN}decision"
+ASKED_KEY: Final = f"{OWN}asked"
+MODE_KEY: Final = f"{OWN}mode"
+MODE_SOURCE_KEY: Final = f"{OWN}mode-source"
+SERVED_BY_KEY: Final = f"{OWN}served-by"
+PROFILE_KEY: Final = f"{OWN}mig-profile"
+ISOLATE_KEY: Final = f"{OWN}isolate"
+
+# What a person may write on a pod under our prefix.
+USER_KEYS: Final = frozenset({PROFILE_KEY, ISOLATE_KEY})
+# What admission writes; a forged one is overwritten, because it is never believed unverified.
+ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY})
+# Volcano's six, written by a scheduler or on the Binding (volcano-vgpu protocol).
+ALLOCATION_KEYS: Final = frozenset(
+    {
+        "volcano.sh/vgpu-node",
+        "volcano.sh/vgpu-time",
+        "volcano.sh/vgpu-ids-new",
+        "volcano.sh/devices-to-allocate",
+        "volcano.sh/bind-time",
+        "volcano.sh/bind-phase",
+    }
+)
+CDI_PREFIX: Final = "cdi.k8s.io/"
+
+
+class Column(StrEnum):
+    """How a container is treated: a column of the table."""
+
+    VOID = "void"  # it asked for no GPU
+    HAMI_CORE = "hami-core"
+    MIG = "mig"
+    OPEN = "open"  # the Binding may still choose between hami-core and MIG
+    MEMORY_ONLY = "memory-only"
+    UPSTREAM = "upstream"  # another device plugin answers for the device
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant; ``{memory}``, ``{cores}``, ``{units}``, ``{pod_units}`` are filled in."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """The value of the container's own flat annotation, e.g. ``vgpu-admission.io/c0.visible``."""
+
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A literal where the amount is known at CREATE, else the annotation."""
+
+    literal: Literal
+    otherwise: Annotation
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the pod through the downward API."""
+
+    path: str
+
+
+Form = Literal | Annotation | Known | Field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """One row: a reserved name and its form per column; ``{k}`` in the name counts devices.
+
+    A column that is missing leaves the variable alone; ``open_to`` lists columns in which a
+    tenant may set it. ``volumes`` rows are written only where the webhook injects volumes.
+    """
+
+    name: str
+    forms: MappingProxyType[Column, Form]
+    tolerated: frozenset[Column] = frozenset()
+    volumes: bool = False
+    why: str
+
+    @property
+    def per_device(self) -> bool:
+        """Say whether there is one variable for each device of the container."""
+        return "{k}" in self.name
+
+
+def _row(
+    name: str, *forms: tuple[tuple[Column, ...], Form], why: str, volumes: bool = False,
+    tolerated: tuple[Column, ...] = (),
+) -> Variable:  # fmt: skip
+    table = {column: form for columns, form in forms for column in columns}
+    return Variable(
+        name=name,
+        forms=MappingProxyType(table),
+        why=why,
+        volumes=volumes,
+        tolerated=frozenset(tolerated),
+    )
+
+
+_SOFT: Final = (Column.HAMI_CORE, Column.OPEN)
+_OURS: Final = (Column.HAMI_CORE, Column.OPEN, Column.MIG, Column.MEMORY_ONLY)
+_LIMITED: Final = (*_SOFT, Column.UPSTREAM)
+_UNLIMITED: Final = (Column.VOID, Column.MIG, Column.MEMORY_ONLY)
+
+_MEMORY: Final = Literal("{memory}m")
+_CORES: Final = Literal("{cores}")
+
+VARIABLES: Final = (
+    _row(
+        "NVIDIA_VISIBLE_DEVICES",
+        ((Column.VOID,), Literal("void")),
+        (_OURS, Annotation("visible")),
+        why="what the container runtime makes visible; an empty value shows nothing",
+    ),
+    _row(
+        "NVIDIA_MIG_CONFIG_DEVICES",
+        ((*_OURS, Column.UPSTREAM), Literal("")),
+        why="would let a privileged container recut the GPU",
+    ),
+    _row(
+        "NVIDIA_MIG_MONITOR_DEVICES",
+        ((*_OURS, Column.UPSTREAM), Literal("")),
+        why="would show other tenants' instances",
+    ),
+    _row(
+        "VGPU_POD_UID",
+        (_SOFT, Field("metadata.uid")),
+        volumes=True,
+        why="names the container's own region directory in a subPathExpr",
+    ),
+    _row(
+        "VGPU_PRELOAD",
+        ((Column.OPEN,), Annotation("preload")),
+        volumes=True,
+        why="which ld.so.preload to mount: an empty one when the pod becomes MIG",
+    ),
+    _row(
+        "CUDA_DEVICE_ORDER",
+        (_SOFT, Literal("PCI_BUS_ID")),
+        why="limit number k must mean the k-th device that NVML lists",
+    ),
+    _row(
+        "CUDA_DEVICE_MEMORY_LIMIT",
+        ((Column.HAMI_CORE,), Known(_MEMORY, Annotation("memory-0"))),
+        ((Column.OPEN,), Annotation("memory-0")),
+        ((Column.UPSTREAM,), Known(_MEMORY, Annotation(""))),
+        tolerated=_UNLIMITED,
+        why="the library's fallback for a device without a limit of its own",
+    ),
+    _row(
+        "CUDA_DEVICE_MEMORY_LIMIT_{k}",
+        ((Column.HAMI_CORE,), Known(_MEMORY, Annotation("memory-{k}"))),
+        ((Column.OPEN,), Annotation("memory-{k}")),
+        ((Column.UPSTREAM,), Known(_MEMORY, Annotation(""))),
+        tolerated=_UNLIMITED,
+        why="memory limit of device k, always whole MiB with the suffix m",
+    ),
+    _row(
+        "CUDA_DEVICE_SM_LIMIT",
+        ((Column.HAMI_CORE, Column.UPSTREAM), _CORES),
+        ((Column.OPEN,), Annotation("cores")),
+        tolerated=_UNLIMITED,
+        why="compute limit in percent; 0 is no limit",
+    ),
+    _row(
+        "CUDA_DEVICE_SM_LIMIT_{k}",
+        ((Column.HAMI_CORE, Column.UPSTREAM), _CORES),
+        ((Column.OPEN,), Annotation("cores")),
+        tolerated=_UNLIMITED,
+        why="compute limit of device k",
+    ),
+    _row(
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE",
+        (_SOFT, Literal("/tmp/vgpu/vgpu.cache")),
+        tolerated=_UNLIMITED,
+        why="the shared region, which carries the limits in any case",
+    ),
+    _row(
+        "CUDA_TASK_PRIORITY",
+        (_LIMITED, Literal("1")),
+        tolerated=_UNLIMITED,
+        why="0 would starve the neighbours",
+    ),
+    _row(
+        "GPU_CORE_UTILIZATION_POLICY",
+        (_LIMITED, Literal("default")),
+        tolerated=_UNLIMITED,
+        why="disable would lift the compute limit",
+    ),
+    _row(
+        "LIBCUDA_LOG_LEVEL",
+        (_LIMITED, Literal("1")),
+        tolerated=_UNLIMITED,
+        why="the library's chatter at level 2 breaks tools that parse nvidia-smi",
+    ),
+    _row(
+        "CUDA_REDIRECT",
+        (_LIMITED, Literal("/usr/local/vgpu/libvgpu.so")),
+        tolerated=_UNLIMITED,
+        why="where the library takes its own symbols from",
+    ),
+    _row(
+        "CUDA_OVERSUBSCRIBE",
+        (_LIMITED, Literal("false")),
+        tolerated=_UNLIMITED,
+        why="asks for more memory than was promised",
+    ),
+    _row(
+        "CUDA_DISABLE_CONTROL",
+        (_SOFT, Literal("false")),
+        tolerated=_UNLIMITED,
+        why="the upstream plugin drops enforcement when it is set at all, so not written there",
+    ),
+    _row(
+        "LD_PRELOAD",
+        (_LIMITED, Literal("")),
+        tolerated=_UNLIMITED,
+        why="a library loaded before ours could hide the driver from it",
+    ),
+    _row(
+        "ALIYUN_COM_GPU_MEM_CONTAINER",
+        ((Column.MEMORY_ONLY,), Literal("{units}")),
+        tolerated=(Column.VOID, Column.HAMI_CORE, Column.MIG, Column.OPEN, Column.UPSTREAM),
+        why="what a gpushare program limits itself to",
+    ),
+    _row(
+        "ALIYUN_COM_GPU_MEM_POD",
+        ((Column.MEMORY_ONLY,), Literal("{pod_units}")),
+        tolerated=(Column.VOID, Column.HAMI_CORE, Column.MIG, Column.OPEN, Column.UPSTREAM),
+        why="the sum over the pod's containers",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservedPath:
+    """A path in the container that tenants may not mount over.
+
+    ``parents`` is false where a mount above is usual and harmless: container runtimes order
+    mounts by depth, so ours ends up on top.
+    """
+
+    path: str
+    parents: bool = True
+
+
+RESERVED_PATHS: Final = (
+    ReservedPath(path="/etc/ld.so.preload"),
+    ReservedPath(path="/usr/local/vgpu"),
+    ReservedPath(path="/tmp/vgpu", parents=False),
+    ReservedPath(path="/tmp/vgpulock", parents=False),
+    ReservedPath(path="/var/run/nvidia-container-devices"),
+    ReservedPath(path="/run/nvidia-container-devices"),
+)
+
+# Paths of the node that hand out devices or identities; a pod that asks for vGPU may not
+# mount them, what lies in them, or what holds them.
+RESERVED_HOST_PATHS: Final = (
+    "/dev",
+    "/usr/local/vgpu",
+    "/var/lib/kubelet",
+    "/run/nvidia",
+    "/var/run/nvidia",
+    "/etc/cdi",
+    "/run/cdi",
+    "/var/run/cdi",
+    "/run/containerd",
+    "/var/run/containerd",
+    "/var/run/docker.sock",
+    "/run/docker.sock",
+    "/run/crio",
+    "/proc",
+    "/sys",
+)
+# Shared memory is what data loaders mount from the node; it hands out no device.
+HARMLESS_HOST_PATHS: Final = ("/dev/shm",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One mount of the interception library; ``{container}`` is the container's name."""
+
+    volume: str
+    path: str
+    sub_path: str = ""
+    sub_path_expr: str = ""
+    read_only: bool = True
+
+
+LIBRARY_VOLUME: Final = "vgpu-library"
+REGIONS_VOLUME: Final = "vgpu-regions"
+LIBRARY_DIRECTORY: Final = "/usr/local/vgpu"
+REGIONS_DIRECTORY: Final = "/usr/local/vgpu/vgpu/containers"
+
+_LIBRARY: Final = Mount(
+    volume=LIBRARY_VOLUME, path="/usr/local/vgpu/libvgpu.so", sub_path="libvgpu.so"
+)
+_REGION: Final = Mount(
+    volume=REGIONS_VOLUME,
+    path="/tmp/vgpu",
+    sub_path_expr="$(VGPU_POD_UID)_{container}",
+    read_only=False,
+)
+
+MOUNTS: Final[MappingProxyType[Column, tuple[Mount, ...]]] = MappingProxyType(
+    {
+        Column.HAMI_CORE: (
+            _LIBRARY,
+            Mount(volume=LIBRARY_VOLUME, path="/etc/ld.so.preload", sub_path="ld.so.preload"),
+            _REGION,
+        ),
+        Column.OPEN: (
+            _LIBRARY,
+            Mount(
+                volume=LIBRARY_VOLUME, path="/etc/ld.so.preload", sub_path_expr="$(VGPU_PRELOAD)"
+            ),
+            _REGION,
+        ),
+    }
+)

@@ -1,0 +1,201 @@
+"""Documents: bounded YAML or JSON text that people wrote, taken apart with every defect noted."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeGuard
+
+import msgspec
+import yaml
+
+from allocator.core.wording import quoted
+from allocator.model.problem import Problem
+
+MAX_BYTES: Final = 512 * 1024  # half of what a ConfigMap can hold
+MAX_DEPTH: Final = 32
+_DIGITS: Final = 10**18  # Python refuses to print an integer of thousands of digits
+
+
+class DocumentError(ValueError):
+    """The text is no document that may be read."""
+
+
+def read_document(text: str) -> object:
+    """Return the one YAML or JSON document in *text*.
+
+    Raises DocumentError for text that is too large, too deep, malformed, or that uses YAML
+    anchors: a few lines of them expand to gigabytes, and none of our formats needs any.
+    """
+    try:
+        _check_size(text)
+        if text.lstrip().startswith("{"):
+            return _read_json(text)
+        return _read_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        first = " ".join(str(error).split())
+        raise DocumentError(first[:256] or "too deep") from error
+
+
+def _check_size(text: str) -> None:
+    size = len(text.encode())
+    if size > MAX_BYTES:
+        raise DocumentError(f"{size} bytes are more than {MAX_BYTES}")
+
+
+def _read_json(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return _read_yaml(text)  # a flow mapping, or the better message
+
+
+def _read_yaml(text: str) -> object:
+    # The parser is a loop in C, building the value is a recursion: look before building.
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+            raise DocumentError(f"anchors and aliases (*{event.anchor}) are not accepted")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise DocumentError(f"nested more than {MAX_DEPTH} levels deep")
+    return yaml.load(text, Loader=yaml.CSafeLoader)
+
+
+def described(value: object) -> str:
+    """Return *value* as a message names it: text in quotes and cut short."""
+    match value:
+        case str():
+            return quoted(value)
+        case dict() | list():
+            return "a list" if isinstance(value, list) else "a mapping"
+        case bool() | None:
+            return {True: "true", False: "false", None: "nothing"}[value]
+        case int() | float() if abs(value) < _DIGITS:
+            return str(value)
+        case _:
+            return "a value of another kind"
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What was found wrong so far; the tables of one document share it."""
+
+    errors: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+    def error(self, path: str, what: str, accepted: str) -> None:
+        """Note something that makes the document unusable."""
+        self.errors.append(Problem(path=path, what=what, accepted=accepted))
+
+    def warning(self, path: str, what: str, accepted: str) -> None:
+        """Note something odd that changes nothing."""
+        self.warnings.append(Problem(path=path, what=what, accepted=accepted))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A mapping of a document; a value that is missing or wrong is noted and stood in for."""
+
+    values: Mapping[str, object]
+    path: str
+    notes: Notes
+
+    @classmethod
+    def of(cls, value: object, path: str, notes: Notes) -> "Table":
+        """Wrap *value*, or note that it is no mapping with text as keys."""
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return cls(value, path, notes)
+        notes.error(path or "document", f"{described(value)} found", "a mapping of names to values")
+        return cls({}, path, notes)
+
+    def at(self, key: str) -> str:
+        """Return the path of *key*."""
+        return f"{self.path}.{key}" if self.path else key
+
+    def _value(self, key: str, default: object) -> object:
+        """Return what stands at *key*; nothing and "" are what Go decodes an absent key to."""
+        value = self.values.get(key)
+        return default if value is None or value == "" else value
+
+    def wrong(self, key: str, accepted: str) -> None:
+        """Note that the value of *key* is not what is accepted."""
+        what = f"{described(self.values[key])} found" if key in self.values else "missing"
+        self.notes.error(self.at(key), what, accepted)
+
+    def folded(self) -> "Table":
+        """Return this table with keys in lower case, as Go's JSON decoder compares them."""
+        return Table({k.lower(): v for k, v in self.values.items()}, self.path, self.notes)
+
+    def only(self, known: Iterable[str], *, refuse: bool) -> None:
+        """Note keys that are not *known*: a warning in others' formats, an error in ours."""
+        note = self.notes.error if refuse else self.notes.warning
+        for key in sorted(self.values.keys() - set(known)):
+            note(self.at(key), f"unknown key {described(key)}", ", ".join(known))
+
+    def integer(self, key: str, default: int | None, *, low: int, high: int) -> int:
+        """Return an integer within bounds; without *default* the key is required."""
+        value = self._value(key, default)
+        if _whole(value, low=low, high=high):
+            return value
+        self.wrong(key, f"a whole number from {low} to {high}")
+        return low
+
+    def number(self, key: str, default: float) -> float:
+        """Return a number above zero."""
+        value = self._value(key, default)
+        if isinstance(value, int | float) and not isinstance(value, bool) and _usable(value):
+            return float(value)
+        self.wrong(key, "a number above 0")
+        return default
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a text that is not empty; without *default* the key is required."""
+        value = self._value(key, default)
+        if isinstance(value, str) and value:
+            return value
+        self.wrong(key, "a text")
+        return ""
+
+    def items(self, key: str, *, required: bool = False) -> tuple[object, ...]:
+        """Return the elements of a list; a missing list is empty unless required."""
+        value = self.values.get(key)
+        if isinstance(value, list) and (value or not required):
+            return tuple(value)
+        if value is not None or required:
+            self.wrong(key, "a list of at least one element" if required else "a list")
+        return ()
+
+    def tables(self, key: str, *, required: bool = False) -> tuple["Table", ...]:
+        """Return the elements of a list of mappings."""
+        return tuple(
+            Table.of(item, f"{self.at(key)}[{i}]", self.notes)
+            for i, item in enumerate(self.items(key, required=required))
+        )
+
+    def texts(self, key: str, *, required: bool = False) -> tuple[str, ...]:
+        """Return the elements of a list of texts; others are noted and left out."""
+        found = self.items(key, required=required)
+        for i, item in enumerate(found):
+            if not (isinstance(item, str) and item):
+                self.notes.error(f"{self.at(key)}[{i}]", f"{described(item)} found", "a text")
+        return tuple(item for item in found if isinstance(item, str) and item)
+
+    def integers(self, key: str, *, high: int) -> tuple[int, ...]:
+        """Return the elements of a list of integers from 0; others are noted and left out."""
+        found = self.items(key)
+        for i, item in enumerate(found):
+            if not _whole(item, low=0, high=high):
+                accepted = f"a whole number from 0 to {high}"
+                self.notes.error(f"{self.at(key)}[{i}]", f"{described(item)} found", accepted)
+        return tuple(item for item in found if _whole(item, low=0, high=high))
+
+
+def _whole(value: object, *, low: int, high: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _usable(value: float) -> bool:
+    return 0 < value < 2**53 and math.isfinite(value)

@@ -1,0 +1,272 @@
+"""GPUNode, the object per node that holds promises (spec) and inventory (status), as a Node.
+
+Whatever its content, an object becomes a Node and a list of problems, never an exception. Doubt
+costs capacity, not safety: a promise or an instance that cannot be read may hold anything, so it
+closes the node's GPUs for new grants; a GPU that cannot be read leaves the node unfit to refuse on.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, TypeVar
+
+import msgspec
+
+from allocator.catalog.boards import board_named, canonical_profile, shape_of
+from allocator.core.document import Notes, described
+from allocator.core.gpunodewire import (
+    KIND,
+    BoardWire,
+    ContainerWire,
+    DeviceWire,
+    EntryWire,
+    GpuWire,
+    InstanceWire,
+    NamedWire,
+    ProfileWire,
+    SpecWire,
+    StatusWire,
+    Wire,
+)
+from allocator.core.wording import quoted, shown
+from allocator.model.board import Board, Placed, Profile
+from allocator.model.decision import ContainerGrants
+from allocator.model.gpu import Gpu, Grant, Node
+from allocator.model.ledger import Entry
+from allocator.model.problem import Problem
+from allocator.model.request import Mode
+from allocator.model.units import CorePercent, MiB
+
+W = TypeVar("W", bound=Wire)
+
+_EXPECTED: Final = "Expected "
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """What a GPUNode says; ``node`` has every readable promise on its GPUs."""
+
+    node: Node
+    entries: tuple[Entry, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place in the object, at which something may turn out to be wrong."""
+
+    path: str
+    notes: Notes
+
+    def at(self, step: str) -> "_Place":
+        return _Place(f"{self.path}.{step}" if self.path else step, self.notes)
+
+    def wrong(self, what: str, accepted: str) -> None:
+        self.notes.error(self.path or KIND, what, accepted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inventory:
+    """GPUs without what is promised on them, and the shapes by which promises are read."""
+
+    gpus: Mapping[str, Gpu]
+    shapes: Mapping[str, Board | None]
+
+
+def decode(document: object) -> Decoded:
+    """Read a GPUNode that was parsed from JSON."""
+    notes = Notes()
+    top = _Place("", notes)
+    named = _convert(document, NamedWire, top)
+    parts = document if isinstance(document, Mapping) else {}
+    status = _convert(parts.get("status") or {}, StatusWire, top.at("status")) or StatusWire()
+    inventory = _inventory(status, top.at("status"))
+    complete = bool(inventory.gpus) and not notes.errors
+    unclear = len(notes.errors)
+    spec = _convert(parts.get("spec") or {}, SpecWire, top.at("spec")) or SpecWire()
+    entries = tuple(_entries(spec, inventory, top.at("spec")))
+    instances = tuple(_instances(status, inventory, top.at("status")))
+    closed = len(notes.errors) > unclear
+    gpus = tuple(
+        replace(
+            gpu,
+            healthy=gpu.healthy and not closed,
+            grants=tuple(_grants_on(gpu, entries)),
+            instances=tuple(placed for uuid, placed in instances if uuid == gpu.uuid),
+        )
+        for gpu in inventory.gpus.values()
+    )
+    node = Node(name="" if named is None else named.metadata.name, gpus=gpus, fresh=complete)
+    return Decoded(node=node, entries=entries, problems=tuple(notes.errors))
+
+
+def _convert(value: object, kind: type[W], place: _Place) -> W | None:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        _explain(str(error), value, place)
+    return None
+
+
+def _explain(message: str, value: object, place: _Place) -> None:
+    """Turn "Expected `int` - at `$.a[0]`" into a problem that quotes what stands there."""
+    text, _, where = message.replace("`", "").partition(" - at ")
+    for key, index in _STEP.findall(where):
+        value = value[key or int(index)]  # type: ignore[index]  # msgspec has just walked there
+    steps = where.removeprefix("$").removeprefix(".")
+    there = place.at(steps) if steps else place
+    if text.startswith(_EXPECTED):
+        there.wrong(f"{described(value)} found", text.removeprefix(_EXPECTED).partition(", got")[0])
+    else:  # a missing field, an unknown mode
+        there.wrong(shown(text.lower()), "what the CRD's schema says")
+
+
+def _inventory(status: StatusWire, place: _Place) -> _Inventory:
+    boards = [_board(item, place.at(f"boards[{i}]")) for i, item in enumerate(status.boards)]
+    gpus: dict[str, Gpu] = {}
+    shapes: dict[str, Board | None] = {}
+    for i, item in enumerate(status.gpus):
+        there = place.at(f"gpus[{i}]")
+        wire = _convert(item, GpuWire, there)
+        if wire is not None and wire.uuid in gpus:
+            there.wrong(f"{quoted(wire.uuid)} twice", "each GPU once")
+        elif wire is not None:
+            shapes[wire.uuid] = board = _shape(wire, boards, there)
+            gpus[wire.uuid] = _gpu(wire, board)
+    return _Inventory(gpus=gpus, shapes=shapes)
+
+
+def _board(item: object, place: _Place) -> Board | None:
+    wire = _convert(item, BoardWire, place)
+    if wire is None or not all(
+        _plausible(profile, wire.slots, place.at(f"profiles[{i}]"))
+        for i, profile in enumerate(wire.profiles)
+    ):
+        return None
+    profiles = tuple(sorted(map(_profile, wire.profiles), key=_by_size))
+    return _interned(Board(name=wire.name, slots=wire.slots, profiles=profiles))
+
+
+def _plausible(profile: ProfileWire, slots: int, place: _Place) -> bool:
+    if shape_of(profile.name) is None:
+        place.wrong(f"name {quoted(profile.name)}", "a MIG profile such as 1g.5gb or 1g.10gb+me")
+        return False
+    last = max(profile.starts, default=0)
+    if last + profile.size > slots:
+        place.wrong(f"{profile.size} slots from {last}", f"placements within {slots} slots")
+        return False
+    return True
+
+
+def _profile(wire: ProfileWire) -> Profile:
+    return Profile(
+        name=wire.name,
+        id=wire.id,
+        memory=MiB(wire.memory_mib),
+        sms=wire.sms,
+        size=wire.size,
+        starts=wire.starts,
+        limit=wire.limit,
+    )
+
+
+def _by_size(profile: Profile) -> tuple[int, int]:
+    return profile.slices, profile.size
+
+
+@lru_cache(maxsize=256)
+def _interned(board: Board) -> Board:
+    """Return one object for equal boards: nodes share them, and so do tables built per board."""
+    return board
+
+
+def _shape(wire: GpuWire, boards: Sequence[Board | None], place: _Place) -> Board | None:
+    """Return how the GPU may be cut: as its node says, else as the catalogue does."""
+    if wire.board is not None and wire.board < len(boards):
+        return boards[wire.board]
+    if wire.board is not None:
+        place.at("board").wrong(str(wire.board), f"an index below {len(boards)}")
+    board = board_named(wire.model or "")
+    if board is None and wire.mode is Mode.MIG:
+        what = f"{shown(wire.model or wire.uuid)} is in mode mig without a known board"
+        place.wrong(what, "a board in status.boards, or mode hami-core")
+    return board
+
+
+def _gpu(wire: GpuWire, board: Board | None) -> Gpu:
+    return Gpu(
+        uuid=wire.uuid,
+        index=wire.index,
+        model=wire.model or (board.name if board else ""),
+        memory=MiB(wire.memory_mib),
+        mode=wire.mode,
+        slots=wire.slots,
+        board=board if wire.mode is Mode.MIG else None,
+        healthy=wire.healthy,
+        numa=wire.numa,
+        foreign=MiB(wire.foreign_mib),
+    )
+
+
+def _instances(
+    status: StatusWire, inventory: _Inventory, place: _Place
+) -> Iterator[tuple[str, Placed]]:
+    for i, item in enumerate(status.instances):
+        there = place.at(f"instances[{i}]")
+        wire = _convert(item, InstanceWire, there)
+        placed = None if wire is None else _placed(wire, inventory, there)
+        if wire is not None and placed is not None:
+            yield wire.gpu, placed
+
+
+def _placed(wire: InstanceWire | DeviceWire, inventory: _Inventory, place: _Place) -> Placed | None:
+    board, start = inventory.shapes.get(wire.gpu), wire.start
+    profile = None if board is None else canonical_profile(board, wire.profile or "")
+    if board and profile and start is not None and start + profile.size <= board.slots:
+        return Placed(profile, start)
+    what = f"{described(wire.profile)} at {described(start)} on {quoted(wire.gpu)}"
+    place.wrong(what, "a profile and a start of a GPU in status.gpus")
+    return None
+
+
+def _entries(spec: SpecWire, inventory: _Inventory, place: _Place) -> Iterator[Entry]:
+    for i, item in enumerate(spec.entries):
+        there = place.at(f"entries[{i}]")
+        wire = _convert(item, EntryWire, there)
+        if wire is not None:
+            yield Entry(
+                namespace=wire.pod.namespace,
+                pod=wire.pod.name,
+                uid=wire.pod.uid,
+                since=wire.since,
+                containers=tuple(
+                    _container(container, inventory, there.at(f"containers[{c}]"))
+                    for c, container in enumerate(wire.containers)
+                ),
+            )
+
+
+def _container(wire: ContainerWire, inventory: _Inventory, place: _Place) -> ContainerGrants:
+    return ContainerGrants(name=wire.name, grants=tuple(_grants(wire, inventory, place)))
+
+
+def _grants(wire: ContainerWire, inventory: _Inventory, place: _Place) -> Iterator[Grant]:
+    for i, device in enumerate(wire.devices):
+        placed = None
+        if device.mode is Mode.MIG:
+            placed = _placed(device, inventory, place.at(f"devices[{i}]"))
+        yield Grant(
+            gpu=device.gpu,
+            mode=device.mode,
+            memory=MiB(device.memory_mib),
+            cores=CorePercent(device.cores),
+            placed=placed,
+        )
+
+
+def _grants_on(gpu: Gpu, entries: Iterable[Entry]) -> Iterator[Grant]:
+    for entry in entries:
+        for container in entry.containers:
+            yield from (grant for grant in container.grants if grant.gpu == gpu.uuid)

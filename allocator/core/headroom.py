@@ -1,0 +1,57 @@
+"""Headroom: what is left on one GPU, as a value that a tentative grant replaces."""
+
+from dataclasses import dataclass, replace
+
+from allocator.model.board import Profile
+from allocator.model.gpu import Gpu, Grant
+from allocator.model.units import CorePercent, MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headroom:
+    """One GPU as far as one decision has got.
+
+    ``memory`` is free, ``cores`` are promised, ``tenants`` are containers with a grant,
+    ``taken`` is the bit mask of MIG memory slots and ``profiles`` are the instances on them.
+    An instance without a grant is idle and takes nothing: it may be recut.
+    """
+
+    gpu: Gpu
+    memory: MiB
+    cores: CorePercent
+    tenants: int
+    taken: int
+    profiles: tuple[Profile, ...]
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """Return what, if equal, makes two GPUs interchangeable for a request's success."""
+        gpu = self.gpu
+        names = tuple(sorted(profile.name for profile in self.profiles))
+        kind = (gpu.model, gpu.board, gpu.mode, gpu.memory, gpu.slots)
+        return (*kind, self.memory, self.cores, self.tenants, self.taken, names)
+
+
+def headroom(gpu: Gpu) -> Headroom:
+    """Return what the grants on *gpu*, and processes outside our ledger, leave."""
+    return Headroom(
+        gpu=gpu,
+        memory=MiB(gpu.memory - gpu.memory_promised - gpu.foreign),
+        cores=gpu.cores_promised,
+        tenants=len(gpu.grants),
+        taken=gpu.taken,
+        profiles=tuple(g.placed.profile for g in gpu.grants if g.placed is not None),
+    )
+
+
+def after(room: Headroom, grant: Grant) -> Headroom:
+    """Return *room* once *grant* is promised too."""
+    placed = grant.placed
+    return replace(
+        room,
+        memory=MiB(room.memory - grant.memory),
+        cores=CorePercent(room.cores + grant.cores),
+        tenants=room.tenants + 1,
+        taken=room.taken if placed is None else room.taken | placed.mask,
+        profiles=room.profiles if placed is None else (*room.profiles, placed.profile),
+    )

@@ -1,0 +1,75 @@
+"""Ladders: which MIG profiles of a board serve a container, the smallest first."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from allocator.catalog.boards import canonical_profile
+from allocator.model.board import Board, Profile
+from allocator.model.request import ContainerRequest
+from allocator.model.units import WHOLE_GPU, CorePercent, MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """The most that one profile serves.
+
+    ``percent`` is its share of the board's memory slots. A percentage is read as that share,
+    not as MiB: half an A100 is the profile with half of its slots, although the driver keeps
+    some of each half for itself. ``cores`` is its share of multiprocessors, which is not linear
+    in the slices. ``cost`` is the share of the board it withholds, in thousandths.
+    """
+
+    profile: Profile
+    memory: MiB
+    percent: int
+    cores: CorePercent
+    cost: int
+
+
+@lru_cache(maxsize=256)
+def ladder(board: Board | None, named: str | None = None) -> tuple[Rung, ...]:
+    """Return the rungs of *board*, smallest first: its plain profiles, or only the *named* one."""
+    if board is None:
+        return ()
+    profiles = board.plain if named is None else (canonical_profile(board, named),)
+    rungs = (_rung(profile, board) for profile in profiles if profile is not None)
+    return tuple(sorted(rungs, key=lambda rung: (rung.cost, rung.cores, rung.memory)))
+
+
+def sufficient(
+    ask: ContainerRequest, board: Board | None, named: str | None = None
+) -> tuple[Rung, ...]:
+    """Return the rungs that serve *ask*, smallest first.
+
+    A profile that the user *named* without an amount is the request itself.
+    """
+    memory, percent, cores = _least(ask, named)
+    return tuple(
+        rung
+        for rung in ladder(board, named)
+        if rung.memory >= memory and rung.percent >= percent and rung.cores >= cores
+    )
+
+
+def smallest(ask: ContainerRequest, board: Board | None, named: str | None = None) -> Rung | None:
+    """Return the first of the sufficient rungs."""
+    memory, percent, cores = _least(ask, named)
+    for rung in ladder(board, named):
+        if rung.memory >= memory and rung.percent >= percent and rung.cores >= cores:
+            return rung
+    return None
+
+
+def _least(ask: ContainerRequest, named: str | None) -> tuple[int, int, int]:
+    whole = ask.memory is None and ask.percent is None and named is None
+    return ask.memory or 0, 100 if whole else ask.percent or 0, ask.cores
+
+
+def _rung(profile: Profile, board: Board) -> Rung:
+    return Rung(
+        profile=profile,
+        memory=profile.memory,
+        percent=100 * profile.size // board.slots,
+        cores=CorePercent(WHOLE_GPU * profile.sms // board.sms),
+        cost=-(-1000 * profile.size // board.slots),
+    )

@@ -1,0 +1,104 @@
+"""The lexicon: which resource names are ours to read, and what each of them counts."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from allocator.catalog.injection import MOST_DEVICES
+from allocator.catalog.vocabularies import VOLCANO, Vocabulary
+from allocator.core.wording import LONGEST
+from allocator.model.units import WHOLE_GPU
+
+MOST_MEMORY: Final = 2**31 - 1  # MiB; peers keep memory in 32 bits, and no GPU comes near
+
+Amounts = Mapping[str, str | int]  # quantities by resource name
+
+
+class Role(StrEnum):
+    """What a resource asks for."""
+
+    COUNT = "count"
+    MEMORY = "memory"
+    PERCENT = "percent"
+    CORES = "cores"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """A resource name that we know; its value is at most *most*, in its own unit."""
+
+    name: str
+    role: Role
+    vocabulary: Vocabulary
+    most: int
+
+    @property
+    def short(self) -> str:
+        """Return the name as people say it: ``vgpu-memory``."""
+        return self.name.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lexicon:
+    """All names of several vocabularies.
+
+    ``prefixes`` are those under which an unknown name is a slip of ours to point out. ``slot``
+    is the resource that our device plugin registers: admission adds it to containers that ask
+    in another vocabulary, and it must not read as a second request when the pod comes again.
+    """
+
+    words: Mapping[str, Word]
+    prefixes: tuple[str, ...]
+    slot: Word | None
+
+    def told(self, *sources: Amounts | None) -> dict[str, str | int]:
+        """Return what is ours to read in *sources*; a later one wins."""
+        words, prefixes = self.words, self.prefixes
+        return {
+            name: text
+            for source in sources
+            if source is not None
+            for name, text in source.items()
+            if name in words or name.startswith(prefixes)
+        }
+
+    def spoken(self, told: Amounts) -> list[Word]:
+        """Return the words *told*, without a slot that stands beside another vocabulary only."""
+        known = self.words
+        words = [known[name] for name in told if name in known]
+        slot = self.slot
+        if slot is None or slot.name not in told:
+            return words
+        others = [word for word in words if word.vocabulary is not slot.vocabulary]
+        return others if others and len(others) == len(words) - 1 else words
+
+    def closest(self, name: str) -> str | None:
+        """Return the known name that was probably meant by *name*."""
+        near = get_close_matches(name[:LONGEST], self.words, n=1)
+        return near[0] if near else None
+
+
+@lru_cache(maxsize=8)
+def lexicon(vocabularies: tuple[Vocabulary, ...]) -> Lexicon:
+    """Return the lexicon of *vocabularies*, built once."""
+    words = {word.name: word for vocabulary in vocabularies for word in _words(vocabulary)}
+    counts = (w for w in words.values() if w.vocabulary.name == VOLCANO.name)
+    return Lexicon(
+        words=words,
+        prefixes=tuple(prefix for vocabulary in vocabularies for prefix in vocabulary.prefixes),
+        slot=next((word for word in counts if word.role is Role.COUNT), None),
+    )
+
+
+def _words(vocabulary: Vocabulary) -> Iterator[Word]:
+    for role, name, most in (
+        (Role.COUNT, vocabulary.count, MOST_DEVICES),
+        (Role.MEMORY, vocabulary.memory, MOST_MEMORY // vocabulary.memory_factor),
+        (Role.PERCENT, vocabulary.percent, 100),
+        (Role.CORES, vocabulary.cores, WHOLE_GPU),
+    ):
+        if name is not None:
+            yield Word(name=name, role=role, vocabulary=vocabulary, most=most)

@@ -1,0 +1,186 @@
+"""Modes: which mode a pod leaves admission with, by the share of a GPU each would withhold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from allocator.core.fit import holds, peak, soft_cost
+from allocator.core.ladder import smallest
+from allocator.core.refusals import unservable
+from allocator.core.settings import Fleet, Prefer, Settings
+from allocator.model.decision import Finding, ModeChoice, Source
+from allocator.model.gpu import Offer
+from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.model.units import WHOLE_GPU
+
+Decided = tuple[Mode, Source, str]  # a mode, how it came about, and the rule in words
+
+CLOSE: Final = 100  # thousandths of a GPU within which the stronger isolation wins
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A mode, and what a person should hear about it.
+
+    ``profiles`` names, where the mode is MIG, the smallest sufficient profile per container on
+    the board that withholds least.
+    """
+
+    choice: ModeChoice
+    profiles: tuple[str, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bid:
+    """What one kind of GPU would withhold for a whole pod, in thousandths of a GPU."""
+
+    mode: Mode
+    cost: int
+    model: str
+    profiles: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        shape = f"{' + '.join(self.profiles)} of " if self.profiles else ""
+        return f"{self.mode} withholds {self.cost} thousandths of a GPU ({shape}{self.model})"
+
+
+def mode_for(
+    request: PodRequest,
+    offers: Mapping[Offer, int],
+    *,
+    settings: Settings,
+    complete: bool,
+    mixed: bool = False,
+) -> Chosen | tuple[Finding, ...]:
+    """Choose the mode of *request* on GPUs as if they were empty, or say why none can serve.
+
+    Depends on what kinds of GPU exist and never on what is free, so that replicas agree and a
+    second pass changes nothing. Refuses only where the fleet is closed and its inventory
+    *complete*; *mixed* says that some node carries several kinds in one mode.
+    """
+    named = _named(request)
+    bids = _bids(request, offers)
+    if bids and (named is None or named[0] in bids):
+        return _served(bids, named or _unnamed(bids, settings.prefer))
+    if not offers or not complete:
+        rule = "not every node's inventory is known yet" if offers else "no inventory yet"
+        return Chosen(choice=_default(named, settings, rule))
+    findings = unservable(request, offers, mixed=mixed)
+    if findings and settings.fleet is Fleet.CLOSED:
+        return findings
+    return Chosen(
+        choice=_default(named, settings, "no one kind of GPU serves it"), warnings=findings
+    )
+
+
+def weigh(costs: Mapping[Mode, int], prefer: Prefer) -> tuple[Mode, str]:
+    """Return the better of two modes that both serve, by their *costs*, and the rule in words."""
+    mig, soft = costs[Mode.MIG], costs[Mode.HAMI_CORE]
+    match prefer:
+        case Prefer.ISOLATION:
+            return Mode.MIG, "isolation is preferred, and mig isolates in hardware"
+        case Prefer.DENSITY:
+            least = Mode.MIG if mig <= soft else Mode.HAMI_CORE
+            return least, "density is preferred, and it withholds least"
+        case Prefer.COST:
+            if mig <= soft:
+                return Mode.MIG, "it withholds no more, and isolates in hardware"
+            if mig - soft <= CLOSE:
+                return Mode.MIG, f"within {CLOSE} of the least, and isolates in hardware"
+            return Mode.HAMI_CORE, f"it withholds over {CLOSE} less"
+        case _:
+            assert_never(prefer)
+
+
+def _named(request: PodRequest) -> Decided | None:
+    """Return the mode that the pod or its vocabulary leaves no choice about."""
+    if request.named is None:
+        return None
+    if request.named is Mode.MEMORY_ONLY:
+        return request.named, Source.ONLY, "the request's vocabulary knows no other mode"
+    return request.named, Source.NAMED, "the pod names it"
+
+
+def _unnamed(bids: Mapping[Mode, Bid], prefer: Prefer) -> Decided:
+    if len(bids) == 1:
+        return next(iter(bids)), Source.ONLY, "no other mode here serves it"
+    mode, why = weigh({mode: bid.cost for mode, bid in bids.items()}, prefer)
+    return mode, Source.BEST, why
+
+
+def _served(bids: Mapping[Mode, Bid], decided: Decided) -> Chosen:
+    mode, source, why = decided
+    ranked = [bids[mode], *(bid for other, bid in bids.items() if other is not mode)]
+    choice = ModeChoice(
+        mode=mode,
+        source=source,
+        costs=tuple([(bid.mode, bid.cost) for bid in ranked]),
+        rule=f"{mode}: {why}; {', '.join(map(str, ranked))}",
+    )
+    return Chosen(choice=choice, profiles=bids[mode].profiles)
+
+
+def _default(named: Decided | None, settings: Settings, why: str) -> ModeChoice:
+    """Return the mode where nothing known serves: a better inventory may still revise it."""
+    mode, source, _ = named or (settings.default_mode, Source.BEST, "")
+    return ModeChoice(mode=mode, source=source, rule=f"{mode}: {why}")
+
+
+def _bids(request: PodRequest, offers: Mapping[Offer, int]) -> dict[Mode, Bid]:
+    """Return the least bid of each mode that could serve, whichever mode the pod names."""
+    filters = request.filters
+    picky = bool(filters.models or filters.not_models)
+    soft = Mode.MEMORY_ONLY if request.mode is Mode.MEMORY_ONLY else Mode.HAMI_CORE
+    best: dict[Mode, tuple[int, str, Offer]] = {}
+    for offer, count in offers.items():
+        if picky and not filters.model_fits(offer.model):
+            continue
+        mode = Mode.MIG if offer.mode is Mode.MIG else soft
+        cost = _cost(request, offer, count)
+        if cost is None:
+            continue
+        held = best.get(mode)
+        # The name breaks ties, so that the order in which offers come decides nothing.
+        if held is None or cost < held[0] or (cost == held[0] and offer.model < held[1]):
+            best[mode] = cost, offer.model, offer
+    return {m: _bid(request, m, offer=offer, cost=cost) for m, (cost, _, offer) in best.items()}
+
+
+def _cost(request: PodRequest, offer: Offer, count: int) -> int | None:
+    """Return the thousandths of a GPU that *count* of a kind would withhold, if they serve."""
+    asks = request.containers
+    each = _hard_cost if offer.mode is Mode.MIG else _soft_cost
+    if len(asks) == 1:  # nearly every pod
+        cost = each(request, asks[0], offer)
+        return None if cost is None or asks[0].count > count else asks[0].count * cost
+    costs = [each(request, ask, offer) for ask in asks]
+    known = [ask.count * cost for ask, cost in zip(asks, costs, strict=True) if cost is not None]
+    if len(known) < len(asks) or any(ask.count > count for ask in asks):
+        return None
+    return peak(asks, known) if holds(request, offer, count) else None
+
+
+def _hard_cost(request: PodRequest, ask: ContainerRequest, offer: Offer) -> int | None:
+    if request.mode is Mode.MEMORY_ONLY:
+        return None
+    rung = smallest(ask, offer.board, request.profile)
+    return None if rung is None else rung.cost
+
+
+def _soft_cost(request: PodRequest, ask: ContainerRequest, offer: Offer) -> int | None:
+    total = offer.memory
+    memory = ask.memory_on(total)
+    if request.profile is not None or memory > total or ask.cores > WHOLE_GPU:
+        return None
+    return soft_cost(memory, ask.cores, total=total)
+
+
+def _bid(request: PodRequest, mode: Mode, *, offer: Offer, cost: int) -> Bid:
+    rungs = (
+        [smallest(ask, offer.board, request.profile) for ask in request.containers]
+        if mode is Mode.MIG
+        else []
+    )
+    profiles = tuple(rung.profile.name for rung in rungs if rung is not None)
+    return Bid(mode=mode, cost=cost, model=offer.model, profiles=profiles)

@@ -1,0 +1,83 @@
+"""Packing: a search for room for several containers at once, bounded, best options first."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from allocator.core.headroom import Headroom, after
+from allocator.model.gpu import Grant
+from allocator.model.request import ContainerRequest
+
+Rooms = tuple[Headroom, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One grant that a container could get, on the GPU at *position* of the node.
+
+    The lower ``rank`` is the better one; all options of one decision have ranks of one length.
+    """
+
+    position: int
+    grant: Grant
+    rank: tuple[int, ...]
+
+
+Chosen = tuple[Option, ...]  # one container's: as many as it asks for, on distinct GPUs
+Options = Callable[[ContainerRequest, Rooms], Sequence[Option]]
+
+
+def packings(
+    asks: Sequence[ContainerRequest], rooms: Rooms, *, options: Options, budget: Iterator[int]
+) -> Iterator[tuple[Chosen, ...]]:
+    """Yield ways to serve all *asks* together, in their order.
+
+    The best options of the first come first, and ways that differ only in which of several
+    equal GPUs they use come once. Ends early when *budget*, which counts attempts, runs out.
+    """
+    if not asks:
+        yield ()
+        return
+    first, *rest = asks
+    tried = set()
+    for chosen in _combinations(options(first, rooms), first.count):
+        if next(budget, None) is None:
+            return
+        shape = frozenset(Counter(_shape(option, rooms) for option in chosen).items())
+        if shape in tried:
+            continue
+        tried.add(shape)
+        left = occupied(rooms, chosen)
+        for others in packings(rest, left, options=options, budget=budget):
+            yield (chosen, *others)
+
+
+def occupied(rooms: Rooms, options: Iterable[Option]) -> Rooms:
+    """Return *rooms* once *options* are taken; the rooms given stay as they are."""
+    left = list(rooms)
+    for option in options:
+        left[option.position] = after(left[option.position], option.grant)
+    return tuple(left)
+
+
+def distinct(options: Iterable[Option]) -> int:
+    """Count the GPUs that *options* are on."""
+    return len({option.position for option in options})
+
+
+def _combinations(options: Sequence[Option], count: int) -> Iterator[Chosen]:
+    """Yield every choice of *count* options on distinct GPUs, earlier options first."""
+    if count == 0:
+        yield ()
+        return
+    for number, option in enumerate(options):
+        if distinct(options[number:]) < count:
+            return
+        others = [o for o in options[number + 1 :] if o.position != option.position]
+        for tail in _combinations(others, count - 1):
+            yield (option, *tail)
+
+
+def _shape(option: Option, rooms: Rooms) -> tuple[object, ...]:
+    grant = option.grant
+    return rooms[option.position].likeness, grant.placed, grant.memory, grant.cores

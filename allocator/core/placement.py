@@ -1,0 +1,157 @@
+"""Where a MIG instance should sit: the one policy, as a lookup table per board and demand."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from operator import mul
+from types import MappingProxyType
+from typing import Final
+
+from allocator.core.demand import Learned, learned
+from allocator.core.room import Room, room
+from allocator.model.board import Board, Profile
+from allocator.model.demand import Demand
+
+SHARE: Final = 720_720  # of a board; the lcm of 1 to 16, so that the usual slot counts divide it
+WEIGHTS: Final = 50  # what the weights of a board add up to, but for rounding
+RARE: Final = 2  # per cent of arrivals below which no capacity is kept for a profile
+FIXED: Final = 1 << 20  # fill values are integers in this fraction: equal situations tie exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The best place for one profile on one GPU.
+
+    The lower ``rank`` is the better GPU, across GPUs, boards and models: all its parts are
+    shares of a board. It does not say which of several placements on that GPU is best;
+    ``start``, a memory slot, does.
+    """
+
+    start: int
+    rank: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """The seat of each profile for each set of taken slots, as of some learned demand.
+
+    ``weights`` are the integers by which the loss of room for a profile counts; they belong
+    in the record of a decision.
+    """
+
+    weights: Mapping[str, int]
+    units: Sequence[int]
+    look_up: Callable[[int, str], Seat | None]
+
+    def seat(self, mask: int, profile: Profile) -> Seat | None:
+        """Return the seat for *profile* on a GPU whose memory slots in *mask* are taken.
+
+        ``None`` means that nothing is free. ``Profile.limit`` caps instances, which a mask
+        does not count: the caller keeps it. Raises ``KeyError`` for a profile that the tables
+        were not built with, ``IndexError`` for slots that the board does not have.
+        """
+        return self.look_up(self.units[mask], profile.name)
+
+
+def tables(board: Board, demand: Demand, profiles: tuple[Profile, ...] | None = None) -> Tables:
+    """Return the tables of *board* under *demand*, for its plain profiles or those given.
+
+    A profile named by a user goes on top: ``board.plain + (profile,)``. Cheap to call for each
+    decision: tables are kept, and demand is rounded so that new ones are rarely built.
+    """
+    offered = board.plain if profiles is None else profiles
+    return _tables(board.slots, offered, learned(demand, board, offered))
+
+
+@lru_cache(maxsize=128)
+def _tables(slots: int, profiles: tuple[Profile, ...], known: Learned | None) -> Tables:
+    facts = room(slots, profiles)
+    weights = (0,) * len(profiles) if known is None else _weights(known)
+    columns = {profile.name: i for i, profile in enumerate(profiles)}
+    scores = _scores(facts, weights, known)
+
+    @cache  # a few dozen of the masks are ever met before demand moves on
+    def look_up(mask: int, name: str) -> Seat | None:
+        return scores.seat(mask, facts.free[mask][columns[name]])
+
+    return Tables(
+        weights=MappingProxyType(dict(zip(columns, weights, strict=True))),
+        units=facts.units,
+        look_up=look_up,
+    )
+
+
+def _weights(known: Learned) -> tuple[int, ...]:
+    """Share out WEIGHTS by demand.
+
+    Integers, and nothing for rare profiles: the least weight on a profile that nobody asks
+    for would break ties ahead of fullness, and scatter pods over empty GPUs.
+    """
+    pull = [n ** (known.tilt / 4) if n >= RARE else 0.0 for n in known.percents]
+    return tuple(round(WEIGHTS * q / sum(pull)) for q in pull)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scores:
+    """What a set of taken units is worth; all but ``facts`` are by mask."""
+
+    facts: Room
+    kept: Sequence[int]  # weighted room for further instances, in units
+    orders: Sequence[int]  # sequences of arrivals that could still be placed, while cold
+    fill: Sequence[int]  # what this board will yet hold if it takes all that it can
+
+    def seat(self, mask: int, spots: Sequence[int]) -> Seat | None:
+        """Choose among the free *spots* of one profile.
+
+        Two questions, two answers: losing the least weighted room picks the right GPU but is
+        myopic on it, and the expected fill is the other way round.
+        """
+        places = [(-self.fill[mask | x], self._rank(mask, mask | x), x) for x in spots]
+        if not places:
+            return None
+        spot = min(places)[2]
+        start = ((spot & -spot).bit_length() - 1) * self.facts.width
+        return Seat(start, min(rank for _, rank, _ in places))
+
+    def _rank(self, mask: int, after: int) -> tuple[int, ...]:
+        return (
+            (self.kept[mask] - self.kept[after]) * SHARE // self.facts.size,
+            -mask.bit_count() * SHARE // self.facts.size,
+            (self.orders[mask] - self.orders[after]) * SHARE // self.facts.orders[0],
+            -self.facts.surviving[after] * SHARE // self.facts.surviving[0],
+        )
+
+
+def _scores(facts: Room, weights: Sequence[int], known: Learned | None) -> _Scores:
+    """Judge by demand where it is known, else by what could still arrive in any order."""
+    zeros = (0,) * len(facts.orders)
+    if known is None:
+        return _Scores(facts=facts, kept=zeros, orders=facts.orders, fill=zeros)
+    return _Scores(
+        facts=facts, kept=_kept(facts, weights), orders=zeros, fill=_fill(facts, known.percents)
+    )
+
+
+def _kept(facts: Room, weights: Sequence[int]) -> tuple[int, ...]:
+    each = [w * n for w, n in zip(weights, facts.sizes, strict=True)]
+    return tuple(sum(map(mul, each, row)) for row in facts.capacity)
+
+
+def _fill(facts: Room, percents: Sequence[int]) -> tuple[int, ...]:
+    """Return the units, in FIXED, that a board will yet take from endless arrivals.
+
+    The value of an arrival that is placed is its size plus three quarters of the value of
+    what remains; one that does not fit costs one such quarter. With shares h this solves
+    D = (sum over h that fit of h * (size + 3/4 * best D after)) / (1 - 3/4 * sum of h that do not).
+    """
+    fill = [0] * len(facts.free)
+    for mask in reversed(range(len(fill))):  # what is placed makes a mask larger
+        value, missed = 0, 0
+        for percent, size, spots in zip(percents, facts.sizes, facts.free[mask], strict=True):
+            if spots:
+                best = max(fill[mask | x] for x in spots)
+                value += percent * (4 * size * FIXED + 3 * best)
+            else:
+                missed += percent
+        fill[mask] = value // (4 * sum(percents) - 3 * missed)
+    return tuple(fill)

@@ -1,0 +1,228 @@
+"""Refusals: which number of a request no GPU of the fleet could meet, and which one it could."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from allocator.catalog.boards import bare_name
+from allocator.catalog.injection import PROFILE_KEY
+from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO, Vocabulary
+from allocator.core.ladder import Rung, ladder
+from allocator.core.fit import hardware, holds, serves
+from allocator.core.wording import quoted, shown
+from allocator.model.decision import Finding, Reason
+from allocator.model.gpu import Offer
+from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.model.units import WHOLE_GPU, MiB
+
+Offers = Mapping[Offer, int]
+
+MOST_MODELS: Final = 8  # in one sentence
+
+
+def unservable(request: PodRequest, offers: Offers, *, mixed: bool = False) -> tuple[Finding, ...]:
+    """Say why no node could ever take *request*, in stable facts; nothing if one might.
+
+    A controller retries a refused pod and folds equal texts, so no text names what is free.
+    Where nodes are *mixed*, kinds may stand together on one, and less is certain.
+    """
+    accepted = {k: n for k, n in offers.items() if request.filters.model_fits(k.model)}
+    if not accepted:
+        return (_no_model(request, offers),)
+    wanted = None if request.named is None else hardware(request.named)
+    kinds = {k: n for k, n in accepted.items() if wanted in (None, k.mode)}
+    if not kinds:
+        return (_no_mode(request, accepted),)
+    found = (_obstacle(request, ask, kinds=kinds, mixed=mixed) for ask in request.containers)
+    findings = tuple(finding for finding in found if finding is not None)
+    if findings or mixed or any(_takes(request, k, n) for k, n in kinds.items()):
+        return findings
+    return (_too_much(),)
+
+
+def vocabulary_of(request: PodRequest) -> Vocabulary:
+    """Return the names the user knows."""
+    return next((v for v in VOCABULARIES if v.name == request.vocabulary), VOLCANO)
+
+
+def short(resource: str) -> str:
+    """Return a resource name as people say it: ``vgpu-memory``."""
+    return resource.rpartition("/")[2]
+
+
+def place_of(ask: ContainerRequest) -> str:
+    """Return where a finding about *ask* belongs."""
+    return f"container {quoted(ask.name)}"
+
+
+def field_of(ask: ContainerRequest, resource: str | None) -> str:
+    """Return the path of *resource* in the pod, or of all limits."""
+    kind = "initContainers" if ask.of_init else "containers"
+    limits = f"spec.{kind}[{ask.index}].resources.limits"
+    return f'{limits}["{resource}"]' if resource else limits
+
+
+def _takes(request: PodRequest, kind: Offer, count: int) -> bool:
+    asks = request.containers
+    fits = all(serves(ask, kind, request.profile) and ask.count <= count for ask in asks)
+    return fits and holds(request, kind, count)
+
+
+def _no_model(request: PodRequest, offers: Offers) -> Finding:
+    names, filters = vocabulary_of(request), request.filters
+    unknown = filters.models and not any(
+        wish.lower() in kind.model.lower() for kind in offers for wish in filters.models
+    )
+    key, items = names.not_models, filters.not_models
+    if unknown or not items:
+        key, items = names.use_models, filters.models
+    verb = "matches none of" if items is filters.models else "leaves none of"
+    return Finding(
+        reason=Reason.MODEL_UNAVAILABLE,
+        place="pod",
+        field=f'metadata.annotations["{key}"]',
+        what=f"{key} {quoted(','.join(items))} {verb} {_models(offers)}",
+        remedy="name one of these or remove it",
+    )
+
+
+def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
+    key = PROFILE_KEY if request.profile else vocabulary_of(request).mode_key
+    others = sorted({kind.mode for kind in accepted})
+    remedy = f"use {' or '.join(others)}"
+    return Finding(
+        reason=Reason.MODE_UNAVAILABLE,
+        place="pod",
+        field=f'metadata.annotations["{key}"]' if key else "metadata.annotations",
+        what=f'mode "{request.named}" is not offered here',
+        remedy=f"{remedy}, or remove {key}" if key else remedy,
+    )
+
+
+def _obstacle(
+    request: PodRequest, ask: ContainerRequest, *, kinds: Offers, mixed: bool
+) -> Finding | None:
+    able = {k: n for k, n in kinds.items() if serves(ask, k, request.profile)}
+    if able:
+        most = sum(able.values()) if mixed else max(able.values())
+        return None if ask.count <= most else _too_many(request, ask, most)
+    if ask.cores > WHOLE_GPU:
+        return _too_many_cores(request, ask, of="one whole GPU", most=WHOLE_GPU)
+    if all(kind.mode is Mode.MIG for kind in kinds):
+        return _no_geometry(request, ask, kinds)
+    return _too_big(request, ask, kinds)
+
+
+def _too_many(request: PodRequest, ask: ContainerRequest, most: int) -> Finding:
+    resource = vocabulary_of(request).count
+    asked = f"{short(resource)} {ask.count}" if resource else f"{ask.count} GPUs"
+    return Finding(
+        reason=Reason.TOO_MANY,
+        place=place_of(ask),
+        field=field_of(ask, resource),
+        what=f"{asked}, but the largest node has {most} GPUs that serve it",
+        remedy=f"ask for at most {most} per pod",
+    )
+
+
+def _too_many_cores(
+    request: PodRequest, ask: ContainerRequest, *, of: str, most: int
+) -> Finding:
+    resource = vocabulary_of(request).cores
+    return Finding(
+        reason=Reason.CORES_SHORT,
+        place=place_of(ask),
+        field=field_of(ask, resource),
+        what=f"{short(resource or 'cores')} {ask.cores} is more than {of}",
+        remedy=f"ask for at most {most}",
+    )
+
+
+def _too_big(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Finding:
+    usable = {kind: _usable(kind) for kind in kinds}
+    largest = max(usable.values())
+    asked = ask.memory or largest
+    remedy = f"ask for at most {largest}"
+    names = vocabulary_of(request)
+    parts = -(-asked // largest)
+    each = -(-asked // parts)
+    wide = max((n for kind, n in kinds.items() if usable[kind] >= each), default=0)
+    if names.count and not names.whole and parts * ask.count <= wide:
+        remedy += f", or use {short(names.count)} {parts * ask.count} with {each} each"
+    return Finding(
+        reason=Reason.MEMORY_SHORT,
+        place=place_of(ask),
+        field=field_of(ask, names.memory),
+        what=f"{asked} MiB on one GPU, but no GPU here has more than {largest}",
+        remedy=remedy,
+    )
+
+
+def _usable(kind: Offer) -> MiB:
+    """Return the most memory that one container can have on a GPU of a kind."""
+    if kind.mode is not Mode.MIG:
+        return kind.memory
+    return max((rung.memory for rung in ladder(kind.board)), default=MiB(0))
+
+
+def _no_geometry(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Finding:
+    rungs = [(kind, rung) for kind in kinds for rung in ladder(kind.board, request.profile)]
+    if not rungs:
+        return _no_profile(request, ask, kinds)
+    roomy = [found for found in rungs if _roomy(ask, found[1])]
+    if roomy:
+        kind, rung = max(roomy, key=lambda found: (found[1].cores, found[0].model))
+        of = f"the share of {rung.profile} on {bare_name(kind.model)}"
+        return _too_many_cores(request, ask, of=of, most=rung.cores)
+    kind, rung = max(rungs, key=lambda found: (found[1].memory, found[0].model))
+    asked = f"{ask.memory} MiB" if ask.memory is not None else f"{ask.percent}% of a GPU"
+    most = f"{rung.memory}" if ask.memory is not None else f"{rung.percent}%"
+    largest = f"{rung.profile} on {bare_name(kind.model)} with {rung.memory} usable"
+    names = vocabulary_of(request)
+    return Finding(
+        reason=Reason.NO_GEOMETRY,
+        place=place_of(ask),
+        field=field_of(ask, names.memory if ask.memory is not None else names.percent),
+        what=f"no MIG profile here has {asked} (largest: {largest})",
+        remedy=f"ask for at most {most}{_or_remove(request)}",
+    )
+
+
+def _roomy(ask: ContainerRequest, rung: Rung) -> bool:
+    return rung.memory >= (ask.memory or 0) and rung.percent >= (ask.percent or 0)
+
+
+def _no_profile(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Finding:
+    known = sorted({rung.profile.name for kind in kinds for rung in ladder(kind.board)})
+    remedy = f"use one of {', '.join(known)}" if known else "use another model"
+    what = f"no MIG profile is known for {_models(kinds)}"
+    if request.profile and known:
+        what = f"no GPU here has the MIG profile {quoted(request.profile)}"
+    return Finding(
+        reason=Reason.NO_GEOMETRY,
+        place=place_of(ask),
+        field=f'metadata.annotations["{PROFILE_KEY}"]' if request.profile else field_of(ask, None),
+        what=what,
+        remedy=remedy + _or_remove(request),
+    )
+
+
+def _or_remove(request: PodRequest) -> str:
+    """Return the advice to drop what confines the pod to MIG, where the user named it."""
+    key = PROFILE_KEY if request.profile else vocabulary_of(request).mode_key
+    return f" or remove {key}" if request.named is Mode.MIG and key else ""
+
+
+def _too_much() -> Finding:
+    return Finding(
+        reason=Reason.TOO_MANY,
+        place="pod",
+        field="spec",
+        what="its containers together ask for more than the largest node has",
+        remedy="ask for less per container, or split the pod",
+    )
+
+
+def _models(kinds: Iterable[Offer]) -> str:
+    names = sorted({shown(bare_name(kind.model)) for kind in kinds})
+    rest = len(names) - MOST_MODELS
+    return ", ".join(names[:MOST_MODELS]) + (f" and {rest} more" if rest > 0 else "")

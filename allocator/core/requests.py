@@ -1,0 +1,83 @@
+"""Requests: from the resources and annotations of a pod to what it asks of us, or what is wrong."""
+
+from collections.abc import Mapping, Sequence
+
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.core.containers import MOST_FINDINGS, Container, mixed, request, spots
+from allocator.core.lexicon import Word, lexicon
+from allocator.core.wishes import wishes
+from allocator.model.decision import Finding
+from allocator.model.request import ContainerRequest, PodRequest, Stage
+
+
+def parsed(
+    *,
+    containers: Sequence[Container],
+    init_containers: Sequence[Container],
+    annotations: Mapping[str, str],
+    vocabularies: Sequence[Vocabulary],
+) -> PodRequest | tuple[Finding, ...] | None:
+    """Return what a pod asks for; ``None`` is nothing of ours, a tuple is what is wrong with it.
+
+    Findings are at least one and at most 16, in the order of init containers, containers and
+    annotations. What two readers could read differently is refused, never guessed.
+    """
+    known = lexicon(tuple(vocabularies))
+    first: Word | None = None
+    asking: list[ContainerRequest] = []
+    findings: list[Finding] = []
+    for spot in spots(init_containers, containers, known):
+        asked = request(spot, known)
+        if isinstance(asked, ContainerRequest):
+            asking.append(asked)
+        else:
+            findings += asked
+        if spot.spoken and asked:  # an empty list asks for nothing
+            word = spot.spoken[0]
+            first = first or word
+            if word.vocabulary is not first.vocabulary:
+                findings.append(spot.finding(word.name, mixed(first.name, word.name)))
+        if len(findings) >= MOST_FINDINGS:
+            break
+    return _pod(first, asking, findings=findings, annotations=annotations)
+
+
+def _pod(
+    first: Word | None,
+    asking: Sequence[ContainerRequest],
+    *,
+    findings: Sequence[Finding],
+    annotations: Mapping[str, str],
+) -> PodRequest | tuple[Finding, ...] | None:
+    """Add what holds for the whole pod, in the vocabulary of the *first* word."""
+    if first is None:
+        return tuple(findings[:MOST_FINDINGS]) or None
+    wished = wishes(annotations, first.vocabulary)
+    if isinstance(wished, tuple):
+        return (*findings, *wished)[:MOST_FINDINGS]
+    if findings:
+        return tuple(findings[:MOST_FINDINGS])
+    return PodRequest(
+        vocabulary=first.vocabulary.name,
+        containers=tuple(asking),
+        mode=wished.mode,
+        profile=wished.profile,
+        filters=wished.filters,
+    )
+
+
+def phases(request: PodRequest) -> tuple[tuple[ContainerRequest, ...], ...]:
+    """Return the groups of containers that run at the same time, in the order of a pod's life.
+
+    Init containers run one by one, each beside the sidecars that started before it; then all
+    others run together. A pod needs what its largest phase needs, so one GPU may serve several
+    phases. Groups in which nobody asks are left out.
+    """
+    beside: list[ContainerRequest] = []
+    groups: list[tuple[ContainerRequest, ...]] = []
+    for container in request.containers:
+        if container.stage is Stage.INIT:
+            groups.append((*beside, container))
+        else:
+            beside.append(container)
+    return (*groups, tuple(beside)) if beside else tuple(groups)

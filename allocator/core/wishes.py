@@ -1,0 +1,136 @@
+"""Wishes: what a pod's annotations say about the mode, the MIG profile and the GPUs it accepts."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from allocator.catalog.injection import PROFILE_KEY
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.core.wording import quoted, shown
+from allocator.model.decision import Finding, Reason
+from allocator.model.request import Filters, Mode
+
+MOST_ITEMS: Final = 256  # of one list; a decision walks it for every kind of GPU
+LONGEST_PROFILE: Final = 32  # characters; the longest that exists has 12
+
+_MODES: Final = MappingProxyType({str(mode): mode for mode in (Mode.MIG, Mode.HAMI_CORE)})
+_PROFILE: Final = re.compile(r"[0-9]++g\.[0-9]++gb([+-][a-z.]++)?+")
+_NO_FILTERS: Final = Filters()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What holds for all containers of a pod; ``mode`` and ``profile`` were named by the user."""
+
+    mode: Mode | None = None
+    profile: str | None = None
+    filters: Filters = _NO_FILTERS
+
+
+_NO_WISHES: Final = Wishes()
+
+
+def wishes(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Wishes | tuple[Finding, ...]:
+    """Read the *annotations* that *vocabulary* knows; never an empty tuple."""
+    mode = _mode(annotations, vocabulary)
+    profile = _profile(annotations, mode, vocabulary)
+    filters = _filters(annotations, vocabulary)
+    if isinstance(mode, Finding) or isinstance(profile, Finding) or isinstance(filters, list):
+        lists = filters if isinstance(filters, list) else []
+        return (*(f for f in (mode, profile) if isinstance(f, Finding)), *lists)
+    if profile is not None:
+        mode = Mode.MIG
+    if mode is None and filters is _NO_FILTERS:
+        return _NO_WISHES
+    return Wishes(mode=mode, profile=profile, filters=filters)
+
+
+def _mode(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Mode | Finding | None:
+    """Return the mode named, or the only one that the vocabulary knows."""
+    if vocabulary.isolate_key is not None and vocabulary.isolate_key in annotations:
+        return _isolated(vocabulary.isolate_key, annotations[vocabulary.isolate_key])
+    key = vocabulary.mode_key
+    if vocabulary.mode is not None or key is None or key not in annotations:
+        return vocabulary.mode
+    return _MODES.get(annotations[key]) or _finding(
+        key,
+        f"mode {quoted(annotations[key])} is not offered here",
+        f"use mig or hami-core, or remove {key}",
+        reason=Reason.MODE_UNAVAILABLE,
+    )
+
+
+def _isolated(key: str, text: str) -> Mode | Finding:
+    if text == "true":
+        return Mode.HAMI_CORE
+    return _finding(key, f"{key} {quoted(text)} is not true", f'set it to "true", or remove {key}')
+
+
+def _profile(
+    annotations: Mapping[str, str], mode: Mode | Finding | None, vocabulary: Vocabulary
+) -> str | Finding | None:
+    """Return the MIG profile named; whether a board has it is for others to say."""
+    text = annotations.get(PROFILE_KEY)
+    if text is None:
+        return None
+    if len(text) > LONGEST_PROFILE or _PROFILE.fullmatch(text) is None:
+        return _finding(
+            PROFILE_KEY,
+            f"{PROFILE_KEY} {quoted(text)} is no MIG profile",
+            f"name one as nvidia-smi does, e.g. 1g.5gb, or remove {PROFILE_KEY}",
+        )
+    if mode in {Mode.HAMI_CORE, Mode.MEMORY_ONLY}:
+        ways = [f"remove {PROFILE_KEY}"]
+        if vocabulary.mode_key is not None:
+            ways.append(f"set {vocabulary.mode_key} to mig")
+        return _finding(
+            PROFILE_KEY,
+            f"{PROFILE_KEY} {quoted(text)} needs mode mig, but the mode is {mode}",
+            ", or ".join(ways),
+            reason=Reason.CONFLICTING,
+        )
+    return text
+
+
+def _filters(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Filters | list[Finding]:
+    models = _items(annotations, vocabulary.use_models)
+    not_models = _items(annotations, vocabulary.not_models)
+    uuids = _items(annotations, vocabulary.use_uuids)
+    not_uuids = _items(annotations, vocabulary.not_uuids)
+    if not (models or not_models or uuids or not_uuids):
+        return _NO_FILTERS
+    if (
+        isinstance(models, Finding)
+        or isinstance(not_models, Finding)
+        or isinstance(uuids, Finding)
+        or isinstance(not_uuids, Finding)
+    ):
+        found = (models, not_models, uuids, not_uuids)
+        return [item for item in found if isinstance(item, Finding)]
+    return Filters(models=models, not_models=not_models, uuids=uuids, not_uuids=not_uuids)
+
+
+def _items(annotations: Mapping[str, str], key: str | None) -> tuple[str, ...] | Finding:
+    """Split a comma list; blank items are dropped, for an empty one would match everything."""
+    if key is None or key not in annotations:
+        return ()
+    text = annotations[key]
+    items = tuple(item for part in text.split(",", MOST_ITEMS) if (item := part.strip()))
+    if not items:
+        return _finding(key, f"{key} {quoted(text)} names nothing", f"name one, or remove {key}")
+    if (number := text.count(",") + 1) > MOST_ITEMS:
+        what = f"{key} {quoted(text)} has {number} items"
+        return _finding(key, what, f"name at most {MOST_ITEMS}")
+    return items
+
+
+def _finding(key: str, what: str, remedy: str, *, reason: Reason = Reason.MALFORMED) -> Finding:
+    return Finding(
+        reason=reason,
+        place="pod",
+        field=f'metadata.annotations["{shown(key)}"]',
+        what=what,
+        remedy=remedy,
+    )

@@ -1,0 +1,295 @@
+"""Inventory: the cluster as our watches last saw it, folded into snapshots when asked for."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Final
+
+import msgspec
+import structlog
+
+from allocator.catalog.vocabularies import GPUSHARE, VOCABULARIES, VOLCANO, Vocabulary, configured
+from allocator.core import gpunode
+from allocator.core.deviceconfig import DeviceConfig, load_device_config
+from allocator.core.fleet import snapshot_of
+from allocator.core.settings import DEFAULTS, MemoryUnit, Settings, SettingsError, settings_of
+from allocator.core.wire import REGISTER, node_from_register
+from allocator.model.gpu import Node, Snapshot
+from allocator.model.problem import Rejected
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+from kube.watch import Pulse, Source, follow
+
+GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
+NODES: Final = "/api/v1/nodes"
+NAMESPACES: Final = "/api/v1/namespaces"
+SETTINGS_NAME: Final = "vgpu-admission-settings"
+DEVICE_CONFIG_NAME: Final = "volcano-vgpu-device-config"
+POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
+# A burst of changes costs one fold, and a decision never waits for more than one.
+FOLD_SECONDS: Final = 0.05
+
+log = structlog.get_logger(__name__)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    data: dict[str, str] | None = None
+
+
+_OBJECT: Final = msgspec.json.Decoder(_Object)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """What admission needs to know about a namespace."""
+
+    name: str
+    enforce: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def host_paths(self) -> bool:
+        """Say whether Pod Security admits hostPath volumes there."""
+        return self.enforce not in {"baseline", "restricted"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A GPUNode by name; ``None`` where its status has no GPUs yet."""
+
+    name: str
+    node: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """A Node by name, with the text of its register annotation."""
+
+    name: str
+    text: str
+
+
+def _gpu_node(raw: bytes) -> _Listed:
+    decoded = gpunode.decode(msgspec.json.decode(raw))
+    for problem in decoded.problems:
+        log.warning("GPUNode is odd", node=decoded.node.name, what=str(problem))
+    return _Listed(decoded.node.name, decoded.node if decoded.node.gpus else None)
+
+
+def _registered(raw: bytes) -> _Registered:
+    metadata = _OBJECT.decode(raw).metadata
+    return _Registered(metadata.name, (metadata.annotations or {}).get(REGISTER, ""))
+
+
+def _namespace(raw: bytes) -> Namespace:
+    metadata = _OBJECT.decode(raw).metadata
+    return Namespace(
+        name=metadata.name,
+        enforce=(metadata.labels or {}).get(POD_SECURITY, ""),
+        annotations=metadata.annotations or {},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ConfigMap:
+    name: str
+    data: Mapping[str, str]
+
+
+def _config_map(raw: bytes) -> _ConfigMap:
+    found = _OBJECT.decode(raw)
+    return _ConfigMap(found.metadata.name, found.data or {})
+
+
+class Inventory:
+    """Follows GPUNodes, Nodes, Namespaces and ConfigMaps; everything it hands out is a value."""
+
+    def __init__(self, client: Client, *, namespace: str, clock: Clock = SYSTEM) -> None:
+        """Follow through *client*; settings live in *namespace*."""
+        self._client = client
+        self._namespace = namespace
+        self._clock = clock
+        self._listed: Mapping[str, _Listed] = {}
+        self._texts: Mapping[str, _Registered] = {}
+        self._upstream: dict[str, tuple[str, Node]] = {}
+        self._namespaces: Mapping[str, Namespace] = {}
+        self._versions = count(1)
+        self._folded: Snapshot = Snapshot(version="0")
+        self._dirty = True
+        self._folded_at = float("-inf")
+        self.settings: Settings = DEFAULTS
+        self.settings_digest: str = "defaults"
+        self.device_config = DeviceConfig()
+        self.vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
+        self.pulses: dict[str, Pulse] = {
+            kind: Pulse() for kind in ("gpunodes", "nodes", "namespaces", "settings", "devices")
+        }
+
+    async def run(self) -> None:
+        """Follow everything, for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._gpu_nodes())
+            group.create_task(self._nodes())
+            group.create_task(self._follow_namespaces())
+            group.create_task(self._settings())
+            group.create_task(self._devices())
+
+    async def _gpu_nodes(self) -> None:
+        source = Source(path=GPU_NODES, decode=_gpu_node, key=lambda listed: listed.name)
+
+        def publish(found: Mapping[str, _Listed]) -> None:
+            self._listed, self._dirty = found, True
+
+        await follow(self._client, source, publish, pulse=self.pulses["gpunodes"])
+
+    async def _nodes(self) -> None:
+        source = Source(path=NODES, decode=_registered, key=lambda node: node.name)
+
+        def publish(found: Mapping[str, _Registered]) -> None:
+            self._texts, self._dirty = found, True
+
+        await follow(self._client, source, publish, pulse=self.pulses["nodes"])
+
+    async def _follow_namespaces(self) -> None:
+        source = Source(path=NAMESPACES, decode=_namespace, key=lambda found: found.name)
+
+        def publish(found: Mapping[str, Namespace]) -> None:
+            self._namespaces = found
+
+        await follow(self._client, source, publish, pulse=self.pulses["namespaces"])
+
+    async def _settings(self) -> None:
+        await self._config(
+            "settings", namespace=self._namespace, name=SETTINGS_NAME, accept=self._new_settings
+        )
+
+    async def _devices(self) -> None:
+        await self._config(
+            "devices",
+            namespace="kube-system",
+            name=DEVICE_CONFIG_NAME,
+            accept=self._new_devices,
+        )
+
+    async def _config(
+        self, kind: str, *, namespace: str, name: str, accept: Callable[[Mapping[str, str]], None]
+    ) -> None:
+        source = Source(
+            path=f"/api/v1/namespaces/{namespace}/configmaps",
+            decode=_config_map,
+            key=lambda found: found.name,
+            selectors={"fieldSelector": f"metadata.name={name}"},
+        )
+
+        def publish(found: Mapping[str, _ConfigMap]) -> None:
+            if name in found:
+                accept(found[name].data)
+
+        await follow(self._client, source, publish, pulse=self.pulses[kind])
+
+    def _new_settings(self, data: Mapping[str, str]) -> None:
+        """Take new settings, or keep the last good ones and say so."""
+        text = data.get("settings.yaml", "")
+        try:
+            self.settings = settings_of(text)
+        except SettingsError as error:
+            log.error("settings kept as they were", why=str(error))  # noqa: TRY400 -- no traceback
+            return
+        self.settings_digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        self._speak()
+        log.info("settings loaded", digest=self.settings_digest)
+
+    def _new_devices(self, data: Mapping[str, str]) -> None:
+        """Take the device plugin's configuration, or keep the last good one and say so."""
+        loaded = load_device_config(data.get("device-config.yaml", ""))
+        if isinstance(loaded, Rejected):
+            log.error("device configuration kept as it was", why=str(loaded))
+            return
+        for warning in loaded.warnings:
+            log.warning("device configuration is odd", what=str(warning))
+        self.device_config = loaded.value
+        self._speak()
+        self._upstream.clear()
+        self._dirty = True
+
+    def _speak(self) -> None:
+        """Speak the vocabularies as this cluster's configuration does."""
+        self.vocabularies = spoken(self.settings, self.device_config)
+
+    @property
+    def synced(self) -> bool:
+        """Say whether every watch has delivered a whole picture."""
+        return all(pulse.synced for pulse in self.pulses.values())
+
+    def age(self) -> float | None:
+        """Return the seconds since the API server was last heard, ``None`` before the first."""
+        now = self._clock.monotonic()
+        ages = [pulse.age(now) for pulse in self.pulses.values()]
+        return min((age for age in ages if age is not None), default=None)
+
+    def heard(self) -> dict[str, float]:
+        """Return when each kind was last heard about, as Unix seconds."""
+        monotonic, wall = self._clock.monotonic(), self._clock.wall().timestamp()
+        ages = {kind: pulse.age(monotonic) for kind, pulse in self.pulses.items()}
+        return {kind: wall - age for kind, age in ages.items() if age is not None}
+
+    def namespace(self, name: str) -> Namespace | None:
+        """Return what is known about a namespace."""
+        return self._namespaces.get(name)
+
+    def snapshot(self) -> Snapshot:
+        """Return the cluster as one value; it never refuses for want of what it cannot see."""
+        now = self._clock.monotonic()
+        if self._dirty and now - self._folded_at >= FOLD_SECONDS:
+            self._folded = self._fold()
+            self._dirty, self._folded_at = False, now
+        age = self.age()
+        if self._folded.complete and (age is None or age > self.settings.stale_after_seconds):
+            return replace(self._folded, complete=False)
+        return self._folded
+
+    def _fold(self) -> Snapshot:
+        nodes = {name: node for name in self._texts if (node := self._node(name)) is not None}
+        complete = self.pulses["gpunodes"].synced and self.pulses["nodes"].synced
+        return snapshot_of(nodes.values(), version=str(next(self._versions)), complete=complete)
+
+    def _node(self, name: str) -> Node | None:
+        """Return a node from its agent's inventory, else from the register annotation."""
+        listed = self._listed.get(name)
+        if listed is not None and listed.node is not None:
+            return listed.node
+        text = self._texts[name].text
+        if not text:
+            return None
+        known = self._upstream.get(name)
+        if known is None or known[0] != text:
+            factor = self.device_config.memory_factor
+            registered = node_from_register(name, text, factor=factor)
+            for problem in registered.problems:
+                log.warning("register annotation is odd", node=name, what=str(problem))
+            known = self._upstream[name] = (text, registered.node)
+        return known[1]
+
+
+def spoken(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
+    """Return the vocabularies as a cluster with this configuration speaks them."""
+    names = {
+        VOLCANO.count or "": devices.count_name,
+        VOLCANO.memory or "": devices.memory_name,
+        VOLCANO.percent or "": devices.percent_name,
+        VOLCANO.cores or "": devices.cores_name,
+    }
+    unit = 1 if settings.gpushare_memory_unit is MemoryUnit.MIB else None
+    return (
+        configured(VOLCANO, memory_factor=devices.memory_factor, names=names),
+        configured(GPUSHARE, memory_factor=unit),
+    )

@@ -1,0 +1,214 @@
+"""Policy: when a certificate is renewed, and in which order a certificate authority is replaced.
+
+An authority is replaced in two phases. ``AddNextCA`` puts the new one into the bundle. Only when
+every registration has been seen trusting it, long enough for every API server to have noticed,
+``SwitchLeaf`` signs with it. ``DropOldCA`` ends the overlap when the last leaf that the old one
+can have signed has expired. So a leaf is never written before all who verify it can, and what a
+replica still serves never stops being verifiable: **how far replicas have loaded need not be
+known**. The price is that an old authority stays trusted for up to one leaf's life.
+
+The first installation is the same walk from nothing, and so is recovery from a lost Secret.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+RENEW_LEFT: Final = 3  # renew when a third of the life is left, which is at two thirds of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetimes:
+    """Every duration in the life of certificates, in one place so that tests can shrink it.
+
+    ``skew`` is how far clocks may differ: certificates start that much earlier and the overlap
+    lasts that much longer. ``settle`` is how long registrations must have been seen unchanged
+    before a leaf relies on them; it covers an API server's delay in noticing. ``poll`` is the
+    pause between two looks at the Secret or the files. ``warn`` is how long before the end of
+    a served leaf we raise our voice.
+    """
+
+    ca: timedelta = timedelta(days=365)
+    leaf: timedelta = timedelta(days=30)
+    skew: timedelta = timedelta(hours=1)
+    settle: timedelta = timedelta(seconds=15)
+    poll: timedelta = timedelta(seconds=5)
+    warn: timedelta = timedelta(days=7)
+
+    def __post_init__(self) -> None:
+        """Refuse durations under which renewal could not keep up."""
+        third = self.leaf / RENEW_LEFT
+        if self.settle + 2 * self.poll >= third or self.leaf >= self.ca:
+            raise ValueError(
+                f"ca {self.ca}, leaf {self.leaf}, settle {self.settle}, poll {self.poll}: "
+                "settle and two polls must end within a third of a leaf, a leaf before its ca"
+            )
+
+
+DEFAULT: Final = Lifetimes()
+
+
+class Rotation(StrEnum):
+    """What a person may ask for."""
+
+    LEAF = "leaf"
+    CA = "ca"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What the policy needs to know of a certificate.
+
+    ``fingerprint`` is the SHA-256 in hexadecimal; ``issuer`` is that of the trusted authority
+    that signed it, ``None`` for an authority.
+    """
+
+    fingerprint: str
+    not_before: datetime
+    not_after: datetime
+    issuer: str | None = None
+
+    def valid(self, now: datetime) -> bool:
+        """Say whether *now* is within its validity."""
+        return self.not_before <= now <= self.not_after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What the Secret holds: the whole state of a rotation, so that any writer can go on.
+
+    ``signing`` signs leaves, ``next`` is trusted but has signed nothing yet, ``old`` are
+    trusted but sign no more, until ``old_until``. ``leaf`` is ``None`` when unusable.
+    """
+
+    signing: Certificate | None = None
+    next: Certificate | None = None
+    old: tuple[Certificate, ...] = ()
+    old_until: datetime | None = None
+    leaf: Certificate | None = None
+    request: Rotation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the registrations trust: fingerprints for each one that exists.
+
+    ``steady`` is for how long every look has shown the same, with no jump of the clock.
+    """
+
+    trusts: tuple[frozenset[str], ...]
+    steady: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """All is well until then."""
+
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """A step is due and waits until the registrations have been seen trusting its authority."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddNextCA:
+    """Phase 1: trust a new authority beside the others; nothing is signed by it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchLeaf:
+    """Phase 2: the next authority becomes the signing one and signs a new leaf."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewLeaf:
+    """The signing authority signs a new leaf."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropOldCA:
+    """Trust no authority but the signing and the next one."""
+
+
+Step = Nothing | Settling | AddNextCA | SwitchLeaf | RenewLeaf | DropOldCA
+
+
+def next_step(state: State, seen: Seen, *, now: datetime, lifetimes: Lifetimes) -> Step:
+    """Return the one change of the Secret that is safe and due."""
+    if _authority_due(state, now, lifetimes):
+        return AddNextCA()
+    relied_on = _relied_on(state, seen, now=now, lifetimes=lifetimes)
+    if state.next in relied_on:
+        return SwitchLeaf()
+    due = _leaf_due(state, now, lifetimes)
+    if due and state.signing in relied_on:
+        return RenewLeaf()
+    over = _overlap_over(state, now)
+    if over and seen.steady >= lifetimes.settle:
+        return DropOldCA()
+    if due or over or state.next is not None:
+        return Settling()
+    return Nothing(min(_dates(state, lifetimes)))
+
+
+def expiring(not_after: datetime, now: datetime, lifetimes: Lifetimes) -> bool:
+    """Say whether a served leaf is so near its end that a person should know."""
+    return not_after - now < lifetimes.warn
+
+
+def _authority_due(state: State, now: datetime, lifetimes: Lifetimes) -> bool:
+    if state.next is not None:
+        return not state.next.valid(now)  # it waited too long, or was made by a wrong clock
+    if state.signing is None or state.request is Rotation.CA:
+        return True
+    return _aged(state.signing, lifetimes.ca, now)
+
+
+def _leaf_due(state: State, now: datetime, lifetimes: Lifetimes) -> bool:
+    leaf, signing = state.leaf, state.signing
+    if leaf is None or signing is None or state.request is Rotation.LEAF:
+        return True
+    if leaf.issuer != signing.fingerprint:
+        return True
+    longer = now < leaf.not_before or min(now + lifetimes.leaf, signing.not_after) > leaf.not_after
+    return longer and _aged(leaf, lifetimes.leaf, now)
+
+
+def _aged(certificate: Certificate, life: timedelta, now: datetime) -> bool:
+    """Say whether to renew; one that starts in the future was made by a wrong clock."""
+    return now < certificate.not_before or now >= certificate.not_after - life / RENEW_LEFT
+
+
+def _relied_on(
+    state: State, seen: Seen, *, now: datetime, lifetimes: Lifetimes
+) -> frozenset[Certificate]:
+    """Return the authorities whose leaves verify everywhere.
+
+    Where nothing can ever have been served there is no one to wait for.
+    """
+    first = state.signing is None and not state.old
+    if not first and seen.steady < lifetimes.settle:
+        return frozenset()
+    able = (item for item in (state.signing, state.next) if item is not None and item.valid(now))
+    return frozenset(
+        item for item in able if all(item.fingerprint in trusted for trusted in seen.trusts)
+    )
+
+
+def _overlap_over(state: State, now: datetime) -> bool:
+    if not state.old or state.signing is None or state.leaf is None:
+        return False
+    until = state.old_until or max(old.not_after for old in state.old)
+    return state.leaf.issuer == state.signing.fingerprint and now > until
+
+
+def _dates(state: State, lifetimes: Lifetimes) -> list[datetime]:
+    dates = [old.not_after for old in state.old] if state.old_until is None else [state.old_until]
+    if state.leaf is not None:
+        dates.append(state.leaf.not_after - lifetimes.leaf / RENEW_LEFT)
+    if state.signing is not None:
+        dates.append(state.signing.not_after - lifetimes.ca / RENEW_LEFT)
+    return dates

@@ -1,0 +1,172 @@
+"""App: what keeps certificates current inside a running server, whatever their source.
+
+The wall clock is read at every look and no sleep is longer than a poll, so a machine that was
+suspended, or whose clock was corrected, notices within one poll.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Never
+
+import structlog
+
+from certs.core import issue
+from certs.core.check import Finding
+from certs.core.issue import Terms
+from certs.core.pem import Pair, certificates_pem
+from certs.core.policy import DEFAULT, Lifetimes, Nothing, Settling, expiring
+from certs.core.store import decoded
+from certs.shell.reload import Serving
+from certs.shell.secret import Round, Writer, drawn
+from kube.clock import SYSTEM, Clock
+from kube.errors import KubeError
+
+MOST_ROUNDS: Final = 8  # in one look; a whole installation takes four
+REMIND: Final = 3600.0  # seconds between two warnings of one kind
+
+log = structlog.get_logger(__name__)
+
+
+class Source(StrEnum):
+    """Where the serving pair comes from; with files, the caBundle is somebody else's business."""
+
+    SECRET = "secret"  # noqa: S105 - a setting's value, not a password
+    FILES = "files"
+
+
+class Reason(StrEnum):
+    """Reasons of the Events about our Secret. Public API: never rename, only add."""
+
+    RENEWED = "CertificateRenewed"
+    RENEW_FAILED = "CertificateRenewFailed"
+    EXPIRING = "CertificateExpiring"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that a person should hear of; every reason but ``RENEWED`` is a warning."""
+
+    reason: Reason
+    note: str
+
+
+Announce = Callable[[Notice], None]  # must not block
+Look = Callable[[], Awaitable[Pair | None]]  # raises KubeError or OSError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """A pair that somebody else keeps in files, such as a Secret mounted by kubelet.
+
+    Both are read at every look: a few kilobytes, and no rule about mtime, inode or kubelet's
+    ``..data`` link to get wrong. What is caught in mid-change does not match and is read again.
+    """
+
+    certificate: Path
+    key: Path
+
+    async def __call__(self) -> Pair | None:
+        """Read the pair; raises ``OSError``."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Pair:
+        return Pair(certificate=self.certificate.read_bytes(), key=self.key.read_bytes())
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnSecret:
+    """The pair in our own Secret, which this replica moves on while it leads."""
+
+    writer: Writer
+    leading: Callable[[], bool]
+    announce: Announce
+
+    async def __call__(self) -> Pair | None:
+        """Move on as far as possible, then read the pair; raises :class:`KubeError`."""
+        try:
+            await self._move()
+        except KubeError as error:
+            log.warning("certificates did not move on", why=str(error))
+        held = await self.writer.secrets.read()
+        return decoded(held.data, held.annotations).leaf if held else None
+
+    async def _move(self) -> None:
+        for _ in range(MOST_ROUNDS):
+            if not self.leading():
+                return
+            done = await self.writer.round()
+            self._tell(done)
+            if not done.moved or done.failed:
+                return
+
+    def _tell(self, done: Round) -> None:
+        for target in done.missing:
+            log.debug("no such registration, skipped", target=str(target))
+        for why in done.failed:
+            self.announce(Notice(Reason.RENEW_FAILED, f"the bundle was not published: {why}"))
+        if not isinstance(done.step, Nothing | Settling):
+            self.announce(Notice(Reason.RENEWED, f"performed {type(done.step).__name__}"))
+
+
+@dataclass(slots=True, kw_only=True)
+class Keeper:
+    """Loads what *look* finds, for ever, and says when it should worry somebody."""
+
+    serving: Serving
+    look: Look
+    announce: Announce
+    lifetimes: Lifetimes = DEFAULT
+    clock: Clock = SYSTEM
+    _reported: tuple[Finding, ...] = field(default=(), init=False)
+    _told: dict[Reason, float] = field(default_factory=dict, init=False)
+
+    async def run(self) -> Never:
+        """Keep going until cancelled."""
+        while True:
+            await self.turn()
+            await self.clock.sleep(self.lifetimes.poll.total_seconds())
+
+    async def turn(self) -> None:
+        """Look once; a failure keeps what is served."""
+        try:
+            pair = await self.look()
+        except (KubeError, OSError) as error:
+            log.warning("the certificate could not be read", why=str(error))
+        else:
+            self._load(pair)
+        self._worry()
+
+    def _load(self, pair: Pair | None) -> None:
+        before = self.serving.fingerprint
+        found = self.serving.load(pair) if pair is not None else ()
+        if self.serving.fingerprint != before:
+            log.info("serving a new certificate", until=self.serving.not_after)
+        if found != self._reported:
+            self._reported = found
+            for finding in found:
+                log.warning("the certificate on offer is faulty", finding=str(finding))
+        if found:
+            self._remind(Reason.RENEW_FAILED, "; ".join(map(str, found)))
+
+    def _worry(self) -> None:
+        until = self.serving.not_after
+        if until is not None and expiring(until, self.clock.wall(), self.lifetimes):
+            note = f"the served certificate is valid until {until.isoformat()} and was not renewed"
+            self._remind(Reason.EXPIRING, note)
+
+    def _remind(self, reason: Reason, note: str) -> None:
+        now = self.clock.monotonic()
+        if now - self._told.get(reason, -math.inf) >= REMIND:
+            self._told[reason] = now
+            self.announce(Notice(reason, note))
+
+
+def throwaway(terms: Terms, *, clock: Clock = SYSTEM) -> tuple[bytes, Pair]:
+    """Make a bundle and a pair that nobody keeps, for a demonstration or a test."""
+    authority = issue.authority(terms.lifetimes, drawn(clock.wall()))
+    leaf = issue.leaf(authority, terms, drawn(clock.wall()))
+    return certificates_pem(authority.certificate), leaf.pair

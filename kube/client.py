@@ -1,0 +1,280 @@
+"""Client: one call to the API server, with its identity, its deadline and the only retries."""
+
+import errno
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from typing import Final, Self, TypedDict, TypeVar, Unpack
+
+import aiohttp
+import msgspec
+
+from kube.clock import SYSTEM, Clock
+from kube.config import Access
+from kube.credentials import Credentials
+from kube.errors import ApiError, KubeError, UnreachableError, refusal
+from kube.wire import Lines, translated, whole
+
+TIMEOUT: Final = 10.0  # seconds a call may take, its retries included
+SHORTEST: Final = 0.01  # seconds of an attempt; aiohttp takes 0 for "no limit"
+CONNECT_TIMEOUT: Final = 5.0  # seconds for one TCP and TLS handshake
+MOST_ATTEMPTS: Final = 10  # as client-go
+LARGEST_BODY: Final = 160 << 20  # bytes; a list page of 100 objects at etcd's 1.5 MiB fits
+LARGEST_REFUSAL: Final = 1 << 20  # bytes of a refused call's body
+
+# A watch on a quiet kind hears nothing for minutes, so a dead peer is found by TCP, in about a
+# minute, and not by a read timeout.
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+
+JSON: Final = "application/json"
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
+
+_T = TypeVar("_T")
+
+
+class Options(TypedDict, total=False):
+    """What any call accepts: ``timeout`` in seconds for all its attempts, ``dry_run``."""
+
+    timeout: float
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """One request as data."""
+
+    method: str
+    path: str
+    options: Options
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = JSON
+
+    @property
+    def place(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def query(self) -> dict[str, str]:
+        dry = {"dryRun": "All"} if self.options.get("dry_run") else {}
+        return {**self.params, **dry}
+
+
+def _patch(path: str, body: bytes, *, content_type: str, options: Options) -> _Call:
+    return _Call(method="PATCH", path=path, body=body, content_type=content_type, options=options)
+
+
+def user_agent() -> str:
+    """Return ``vgpu-admission/<version>``; its first part is the default field manager."""
+    try:
+        return f"vgpu-admission/{metadata.version('vgpu-admission')}"
+    except metadata.PackageNotFoundError:  # run from a checkout
+        return "vgpu-admission/source"
+
+
+class Client:
+    """Speaks to one API server; an async context manager around one connection pool.
+
+    Paths are the API's own, such as ``/api/v1/namespaces/default/pods/a``. Every call returns
+    the answer's bytes and raises only :class:`KubeError`: :class:`ApiError` when the server
+    refused, :class:`UnreachableError` when no answer came before the deadline.
+
+    Retries happen here and nowhere else: on 429 and 5xx that carry ``Retry-After``, and when the
+    connection was refused. Beneath us aiohttp repeats a GET, PUT or DELETE once if a reused
+    connection turns out to be closed, which a resource version makes harmless.
+    """
+
+    def __init__(self, access: Access, *, clock: Clock = SYSTEM) -> None:
+        """Connect nothing yet; *clock* paces the retries."""
+        self._access = access
+        self._clock = clock
+        self._credentials = Credentials(access, clock)
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace we live in."""
+        return self._access.namespace
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(socket_factory=_kept_alive),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={
+                "Accept": JSON,
+                # Compression costs both sides more than a cluster's network does, and an
+                # answer's size is then what it says.
+                "Accept-Encoding": "identity",
+                "User-Agent": user_agent(),
+            },
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(
+        self, path: str, *, params: Mapping[str, str] | None = None, **options: Unpack[Options]
+    ) -> bytes:
+        """Read an object or a list; RBAC: get, list."""
+        return await self._send(
+            _Call(method="GET", path=path, params=params or {}, options=options)
+        )
+
+    async def create(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
+        """Post *body* to a collection or a subresource; RBAC: create.
+
+        Raises :class:`AlreadyExistsError` where the name is taken.
+        """
+        return await self._send(_Call(method="POST", path=path, body=body, options=options))
+
+    async def replace(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
+        """Put the whole object; RBAC: update.
+
+        Raises :class:`ConflictError` where the body's resource version is not the newest.
+        """
+        return await self._send(_Call(method="PUT", path=path, body=body, options=options))
+
+    async def json_patch(
+        self, path: str, ops: Sequence[Mapping[str, object]], **options: Unpack[Options]
+    ) -> bytes:
+        """Apply RFC 6902 operations; RBAC: patch.
+
+        Raises :class:`InvalidError` where a ``test`` fails.
+        """
+        patch = msgspec.json.encode(ops)
+        return await self._send(_patch(path, patch, content_type=JSON_PATCH, options=options))
+
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, object], **options: Unpack[Options]
+    ) -> bytes:
+        """Merge *changes*, where ``None`` removes; RBAC: patch.
+
+        ``metadata.resourceVersion`` in them is a precondition: :class:`ConflictError`.
+        """
+        patch = msgspec.json.encode(changes)
+        return await self._send(_patch(path, patch, content_type=MERGE_PATCH, options=options))
+
+    async def apply(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        field_manager: str,
+        force: bool = True,
+        **options: Unpack[Options],
+    ) -> bytes:
+        """Apply *body* server-side, taking over its fields if *force*; RBAC: patch, create.
+
+        Raises :class:`ConflictError` where another manager owns a field and *force* is false.
+        """
+        call = _patch(path, body, content_type=APPLY_PATCH, options=options)
+        manager = {"fieldManager": field_manager, "force": "true" if force else "false"}
+        return await self._send(replace(call, params=manager))
+
+    async def delete(
+        self, path: str, *, body: bytes | None = None, **options: Unpack[Options]
+    ) -> bytes:
+        """Delete one object, *body* being its DeleteOptions; RBAC: delete."""
+        return await self._send(_Call(method="DELETE", path=path, body=body, options=options))
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Mapping[str, str], **options: Unpack[Options]
+    ) -> AsyncIterator[Lines]:
+        """Open a watch that lasts at most ``timeout`` seconds; RBAC: watch.
+
+        Yields an iterator over batches of lines: all that had arrived at that moment.
+        """
+        call = _Call(method="GET", path=path, params=params, options=options)
+        response = await self._retried(call, lambda left: self._exchange(call, left))
+        try:
+            yield Lines(response.content, place=call.place)
+        finally:
+            response.close()
+
+    async def _send(self, call: _Call) -> bytes:
+        async def attempt(left: float) -> bytes:
+            response = await self._exchange(call, left)
+            return await whole(response, most=LARGEST_BODY, place=call.place)
+
+        return await self._retried(call, attempt)
+
+    async def _retried(self, call: _Call, attempt: Callable[[float], Awaitable[_T]]) -> _T:
+        """Run *attempt*, which takes the seconds left, until it succeeds or may not be repeated."""
+        deadline = self._clock.monotonic() + call.options.get("timeout", TIMEOUT)
+        failures = 0
+        while True:
+            try:
+                return await attempt(max(deadline - self._clock.monotonic(), SHORTEST))
+            except KubeError as error:
+                failures += 1
+                pause = _pause(error, failures, self._clock)
+                late = pause is None or self._clock.monotonic() + pause >= deadline
+                if pause is None or late or failures >= MOST_ATTEMPTS:
+                    raise
+            await self._clock.sleep(pause)
+
+    async def _exchange(self, call: _Call, left: float) -> aiohttp.ClientResponse:
+        """Send once; the answer's head has come and is no refusal."""
+        if self._session is None:
+            raise RuntimeError("the client is used outside its `async with` block")
+        headers = self._credentials.headers()
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
+        with translated(call.place):
+            response = await self._session.request(
+                call.method,
+                self._access.url + call.path,
+                params=call.query,
+                data=call.body,
+                headers=headers,
+                ssl=self._credentials.tls(),
+                server_hostname=self._access.server_name,
+                allow_redirects=False,  # a redirect would take our token elsewhere
+                timeout=aiohttp.ClientTimeout(total=left, sock_connect=min(left, CONNECT_TIMEOUT)),
+            )
+        if response.status >= 300:  # noqa: PLR2004 - the first status that is no success
+            raise await self._refused(response, call.place)
+        return response
+
+    async def _refused(self, response: aiohttp.ClientResponse, place: str) -> ApiError:
+        if response.status == 401:  # noqa: PLR2004 - unauthorized: the token may have rotated
+            self._credentials.forget()
+        after = response.headers.get("Retry-After", "")
+        said = await whole(response, most=LARGEST_REFUSAL, place=place)
+        error = refusal(said, status=response.status, place=place)
+        error.retry_after = float(after) if after.isascii() and after.isdigit() else None
+        return error
+
+
+def _pause(error: KubeError, failures: int, clock: Clock) -> float | None:
+    """Return the seconds after which *error* may be gone, ``None`` where repeating is no help."""
+    if isinstance(error, ApiError) and (error.status == 429 or error.status >= 500):  # noqa: PLR2004 - HTTP
+        if error.retry_after is None:
+            return None
+        return error.retry_after + clock.between(0, max(1.0, error.retry_after) / 4)
+    if isinstance(error, UnreachableError) and _was_refused(error):
+        return clock.backoff(failures, first=0.2, most=2.0)
+    return None
+
+
+def _was_refused(error: UnreachableError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, aiohttp.ClientConnectorError) and cause.errno == errno.ECONNREFUSED
+
+
+def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # Linux has them all
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made

@@ -1,0 +1,44 @@
+"""Clock: the time, patience and chance that this package lives on, so that a test can own them."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """``monotonic`` and ``sleep`` in seconds, ``wall`` aware UTC, ``random`` in [0, 1)."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], datetime] = _now
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    random: Callable[[], float] = random.random
+
+    def between(self, low: float, high: float) -> float:
+        """Draw a number between *low* and *high*."""
+        return low + (high - low) * self.random()
+
+    def backoff(self, failures: int, *, first: float, most: float) -> float:
+        """Return the jittered seconds to wait after the *failures*-th failure in a row.
+
+        Half fixed, half drawn: replicas that failed together do not come back together, and
+        none comes back at once.
+        """
+        full = min(most, first * 2 ** min(failures - 1, 16))
+        return self.between(full / 2, full)
+
+
+SYSTEM: Final = Clock()
+
+
+def micro_time(at: datetime) -> str:
+    """Render *at* as the API server's MicroTime."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,107 @@
+"""Credentials: the token and the TLS context as the files they come from say now."""
+
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from kube.clock import Clock
+from kube.config import Access
+from kube.errors import ConfigError, shortened
+
+REREAD_EVERY: Final = 60.0  # seconds; kubelet replaces a projected token at 80 % of its life
+
+log = structlog.get_logger(__name__)
+
+
+class _Material(NamedTuple):
+    """The contents behind one :class:`Access`."""
+
+    ca: bytes | None
+    certificate: bytes | None
+    key: bytes | None
+
+
+class Credentials:
+    """Holds what proves who we are, and keeps the last good one while a file is being replaced."""
+
+    def __init__(self, access: Access, clock: Clock) -> None:
+        """Read nothing yet."""
+        self._access = access
+        self._clock = clock
+        self._read_at: float | None = None
+        self._token: str | None = None
+        self._material: _Material | None = None
+        self._tls: ssl.SSLContext | None = None
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that carry our identity; raises :class:`ConfigError`."""
+        self._refresh()
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+    def tls(self) -> ssl.SSLContext | bool:
+        """Return the context for https, a new one when a certificate changed.
+
+        A new context makes new connections, so that those opened under the old one age out.
+        Raises :class:`ConfigError`.
+        """
+        self._refresh()
+        return self._tls if self._tls is not None else True
+
+    def forget(self) -> None:
+        """Read the files again at the next use: the server did not believe what we hold."""
+        self._read_at = None
+
+    def _refresh(self) -> None:
+        now = self._clock.monotonic()
+        if self._read_at is not None and now - self._read_at < REREAD_EVERY:
+            return
+        try:
+            self._load()
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            told = f"cannot load the credentials for {self._access.url}: {shortened(str(error))}"
+            if self._material is None:
+                raise ConfigError(told) from error
+            log.warning("kept the previous credentials", why=told)
+        self._read_at = now
+
+    def _load(self) -> None:
+        access = self._access
+        token = _content(access.token)
+        material = _Material(
+            _content(access.ca), _content(access.certificate), _content(access.key)
+        )
+        if material != self._material:
+            self._tls = _context(access, material) if access.url.startswith("https:") else None
+            self._material = material
+        self._token = token.decode("ascii").strip() if token else None
+
+
+def _content(source: str | bytes | Path | None) -> bytes | None:
+    match source:
+        case Path():
+            return source.read_bytes()
+        case str():
+            return source.encode()
+        case _:
+            return source
+
+
+def _context(access: Access, material: _Material) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=material.ca.decode() if material.ca else None)
+    if not access.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if material.certificate is not None:
+        _present(context, material.certificate + b"\n" + (material.key or b""))
+    return context
+
+
+def _present(context: ssl.SSLContext, pair: bytes) -> None:
+    """Load certificate and key, which OpenSSL's binding takes from a file only."""
+    with tempfile.NamedTemporaryFile() as file:  # created for its owner alone
+        file.write(pair)
+        file.flush()
+        context.load_cert_chain(file.name)

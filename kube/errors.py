@@ -1,0 +1,101 @@
+"""Errors: every way in which talking to the API server can fail, and nobody else's exceptions."""
+
+from typing import Final
+
+import msgspec
+
+LONGEST_MESSAGE: Final = 256  # characters of foreign text that a message of ours may carry
+
+
+class KubeError(Exception):
+    """Anything that went wrong between us and the API server."""
+
+
+class ConfigError(KubeError):
+    """We cannot tell where the API server is or who we are."""
+
+
+class UnreachableError(KubeError):
+    """No answer came; ``sent`` is false when the request certainly never left this machine."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        """Keep whether the request may have been carried out."""
+        super().__init__(message)
+        self.sent = sent
+
+
+class UnreadableError(KubeError):
+    """An answer came that is not what an API server says, or more of it than we accept."""
+
+
+class ApiError(KubeError):
+    """The API server refused; ``reason`` is its machine-readable one, ``place`` the call."""
+
+    def __init__(self, status: int, reason: str, message: str, *, place: str = "") -> None:
+        """Cut *message* to what an error may carry."""
+        self.status = status
+        self.reason = reason
+        self.message = shortened(message)
+        self.place = place
+        self.retry_after: float | None = None  # seconds
+        super().__init__(status, reason, self.message)
+
+    def __str__(self) -> str:
+        said = f"{self.status} {self.reason}: {self.message}"
+        return f"{self.place}: {said}" if self.place else said
+
+
+class NotFoundError(ApiError):
+    """404: the object, or its kind, does not exist."""
+
+
+class ConflictError(ApiError):
+    """409: the object changed since it was read, or a precondition does not hold."""
+
+
+class AlreadyExistsError(ApiError):
+    """409 on create: the name is taken."""
+
+
+class GoneError(ApiError):
+    """410: the resource version, or the continue token, is too old."""
+
+
+class InvalidError(ApiError):
+    """422: the object or the options fail validation, or a JSON Patch test failed."""
+
+
+class _Status(msgspec.Struct):
+    """The part of ``v1.Status`` that we read."""
+
+    kind: str
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+
+
+_BY_STATUS: Final = {404: NotFoundError, 409: ConflictError, 410: GoneError, 422: InvalidError}
+
+
+def shortened(text: str) -> str:
+    """Cut *text* to :data:`LONGEST_MESSAGE` characters, with an ellipsis where it was cut."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 1]}…"
+
+
+def refusal(body: bytes | msgspec.Raw, *, status: int = 0, place: str = "") -> ApiError:
+    """Turn a ``v1.Status``, the body of a refused call or of an ERROR event, into an error.
+
+    *status* is the HTTP status, 0 to believe the body's own code. A body that is no Status
+    (a proxy's page) is not quoted.
+    """
+    try:
+        said = msgspec.json.decode(body, type=_Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = _Status(kind="")
+    if said.kind != "Status":
+        said = _Status(kind="", message="the answer is not a Status object")
+    status = status or said.code
+    kind = _BY_STATUS.get(status, ApiError)
+    if said.reason == "AlreadyExists":
+        kind = AlreadyExistsError
+    return kind(status, said.reason or "Unknown", said.message, place=place)

@@ -1,0 +1,74 @@
+"""Frames: what the API server's lists and watch streams look like around the objects in them."""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from kube.errors import UnreadableError, shortened
+
+END_OF_LIST: Final = "k8s.io/initial-events-end"
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    """Where a list stands: its version and, unless this is the last page, the next one's token."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct):
+    """One page of a list; the server writes ``null`` for no items."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class Frame(msgspec.Struct):
+    """One event of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _Marked(msgspec.Struct):
+    metadata: _Meta
+
+
+_PAGES: Final = msgspec.json.Decoder(Page)
+_FRAMES: Final = msgspec.json.Decoder(Frame)
+_MARKS: Final = msgspec.json.Decoder(_Marked)
+
+_T = TypeVar("_T")
+
+
+def page(data: bytes) -> Page:
+    """Parse one page of a list; raises :class:`UnreadableError`."""
+    return _decoded(_PAGES, data)
+
+
+def frame(line: bytes) -> Frame:
+    """Parse one line of a watch; raises :class:`UnreadableError`."""
+    return _decoded(_FRAMES, line)
+
+
+def version(raw: msgspec.Raw) -> str:
+    """Return the object's resource version; raises :class:`UnreadableError`."""
+    return _decoded(_MARKS, raw).metadata.resource_version
+
+
+def ends_list(bookmark: msgspec.Raw) -> bool:
+    """Say whether *bookmark* is the one after a streamed list's last object."""
+    annotations = _decoded(_MARKS, bookmark).metadata.annotations or {}
+    return annotations.get(END_OF_LIST) == "true"
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw) -> _T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableError(f"not what an API server says: {shortened(str(error))}") from error

@@ -1,0 +1,217 @@
+"""Leases: at most one leader among replicas, judged by our own clock alone."""
+
+import asyncio
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Never, Protocol, Unpack, assert_never
+
+import msgspec
+import structlog
+
+from kube import term
+from kube.client import Options
+from kube.clock import SYSTEM, Clock, micro_time
+from kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
+from kube.term import Move, Record, Timing
+
+SHORTEST_CALL: Final = 0.2  # seconds
+RELEASE_TIMEOUT: Final = 2.0  # seconds; a stopping process does not wait longer
+
+log = structlog.get_logger(__name__)
+
+
+class Store(Protocol):
+    """The calls of :class:`kube.client.Client` that an election makes."""
+
+    async def get(self, path: str, **options: Unpack[Options]) -> bytes:
+        """Read the Lease."""
+
+    async def create(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
+        """Create the Lease."""
+
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, object], **options: Unpack[Options]
+    ) -> bytes:
+        """Change the Lease at one version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Who stands for which Lease.
+
+    ``identity`` must be this process's own: a restarted one with the same identity does not
+    inherit the term but waits like any other.
+    """
+
+    namespace: str
+    name: str
+    identity: str
+
+    @property
+    def collection(self) -> str:
+        """Return the path of the namespace's Leases."""
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+
+    @property
+    def path(self) -> str:
+        """Return the path of the Lease."""
+        return f"{self.collection}/{self.name}"
+
+
+class Election:
+    """Holds a Lease whenever it can; RBAC: leases get, create, patch in its namespace.
+
+    Whoever acts as leader still writes with a resource version, or carries ``term``: no lock
+    can stop a process that was paused between looking and writing.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        candidate: Candidate,
+        *,
+        timing: Timing | None = None,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Contact nobody yet."""
+        self._store = store
+        self._candidate = candidate
+        self._timing = timing or Timing()
+        self._clock = clock
+        self._seen = ("", -math.inf)  # a version, empty for no Lease, and when we first saw it
+        self._latest = -1  # the highest term we know of
+        self._term: int | None = None  # ours, if the Lease named us when we last looked
+        self._until = -math.inf
+        self.elected = asyncio.Event()
+
+    @property
+    def leading(self) -> bool:
+        """Say whether we lead at this moment; ask right before each act of a leader.
+
+        ``elected`` is the same for tasks that wait: it is cleared up to one round later.
+        """
+        return self._clock.monotonic() < self._until
+
+    @property
+    def term(self) -> int | None:
+        """Return the number of the term we lead; each new holder's is higher."""
+        return self._term if self.leading else None
+
+    async def run(self) -> Never:
+        """Stand for election for ever; on cancellation hand the Lease back at once."""
+        try:
+            while True:
+                await self.round()
+                await self._clock.sleep(self._timing.retry_every * self._clock.between(1, 1.2))
+        finally:
+            await self._release()
+
+    async def round(self) -> None:
+        """Read the Lease and make one move; failures of the server only cost time."""
+        try:
+            await self._advance(await self._read())
+        except (ConflictError, AlreadyExistsError) as error:
+            log.debug("another was faster", lease=self._candidate.name, why=str(error))
+        except KubeError as error:
+            log.warning("election failed", lease=self._candidate.name, why=str(error))
+        self._announce()
+
+    async def _read(self) -> Record | None:
+        """Read the Lease and note when it last changed, by our clock."""
+        try:
+            record = term.parse(
+                await self._store.get(self._candidate.path, timeout=self._patience())
+            )
+        except NotFoundError:
+            record = None
+        version = record.version if record else ""
+        if version != self._seen[0]:
+            self._seen = (version, self._clock.monotonic())
+        self._latest = max(self._latest, record.term if record else -1)
+        return record
+
+    async def _advance(self, record: Record | None) -> None:
+        mine = (
+            record is not None
+            and record.holder == self._candidate.identity
+            and record.term == self._term
+        )
+        if not mine:
+            self._resign()
+        unchanged = self._clock.monotonic() - self._seen[1]
+        chosen = term.move(record, mine=mine, unchanged=unchanged, duration=self._timing.duration)
+        match chosen:
+            case Move.RENEW:
+                await self._hold(record, number=self._latest)
+            case Move.CREATE | Move.TAKE:
+                await self._hold(record, number=self._latest + 1)
+            case Move.WAIT:
+                pass
+            case _:
+                assert_never(chosen)
+
+    async def _hold(self, record: Record | None, *, number: int) -> None:
+        """Write ourselves into the Lease at the version read, and count from before we wrote."""
+        sent = self._clock.monotonic()
+        now = micro_time(self._clock.wall())
+        spec: dict[str, object] = {
+            "holderIdentity": self._candidate.identity,
+            "leaseDurationSeconds": self._timing.duration,
+            "leaseTransitions": number,
+            "renewTime": now,
+        }
+        if self._term != number:
+            spec["acquireTime"] = now
+        written = term.parse(await self._write(record, spec))
+        self._seen = (written.version, self._clock.monotonic())
+        self._latest = self._term = number
+        self._until = sent + self._timing.renew_within
+
+    async def _write(self, record: Record | None, spec: Mapping[str, object]) -> bytes:
+        if record is not None:
+            changes = {"metadata": {"resourceVersion": record.version}, "spec": spec}
+            return await self._store.merge_patch(
+                self._candidate.path, changes, timeout=self._patience()
+            )
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._candidate.name},
+            "spec": spec,
+        }
+        return await self._store.create(
+            self._candidate.collection, msgspec.json.encode(lease), timeout=self._patience()
+        )
+
+    def _patience(self) -> float:
+        """Return the seconds a call may take: a leader's ends before its term does."""
+        left = self._until - self._clock.monotonic()
+        return max(SHORTEST_CALL, min(self._timing.retry_every, left if left > 0 else math.inf))
+
+    def _announce(self) -> None:
+        if self.leading and not self.elected.is_set():
+            log.info("leading", lease=self._candidate.name, term=self._term)
+            self.elected.set()
+        elif not self.leading and self.elected.is_set():
+            log.warning("no longer leading", lease=self._candidate.name)
+            self.elected.clear()
+
+    def _resign(self) -> None:
+        self._term = None
+        self._until = -math.inf
+
+    async def _release(self) -> None:
+        """Stop leading, then say so, at the version we last saw, so that it can harm nobody."""
+        held = self._term is not None
+        self._resign()
+        self._announce()
+        if not held:
+            return
+        changes = {
+            "metadata": {"resourceVersion": self._seen[0]},
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+        }
+        with suppress(KubeError):
+            await self._store.merge_patch(self._candidate.path, changes, timeout=RELEASE_TIMEOUT)

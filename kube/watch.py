@@ -1,0 +1,290 @@
+"""Watch: one kind of object as an immutable picture that is always replaced and never ends."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Generic, Never, TypeVar
+
+import msgspec
+import structlog
+
+from kube import frames
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+from kube.errors import ApiError, KubeError, UnreadableError, refusal, shortened
+from kube.wire import Lines
+
+PAGE: Final = 100  # objects per page of a plain list
+LIST_TIMEOUT: Final = 30.0  # seconds for one page
+SYNC_TIMEOUT: Final = 60.0  # seconds for a streamed list to say that it is complete
+SHORTEST_WATCH: Final = 300  # seconds; drawn at random, so that replicas do not reconnect together
+LONGEST_WATCH: Final = 600
+GRACE: Final = 30.0  # seconds after which we end a watch that the server should have ended
+STABLE: Final = 30.0  # seconds that a round must last to count as healthy
+FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
+LONGEST_PAUSE: Final = 30.0
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Generic[T]):
+    """One kind of object: ``path`` of its collection, and what to make of each object.
+
+    ``decode`` takes the object's JSON and ``key`` what it made; what they raise as
+    :class:`ValueError` or msgspec's errors leaves the object as it was last understood.
+    ``selectors`` are the API's ``labelSelector`` and ``fieldSelector``.
+    """
+
+    path: str
+    decode: Callable[[bytes], T]
+    key: Callable[[T], str]
+    selectors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Pulse:
+    """How a watch fares, for metrics and readiness; written by :func:`follow` alone."""
+
+    heard: float | None = None  # monotonic seconds of the server's last word, bookmarks included
+    synced: bool = False  # a whole picture has been published
+    lists: int = 0
+    failures: int = 0
+    misread: int = 0  # objects that could not be decoded
+
+    def age(self, now: float) -> float | None:
+        """Return the seconds since the server's last word, ``None`` before the first."""
+        return None if self.heard is None else now - self.heard
+
+
+# Unknown or forbidden options, or an etcd too old for it (an ERROR event with code 500).
+_NO_STREAMED_LIST: Final = frozenset({400, 422, 500})
+
+
+class _NoStreamedListError(KubeError):
+    """The server cannot, or did not, finish a list as a stream."""
+
+
+async def follow(
+    client: Client,
+    source: Source[T],
+    publish: Callable[[Mapping[str, T]], None],
+    *,
+    pulse: Pulse | None = None,
+    clock: Clock = SYSTEM,
+) -> Never:
+    """Publish a new picture of *source* after each change, for ever; RBAC: list, watch.
+
+    Changes that arrived together are published together. A stream that closes is resumed at the
+    last version seen, bookmarks included; a version that the server has forgotten leads to a new
+    list, and the old picture stays until the new one is whole. No failure of the server or the
+    network ends it; what *publish* raises does.
+    """
+    follower = _Follower(client, source, publish, pulse=pulse or Pulse(), clock=clock)
+    failures = 0
+    while True:
+        began = clock.monotonic()
+        calm = await follower.round()
+        lasted = clock.monotonic() - began
+        if calm and lasted >= FIRST_PAUSE:
+            failures = 0
+            continue
+        failures = 1 if lasted >= STABLE else failures + 1
+        await clock.sleep(clock.backoff(failures, first=FIRST_PAUSE, most=LONGEST_PAUSE))
+
+
+class _Follower(Generic[T]):
+    """Holds the picture, and the version from which the next watch resumes."""
+
+    def __init__(
+        self,
+        client: Client,
+        source: Source[T],
+        publish: Callable[[Mapping[str, T]], None],
+        *,
+        pulse: Pulse,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._source = source
+        self._publish = publish
+        self._pulse = pulse
+        self._clock = clock
+        self._objects: dict[str, T] = {}
+        self._since: str | None = None  # None: the next round begins with a list
+        self._streams = True  # until the server turns out not to list by streaming
+
+    async def round(self) -> bool:
+        """List if need be, watch until the stream ends, and say whether it ended in peace."""
+        try:
+            if self._since is not None:
+                await self._watch(listing=False)
+            else:
+                await self._begin()
+        except KubeError as error:
+            self._pulse.failures += 1
+            if _lost_place(error):
+                self._since = None
+            log.warning("watch failed", path=self._source.path, why=str(error))
+            return False
+        return True
+
+    async def _begin(self) -> None:
+        """List by streaming, or page by page once the server turned out not to do that."""
+        if self._streams:
+            try:
+                await self._watch(listing=True)
+            except _NoStreamedListError as error:
+                self._streams = False
+                log.info("listing page by page", path=self._source.path, why=str(error))
+            else:
+                return
+        await self._list()
+        await self._watch(listing=False)
+
+    async def _list(self) -> None:
+        """Read all pages; published only when the last one is here."""
+        objects: dict[str, T] = {}
+        params = {**self._source.selectors, "limit": str(PAGE)}
+        while True:
+            body = await self._client.get(self._source.path, params=params, timeout=LIST_TIMEOUT)
+            page = frames.page(body)
+            for item in page.items or ():
+                self._put(objects, item)
+            if not page.metadata.continue_:
+                break
+            params["continue"] = page.metadata.continue_
+        self._heard()
+        self._pulse.lists += 1
+        self._renew(objects, page.metadata.resource_version)
+
+    async def _watch(self, *, listing: bool) -> None:
+        """Follow one stream to its end; *listing* asks it to begin with all there is."""
+        draft: dict[str, T] = {}
+        patience = asyncio.timeout(SYNC_TIMEOUT if listing else None)
+        try:
+            async with patience, self._opened(listing=listing) as batches:
+                async for lines in batches:
+                    self._heard()
+                    if not listing:
+                        self._advance(lines)
+                        continue
+                    folded = self._fold(draft, lines)
+                    if folded.complete:
+                        listing = False
+                        patience.reschedule(None)
+                        self._pulse.lists += 1
+                        self._renew(draft, folded.version)
+        except ApiError as error:
+            if listing and error.status in _NO_STREAMED_LIST:
+                raise _NoStreamedListError(str(error)) from error
+            raise
+        except TimeoutError as error:
+            if patience.expired():
+                raise _NoStreamedListError(f"incomplete after {SYNC_TIMEOUT} s") from error
+            raise
+        if listing:
+            raise _NoStreamedListError("the stream ended before the list was complete")
+
+    def _opened(self, *, listing: bool) -> AbstractAsyncContextManager[Lines]:
+        lasts = int(self._clock.between(SHORTEST_WATCH, LONGEST_WATCH))
+        begin = (
+            {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+            if listing
+            else {"resourceVersion": self._since or ""}
+        )
+        params = {
+            **self._source.selectors,
+            **begin,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(lasts),
+        }
+        return self._client.stream(self._source.path, params=params, timeout=lasts + GRACE)
+
+    def _advance(self, lines: Iterable[bytes]) -> None:
+        """Replace the picture by what it is after *lines*, if they change it."""
+        objects = dict(self._objects)
+        folded = self._fold(objects, lines)
+        if folded.changed:
+            self._renew(objects, folded.version)
+        else:
+            self._since = folded.version or self._since
+
+    def _fold(self, objects: dict[str, T], lines: Iterable[bytes]) -> "_Folded":
+        """Bring *objects* up to date; raises what an ERROR event says."""
+        folded = _Folded()
+        last: msgspec.Raw | None = None
+        for line in lines:
+            if not line:
+                continue
+            frame = frames.frame(line)
+            match frame.type:
+                case "ADDED" | "MODIFIED":
+                    folded.changed |= self._put(objects, frame.object)
+                case "DELETED":
+                    folded.changed |= self._drop(objects, frame.object)
+                case "BOOKMARK":
+                    folded.complete |= frames.ends_list(frame.object)
+                case "ERROR":
+                    raise refusal(frame.object, place=f"watch {self._source.path}")
+                case _:
+                    raise UnreadableError(f"watch {self._source.path}: event {frame.type[:64]!r}")
+            last = frame.object
+        if last is not None:
+            folded.version = frames.version(last)
+        return folded
+
+    def _put(self, objects: dict[str, T], raw: msgspec.Raw) -> bool:
+        read = self._read(raw)
+        if read is None:
+            return False
+        key, made = read
+        objects[key] = made
+        return True
+
+    def _drop(self, objects: dict[str, T], raw: msgspec.Raw) -> bool:
+        read = self._read(raw)
+        return read is not None and objects.pop(read[0], None) is not None
+
+    def _read(self, raw: msgspec.Raw) -> tuple[str, T] | None:
+        try:
+            made = self._source.decode(bytes(raw))
+            return self._source.key(made), made
+        except (msgspec.MsgspecError, ValueError) as error:
+            self._pulse.misread += 1
+            log.warning("object not understood", path=self._source.path, why=shortened(str(error)))
+            return None
+
+    def _renew(self, objects: dict[str, T], version: str | None) -> None:
+        """Make *objects* the picture; nobody may edit them from now on."""
+        self._objects = objects
+        self._since = version or self._since
+        self._pulse.synced = True
+        self._publish(MappingProxyType(objects))
+
+    def _heard(self) -> None:
+        self._pulse.heard = self._clock.monotonic()
+
+
+@dataclass(slots=True)
+class _Folded:
+    """What a batch of events amounted to."""
+
+    version: str | None = None
+    changed: bool = False
+    complete: bool = False  # the bookmark that ends a streamed list was among them
+
+
+def _lost_place(error: KubeError) -> bool:
+    """Say whether to list again rather than to resume where we were.
+
+    That is 410, and 504 "too large resource version" after etcd was restored; any answer but
+    "too many requests" is taken for one, for else we could ask the same for ever.
+    """
+    answered = isinstance(error, ApiError) and error.status != 429  # noqa: PLR2004 - HTTP
+    return answered or isinstance(error, UnreadableError)

@@ -1,0 +1,47 @@
+"""Conditions in the API server's expression language, built from the vocabularies.
+
+Every optional field is guarded: an error in an expression refuses a request or skips a hook.
+"""
+
+from collections.abc import Iterable
+
+from allocator.catalog.vocabularies import VOCABULARIES
+
+
+def text(value: str) -> str:
+    """Quote *value*, which is a name of ours and never holds a quote or a backslash."""
+    return f"'{value}'"
+
+
+def listed(values: Iterable[str]) -> str:
+    """Write a list of strings, in the order of the alphabet."""
+    return f"[{', '.join(map(text, sorted(values)))}]"
+
+
+def is_ours(variable: str) -> str:
+    """Say that *variable* names a resource of one of the vocabularies."""
+    prefixes = sorted({prefix for v in VOCABULARIES for prefix in v.prefixes})
+    names = {name for v in VOCABULARIES for name in v.resources if not name.startswith(v.prefixes)}
+    parts = [f"{variable}.startsWith({text(prefix)})" for prefix in prefixes]
+    parts += [f"{variable} == {text(name)}" for name in sorted(names)]
+    return " || ".join(parts)
+
+
+def asks_for_vgpu() -> str:
+    """Say that a container asks for vGPU.
+
+    Limits suffice, because the API server refuses an extended resource that is only requested;
+    and it admits no resources on ephemeral containers or on the pod itself. The type checker
+    of policies knows no map of quantities, hence ``dyn``.
+    """
+    return (
+        "(dyn(object.spec.containers) + "
+        "(has(object.spec.initContainers) ? dyn(object.spec.initContainers) : []))\n"
+        "  .exists(c, has(c.resources) && has(c.resources.limits) &&\n"
+        f"    c.resources.limits.exists(r, {is_ours('r')}))"
+    )
+
+
+def asks_for_none() -> str:
+    """Say the exact opposite, so that each pod meets one hook and never two."""
+    return f"!({asks_for_vgpu()})"

@@ -1,0 +1,217 @@
+"""The schema of GPUNode: the ledger's shape, with a bound on every length.
+
+Bounds are far above what hardware has; they keep one object below the API server's limits and
+a compromised node from filling them. Lists are atomic: whoever writes one writes all of it.
+"""
+
+from typing import Final
+
+from allocator.model.request import Mode
+from manifests.generator.names import DOMAIN, Json
+
+_INT32: Final = 2**31 - 1
+
+_UID: Final = "^[0-9A-Za-z-]{1,64}$"
+# A device id travels in Volcano's annotations, whose separators it must not contain.
+_DEVICE_ID: Final = "^[0-9A-Za-z][0-9A-Za-z._-]{0,95}$"
+_PROFILE: Final = r"^[0-9]+g\.[0-9]+gb[0-9a-z.+-]{0,16}$"
+
+
+def gpunode() -> Json:
+    """Return the CustomResourceDefinition."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"gpunodes.{DOMAIN}"},
+        "spec": {
+            "group": DOMAIN,
+            "scope": "Cluster",
+            "names": {
+                "kind": "GPUNode",
+                "listKind": "GPUNodeList",
+                "plural": "gpunodes",
+                "singular": "gpunode",
+                "shortNames": ["gpun"],
+            },
+            "versions": [
+                {
+                    "name": "v1alpha1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": _schema()},
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": _columns(),
+                }
+            ],
+        },
+    }
+
+
+def _columns() -> list[Json]:
+    """List what ``kubectl get`` shows; of a list it shows one item, so the first GPU speaks."""
+    return [
+        _column("Model", ".status.boards[0].name"),
+        _column("Mode", ".status.gpus[0].mode"),
+        _column("Boot", ".status.bootID", priority=1),
+        _column("Inventory", ".status.inventory", priority=1),
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+
+
+def _column(name: str, path: str, priority: int = 0) -> Json:
+    column: Json = {"name": name, "type": "string", "jsonPath": path}
+    return column | ({"priority": priority} if priority else {})
+
+
+def _schema() -> Json:
+    return _object(
+        {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": _object(
+                {"entries": _list(_entry(), most=1024)},
+                about="What is promised; written by the control plane only.",
+            ),
+            "status": _status(),
+        },
+        required=("spec",),
+        about="One node's GPUs and the ledger of what is promised on them; named as the node.",
+    )
+
+
+def _entry() -> Json:
+    pod = _object(
+        {
+            "namespace": _text(63),
+            "name": _text(253),
+            "uid": {"type": "string", "pattern": _UID},
+        },
+        required=("namespace", "name", "uid"),
+    )
+    container = _object(
+        {"name": _text(63), "devices": _list(_device(), most=64)},
+        required=("name", "devices"),
+    )
+    return _object(
+        {
+            "pod": pod,
+            "since": {"type": "string", "format": "date-time"},
+            "containers": _list(container, most=512),
+        },
+        required=("pod", "since", "containers"),
+        about="One pod's assignment: a promise until it is removed.",
+    )
+
+
+def _device() -> Json:
+    device = _object(
+        {
+            "gpu": {"type": "string", "pattern": _DEVICE_ID},
+            "mode": _modes(*Mode),
+            "memoryMiB": _number(),
+            "cores": _number(most=100),
+            "profile": {"type": "string", "pattern": _PROFILE},
+            "start": _number(most=63),
+        },
+        required=("gpu", "mode", "memoryMiB", "cores"),
+    )
+    others = [mode.value for mode in Mode if mode is not Mode.MIG]
+    placed = {"properties": {"mode": {"enum": [Mode.MIG.value]}}, "required": ["profile", "start"]}
+    unplaced = {
+        "properties": {"mode": {"enum": others}},
+        "not": {"anyOf": [{"required": ["profile"]}, {"required": ["start"]}]},
+    }
+    return device | {"oneOf": [placed, unplaced]}
+
+
+def _status() -> Json:
+    return _object(
+        {
+            "bootID": {"type": "string", "pattern": _UID},
+            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+            "inventory": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+            "boards": _list(_board(), most=64),
+            "gpus": _list(_gpu(), most=64),
+            "instances": _list(_instance(), most=1024),
+            "held": _list({"type": "string", "pattern": _UID}, most=1024),
+        },
+        about="What is there; written by the node's agent only.",
+    )
+
+
+def _board() -> Json:
+    profile = _object(
+        {
+            "name": {"type": "string", "pattern": _PROFILE},
+            "id": _number(),
+            "memoryMiB": _number(),
+            "sms": _number(),
+            "size": _number(least=1, most=64),
+            "starts": _list(_number(most=63), most=64),
+            "limit": _number(),
+        },
+        required=("name", "id", "memoryMiB", "sms", "size", "starts"),
+    )
+    return _object(
+        {"name": _text(128), "slots": _number(most=64), "profiles": _list(profile, most=64)},
+        required=("name", "slots", "profiles"),
+        about="One GPU model's shapes as NVML reports them; none where it cannot be cut.",
+    )
+
+
+def _gpu() -> Json:
+    return _object(
+        {
+            "uuid": {"type": "string", "pattern": _DEVICE_ID},
+            "index": _number(most=255),
+            "pci": {"type": "string", "pattern": r"^[0-9A-Fa-f]{4,8}(:[0-9A-Fa-f]{2}){2}\.[0-7]$"},
+            "board": _number(most=63) | {"description": "Index in boards."},
+            "memoryMiB": _number(),
+            "mode": _modes(Mode.MIG, Mode.HAMI_CORE),
+            "healthy": {"type": "boolean"},
+            "slots": _number() | {"description": "How many containers may share it."},
+            "numa": _number(most=1023),
+            "foreignMiB": _number() | {"description": "Memory held by processes not ours."},
+        },
+        required=("uuid", "index", "board", "memoryMiB", "mode", "healthy", "slots"),
+    )
+
+
+def _instance() -> Json:
+    return _object(
+        {
+            "gpu": {"type": "string", "pattern": _DEVICE_ID},
+            "profile": {"type": "string", "pattern": _PROFILE},
+            "start": _number(most=63),
+            "uuid": {"type": "string", "pattern": _DEVICE_ID},
+        },
+        required=("gpu", "profile", "start", "uuid"),
+    )
+
+
+def _object(properties: Json, *, required: tuple[str, ...] = (), about: str = "") -> Json:
+    schema: Json = {"type": "object", "description": about} if about else {"type": "object"}
+    schema["properties"] = properties
+    return schema | ({"required": list(required)} if required else {})
+
+
+def _list(items: Json, *, most: int) -> Json:
+    return {
+        "type": "array",
+        "items": items,
+        "maxItems": most,
+        "x-kubernetes-list-type": "atomic",
+    }
+
+
+def _number(*, least: int = 0, most: int = _INT32) -> Json:
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+def _text(most: int) -> Json:
+    return {"type": "string", "minLength": 1, "maxLength": most}
+
+
+def _modes(*modes: Mode) -> Json:
+    return {"type": "string", "enum": [mode.value for mode in modes]}

@@ -1,0 +1,20 @@
+"""Names that manifests, policies and programs must agree on."""
+
+from typing import Any, Final
+
+from allocator.catalog.vocabularies import OWN
+
+Json = dict[str, Any]  # a Kubernetes object, checked by the API server's schema, not by ours
+
+DOMAIN: Final = OWN.rstrip("/")
+NAMESPACE: Final = "vgpu-admission-system"
+REGISTRATION: Final = "vgpu-admission"  # both webhook configurations
+SERVICE: Final = "vgpu-webhook"
+CONTROL_PLANE: Final = f"system:serviceaccount:{NAMESPACE}:vgpu-webhook"
+AGENT: Final = f"system:serviceaccount:{NAMESPACE}:vgpu-agent"
+
+OPT_IN_LABEL: Final = f"{OWN}inject"
+OPT_IN_VALUE: Final = "enabled"
+LEDGER_FINALIZER: Final = f"{OWN}ledger"
+UPSTREAM: Final = "upstream"  # value of served-by on nodes of the upstream plugin
+NODE_CLAIM: Final = "authentication.kubernetes.io/node-name"

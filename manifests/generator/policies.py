@@ -1,0 +1,278 @@
+"""What the API server itself refuses, whether our webhook runs or not; docs/policies.md explains.
+
+Accounts stand in variables of their own, first in the list and one to a line, so that a site
+whose Volcano runs under other accounts replaces them with a two-line patch. They are no
+parameter object: a policy whose parameters are missing refuses everything.
+"""
+
+from typing import Final
+
+from allocator.catalog.injection import ALLOCATION_KEYS, SERVED_BY_KEY, USER_KEYS
+from allocator.catalog.vocabularies import OWN, VOCABULARIES
+from manifests.generator.cel import asks_for_vgpu, listed, text
+from manifests.generator.names import (
+    AGENT,
+    CONTROL_PLANE,
+    DOMAIN,
+    LEDGER_FINALIZER,
+    NODE_CLAIM,
+    OPT_IN_LABEL,
+    OPT_IN_VALUE,
+    UPSTREAM,
+    Json,
+)
+
+SCHEDULERS: Final = ("system:serviceaccount:volcano-system:volcano-scheduler",)
+PLUGINS: Final = ("system:serviceaccount:kube-system:volcano-device-plugin",)
+
+# What decided at CREATE which GPU fits; read again at bind, so it may not change in between.
+REQUEST_KEYS: Final = frozenset(
+    key
+    for v in VOCABULARIES
+    for key in (v.mode_key, v.use_models, v.not_models, v.use_uuids, v.not_uuids)
+    if key is not None
+)
+
+
+def policies() -> tuple[Json, ...]:
+    """Return every policy, each followed by its binding."""
+    return (*_unlabelled(), *_frozen(), *_gpunodes())
+
+
+def _unlabelled() -> tuple[Json, Json]:
+    reserved = (
+        f"k in variables.allocation || k.startsWith({text(OWN)}) && !(k in {listed(USER_KEYS)})"
+    )
+    spec = {
+        "matchConstraints": _pods("NotIn", _rule("CREATE", "pods"), _annotations()),
+        "variables": [
+            *_accounts(),
+            _variable("allocation", listed(ALLOCATION_KEYS)),
+            _variable("before", _annotations_of("oldObject")),
+            _variable("after", _annotations_of("object")),
+            _variable("forged", _changed(reserved)),
+        ],
+        "validations": [
+            {
+                "expression": f"request.operation != 'CREATE' || !({asks_for_vgpu()})",
+                "message": (
+                    f"the pod asks for vGPU in a namespace without {OPT_IN_LABEL}={OPT_IN_VALUE}, "
+                    "where nothing limits it; ask an administrator for the label"
+                ),
+            },
+            {
+                "expression": (
+                    "variables.forged.size() == 0 || request.operation == 'UPDATE' && "
+                    "(variables.ours || request.userInfo.username in "
+                    "variables.schedulers + variables.plugins)"
+                ),
+                "message": "the pod carries annotations that only a scheduler or vgpu-admission "
+                "may write; remove them",
+                "messageExpression": (
+                    "'annotation ' + variables.forged[0] + ' is written by schedulers and "
+                    "vgpu-admission only; remove it'"
+                ),
+            },
+        ],
+    }
+    # Warn is what lets an installation join a running Volcano site; component refuse denies.
+    return _policy("unlabelled", spec), _binding("unlabelled", ["Warn", "Audit"])
+
+
+def _frozen() -> tuple[Json, Json]:
+    reserved = (
+        f"k in variables.allocation || k.startsWith({text(OWN)}) || k in {listed(REQUEST_KEYS)}"
+    )
+    spec = {
+        "matchConstraints": _pods("In", _annotations()),
+        # No label edit, status update or removal of a finalizer gets past this line, so none
+        # can be refused, not even by an error or an exhausted budget in the rest.
+        "matchConditions": [
+            {
+                "name": "annotations-change",
+                "expression": f"({_annotations_of('object')}) != ({_annotations_of('oldObject')})",
+            }
+        ],
+        "variables": [
+            *_accounts(),
+            _variable("allocation", listed(ALLOCATION_KEYS)),
+            _variable("before", _annotations_of("oldObject")),
+            _variable("after", _annotations_of("object")),
+            _variable("touched", _changed(reserved)),
+            _variable("node", "has(oldObject.spec.nodeName) ? oldObject.spec.nodeName : ''"),
+            _variable(
+                "upstream",
+                f"{text(SERVED_BY_KEY)} in variables.before && "
+                f"variables.before[{text(SERVED_BY_KEY)}] == {text(UPSTREAM)}",
+            ),
+        ],
+        "validations": [_decision_holds(), _allocation_holds()],
+    }
+    return _policy("frozen", spec), _binding("frozen", ["Deny"])
+
+
+def _decision_holds() -> Json:
+    return {
+        "expression": (
+            "variables.touched.all(k, k in variables.allocation) || "
+            f"request.userInfo.username == {text(CONTROL_PLANE)} || "
+            f"request.userInfo.username == {text(AGENT)} && variables.node != '' && "
+            f"{_runs_on('variables.node')} && "
+            f"variables.touched.all(k, k in variables.allocation || k.startsWith({text(OWN)}))"
+        ),
+        "message": "what admission decided is frozen once the pod exists; create the pod anew",
+        "messageExpression": (
+            "'annotation ' + variables.touched.filter(k, !(k in variables.allocation))[0] + "
+            "' was decided at admission and is frozen; create the pod anew'"
+        ),
+    }
+
+
+def _allocation_holds() -> Json:
+    return {
+        "expression": (
+            "variables.touched.all(k, !(k in variables.allocation)) || "
+            f"request.userInfo.username == {text(CONTROL_PLANE)} || "
+            "request.userInfo.username in variables.schedulers && "
+            "(variables.node == '' || variables.upstream) || "
+            "request.userInfo.username in variables.plugins && variables.upstream"
+        ),
+        "message": "an allocation is written by the scheduler until the pod is bound",
+        "messageExpression": (
+            "'annotation ' + variables.touched.filter(k, k in variables.allocation)[0] + "
+            "' is an allocation, which only the scheduler writes, until the pod is bound'"
+        ),
+    }
+
+
+def _gpunodes() -> tuple[Json, Json]:
+    control_plane = f"request.userInfo.username == {text(CONTROL_PLANE)}"
+    ledger = text(LEDGER_FINALIZER)
+    spec = {
+        "matchConstraints": {
+            "resourceRules": [
+                _rule("CREATE", "gpunodes", group=DOMAIN),
+                _rule("UPDATE", "gpunodes", "gpunodes/status", group=DOMAIN),
+                _rule("DELETE", "gpunodes", group=DOMAIN),
+            ]
+        },
+        "variables": [
+            _variable("status", "has(request.subResource) && request.subResource == 'status'"),
+            _variable("finalizers", _finalizers_of("object")),
+            _variable("held", _finalizers_of("oldObject")),
+        ],
+        "validations": [
+            {
+                "expression": (
+                    f"{control_plane} || variables.status || request.operation == 'UPDATE' && "
+                    "object.spec == oldObject.spec && variables.finalizers == variables.held"
+                ),
+                "message": "promises are written by the control plane of vgpu-admission only",
+            },
+            {
+                "expression": (
+                    f"{control_plane} || !variables.status || "
+                    f"request.userInfo.username == {text(AGENT)} && "
+                    f"{_runs_on('oldObject.metadata.name')}"
+                ),
+                "message": "the status of a GPUNode is written by the agent of that node only",
+            },
+            {
+                "expression": (
+                    "request.operation == 'DELETE' || "
+                    "has(object.metadata.deletionTimestamp) || "
+                    f"{ledger} in variables.finalizers"
+                ),
+                "message": f"a GPUNode needs the finalizer {LEDGER_FINALIZER}, because pods may "
+                "still run on what it promises",
+            },
+            {
+                "expression": (
+                    "request.operation == 'DELETE' || !has(object.metadata.ownerReferences)"
+                ),
+                "message": "a GPUNode has no owner, because it must outlive its Node",
+            },
+        ],
+    }
+    return _policy("gpunodes", spec), _binding("gpunodes", ["Deny"])
+
+
+def _policy(name: str, spec: Json) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": f"{name}.{DOMAIN}"},
+        "spec": {"failurePolicy": "Fail", **spec},
+    }
+
+
+def _binding(name: str, actions: list[str]) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": f"{name}.{DOMAIN}"},
+        "spec": {"policyName": f"{name}.{DOMAIN}", "validationActions": actions},
+    }
+
+
+def _pods(operator: str, *rules: Json) -> Json:
+    selected = {"key": OPT_IN_LABEL, "operator": operator, "values": [OPT_IN_VALUE]}
+    return {
+        "resourceRules": list(rules),
+        "namespaceSelector": {"matchExpressions": [selected]},
+    }
+
+
+def _annotations() -> Json:
+    """Match every request that can change a pod's annotations; a status patch can."""
+    return _rule("UPDATE", "pods", "pods/status")
+
+
+def _rule(operation: str, *resources: str, group: str = "") -> Json:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["*" if group else "v1"],
+        "operations": [operation],
+        "resources": list(resources),
+    }
+
+
+def _accounts() -> list[Json]:
+    return [
+        _variable("schedulers", listed(SCHEDULERS)),
+        _variable("plugins", listed(PLUGINS)),
+        _variable("ours", f"request.userInfo.username in {listed((CONTROL_PLANE, AGENT))}"),
+    ]
+
+
+def _variable(name: str, expression: str) -> Json:
+    return {"name": name, "expression": expression}
+
+
+def _annotations_of(which: str) -> str:
+    absent = "oldObject == null || " if which == "oldObject" else ""
+    return f"{absent}!has({which}.metadata.annotations) ? {{}} : {which}.metadata.annotations"
+
+
+def _finalizers_of(which: str) -> str:
+    return (
+        f"{which} == null || !has({which}.metadata.finalizers) ? [] : {which}.metadata.finalizers"
+    )
+
+
+def _changed(condition: str) -> str:
+    """List the keys with this *condition* on ``k`` that were added, changed or removed."""
+    return (
+        f"variables.before.filter(k, ({condition}) &&\n"
+        "  !(k in variables.after && variables.after[k] == variables.before[k])) +\n"
+        f"variables.after.filter(k, ({condition}) && !(k in variables.before))"
+    )
+
+
+def _runs_on(node: str) -> str:
+    """Say that the caller's token belongs to a pod that runs on *node*."""
+    claim = text(NODE_CLAIM)
+    return (
+        f"has(request.userInfo.extra) && {claim} in request.userInfo.extra && "
+        f"{node} in request.userInfo.extra[{claim}]"
+    )

@@ -1,0 +1,117 @@
+"""Fixtures that hand tests a real control plane, which is built before the first of them runs."""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api import Api, wait_for
+from tests.cluster.control_plane import ControlPlane, Settings
+from tests.cluster.controlplane import build
+from tests.cluster.controlplane.binaries import DEFAULT
+from tests.cluster.controlplane.toolchain import BuildError
+
+_PROGRAMS = pytest.StashKey[Mapping[str, Path] | BuildError]()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark every test below this folder, the only ones this hook is called for."""
+    item.add_marker("cluster")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Build before the first test, whose time limit and captured output are not for that."""
+    needed = any("programs" in getattr(item, "fixturenames", ()) for item in session.items)
+    if session.config.option.collectonly or not needed:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():
+            session.config.stash[_PROGRAMS] = build.build(DEFAULT, build.to_stderr)
+    except BuildError as error:
+        session.config.stash[_PROGRAMS] = error
+
+
+@pytest.fixture(scope="session")
+def programs(pytestconfig: pytest.Config) -> Mapping[str, Path]:
+    """Return the programs of the control plane by name.
+
+    Without them a developer's run skips. Where the suite is the gate it must not pass unseen.
+    """
+    found = pytestconfig.stash[_PROGRAMS]
+    if not isinstance(found, BuildError):
+        return found
+    reason = f"no control plane: {found}"
+    if os.environ.get("CI") or os.environ.get("VGPU_REQUIRE_CLUSTER") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason.splitlines()[0])
+
+
+@pytest.fixture(scope="session")
+def control_plane(
+    programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """Yield one control plane for all tests, each of which keeps to a namespace of its own."""
+    folder = tmp_path_factory.mktemp("control-plane")
+    with ControlPlane(folder, programs, Settings(controllers=True)) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def api(control_plane: ControlPlane) -> Iterator[Api]:
+    """Yield a client of the shared control plane as its administrator."""
+    with control_plane.api() as client:
+        yield client
+
+
+@pytest.fixture
+def new_namespace(
+    api: Api, request: pytest.FixtureRequest
+) -> Iterator[Callable[[Mapping[str, str]], str]]:
+    """Yield a function that makes a namespace with labels; they go when the test ends."""
+    made: list[str] = []
+
+    def make(labels: Mapping[str, str]) -> str:
+        stem = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:40].strip("-")
+        metadata = {"generateName": f"{stem}-", "labels": dict(labels)}
+        created = api.create("/api/v1/namespaces", {"metadata": metadata})
+        name: str = created.body["metadata"]["name"]
+        made.append(name)
+        # No pod is admitted before the controllers have given the namespace its account.
+        wait_for(lambda: api.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+        return name
+
+    yield make
+    for name in made:
+        api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def namespace(
+    new_namespace: Callable[[Mapping[str, str]], str], request: pytest.FixtureRequest
+) -> str:
+    """Return a namespace of the test's own, labelled with its indirect parameter if it has one."""
+    return new_namespace(getattr(request, "param", {}))
+
+
+@pytest.fixture(scope="session")
+def kubectl(programs: Mapping[str, Path], control_plane: ControlPlane) -> Callable[..., str]:
+    """Return a function that runs kubectl as administrator and returns what it prints."""
+
+    def run(*arguments: str, stdin: str = "") -> str:
+        answer = subprocess.run(
+            [programs["kubectl"], f"--kubeconfig={control_plane.kubeconfig}", *arguments],
+            capture_output=True,
+            check=False,
+            env=os.environ | {"HOME": str(control_plane.folder)},  # its preferences and cache
+            input=stdin,
+            text=True,
+        )
+        assert answer.returncode == 0, f"kubectl {' '.join(arguments)}: {answer.stderr}"
+        return answer.stdout
+
+    return run

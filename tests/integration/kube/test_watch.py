@@ -1,0 +1,339 @@
+"""Pictures of a kind over real sockets, through everything that servers and networks do."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+import pytest
+import uvloop
+
+from kube.client import Client
+from kube.config import Access
+from kube.watch import LONGEST_PAUSE, Pulse, Source, follow
+from tests.fakes.api_objects import parsed
+from tests.fakes.api_server import ApiServer, StreamedLists
+from tests.fakes.kube_clock import FakeClock
+
+NODES = "/api/v1/nodes"
+
+
+class Meta(msgspec.Struct):
+    name: str
+    labels: dict[str, str] | None = None
+
+
+class Node(msgspec.Struct):
+    metadata: Meta
+
+
+SOURCE: Source[Node] = Source(
+    path=NODES,
+    decode=msgspec.json.Decoder(Node).decode,
+    key=lambda node: node.metadata.name,
+)
+
+Picture = Mapping[str, Node]
+
+
+class Watched:
+    """A server, one follower of it, and all that it published."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.time = FakeClock()
+        self.pulse = Pulse()
+        self.pictures: list[Picture] = []
+
+    def add(self, *names: str) -> None:
+        for name in names:
+            self.server.objects.create(parsed(NODES), {"metadata": {"name": name}})
+
+    def remove(self, name: str) -> None:
+        self.server.objects.delete(parsed(f"{NODES}/{name}"))
+
+    async def follow(self) -> None:
+        access = Access(url=self.server.url)
+        async with Client(access, clock=self.time.clock()) as client:
+            await follow(
+                client, SOURCE, self.pictures.append, pulse=self.pulse, clock=self.time.clock()
+            )
+
+    async def until(self, *names: str) -> None:
+        """Wait for the picture that shows exactly *names*."""
+        await self.until_true(lambda: bool(self.pictures) and set(self.pictures[-1]) == set(names))
+
+    async def until_true(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():  # noqa: ASYNC110 - a test looks from outside
+                await asyncio.sleep(0.002)
+
+    def queries(self, key: str) -> list[str | None]:
+        return [request.query.get(key) for request in self.server.requests]
+
+
+def watching(
+    scenario: Callable[[Watched], Awaitable[None]],
+    *,
+    streamed: StreamedLists = StreamedLists.SERVED,
+    loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> Watched:
+    async def play() -> Watched:
+        async with ApiServer() as server:
+            server.streamed_lists = streamed
+            watched = Watched(server)
+            watched.add("a", "b")
+            following = asyncio.create_task(watched.follow())
+            await watched.until("a", "b")
+            await watched.until_true(lambda: bool(server.streams))
+            await scenario(watched)
+            following.cancel()
+            await asyncio.wait([following])
+            assert following.cancelled()
+        return watched
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(play())
+
+
+EVERY_WAY = pytest.mark.parametrize(
+    ("streamed", "lists"),
+    [
+        pytest.param(StreamedLists.SERVED, 0, id="streamed"),
+        pytest.param(StreamedLists.GATE_OFF, 1, id="gate-off"),
+        pytest.param(StreamedLists.OLD_ETCD, 1, id="old-etcd"),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        pytest.param(asyncio.new_event_loop, id="asyncio"),
+        pytest.param(uvloop.new_event_loop, id="uvloop"),
+    ],
+)
+@EVERY_WAY
+def test_changes_are_seen(
+    streamed: StreamedLists, lists: int, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """However the server lists, the picture begins whole and follows each change."""
+
+    async def scenario(watched: Watched) -> None:
+        watched.add("c")
+        await watched.until("a", "b", "c")
+        watched.remove("a")
+        await watched.until("b", "c")
+        watched.server.objects.patch(
+            parsed(f"{NODES}/b"),
+            "application/merge-patch+json",
+            b'{"metadata":{"labels":{"gpu":"A100"}}}',
+        )
+        await watched.until_true(lambda: watched.pictures[-1]["b"].metadata.labels is not None)
+
+    watched = watching(scenario, streamed=streamed, loop=loop)
+
+    assert watched.queries("watch").count(None) == lists
+    assert watched.pulse.synced
+    assert watched.pulse.failures == 0
+
+
+def test_a_picture_never_changes() -> None:
+    """A reader that holds a picture sees neither later changes nor a way to edit it."""
+
+    async def scenario(watched: Watched) -> None:
+        held = watched.pictures[-1]
+        watched.add("c")
+        await watched.until("a", "b", "c")
+        assert set(held) == {"a", "b"}
+        assert not hasattr(held, "__setitem__")
+
+    watching(scenario)
+
+
+def test_changes_that_arrive_together_are_published_together() -> None:
+    """A burst costs one picture, not one for each event."""
+
+    async def scenario(watched: Watched) -> None:
+        before = len(watched.pictures)
+        watched.add(*(f"n{i}" for i in range(100)))
+        await watched.until("a", "b", *(f"n{i}" for i in range(100)))
+        assert len(watched.pictures) - before <= 3
+
+    watching(scenario)
+
+
+@EVERY_WAY
+def test_a_closed_stream_is_resumed(streamed: StreamedLists, lists: int) -> None:
+    """After its timeoutSeconds a watch goes on where it was, without a list."""
+
+    async def scenario(watched: Watched) -> None:
+        watched.time.now += 400
+        watched.server.close_streams()
+        watched.add("c")
+        await watched.until("a", "b", "c")
+
+    watched = watching(scenario, streamed=streamed)
+
+    assert watched.queries("watch").count(None) == lists
+    assert watched.queries("resourceVersion")[-1] == "102"
+    assert watched.queries("sendInitialEvents")[-1] is None
+
+
+def test_a_bookmark_moves_the_place_to_resume() -> None:
+    """Resuming after a bookmark survives a compaction that the last change does not."""
+
+    async def scenario(watched: Watched) -> None:
+        pods = parsed("/api/v1/namespaces/x/pods")
+        watched.server.objects.create(pods, {"metadata": {"name": "unrelated"}})
+        watched.server.bookmark()
+        heard = watched.pulse.heard
+        watched.time.now += 400
+        await watched.until_true(lambda: watched.pulse.heard != heard)
+        watched.server.compact()
+        watched.server.close_streams()
+        watched.add("c")
+        await watched.until("a", "b", "c")
+
+    watched = watching(scenario)
+
+    assert watched.pulse.failures == 0
+    assert watched.queries("resourceVersion")[-1] == "103"
+
+
+def test_a_forgotten_version_leads_to_a_new_list() -> None:
+    """410 inside the stream: list again, and what was deleted meanwhile is gone."""
+
+    async def scenario(watched: Watched) -> None:
+        watched.server.close_streams()
+        watched.remove("a")
+        watched.add("c")
+        watched.server.compact()
+        await watched.until("b", "c")
+
+    watched = watching(scenario)
+
+    assert watched.pulse.lists == 2
+    assert all(watched.pictures), "the old picture stays until the new one is whole"
+
+
+def test_a_list_of_many_pages() -> None:
+    """Without streaming a list is read page by page and published once."""
+
+    async def scenario(watched: Watched) -> None:
+        names = [f"n{i:03}" for i in range(250)]
+        watched.server.close_streams()
+        watched.add(*names)
+        watched.server.compact()
+        await watched.until("a", "b", *names)
+
+    watched = watching(scenario, streamed=StreamedLists.GATE_OFF)
+
+    assert len(watched.pictures) == 2
+    assert sum(token is not None for token in watched.queries("continue")) == 2
+
+
+def test_a_streamed_list_that_never_ends_is_given_up() -> None:
+    """A stream that closes before the list was complete is not believed; pages are read."""
+
+    async def play() -> Watched:
+        async with ApiServer() as server:
+            server.streamed_lists = StreamedLists.STUCK
+            watched = Watched(server)
+            watched.add("a", "b")
+            following = asyncio.create_task(watched.follow())
+            await watched.until_true(lambda: bool(server.streams))
+            await asyncio.sleep(0.01)
+            assert watched.pictures == []
+            server.close_streams()
+            await watched.until("a", "b")
+            following.cancel()
+            await asyncio.wait([following])
+        return watched
+
+    watched = asyncio.run(play())
+
+    assert watched.pulse.synced
+    assert watched.queries("limit")[-2:] == ["100", None]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param({"type": "ERROR", "object": {"kind": "Status", "code": 500}}, id="error"),
+        pytest.param({"type": "RENAMED", "object": {}}, id="unknown-type"),
+        pytest.param({"type": "ADDED"}, id="no-object"),
+        pytest.param({"type": "ADDED", "object": {"metadata": {}}}, id="no-version"),
+    ],
+)
+def test_a_stream_that_talks_nonsense_is_left(event: dict[str, object]) -> None:
+    """After an event that cannot be followed the kind is listed again, after a pause."""
+
+    async def scenario(watched: Watched) -> None:
+        watched.server.inject(event)
+        await watched.until_true(lambda: watched.pulse.lists == 2)
+        watched.add("c")
+        await watched.until("a", "b", "c")
+
+    watched = watching(scenario)
+
+    assert watched.pulse.failures == 1
+    assert watched.time.slept == [0.75]
+
+
+def test_an_object_that_is_not_understood_stays_as_it_was() -> None:
+    """One bad object is counted, keeps its last good form, and does not hold up the others."""
+
+    async def scenario(watched: Watched) -> None:
+        watched.server.objects.patch(
+            parsed(f"{NODES}/a"), "application/merge-patch+json", b'{"metadata":{"labels":7}}'
+        )
+        watched.add("c")
+        await watched.until("a", "b", "c")
+
+    watched = watching(scenario)
+
+    assert watched.pulse.misread == 1
+    assert watched.pictures[-1]["a"].metadata.labels is None
+
+
+def test_a_server_that_is_down_is_waited_for() -> None:
+    """While nothing answers, the picture stays and the pauses grow to half a minute."""
+
+    async def scenario(watched: Watched) -> None:
+        watched.server.answer_next(503, times=8)
+        watched.time.now += 400
+        watched.server.close_streams()
+        await watched.until_true(lambda: watched.pulse.failures == 8)
+        watched.add("c")
+        await watched.until("a", "b", "c")
+
+    watched = watching(scenario)
+
+    assert watched.time.slept == [0.75, 1.5, 3, 6, 12, 22.5, 22.5, 22.5]
+    assert max(watched.time.slept) <= LONGEST_PAUSE
+    assert all(watched.pictures)
+
+
+def test_the_age_of_the_last_word() -> None:
+    """The pulse tells for how many seconds the server has been silent."""
+    pulse = Pulse()
+    unheard = pulse.age(5.0)
+
+    pulse.heard = 2.0
+
+    assert unheard is None
+    assert pulse.age(5.0) == 3.0
+
+
+def test_a_fault_of_the_reader_is_not_hidden() -> None:
+    """What ``publish`` raises ends the watch: it is a bug, and not the server's."""
+
+    def publish(_picture: Picture) -> None:
+        raise ZeroDivisionError
+
+    async def play() -> None:
+        async with ApiServer() as server, Client(Access(url=server.url)) as client:
+            await follow(client, SOURCE, publish)
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(play())

@@ -1,0 +1,102 @@
+"""Pods for tests: as a user writes them, as the API server hands them on, as we leave them."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jsonpatch
+import msgspec
+import orjson
+
+from allocator.core.quantity import canonical
+from webhook.core.mutate import Surroundings, decide
+from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten
+from webhook.core.patch import operations
+from webhook.core.review import Pod
+
+Json = dict[str, Any]
+
+NUMBER = "volcano.sh/vgpu-number"
+MEMORY = "volcano.sh/vgpu-memory"
+PERCENT = "volcano.sh/vgpu-memory-percentage"
+CORES = "volcano.sh/vgpu-cores"
+MODE = "volcano.sh/vgpu-mode"
+GPU_MEM = "aliyun.com/gpu-mem"
+
+
+def container(
+    name: str = "main", limits: Mapping[str, object] | None = None, **more: object
+) -> Json:
+    """Write a container as a user does."""
+    found: Json = {"name": name, "image": "example.com/a:1"}
+    if limits is not None:
+        found["resources"] = {"limits": dict(limits)}
+    return found | more
+
+
+def pod(
+    *containers: Json,
+    annotations: Mapping[str, str] | None = None,
+    init: Iterable[Json] = (),
+    **spec: object,
+) -> Json:
+    """Write a pod as a user does; without containers it has one that asks for 3000 MiB."""
+    written: Json = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "team-a"},
+        "spec": {"containers": list(containers) or [container(limits={NUMBER: 1, MEMORY: 3000})]},
+    }
+    if annotations is not None:
+        written["metadata"]["annotations"] = dict(annotations)
+    if initial := list(init):
+        written["spec"]["initContainers"] = initial
+    written["spec"] |= spec
+    return written
+
+
+def received(written: Json) -> Json:
+    """Do what the API server does before it calls a hook: canonical amounts, requests defaulted."""
+    found = copy.deepcopy(written)
+    spec = found["spec"]
+    for item in (*spec["containers"], *spec.get("initContainers", ())):
+        resources = item.get("resources")
+        if not resources:
+            continue
+        for side in ("limits", "requests"):
+            for name, amount in (resources.get(side) or {}).items():
+                plain = isinstance(amount, int) and not isinstance(amount, bool)
+                resources[side][name] = canonical(amount) if plain else str(amount)
+        limits = resources.get("limits") or {}
+        resources["requests"] = {**limits, **(resources.get("requests") or {})}
+    return found
+
+
+def typed(found: Json) -> Pod:
+    """Read a pod as the webhook does."""
+    return msgspec.convert(found, Pod)
+
+
+def decided(written: Json, around: Surroundings) -> Outcome:
+    """Decide about a pod as a user wrote it."""
+    return decide(typed(received(written)), around)
+
+
+def admitted(found: Json, around: Surroundings) -> Json:
+    """Return a received pod as the API server would go on with it; fails if it is refused."""
+    outcome = decide(typed(found), around)
+    assert not isinstance(outcome, Refused), str(outcome.first)
+    if not isinstance(outcome, Rewritten | Hidden):
+        return copy.deepcopy(found)
+    ops = orjson.loads(orjson.dumps(operations(typed(found), outcome.intent)))
+    patched: Json = jsonpatch.apply_patch(copy.deepcopy(found), ops)
+    return received(patched)
+
+
+def variables(found: Json, name: str = "main", kind: str = "containers") -> Json:
+    """Return a container's variables: a literal, or the path of the field that is read."""
+    item = next(c for c in found["spec"][kind] if c["name"] == name)
+    return {
+        v["name"]: v["valueFrom"]["fieldRef"]["fieldPath"] if "valueFrom" in v else v.get("value")
+        for v in item.get("env", ())
+    }

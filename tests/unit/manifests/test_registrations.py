@@ -1,0 +1,72 @@
+"""What the API server sends us, and what happens to a pod when nobody answers."""
+
+import base64
+
+import pytest
+
+from manifests.generator.names import NAMESPACE, Json
+from manifests.generator.registrations import registrations
+
+ENTRIES = [entry for configuration in registrations() for entry in configuration["webhooks"]]
+REQUEST_CAP = 34  # seconds, all hooks of one request together (platform contract)
+
+each_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["name"])
+
+
+@each_entry
+def test_only_pods_that_ask_for_vgpu_can_be_held_up(entry: Json) -> None:
+    """Whatever fails closed is limited to pods that ask; whatever is not fails open."""
+    (condition,) = entry["matchConditions"]
+
+    expected = {"asks-for-vgpu": "Fail", "asks-for-no-vgpu": "Ignore"}
+    assert entry["failurePolicy"] == expected[condition["name"]]
+
+
+@each_entry
+def test_we_never_wait_for_ourselves(entry: Json) -> None:
+    """Namespaces opt in, and the two that must start before us cannot."""
+    opted, excluded = entry["namespaceSelector"]["matchExpressions"]
+
+    assert opted == {
+        "key": "vgpu-admission.io/inject",
+        "operator": "In",
+        "values": ["enabled"],
+    }
+    assert excluded == {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": [NAMESPACE, "kube-system"],
+    }
+
+
+def test_all_hooks_of_one_create_fit_into_its_time() -> None:
+    """Mutating twice and validating once leaves half of the request's time to others."""
+    seconds = {entry["name"].partition(".vgpu-")[0]: entry["timeoutSeconds"] for entry in ENTRIES}
+
+    assert 2 * seconds["pods"] + seconds["pods.validate"] < REQUEST_CAP / 2
+    assert 2 * seconds["others"] < REQUEST_CAP / 2
+
+
+def test_a_change_by_a_later_injector_comes_back_to_us() -> None:
+    """Mutating hooks are asked again; validating ones know no such field."""
+    mutating, validating = registrations()
+
+    assert {entry["reinvocationPolicy"] for entry in mutating["webhooks"]} == {"IfNeeded"}
+    assert all("reinvocationPolicy" not in entry for entry in validating["webhooks"])
+
+
+def test_committed_registrations_leave_the_bundle_to_its_owner() -> None:
+    """An apply never takes back the certificates that verify us."""
+    assert all("caBundle" not in entry["clientConfig"] for entry in ENTRIES)
+
+
+def test_a_webhook_outside_the_cluster() -> None:
+    """An address and a bundle replace the Service, path by path."""
+    outside = registrations(url="https://127.0.0.1:8443", ca_bundle=b"PEM")
+
+    clients = [entry["clientConfig"] for config in outside for entry in config["webhooks"]]
+    inside = [entry["clientConfig"]["service"]["path"] for entry in ENTRIES]
+    bundle = base64.b64encode(b"PEM").decode()
+    assert clients == [
+        {"url": f"https://127.0.0.1:8443{path}", "caBundle": bundle} for path in inside
+    ]

@@ -1,0 +1,119 @@
+"""The manifests that are written by hand keep what the policies and programs rely on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from allocator.core.settings import DEFAULTS, NodeAgent, Settings, settings_of
+from manifests.generator.names import CONTROL_PLANE, NAMESPACE, REGISTRATION, SERVICE, Json
+
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+BASE = MANIFESTS / "base"
+
+
+def objects(kind: str, folder: Path = BASE) -> list[Json]:
+    return [item for item in _all(folder) if item.get("kind") == kind]
+
+
+def _all(folder: Path) -> Iterator[Json]:
+    for path in sorted(folder.glob("*.yaml")):
+        yield from yaml.safe_load_all(path.read_text())
+
+
+def test_every_file_of_the_base_is_applied() -> None:
+    """A file that no kustomization names would be forgotten in silence."""
+    kustomization = yaml.safe_load((BASE / "kustomization.yaml").read_text())
+    named = {*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"]}
+
+    present = {path.name for path in BASE.glob("*.yaml")} - {"kustomization.yaml"}
+    assert named == present
+
+
+def test_the_settings_of_the_base_are_the_defaults_in_full() -> None:
+    """The file documents every setting, and changes none."""
+    text = (BASE / "settings.yaml").read_text()
+
+    assert settings_of(text) == DEFAULTS
+    assert list(yaml.safe_load(text)) == [
+        field.encode_name for field in msgspec.structs.fields(Settings)
+    ]
+
+
+def test_the_settings_for_volcano_say_who_serves_the_nodes() -> None:
+    """Where Volcano's plugin answers Allocate, nothing device-dependent is injected."""
+    text = (MANIFESTS / "components/volcano/settings.yaml").read_text()
+
+    assert settings_of(text).node_agent is NodeAgent.UPSTREAM
+
+
+def test_the_deployment_runs_as_the_account_that_policies_trust() -> None:
+    """The exact user name is what the policies compare."""
+    (deployment,) = objects("Deployment")
+
+    account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
+    assert f"system:serviceaccount:{deployment['metadata']['namespace']}:{account}" == CONTROL_PLANE
+
+
+def test_the_service_reaches_the_deployment() -> None:
+    """Registrations name a Service that selects the pods and a port that they open."""
+    (service,) = objects("Service")
+    (deployment,) = objects("Deployment")
+    template = deployment["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+
+    assert (service["metadata"]["namespace"], service["metadata"]["name"]) == (NAMESPACE, SERVICE)
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert [(p["port"], ports[p["targetPort"]]) for p in service["spec"]["ports"]] == [(443, 8443)]
+
+
+@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
+def test_no_right_is_wider_than_it_must_be(kind: str) -> None:
+    """Nothing is granted by wildcard, and what can be limited to a name is."""
+    rules = [rule for role in objects(kind) for rule in role["rules"]]
+    unnamed = [rule for rule in rules if "resourceNames" not in rule]
+
+    assert not [rule for rule in rules if "*" in str(rule)]
+    assert {verb for rule in unnamed for verb in rule["verbs"]} <= {
+        *("get", "list", "watch"),
+        *("create", "patch"),
+    }
+    assert not [
+        rule for rule in unnamed if "secrets" in rule["resources"] and len(rule["verbs"]) > 1
+    ]
+
+
+def test_it_may_change_no_registration_but_its_own() -> None:
+    """A stolen token cannot redirect another webhook."""
+    (role,) = objects("ClusterRole")
+
+    (rule,) = [r for r in role["rules"] if "admissionregistration.k8s.io" in r["apiGroups"]]
+    assert rule["resourceNames"] == [REGISTRATION]
+
+
+def test_the_container_keeps_to_pod_security_restricted() -> None:
+    """The namespace enforces it, so a step back would stop the pods from starting."""
+    (deployment,) = objects("Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_one_replica_stays_through_drains_and_updates() -> None:
+    """Pods that ask for vGPU are refused while nobody answers."""
+    (deployment,) = objects("Deployment")
+    (budget,) = objects("PodDisruptionBudget")
+
+    assert deployment["spec"]["replicas"] > budget["spec"]["minAvailable"] >= 1
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert budget["spec"]["selector"] == deployment["spec"]["selector"]

@@ -1,0 +1,67 @@
+"""Ephemeral containers: blinded always, and refused where they would reach a GPU."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from allocator.catalog.injection import Column
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.core.wording import shown
+from allocator.model.decision import Finding, Reason
+from webhook.core import hygiene
+from webhook.core.mutate import Surroundings
+from webhook.core.outcome import Hidden, Outcome, Refused, Untouched
+from webhook.core.patch import Intent
+from webhook.core.review import Container, Pod
+from webhook.core.rewrite import Spot, blinded
+
+_KIND: Final = "ephemeralContainers"
+
+
+def decide(pod: Pod, before: Pod | None, around: Surroundings) -> Outcome:
+    """Judge the ephemeral containers that *pod* has and *before* had not; old ones are fixed."""
+    known = {c.name for c in (before.spec.ephemeral_containers or ())} if before else set()
+    added = [
+        Spot(_KIND, index, container)
+        for index, container in enumerate(pod.spec.ephemeral_containers or ())
+        if container.name not in known
+    ]
+    shares = any(
+        _asks(c, around) for c in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+    )
+    findings = [finding for spot in added for finding in _findings(spot, around, with_gpus=shares)]
+    if findings:
+        return Refused(first=findings[0], rest=tuple(findings[1:]))
+    changes = tuple(change for spot in added if (change := blinded(spot)) is not None)
+    return Hidden(intent=Intent(containers=changes)) if changes else Untouched()
+
+
+def _findings(spot: Spot, around: Surroundings, *, with_gpus: bool) -> Iterator[Finding]:
+    subject = hygiene.Subject(
+        container=spot.container,
+        place=f'ephemeral container "{shown(spot.container.name)}"',
+        field=spot.field,
+        column=Column.VOID,
+    )
+    if _asks(spot.container, around):
+        yield Finding(
+            reason=Reason.EPHEMERAL,
+            place=subject.place,
+            field=f"{spot.field}.resources",
+            what="an ephemeral container cannot ask for GPUs",
+            remedy="remove its resources",
+        )
+    yield from hygiene.variables(subject)
+    yield from hygiene.mounts(subject)
+    if with_gpus:
+        yield from hygiene.privileged(subject)
+
+
+def _asks(container: Container, around: Surroundings) -> bool:
+    """Say whether *container* names a resource of any vocabulary."""
+    resources = container.resources
+    named = {**(resources.limits or {}), **(resources.requests or {})} if resources else {}
+    return any(_ours(name, vocabulary) for name in named for vocabulary in around.vocabularies)
+
+
+def _ours(name: str, vocabulary: Vocabulary) -> bool:
+    return name in vocabulary.resources or name.startswith(vocabulary.prefixes)

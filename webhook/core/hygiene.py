@@ -1,0 +1,186 @@
+"""Hygiene: what a tenant may not bring along, because it would lift a limit or forge a grant."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from posixpath import normpath
+from typing import Final
+
+from allocator.catalog.injection import (
+    ADMISSION_KEYS,
+    ALLOCATION_KEYS,
+    CDI_PREFIX,
+    HARMLESS_HOST_PATHS,
+    RESERVED_HOST_PATHS,
+    RESERVED_PATHS,
+    USER_KEYS,
+    Column,
+)
+from allocator.catalog.vocabularies import OWN
+from allocator.core.wording import shown
+from allocator.model.decision import Finding, Reason
+from webhook.core.inject import (
+    RESERVED,
+    VOLUMES,
+    own_key,
+    same_mount,
+    same_variable,
+    same_volume,
+)
+from webhook.core.patch import Entry
+from webhook.core.review import Container, EnvVar, Pod
+
+_KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS
+_HIDDEN: Final = frozenset({"", "void", "none"})
+_DEVICE_LISTS: Final = frozenset(
+    {"/var/run/nvidia-container-devices", "/run/nvidia-container-devices"}
+)
+
+
+def annotations(pod: Pod) -> Iterator[Finding]:
+    """Find annotations that only a scheduler, a device plugin or we may write."""
+    for key in pod.metadata.annotations or ():
+        if key in ALLOCATION_KEYS or key.startswith(CDI_PREFIX):
+            forged = True
+        else:
+            forged = key.startswith(OWN) and key not in _KEPT_KEYS
+        if forged:
+            yield Finding(
+                reason=Reason.RESERVED_ANNOTATION,
+                place="pod",
+                field=f'metadata.annotations["{shown(key)}"]',
+                what=f"annotation {shown(key)} is written when the pod is bound, not by hand",
+                remedy="remove it",
+            )
+
+
+def placement(pod: Pod) -> Iterator[Finding]:
+    """Find a node named by hand, which would go past every scheduler and the ledger."""
+    if pod.spec.node_name:
+        yield Finding(
+            reason=Reason.NODE_NAME,
+            place="pod",
+            field="spec.nodeName",
+            what=f"nodeName {shown(pod.spec.node_name)} goes past the scheduler",
+            remedy="use nodeSelector kubernetes.io/hostname instead",
+        )
+
+
+def host_paths(pod: Pod) -> Iterator[Finding]:
+    """Find volumes of the node through which devices or identities could be reached."""
+    for number, volume in enumerate(pod.spec.volumes or ()):
+        if volume.host_path is None:
+            continue
+        own = next((entry for entry in VOLUMES if entry["name"] == volume.name), None)
+        if own is not None and same_volume(volume, own):
+            continue
+        path = normal(volume.host_path.path)
+        if own is not None or _reaches(path):
+            yield Finding(
+                reason=Reason.RESERVED_MOUNT,
+                place="pod",
+                field=f"spec.volumes[{number}]",
+                what=f"volume {shown(volume.name)} opens {shown(path)} of the node",
+                remedy="remove the volume or the vGPU request",
+            )
+
+
+def _reaches(path: str) -> bool:
+    if any(path == fine or path.startswith(f"{fine}/") for fine in HARMLESS_HOST_PATHS):
+        return False
+    return any(_overlaps(path, reserved) for reserved in RESERVED_HOST_PATHS)
+
+
+def _overlaps(one: str, other: str) -> bool:
+    return one == other or other.startswith(one.rstrip("/") + "/") or one.startswith(other + "/")
+
+
+def normal(path: str) -> str:
+    """Return *path* as the kernel will read it, cheaply where it is in order already."""
+    if path.startswith("/") and "//" not in path and "/." not in path and path[-1] != "/":
+        return path
+    return normpath("/" + path.lstrip("/"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A container under inspection, with what we would write into it.
+
+    ``place`` and ``field`` say where it is, in words and as a path. ``key`` is its own
+    annotation prefix.
+    """
+
+    container: Container
+    place: str
+    field: str
+    column: Column
+    key: str = ""
+    env: Sequence[Entry] = ()
+    mounts: Sequence[Entry] = ()
+
+
+def variables(subject: Subject) -> Iterator[Finding]:
+    """Find reserved variables whose value is not the one that we would write."""
+    for number, present in enumerate(subject.container.env or ()):
+        if present.name not in RESERVED or _variable_fits(present, subject):
+            continue
+        yield Finding(
+            reason=Reason.RESERVED_VARIABLE,
+            place=subject.place,
+            field=f"{subject.field}.env[{number}]",
+            what=f"variable {present.name} is reserved for vGPU limits",
+            remedy="remove it",
+        )
+
+
+def _variable_fits(present: EnvVar, subject: Subject) -> bool:
+    variable, _ = RESERVED[present.name]
+    if subject.column is Column.VOID and present.name == "NVIDIA_VISIBLE_DEVICES":
+        return present.value_from is None and (present.value or "") in _HIDDEN
+    if subject.column in variable.tolerated:
+        return True
+    entry = next((entry for entry in subject.env if entry["name"] == present.name), None)
+    if entry is not None and same_variable(present, entry):
+        return True
+    # A copied manifest may read our annotation where this mode writes a literal: only we can
+    # write that annotation, so nothing is lifted by it.
+    return bool(subject.key) and own_key(present) == subject.key
+
+
+def mounts(subject: Subject) -> Iterator[Finding]:
+    """Find mounts at, above or below a path that carries the interception library."""
+    for number, present in enumerate(subject.container.volume_mounts or ()):
+        path = normal(present.mount_path)
+        hit = _reserved_path(path, subject.column)
+        if hit is None or any(same_mount(present, entry) for entry in subject.mounts):
+            continue
+        yield Finding(
+            reason=Reason.RESERVED_MOUNT,
+            place=subject.place,
+            field=f"{subject.field}.volumeMounts[{number}]",
+            what=f"mount at {shown(path)} would hide {hit}, which holds vGPU limits",
+            remedy="mount it elsewhere",
+        )
+
+
+def _reserved_path(path: str, column: Column) -> str | None:
+    for reserved in RESERVED_PATHS:
+        if column is Column.VOID and reserved.path not in _DEVICE_LISTS:
+            continue
+        if path == reserved.path or path.startswith(reserved.path + "/"):
+            return reserved.path
+        if reserved.parents and reserved.path.startswith(path.rstrip("/") + "/"):
+            return reserved.path
+    return None
+
+
+def privileged(subject: Subject) -> Iterator[Finding]:
+    """Find a container that sees every device whatever it was given."""
+    security = subject.container.security_context
+    if security is not None and security.privileged:
+        yield Finding(
+            reason=Reason.PRIVILEGED,
+            place=subject.place,
+            field=f"{subject.field}.securityContext.privileged",
+            what="a privileged container sees all GPUs, limits cannot hold",
+            remedy="remove privileged or the vGPU request",
+        )

@@ -1,0 +1,145 @@
+"""Mutation: from a reviewed pod to the pod we intend, or to what stands in its way."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.core.modes import mode_for, translated_percent
+from allocator.core.requests import parsed
+from allocator.core.settings import NodeAgent, Prefer, Settings
+from allocator.model.decision import Finding, ModeChoice
+from allocator.model.gpu import Snapshot
+from allocator.model.request import PodRequest
+from webhook.core import hygiene, prior
+from webhook.core.outcome import Asked, Hidden, Outcome, Refused, Rewritten, Untouched
+from webhook.core.patch import Intent
+from webhook.core.review import Pod
+from webhook.core.rewrite import Rewrite, blind, blinded, spots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a decision rests on besides the pod: settings, one snapshot, its namespace.
+
+    ``host_paths`` says whether the namespace admits hostPath volumes; ``None`` is unknown.
+    ``prefer`` is the namespace's own preference between modes.
+    """
+
+    settings: Settings
+    snapshot: Snapshot
+    vocabularies: Sequence[Vocabulary] = VOCABULARIES
+    host_paths: bool | None = None
+    prefer: Prefer | None = None
+
+
+def decide(pod: Pod, around: Surroundings) -> Outcome:
+    """Decide about one pod at CREATE: parse its request, find obstacles, intend a change."""
+    request = parsed(
+        containers=pod.spec.containers,
+        init_containers=pod.spec.init_containers or (),
+        annotations=pod.metadata.annotations or {},
+        vocabularies=around.vocabularies,
+    )
+    if request is None:
+        return _without_request(pod)
+    if isinstance(request, tuple):
+        return Refused(first=request[0], rest=request[1:])
+    return _with_request(pod, request, around)
+
+
+def _without_request(pod: Pod) -> Outcome:
+    """Blind the containers of a pod that asks for nothing, and refuse forged grants."""
+    findings = list(hygiene.annotations(pod))
+    for spot in spots(pod):
+        subject = blind(spot)
+        findings += hygiene.variables(subject)
+        findings += hygiene.mounts(subject)
+    if findings:
+        return Refused(first=findings[0], rest=tuple(findings[1:]))
+    changes = tuple(change for spot in spots(pod) if (change := blinded(spot)) is not None)
+    return Hidden(intent=Intent(containers=changes)) if changes else Untouched()
+
+
+def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcome:
+    """Decide about a pod that asks for vGPU."""
+    vocabulary = next(v for v in around.vocabularies if v.name == request.vocabulary)
+    asking = {container.name for container in request.containers}
+    now = {
+        spot.container.name: prior.visible(spot.container, vocabulary)
+        for spot in spots(pod)
+        if spot.container.name in asking
+    }
+    before = prior.earlier(pod, vocabulary=vocabulary, now=now)
+    if before is None:
+        asked = Asked(mode=request.named, containers=now)
+    else:
+        asked = before.asked
+        request = prior.as_first_asked(request, asked)
+    digest = _digest(pod, asked, request)
+    decided = _decided(request, before, around)
+    if isinstance(decided, tuple):
+        return Refused(first=decided[0], rest=decided[1:], digest=digest)
+    rewrite = Rewrite(
+        pod=pod,
+        request=decided.request,
+        choice=decided.choice,
+        vocabulary=vocabulary,
+        settings=around.settings,
+        resources=now,
+        host_paths=around.host_paths,
+    )
+    intent, findings = rewrite.intent(asked, digest)
+    warnings = (*decided.warnings, *rewrite.warnings())
+    if findings:
+        first, *rest = findings
+        return Refused(first=first, rest=tuple(rest), digest=digest, warnings=warnings)
+    return Rewritten(
+        request=decided.request,
+        choice=decided.choice,
+        asked=asked,
+        digest=digest,
+        intent=intent,
+        warnings=warnings,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    request: PodRequest
+    choice: ModeChoice
+    warnings: tuple[str, ...] = ()
+
+
+def _decided(
+    request: PodRequest, before: prior.Earlier | None, around: Surroundings
+) -> _Decided | tuple[Finding, ...]:
+    """Return the mode, as an earlier pass chose it or afresh, or why there is none.
+
+    The upstream plugin knows no percentages, so there they become MiB.
+    """
+    settings, snapshot = around.settings, around.snapshot
+    if settings.node_agent is NodeAgent.UPSTREAM:
+        translated = translated_percent(request, snapshot.offers)
+        if isinstance(translated, Finding):
+            return (translated,)
+        request = translated
+    if before is not None:
+        return _Decided(request, before.choice)
+    if around.prefer is not None:
+        settings = msgspec.structs.replace(settings, prefer=around.prefer)
+    chosen = mode_for(request, snapshot.offers, settings=settings, complete=snapshot.complete)
+    if isinstance(chosen, tuple):
+        return chosen
+    return _Decided(request, chosen.choice, tuple(map(str, chosen.warnings)))
+
+
+def _digest(pod: Pod, asked: Asked, request: PodRequest) -> str:
+    owners = pod.metadata.owner_references or ()
+    return prior.digest_of(
+        asked,
+        namespace=pod.metadata.namespace or "",
+        owner=next((owner.uid for owner in owners if owner.controller), ""),
+        constraints=request.constraints,
+    )

@@ -1,0 +1,128 @@
+"""Patches: the JSON Patch operations that carry out an intended change of a pod.
+
+Operations are built from the intent, never by comparing two documents, and only add what is
+missing: a patch that decodes but does not apply fails the pod whatever the failure policy,
+so parents are created from what was received and no ``test`` is ever emitted.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from webhook.core.review import Container, Pod
+
+Operation = dict[str, Any]
+Entry = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerIntent:
+    """What one container gains: appended variables and mounts, set and removed resources.
+
+    ``kind`` is the field of the pod's spec that holds the container, at ``index``.
+    """
+
+    kind: str
+    index: int
+    env: tuple[Entry, ...] = ()
+    mounts: tuple[Entry, ...] = ()
+    resources: Mapping[str, str] = field(default_factory=dict)
+    resources_removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """The whole intended change of a pod."""
+
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations_removed: tuple[str, ...] = ()
+    volumes: tuple[Entry, ...] = ()
+    containers: tuple[ContainerIntent, ...] = ()
+
+
+def pointer_token(text: str) -> str:
+    """Escape one reference token (RFC 6901): ``volcano.sh/x`` becomes ``volcano.sh~1x``."""
+    return text.replace("~", "~0").replace("/", "~1")
+
+
+def operations(pod: Pod, intent: Intent) -> list[Operation]:
+    """Return the operations that turn the received *pod* into the intended one."""
+    ops = list(_annotations(pod, intent))
+    ops += _appended("/spec/volumes", pod.spec.volumes, intent.volumes)
+    for change in intent.containers:
+        received = _received(pod, change)
+        at = f"/spec/{change.kind}/{change.index}"
+        ops += _appended(f"{at}/env", received.env, change.env)
+        ops += _appended(f"{at}/volumeMounts", received.volume_mounts, change.mounts)
+        if change.resources or change.resources_removed:
+            ops += _resources(f"{at}/resources", received, change)
+    return ops
+
+
+def _received(pod: Pod, change: ContainerIntent) -> Container:
+    spec = pod.spec
+    match change.kind:
+        case "initContainers":
+            return (spec.init_containers or ())[change.index]
+        case "ephemeralContainers":
+            return (spec.ephemeral_containers or ())[change.index]
+        case _:
+            return spec.containers[change.index]
+
+
+def _annotations(pod: Pod, intent: Intent) -> Iterator[Operation]:
+    present = pod.metadata.annotations
+    if present is None:
+        if intent.annotations:
+            yield {"op": "add", "path": "/metadata/annotations", "value": dict(intent.annotations)}
+        return
+    for key in intent.annotations_removed:
+        if key in present and key not in intent.annotations:
+            yield {"op": "remove", "path": f"/metadata/annotations/{pointer_token(key)}"}
+    for key, value in intent.annotations.items():
+        if present.get(key) != value:
+            path = f"/metadata/annotations/{pointer_token(key)}"
+            yield {"op": "add", "path": path, "value": value}
+
+
+def _appended(
+    path: str, present: tuple[object, ...] | None, entries: tuple[Entry, ...]
+) -> list[Operation]:
+    """Append *entries*, creating the list where it is absent or null."""
+    if not entries:
+        return []
+    if present is None:
+        return [{"op": "add", "path": path, "value": entries}]
+    end = f"{path}/-"
+    return [{"op": "add", "path": end, "value": entry} for entry in entries]
+
+
+def _resources(at: str, received: Container, change: ContainerIntent) -> Iterator[Operation]:
+    """Change limits, and requests with them wherever the API server already defaulted them.
+
+    A limit that differs from its request is rejected for extended resources; a request that
+    is absent is defaulted again after the patch.
+    """
+    resources = received.resources
+    limits = resources.limits if resources is not None else None
+    requests = resources.requests if resources is not None else None
+    if resources is None:
+        yield {"op": "add", "path": at, "value": {"limits": dict(change.resources)}}
+        return
+    if limits is None:
+        yield {"op": "add", "path": f"{at}/limits", "value": dict(change.resources)}
+    else:
+        yield from _mapping(f"{at}/limits", limits, change)
+    if requests is not None:
+        yield from _mapping(f"{at}/requests", requests, change)
+
+
+def _mapping(
+    at: str, present: Mapping[str, str | int], change: ContainerIntent
+) -> Iterator[Operation]:
+    for name in change.resources_removed:
+        if name in present and name not in change.resources:
+            yield {"op": "remove", "path": f"{at}/{pointer_token(name)}"}
+    for name, amount in change.resources.items():
+        if present.get(name) != amount:
+            yield {"op": "add", "path": f"{at}/{pointer_token(name)}", "value": amount}

@@ -1,0 +1,118 @@
+"""The earlier pass: what a pod's own annotations say was asked, and when to believe them.
+
+A pod may be reviewed twice, and a manifest may be copied from a live pod. The annotation
+``asked`` is believed only if rewriting it again would yield the very fields that are present;
+otherwise it is dropped and the pod is taken as new, so that a forged one gains nothing.
+"""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+import orjson
+
+from allocator.catalog.injection import ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY
+from allocator.catalog.vocabularies import SLOT, Vocabulary
+from allocator.model.decision import ModeChoice, Source
+from allocator.model.request import Mode, PodRequest
+from webhook.core.outcome import Asked
+from webhook.core.review import Container, Pod
+
+_LONGEST: Final = 16 * 1024  # characters of an annotation that we bother to decode
+
+
+class _AskedWire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    mode: str | None = None
+    containers: dict[str, dict[str, str]] = {}
+
+
+_DECODER: Final = msgspec.json.Decoder(_AskedWire)
+
+
+def encoded(asked: Asked) -> str:
+    """Return the compact JSON that the annotation holds."""
+    containers = {name: dict(resources) for name, resources in asked.containers.items()}
+    return orjson.dumps({"mode": asked.mode, "containers": containers}).decode()
+
+
+def digest_of(asked: Asked, *, namespace: str, owner: str, constraints: tuple[str, ...]) -> str:
+    """Return ten characters that name what was asked, the same for every retry of an owner."""
+    body = orjson.dumps([namespace, owner, encoded(asked), constraints])
+    return base64.b32encode(hashlib.blake2b(body, digest_size=7).digest())[:10].decode().lower()
+
+
+def visible(container: Container, vocabulary: Vocabulary) -> dict[str, str]:
+    """Return the vocabulary's resources as they stand in *container*, slot included."""
+    resources = container.resources
+    found: dict[str, str] = {}
+    if resources is None:
+        return found
+    for source in (resources.limits, resources.requests):
+        for name in (*vocabulary.resources, SLOT):
+            if source is not None and name in source and name not in found:
+                found[name] = str(source[name])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier pass was asked and what it chose."""
+
+    asked: Asked
+    choice: ModeChoice
+
+
+def earlier(
+    pod: Pod, *, vocabulary: Vocabulary, now: Mapping[str, Mapping[str, str]]
+) -> Earlier | None:
+    """Return what an earlier pass was asked and chose, if the pod's fields bear it out.
+
+    *now* holds each asking container's resources as they stand.
+    """
+    present = pod.metadata.annotations or {}
+    text = present.get(ASKED_KEY, "")
+    if not text or len(text) > _LONGEST:
+        return None
+    try:
+        wire = _DECODER.decode(text)
+        source = Source(present.get(MODE_SOURCE_KEY, ""))
+        mode = Mode(mode_annotation(present, vocabulary))
+        named = None if wire.mode is None else Mode(wire.mode)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if (source is Source.NAMED) != (named is not None) or (named is not None and named != mode):
+        return None
+    if wire.containers.keys() != now.keys():
+        return None
+    for name, resources in wire.containers.items():
+        if not _yields(resources, now[name], vocabulary=vocabulary):
+            return None
+    asked = Asked(mode=wire.mode, containers=wire.containers)
+    return Earlier(asked, ModeChoice(mode=mode, source=source, rule="decided by an earlier pass"))
+
+
+def mode_annotation(present: Mapping[str, str], vocabulary: Vocabulary) -> str:
+    """Return the mode that the pod carries, under the vocabulary's key or ours."""
+    standing = present.get(vocabulary.mode_key, "") if vocabulary.mode_key else ""
+    return standing or present.get(MODE_KEY, "")
+
+
+def _yields(asked: Mapping[str, str], now: Mapping[str, str], *, vocabulary: Vocabulary) -> bool:
+    """Say whether rewriting *asked* gives *now*: the slot added, a percentage translated."""
+    expected = dict(asked)
+    expected.setdefault(SLOT, now.get(SLOT, ""))
+    percent, memory = vocabulary.percent, vocabulary.memory
+    if percent is None or memory is None:
+        return expected == now
+    if percent in expected and percent not in now and memory in now:
+        del expected[percent]
+        expected.setdefault(memory, now[memory])
+    return expected == now
+
+
+def as_first_asked(request: PodRequest, asked: Asked) -> PodRequest:
+    """Return *request* without the mode that an earlier pass wrote."""
+    return request if asked.mode is not None else replace(request, mode=None)

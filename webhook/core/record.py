@@ -1,0 +1,152 @@
+"""The decision record: one flat line per decision, with nothing in it that a tenant would hide.
+
+Values of variables are never recorded, only which pointers changed; text that tenants wrote
+is cut and escaped.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from allocator.core.wording import shown
+from allocator.model.decision import Finding
+from allocator.model.request import ContainerRequest
+from webhook.core.explain import word
+from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
+from webhook.core.patch import Operation
+from webhook.core.review import Request
+
+_MOST_FINDINGS = 8
+_MOST_CHANGES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What surrounded a decision: when, how long, by which code, on which snapshot.
+
+    ``at`` is RFC 3339 in UTC, ``seconds`` the duration, ``age`` the snapshot's age in seconds.
+    """
+
+    at: str
+    seconds: float
+    version: str
+    snapshot: str
+    settings: str
+    age: float | None = None
+    step: str = "mutate"
+
+
+def record(
+    request: Request,
+    outcome: Outcome,
+    circumstances: Circumstances,
+    *,
+    operations: Sequence[Operation] = (),
+) -> dict[str, Any]:
+    """Return the whole record of a mutating pass, ready to be written as one line."""
+    return {
+        "event": "decision",
+        "at": circumstances.at,
+        "pass": circumstances.step,
+        **_identity(request),
+        "decision": word(outcome),
+        **_reasoning(outcome),
+        "changes": [f"{op['op']} {op['path']}" for op in operations[:_MOST_CHANGES]],
+        "snapshot": {"version": circumstances.snapshot, "age_seconds": circumstances.age},
+        "settings": circumstances.settings,
+        "version": circumstances.version,
+        "duration_seconds": circumstances.seconds,
+    }
+
+
+def confirmed(request: Request, outcome: Outcome, circumstances: Circumstances) -> dict[str, Any]:
+    """Return the short record of a validating pass, which knows the final name and UID."""
+    return {
+        "event": "confirmed" if not isinstance(outcome, Refused) else "decision",
+        "at": circumstances.at,
+        "pass": circumstances.step,
+        **_identity(request),
+        "decision": word(outcome),
+        **_reasoning(outcome),
+        "duration_seconds": circumstances.seconds,
+    }
+
+
+def audit(request: Request, outcome: Outcome) -> dict[str, str]:
+    """Return the short values for the API server's audit log."""
+    values = {"decision": word(outcome), "requester": shown(request.user_info.username)}
+    match outcome:
+        case Rewritten(digest=digest, choice=choice):
+            values |= {"digest": digest, "mode": str(choice.mode)}
+        case Refused(digest=digest, first=first):
+            values["reason"] = str(first.reason)
+            if digest:
+                values["digest"] = digest
+        case Untouched() | Hidden():
+            pass
+        case _:
+            assert_never(outcome)
+    return values
+
+
+def _identity(request: Request) -> dict[str, Any]:
+    pod = request.object
+    metadata = pod.metadata if pod is not None else None
+    owners = (metadata.owner_references or ()) if metadata is not None else ()
+    return {
+        "review": shown(request.uid),
+        "operation": shown(request.operation),
+        "namespace": shown(request.namespace),
+        "name": shown(request.name or (metadata.name if metadata else None) or ""),
+        "generate_name": shown((metadata.generate_name if metadata else None) or ""),
+        "pod_uid": shown((metadata.uid if metadata else None) or ""),
+        "owners": [
+            {"kind": shown(o.kind), "name": shown(o.name), "uid": shown(o.uid)} for o in owners[:4]
+        ],
+        "user": shown(request.user_info.username),
+        "groups": [shown(group) for group in (request.user_info.groups or ())[:16]],
+    }
+
+
+def _reasoning(outcome: Outcome) -> Mapping[str, Any]:
+    match outcome:
+        case Untouched(warnings=warnings) | Hidden(warnings=warnings):
+            return {"warnings": list(warnings)}
+        case Refused(first=first, rest=rest, digest=digest, warnings=warnings):
+            return {
+                "digest": digest,
+                "reason": first.reason,
+                "findings": [_finding(f) for f in (first, *rest)[:_MOST_FINDINGS]],
+                "warnings": list(warnings),
+            }
+        case Rewritten():
+            choice, request = outcome.choice, outcome.request
+            return {
+                "digest": outcome.digest,
+                "vocabulary": request.vocabulary,
+                "mode": choice.mode,
+                "mode_source": choice.source,
+                "mode_asked": outcome.asked.mode,
+                "costs_per_mille": dict(choice.costs),
+                "rule": choice.rule,
+                "containers": [_asked(container) for container in request.containers],
+                "constraints": [shown(text) for text in request.constraints],
+                "warnings": list(outcome.warnings),
+            }
+        case _:
+            assert_never(outcome)
+
+
+def _finding(finding: Finding) -> dict[str, str]:
+    return {"reason": finding.reason, "field": finding.field, "text": str(finding)}
+
+
+def _asked(container: ContainerRequest) -> dict[str, Any]:
+    return {
+        "name": shown(container.name),
+        "stage": container.stage,
+        "count": container.count,
+        "memory_mib": container.memory,
+        "memory_percent": container.percent,
+        "cores_percent": container.cores,
+    }

@@ -1,0 +1,284 @@
+"""AdmissionReview on the wire: the parts of it we read, and the answers we give.
+
+Only the fields that a decision needs are decoded; all others stay with the API server, and
+the answer names changes, so nothing that we do not know is lost. ``None`` means that the
+field was absent or null, which decides how a patch must create it.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+import orjson
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+MOST_CONTAINERS: Final = 512
+MOST_ENTRIES: Final = 4096  # variables or mounts of one container, volumes of one pod
+
+
+class FieldRef(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A downward API reference."""
+
+    field_path: str = ""
+
+
+class ValueFrom(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Where a variable's value comes from; other sources than a field are not told apart."""
+
+    field_ref: FieldRef | None = None
+
+
+class EnvVar(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """One explicit variable."""
+
+    name: str
+    value: str | None = None
+    value_from: ValueFrom | None = None
+
+
+class Resources(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Quantities as the API server canonicalised them."""
+
+    limits: dict[str, str | int] | None = None
+    requests: dict[str, str | int] | None = None
+
+
+class VolumeMount(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A mount of a volume into a container."""
+
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str | None = None
+    sub_path_expr: str | None = None
+    read_only: bool | None = None
+
+
+class SecurityContext(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Whether a container escapes its limits."""
+
+    privileged: bool | None = None
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A container of any kind."""
+
+    name: str
+    env: Annotated[tuple[EnvVar, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
+    env_from: tuple[msgspec.Raw, ...] | None = None
+    resources: Resources | None = None
+    volume_mounts: (
+        Annotated[tuple[VolumeMount, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None
+    ) = None
+    security_context: SecurityContext | None = None
+    restart_policy: str | None = None
+
+
+class HostPath(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A path of the node."""
+
+    path: str = ""
+
+
+class Volume(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A volume; only those of the node are told apart."""
+
+    name: str
+    host_path: HostPath | None = None
+
+
+Containers = Annotated[tuple[Container, ...], msgspec.Meta(max_length=MOST_CONTAINERS)]
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """What a pod runs and where."""
+
+    containers: Containers = ()
+    init_containers: Containers | None = None
+    ephemeral_containers: Containers | None = None
+    volumes: Annotated[tuple[Volume, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
+    node_name: str | None = None
+    scheduler_name: str | None = None
+
+
+class OwnerReference(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The object that made this one."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Names, annotations and owners of a pod."""
+
+    name: str | None = None
+    generate_name: str | None = None
+    uid: str | None = None
+    namespace: str | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A pod under review."""
+
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+
+
+class UserInfo(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Who asked."""
+
+    username: str = ""
+    groups: tuple[str, ...] | None = None
+
+
+class Kind(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """What kind of object a review carries."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = "Pod"
+
+
+class Request(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The request under review."""
+
+    uid: str
+    kind: Kind = Kind()
+    operation: str = ""
+    sub_resource: str | None = None
+    name: str | None = None
+    namespace: str = ""
+    user_info: UserInfo = UserInfo()
+    dry_run: bool | None = None
+    object: Pod | None = None
+    old_object: Pod | None = None
+
+
+class Review(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """An AdmissionReview v1 that carries a pod."""
+
+    request: Request
+    api_version: str = ""
+    kind: str = ""
+
+
+class _UidOnly(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    uid: str = ""
+
+
+class _Envelope(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    request: _UidOnly = _UidOnly()
+
+
+_REVIEW: Final = msgspec.json.Decoder(Review)
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+
+
+class NotAReviewError(Exception):
+    """A body that is no AdmissionReview; there is no uid to answer to."""
+
+
+class BadObjectError(Exception):
+    """A review whose object we cannot read; *uid* is what an answer must echo."""
+
+    def __init__(self, uid: str, text: str) -> None:
+        """Keep the *uid* beside the *text*."""
+        super().__init__(text)
+        self.uid = uid
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """A review worth deciding about: its request and the pod that it certainly carries."""
+
+    request: Request
+    pod: Pod
+
+
+def parse(body: bytes) -> Reviewed:
+    """Decode one review.
+
+    Raises :class:`NotAReviewError` where the body is not an AdmissionReview v1 with a uid, and
+    :class:`BadObjectError` where only the object in it is unreadable.
+    """
+    try:
+        review = _REVIEW.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise _unreadable(body, error) from error
+    if review.kind != KIND or review.api_version != API_VERSION:
+        raise NotAReviewError(
+            f"body is {review.api_version[:64]!r} {review.kind[:64]!r}; "
+            f"expected {API_VERSION} {KIND}"
+        )
+    request = review.request
+    if not request.uid:
+        raise NotAReviewError("request.uid is empty; expected the uid of the review")
+    if request.kind.kind != "Pod" or request.kind.group:
+        name = f"{request.kind.group[:64]}/{request.kind.kind[:64]}"
+        raise BadObjectError(request.uid, f"object is a {name!r}; expected a pod")
+    if request.object is None:
+        raise BadObjectError(request.uid, "request.object is absent; expected a pod")
+    return Reviewed(request, request.object)
+
+
+def _unreadable(body: bytes, error: Exception) -> Exception:
+    """Say what is wrong with *body*, keeping the uid where there is one."""
+    text = str(error)[:256]
+    try:
+        uid = _ENVELOPE.decode(body).request.uid
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return NotAReviewError(f"body is not an AdmissionReview: {text}")
+    return BadObjectError(uid, text) if uid else NotAReviewError(f"no request.uid: {text}")
+
+
+def allowed(
+    uid: str,
+    *,
+    operations: Sequence[Mapping[str, Any]] = (),
+    warnings: Sequence[str] = (),
+    audit: Mapping[str, str] | None = None,
+) -> bytes:
+    """Answer that the object may pass, changed by *operations* (RFC 6902)."""
+    response: dict[str, Any] = {"uid": uid, "allowed": True}
+    if operations:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(orjson.dumps(operations)).decode()
+    return _answer(response, warnings, audit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The status of an answer that the object may not pass; *message* is what the user reads."""
+
+    code: int
+    message: str
+    reason: str
+
+
+def refused(
+    uid: str,
+    refusal: Refusal,
+    *,
+    warnings: Sequence[str] = (),
+    audit: Mapping[str, str] | None = None,
+) -> bytes:
+    """Answer that the object may not pass."""
+    status = {"code": refusal.code, "message": refusal.message, "reason": refusal.reason}
+    response: dict[str, Any] = {"uid": uid, "allowed": False, "status": status}
+    return _answer(response, warnings, audit)
+
+
+def _answer(
+    response: dict[str, Any], warnings: Sequence[str], audit: Mapping[str, str] | None
+) -> bytes:
+    if warnings:
+        response["warnings"] = list(warnings)
+    if audit:
+        response["auditAnnotations"] = dict(audit)
+    return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})

@@ -1,0 +1,245 @@
+"""The hot paths as a raw ASGI application: read a review, decide, answer."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+import structlog
+
+from webhook.core import ephemeral
+from webhook.core.explain import refusal, warnings, word
+from webhook.core.mutate import Surroundings, decide
+from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten
+from webhook.core.patch import operations
+from webhook.core.record import Circumstances, audit, confirmed, record
+from webhook.core.review import (
+    BadObjectError,
+    NotAReviewError,
+    Pod,
+    Refusal,
+    Request,
+    Reviewed,
+    allowed,
+    parse,
+    refused,
+)
+from webhook.core.validate import confirm
+from webhook.shell.metrics import Metrics
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LARGEST_BODY: Final = 7 * 1024 * 1024  # two objects of the API server's 3 MiB, and the envelope
+SLOWEST_BODY: Final = 5.0  # seconds; no hook of ours waits longer
+RETRY_SECONDS: Final = 1
+
+log = structlog.get_logger()
+
+
+class Remember(Protocol):
+    """Where records go; must neither block nor fail."""
+
+    def remember(self, record: Mapping[str, Any], /) -> None:
+        """Take a note of one record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What decisions rest on at one moment, for one namespace."""
+
+    around: Surroundings
+    settings_digest: str = ""
+    age: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reviewer:
+    """Everything one review needs, injected so that a test needs no patching.
+
+    ``view`` returns the surroundings of a namespace, ``now`` the wall clock in UTC and
+    ``ticks`` a monotonic clock in seconds.
+    """
+
+    view: Callable[[str], View]
+    journal: Remember
+    metrics: Metrics
+    version: str
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ticks: Callable[[], float] = time.perf_counter
+
+    def mutate(self, body: bytes) -> bytes:
+        """Answer a CREATE of a pod with the patch that makes it what we intend."""
+        return self._answer(body, "mutate", lambda pod, _, around: decide(pod, around))
+
+    def validate(self, body: bytes) -> bytes:
+        """Answer whether a pod about to be stored is what admission decided."""
+        return self._answer(body, "validate", lambda pod, _, around: confirm(pod, around))
+
+    def ephemeral(self, body: bytes) -> bytes:
+        """Answer an UPDATE of a pod's ephemeral containers."""
+        return self._answer(body, "ephemeral", ephemeral.decide)
+
+    def _answer(
+        self, body: bytes, step: str, judge: Callable[[Pod, Pod | None, Surroundings], Outcome]
+    ) -> bytes:
+        started = self.ticks()
+        try:
+            reviewed = parse(body)
+        except BadObjectError as error:
+            self.metrics.decided("error", reason="UnreadablePod", namespace="")
+            return refused(error.uid, _unreadable(error))
+        view = self.view(reviewed.request.namespace)
+        outcome = judge(reviewed.pod, reviewed.request.old_object, view.around)
+        return self._done(reviewed, outcome, view=view, step=step, started=started)
+
+    def _done(
+        self, reviewed: Reviewed, outcome: Outcome, *, view: View, step: str, started: float
+    ) -> bytes:
+        """Carry a decision out: the answer, the record, the count; dry runs leave no trace."""
+        request = reviewed.request
+        ops = []
+        if step != "validate" and isinstance(outcome, Rewritten | Hidden):
+            ops = operations(reviewed.pod, outcome.intent)
+        seconds = self.ticks() - started
+        if not request.dry_run:
+            circumstances = Circumstances(
+                at=self.now().isoformat(timespec="milliseconds"),
+                seconds=round(seconds, 6),
+                version=self.version,
+                snapshot=view.around.snapshot.version,
+                settings=view.settings_digest,
+                age=view.age,
+                step=step,
+            )
+            if step == "validate":
+                self.journal.remember(confirmed(request, outcome, circumstances))
+            else:
+                self.journal.remember(record(request, outcome, circumstances, operations=ops))
+            self._count(request, outcome)
+        self.metrics.took(step, seconds)
+        notes = warnings(outcome.warnings) if outcome.warnings and step != "validate" else ()
+        if isinstance(outcome, Refused):
+            return refused(
+                request.uid, refusal(outcome), warnings=notes, audit=audit(request, outcome)
+            )
+        return allowed(request.uid, operations=ops, warnings=notes, audit=audit(request, outcome))
+
+    def _count(self, request: Request, outcome: Outcome) -> None:
+        mode = str(outcome.choice.mode) if isinstance(outcome, Rewritten) else ""
+        reason = str(outcome.first.reason) if isinstance(outcome, Refused) else ""
+        self.metrics.decided(word(outcome), reason=reason, mode=mode, namespace=request.namespace)
+
+
+def _unreadable(error: BadObjectError) -> Refusal:
+    text = f"pod: its object cannot be read: {error} [UnreadablePod]"
+    return Refusal(code=422, message=text, reason="Invalid")
+
+
+class TooLargeError(Exception):
+    """A body beyond what two objects can need."""
+
+
+class Admission:
+    """Routes three paths to a :class:`Reviewer` and everything else to *rest*.
+
+    Answers ``429`` with ``Retry-After`` while *most* reviews are in flight: the API server
+    repeats such a call itself within the hook's timeout, so shedding fails no pod.
+    """
+
+    def __init__(self, reviewer: Reviewer, rest: App, *, most: int = 512) -> None:
+        """Serve *reviewer*, at most *most* reviews at a time."""
+        self._reviewer = reviewer
+        self._rest = rest
+        self._most = most
+        self._busy = 0
+        self._paths: dict[str, Callable[[bytes], bytes]] = {
+            "/mutate/pods": reviewer.mutate,
+            "/validate/pods": reviewer.validate,
+            "/mutate/pods/ephemeralcontainers": reviewer.ephemeral,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        answer = self._paths.get(scope["path"]) if scope["type"] == "http" else None
+        if answer is None:
+            await self._rest(scope, receive, send)
+            return
+        if scope["method"] != "POST":
+            await _reply(send, 405, b"expected POST\n", (b"allow", b"POST"))
+            return
+        if self._busy >= self._most:
+            self._reviewer.metrics.shed()
+            retry = (b"retry-after", str(RETRY_SECONDS).encode())
+            await _reply(send, 429, b"too many reviews at once; try again\n", retry)
+            return
+        self._busy += 1
+        try:
+            status, body = await self._serve(answer, receive)
+        finally:
+            self._busy -= 1
+        await _reply(send, status, body, *(_JSON if status == _OK else ()))
+
+    async def _serve(self, answer: Callable[[bytes], bytes], receive: Receive) -> tuple[int, bytes]:
+        """Return the status and body for one review."""
+        try:
+            body = await _body(receive)
+            return _OK, answer(body)
+        except NotAReviewError as error:
+            return 400, f"{error}\n".encode()
+        except TooLargeError as error:
+            return 413, f"{error}\n".encode()
+        except TimeoutError:
+            return 408, f"the body took more than {SLOWEST_BODY} seconds\n".encode()
+        except ConnectionAbortedError:
+            return 400, b"the caller went away\n"
+        except Exception:
+            # The outermost loop of a review: a bug must not take the connection with it, and
+            # 500 without Retry-After leaves the hook's failurePolicy to decide.
+            log.exception("review failed")
+            self._reviewer.metrics.decided("error", reason="", namespace="")
+            return 500, b"internal error; see the log of vgpu-admission\n"
+
+
+_OK: Final = 200
+_JSON: Final = ((b"content-type", b"application/json"),)
+
+
+async def _body(receive: Receive) -> bytes:
+    """Read a body, bounded in size, and in time where it does not come at once."""
+    message = await receive()
+    first: bytes = message.get("body", b"")
+    if message["type"] != "http.request":
+        raise ConnectionAbortedError
+    if not message.get("more_body", False):
+        return _bounded(first)
+    async with asyncio.timeout(SLOWEST_BODY):
+        parts = [first]
+        size = len(first)
+        while message.get("more_body", False):
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ConnectionAbortedError
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > LARGEST_BODY:
+                raise TooLargeError(f"body is over {LARGEST_BODY} bytes")
+        return b"".join(parts)
+
+
+def _bounded(body: bytes) -> bytes:
+    if len(body) > LARGEST_BODY:
+        raise TooLargeError(f"body is over {LARGEST_BODY} bytes")
+    return body
+
+
+async def _reply(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})

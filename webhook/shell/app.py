@@ -1,0 +1,253 @@
+"""The webhook program: certificates, inventory and two servers, wired together and kept alive."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from importlib import metadata
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import structlog
+from prometheus_client import generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from allocator.core.settings import Prefer
+from allocator.shell.inventory import Inventory
+from certs.core.issue import Names, Terms, service_names
+from certs.core.registration import Kind, Target
+from certs.shell.app import Announce, Files, Keeper, Look, Notice, OwnSecret, Reason, Source
+from certs.shell.cluster import ApiRegistrations, ApiSecret
+from certs.shell.reload import Serving
+from certs.shell.secret import Writer
+from kube.client import Client
+from kube.config import Access
+from kube.events import Event, Recorder, Reference, Severity
+from kube.leases import Candidate, Election
+from webhook.core.mutate import Surroundings
+from webhook.shell.admission import Admission, Reviewer, View
+from webhook.shell.journal import Journal
+from webhook.shell.metrics import Metrics
+from webhook.shell.server import Listen, serving
+
+NAME: Final = "vgpu-admission"
+SERVICE: Final = "vgpu-webhook"
+SECRET: Final = "vgpu-webhook-certificates"  # noqa: S105 -- the name of an object
+LEASE: Final = "vgpu-certificates"
+PREFER_KEY: Final = "vgpu-admission.io/prefer"
+TARGETS: Final = (Target(Kind.MUTATING, NAME), Target(Kind.VALIDATING, NAME))
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+GAUGES_EVERY: Final = 5.0  # seconds
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line decides; ``identity`` is this replica's own, e.g. its pod name.
+
+    ``files`` holds ``tls.crt`` and ``tls.key`` where the source is files. ``names`` are further
+    names and addresses that a self-issued certificate is valid for.
+    """
+
+    access: Access
+    listen: Listen
+    health: Listen
+    namespace: str
+    identity: str
+    source: Source = Source.SECRET
+    files: Path | None = None
+    names: tuple[str, ...] = ()
+    drain: int = 10
+
+
+def version() -> str:
+    """Return the distribution's version."""
+    try:
+        return metadata.version("vgpu-admission")
+    except metadata.PackageNotFoundError:
+        return "0+source"
+
+
+async def run(options: Options) -> None:
+    """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    metrics = Metrics(version=version())
+    async with Client(options.access) as client, background() as start:
+        inventory = Inventory(client, namespace=options.namespace)
+        journal = Journal(sys.stdout.buffer, dropped=metrics.dropped)
+        events = Recorder(client, controller=f"{NAME}/webhook", instance=options.identity)
+        live = Serving()
+        start(journal.run(), "journal")
+        start(inventory.run(), "inventory")
+        start(events.run(), "events")
+        announce = _announcer(options, events)
+        look = _look(options, client, announce=announce, start=start)
+        start(Keeper(serving=live, look=look, announce=announce).run(), "certificates")
+        start(_gauges(metrics, inventory, live), "gauges")
+        reviewer = Reviewer(
+            view=lambda namespace: view_of(inventory, namespace),
+            journal=journal,
+            metrics=metrics,
+            version=version(),
+        )
+        rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live))
+        app = Admission(reviewer, rest)
+        async with (
+            serving(rest, options.health, drain=options.drain) as health,
+            serving(app, options.listen, context=live.context, drain=options.drain) as port,
+        ):
+            log.info("serving", port=port, health=health, version=version())
+            await stop.wait()
+            log.info("draining", seconds=options.drain)
+
+
+@contextlib.asynccontextmanager
+async def background() -> AsyncIterator[Callable[[Awaitable[object], str], None]]:
+    """Run tasks beside the block; when one ends by itself, the block is cancelled."""
+    tasks: list[asyncio.Task[object]] = []
+
+    async def named(work: Awaitable[object], name: str) -> None:
+        await work
+        raise RuntimeError(f"task {name} ended")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+
+            def start(work: Awaitable[object], name: str) -> None:
+                tasks.append(group.create_task(named(work, name), name=name))
+
+            yield start
+            for task in tasks:
+                task.cancel()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _look(
+    options: Options,
+    client: Client,
+    *,
+    announce: Announce,
+    start: Callable[[Awaitable[object], str], None],
+) -> Look:
+    """Return how the serving pair is found."""
+    if options.source is Source.FILES:
+        directory = options.files or Path("/tls")
+        return Files(certificate=directory / "tls.crt", key=directory / "tls.key")
+    candidate = Candidate(namespace=options.namespace, name=LEASE, identity=options.identity)
+    election = Election(client, candidate)
+    start(election.run(), "election")
+    own = service_names(SERVICE, options.namespace)
+    return OwnSecret(
+        writer=Writer(
+            secrets=ApiSecret(calls=client, namespace=options.namespace, name=SECRET),
+            registrations=ApiRegistrations(calls=client),
+            targets=TARGETS,
+            terms=Terms(names=_with(own, options.names)),
+        ),
+        leading=lambda: election.leading,
+        announce=announce,
+    )
+
+
+def _with(own: Names, more: tuple[str, ...]) -> Names:
+    """Return *own* names with those of the command line, addresses told from names."""
+    names, addresses = list(own.dns), list(own.addresses)
+    for text in more:
+        try:
+            addresses.append(ip_address(text))
+        except ValueError:
+            names.append(text)
+    return Names(dns=tuple(names), addresses=tuple(addresses))
+
+
+def _announcer(options: Options, events: Recorder) -> Announce:
+    """Return what turns a notice about certificates into an Event on their Secret."""
+    regarding = Reference(api_version="v1", kind="Secret", name=SECRET, namespace=options.namespace)
+
+    def announce(notice: Notice) -> None:
+        calm = notice.reason is Reason.RENEWED
+        events.record(
+            Event(
+                regarding=regarding,
+                severity=Severity.NORMAL if calm else Severity.WARNING,
+                reason=notice.reason,
+                action="KeepCertificate",
+                note=notice.note,
+            )
+        )
+
+    return announce
+
+
+def view_of(inventory: Inventory, name: str) -> View:
+    """Return what a decision in namespace *name* rests on, now."""
+    namespace = inventory.namespace(name)
+    prefer = namespace.annotations.get(PREFER_KEY, "") if namespace is not None else ""
+    around = Surroundings(
+        settings=inventory.settings,
+        snapshot=inventory.snapshot(),
+        vocabularies=inventory.vocabularies,
+        host_paths=None if namespace is None else namespace.host_paths,
+        prefer=Prefer(prefer) if prefer in set(Prefer) else None,
+    )
+    return View(around=around, settings_digest=inventory.settings_digest, age=inventory.age())
+
+
+def _ready(inventory: Inventory, live: Serving) -> bool:
+    """Say whether reviews can be answered: a valid pair, and namespaces and settings known.
+
+    GPU inventory is not waited for: without it pods are admitted, never refused.
+    """
+    known = inventory.pulses["namespaces"].synced and inventory.pulses["settings"].synced
+    return live.ready and known
+
+
+def routes(metrics: Metrics, ready: Callable[[], bool]) -> Starlette:
+    """Return everything that is not a hot path."""
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        fine = ready()
+        return PlainTextResponse("ready\n" if fine else "not ready\n", 200 if fine else 503)
+
+    async def exposed(_: Request) -> Response:
+        body = await asyncio.to_thread(generate_latest, metrics.registry)
+        return Response(body, media_type=CONTENT_TYPE)
+
+    return Starlette(
+        routes=[
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/metrics", exposed),
+        ]
+    )
+
+
+async def _gauges(metrics: Metrics, inventory: Inventory, live: Serving) -> None:
+    """Keep figures that are read rather than counted."""
+    while True:
+        if live.not_after is not None:
+            metrics.not_after.set(live.not_after.timestamp())
+        for kind, seen in inventory.heard().items():
+            metrics.synced.labels(kind).set(seen)
+        await asyncio.sleep(GAUGES_EVERY)
+
+
+def identity() -> str:
+    """Return this replica's name: the pod's, else host and process."""
+    return os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.getpid()}"

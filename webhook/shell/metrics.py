@@ -1,0 +1,84 @@
+"""What the webhook exports; names, labels and buckets are public API."""
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from allocator.model.decision import Reason
+
+_MOST_NAMESPACES: Final = 1000
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Metrics:
+    """The webhook's instruments on one registry.
+
+    The hot path keeps resolved children, because looking one up by its labels costs more than
+    counting does.
+    """
+
+    def __init__(self, *, version: str) -> None:
+        """Declare every instrument; closed label sets start at zero so that increases show."""
+        self.registry = CollectorRegistry()
+        build = Gauge(
+            "vgpu_build_info", "What runs here.", ["component", "version"], registry=self.registry
+        )
+        build.labels("webhook", version).set(1)
+        self._decisions = Counter(
+            "vgpu_admission_decisions",
+            "Decisions about pods.",
+            ["decision", "reason", "mode", "namespace"],
+            registry=self.registry,
+        )
+        duration = Histogram(
+            "vgpu_admission_duration_seconds",
+            "Time to decide about one review.",
+            ["pass"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._observe = {
+            step: duration.labels(step).observe for step in ("mutate", "validate", "ephemeral")
+        }
+        shed = Counter(
+            "vgpu_admission_shed", "Reviews answered with try again.", registry=self.registry
+        )
+        self.shed: Callable[[], None] = shed.inc
+        dropped = Counter(
+            "vgpu_audit_dropped", "Decision records that were not kept.", registry=self.registry
+        )
+        self.dropped: Callable[[], None] = dropped.inc
+        self.not_after = Gauge(
+            "vgpu_certificate_not_after_timestamp_seconds",
+            "When the serving certificate expires.",
+            registry=self.registry,
+        )
+        self.synced = Gauge(
+            "vgpu_cache_synced_timestamp_seconds",
+            "When a kind of object was last heard about.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self._children: dict[tuple[str, str, str, str], Callable[[], None]] = {}
+        self._namespaces: set[str] = set()
+        for decision in ("untouched", "rewritten", "error"):
+            self._decisions.labels(decision, "", "", "")
+        for reason in Reason:
+            self._decisions.labels("refused", reason, "", "")
+
+    def decided(self, decision: str, *, reason: str = "", mode: str = "", namespace: str) -> None:
+        """Count one decision; beyond a thousand namespaces the label says ``other``."""
+        key = (decision, reason, mode, namespace)
+        child = self._children.get(key)
+        if child is None:
+            if namespace not in self._namespaces and len(self._namespaces) >= _MOST_NAMESPACES:
+                key = (decision, reason, mode, "other")
+            else:
+                self._namespaces.add(namespace)
+            child = self._children.setdefault(key, self._decisions.labels(*key).inc)
+        child()
+
+    def took(self, step: str, seconds: float) -> None:
+        """Note how long one decision of pass *step* took."""
+        self._observe[step](seconds)
