@@ -70,7 +70,9 @@ def main(arguments: Sequence[str]) -> int:
     command.add_argument("--quick", action="store_true", help="a tiny run that judges nothing")
     options = command.parse_args(arguments)
     seeds, jobs = (QUICK_SEEDS, QUICK_JOBS) if options.quick else (SEEDS, JOBS)
-    print(f"{jobs:,} arrivals for each of the seeds {seeds.start} to {seeds.stop - 1}\n", flush=True)
+    print(
+        f"{jobs:,} arrivals for each of the seeds {seeds.start} to {seeds.stop - 1}\n", flush=True
+    )
     results = run_all([Run(cell=c, seed=s, jobs=jobs) for c in GRID for s in seeds])
     print(_grid(results) + "\n\n" + _crowded(results[CROWDED]) + "\n")
     figures = {"arrivals": jobs, "seeds": [*seeds], **_figures(results)}

@@ -80,10 +80,10 @@ class Election:
         self._candidate = candidate
         self._timing = timing or Timing()
         self._clock = clock
-        self._seen = ("", -math.inf)  # a version, empty for no Lease, and when we first saw it
+        self._seen = ("", -math.inf)  # a version, and when we first saw it
         self._latest = -1  # the highest term we know of
         self._term: int | None = None  # ours, if the Lease named us when we last looked
-        self._until = -math.inf
+        self._since = self._until = -math.inf  # when we lead
         self.elected = asyncio.Event()
 
     @property
@@ -92,11 +92,14 @@ class Election:
 
         ``elected`` is the same for tasks that wait: it is cleared up to one round later.
         """
-        return self._clock.monotonic() < self._until
+        return self._since <= self._clock.monotonic() < self._until
 
     @property
     def term(self) -> int | None:
-        """Return the number of the term we lead; each new holder's is higher."""
+        """Return the number of the term we lead.
+
+        Each new holder's is higher, unless somebody deletes the Lease.
+        """
         return self._term if self.leading else None
 
     async def run(self) -> Never:
@@ -126,10 +129,10 @@ class Election:
             )
         except NotFoundError:
             record = None
-        version = record.version if record else ""
-        if version != self._seen[0]:
-            self._seen = (version, self._clock.monotonic())
-        self._latest = max(self._latest, record.term if record else -1)
+        if record is not None and record.version != self._seen[0]:
+            self._seen = (record.version, self._clock.monotonic())
+        if record is not None:
+            self._latest = max(self._latest, record.term)
         return record
 
     async def _advance(self, record: Record | None) -> None:
@@ -145,12 +148,25 @@ class Election:
         match chosen:
             case Move.RENEW:
                 await self._hold(record, number=self._latest)
-            case Move.CREATE | Move.TAKE:
+            case Move.TAKE:
                 await self._hold(record, number=self._latest + 1)
+            case Move.CREATE:
+                await self._create()
             case Move.WAIT:
                 pass
             case _:
                 assert_never(chosen)
+
+    async def _create(self) -> None:
+        """Hold a new Lease; if there was one before, its leader may not know yet that it is gone.
+
+        So we lead only when that one's term has surely ended. On a first installation there was
+        none, and we lead at once.
+        """
+        vanished = self._latest >= 0
+        await self._hold(None, number=self._latest + 1)
+        if vanished:
+            self._since = self._clock.monotonic() + self._timing.duration
 
     async def _hold(self, record: Record | None, *, number: int) -> None:
         """Write ourselves into the Lease at the version read, and count from before we wrote."""
@@ -200,7 +216,7 @@ class Election:
 
     def _resign(self) -> None:
         self._term = None
-        self._until = -math.inf
+        self._since = self._until = -math.inf
 
     async def _release(self) -> None:
         """Stop leading, then say so, at the version we last saw, so that it can harm nobody."""

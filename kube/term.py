@@ -52,13 +52,12 @@ def move(record: Record | None, *, mine: bool, unchanged: float, duration: int) 
     """Decide from what the Lease says and for how many seconds we saw it not change.
 
     Times in the record are the other machine's and are not looked at: a clock that is wrong
-    there neither ends nor prolongs a term here. A Lease that we saw vanish is waited for like
-    one that is held, since its holder may not have noticed.
+    there neither ends nor prolongs a term here.
     """
+    if record is None:
+        return Move.CREATE
     if mine:
         return Move.RENEW
-    if record is None:
-        return Move.CREATE if unchanged > duration else Move.WAIT
     if not record.holder or unchanged > max(record.duration or duration, 1):
         return Move.TAKE
     return Move.WAIT

@@ -18,7 +18,6 @@ from kube.wire import Lines
 
 PAGE: Final = 100  # objects per page of a plain list
 LIST_TIMEOUT: Final = 30.0  # seconds for one page
-SYNC_TIMEOUT: Final = 60.0  # seconds for a streamed list to say that it is complete
 SHORTEST_WATCH: Final = 300  # seconds; drawn at random, so that replicas do not reconnect together
 LONGEST_WATCH: Final = 600
 GRACE: Final = 30.0  # seconds after which we end a watch that the server should have ended
@@ -37,13 +36,15 @@ class Source(Generic[T]):
 
     ``decode`` takes the object's JSON and ``key`` what it made; what they raise as
     :class:`ValueError` or msgspec's errors leaves the object as it was last understood.
-    ``selectors`` are the API's ``labelSelector`` and ``fieldSelector``.
+    ``selectors`` are the API's ``labelSelector`` and ``fieldSelector``. A streamed list that is
+    not complete within ``sync_within`` seconds is given up for one in pages.
     """
 
     path: str
     decode: Callable[[bytes], T]
     key: Callable[[T], str]
     selectors: Mapping[str, str] = field(default_factory=dict)
+    sync_within: float = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class Pulse:
 
 # Unknown or forbidden options, or an etcd too old for it (an ERROR event with code 500).
 _NO_STREAMED_LIST: Final = frozenset({400, 422, 500})
+_OVERLOAD: Final = frozenset({429, 502, 503})
 
 
 class _NoStreamedListError(KubeError):
@@ -165,7 +167,7 @@ class _Follower(Generic[T]):
     async def _watch(self, *, listing: bool) -> None:
         """Follow one stream to its end; *listing* asks it to begin with all there is."""
         draft: dict[str, T] = {}
-        patience = asyncio.timeout(SYNC_TIMEOUT if listing else None)
+        patience = asyncio.timeout(self._source.sync_within if listing else None)
         try:
             async with patience, self._opened(listing=listing) as batches:
                 async for lines in batches:
@@ -185,7 +187,8 @@ class _Follower(Generic[T]):
             raise
         except TimeoutError as error:
             if patience.expired():
-                raise _NoStreamedListError(f"incomplete after {SYNC_TIMEOUT} s") from error
+                told = f"incomplete after {self._source.sync_within} s"
+                raise _NoStreamedListError(told) from error
             raise
         if listing:
             raise _NoStreamedListError("the stream ended before the list was complete")
@@ -283,8 +286,9 @@ class _Folded:
 def _lost_place(error: KubeError) -> bool:
     """Say whether to list again rather than to resume where we were.
 
-    That is 410, and 504 "too large resource version" after etcd was restored; any answer but
-    "too many requests" is taken for one, for else we could ask the same for ever.
+    That is 410, and 504 "too large resource version" after etcd was restored; any answer that
+    does not speak of overload is taken for one, for else we could ask the same for ever.
     """
-    answered = isinstance(error, ApiError) and error.status != 429  # noqa: PLR2004 - HTTP
-    return answered or isinstance(error, UnreadableError)
+    if isinstance(error, ApiError):
+        return error.status not in _OVERLOAD
+    return isinstance(error, UnreadableError)

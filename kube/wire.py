@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import aiohttp
 
@@ -11,12 +11,20 @@ from kube.errors import UnreachableError, UnreadableError, shortened
 LARGEST_LINE: Final = 16 << 20  # bytes of one watch event; the server takes objects up to 3 MiB
 
 
+class Chunks(Protocol):
+    """The part of :class:`aiohttp.StreamReader` that lines are cut from."""
+
+    async def readany(self) -> bytes:
+        """Wait for some bytes and return all that are here, none at the end."""
+
+
 class Lines:
     """The lines of a stream, in batches: whatever is complete when the reader comes back."""
 
-    def __init__(self, content: aiohttp.StreamReader, *, place: str) -> None:
-        """Read from *content*; *place* names the call in errors."""
+    def __init__(self, content: Chunks, *, place: str, longest: int = LARGEST_LINE) -> None:
+        """Read lines of up to *longest* bytes from *content*; *place* names the call in errors."""
         self._content = content
+        self._longest = longest
         self._place = place
         self._begun = bytearray()
 
@@ -36,8 +44,8 @@ class Lines:
                 self._begun = bytearray(tail)
                 return [bytes(line) for line in lines]
             self._begun += chunk
-            if len(self._begun) > LARGEST_LINE:
-                raise UnreadableError(f"{self._place}: one event has over {LARGEST_LINE} bytes")
+            if len(self._begun) > self._longest:
+                raise UnreadableError(f"{self._place}: one event has over {self._longest} bytes")
 
 
 async def whole(response: aiohttp.ClientResponse, *, most: int, place: str) -> bytes:

@@ -242,13 +242,13 @@ VARIABLES: Final = (
     ),
     _row(
         "ALIYUN_COM_GPU_MEM_CONTAINER",
-        ((Column.MEMORY_ONLY,), Literal("{units}")),
+        ((Column.MEMORY_ONLY,), Known(Literal("{units}"), Annotation(""))),
         tolerated=(Column.VOID, Column.HAMI_CORE, Column.MIG, Column.OPEN, Column.UPSTREAM),
         why="what a gpushare program limits itself to",
     ),
     _row(
         "ALIYUN_COM_GPU_MEM_POD",
-        ((Column.MEMORY_ONLY,), Literal("{pod_units}")),
+        ((Column.MEMORY_ONLY,), Known(Literal("{pod_units}"), Annotation(""))),
         tolerated=(Column.VOID, Column.HAMI_CORE, Column.MIG, Column.OPEN, Column.UPSTREAM),
         why="the sum over the pod's containers",
     ),

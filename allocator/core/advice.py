@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.fit import shortfall
 from allocator.core.headroom import Headroom
+from allocator.core.ladder import smallest
 from allocator.core.mig import Cutter
 from allocator.core.packing import Rooms
-from allocator.core.refusals import field_of, place_of, short, vocabulary_of
-from allocator.core.wording import quoted
+from allocator.core.refusals import field_of, place_of, vocabulary_of
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU, CorePercent, MiB
@@ -82,7 +83,7 @@ def _takes(ask: ContainerRequest, room: Headroom, cutter: Cutter) -> bool:
 def _soft(ask: ContainerRequest, rooms: Sequence[Headroom]) -> Obstacle:
     """Describe the miss of the GPU that comes closest."""
     closest = min(rooms, key=lambda room: shortfall(ask, room).rank)
-    of = f"the closest of {len(rooms)} GPUs"
+    of = "the closest GPU"
     match shortfall(ask, closest).reason:
         case Reason.SHARES_SHORT:
             what = f"{of} has {closest.tenants} containers already, as many as may share it"
@@ -91,30 +92,94 @@ def _soft(ask: ContainerRequest, rooms: Sequence[Headroom]) -> Obstacle:
             needed = ask.memory_on(closest.gpu.memory)
             what = f"{needed} MiB on one GPU, but {of} has {max(0, closest.memory)} free"
             return Reason.MEMORY_SHORT, what
+        case _ if ask.cores >= WHOLE_GPU:
+            return Reason.CORES_SHORT, "a GPU to itself, but every GPU is in use"
         case _:
-            free = WHOLE_GPU - closest.cores
-            asked = "a GPU to itself" if ask.cores == WHOLE_GPU else f"{ask.cores} cores of one GPU"
-            return Reason.CORES_SHORT, f"{asked}, but {of} has {free} of 100 cores free"
+            free = max(0, WHOLE_GPU - closest.cores)
+            what = f"{ask.cores} cores of one GPU, but {of} has {free} free"
+            return Reason.CORES_SHORT, what
 
 
 def _hard(ask: ContainerRequest, rooms: Sequence[Headroom], cutter: Cutter) -> Obstacle:
-    profiles = {cutter.smallest(ask, room) for room in rooms} - {None}
-    names = " or ".join(sorted(map(str, profiles)))
+    rungs = {smallest(ask, room.gpu.board, cutter.named) for room in rooms}
+    names = " or ".join(sorted(rung.profile.name for rung in rungs if rung is not None))
     what = f"no place for {names}" if names else "no profile that is large enough"
-    return Reason.NO_GEOMETRY, f"{what} on any of {len(rooms)} GPUs"
+    return Reason.NO_GEOMETRY, f"{what} on any GPU here"
 
 
-def _reliefs(
-    request: PodRequest, asks: Sequence[ContainerRequest], fits: Fits
-) -> Iterator[Relief]:
-    """Yield, number by number, the largest value below what is asked with which the pod fits."""
-    names = vocabulary_of(request)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Knob:
+    """One number of a container that could be smaller: *least* up to below *asked*."""
 
-    def most(ask: ContainerRequest, with_: Callable[[int], ContainerRequest], below: int) -> int:
-        return _largest(lambda value: fits(_replaced(request, ask, with_(value))), below)
+    resource: str | None
+    unit: str
+    least: int
+    asked: int
+    turned: Callable[[int], ContainerRequest]
 
+
+def _reliefs(request: PodRequest, asks: Sequence[ContainerRequest], fits: Fits) -> Iterator[Relief]:
+    """Yield, for one number after the other, the largest smaller value with which the pod fits."""
     for ask in asks:
-        if ask.memory is not None:
-            value = most(ask, lambda n, a=ask: replace(a, memory=MiB(n)), ask.memory)
-            if value:
-                yield Relief(ask=ask, resource=names.memory, advice=f"ask for at most {value} MiB")
+        for knob in _knobs(ask, vocabulary_of(request)):
+
+            def fitting(value: int, ask: ContainerRequest = ask, knob: _Knob = knob) -> bool:
+                turned = knob.turned(value)
+                return fits(_with(request, ask, turned))
+
+            value = _largest(fitting, least=knob.least, below=knob.asked)
+            if value is not None:
+                yield Relief(
+                    ask=ask,
+                    resource=knob.resource,
+                    advice=f"ask for at most {value}{knob.unit}",
+                )
+
+
+def _knobs(ask: ContainerRequest, names: Vocabulary) -> Iterator[_Knob]:
+    if ask.memory is not None:
+        yield _Knob(
+            resource=names.memory,
+            unit=" MiB",
+            least=1,
+            asked=ask.memory,
+            turned=lambda n: replace(ask, memory=MiB(n)),
+        )
+    else:
+        yield _Knob(
+            resource=names.percent,
+            unit="% of its memory",
+            least=1,
+            asked=100 if ask.percent is None else ask.percent,
+            turned=lambda n: replace(ask, percent=n),
+        )
+    yield _Knob(
+        resource=names.cores,
+        unit=" cores",
+        least=0,
+        asked=ask.cores,
+        turned=lambda n: replace(ask, cores=CorePercent(n)),
+    )
+    yield _Knob(
+        resource=names.count,
+        unit=" GPUs",
+        least=1,
+        asked=ask.count,
+        turned=lambda n: replace(ask, count=n),
+    )
+
+
+def _with(request: PodRequest, ask: ContainerRequest, turned: ContainerRequest) -> PodRequest:
+    return replace(
+        request, containers=tuple(turned if one is ask else one for one in request.containers)
+    )
+
+
+def _largest(fits: Callable[[int], bool], *, least: int, below: int) -> int | None:
+    """Return the largest value that fits, where every smaller one fits too; by halving."""
+    if least >= below or not fits(least):
+        return None
+    while below - least > 1:
+        middle = (least + below) // 2
+        least, below = (middle, below) if fits(middle) else (least, middle)
+    return least

@@ -1,6 +1,6 @@
 """Arrangements: how a pod's init containers, sidecars and apps share the GPUs of one node."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 
@@ -9,15 +9,18 @@ from allocator.model.request import ContainerRequest, PodRequest, Stage
 
 
 def arrangement(
-    request: PodRequest, rooms: Rooms, *, options: Options, budget: Iterator[int]
+    request: PodRequest, rooms: Rooms, *, options: Options, every: Options, effort: int
 ) -> tuple[Chosen, ...] | None:
     """Return what each container of *request* gets, in its order, or ``None``.
+
+    *every* names all places where *options* may name the best ones; *effort* is how many
+    attempts the search may cost.
 
     Apps run beside all sidecars. An init container runs beside the sidecars that started before
     it and is over when the apps start, so it may have what they will get: their demand and
     its do not add up.
     """
-    asks = request.containers
+    asks, budget = request.containers, iter(range(effort))
     sidecars = _hardest_first(_in(Stage.SIDECAR, asks), rooms, options)
     apps = _hardest_first(_in(Stage.APP, asks), rooms, options)
     for beside in packings(sidecars, rooms, options=options, budget=budget):
@@ -26,7 +29,7 @@ def arrangement(
         main = next(packings(apps, left, options=options, budget=budget), None)
         if main is None:
             continue
-        own = partial(_own_first, options=options, own=tuple(chain(*main)))
+        own = partial(_own_first, options=every, own=tuple(chain(*main)))
         for ask in _in(Stage.INIT, asks):
             started = (held[s] for s in sidecars if s.index < ask.index)
             before = occupied(rooms, chain.from_iterable(started))

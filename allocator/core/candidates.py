@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from allocator.catalog.boards import bare_name
-from allocator.core.headroom import Headroom, headroom
-from allocator.core.ladder import ladder
-from allocator.core.mig import Cutter
 from allocator.core.fit import hardware, shortfall
+from allocator.core.headroom import Headroom, headroom
+from allocator.core.ladder import ladder, smallest
+from allocator.core.mig import Cutter
 from allocator.model.decision import Candidate, Reason
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import ContainerRequest, Mode, PodRequest
@@ -86,9 +86,9 @@ def _hard(ask: ContainerRequest, room: Headroom, cutter: Cutter) -> Answer:
     if best and best[0].grant.placed is not None:
         placed = best[0].grant.placed
         return None, f"{placed.profile} at {placed.start}"
-    smallest = cutter.smallest(ask, room)
-    if smallest is not None:
-        return Reason.NO_GEOMETRY, f"no place left for {smallest}"
+    rung = smallest(ask, room.gpu.board, cutter.named)
+    if rung is not None:
+        return Reason.NO_GEOMETRY, f"no place left for {rung.profile}"
     rungs = ladder(room.gpu.board, cutter.named)
     if not rungs:
         return Reason.NO_GEOMETRY, "no such MIG profile is known"

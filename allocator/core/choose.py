@@ -1,32 +1,21 @@
 """Choosing: from a snapshot and a request to the grants of a pod, or to what stands in its way."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
-from itertools import islice
-from typing import Final
 
-from allocator.core import hami
 from allocator.core.advice import advised
-from allocator.core.arrangement import arrangement
-from allocator.core.candidates import candidates, closed
-from allocator.core.fit import peak, soft_cost
+from allocator.core.candidates import candidates
 from allocator.core.fleet import snapshot_of
 from allocator.core.geometry import Geometries
-from allocator.core.headroom import headroom
 from allocator.core.mig import Cutter
-from allocator.core.modes import weigh
-from allocator.core.packing import Chosen, Rooms, occupied
+from allocator.core.plans import Search, best, places
 from allocator.core.refusals import unservable
 from allocator.core.settings import Prefer
-from allocator.model.decision import Assignment, Candidate, ContainerGrants, Finding
-from allocator.model.gpu import Grant, Node, Snapshot
+from allocator.model.decision import Assignment, Candidate, Finding, Reason
+from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import Mode, PodRequest
-from allocator.model.units import NO_MEMORY, MiB
-
-ATTEMPTS: Final = 4096  # of one decision's search for several containers at once
-ATTEMPTS_ON_NODE: Final = 256
+from allocator.model.units import NO_MEMORY
 
 
 class Verdict(StrEnum):
@@ -60,22 +49,21 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """One way to serve a pod; ``cost`` is in thousandths of a GPU, the lower ``rank`` is better."""
-
-    assignment: Assignment
-    cost: int
-    rank: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Search:
-    """Where to look, and by which rules."""
+class _Scope:
+    """Where to look and by which rules; ``known`` says that what is not there does not exist."""
 
     nodes: tuple[Node, ...]
     modes: tuple[Mode, ...]
     cutter: Cutter
     prefer: Prefer
+    known: bool
+
+    def search(self, request: PodRequest) -> Search:
+        return Search(
+            places={mode: places(self.nodes, request, mode) for mode in self.modes},
+            cutter=self.cutter,
+            prefer=self.prefer,
+        )
 
 
 def choose(
@@ -90,63 +78,97 @@ def choose(
 
     Without a *mode*, and with none named by the user, the one that withholds least of what is
     free wins, by the same rule as at CREATE. A question without side effects: nothing is
-    reserved, and the same snapshot always gives the same answer.
+    reserved, and the same snapshot always gives the same answer. A pod's own earlier grants
+    must not be in the snapshot.
     """
-    search = _search(snapshot, request, mode=mode, node=node, terms=terms)
-    best = _best(search, request)
-    found = tuple(
-        candidates(search.nodes, request, modes=search.modes, cutter=search.cutter)
+    wanted = request if mode is None else replace(request, mode=mode)
+    scope = _scope(snapshot, wanted, node=node, terms=terms)
+    found = tuple(candidates(scope.nodes, wanted, modes=scope.modes, cutter=scope.cutter))
+    fitting = best(scope.search(wanted), wanted)
+    if fitting is None:
+        verdict, findings = _unfit(scope, wanted, found)
+        return Choice(assignment=None, verdict=verdict, findings=findings, candidates=found)
+    plan, rule = fitting
+    return Choice(
+        assignment=plan.assignment,
+        verdict=Verdict.FITS,
+        findings=(),
+        candidates=found,
+        rule=rule,
     )
-    if best is not None:
-        plan, rule = best
-        return Choice(
-            assignment=plan.assignment,
-            verdict=Verdict.FITS,
-            findings=(),
-            candidates=found,
-            rule=rule,
-        )
-    verdict, findings = _unfit(search, request, snapshot=snapshot, found=found)
-    return Choice(assignment=None, verdict=verdict, findings=findings, candidates=found)
 
 
-def _search(
-    snapshot: Snapshot, request: PodRequest, *, mode: Mode | None, node: str | None, terms: Terms
-) -> _Search:
-    named = mode or request.named
-    nodes = sorted(snapshot.nodes) if node is None else [node]
-    return _Search(
-        nodes=tuple(snapshot.nodes[name] for name in nodes if name in snapshot.nodes),
-        modes=(Mode.MIG, Mode.HAMI_CORE) if named is None else (named,),
-        cutter=Cutter(
-            demand=snapshot.demand, geometries=terms.geometries, named=request.profile
-        ),
+def _scope(snapshot: Snapshot, request: PodRequest, *, node: str | None, terms: Terms) -> _Scope:
+    names = sorted(snapshot.nodes) if node is None else [node]
+    nodes = tuple(snapshot.nodes[name] for name in names if name in snapshot.nodes)
+    there = node is not None and bool(nodes)
+    return _Scope(
+        nodes=nodes,
+        modes=(Mode.MIG, Mode.HAMI_CORE) if request.named is None else (request.named,),
+        cutter=Cutter(demand=snapshot.demand, geometries=terms.geometries, named=request.profile),
         prefer=terms.prefer,
+        known=(snapshot.complete or there) and all(one.fresh for one in nodes),
     )
 
 
-def _best(search: _Search, request: PodRequest) -> tuple[_Plan, str] | None:
-    """Return the best plan of all nodes and modes, and why its mode."""
-    budget = iter(range(ATTEMPTS))
-    plans = {
-        mode: min(_plans(search, request, mode, budget), key=lambda plan: plan.rank, default=None)
-        for mode in search.modes
-    }
-    fitting = {mode: plan for mode, plan in plans.items() if plan is not None}
-    if len(fitting) > 1:
-        mode, rule = weigh({mode: plan.cost for mode, plan in fitting.items()}, search.prefer)
-        return fitting[mode], f"{mode}: {rule}"
-    return next(((plan, "") for plan in fitting.values()), None)
+def _unfit(
+    scope: _Scope, request: PodRequest, found: Sequence[Candidate]
+) -> tuple[Verdict, tuple[Finding, ...]]:
+    """Say whether *request* would fit if nothing else ran, and what to do either way."""
+    empty = replace(scope, nodes=tuple(map(_emptied, scope.nodes)))
+    if best(empty.search(request), request) is not None:
+        return Verdict.NOT_NOW, (_advised(scope, request, found, later=True),)
+    verdict = Verdict.NEVER if scope.known else Verdict.NOT_NOW
+    if not any(node.gpus for node in scope.nodes):
+        return verdict, (_no_gpu(),)
+    fleet = snapshot_of(scope.nodes, version="", complete=scope.known)
+    stable = unservable(request, fleet.offers, mixed=fleet.mixed)
+    return verdict, stable or (_advised(empty, request, found, later=False),)
 
 
-def _plans(
-    search: _Search, request: PodRequest, mode: Mode, budget: Iterator[int]
-) -> Iterator[_Plan]:
-    """Yield the best plan of each node that has one."""
-    for node in search.nodes:
-        rooms = tuple(
-            headroom(gpu) for gpu in node.gpus if closed(gpu, request, (mode,)) is None
-        )
-        chosen = _arranged(search, request, mode, rooms, islice(budget, ATTEMPTS_ON_NODE)) if rooms else None
-        if chosen is not None:
-            yield _plan(node, request, mode, rooms, chosen)
+def _emptied(node: Node) -> Node:
+    """Return *node* as it would be with nothing running and nothing broken."""
+    empty = tuple(
+        replace(gpu, healthy=True, foreign=NO_MEMORY, grants=(), instances=()) for gpu in node.gpus
+    )
+    return replace(node, gpus=empty)
+
+
+def _advised(
+    scope: _Scope, request: PodRequest, found: Sequence[Candidate], *, later: bool
+) -> Finding:
+    search = scope.search(request)
+    rooms = [place.rooms for there in search.places.values() for place in there]
+    if not rooms:
+        return _shut(found)
+    return advised(
+        request,
+        rooms,
+        cutter=scope.cutter,
+        fits=lambda smaller: best(search, smaller) is not None,
+        later=later,
+    )
+
+
+def _shut(found: Sequence[Candidate]) -> Finding:
+    """Say why every GPU is out of the question: broken, or excluded by its UUID."""
+    ill = any(candidate.reason is Reason.UNHEALTHY for candidate in found)
+    return Finding(
+        reason=Reason.UNHEALTHY if ill else Reason.MODEL_UNAVAILABLE,
+        place="pod",
+        field="metadata.annotations",
+        what="every GPU that may serve it is unhealthy"
+        if ill
+        else "no GPU here has a UUID accepted",
+        remedy="wait until one recovers" if ill else "name the UUID of a GPU that exists",
+    )
+
+
+def _no_gpu() -> Finding:
+    return Finding(
+        reason=Reason.TOO_MANY,
+        place="pod",
+        field="spec",
+        what="no GPU is known here",
+        remedy="wait until a node reports its GPUs, or choose another node",
+    )

@@ -83,7 +83,7 @@ def decode(document: object) -> Decoded:
     parts = document if isinstance(document, Mapping) else {}
     status = _convert(parts.get("status") or {}, StatusWire, top.at("status")) or StatusWire()
     inventory = _inventory(status, top.at("status"))
-    complete = bool(inventory.gpus) and not notes.errors
+    complete = status.gpus is not None and not notes.errors
     unclear = len(notes.errors)
     spec = _convert(parts.get("spec") or {}, SpecWire, top.at("spec")) or SpecWire()
     entries = tuple(_entries(spec, inventory, top.at("spec")))
@@ -115,7 +115,7 @@ def _explain(message: str, value: object, place: _Place) -> None:
     text, _, where = message.replace("`", "").partition(" - at ")
     for key, index in _STEP.findall(where):
         value = value[key or int(index)]  # type: ignore[index]  # msgspec has just walked there
-    steps = where.removeprefix("$").removeprefix(".")
+    steps = where[1:].removeprefix(".") if where.startswith("$") else ""
     there = place.at(steps) if steps else place
     if text.startswith(_EXPECTED):
         there.wrong(f"{described(value)} found", text.removeprefix(_EXPECTED).partition(", got")[0])
@@ -127,7 +127,7 @@ def _inventory(status: StatusWire, place: _Place) -> _Inventory:
     boards = [_board(item, place.at(f"boards[{i}]")) for i, item in enumerate(status.boards)]
     gpus: dict[str, Gpu] = {}
     shapes: dict[str, Board | None] = {}
-    for i, item in enumerate(status.gpus):
+    for i, item in enumerate(status.gpus or ()):
         there = place.at(f"gpus[{i}]")
         wire = _convert(item, GpuWire, there)
         if wire is not None and wire.uuid in gpus:

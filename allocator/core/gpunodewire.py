@@ -122,10 +122,13 @@ class SpecWire(Wire, omit_defaults=False):
 
 
 class StatusWire(Wire, omit_defaults=False):
-    """Elements are read one by one, so that a bad one costs itself alone."""
+    """Elements are read one by one, so that a bad one costs itself alone.
+
+    No list of GPUs means that nobody has looked yet, an empty one that there are none.
+    """
 
     boards: Annotated[list[Any], _Few] = []
-    gpus: Annotated[list[Any], _Few] = []
+    gpus: Annotated[list[Any], _Few] | None = None
     instances: Annotated[list[Any], _Many] = []
 
 

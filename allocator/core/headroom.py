@@ -25,10 +25,10 @@ class Headroom:
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """Return what, if equal, makes two GPUs interchangeable for a request's success."""
+        """Return what, if equal, makes two GPUs interchangeable for whoever asks."""
         gpu = self.gpu
+        kind = (gpu.model, gpu.board, gpu.mode, gpu.memory, gpu.slots, gpu.instances)
         names = tuple(sorted(profile.name for profile in self.profiles))
-        kind = (gpu.model, gpu.board, gpu.mode, gpu.memory, gpu.slots)
         return (*kind, self.memory, self.cores, self.tenants, self.taken, names)
 
 

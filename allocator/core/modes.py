@@ -1,12 +1,12 @@
 """Modes: which mode a pod leaves admission with, by the share of a GPU each would withhold."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from allocator.core.fit import holds, peak, soft_cost
+from allocator.core.fit import hardware, holds, peak, soft_cost
 from allocator.core.ladder import smallest
-from allocator.core.refusals import unservable
+from allocator.core.refusals import ambiguous_percent, unservable
 from allocator.core.settings import Fleet, Prefer, Settings
 from allocator.model.decision import Finding, ModeChoice, Source
 from allocator.model.gpu import Offer
@@ -74,6 +74,22 @@ def mode_for(
     )
 
 
+def translated_percent(request: PodRequest, offers: Mapping[Offer, int]) -> PodRequest | Finding:
+    """Return *request* with MiB for percentages, or ask for MiB where GPUs differ in memory.
+
+    For nodes that only the upstream plugin serves. With no GPU known the request stays as it is.
+    """
+    able = [kind for kind in offers if _may_serve(kind, request)]
+    totals = sorted({kind.memory for kind in able})
+    first = next((ask for ask in request.containers if ask.percent is not None), None)
+    if first is None or not totals:
+        return request
+    if len(totals) > 1:
+        return ambiguous_percent(request, first, able)
+    containers = tuple(_in_mib(ask, able, request.profile) for ask in request.containers)
+    return replace(request, containers=containers)
+
+
 def weigh(costs: Mapping[Mode, int], prefer: Prefer) -> tuple[Mode, str]:
     """Return the better of two modes that both serve, by their *costs*, and the rule in words."""
     mig, soft = costs[Mode.MIG], costs[Mode.HAMI_CORE]
@@ -91,6 +107,22 @@ def weigh(costs: Mapping[Mode, int], prefer: Prefer) -> tuple[Mode, str]:
             return Mode.HAMI_CORE, f"it withholds over {CLOSE} less"
         case _:
             assert_never(prefer)
+
+
+def _may_serve(kind: Offer, request: PodRequest) -> bool:
+    wanted = request.named
+    in_mode = wanted is None or hardware(wanted) is kind.mode
+    return in_mode and request.filters.model_fits(kind.model)
+
+
+def _in_mib(ask: ContainerRequest, kinds: Sequence[Offer], named: str | None) -> ContainerRequest:
+    """Translate so that the MIG profile meant by the percentage remains sufficient."""
+    if ask.percent is None:
+        return ask
+    rungs = (smallest(ask, kind.board, named) for kind in kinds)
+    limits = [rung.memory for rung in rungs if rung is not None]
+    memory = min([ask.memory_on(kinds[0].memory), *limits])
+    return replace(ask, memory=memory, percent=None)
 
 
 def _named(request: PodRequest) -> Decided | None:

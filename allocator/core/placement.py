@@ -12,7 +12,7 @@ from allocator.core.room import Room, room
 from allocator.model.board import Board, Profile
 from allocator.model.demand import Demand
 
-SHARE: Final = 720_720  # of a board; the lcm of 1 to 16, so that the usual slot counts divide it
+SHARE: Final = 720_720  # of a board; the lcm of 1 to 16, so that every size of board divides it
 WEIGHTS: Final = 50  # what the weights of a board add up to, but for rounding
 RARE: Final = 2  # per cent of arrivals below which no capacity is kept for a profile
 FIXED: Final = 1 << 20  # fill values are integers in this fraction: equal situations tie exactly
@@ -40,7 +40,6 @@ class Tables:
     """
 
     weights: Mapping[str, int]
-    units: Sequence[int]
     look_up: Callable[[int, str], Seat | None]
 
     def seat(self, mask: int, profile: Profile) -> Seat | None:
@@ -48,9 +47,9 @@ class Tables:
 
         ``None`` means that nothing is free. ``Profile.limit`` caps instances, which a mask
         does not count: the caller keeps it. Raises ``KeyError`` for a profile that the tables
-        were not built with, ``IndexError`` for slots that the board does not have.
+        were not built with, ``ValueError`` for slots that the board does not have.
         """
-        return self.look_up(self.units[mask], profile.name)
+        return self.look_up(mask, profile.name)
 
 
 def tables(board: Board, demand: Demand, profiles: tuple[Profile, ...] | None = None) -> Tables:
@@ -72,11 +71,11 @@ def _tables(slots: int, profiles: tuple[Profile, ...], known: Learned | None) ->
 
     @cache  # a few dozen of the masks are ever met before demand moves on
     def look_up(mask: int, name: str) -> Seat | None:
-        return scores.seat(mask, facts.free[mask][columns[name]])
+        units = facts.units(mask)
+        return scores.seat(units, facts.free[units][columns[name]])
 
     return Tables(
         weights=MappingProxyType(dict(zip(columns, weights, strict=True))),
-        units=facts.units,
         look_up=look_up,
     )
 

@@ -6,8 +6,8 @@ from typing import Final
 from allocator.catalog.boards import bare_name
 from allocator.catalog.injection import PROFILE_KEY
 from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO, Vocabulary
-from allocator.core.ladder import Rung, ladder
 from allocator.core.fit import hardware, holds, serves
+from allocator.core.ladder import Rung, ladder
 from allocator.core.wording import quoted, shown
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import Offer
@@ -37,6 +37,23 @@ def unservable(request: PodRequest, offers: Offers, *, mixed: bool = False) -> t
     if findings or mixed or any(_takes(request, k, n) for k, n in kinds.items()):
         return findings
     return (_too_much(),)
+
+
+def ambiguous_percent(
+    request: PodRequest, ask: ContainerRequest, kinds: Iterable[Offer]
+) -> Finding:
+    """Say that a percentage means different amounts on *kinds*, and which."""
+    names = vocabulary_of(request)
+    amounts = {shown(bare_name(kind.model)): ask.memory_on(kind.memory) for kind in kinds}
+    listed = [f"{amount} on {model}" for model, amount in sorted(amounts.items())]
+    resource = short(names.memory or "memory")
+    return Finding(
+        reason=Reason.CONFLICTING,
+        place=place_of(ask),
+        field=field_of(ask, names.percent),
+        what=f"{ask.percent}% of a GPU is no single number of MiB here",
+        remedy=f"ask for {resource} instead: {', '.join(listed[:MOST_MODELS])}",
+    )
 
 
 def vocabulary_of(request: PodRequest) -> Vocabulary:
@@ -124,9 +141,7 @@ def _too_many(request: PodRequest, ask: ContainerRequest, most: int) -> Finding:
     )
 
 
-def _too_many_cores(
-    request: PodRequest, ask: ContainerRequest, *, of: str, most: int
-) -> Finding:
+def _too_many_cores(request: PodRequest, ask: ContainerRequest, *, of: str, most: int) -> Finding:
     resource = vocabulary_of(request).cores
     return Finding(
         reason=Reason.CORES_SHORT,

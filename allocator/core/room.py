@@ -4,44 +4,62 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
+from typing import Final
 
 from allocator.model.board import Profile
+
+MOST_UNITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """The facts about one board that do not depend on demand.
 
-    Memory slots that every placement takes or leaves together are one *unit*, so that a
-    board of 12 slots cut in threes has 16 masks, not 4,096; ``units[mask]`` translates a mask
-    of memory slots, and every other mask here is one of units. A *spot* is the mask that a
-    profile takes at one legal start. By mask and profile, ``free`` holds the spots left, lowest
-    first, and ``capacity`` how many of them can be taken; by mask, ``surviving`` counts the
-    free spots and ``orders`` the sequences of arrivals that could still be placed.
+    Memory slots that every placement takes or leaves together are one *unit* of ``width``
+    slots, so that a board of 12 slots cut in threes has 16 masks, not 4,096; masks here are
+    of units. A *spot* is the mask that a profile takes at one legal start. By mask and profile,
+    ``free`` holds the spots left, lowest first, and ``capacity`` how many of them can be taken;
+    by mask, ``surviving`` counts the free spots and ``orders`` the sequences of arrivals that
+    could still be placed.
     """
 
-    width: int  # memory slots in a unit
-    size: int  # units on the board
-    units: Sequence[int]
-    sizes: tuple[int, ...]
+    width: int
+    size: int  # of the board
+    sizes: tuple[int, ...]  # of its profiles
     free: tuple[tuple[tuple[int, ...], ...], ...]
     capacity: tuple[tuple[int, ...], ...]
     surviving: tuple[int, ...]
     orders: tuple[int, ...]
 
+    def units(self, mask: int) -> int:
+        """Return the units that the memory slots in *mask* touch.
+
+        Raises ``ValueError`` for slots that the board does not have.
+        """
+        slots = self.size * self.width
+        if mask >> slots:
+            raise ValueError(f"slots {mask:#b} are taken, but a board has only {slots}")
+        unit = (1 << self.width) - 1
+        return sum(1 << i for i in range(self.size) if mask >> i * self.width & unit)
+
 
 @lru_cache(maxsize=64)
 def room(slots: int, profiles: tuple[Profile, ...]) -> Room:
-    """Return what fits where on a board of *slots* memory slots that offers *profiles*."""
+    """Return what fits where on a board of *slots* memory slots that offers *profiles*.
+
+    The facts double with each unit. Raises ``ValueError`` above 16, twice what is known.
+    """
     width = gcd(slots, *(n for p in profiles for n in (p.size, *p.starts)))
     size = slots // width
+    if size > MOST_UNITS:
+        raise ValueError(f"a board of {size} units is too fine, up to {MOST_UNITS} can be planned")
     spots = tuple(tuple(_spots(p, width)) for p in profiles)
-    masks = range(1 << size)
-    free = tuple(tuple(tuple(x for x in ps if not x & m) for ps in spots) for m in masks)
+    free = tuple(
+        tuple(tuple(x for x in ps if not x & mask) for ps in spots) for mask in range(1 << size)
+    )
     return Room(
         width=width,
         size=size,
-        units=masks if width == 1 else tuple(_units(m, width, size) for m in range(1 << slots)),
         sizes=tuple(p.size // width for p in profiles),
         free=free,
         capacity=tuple(tuple(_most(ps) for ps in row) for row in free),
@@ -53,11 +71,6 @@ def room(slots: int, profiles: tuple[Profile, ...]) -> Room:
 def _spots(profile: Profile, width: int) -> Iterator[int]:
     run = (1 << profile.size // width) - 1
     return (run << start // width for start in sorted(profile.starts))
-
-
-def _units(mask: int, width: int, size: int) -> int:
-    unit = (1 << width) - 1
-    return sum(1 << i for i in range(size) if mask >> i * width & unit)
 
 
 def _most(spots: Sequence[int]) -> int:

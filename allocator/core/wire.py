@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from allocator.catalog.boards import board_named, model_named
+from allocator.catalog.boards import board_named
 from allocator.core.wording import quoted
 from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Problem
@@ -33,6 +33,12 @@ _BOOLEANS: Final = {  # those of Go's strconv.ParseBool
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
+
+_PATIENCE: Final = timedelta(seconds=60)
+_PROBE_FORMAT: Final = "%Y.%m.%d %H:%M:%S"
+_REPORT_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{1,9})?(?: ([+-]\d{4}))?\b", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,25 +169,23 @@ def node_from_register(name: str, text: str, *, factor: int = 1) -> Registered:
     register = decode_register(text)
     gpus = tuple(_gpu(record, factor) for record in register.records)
     unknown = tuple(
-        _wrong(gpu.index, f"{gpu.model} is in mode mig and not in the catalogue", _KNOWN)
+        _wrong(
+            gpu.index,
+            f"{gpu.model} is in mode mig and not in the catalogue",
+            "a model with known MIG shapes, or mode hami-core",
+        )
         for gpu in gpus
         if gpu.mode is Mode.MIG and gpu.board is None
     )
-    complete = not register.problems and bool(gpus)
-    return Registered(
-        node=Node(name=name, gpus=gpus, fresh=complete), problems=register.problems + unknown
-    )
-
-
-_KNOWN: Final = "a model with a MIG shape table, or mode hami-core"
+    node = Node(name=name, gpus=gpus, fresh=not register.problems)
+    return Registered(node=node, problems=register.problems + unknown)
 
 
 def _gpu(record: Record, factor: int) -> Gpu:
-    model = model_named(record.product)
     return Gpu(
         uuid=record.uuid,
         index=record.index,
-        model=record.product if model is None else model.name,
+        model=record.product,
         memory=MiB(record.memory * factor),
         mode=record.mode,
         slots=record.count,
@@ -210,13 +214,6 @@ class Handshake:
         if self.phase is Phase.REQUESTING and self.at is not None:
             return now - self.at > _PATIENCE
         return self.phase is Phase.DELETED
-
-
-_PATIENCE: Final = timedelta(seconds=60)
-_PROBE_FORMAT: Final = "%Y.%m.%d %H:%M:%S"
-_REPORT_TIME: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{1,9})?(?: ([+-]\d{4}))?\b", re.ASCII
-)
 
 
 def decode_handshake(text: str) -> Handshake | None:

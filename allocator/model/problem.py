@@ -1,6 +1,5 @@
 """Problems: what is wrong with an outside document, where, and what would be accepted."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -38,9 +37,4 @@ class Rejected:
     problems: tuple[Problem, ...]
 
     def __str__(self) -> str:
-        return lines(self.problems)
-
-
-def lines(problems: Iterable[Problem]) -> str:
-    """Return one line per problem."""
-    return "\n".join(str(problem) for problem in problems)
+        return "\n".join(str(problem) for problem in self.problems)

@@ -8,9 +8,11 @@ from typing import Final, Protocol, TypeVar, Unpack
 import msgspec
 
 from certs.core.registration import Kind, Registration, Target
+from certs.shell.app import Announce, Notice, Reason
 from certs.shell.secret import Change, Held
 from kube.client import Options
 from kube.errors import NotFoundError, UnreadableError
+from kube.events import Event, Recorder, Reference, Severity
 
 FIELD_MANAGER: Final = "vgpu-admission-certs"
 GROUP: Final = "admissionregistration.k8s.io/v1"
@@ -145,6 +147,26 @@ class ApiRegistrations:
         }
         path = f"{_COLLECTIONS[target.kind]}/{target.name}"
         await self.calls.apply(path, msgspec.json.encode(wanted), field_manager=FIELD_MANAGER)
+
+
+def announcing(recorder: Recorder, secret: ApiSecret) -> Announce:
+    """Return what turns notices into Events about *secret*; RBAC as the recorder's."""
+    regarding = Reference(
+        api_version="v1", kind="Secret", name=secret.name, namespace=secret.namespace
+    )
+
+    def announce(notice: Notice) -> None:
+        good = notice.reason is Reason.RENEWED
+        event = Event(
+            regarding=regarding,
+            severity=Severity.NORMAL if good else Severity.WARNING,
+            reason=notice.reason,
+            action="Renew",
+            note=notice.note,
+        )
+        recorder.record(event)
+
+    return announce
 
 
 def _text(value: bytes | None) -> str | None:

@@ -1,15 +1,30 @@
 """Writes the generated manifests beside the written ones: ``python -m manifests.generator``."""
 
+import argparse
 from pathlib import Path
 
 from manifests.generator.documents import FILES, rendered
 
 
 def main() -> None:
-    """Overwrite each generated file."""
+    """Overwrite each generated file, or with ``--check`` only say which would change."""
+    parser = argparse.ArgumentParser(prog="manifests.generator", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
     root = Path(__file__).parent.parent
+    if parser.parse_args().check:
+        if stale := _stale(root):
+            parser.exit(1, f"stale: {', '.join(stale)}; run python -m manifests.generator\n")
+        return
     for path, objects in FILES.items():
         (root / path).write_text(rendered(objects))
+
+
+def _stale(root: Path) -> list[str]:
+    return [
+        path
+        for path, objects in FILES.items()
+        if not (root / path).exists() or (root / path).read_text() != rendered(objects)
+    ]
 
 
 if __name__ == "__main__":

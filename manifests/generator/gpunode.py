@@ -14,7 +14,7 @@ _INT32: Final = 2**31 - 1
 _UID: Final = "^[0-9A-Za-z-]{1,64}$"
 # A device id travels in Volcano's annotations, whose separators it must not contain.
 _DEVICE_ID: Final = "^[0-9A-Za-z][0-9A-Za-z._-]{0,95}$"
-_PROFILE: Final = r"^[0-9]+g\.[0-9]+gb[0-9a-z.+-]{0,16}$"
+_PROFILE: Final = r"^([0-9]+c\.)?[0-9]+g\.[0-9]+gb[0-9a-z.+-]{0,16}$"
 
 
 def gpunode() -> Json:
@@ -50,7 +50,7 @@ def gpunode() -> Json:
 def _columns() -> list[Json]:
     """List what ``kubectl get`` shows; of a list it shows one item, so the first GPU speaks."""
     return [
-        _column("Model", ".status.boards[0].name"),
+        _column("Model", ".status.gpus[0].model"),
         _column("Mode", ".status.gpus[0].mode"),
         _column("Boot", ".status.bootID", priority=1),
         _column("Inventory", ".status.inventory", priority=1),
@@ -97,7 +97,7 @@ def _entry() -> Json:
         {
             "pod": pod,
             "since": {"type": "string", "format": "date-time"},
-            "containers": _list(container, most=512),
+            "containers": _list(container, most=64),
         },
         required=("pod", "since", "containers"),
         about="One pod's assignment: a promise until it is removed.",
@@ -145,8 +145,8 @@ def _board() -> Json:
         {
             "name": {"type": "string", "pattern": _PROFILE},
             "id": _number(),
-            "memoryMiB": _number(),
-            "sms": _number(),
+            "memoryMiB": _number(least=1),
+            "sms": _number(least=1),
             "size": _number(least=1, most=64),
             "starts": _list(_number(most=63), most=64),
             "limit": _number(),
@@ -154,28 +154,35 @@ def _board() -> Json:
         required=("name", "id", "memoryMiB", "sms", "size", "starts"),
     )
     return _object(
-        {"name": _text(128), "slots": _number(most=64), "profiles": _list(profile, most=64)},
+        {
+            "name": _text(253),
+            "slots": _number(least=1, most=64),
+            "profiles": _list(profile, most=64) | {"minItems": 1},
+        },
         required=("name", "slots", "profiles"),
-        about="One GPU model's shapes as NVML reports them; none where it cannot be cut.",
+        about="The shapes of one GPU model as NVML reports them.",
     )
 
 
 def _gpu() -> Json:
-    return _object(
+    gpu = _object(
         {
             "uuid": {"type": "string", "pattern": _DEVICE_ID},
             "index": _number(most=255),
             "pci": {"type": "string", "pattern": r"^[0-9A-Fa-f]{4,8}(:[0-9A-Fa-f]{2}){2}\.[0-7]$"},
+            "model": _text(253),
             "board": _number(most=63) | {"description": "Index in boards."},
-            "memoryMiB": _number(),
+            "memoryMiB": _number(least=1),
             "mode": _modes(Mode.MIG, Mode.HAMI_CORE),
             "healthy": {"type": "boolean"},
             "slots": _number() | {"description": "How many containers may share it."},
             "numa": _number(most=1023),
             "foreignMiB": _number() | {"description": "Memory held by processes not ours."},
         },
-        required=("uuid", "index", "board", "memoryMiB", "mode", "healthy", "slots"),
+        required=("uuid", "index", "memoryMiB", "mode", "healthy", "slots"),
     )
+    # A GPU that cannot be cut has no board, and then must say itself what it is.
+    return gpu | {"anyOf": [{"required": ["board"]}, {"required": ["model"]}]}
 
 
 def _instance() -> Json:
@@ -186,7 +193,7 @@ def _instance() -> Json:
             "start": _number(most=63),
             "uuid": {"type": "string", "pattern": _DEVICE_ID},
         },
-        required=("gpu", "profile", "start", "uuid"),
+        required=("gpu", "profile", "start"),
     )
 
 

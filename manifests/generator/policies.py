@@ -7,7 +7,7 @@ parameter object: a policy whose parameters are missing refuses everything.
 
 from typing import Final
 
-from allocator.catalog.injection import ALLOCATION_KEYS, SERVED_BY_KEY, USER_KEYS
+from allocator.catalog.injection import ALLOCATION_KEYS, CDI_PREFIX, SERVED_BY_KEY, USER_KEYS
 from allocator.catalog.vocabularies import OWN, VOCABULARIES
 from manifests.generator.cel import asks_for_vgpu, listed, text
 from manifests.generator.names import (
@@ -45,6 +45,7 @@ def _unlabelled() -> tuple[Json, Json]:
     )
     spec = {
         "matchConstraints": _pods("NotIn", _rule("CREATE", "pods"), _annotations()),
+        "matchConditions": [_new_or_annotated()],
         "variables": [
             *_accounts(),
             _variable("allocation", listed(ALLOCATION_KEYS)),
@@ -63,8 +64,8 @@ def _unlabelled() -> tuple[Json, Json]:
             {
                 "expression": (
                     "variables.forged.size() == 0 || request.operation == 'UPDATE' && "
-                    "(variables.ours || request.userInfo.username in "
-                    "variables.schedulers + variables.plugins)"
+                    "request.userInfo.username in variables.schedulers + variables.plugins + "
+                    f"{listed((CONTROL_PLANE, AGENT))}"
                 ),
                 "message": "the pod carries annotations that only a scheduler or vgpu-admission "
                 "may write; remove them",
@@ -81,18 +82,12 @@ def _unlabelled() -> tuple[Json, Json]:
 
 def _frozen() -> tuple[Json, Json]:
     reserved = (
-        f"k in variables.allocation || k.startsWith({text(OWN)}) || k in {listed(REQUEST_KEYS)}"
+        f"k in variables.allocation || k.startsWith({text(OWN)}) || "
+        f"k.startsWith({text(CDI_PREFIX)}) || k in {listed(REQUEST_KEYS)}"
     )
     spec = {
         "matchConstraints": _pods("In", _annotations()),
-        # No label edit, status update or removal of a finalizer gets past this line, so none
-        # can be refused, not even by an error or an exhausted budget in the rest.
-        "matchConditions": [
-            {
-                "name": "annotations-change",
-                "expression": f"({_annotations_of('object')}) != ({_annotations_of('oldObject')})",
-            }
-        ],
+        "matchConditions": [_new_or_annotated()],
         "variables": [
             *_accounts(),
             _variable("allocation", listed(ALLOCATION_KEYS)),
@@ -228,10 +223,23 @@ def _annotations() -> Json:
     return _rule("UPDATE", "pods", "pods/status")
 
 
+def _new_or_annotated() -> Json:
+    """Pass on a new pod or a change of its annotations, the little that a policy judges.
+
+    No label edit, status update or removal of a finalizer gets past this, so none is refused,
+    not even by an error or an exhausted budget in the rest; and most writes cost next to nothing.
+    """
+    changed = f"({_annotations_of('object')}) != ({_annotations_of('oldObject')})"
+    return {
+        "name": "new-or-annotated",
+        "expression": f"request.operation == 'CREATE' || {changed}",
+    }
+
+
 def _rule(operation: str, *resources: str, group: str = "") -> Json:
     return {
         "apiGroups": [group],
-        "apiVersions": ["*" if group else "v1"],
+        "apiVersions": ["v1alpha1" if group else "v1"],
         "operations": [operation],
         "resources": list(resources),
     }
@@ -241,7 +249,6 @@ def _accounts() -> list[Json]:
     return [
         _variable("schedulers", listed(SCHEDULERS)),
         _variable("plugins", listed(PLUGINS)),
-        _variable("ours", f"request.userInfo.username in {listed((CONTROL_PLANE, AGENT))}"),
     ]
 
 

@@ -1,86 +1,34 @@
-"""The manifests on a real API server: they apply, and GPUNodes are what their schema says."""
+"""The manifests on a real API server: they apply, start pods, and give the rights that are used."""
 
-import copy
-import re
+import base64
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
-from manifests.generator.names import AGENT, CONTROL_PLANE
-from tests.cluster.api import MERGE, ApiError, Json, wait_for
-from tests.cluster.site import MANIFESTS, Site, Who, installed, refusal
+from certs.core.issue import authority
+from certs.core.pem import certificates_pem
+from certs.core.policy import DEFAULT
+from certs.shell.secret import drawn
+from manifests.generator.names import CONTROL_PLANE, NAMESPACE
+from tests.cluster.api import APPLY, MERGE, ApiError, wait_for
+from tests.cluster.site import MANIFESTS, Site, installed
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-GPU_NODES = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
-ENTRY = yaml.safe_load("""
-pod: {namespace: team-a, name: train-0, uid: 6a7d1c52-0000-4000-8000-000000000001}
-since: "2026-11-21T17:00:00Z"
-containers:
-- name: main
-  devices:
-  - {gpu: GPU-6b1f, mode: mig, memoryMiB: 4864, cores: 14, profile: 1g.5gb, start: 6}
-  - {gpu: GPU-7c20, mode: hami-core, memoryMiB: 3000, cores: 0}
-""")
-STATUS = yaml.safe_load(f"""
-bootID: 0d1c9a3e-0000-4000-8000-000000000002
-observedGeneration: 7
-inventory: sha256:{"93af" * 16}
-boards:
-- name: NVIDIA A100-SXM4-40GB
-  slots: 8
-  profiles:
-  - {{name: 1g.5gb, id: 19, memoryMiB: 4864, sms: 14, size: 1, starts: [0, 1, 2, 3, 4, 5, 6]}}
-  - {{name: 1g.5gb+me, id: 20, memoryMiB: 4864, sms: 14, size: 1, starts: [0], limit: 1}}
-- {{name: Tesla T4, slots: 0, profiles: []}}
-gpus:
-- {{uuid: GPU-6b1f, index: 0, pci: "0000:3b:00.0", board: 0, memoryMiB: 40536, mode: mig,
-   healthy: true, slots: 7, numa: 0, foreignMiB: 0}}
-- {{uuid: GPU-7c20, index: 1, board: 1, memoryMiB: 15360, mode: hami-core,
-   healthy: true, slots: 10}}
-instances: [{{gpu: GPU-6b1f, profile: 1g.5gb, start: 6, uuid: MIG-5c1e}}]
-held: [6a7d1c52-0000-4000-8000-000000000001]
-""")
-Path_ = tuple[str | int, ...]
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/vgpu-admission"
+OWN = f"/api/v1/namespaces/{NAMESPACE}"
+OWN_LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+OWN_EVENTS = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
+# No group but those that a service account has, so that only our own roles speak.
+HEADERS = {"Impersonate-User": CONTROL_PLANE}
 
 
 @pytest.fixture(scope="module")
 def site(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with installed(programs, tmp_path_factory.mktemp("manifests")) as site:
         yield site
-
-
-@pytest.fixture(scope="module")
-def node(site: Site) -> str:
-    """Store a GPUNode with all that one can hold, and return its path."""
-    headers = Who(CONTROL_PLANE).headers
-    body = gpu_node("gpu-1", entries=[ENTRY])
-    site.api.request("POST", GPU_NODES, body, headers=headers)
-    path = f"{GPU_NODES}/gpu-1"
-    status = {"status": STATUS}
-    merge = {**headers, "Content-Type": MERGE}
-    site.api.request("PATCH", f"{path}/status", status, headers=merge)
-    return path
-
-
-def gpu_node(name: str, *, entries: list[Json] | None = None) -> Json:
-    metadata = {"name": name, "finalizers": ["vgpu-admission.io/ledger"]}
-    kind = {"apiVersion": "vgpu-admission.io/v1alpha1", "kind": "GPUNode"}
-    return {**kind, "metadata": metadata, "spec": {"entries": entries or []}}
-
-
-def changed(document: Json, path: Path_, value: object) -> Json:
-    """Return *document* with another value at *path*, or without it if that is None."""
-    document = copy.deepcopy(document)
-    place = document
-    for step in path[:-1]:
-        place = place[step]  # type: ignore[index]  # a list, where the step is a number
-    if value is None:
-        del place[path[-1]]  # type: ignore[arg-type]  # as above
-    else:
-        place[path[-1]] = value  # type: ignore[index]  # as above
-    return document
 
 
 def test_every_object_of_the_base_is_stored_as_written(site: Site) -> None:
@@ -114,130 +62,114 @@ def test_expressions_have_no_type_errors(site: Site, name: str) -> None:
     assert site.api.get(path)["status"]["typeChecking"] == {}
 
 
-def test_a_gpu_node_keeps_all_it_is_given(site: Site, node: str) -> None:
-    """Nothing of a full spec and status is refused or pruned."""
-    stored = site.api.get(node)
+def test_replicas_start(site: Site) -> None:
+    """Quota, priority and Pod Security let the Deployment's pods in."""
+    pods = wait_for(lambda: site.api.get(f"{OWN}/pods")["items"][1:])
 
-    assert (stored["spec"], stored["status"]) == ({"entries": [ENTRY]}, STATUS)
-
-
-DEVICE: Path_ = ("containers", 0, "devices", 0)
+    classes = {pod["spec"]["priorityClassName"] for pod in pods}
+    assert classes == {"system-cluster-critical"}
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
+    ("path", "query"),
     [
-        pytest.param(("pod", "uid"), None, id="pod-without-uid"),
-        pytest.param(("pod", "uid"), "6a7d\n", id="uid-with-newline"),
-        pytest.param(("since",), "yesterday", id="since-no-date"),
-        pytest.param((*DEVICE, "mode"), "mps", id="unknown-mode"),
-        pytest.param((*DEVICE, "memoryMiB"), -1, id="negative-memory"),
-        pytest.param((*DEVICE, "cores"), 101, id="more-than-a-gpu"),
-        pytest.param((*DEVICE, "gpu"), "GPU-a,NVIDIA:", id="separator-in-id"),
-        pytest.param((*DEVICE, "start"), None, id="mig-without-place"),
-        pytest.param((*DEVICE, "mode"), "hami-core", id="place-without-mig"),
-        pytest.param((*DEVICE, "profile"), "1g", id="no-profile"),
-        pytest.param(("containers",), [{"name": "c", "devices": []}] * 513, id="too-many"),
-    ],
-)
-def test_a_bad_entry_is_refused(site: Site, path: Path_, *, value: object) -> None:
-    """The schema stops it, whoever writes."""
-    body = gpu_node("gpu-2", entries=[changed(ENTRY, path, value)])
-    headers = Who(CONTROL_PLANE).headers
-
-    with pytest.raises(ApiError, match=r"is invalid: .*spec\.entries") as refused:
-        site.api.request("POST", GPU_NODES, body, query={"dryRun": "All"}, headers=headers)
-
-    assert refused.value.status == 422
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        pytest.param(("inventory",), "md5:93af", id="other-digest"),
-        pytest.param(("gpus", 0, "board"), None, id="gpu-without-board"),
-        pytest.param(("gpus", 0, "mode"), "memory-only", id="no-mode-of-a-gpu"),
-        pytest.param(("gpus", 0, "pci"), "3b:00", id="short-pci"),
-        pytest.param(("boards", 0, "profiles", 0, "starts"), [64], id="slot-out-of-range"),
-        pytest.param(("held",), ["x"] * 1025, id="too-many-held"),
-    ],
-)
-def test_a_bad_status_is_refused(site: Site, node: str, path: Path_, *, value: object) -> None:
-    """A compromised agent cannot write what others would stumble over."""
-    change = {"status": changed(STATUS, path, value)}
-
-    words = refusal(lambda: site.patch(Who(AGENT, "gpu-1"), f"{node}/status", change))
-
-    assert re.search(r"is invalid: .*status\.", words)
-
-
-def test_columns_tell_what_a_node_has(site: Site, node: str) -> None:
-    """`kubectl get gpunodes` shows model and mode, and more on demand."""
-    name = node.rpartition("/")[2]
-
-    short = site.kubectl("get", "gpunode", name)
-    wide = site.kubectl("get", "gpunode", name, "--output=wide")
-
-    assert short.splitlines()[0].split() == ["NAME", "MODEL", "MODE", "AGE"]
-    assert "NVIDIA A100-SXM4-40GB   mig" in short.splitlines()[1]
-    assert STATUS["inventory"] in wide
-
-
-@pytest.mark.parametrize(
-    ("who", "subresource", "passes"),
-    [
-        pytest.param(Who(CONTROL_PLANE), "", True, id="control-plane-spec"),
-        pytest.param(Who(CONTROL_PLANE), "/status", True, id="control-plane-status"),
-        pytest.param(Who(AGENT, "gpu-1"), "/status", True, id="agent-status"),
-        pytest.param(Who(AGENT, "gpu-1"), "", False, id="agent-spec"),
-        pytest.param(Who(AGENT, "gpu-2"), "/status", False, id="another-nodes-agent"),
-        pytest.param(Who(AGENT), "/status", False, id="agent-from-nowhere"),
-        pytest.param(Who("tenant", "gpu-1"), "/status", False, id="tenant-on-the-node"),
-        pytest.param(Who("admin"), "", False, id="administrator-spec"),
-    ],
-)
-def test_who_writes_a_gpu_node(
-    site: Site, node: str, who: Who, *, subresource: str, passes: bool
-) -> None:
-    """Promises are the control plane's; the status is its own agent's."""
-    change: Json = {"status": {"bootID": "other"}} if subresource else {"spec": {"entries": []}}
-
-    words = refusal(lambda: site.patch(who, node + subresource, change))
-
-    assert (words == "") is passes
-
-
-@pytest.mark.parametrize(
-    ("who", "change", "passes"),
-    [
-        pytest.param(Who("admin"), {"labels": {"a": "b"}}, True, id="label"),
-        pytest.param(Who("admin"), {"finalizers": None}, False, id="finalizer-by-another"),
-        pytest.param(Who(CONTROL_PLANE), {"finalizers": None}, False, id="finalizer-of-living"),
+        pytest.param("/api/v1/nodes", {}, id="nodes"),
+        pytest.param("/api/v1/namespaces", {}, id="namespaces"),
+        pytest.param("/apis/vgpu-admission.io/v1alpha1/gpunodes", {}, id="gpunodes"),
         pytest.param(
-            Who(CONTROL_PLANE),
-            {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]},
-            False,
-            id="owner",
+            f"{OWN}/configmaps",
+            {"fieldSelector": "metadata.name=vgpu-admission-settings"},
+            id="settings",
+        ),
+        pytest.param(
+            "/api/v1/namespaces/kube-system/configmaps",
+            {"fieldSelector": "metadata.name=volcano-vgpu-device-config"},
+            id="device-config",
         ),
     ],
 )
-def test_a_gpu_node_outlives_what_it_stands_for(
-    site: Site, node: str, who: Who, *, change: Json, passes: bool
-) -> None:
-    """It has no owner to die with, and keeps its finalizer until it is deleted."""
-    words = refusal(lambda: site.patch(who, node, {"metadata": change}))
+def test_it_can_follow_what_it_decides_on(site: Site, path: str, query: dict[str, str]) -> None:
+    """Listing is what a watch starts with, limited to a name where more would be too much."""
+    listed = site.api.request("GET", path, query=query, headers=HEADERS)
 
-    assert (words == "") is passes
+    assert listed.status == 200
 
 
-def test_only_the_control_plane_makes_and_deletes(site: Site, node: str) -> None:
-    """An administrator's mistake does not lose a ledger."""
-    with pytest.raises(ApiError, match="written by the control plane"):
-        site.api.create(GPU_NODES, gpu_node("gpu-3"), dryRun="All")
-    with pytest.raises(ApiError, match="written by the control plane"):
-        site.api.delete(node, dryRun="All")
+@pytest.mark.parametrize(
+    ("collection", "kind", "name"),
+    [
+        pytest.param(f"{OWN}/secrets", "v1/Secret", "vgpu-webhook-certificates", id="secret"),
+        pytest.param(OWN_LEASES, "coordination.k8s.io/v1/Lease", "vgpu-certificates", id="lease"),
+    ],
+)
+def test_it_can_keep_its_own_objects(site: Site, collection: str, *, kind: str, name: str) -> None:
+    """The first replica makes them, each reads them, one changes them."""
+    group, _, kind = kind.rpartition("/")
+    body = {"apiVersion": group, "kind": kind, "metadata": {"name": name}}
+    change = {"metadata": {"annotations": {"a": "b"}}}
 
-    headers = Who(CONTROL_PLANE).headers
-    deleted = site.api.request("DELETE", node, query={"dryRun": "All"}, headers=headers)
+    site.api.request("POST", collection, body, headers=HEADERS)
+    patched = {**HEADERS, "Content-Type": MERGE}
+    site.api.request("PATCH", f"{collection}/{name}", change, headers=patched)
 
-    assert deleted.status == 200
+    read = site.api.request("GET", f"{collection}/{name}", headers=HEADERS)
+    assert read.body["metadata"]["annotations"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("which", ["mutating", "validating"])
+def test_it_can_publish_its_authority(site: Site, which: str) -> None:
+    """It owns caBundle and nothing else, and applying the manifests again leaves that alone."""
+    made = authority(DEFAULT, drawn(datetime.now(UTC)))
+    bundle = base64.b64encode(certificates_pem(made.certificate)).decode()
+    path = REGISTRATION.format(which)
+    stored = site.api.get(path)
+    entries = [
+        {"name": w["name"], "clientConfig": {"caBundle": bundle}} for w in stored["webhooks"]
+    ]
+    head = {key: stored[key] for key in ("apiVersion", "kind")}
+    body = {**head, "metadata": {"name": "vgpu-admission"}, "webhooks": entries}
+    applied = {**HEADERS, "Content-Type": APPLY}
+
+    site.api.request("PATCH", path, body, query={"fieldManager": "certs"}, headers=applied)
+    site.kubectl("apply", "-k", str(MANIFESTS / "base"))
+
+    bundles = {w["clientConfig"].get("caBundle") for w in site.api.get(path)["webhooks"]}
+    assert bundles == {bundle}
+
+
+def test_it_can_say_that_a_certificate_expires(site: Site) -> None:
+    """Events go to its own namespace."""
+    event = {
+        "metadata": {"name": "expiring"},
+        "eventTime": "2026-11-21T17:00:00.000000Z",
+        "reportingController": "vgpu-admission/webhook",
+        "reportingInstance": "one",
+        "action": "KeepCertificate",
+        "reason": "CertificateExpiring",
+        "type": "Warning",
+        "regarding": {"kind": "Secret", "name": "x", "namespace": NAMESPACE},
+    }
+
+    created = site.api.request("POST", OWN_EVENTS, event, headers=HEADERS)
+
+    assert created.status == 201
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        pytest.param("GET", f"{OWN}/secrets", id="all-secrets"),
+        pytest.param("GET", f"{OWN}/secrets/other", id="another-secret"),
+        pytest.param("GET", "/api/v1/secrets", id="secrets-everywhere"),
+        pytest.param("GET", f"{OWN}/configmaps", id="all-configmaps"),
+        pytest.param("GET", "/api/v1/pods", id="pods"),
+        pytest.param("DELETE", REGISTRATION.format("mutating"), id="its-registration"),
+        pytest.param("DELETE", f"{OWN}/secrets/vgpu-webhook-certificates", id="its-secret"),
+    ],
+)
+def test_it_can_do_nothing_else(site: Site, method: str, path: str) -> None:
+    """A stolen token opens no other door."""
+    with pytest.raises(ApiError) as refused:
+        site.api.request(method, path, headers=HEADERS)
+
+    assert refused.value.status == 403

@@ -121,6 +121,7 @@ def test_volcano_goes_on_working_without_the_label(site: Site) -> None:
         pytest.param(TENANT, ("waiting", OURS), False, id="tenant-our-key"),
         pytest.param(TENANT, ("waiting", MODE), False, id="tenant-mode"),
         pytest.param(TENANT, ("waiting", "nvidia.com/use-gputype"), False, id="tenant-filter"),
+        pytest.param(TENANT, ("waiting", "cdi.k8s.io/gpu"), False, id="tenant-cdi"),
         pytest.param(SCHEDULER, ("waiting", OURS), False, id="scheduler-our-key"),
         pytest.param(Who(CONTROL_PLANE), ("waiting", OURS), True, id="control-plane"),
         pytest.param(Who(AGENT, "gpu-1"), ("bound", OURS), True, id="agent-of-the-node"),
@@ -192,20 +193,6 @@ def test_the_life_of_a_pod_goes_on(
     words = refusal(lambda: site.patch(TENANT, f"{team}/waiting{subresource}", change))
 
     assert words == ""
-
-
-def test_no_tenant_can_make_its_pod_immortal(site: Site, team: str) -> None:
-    """A finalizer comes off, though so many annotations exhaust the budget of an expression."""
-    crowd = {f"{number}": "" for number in range(12_000)}
-    metadata = {"annotations": crowd, "finalizers": ["example.com/held"]}
-    site.api.create(team, pod("crowded", metadata=metadata))
-    path = f"{team}/crowded"
-
-    annotated = refusal(lambda: site.patch(TENANT, path, annotate("team.example/owner")))
-    released = refusal(lambda: site.patch(TENANT, path, {"metadata": {"finalizers": None}}))
-
-    assert "cost" in annotated
-    assert released == ""
 
 
 def examples() -> list[str]:

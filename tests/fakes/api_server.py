@@ -81,12 +81,15 @@ class ApiServer:
         await self._runner.cleanup()
 
     def answer_next(
-        self, status: int, *, retry_after: str = "", body: bytes = b"", times: int = 1
+        self, status: int, *, body: bytes = b"", times: int = 1, **headers: str
     ) -> None:
-        """Give the next requests this answer; without a *body* it is a proper Status."""
-        headers = {"Retry-After": retry_after} if retry_after else {}
+        """Give the next requests this answer; without a *body* it is a proper Status.
+
+        Headers are given as ``retry_after="1"``; an empty one is left out.
+        """
+        named = {name.replace("_", "-"): value for name, value in headers.items() if value}
         said = json.dumps(RefusedError(status, "Canned", "as the test wants").status()).encode()
-        self.canned.extend([Canned(status=status, headers=headers, body=body or said)] * times)
+        self.canned.extend([Canned(status=status, headers=named, body=body or said)] * times)
 
     def bookmark(self, annotations: dict[str, str] | None = None) -> None:
         """Tell every stream how far it has come."""

@@ -65,21 +65,21 @@ def placement(pod: Pod) -> Iterator[Finding]:
         )
 
 
-def host_paths(pod: Pod) -> Iterator[Finding]:
-    """Find volumes of the node through which devices or identities could be reached."""
+def volumes(pod: Pod) -> Iterator[Finding]:
+    """Find volumes through which devices could be reached, or that pose as ours."""
     for number, volume in enumerate(pod.spec.volumes or ()):
-        if volume.host_path is None:
-            continue
         own = next((entry for entry in VOLUMES if entry["name"] == volume.name), None)
-        if own is not None and same_volume(volume, own):
-            continue
-        path = normal(volume.host_path.path)
-        if own is not None or _reaches(path):
+        if own is not None:
+            what = "" if same_volume(volume, own) else "has a name that vGPU volumes use"
+        else:
+            path = normal(volume.host_path.path) if volume.host_path is not None else ""
+            what = f"opens {shown(path)} of the node" if path and _reaches(path) else ""
+        if what:
             yield Finding(
                 reason=Reason.RESERVED_MOUNT,
                 place="pod",
                 field=f"spec.volumes[{number}]",
-                what=f"volume {shown(volume.name)} opens {shown(path)} of the node",
+                what=f'volume "{shown(volume.name)}" {what}',
                 remedy="remove the volume or the vGPU request",
             )
 

@@ -71,12 +71,10 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
         for spot in spots(pod)
         if spot.container.name in asking
     }
-    before = prior.earlier(pod, vocabulary=vocabulary, now=now)
-    if before is None:
-        asked = Asked(mode=request.named, containers=now)
-    else:
-        asked = before.asked
-        request = prior.as_first_asked(request, asked)
+    claim = prior.claimed(pod, vocabulary)
+    before = prior.borne_out(claim, now, vocabulary=vocabulary) if claim else None
+    request = prior.as_first_asked(request, claim)
+    asked = before.asked if before else Asked(mode=prior.named_mode(request), containers=now)
     digest = _digest(pod, asked, request)
     decided = _decided(request, before, around)
     if isinstance(decided, tuple):
@@ -129,7 +127,13 @@ def _decided(
         return _Decided(request, before.choice)
     if around.prefer is not None:
         settings = msgspec.structs.replace(settings, prefer=around.prefer)
-    chosen = mode_for(request, snapshot.offers, settings=settings, complete=snapshot.complete)
+    chosen = mode_for(
+        request,
+        snapshot.offers,
+        settings=settings,
+        complete=snapshot.complete,
+        mixed=snapshot.mixed,
+    )
     if isinstance(chosen, tuple):
         return chosen
     return _Decided(request, chosen.choice, tuple(map(str, chosen.warnings)))

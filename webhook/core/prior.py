@@ -65,13 +65,8 @@ class Earlier:
     choice: ModeChoice
 
 
-def earlier(
-    pod: Pod, *, vocabulary: Vocabulary, now: Mapping[str, Mapping[str, str]]
-) -> Earlier | None:
-    """Return what an earlier pass was asked and chose, if the pod's fields bear it out.
-
-    *now* holds each asking container's resources as they stand.
-    """
+def claimed(pod: Pod, vocabulary: Vocabulary) -> Earlier | None:
+    """Return what the pod's annotations say of an earlier pass, if they make sense at all."""
     present = pod.metadata.annotations or {}
     text = present.get(ASKED_KEY, "")
     if not text or len(text) > _LONGEST:
@@ -85,13 +80,24 @@ def earlier(
         return None
     if (source is Source.NAMED) != (named is not None) or (named is not None and named != mode):
         return None
-    if wire.containers.keys() != now.keys():
+    choice = ModeChoice(mode=mode, source=source, rule="decided by an earlier pass")
+    return Earlier(Asked(mode=wire.mode, containers=wire.containers), choice)
+
+
+def borne_out(
+    earlier: Earlier, now: Mapping[str, Mapping[str, str]], *, vocabulary: Vocabulary
+) -> Earlier | None:
+    """Return *earlier* if rewriting what it was asked yields the fields that are present.
+
+    *now* holds each asking container's resources as they stand; one that a later injector
+    added was not asked about, and is from now on.
+    """
+    asked = earlier.asked.containers
+    if not asked.keys() <= now.keys():
         return None
-    for name, resources in wire.containers.items():
-        if not _yields(resources, now[name], vocabulary=vocabulary):
-            return None
-    asked = Asked(mode=wire.mode, containers=wire.containers)
-    return Earlier(asked, ModeChoice(mode=mode, source=source, rule="decided by an earlier pass"))
+    if not all(_yields(asked[name], now[name], vocabulary=vocabulary) for name in asked):
+        return None
+    return Earlier(Asked(mode=earlier.asked.mode, containers={**now, **asked}), earlier.choice)
 
 
 def mode_annotation(present: Mapping[str, str], vocabulary: Vocabulary) -> str:
@@ -113,6 +119,15 @@ def _yields(asked: Mapping[str, str], now: Mapping[str, str], *, vocabulary: Voc
     return expected == now
 
 
-def as_first_asked(request: PodRequest, asked: Asked) -> PodRequest:
-    """Return *request* without the mode that an earlier pass wrote."""
-    return request if asked.mode is not None else replace(request, mode=None)
+def as_first_asked(request: PodRequest, earlier: Earlier | None) -> PodRequest:
+    """Return *request* without a mode that we wrote and the user did not name.
+
+    Believed of any pod that says so: whoever forges it only leaves the choice to us.
+    """
+    unnamed = earlier is not None and earlier.asked.mode is None
+    return replace(request, mode=None) if unnamed and named_mode(request) else request
+
+
+def named_mode(request: PodRequest) -> Mode | None:
+    """Return the mode the user named; memory-only is not named, it comes with its vocabulary."""
+    return None if request.named is Mode.MEMORY_ONLY else request.named

@@ -39,6 +39,10 @@ class EnvVar(msgspec.Struct, frozen=True, rename="camel", gc=False):
     value_from: ValueFrom | None = None
 
 
+class EnvFrom(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A source of variables that we cannot see into."""
+
+
 class Resources(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Quantities as the API server canonicalised them."""
 
@@ -67,7 +71,7 @@ class Container(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     name: str
     env: Annotated[tuple[EnvVar, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
-    env_from: tuple[msgspec.Raw, ...] | None = None
+    env_from: tuple[EnvFrom, ...] | None = None
     resources: Resources | None = None
     volume_mounts: (
         Annotated[tuple[VolumeMount, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None

@@ -153,7 +153,7 @@ class Rewrite:
         return [
             *hygiene.annotations(self.pod),
             *hygiene.placement(self.pod),
-            *hygiene.host_paths(self.pod),
+            *hygiene.volumes(self.pod),
         ]
 
     def _subject(self, spot: Spot, container: ContainerRequest, *, key: str) -> hygiene.Subject:

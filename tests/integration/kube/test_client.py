@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from kube.client import Client
+from kube.client import LARGEST_REFUSAL, Client
 from kube.config import Access
 from kube.errors import (
     AlreadyExistsError,
@@ -19,6 +19,7 @@ from kube.errors import (
     KubeError,
     NotFoundError,
     UnreachableError,
+    UnreadableError,
 )
 from tests.fakes.api_server import ApiServer
 from tests.fakes.kube_clock import FakeClock
@@ -173,11 +174,22 @@ def test_an_answer_that_is_no_status_is_not_quoted() -> None:
     served(scenario)
 
 
+def test_an_endless_refusal_is_cut() -> None:
+    """A body beyond our bound is not read to its end."""
+
+    async def scenario(server: ApiServer, client: Client) -> None:
+        server.answer_next(500, body=b"x" * (LARGEST_REFUSAL + 1))
+        with pytest.raises(UnreadableError, match=f"over {LARGEST_REFUSAL} bytes"):
+            await client.get(NODES)
+
+    served(scenario)
+
+
 def test_a_redirect_is_not_followed() -> None:
     """Our token stays with the server that it is for."""
 
     async def scenario(server: ApiServer, client: Client) -> None:
-        server.answer_next(307)
+        server.answer_next(307, location=f"{server.url}{NODE}")
         with pytest.raises(ApiError, match="307"):
             await client.get(NODES)
 

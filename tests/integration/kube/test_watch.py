@@ -1,6 +1,7 @@
 """Pictures of a kind over real sockets, through everything that servers and networks do."""
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -51,11 +52,11 @@ class Watched:
     def remove(self, name: str) -> None:
         self.server.objects.delete(parsed(f"{NODES}/{name}"))
 
-    async def follow(self) -> None:
+    async def follow(self, source: Source[Node] = SOURCE) -> None:
         access = Access(url=self.server.url)
         async with Client(access, clock=self.time.clock()) as client:
             await follow(
-                client, SOURCE, self.pictures.append, pulse=self.pulse, clock=self.time.clock()
+                client, source, self.pictures.append, pulse=self.pulse, clock=self.time.clock()
             )
 
     async def until(self, *names: str) -> None:
@@ -232,19 +233,27 @@ def test_a_list_of_many_pages() -> None:
     assert sum(token is not None for token in watched.queries("continue")) == 2
 
 
-def test_a_streamed_list_that_never_ends_is_given_up() -> None:
-    """A stream that closes before the list was complete is not believed; pages are read."""
+@pytest.mark.parametrize(
+    ("sync_within", "closed"),
+    [
+        pytest.param(60.0, True, id="closed-too-early"),
+        pytest.param(0.05, False, id="too-slow"),
+    ],
+)
+def test_a_streamed_list_that_never_ends_is_given_up(*, sync_within: float, closed: bool) -> None:
+    """What a stream said before its list was complete is not believed; pages are read instead."""
 
     async def play() -> Watched:
         async with ApiServer() as server:
             server.streamed_lists = StreamedLists.STUCK
             watched = Watched(server)
             watched.add("a", "b")
-            following = asyncio.create_task(watched.follow())
-            await watched.until_true(lambda: bool(server.streams))
-            await asyncio.sleep(0.01)
+            source = dataclasses.replace(SOURCE, sync_within=sync_within)
+            following = asyncio.create_task(watched.follow(source))
+            await watched.until_true(lambda: watched.pulse.heard is not None)
             assert watched.pictures == []
-            server.close_streams()
+            if closed:
+                server.close_streams()
             await watched.until("a", "b")
             following.cancel()
             await asyncio.wait([following])
@@ -252,8 +261,30 @@ def test_a_streamed_list_that_never_ends_is_given_up() -> None:
 
     watched = asyncio.run(play())
 
-    assert watched.pulse.synced
-    assert watched.queries("limit")[-2:] == ["100", None]
+    assert watched.pulse.lists == 1
+    assert "100" in watched.queries("limit")
+
+
+def test_a_list_that_is_complete_does_not_run_out_of_time() -> None:
+    """Once complete, a streamed list goes on as a watch for as long as the server lets it."""
+
+    async def play() -> Watched:
+        async with ApiServer() as server:
+            watched = Watched(server)
+            watched.add("a")
+            source = dataclasses.replace(SOURCE, sync_within=0.05)
+            following = asyncio.create_task(watched.follow(source))
+            await watched.until("a")
+            await asyncio.sleep(0.1)
+            watched.add("b")
+            await watched.until("a", "b")
+            following.cancel()
+            await asyncio.wait([following])
+        return watched
+
+    watched = asyncio.run(play())
+
+    assert len(watched.server.requests) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def taught(counts: dict[str, float], failures: float = 0.0, product: str = A100_
     return Demand(boards=MappingProxyType({board(product).name: seen}))
 
 
-def seated(seats: Tables, mask: int, name: str, product: str = A100_40) -> Seat:
+def seated(seats: Tables, mask: int, name: str, *, product: str = A100_40) -> Seat:
     seat = seats.seat(mask, profile(name, product))
     assert seat is not None
     return seat
@@ -99,13 +99,13 @@ def test_a_profile_named_by_a_user_is_seated_among_the_plain_ones() -> None:
 
 def test_a_profile_that_is_not_on_offer_is_an_error() -> None:
     """Asking for a seat of an unknown profile is a bug, not a lack of room."""
-    with pytest.raises(KeyError, match="1g.10gb"):
+    with pytest.raises(KeyError, match=r"1g\.10gb"):
         tables(BOARD, NOTHING_LEARNED).seat(0, profile("1g.10gb"))
 
 
 def test_a_slot_that_the_board_lacks_is_an_error() -> None:
     """A mask from another board is a bug, not a full GPU."""
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError, match="has only 8"):
         tables(BOARD, NOTHING_LEARNED).seat(1 << 8, profile("1g.5gb"))
 
 
@@ -113,7 +113,7 @@ def test_a_board_of_twelve_slots_is_seated_in_its_own_slots() -> None:
     """A profile of three slots sits at a multiple of three, wherever it fits."""
     seats = tables(board(PRO_6000), NOTHING_LEARNED)
 
-    seat = seated(seats, 0b000_000_000_111, "1g.24gb", PRO_6000)
+    seat = seated(seats, 0b000_000_000_111, "1g.24gb", product=PRO_6000)
 
     assert seat.start == 3
 
@@ -123,8 +123,8 @@ def test_boards_of_one_structure_rank_alike() -> None:
     small = tables(board(A30), taught({"1g.6gb": 60.0, "4g.24gb": 40.0}, product=A30))
     large = tables(board(PRO_6000), taught({"1g.24gb": 60.0, "4g.96gb": 40.0}, product=PRO_6000))
 
-    on_a30 = seated(small, 0b1100, "1g.6gb", A30)
-    on_pro = seated(large, 0b111_111_000_000, "1g.24gb", PRO_6000)
+    on_a30 = seated(small, 0b1100, "1g.6gb", product=A30)
+    on_pro = seated(large, 0b111_111_000_000, "1g.24gb", product=PRO_6000)
 
     assert on_pro == Seat(on_a30.start * 3, on_a30.rank)
 
@@ -141,7 +141,15 @@ def test_a_whole_board_is_the_same_loss_everywhere(product: str, name: str) -> N
     """Taking all of an empty board ranks equally on every model: it loses one board."""
     seats = tables(board(product), NOTHING_LEARNED)
 
-    assert seated(seats, 0, name, product).rank == (0, 0, SHARE, 0)
+    assert seated(seats, 0, name, product=product).rank == (0, 0, SHARE, 0)
+
+
+def test_a_board_too_fine_to_plan_is_refused_at_once() -> None:
+    """A report of 32 single slots is an error, not four billion rows."""
+    fine = replace(BOARD, slots=32)
+
+    with pytest.raises(ValueError, match="32 units is too fine"):
+        tables(fine, NOTHING_LEARNED)
 
 
 def test_tables_are_kept_while_demand_hardly_moves() -> None:

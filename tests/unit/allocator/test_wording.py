@@ -23,7 +23,9 @@ def test_only_printable_text_is_shown(text: str, expected: str) -> None:
     assert quoted(text) == expected
 
 
-@pytest.mark.parametrize("text", ["x" * 1000, "\n" * 1000, "x" * 64, 10**500], ids=repr)
+@pytest.mark.parametrize(
+    "text", ["x" * 1000, "\n" * 1000, 10**500], ids=["long", "escapes", "number"]
+)
 def test_what_is_shown_is_short(text: str | int) -> None:
     """A megabyte in a name does not become a megabyte in a log."""
     assert len(shown(text)) == LONGEST

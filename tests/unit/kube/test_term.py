@@ -13,9 +13,7 @@ HASTY = Record(version="7", holder="b", term=3, duration=0)
 @pytest.mark.parametrize(
     ("record", "mine", "unchanged", "expected"),
     [
-        pytest.param(None, False, float("inf"), Move.CREATE, id="never-seen"),
-        pytest.param(None, False, 15, Move.WAIT, id="vanished-just-now"),
-        pytest.param(None, False, 15.1, Move.CREATE, id="vanished-long-ago"),
+        pytest.param(None, False, 0, Move.CREATE, id="no-lease"),
         pytest.param(OTHER, True, 99, Move.RENEW, id="ours"),
         pytest.param(OTHER, False, 15, Move.WAIT, id="held"),
         pytest.param(OTHER, False, 15.1, Move.TAKE, id="expired"),

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 
 from manifests.generator.names import Json
 from manifests.generator.registrations import registrations
+from webhook.shell.metrics import Metrics
 
 FILE = Path(__file__).parents[3] / "manifests/monitoring/alerts.yaml"
 RULES = [rule for group in yaml.safe_load(FILE.read_text())["groups"] for rule in group["rules"]]
@@ -29,3 +31,13 @@ def test_alerts_about_hooks_match_every_hook() -> None:
 
     (pattern,) = patterns
     assert [name for name in names if not re.fullmatch(pattern, name)] == []
+
+
+def test_alerts_ask_for_metrics_that_exist() -> None:
+    """A misspelt name would never fire."""
+    asked = {name for rule in RULES for name in re.findall(r"\bvgpu_\w+", rule["expr"])}
+    exposed = generate_latest(Metrics(version="0").registry).decode()
+    known = set(re.findall(r"(?m)^# TYPE (\w+) ", exposed))
+
+    assert asked
+    assert {name.removesuffix("_bucket") for name in asked} <= known

@@ -57,6 +57,15 @@ def test_all_that_admission_reads_or_writes_is_frozen() -> None:
 
 
 @pytest.mark.parametrize("name", ["unlabelled", "frozen"])
+def test_only_a_change_of_annotations_is_judged(name: str) -> None:
+    """A finalizer comes off whatever the rest costs: 45,000 keys exhaust an expression's budget."""
+    (condition,) = named(name)["spec"]["matchConditions"]
+
+    before, after = (variables(name)[key] for key in ("before", "after"))
+    assert condition["expression"] == f"request.operation == 'CREATE' || ({after}) != ({before})"
+
+
+@pytest.mark.parametrize("name", ["unlabelled", "frozen"])
 def test_accounts_stand_where_a_patch_expects_them(name: str) -> None:
     """docs/policies.md replaces them by their place."""
     first, second, *_ = named(name)["spec"]["variables"]

@@ -7,8 +7,10 @@ import msgspec
 import pytest
 import yaml
 
+import vgpu
 from allocator.core.settings import DEFAULTS, NodeAgent, Settings, settings_of
 from manifests.generator.names import CONTROL_PLANE, NAMESPACE, REGISTRATION, SERVICE, Json
+from webhook.shell import app
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 BASE = MANIFESTS / "base"
@@ -57,6 +59,16 @@ def test_the_deployment_runs_as_the_account_that_policies_trust() -> None:
     assert f"system:serviceaccount:{deployment['metadata']['namespace']}:{account}" == CONTROL_PLANE
 
 
+def test_the_webhook_finds_its_objects_by_the_names_it_knows() -> None:
+    """Its Secret, its Lease, its registrations and its Service are those of the manifests."""
+    (role,) = [r for r in objects("Role") if r["metadata"]["namespace"] == NAMESPACE]
+    named = {r["resources"][0]: r["resourceNames"] for r in role["rules"] if "resourceNames" in r}
+
+    assert named["secrets"] == [app.SECRET]
+    assert named["leases"] == [app.LEASE]
+    assert (app.NAME, app.SERVICE) == (REGISTRATION, SERVICE)
+
+
 def test_the_service_reaches_the_deployment() -> None:
     """Registrations name a Service that selects the pods and a port that they open."""
     (service,) = objects("Service")
@@ -68,6 +80,21 @@ def test_the_service_reaches_the_deployment() -> None:
     assert (service["metadata"]["namespace"], service["metadata"]["name"]) == (NAMESPACE, SERVICE)
     assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
     assert [(p["port"], ports[p["targetPort"]]) for p in service["spec"]["ports"]] == [(443, 8443)]
+
+
+def test_the_program_takes_the_arguments_of_the_deployment() -> None:
+    """A flag that the command line does not know would stop every replica from starting."""
+    (deployment,) = objects("Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    program, *arguments = container["args"]
+
+    command = vgpu.main.commands[program]
+    context = command.make_context(program, arguments)
+
+    assert context.params["source"] == "secret"
+    assert {context.params[name].port for name in ("listen", "health")} == {
+        port["containerPort"] for port in container["ports"]
+    }
 
 
 @pytest.mark.parametrize("kind", ["ClusterRole", "Role"])

@@ -127,7 +127,9 @@ def test_gpushare_keeps_its_names_and_gets_a_slot() -> None:
     """The second vocabulary is accounting only, and says so."""
     found = admitted(received(pod(container(limits={GPU_MEM: 2}))), UNKNOWN)
 
-    assert found["spec"]["containers"][0]["resources"]["limits"] == {GPU_MEM: "2", NUMBER: "1"}
+    limits = found["spec"]["containers"][0]["resources"]["limits"]
+
+    assert limits == {GPU_MEM: "2", NUMBER: "1"}
     assert found["metadata"]["annotations"]["vgpu-admission.io/mode"] == "memory-only"
     assert variables(found)["ALIYUN_COM_GPU_MEM_CONTAINER"] == "2"
 
@@ -265,18 +267,25 @@ def test_what_would_forge_or_lift_a_grant_is_refused(written: Json, expected: Re
             },
             id="value-from",
         ),
-        pytest.param(
-            {
-                "name": "CUDA_DEVICE_MEMORY_LIMIT_0",
-                "valueFrom": {"fieldRef": {"fieldPath": C0.replace("c0", "c1").format("memory-0")}},
-            },
-            id="a-neighbours-annotation",
-        ),
     ],
 )
 def test_reserved_variables_are_refused(env: Json) -> None:
     """No variable of a tenant can lift what was promised."""
     written = pod(container(limits={MEMORY: 3000}, env=[env]), annotations=HAMI)
+
+    assert reason(decided(written, UNKNOWN)) is Reason.RESERVED_VARIABLE
+
+
+def test_a_neighbours_limit_cannot_be_borrowed() -> None:
+    """A container reads one set of annotations: its own."""
+    env = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in (
+            ("NVIDIA_VISIBLE_DEVICES", C0.format("visible")),
+            ("CUDA_DEVICE_MEMORY_LIMIT_0", C0.replace("c0", "c1").format("memory-0")),
+        )
+    ]
+    written = pod(container(limits={MEMORY: 3000}, env=env), annotations=HAMI)
 
     assert reason(decided(written, UNKNOWN)) is Reason.RESERVED_VARIABLE
 

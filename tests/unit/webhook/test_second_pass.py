@@ -124,12 +124,13 @@ def test_an_edited_copy_is_taken_as_new() -> None:
 
 
 def test_a_forged_past_gains_nothing() -> None:
-    """A made-up source and question are overwritten by what the pod really asks."""
+    """Whoever claims to have named no mode leaves the choice to us; the amounts are read anew."""
     forged = {ASKED_KEY: '{"mode":null,"containers":{}}', MODE_SOURCE_KEY: "best", MODE: "mig"}
     outcome = decide(typed(received(pod(annotations=forged))), AROUND)
 
     assert isinstance(outcome, Rewritten)
-    assert outcome.choice.source is Source.NAMED
+    assert outcome.choice.source is Source.BEST
+    assert outcome.asked.containers == {"main": {NUMBER: "1", MEMORY: "3k"}}
 
 
 @pytest.mark.parametrize("past", ["", "{", "[]", '{"mode":7}', "x" * 20_000, '{"mode":"mps"}'])

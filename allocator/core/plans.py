@@ -1,0 +1,130 @@
+"""Plans: the best way to serve a pod on the nodes at hand, in one mode or in the better of two."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Final
+
+from allocator.core import hami
+from allocator.core.arrangement import arrangement
+from allocator.core.candidates import closed
+from allocator.core.fit import peak, soft_cost
+from allocator.core.headroom import headroom
+from allocator.core.mig import Cutter
+from allocator.core.modes import weigh
+from allocator.core.packing import Chosen, Option, Rooms, occupied
+from allocator.core.settings import Prefer
+from allocator.model.decision import Assignment, ContainerGrants
+from allocator.model.gpu import Node
+from allocator.model.request import Mode, PodRequest
+
+ATTEMPTS: Final = 512  # of one search, over all nodes: some hundredths of a second at worst
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One way to serve a pod; ``cost`` is in thousandths of a GPU, the lower ``rank`` is better."""
+
+    assignment: Assignment
+    cost: int
+    rank: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A node, and its GPUs that a request accepts in one mode."""
+
+    node: str
+    rooms: Rooms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Where a request may go, and by which rules."""
+
+    places: Mapping[Mode, tuple[Place, ...]]
+    cutter: Cutter
+    prefer: Prefer
+
+
+def places(nodes: Iterable[Node], request: PodRequest, mode: Mode) -> tuple[Place, ...]:
+    """Return where *request* may go in *mode*; of nodes in equal state only the first.
+
+    Numbers in a request do not matter here, so that smaller ones can be tried in the same places.
+    """
+    first: dict[object, Place] = {}
+    for node in nodes:
+        rooms = tuple(headroom(gpu) for gpu in node.gpus if closed(gpu, request, (mode,)) is None)
+        if rooms:
+            likeness = tuple(room.likeness for room in rooms)
+            first.setdefault(likeness, Place(node=node.name, rooms=rooms))
+    return tuple(first.values())
+
+
+def best(search: Search, request: PodRequest) -> tuple[Plan, str] | None:
+    """Return the best plan of all nodes and modes, and in words why its mode."""
+    plans = {mode: list(_plans(search, request, mode)) for mode in search.places}
+    fitting = {mode: min(found, key=_rank) for mode, found in plans.items() if found}
+    if len(fitting) > 1:
+        mode, why = weigh({mode: plan.cost for mode, plan in fitting.items()}, search.prefer)
+        return fitting[mode], f"{mode}: {why}"
+    return next(((plan, "") for plan in fitting.values()), None)
+
+
+def _rank(plan: Plan) -> tuple[int, ...]:
+    return plan.rank
+
+
+def _plans(search: Search, request: PodRequest, mode: Mode) -> Iterator[Plan]:
+    """Yield the best plan of each place that has one; more places, less effort for each."""
+    found = search.places[mode]
+    effort = max(4 * len(request.containers), ATTEMPTS // max(1, len(found)))
+    for place in found:
+        chosen = _arranged(search.cutter, request, mode, rooms=place.rooms, effort=effort)
+        if chosen is not None:
+            yield _plan(place, request, mode, chosen=chosen)
+
+
+def _arranged(
+    cutter: Cutter, request: PodRequest, mode: Mode, *, rooms: Rooms, effort: int
+) -> tuple[Chosen, ...] | None:
+    """Look for an arrangement with the best place on each GPU, then with every place.
+
+    Only where several containers compete can a place that is not the best one help.
+    """
+    if mode is not Mode.MIG:
+        options = partial(hami.options, mode=mode)
+        return arrangement(request, rooms, options=options, every=options, effort=effort)
+    every = partial(cutter.options, thorough=True)
+    quick = arrangement(request, rooms, options=cutter.options, every=every, effort=effort)
+    if quick is not None or len(request.containers) == 1:
+        return quick
+    return arrangement(request, rooms, options=every, every=every, effort=effort)
+
+
+def _plan(place: Place, request: PodRequest, mode: Mode, *, chosen: Sequence[Chosen]) -> Plan:
+    asks, rooms = request.containers, place.rooms
+    options = tuple(chain.from_iterable(chosen))
+    lost = tuple(map(sum, zip(*(option.rank for option in options), strict=True)))
+    # Binpack: software shares go to the fullest node, as on each node to the fullest GPU.
+    packed = () if mode is Mode.MIG else (hami.emptiness(occupied(rooms, options)),)
+    return Plan(
+        assignment=Assignment(
+            node=place.node,
+            mode=mode,
+            containers=tuple(
+                ContainerGrants(name=ask.name, grants=tuple(option.grant for option in found))
+                for ask, found in zip(asks, chosen, strict=True)
+            ),
+        ),
+        cost=peak(asks, [sum(_cost(option, rooms) for option in found) for found in chosen]),
+        rank=(*packed, *lost),
+    )
+
+
+def _cost(option: Option, rooms: Rooms) -> int:
+    gpu, grant = rooms[option.position].gpu, option.grant
+    if grant.placed is None or gpu.board is None:
+        return soft_cost(grant.memory, grant.cores, total=gpu.memory)
+    return -(-1000 * grant.placed.profile.size // gpu.board.slots)

@@ -1,0 +1,220 @@
+"""Inventory survives its wire formats, and no outside text gets further than a problem."""
+
+import contextlib
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.catalog.boards import MODELS, Model
+from allocator.core.deviceconfig import load_device_config, load_node_config
+from allocator.core.document import DocumentError, read_document
+from allocator.core.fleet import snapshot_of
+from allocator.core.fleetfile import load_fleet
+from allocator.core.gpunode import decode
+from allocator.core.gpunodewire import spec_of, status_of
+from allocator.core.wire import (
+    decode_handshake,
+    decode_register,
+    encode_register,
+    node_from_register,
+)
+from allocator.model.board import Placed
+from allocator.model.decision import ContainerGrants
+from allocator.model.gpu import Gpu, Grant, Node, Offer
+from allocator.model.ledger import Entry
+from allocator.model.request import Mode
+from allocator.model.units import CorePercent, MiB
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = (
+    (ROOT / "manifests" / "samples" / "fleet.yaml").read_text(),
+    (ROOT / "tests" / "golden" / "volcano" / "device-config-a.yaml").read_text(),
+    (ROOT / "tests" / "golden" / "volcano" / "node-config.json").read_text(),
+)
+
+WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12)
+SOME = [MODELS[name] for name in ("NVIDIA A100-SXM4-40GB", "NVIDIA A30", "NVIDIA H200", "Tesla T4")]
+
+
+@st.composite
+def gpus(draw: st.DrawFn, index: int) -> Gpu:
+    model: Model = draw(st.sampled_from(SOME))
+    cut = model.board is not None and draw(st.booleans())
+    instances = draw(st.lists(placed(model), max_size=3)) if cut else []
+    return Gpu(
+        uuid=f"GPU-{index}",
+        index=index,
+        model=model.name,
+        memory=MiB(draw(st.integers(1, 200_000))),
+        mode=Mode.MIG if cut else Mode.HAMI_CORE,
+        slots=draw(st.integers(0, 20)),
+        board=model.board if cut else None,
+        healthy=draw(st.booleans()),
+        numa=draw(st.none() | st.integers(0, 7)),
+        foreign=MiB(draw(st.integers(0, 1000))),
+        instances=tuple(instances),
+    )
+
+
+def placed(model: Model) -> st.SearchStrategy[Placed]:
+    assert model.board is not None
+    places = [Placed(p, start) for p in model.board.profiles for start in p.starts]
+    return st.sampled_from(places)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    count = draw(st.integers(1, 4))
+    return Node(name=draw(WORDS), gpus=tuple(draw(gpus(index)) for index in range(count)))
+
+
+@st.composite
+def grants(draw: st.DrawFn, node: Node) -> Grant:
+    gpu: Gpu = draw(st.sampled_from(node.gpus))
+    where = draw(placed(MODELS[gpu.model])) if gpu.mode is Mode.MIG else None
+    mode = draw(st.sampled_from([Mode.HAMI_CORE, Mode.MEMORY_ONLY])) if where is None else Mode.MIG
+    return Grant(
+        gpu=gpu.uuid,
+        mode=mode,
+        memory=MiB(draw(st.integers(0, 100_000))),
+        cores=CorePercent(draw(st.integers(0, 100))),
+        placed=where,
+    )
+
+
+def entries(node: Node) -> st.SearchStrategy[list[Entry]]:
+    containers = st.builds(
+        ContainerGrants, name=WORDS, grants=st.lists(grants(node), max_size=2).map(tuple)
+    )
+    entry = st.builds(
+        Entry,
+        namespace=WORDS,
+        pod=WORDS,
+        uid=WORDS,
+        since=st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1)).map(  # noqa: DTZ001 - the bounds must be naive
+            lambda at: at.replace(tzinfo=UTC)
+        ),
+        containers=st.lists(containers, max_size=2).map(tuple),
+    )
+    return st.lists(entry, max_size=3)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_gpunode_is_read_back(data: st.DataObject) -> None:
+    """Inventory and promises come back equal, each promise on its GPU."""
+    node = data.draw(nodes())
+    promised = tuple(data.draw(entries(node)))
+    document = {
+        "metadata": {"name": node.name},
+        "spec": spec_of(promised),
+        "status": status_of(node),
+    }
+
+    decoded = decode(document)
+
+    held = Counter(g for e in promised for c in e.containers for g in c.grants)
+    assert decoded.problems == ()
+    assert decoded.entries == promised
+    assert Counter(grant for gpu in decoded.node.gpus for grant in gpu.grants) == held
+    assert tuple(replace(gpu, grants=()) for gpu in decoded.node.gpus) == node.gpus
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": JSON | st.just({"name": "n"}),
+        "spec": JSON | st.fixed_dictionaries({"entries": JSON | st.lists(JSON, max_size=3)}),
+        "status": JSON
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                key: JSON | st.lists(JSON, max_size=3) for key in ("boards", "gpus", "instances")
+            },
+        ),
+    },
+)
+
+
+@given(JSON | FIELDS)
+@settings(max_examples=200, deadline=None)
+def test_no_gpunode_raises(document: object) -> None:
+    """Whatever an object contains, it becomes a node."""
+    assert isinstance(decode(document).node, Node)
+
+
+@given(st.lists(gpus(0), max_size=5), st.integers(1, 100))
+@settings(max_examples=60, deadline=None)
+def test_a_register_is_read_back(found: list[Gpu], factor: int) -> None:
+    """Six fields per GPU, in order; memory is rounded down to whole units."""
+    sent = [gpu for gpu in found if gpu.slots and gpu.memory >= factor]
+    named = [(f"GPU-{i}", gpu) for i, gpu in enumerate(sent)]
+    text = "".join(
+        encode_register([gpu], factor=factor).replace("GPU-0", uuid) for uuid, gpu in named
+    )
+
+    node = node_from_register("n", text, factor=factor).node
+
+    assert encode_register(node.gpus, factor=factor) == text
+    assert [(g.model, g.mode, g.board) for g in node.gpus] == [
+        (g.model, g.mode, g.board) for g in sent
+    ]
+
+
+@given(st.text() | st.text("GPU-a0,:truemig ", max_size=80))
+@settings(max_examples=200, deadline=None)
+def test_no_annotation_raises(text: str) -> None:
+    """Each part of an annotation is a record, a problem, or empty."""
+    register = decode_register(text)
+
+    uuids = [record.uuid for record in register.records]
+    assert len(set(uuids)) == len(uuids)
+    assert len(uuids) <= text.count(":") + 1
+    decode_handshake(text)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> str:
+    """Return a sample with a few characters replaced."""
+    text = draw(st.sampled_from(SAMPLES))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(text)))
+        text = text[:at] + draw(st.text(max_size=3)) + text[at + draw(st.integers(0, 3)) :]
+    return text
+
+
+@given(damaged() | st.text())
+@settings(max_examples=60, deadline=None)
+def test_no_file_raises(text: str) -> None:
+    """Every loader answers every text with a value or with problems."""
+    with contextlib.suppress(DocumentError):
+        read_document(text)
+
+    for load in (load_device_config, load_node_config, load_fleet):
+        assert load(text) is not None
+
+
+@given(st.lists(nodes(), max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_offers_are_the_most_on_one_node(found: list[Node]) -> None:
+    """Counting in bulk gives what counting one by one gives."""
+    by_name = {node.name: node for node in found}
+    expected: Counter[Offer] = Counter()
+    for node in by_name.values():
+        kinds = (
+            Offer(model=g.model, memory=g.memory, mode=g.mode, board=g.board) for g in node.gpus
+        )
+        expected |= Counter(kinds)
+
+    snapshot = snapshot_of(found, version="", complete=True)
+
+    assert snapshot.offers == expected

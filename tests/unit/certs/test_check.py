@@ -1,0 +1,76 @@
+"""What is wrong with a pair that is presented."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from certs.core.check import Expected, Fault, findings
+from certs.core.issue import authority, leaf, service_names
+from certs.core.pem import Pair
+from certs.shell.secret import drawn
+from tests.fakes.certificates import LIFETIMES, START, TERMS
+
+CA = authority(LIFETIMES, drawn(START))
+GOOD = leaf(CA, TERMS, drawn(START)).pair
+OTHER = leaf(CA, TERMS, drawn(START)).pair
+ENCRYPTED = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+    serialization.Encoding.PEM,
+    serialization.PrivateFormat.PKCS8,
+    serialization.BestAvailableEncryption(b"secret"),
+)
+EXPECTED = Expected(now=START, trusted=(CA.certificate,), names=TERMS.names)
+
+
+@pytest.mark.parametrize(
+    ("pair", "expected", "faults"),
+    [
+        pytest.param(GOOD, EXPECTED, [], id="good"),
+        pytest.param(replace(GOOD, certificate=b""), EXPECTED, [Fault.UNREADABLE], id="empty"),
+        pytest.param(
+            replace(GOOD, certificate=GOOD.certificate[:300]),
+            EXPECTED,
+            [Fault.UNREADABLE],
+            id="truncated",
+        ),
+        pytest.param(replace(GOOD, key=b"x"), EXPECTED, [Fault.UNREADABLE], id="no-key"),
+        pytest.param(replace(GOOD, key=ENCRYPTED), EXPECTED, [Fault.UNREADABLE], id="encrypted"),
+        pytest.param(replace(GOOD, key=OTHER.key), EXPECTED, [Fault.MISMATCH], id="other-key"),
+        pytest.param(
+            GOOD,
+            replace(EXPECTED, trusted=(authority(LIFETIMES, drawn(START)).certificate,)),
+            [Fault.UNTRUSTED],
+            id="other-issuer",
+        ),
+        pytest.param(
+            GOOD,
+            replace(EXPECTED, names=service_names("other", "vgpu-system")),
+            [Fault.MISNAMED],
+            id="other-service",
+        ),
+        pytest.param(
+            GOOD, replace(EXPECTED, now=START - timedelta(days=1)), [Fault.EARLY], id="early"
+        ),
+        pytest.param(
+            GOOD, replace(EXPECTED, now=START + timedelta(days=1)), [Fault.EXPIRED], id="expired"
+        ),
+        pytest.param(GOOD, Expected(now=START), [], id="nothing-expected"),
+    ],
+)
+def test_findings(pair: Pair, expected: Expected, faults: list[Fault]) -> None:
+    """Each thing that can be wrong is found, and said, without an exception."""
+    found = findings(pair, expected)
+
+    assert [item.fault for item in found] == faults
+    assert all(str(item).startswith(f"{item.fault}: ") for item in found)
+
+
+def test_several_faults_are_all_told() -> None:
+    """Whoever repairs it should not have to come back."""
+    wrong = replace(EXPECTED, now=START + timedelta(days=1), names=service_names("a", "b"))
+
+    found = findings(replace(GOOD, key=OTHER.key), wrong)
+
+    assert {item.fault for item in found} == {Fault.MISMATCH, Fault.MISNAMED, Fault.EXPIRED}

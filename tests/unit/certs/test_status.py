@@ -1,0 +1,97 @@
+"""What a person reads about certificates, and what registrations are said to trust."""
+
+from dataclasses import replace
+
+import pytest
+
+from certs.core.pem import certificates_pem, fingerprint
+from certs.core.policy import AddNextCA, Rotation, SwitchLeaf
+from certs.core.registration import Registration, authorities, outdated, trusted
+from certs.core.status import SHOWN, Phase, Status, lines, phase
+from certs.core.store import Store, advanced, state
+from certs.shell.secret import drawn
+from tests.fakes.certificates import MUTATING, START, TERMS, VALIDATING
+
+STORES = [Store()]
+for made in (AddNextCA(), SwitchLeaf(), AddNextCA(), SwitchLeaf()):
+    STORES.append(advanced(STORES[-1], made, TERMS, fresh=drawn(START)))
+EMPTY, FIRST, STEADY, PUBLISHING, OVERLAP = STORES
+
+
+def registration(*bundles: bytes) -> Registration:
+    named = tuple((f"hook-{i}", bundle) for i, bundle in enumerate(bundles))
+    return Registration(target=MUTATING, version="1", bundles=named)
+
+
+def status(store: Store, *registrations: Registration) -> Status:
+    return Status(
+        now=START,
+        state=state(store, TERMS.names),
+        bundle=certificates_pem(*store.bundle),
+        registrations=registrations,
+        missing=(VALIDATING,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("store", "expected"),
+    [
+        pytest.param(EMPTY, Phase.EMPTY, id="empty"),
+        pytest.param(FIRST, Phase.PUBLISHING, id="first"),
+        pytest.param(STEADY, Phase.STEADY, id="steady"),
+        pytest.param(PUBLISHING, Phase.PUBLISHING, id="publishing"),
+        pytest.param(OVERLAP, Phase.OVERLAP, id="overlap"),
+    ],
+)
+def test_phases(store: Store, expected: Phase) -> None:
+    """Every step of a rotation has a name, and the report begins with it."""
+    told = status(store)
+
+    assert phase(told.state) is expected
+    assert next(lines(told)).split()[1].rstrip(":") == expected
+
+
+def test_the_report_says_what_each_registration_lacks() -> None:
+    """Old trust without the new authority is what holds a rotation up."""
+    carries = registration(certificates_pem(*PUBLISHING.bundle))
+    lacks = registration(certificates_pem(*STEADY.bundle))
+    new = fingerprint(PUBLISHING.bundle[-1])[:SHOWN]
+
+    told = list(lines(status(PUBLISHING, carries, lacks)))
+
+    assert told[-3:] == [
+        "MutatingWebhookConfiguration 'vgpu-admission' carries the bundle",
+        f"MutatingWebhookConfiguration 'vgpu-admission' lacks CA {new}",
+        "ValidatingWebhookConfiguration 'vgpu-admission' does not exist, skipped",
+    ]
+
+
+def test_the_report_names_every_certificate_and_the_request() -> None:
+    """One line each, with the end of its validity."""
+    asked = replace(OVERLAP, request=Rotation.LEAF)
+
+    told = "\n".join(lines(status(asked)))
+
+    for certificate in OVERLAP.bundle:
+        assert fingerprint(certificate)[:SHOWN] in told
+    assert "overlap: old CAs are trusted until 2026-11-21 12:05 UTC" in told
+    assert "requested   leaf" in told
+
+
+def test_a_registration_trusts_what_all_of_its_webhooks_trust() -> None:
+    """One webhook without the authority is one that fails."""
+    both, one = certificates_pem(*OVERLAP.bundle), certificates_pem(OVERLAP.bundle[0])
+
+    assert trusted(registration(both, one)) == {fingerprint(OVERLAP.bundle[0])}
+    assert trusted(registration(both, b"")) == frozenset()
+    assert trusted(registration()) == frozenset()
+    assert set(authorities([registration(both, one)])) == set(OVERLAP.bundle)
+
+
+def test_a_registration_is_outdated_until_every_webhook_is_equal() -> None:
+    """More trust than ours is outdated, too."""
+    both, one = certificates_pem(*OVERLAP.bundle), certificates_pem(OVERLAP.bundle[0])
+
+    assert outdated(registration(both, one), both)
+    assert outdated(registration(both), one)
+    assert not outdated(registration(both, both), both)
