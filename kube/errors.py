@@ -76,6 +76,9 @@ class _Status(msgspec.Struct):
 
 _BY_STATUS: Final = {404: NotFoundError, 409: ConflictError, 410: GoneError, 422: InvalidError}
 
+_NO_STATUS: Final = "the answer is not a Status object"
+_NO_SUCH_KIND: Final = "the server knows no such kind; a CustomResourceDefinition may be missing"
+
 
 def shortened(text: str) -> str:
     """Cut *text* to :data:`LONGEST_MESSAGE` characters, with an ellipsis where it was cut."""
@@ -93,7 +96,7 @@ def refusal(body: bytes | msgspec.Raw, *, status: int = 0, place: str = "") -> A
     except (msgspec.DecodeError, UnicodeDecodeError):
         said = _Status(kind="")
     if said.kind != "Status":
-        said = _Status(kind="", message="the answer is not a Status object")
+        said = _Status(kind="", message=_NO_SUCH_KIND if status == 404 else _NO_STATUS)  # noqa: PLR2004 - HTTP
     status = status or said.code
     kind = _BY_STATUS.get(status, ApiError)
     if said.reason == "AlreadyExists":

@@ -38,24 +38,31 @@ def advised(
     met = ((ask, _obstacle(ask, nodes, cutter)) for ask in request.containers)
     blocked = {ask: obstacle for ask, obstacle in met if obstacle is not None}
     relief = next(_reliefs(request, tuple(blocked) or request.containers, fits), None)
-    wait = "wait until other pods end" if later else "ask for less in several containers"
+    if relief is None:
+        remedy = "wait until other pods end" if later else "ask for less in several containers"
+    else:
+        where = "" if blocked else f" in {place_of(relief.ask)}"
+        remedy = relief.advice + where + (" now, or wait" if later else "")
     if not blocked:
-        where = "" if relief is None else f" in {place_of(relief.ask)}"
-        return Finding(
-            reason=Reason.MEMORY_SHORT,
-            place="pod",
-            field="spec",
-            what="its containers fit one by one, but not together on one node",
-            remedy=wait if relief is None else f"{relief.advice}{where}",
-        )
+        return _crowded(nodes, remedy)
     ask = next(iter(blocked)) if relief is None else relief.ask
     reason, what = blocked[ask]
-    remedy = wait if relief is None else relief.advice + (" now, or wait" if later else "")
     return Finding(
         reason=reason,
         place=place_of(ask),
         field=field_of(ask, None if relief is None else relief.resource),
         what=what,
+        remedy=remedy,
+    )
+
+
+def _crowded(nodes: Sequence[Rooms], remedy: str) -> Finding:
+    hard = all(room.gpu.mode is Mode.MIG for rooms in nodes for room in rooms)
+    return Finding(
+        reason=Reason.NO_GEOMETRY if hard else Reason.MEMORY_SHORT,
+        place="pod",
+        field="spec",
+        what="its containers fit one by one, but not together on one node",
         remedy=remedy,
     )
 
@@ -86,7 +93,7 @@ def _soft(ask: ContainerRequest, rooms: Sequence[Headroom]) -> Obstacle:
     of = "the closest GPU"
     match shortfall(ask, closest).reason:
         case Reason.SHARES_SHORT:
-            what = f"{of} has {closest.tenants} containers already, as many as may share it"
+            what = f"{of} has its {closest.gpu.slots} shares taken already"
             return Reason.SHARES_SHORT, what
         case Reason.MEMORY_SHORT:
             needed = ask.memory_on(closest.gpu.memory)

@@ -72,9 +72,9 @@ def _soft(ask: ContainerRequest, room: Headroom) -> Answer:
     reason = shortfall(ask, room).reason
     match reason:
         case Reason.SHARES_SHORT:
-            return reason, f"{room.tenants} containers share it already"
+            return reason, f"all {room.gpu.slots} shares taken"
         case Reason.CORES_SHORT if ask.cores == WHOLE_GPU:
-            return reason, f"{room.tenants} containers share it, and it is asked for exclusively"
+            return reason, "in use, and asked for exclusively"
         case Reason.CORES_SHORT:
             return reason, f"{WHOLE_GPU - room.cores} of 100 cores free"
         case _:

@@ -167,7 +167,9 @@ def _idle(gpu: Gpu, item: Table) -> Gpu:
     if gpu.board is None:
         item.wrong("profile", f"memory and cores: {gpu.model} is in mode {gpu.mode}")
     elif profile is None:
-        item.wrong("profile", f"of {gpu.model}: " + ", ".join(p.name for p in gpu.board.profiles))
+        item.wrong(
+            "profile", f"a profile of {gpu.model}: " + ", ".join(p.name for p in gpu.board.profiles)
+        )
     if profile is None:
         return gpu
     free = _free_starts(gpu, profile)

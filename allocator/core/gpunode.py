@@ -132,6 +132,8 @@ def _inventory(status: StatusWire, place: _Place) -> _Inventory:
         wire = _convert(item, GpuWire, there)
         if wire is not None and wire.uuid in gpus:
             there.wrong(f"{quoted(wire.uuid)} twice", "each GPU once")
+        elif wire is not None and wire.mode is Mode.MEMORY_ONLY:  # a grant's mode, no GPU's
+            there.at("mode").wrong(quoted(wire.mode), f"{Mode.MIG} or {Mode.HAMI_CORE}")
         elif wire is not None:
             shapes[wire.uuid] = board = _shape(wire, boards, there)
             gpus[wire.uuid] = _gpu(wire, board)

@@ -23,7 +23,8 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Some = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 _Slot = Annotated[int, msgspec.Meta(ge=0, le=63)]
-_Slots = Annotated[int, msgspec.Meta(ge=1, le=64)]
+# Placement keeps a table of all slot masks, which doubles with each slot; boards have 12 at most.
+_Slots = Annotated[int, msgspec.Meta(ge=1, le=16)]
 _Few = msgspec.Meta(max_length=64)
 _Many = msgspec.Meta(max_length=1024)
 
@@ -41,7 +42,7 @@ class ProfileWire(Wire):
     sms: _Some
     size: _Slots
     starts: Annotated[tuple[_Slot, ...], _Few]
-    limit: _Some | None = None
+    limit: _Count | None = None
 
 
 class BoardWire(Wire):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
+from allocator.catalog.boards import bare_name
 from allocator.core.fit import hardware, holds, peak, soft_cost
 from allocator.core.ladder import smallest
 from allocator.core.refusals import ambiguous_percent, unservable
@@ -41,8 +42,8 @@ class Bid:
     profiles: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        shape = f"{' + '.join(self.profiles)} of " if self.profiles else ""
-        return f"{self.mode} withholds {self.cost} thousandths of a GPU ({shape}{self.model})"
+        shape = f"{' + '.join(self.profiles)} on " if self.profiles else ""
+        return f"{self.mode} {self.cost} ({shape}{bare_name(self.model)})"
 
 
 def mode_for(
@@ -148,7 +149,7 @@ def _served(bids: Mapping[Mode, Bid], decided: Decided) -> Chosen:
         mode=mode,
         source=source,
         costs=tuple([(bid.mode, bid.cost) for bid in ranked]),
-        rule=f"{mode}: {why}; {', '.join(map(str, ranked))}",
+        rule=f"{mode}: {why}; thousandths of a GPU withheld: {', '.join(map(str, ranked))}",
     )
     return Chosen(choice=choice, profiles=bids[mode].profiles)
 

@@ -60,8 +60,11 @@ class Filters:
     not_uuids: tuple[str, ...] = ()
 
     def model_fits(self, model: str) -> bool:
-        """Match substrings without regard to case, as the Volcano plugin does."""
-        low = model.lower()
+        """Match substrings without regard to case, as the Volcano plugin does.
+
+        Its type is the product name behind ``NVIDIA-``, so that prefix may be matched too.
+        """
+        low = f"nvidia-{model.lower()}"
         return not any(item.lower() in low for item in self.not_models) and (
             not self.models or any(item.lower() in low for item in self.models)
         )

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
-from certs.core.policy import Certificate, State
+from certs.core import policy
+from certs.core.policy import Certificate, State, Step
 from certs.core.registration import Registration, Target, outdated, trusted
 
 SHOWN: Final = 16  # characters of a fingerprint; enough to compare by eye
@@ -39,6 +40,23 @@ def phase(state: State) -> Phase:
     if state.leaf is None:
         return Phase.EMPTY
     return Phase.OVERLAP if state.old else Phase.STEADY
+
+
+def performed(step: Step) -> str | None:
+    """Return what *step* has changed, as a sentence for an Event; ``None`` if nothing."""
+    match step:
+        case policy.Nothing() | policy.Settling():
+            return None
+        case policy.AddNextCA():
+            return "a new authority is trusted; it signs when every registration trusts it"
+        case policy.SwitchLeaf():
+            return "the new authority has signed the serving certificate"
+        case policy.RenewLeaf():
+            return "the serving certificate was renewed"
+        case policy.DropOldCA():
+            return "the old authority is trusted no more"
+        case _:
+            assert_never(step)
 
 
 def lines(status: Status) -> Iterator[str]:

@@ -18,7 +18,8 @@ from certs.core import issue
 from certs.core.check import Finding
 from certs.core.issue import Terms
 from certs.core.pem import Pair, certificates_pem
-from certs.core.policy import DEFAULT, Lifetimes, Nothing, Settling, expiring
+from certs.core.policy import DEFAULT, Lifetimes, expiring
+from certs.core.status import performed
 from certs.core.store import decoded
 from certs.shell.reload import Serving
 from certs.shell.secret import Round, Writer, drawn
@@ -108,8 +109,8 @@ class OwnSecret:
             log.debug("no such registration, skipped", target=str(target))
         for why in done.failed:
             self.announce(Notice(Reason.RENEW_FAILED, f"the bundle was not published: {why}"))
-        if not isinstance(done.step, Nothing | Settling):
-            self.announce(Notice(Reason.RENEWED, f"performed {type(done.step).__name__}"))
+        if note := performed(done.step):
+            self.announce(Notice(Reason.RENEWED, note))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -147,16 +147,16 @@ def _board() -> Json:
             "id": _number(),
             "memoryMiB": _number(least=1),
             "sms": _number(least=1),
-            "size": _number(least=1, most=64),
+            "size": _number(least=1, most=16),
             "starts": _list(_number(most=63), most=64),
-            "limit": _number(),
+            "limit": _number(least=1),
         },
         required=("name", "id", "memoryMiB", "sms", "size", "starts"),
     )
     return _object(
         {
             "name": _text(253),
-            "slots": _number(least=1, most=64),
+            "slots": _number(least=1, most=16),
             "profiles": _list(profile, most=64) | {"minItems": 1},
         },
         required=("name", "slots", "profiles"),

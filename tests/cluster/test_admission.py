@@ -1,15 +1,15 @@
 """Pods that a real API server sends through our webhook."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cluster.api import ApiError, Json, wait_for
+from tests.cluster.api import Json, wait_for
 from tests.cluster.installation import OPTED_IN, Installation, installation
 from tests.cluster.site import MANIFESTS
-from tests.pods import MEMORY, MODE, container, pod, variables
+from tests.pods import MODE, variables
 
 SAMPLES = MANIFESTS / "samples" / "pods"
 

@@ -43,8 +43,6 @@ def test_overlays_are_valid(site: Site, overlay: str) -> None:
     """Each object is accepted, except those of kinds that cert-manager would bring."""
     built = site.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay))
     known = [o for o in yaml.safe_load_all(built) if o["apiVersion"] != "cert-manager.io/v1"]
-    volcano = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "volcano-system"}}
-    site.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(volcano))
 
     dry = ("--server-side", "--dry-run=server", "--force-conflicts")
     applied = site.kubectl("apply", *dry, "-f", "-", stdin=yaml.safe_dump_all(known))

@@ -23,13 +23,13 @@ from allocator.core.settings import Prefer
 from allocator.shell.inventory import Inventory
 from certs.core.issue import Names, Terms, service_names
 from certs.core.registration import Kind, Target
-from certs.shell.app import Announce, Files, Keeper, Look, Notice, OwnSecret, Reason, Source
-from certs.shell.cluster import ApiRegistrations, ApiSecret
+from certs.shell.app import Announce, Files, Keeper, Look, OwnSecret, Source
+from certs.shell.cluster import ApiRegistrations, ApiSecret, announcing
 from certs.shell.reload import Serving
 from certs.shell.secret import Writer
 from kube.client import Client
 from kube.config import Access
-from kube.events import Event, Recorder, Reference, Severity
+from kube.events import Recorder
 from kube.leases import Candidate, Election
 from webhook.core.mutate import Surroundings
 from webhook.shell.admission import Admission, Reviewer, View
@@ -91,7 +91,8 @@ async def run(options: Options) -> None:
         start(journal.run(), "journal")
         start(inventory.run(), "inventory")
         start(events.run(), "events")
-        announce = _announcer(options, events)
+        secret = ApiSecret(calls=client, namespace=options.namespace, name=SECRET)
+        announce = announcing(events, secret)
         look = _look(options, client, announce=announce, start=start)
         start(Keeper(serving=live, look=look, announce=announce).run(), "certificates")
         start(_gauges(metrics, inventory, live), "gauges")
@@ -173,25 +174,6 @@ def _with(own: Names, more: tuple[str, ...]) -> Names:
     return Names(dns=tuple(names), addresses=tuple(addresses))
 
 
-def _announcer(options: Options, events: Recorder) -> Announce:
-    """Return what turns a notice about certificates into an Event on their Secret."""
-    regarding = Reference(api_version="v1", kind="Secret", name=SECRET, namespace=options.namespace)
-
-    def announce(notice: Notice) -> None:
-        calm = notice.reason is Reason.RENEWED
-        events.record(
-            Event(
-                regarding=regarding,
-                severity=Severity.NORMAL if calm else Severity.WARNING,
-                reason=notice.reason,
-                action="KeepCertificate",
-                note=notice.note,
-            )
-        )
-
-    return announce
-
-
 def view_of(inventory: Inventory, name: str) -> View:
     """Return what a decision in namespace *name* rests on, now."""
     namespace = inventory.namespace(name)
@@ -242,7 +224,7 @@ async def _gauges(metrics: Metrics, inventory: Inventory, live: Serving) -> None
     """Keep figures that are read rather than counted."""
     while True:
         if live.not_after is not None:
-            metrics.not_after.set(live.not_after.timestamp())
+            metrics.certified(live.not_after.timestamp())
         for kind, seen in inventory.heard().items():
             metrics.synced.labels(kind).set(seen)
         await asyncio.sleep(GAUGES_EVERY)

@@ -49,11 +49,7 @@ class Metrics:
             "vgpu_audit_dropped", "Decision records that were not kept.", registry=self.registry
         )
         self.dropped: Callable[[], None] = dropped.inc
-        self.not_after = Gauge(
-            "vgpu_certificate_not_after_timestamp_seconds",
-            "When the serving certificate expires.",
-            registry=self.registry,
-        )
+        self._not_after: Gauge | None = None
         self.synced = Gauge(
             "vgpu_cache_synced_timestamp_seconds",
             "When a kind of object was last heard about.",
@@ -66,6 +62,16 @@ class Metrics:
             self._decisions.labels(decision, "", "", "")
         for reason in Reason:
             self._decisions.labels("refused", reason, "", "")
+
+    def certified(self, until: float) -> None:
+        """Note when the serving certificate expires, in Unix seconds; absent until there is one."""
+        if self._not_after is None:
+            self._not_after = Gauge(
+                "vgpu_certificate_not_after_timestamp_seconds",
+                "When the serving certificate expires.",
+                registry=self.registry,
+            )
+        self._not_after.set(until)
 
     def decided(self, decision: str, *, reason: str = "", mode: str = "", namespace: str) -> None:
         """Count one decision; beyond a thousand namespaces the label says ``other``."""

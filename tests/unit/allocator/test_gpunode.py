@@ -170,6 +170,7 @@ def test_unreadable_promises_close_the_node(path: str, value: object, where: str
     [
         pytest.param("status.gpus.1.memoryMiB", -1, "status.gpus[1].memoryMiB", id="negative"),
         pytest.param("status.gpus.1.mode", "mps", "status.gpus[1].mode", id="unknown-mode"),
+        pytest.param("status.gpus.1.mode", "memory-only", "status.gpus[1].mode", id="grant-mode"),
         pytest.param("status.gpus.1.uuid", "GPU-a", "status.gpus[1]", id="same-gpu-twice"),
         pytest.param("status.gpus.1.slots", 2**40, "status.gpus[1].slots", id="huge"),
         pytest.param("status.gpus.1", [], "status.gpus[1]", id="gpu-is-a-list"),
@@ -214,8 +215,10 @@ def test_anything_else_is_an_empty_node(document: object) -> None:
 
 def test_no_gpus_is_not_the_same_as_nobody_looked() -> None:
     """A new object waits for its agent; an agent that found nothing has answered."""
-    assert not decode(changed("status", {})).node.fresh
-    assert decode(changed("status.gpus", [])).node.gpus == ()
+    named = {"metadata": {"name": "gpu-1"}}
+
+    assert not decode({**named, "status": {}}).node.fresh
+    assert decode({**named, "status": {"gpus": []}}).node.fresh
 
 
 def test_the_digest_follows_the_inventory_alone() -> None:

@@ -110,7 +110,7 @@ def test_the_order_of_offers_decides_nothing() -> None:
     ],
 )
 def test_the_cheaper_mode_wins_unless_isolation_is_nearly_free(
-    mig: int, soft: int, prefer: Prefer, expected: Mode
+    mig: int, soft: int, *, prefer: Prefer, expected: Mode
 ) -> None:
     """Ten points of a GPU buy hardware isolation; a preference overrides."""
     mode, _ = weigh({MIG: mig, SOFT: soft}, prefer)
@@ -185,7 +185,7 @@ def test_what_a_pod_withholds_at_its_peak(containers: list[ContainerRequest], co
             fleet((A30, MIG), (A100_80, SOFT)),
             Reason.NO_GEOMETRY,
             'container "main": no MIG profile here has 24400 MiB (largest: 4g.24gb on A30 with '
-            "24000 usable); ask for at most 24000 or remove volcano.sh/vgpu-mode",
+            "23344 usable); ask for at most 23344 or remove volcano.sh/vgpu-mode",
             id="geometry",
         ),
         pytest.param(
@@ -253,7 +253,7 @@ def test_what_a_pod_withholds_at_its_peak(containers: list[ContainerRequest], co
     ],
 )
 def test_what_a_closed_fleet_refuses(
-    request_: PodRequest, offers: Mapping[Offer, int], reason: Reason, text: str
+    request_: PodRequest, offers: Mapping[Offer, int], *, reason: Reason, text: str
 ) -> None:
     """A refusal sets the user's number against ours and says what could be asked instead."""
     found = refused(request_, offers)

@@ -68,3 +68,11 @@ def test_what_is_no_status_is_not_quoted(body: bytes) -> None:
 
     assert "secret" not in str(error)
     assert str(error).startswith("GET /api: 502 ")
+
+
+def test_a_kind_that_does_not_exist_is_told() -> None:
+    """For an unknown kind the server answers in plain text; we say what is probably wrong."""
+    error = refusal(b"404 page not found\n", status=404)
+
+    assert isinstance(error, NotFoundError)
+    assert "CustomResourceDefinition" in error.message

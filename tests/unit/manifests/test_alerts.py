@@ -36,8 +36,20 @@ def test_alerts_about_hooks_match_every_hook() -> None:
 def test_alerts_ask_for_metrics_that_exist() -> None:
     """A misspelt name would never fire."""
     asked = {name for rule in RULES for name in re.findall(r"\bvgpu_\w+", rule["expr"])}
-    exposed = generate_latest(Metrics(version="0").registry).decode()
+    metrics = Metrics(version="0")
+    metrics.certified(1.0)
+    exposed = generate_latest(metrics.registry).decode()
     known = set(re.findall(r"(?m)^# TYPE (\w+) ", exposed))
 
     assert asked
     assert {name.removesuffix("_bucket") for name in asked} <= known
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_an_alert_has_a_runbook_that_begins_with_a_command(rule: Json) -> None:
+    """Whoever is paged finds the section, and in it first what to run."""
+    page = (FILE.parents[2] / "docs/runbooks.md").read_text()
+    section = page.partition(f"## {rule['alert']}\n")[2].partition("\n## ")[0]
+
+    assert rule["annotations"]["runbook_url"].endswith(f"docs/runbooks.md#{rule['alert'].lower()}")
+    assert section.lstrip().startswith("```")
