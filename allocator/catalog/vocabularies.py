@@ -40,6 +40,7 @@ class Vocabulary:
     use_uuids: str | None = None
     not_uuids: str | None = None
     prefixes: tuple[str, ...] = ()  # resources that are ours to interpret, and to refuse if unknown
+    slot: str = SLOT  # what makes kubelet call our device plugin, whatever else is asked for
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -94,11 +95,12 @@ def configured(
     *,
     memory_factor: int | None = None,
     names: Mapping[str, str] | None = None,
+    slot: str = SLOT,
 ) -> Vocabulary:
     """Return *vocabulary* as a cluster speaks it.
 
     *memory_factor* is MiB per unit of memory; *names* maps built-in resource names to the
-    cluster's own (the device-config's ``resourceCountName`` and its siblings). Raises
+    cluster's own (the device-config's ``resourceCountName`` and its siblings), as is *slot*. Raises
     ``ValueError`` where a factor or a name cannot be used.
     """
     factor = vocabulary.memory_factor if memory_factor is None else memory_factor
@@ -114,6 +116,7 @@ def configured(
         percent=own.get(vocabulary.percent or "", vocabulary.percent),
         cores=own.get(vocabulary.cores or "", vocabulary.cores),
         memory_factor=factor,
+        slot=slot,
     )
     if len(set(changed.resources)) < len(changed.resources):
         raise ValueError(f"two resources share a name: {', '.join(changed.resources)}")

@@ -50,13 +50,17 @@ def _in(stage: Stage, asks: Iterable[ContainerRequest]) -> list[ContainerRequest
 def _hardest_first(
     asks: Sequence[ContainerRequest], rooms: Rooms, options: Options
 ) -> Sequence[ContainerRequest]:
-    """Order by GPUs to spare, then by size: the one with least choice must not come last."""
+    """Order by GPUs to spare, then by size: the one with least choice must not come last.
+
+    Those without cores come before all: a GPU whose cores are all promised takes nobody more.
+    """
     if len(asks) <= 1:
         return asks
     found = {ask: options(ask, rooms) for ask in asks}
     return sorted(
         asks,
         key=lambda ask: (
+            ask.cores > 0,
             distinct(found[ask]) - ask.count,
             -max((option.grant.memory for option in found[ask]), default=0),
         ),

@@ -290,6 +290,8 @@ def spoken(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
     }
     unit = 1 if settings.gpushare_memory_unit is MemoryUnit.MIB else None
     return (
-        configured(VOLCANO, memory_factor=devices.memory_factor, names=names),
-        configured(GPUSHARE, memory_factor=unit),
+        configured(
+            VOLCANO, memory_factor=devices.memory_factor, names=names, slot=devices.count_name
+        ),
+        configured(GPUSHARE, memory_factor=unit, slot=devices.count_name),
     )

@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from allocator.catalog.injection import ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY
-from allocator.catalog.vocabularies import SLOT, Vocabulary
+from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import ModeChoice, Source
 from allocator.model.request import Mode, PodRequest
 from webhook.core.outcome import Asked
@@ -51,7 +51,7 @@ def visible(container: Container, vocabulary: Vocabulary) -> dict[str, str]:
     if resources is None:
         return found
     for source in (resources.limits, resources.requests):
-        for name in (*vocabulary.resources, SLOT):
+        for name in (*vocabulary.resources, vocabulary.slot):
             if source is not None and name in source and name not in found:
                 found[name] = str(source[name])
     return found
@@ -109,7 +109,7 @@ def mode_annotation(present: Mapping[str, str], vocabulary: Vocabulary) -> str:
 def _yields(asked: Mapping[str, str], now: Mapping[str, str], *, vocabulary: Vocabulary) -> bool:
     """Say whether rewriting *asked* gives *now*: the slot added, a percentage translated."""
     expected = dict(asked)
-    expected.setdefault(SLOT, now.get(SLOT, ""))
+    expected.setdefault(vocabulary.slot, now.get(vocabulary.slot, ""))
     percent, memory = vocabulary.percent, vocabulary.memory
     if percent is None or memory is None:
         return expected == now

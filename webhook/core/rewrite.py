@@ -13,7 +13,7 @@ from allocator.catalog.injection import (
     VARIABLES,
     Column,
 )
-from allocator.catalog.vocabularies import SLOT, Vocabulary
+from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.quantity import canonical
 from allocator.core.settings import Injection, NodeAgent, Policy, Settings, VolcanoMode
 from allocator.core.wording import shown
@@ -213,7 +213,8 @@ class Rewrite:
         percentage that was translated (its memory is known now) gives way to memory.
         """
         present = self.resources[container.name]
-        new: dict[str, str] = {} if SLOT in present else {SLOT: canonical(container.count)}
+        slot = self.vocabulary.slot
+        new: dict[str, str] = {} if slot in present else {slot: canonical(container.count)}
         percent, memory = self.vocabulary.percent, self.vocabulary.memory
         if percent is None or memory is None or percent not in present:
             return new, ()

@@ -400,7 +400,7 @@ def test_v9_group_names_may_contain_anything() -> None:
             snapshot(node("n0", replace(gpu(T4, grants=[soft_grant(1)]), slots=1))),
             pod(ask(6000)),
             Verdict.NOT_NOW,
-            'container "main": the closest GPU has 1 containers already, as many as may share it; '
+            'container "main": the closest GPU has its 1 shares taken already; '
             "wait until other pods end [GpuSharesShort]",
             id="shares",
         ),

@@ -1,0 +1,119 @@
+"""Pages that must say what the code does."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import assert_never
+
+import pytest
+
+from allocator.catalog.injection import (
+    MOUNTS,
+    RESERVED_PATHS,
+    VARIABLES,
+    Annotation,
+    Column,
+    Field,
+    Form,
+    Known,
+    Literal,
+)
+from allocator.core.settings import Settings
+from allocator.model.decision import Reason
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def cell(form: Form | None) -> str:
+    match form:
+        case None:
+            return ""
+        case Literal(text):
+            return f"`{text}`" if text else "empty"
+        case Annotation(suffix):
+            return f"*{suffix}*"
+        case Field(path):
+            return f"`{path}`"
+        case Known(literal, otherwise):
+            other = f", else *{otherwise.suffix}*" if otherwise.suffix else ""
+            return f"`{literal.text}`{other}"
+        case _:
+            assert_never(form)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(header), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def variables() -> str:
+    rows = (
+        [f"`{row.name}`", *(cell(row.forms.get(column)) for column in Column), row.why]
+        for row in VARIABLES
+    )
+    return table(["variable", *Column, "why"], rows)
+
+
+def mounts() -> str:
+    rows = (
+        [
+            str(column),
+            f"`{mount.path}`",
+            mount.volume,
+            f"`{mount.sub_path or mount.sub_path_expr}`",
+            "read-only" if mount.read_only else "writable",
+        ]
+        for column, found in MOUNTS.items()
+        for mount in found
+    )
+    return table(["column", "mounted at", "volume", "sub-path", ""], rows)
+
+
+@pytest.mark.parametrize(("name", "rendered"), [("variables", variables()), ("mounts", mounts())])
+def test_the_injection_page_shows_the_table_that_is_injected(
+    name: str, rendered: str, request: pytest.FixtureRequest
+) -> None:
+    """The table in the docs is the code's own data; --update-golden writes it anew."""
+    page = DOCS / "injection.md"
+    marked = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    if request.config.getoption("--update-golden"):
+        page.write_text(marked.sub(lambda m: m[1] + rendered + m[2], page.read_text()))
+
+    found = marked.search(page.read_text())
+    assert found is not None
+    assert found[0] == f"<!-- table: {name} -->\n{rendered}<!-- end -->"
+
+
+def test_every_reserved_path_is_named() -> None:
+    """A tenant who is refused finds the path."""
+    page = (DOCS / "injection.md").read_text()
+
+    assert [path.path for path in RESERVED_PATHS if f"`{path.path}`" not in page] == []
+
+
+def test_every_reason_is_documented_with_an_example() -> None:
+    """A code in brackets that cannot be looked up explains nothing."""
+    rows = dict(re.findall(r"(?m)^\| `(\w+)` \|.*\| `(.+)` \|$", (DOCS / "reasons.md").read_text()))
+
+    assert set(rows) == {str(reason) for reason in Reason}
+    assert all("; " in example or ": " in example for example in rows.values())
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    """The page and the ConfigMap that is shipped name each key."""
+    page = (DOCS / "settings.md").read_text()
+    shipped = (ROOT / "manifests/base/settings.yaml").read_text()
+    keys = Settings.__struct_encode_fields__
+
+    assert [key for key in keys if f"| `{key}` |" not in page] == []
+    assert [key for key in keys if f"{key}:" not in shipped] == []
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=str)
+def test_links_lead_somewhere(page: Path) -> None:
+    """No page points at a file that is not there."""
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+
+    assert [target for target in targets if not (page.parent / target).exists()] == []
