@@ -1,6 +1,7 @@
 """Refusals: which number of a request no GPU of the fleet could meet, and which one it could."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 from allocator.catalog.boards import bare_name
@@ -32,8 +33,8 @@ def unservable(request: PodRequest, offers: Offers, *, mixed: bool = False) -> t
     kinds = {k: n for k, n in accepted.items() if wanted in (None, k.mode)}
     if not kinds:
         return (_no_mode(request, accepted),)
-    found = (_obstacle(request, ask, kinds=kinds, mixed=mixed) for ask in request.containers)
-    findings = tuple(finding for finding in found if finding is not None)
+    found = (_obstacles(request, ask, kinds=kinds, mixed=mixed) for ask in request.containers)
+    findings = tuple(chain.from_iterable(found))
     if findings or mixed or any(_takes(request, k, n) for k, n in kinds.items()):
         return findings
     return (_too_much(),)
@@ -115,13 +116,20 @@ def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
     )
 
 
-def _obstacle(
+def _obstacles(
     request: PodRequest, ask: ContainerRequest, *, kinds: Offers, mixed: bool
-) -> Finding | None:
+) -> Iterator[Finding]:
+    """Yield what is wrong with one container: what no GPU has, and what no node has enough of."""
     able = {k: n for k, n in kinds.items() if serves(ask, k, request.profile)}
-    if able:
-        most = sum(able.values()) if mixed else max(able.values())
-        return None if ask.count <= most else _too_many(request, ask, most)
+    if not able:
+        yield _too_much_per_gpu(request, ask, kinds)
+    counts = (able or kinds).values()
+    most = sum(counts) if mixed else max(counts)
+    if ask.count > most:
+        yield _too_many(request, ask, most)
+
+
+def _too_much_per_gpu(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Finding:
     if ask.cores > WHOLE_GPU:
         return _too_many_cores(request, ask, of="one whole GPU", most=WHOLE_GPU)
     if all(kind.mode is Mode.MIG for kind in kinds):
@@ -136,7 +144,7 @@ def _too_many(request: PodRequest, ask: ContainerRequest, most: int) -> Finding:
         reason=Reason.TOO_MANY,
         place=place_of(ask),
         field=field_of(ask, resource),
-        what=f"{asked}, but the largest node has {most} GPUs that serve it",
+        what=f"{asked}, but the largest node has {most} GPUs for it",
         remedy=f"ask for at most {most} per pod",
     )
 

@@ -20,7 +20,7 @@ from tests.builders import A30, A100_40, T4, ask, board, gpu, node, pod, snapsho
 STAGES = st.sampled_from([Stage.APP, Stage.APP, Stage.INIT, Stage.SIDECAR])
 MEMORY = (Reason.MEMORY_SHORT, Reason.NO_GEOMETRY)
 MEMORY_FOR_ALL = re.compile(r'ask for at most (\d+) MiB(?: in container "(\w+)")?')
-ANY_MEMORY = re.compile(r"ask for at most (\d+)(?! cores| GPUs)")
+ANY_MEMORY = re.compile(r"ask for at most (\d+)(?: MiB|,| or |$)")
 Granted = tuple[tuple[Grant, ...], ...]  # by container
 Each = Callable[[Node, ContainerRequest], list[tuple[Grant, ...]]]
 

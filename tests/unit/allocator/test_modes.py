@@ -208,7 +208,7 @@ def test_what_a_pod_withholds_at_its_peak(containers: list[ContainerRequest], co
             pod(ask(1000, count=16)),
             fleet((A100_40, SOFT), (T4, SOFT)),
             Reason.TOO_MANY,
-            'container "main": vgpu-number 16, but the largest node has 8 GPUs that serve it; '
+            'container "main": vgpu-number 16, but the largest node has 8 GPUs for it; '
             "ask for at most 8 per pod",
             id="devices",
         ),

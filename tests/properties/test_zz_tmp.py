@@ -1,0 +1,259 @@
+"""Choosing agrees with exhaustive search, promises nothing twice, and advises what works."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.core.choose import Choice, Verdict, choose
+from allocator.core.ladder import sufficient
+from allocator.model.board import Placed
+from allocator.model.decision import Reason
+from allocator.model.gpu import Gpu, Grant, Node
+from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
+from allocator.model.units import MiB
+from tests.builders import A30, A100_40, T4, ask, board, gpu, node, pod, snapshot, soft_grant
+
+STAGES = st.sampled_from([Stage.APP, Stage.APP, Stage.INIT, Stage.SIDECAR])
+MEMORY = (Reason.MEMORY_SHORT, Reason.NO_GEOMETRY)
+MEMORY_FOR_ALL = re.compile(r'ask for at most (\d+) MiB(?: in container "(\w+)")?')
+ANY_MEMORY = re.compile(r"ask for at most (\d+)(?: MiB|,| or |$)")
+Granted = tuple[tuple[Grant, ...], ...]  # by container
+Each = Callable[[Node, ContainerRequest], list[tuple[Grant, ...]]]
+
+
+@st.composite
+def soft_nodes(draw: st.DrawFn, name: str = "n0") -> Node:
+    held = st.lists(st.tuples(st.integers(1, 9), st.sampled_from([0, 30, 100])), max_size=2)
+    foreign = st.sampled_from([0, 2000])
+    gpus = [
+        replace(
+            gpu(T4, index=i, grants=[soft_grant(1000 * n, cores) for n, cores in draw(held)]),
+            slots=3,
+            foreign=MiB(draw(foreign)),
+        )
+        for i in range(draw(st.integers(1, 3)))
+    ]
+    return node(name, *gpus)
+
+
+@st.composite
+def mig_nodes(draw: st.DrawFn, name: str = "n0") -> Node:
+    model, count = draw(st.sampled_from([(A30, 2), (A100_40, 1)]))
+    return node(name, *(draw(mig_gpus(model, i)) for i in range(count)))
+
+
+@st.composite
+def mig_gpus(draw: st.DrawFn, model: str, index: int) -> Gpu:
+    held: list[Grant] = []
+    taken = 0
+    places = [Placed(p, start) for p in board(model).plain for start in p.starts]
+    for placed in draw(st.lists(st.sampled_from(places), max_size=2)):
+        if not placed.mask & taken:
+            taken |= placed.mask
+            held.append(granted("", ask(1), placed))
+    idle = draw(st.lists(st.sampled_from(places), max_size=1))
+    return gpu(model, index=index, mode=Mode.MIG, grants=held, instances=idle)
+
+
+@st.composite
+def requests(draw: st.DrawFn, memories: Sequence[int]) -> PodRequest:
+    asks = [
+        replace(
+            ask(
+                draw(st.sampled_from(memories)),
+                cores=draw(st.sampled_from([0, 0, 30, 70, 100])),
+                count=draw(st.sampled_from([1, 1, 2])),
+                name=f"c{i}",
+            ),
+            stage=draw(STAGES),
+        )
+        for i in range(draw(st.integers(1, 3)))
+    ]
+    return pod(*asks)
+
+
+SOFT_REQUESTS = requests([1000, 3000, 5000, 7000, 8000, 15000])
+MIG_REQUESTS = requests([3000, 5000, 9000, 11000, 18000, 50000])
+
+
+@settings(max_examples=2000, deadline=None)
+@given(soft_nodes(), SOFT_REQUESTS)
+def test_software_shares_are_found_exactly_when_they_exist(
+    there: Node, request: PodRequest
+) -> None:
+    """A pod is refused exactly when no way to serve it exists, and what it gets is legal."""
+    found = choose(snapshot(there), request)
+
+    assert (found.assignment is not None) == any(
+        legal(there, request, way) for way in ways(there, request, soft_ways)
+    )
+    assert found.assignment is None or legal(there, request, grants_of(found))
+
+
+@settings(max_examples=2000, deadline=None)
+@given(mig_nodes(), MIG_REQUESTS)
+def test_instances_are_found_exactly_when_they_exist(there: Node, request: PodRequest) -> None:
+    """The best place for one container never hides that another place would serve them all."""
+    found = choose(snapshot(there), request)
+
+    assert (found.assignment is not None) == any(
+        legal(there, request, way) for way in ways(there, request, mig_ways)
+    )
+    assert found.assignment is None or legal(there, request, grants_of(found))
+
+
+@settings(max_examples=3000, deadline=None)
+@given(st.tuples(soft_nodes("a"), mig_nodes("b"), soft_nodes("c")), MIG_REQUESTS)
+def test_the_order_of_nodes_decides_nothing(nodes: tuple[Node, ...], request: PodRequest) -> None:
+    """Replicas that learned of nodes in another order choose alike."""
+    forth, back = snapshot(*nodes), snapshot(*reversed(nodes))
+
+    assert choose(forth, request) == choose(back, request)
+
+
+@settings(max_examples=3000, deadline=None)
+@given(st.one_of(soft_nodes(), mig_nodes()), st.one_of(SOFT_REQUESTS, MIG_REQUESTS))
+def test_an_advised_amount_of_memory_is_admitted(there: Node, request: PodRequest) -> None:
+    """What a refusal offers instead, helps; one MiB more would not."""
+    found = choose(snapshot(there), request)
+
+    for name, amount in advised(found, alone=len(request.containers) == 1):
+        less, more = with_memory(request, name, amount), with_memory(request, name, amount + 1)
+        assert helped(found, choose(snapshot(there), less))
+        assert not helped(found, choose(snapshot(there), more))
+
+
+def helped(before: Choice, after: Choice) -> bool:
+    """Say whether a pod that could never run might, or one that must wait runs."""
+    if before.verdict is Verdict.NEVER:
+        return after.verdict is not Verdict.NEVER
+    return after.verdict is Verdict.FITS
+
+
+def advised(found: Choice, *, alone: bool) -> Iterator[tuple[str, int]]:
+    """Yield container and MiB, where one amount of memory is all that is in the way.
+
+    What no single GPU has is said first, and is not all where several containers add up.
+    """
+    if len(found.findings) == 1 and found.findings[0].reason in MEMORY:
+        finding = found.findings[0]
+        advice = (ANY_MEMORY if alone else MEMORY_FOR_ALL).match(finding.remedy)
+        if advice is not None:
+            name = finding.place.split('"')[1] if finding.place != "pod" else advice[2]
+            yield name, int(advice[1])
+
+
+def with_memory(request: PodRequest, name: str, amount: int) -> PodRequest:
+    changed = (
+        replace(one, memory=MiB(amount)) if one.name == name else one for one in request.containers
+    )
+    return replace(request, containers=tuple(changed))
+
+
+def grants_of(found: Choice) -> Granted:
+    assert found.assignment is not None
+    return tuple(container.grants for container in found.assignment.containers)
+
+
+def ways(there: Node, request: PodRequest, each: Each) -> Iterator[Granted]:
+    """Yield every way to hand out GPUs and places, legal or not."""
+    return product(*(each(there, one) for one in request.containers))
+
+
+def soft_ways(there: Node, one: ContainerRequest) -> list[tuple[Grant, ...]]:
+    single = [
+        [
+            Grant(
+                gpu=gpu.uuid,
+                mode=Mode.HAMI_CORE,
+                memory=one.memory_on(gpu.memory),
+                cores=one.cores,
+            )
+        ]
+        for gpu in there.gpus
+    ]
+    return on_distinct_gpus(single, one.count)
+
+
+def mig_ways(there: Node, one: ContainerRequest) -> list[tuple[Grant, ...]]:
+    single = [
+        [
+            granted(gpu.uuid, one, Placed(rung.profile, start))
+            for rung in sufficient(one, gpu.board)
+            for start in rung.profile.starts
+        ]
+        for gpu in there.gpus
+    ]
+    return on_distinct_gpus(single, one.count)
+
+
+def granted(uuid: str, one: ContainerRequest, placed: Placed) -> Grant:
+    memory = placed.profile.memory
+    return Grant(gpu=uuid, mode=Mode.MIG, memory=memory, cores=one.cores, placed=placed)
+
+
+def on_distinct_gpus(single: list[list[Grant]], count: int) -> list[tuple[Grant, ...]]:
+    return [way for gpus in combinations(single, count) for way in product(*gpus)]
+
+
+def legal(there: Node, request: PodRequest, way: Granted) -> bool:
+    return all(
+        holds(gpu, [part(earlier, gpu), part(now, gpu)])
+        for earlier, now in moments(request, way)
+        for gpu in there.gpus
+    )
+
+
+def part(grants: Sequence[Grant], gpu: Gpu) -> list[Grant]:
+    return [grant for grant in grants if grant.gpu == gpu.uuid]
+
+
+def moments(request: PodRequest, way: Granted) -> Iterator[tuple[list[Grant], list[Grant]]]:
+    """Yield what runs at one time: the sidecars so far, and beside them one init or all apps."""
+    sidecars: list[Grant] = []
+    apps: list[Grant] = []
+    for one, grants in zip(request.containers, way, strict=True):
+        match one.stage:
+            case Stage.SIDECAR:
+                sidecars.extend(grants)
+            case Stage.INIT:
+                yield list(sidecars), list(grants)
+            case Stage.APP:
+                apps.extend(grants)
+    yield sidecars, apps
+
+
+def holds(gpu: Gpu, parts: list[list[Grant]]) -> bool:
+    """Judge one GPU at one moment by the rules, written once more and differently."""
+    held = list(gpu.grants)
+    for joining in parts:
+        if joining and not room_for(gpu, held, joining):
+            return False
+        held += joining
+    return True
+
+
+def room_for(gpu: Gpu, held: list[Grant], joining: list[Grant]) -> bool:
+    everyone = held + joining
+    if gpu.mode is Mode.MIG:
+        masks = [grant.placed.mask for grant in everyone if grant.placed is not None]
+        return sum(masks) == union(masks)
+    alone = any(grant.cores == 100 for grant in joining)
+    return (
+        sum(grant.cores for grant in held) < 100
+        and (not alone or len(everyone) == 1)
+        and len(everyone) <= gpu.slots
+        and sum(grant.memory for grant in everyone) + gpu.foreign <= gpu.memory
+        and sum(grant.cores for grant in everyone) <= 100
+    )
+
+
+def union(masks: list[int]) -> int:
+    taken = 0
+    for mask in masks:
+        taken |= mask
+    return taken
