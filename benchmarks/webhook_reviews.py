@@ -134,7 +134,7 @@ def _pod(shape: Shape, number: int) -> Json:
 
 def _containers(shape: Shape) -> Json:
     limits = {name: canonical(amount) for name, amount in shape.resources}
-    main = _container("main", limits, variables=12)
+    main = _container("main", limits, variables=20)
     match shape.layout:
         case "alone":
             return {"containers": [main]}
@@ -243,7 +243,7 @@ def _managed_fields() -> list[Json]:
             *("terminationMessagePolicy", "livenessProbe", "readinessProbe", "securityContext"),
         )
     }
-    of_env = {f'k:{{"name":"SERVICE_OPTION_{k}"}}': _OWNED for k in range(12)}
+    of_env = {f'k:{{"name":"SERVICE_OPTION_{k}"}}': _OWNED for k in range(20)}
     fields = {
         "f:metadata": {"f:generateName": {}, "f:labels": {".": {}, "f:app": {}}},
         "f:spec": {

@@ -1,6 +1,7 @@
 """Refusals: which number of a request no GPU of the fleet could meet, and which one it could."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -20,6 +21,15 @@ Offers = Mapping[Offer, int]
 MOST_MODELS: Final = 8  # in one sentence
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fleet:
+    """Kinds of GPU with their numbers on one node: of the models *accepted*, in the mode named."""
+
+    accepted: Offers
+    kinds: Offers
+    mixed: bool
+
+
 def unservable(request: PodRequest, offers: Offers, *, mixed: bool = False) -> tuple[Finding, ...]:
     """Say why no node could ever take *request*, in stable facts; nothing if one might.
 
@@ -33,7 +43,8 @@ def unservable(request: PodRequest, offers: Offers, *, mixed: bool = False) -> t
     kinds = {k: n for k, n in accepted.items() if wanted in (None, k.mode)}
     if not kinds:
         return (_no_mode(request, accepted),)
-    found = (_obstacles(request, ask, kinds=kinds, mixed=mixed) for ask in request.containers)
+    fleet = _Fleet(accepted=accepted, kinds=kinds, mixed=mixed)
+    found = (_obstacles(request, ask, fleet) for ask in request.containers)
     findings = tuple(chain.from_iterable(found))
     if findings or mixed or any(_takes(request, k, n) for k, n in kinds.items()):
         return findings
@@ -116,25 +127,23 @@ def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
     )
 
 
-def _obstacles(
-    request: PodRequest, ask: ContainerRequest, *, kinds: Offers, mixed: bool
-) -> Iterator[Finding]:
+def _obstacles(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Iterator[Finding]:
     """Yield what is wrong with one container: what no GPU has, and what no node has enough of."""
-    able = {k: n for k, n in kinds.items() if serves(ask, k, request.profile)}
+    able = {k: n for k, n in fleet.kinds.items() if serves(ask, k, request.profile)}
     if not able:
-        yield _too_much_per_gpu(request, ask, kinds)
-    counts = (able or kinds).values()
-    most = sum(counts) if mixed else max(counts)
+        yield _too_much_per_gpu(request, ask, fleet)
+    counts = (able or fleet.kinds).values()
+    most = sum(counts) if fleet.mixed else max(counts)
     if ask.count > most:
         yield _too_many(request, ask, most)
 
 
-def _too_much_per_gpu(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Finding:
+def _too_much_per_gpu(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
     if ask.cores > WHOLE_GPU:
         return _too_many_cores(request, ask, of="one whole GPU", most=WHOLE_GPU)
-    if all(kind.mode is Mode.MIG for kind in kinds):
-        return _no_geometry(request, ask, kinds)
-    return _too_big(request, ask, kinds)
+    if all(kind.mode is Mode.MIG for kind in fleet.kinds):
+        return _no_geometry(request, ask, fleet)
+    return _too_big(request, ask, fleet.kinds)
 
 
 def _too_many(request: PodRequest, ask: ContainerRequest, most: int) -> Finding:
@@ -187,10 +196,10 @@ def _usable(kind: Offer) -> MiB:
     return max((rung.memory for rung in ladder(kind.board)), default=MiB(0))
 
 
-def _no_geometry(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Finding:
-    rungs = [(kind, rung) for kind in kinds for rung in ladder(kind.board, request.profile)]
+def _no_geometry(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
+    rungs = [(kind, rung) for kind in fleet.kinds for rung in ladder(kind.board, request.profile)]
     if not rungs:
-        return _no_profile(request, ask, kinds)
+        return _no_profile(request, ask, fleet)
     roomy = [found for found in rungs if _roomy(ask, found[1])]
     if roomy:
         kind, rung = max(roomy, key=lambda found: (found[1].cores, found[0].model))
@@ -206,7 +215,7 @@ def _no_geometry(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> F
         place=place_of(ask),
         field=field_of(ask, names.memory if ask.memory is not None else names.percent),
         what=f"no MIG profile here has {asked} (largest: {largest})",
-        remedy=f"ask for at most {most}{_or_remove(request)}",
+        remedy=f"ask for at most {most}{_or_remove(request, ask, fleet)}",
     )
 
 
@@ -214,7 +223,8 @@ def _roomy(ask: ContainerRequest, rung: Rung) -> bool:
     return rung.memory >= (ask.memory or 0) and rung.percent >= (ask.percent or 0)
 
 
-def _no_profile(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Finding:
+def _no_profile(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
+    kinds = fleet.kinds
     known = sorted({rung.profile.name for kind in kinds for rung in ladder(kind.board)})
     remedy = f"use one of {', '.join(known)}" if known else "use another model"
     what = f"no MIG profile is known for {_models(kinds)}"
@@ -225,14 +235,18 @@ def _no_profile(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Fi
         place=place_of(ask),
         field=f'metadata.annotations["{PROFILE_KEY}"]' if request.profile else field_of(ask, None),
         what=what,
-        remedy=remedy + _or_remove(request),
+        remedy=remedy + _or_remove(request, ask, fleet),
     )
 
 
-def _or_remove(request: PodRequest) -> str:
-    """Return the advice to drop what confines the pod to MIG, where the user named it."""
-    key = PROFILE_KEY if request.profile else vocabulary_of(request).mode_key
-    return f" or remove {key}" if request.named is Mode.MIG and key else ""
+def _or_remove(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> str:
+    """Advise to drop what the user named, where the container would be served without it."""
+    if request.profile is not None:
+        key, others = PROFILE_KEY, list(fleet.accepted)
+    else:
+        key = vocabulary_of(request).mode_key or ""
+        others = [kind for kind in fleet.accepted if kind not in fleet.kinds]
+    return f" or remove {key}" if key and any(serves(ask, kind) for kind in others) else ""
 
 
 def _too_much() -> Finding:

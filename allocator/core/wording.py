@@ -11,8 +11,8 @@ def shown(value: str | int) -> str:
     Quotes and backslashes are escaped too, so that the text may stand between quotes.
     """
     text = str(value)
-    if text.isalnum() and text.isascii() and len(text) <= LONGEST:
-        return text
+    if len(text) <= LONGEST and text.isprintable() and not ('"' in text or "\\" in text):
+        return text  # nearly always; names and paths are shown in every decision record
     escaped = "".join(map(_printable, text[: LONGEST + 1]))
     return escaped if len(escaped) <= LONGEST else f"{escaped[: LONGEST - 1]}…"
 

@@ -127,7 +127,7 @@ def _reasoning(outcome: Outcome) -> Mapping[str, Any]:
                 "mode": choice.mode,
                 "mode_source": choice.source,
                 "mode_asked": outcome.asked.mode,
-                "costs_per_mille": dict(choice.costs),
+                "costs_per_mille": {str(mode): cost for mode, cost in choice.costs},
                 "rule": choice.rule,
                 "containers": [_asked(container) for container in request.containers],
                 "constraints": [shown(text) for text in request.constraints],

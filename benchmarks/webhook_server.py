@@ -1,0 +1,187 @@
+"""The two servers of the webhook benchmark, each in a process that owns one core.
+
+Both are the product's own TLS server on uvloop. ``ours`` is the product's own admission with its
+journal and metrics, over a fleet that changes ten times a second. ``baseline`` decodes a review
+with the product's own decoder and answers that the pod may pass.
+"""
+
+import asyncio
+import itertools
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import orjson
+import uvloop
+
+from allocator.core.fleet import snapshot_of
+from allocator.core.fleetfile import load_fleet
+from allocator.core.settings import DEFAULTS
+from allocator.model.gpu import Node, Snapshot
+from allocator.model.problem import Rejected
+from certs.core.issue import Names, Terms
+from certs.shell.app import throwaway
+from certs.shell.reload import Serving
+from webhook.core.mutate import Surroundings
+from webhook.core.review import allowed, parse
+from webhook.shell.admission import Admission, App, Receive, Reviewer, Scope, Send, View
+from webhook.shell.journal import Journal
+from webhook.shell.metrics import Metrics
+from webhook.shell.server import Listen, serving
+
+SWAP_SECONDS: Final = 0.1
+HOST: Final = "127.0.0.1"
+
+FLEET: Final = """
+nodes:
+- name: a100-mig
+  count: 125
+  model: NVIDIA A100-SXM4-40GB
+  gpus: 8
+  mode: mig
+  busy: [{gpu: 0, profile: 1g.5gb, start: 6}, {gpu: 1, profile: 3g.20gb, start: 4}]
+- name: a100
+  count: 125
+  model: NVIDIA A100-SXM4-40GB
+  gpus: 8
+  busy: [{gpu: 0, memory: 8000, cores: 30}, {gpu: 3, memory: 40000, cores: 100}]
+- name: h100
+  count: 125
+  model: NVIDIA H100 80GB HBM3
+  gpus: [{count: 4, mode: mig}, {count: 4, mode: hami-core}]
+  busy: [{gpu: 0, profile: 4g.40gb, start: 0}, {gpu: 4, memory: 40000, cores: 50}]
+- name: t4
+  count: 125
+  model: Tesla T4
+  gpus: 8
+  busy: [{gpu: 0, memory: 8000, cores: 30}]
+"""
+
+
+class Kind(StrEnum):
+    """Which server."""
+
+    OURS = "ours"
+    BASELINE = "baseline"
+
+
+def fleet() -> tuple[Node, ...]:
+    """Return 500 nodes with 4,000 GPUs of several models in both modes, some of them busy."""
+    loaded = load_fleet(FLEET)
+    if isinstance(loaded, Rejected):
+        raise TypeError(str(loaded))
+    return loaded.value
+
+
+@dataclass(slots=True)
+class Inventory:
+    """A fleet of which a GPU falls ill or recovers at every turn."""
+
+    nodes: list[Node] = field(default_factory=lambda: list(fleet()))
+    turns: int = 0
+    snapshot: Snapshot = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.turn()
+
+    def turn(self) -> None:
+        """Change one node and fold all of them into a new snapshot."""
+        self.turns += 1
+        at = self.turns % len(self.nodes)
+        first, *others = self.nodes[at].gpus
+        changed = replace(first, healthy=not first.healthy)
+        self.nodes[at] = replace(self.nodes[at], gpus=(changed, *others))
+        self.snapshot = snapshot_of(self.nodes, version=str(self.turns), complete=True)
+
+    async def run(self) -> None:
+        """Turn for ever."""
+        while True:
+            await asyncio.sleep(SWAP_SECONDS)
+            self.turn()
+
+    def view(self, _namespace: str) -> View:
+        """Return what decisions rest on now."""
+        around = Surroundings(settings=DEFAULTS, snapshot=self.snapshot, host_paths=True)
+        return View(around=around, settings_digest="defaults", age=0.0)
+
+
+@dataclass(slots=True)
+class Lines:
+    """A journal's sink that throws lines away and counts them."""
+
+    count: int = 0
+
+    def write(self, data: bytes) -> None:
+        """Count the lines of *data*."""
+        self.count += data.count(b"\n")
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+
+async def baseline(_scope: Scope, receive: Receive, send: Send) -> None:
+    """Decode a review and answer that the pod may pass."""
+    body = b""
+    more = True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    answer = allowed(parse(body).request.uid)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(answer)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
+
+
+async def run(kind: Kind) -> None:
+    """Serve until standard input ends; write the port first and what was done last, as JSON."""
+    inventory, lines = Inventory(), Lines()
+    metrics = Metrics(version="benchmark")
+    journal = Journal(lines, dropped=metrics.dropped)
+    reviewer = Reviewer(
+        view=inventory.view, journal=journal, metrics=metrics, version="benchmark"
+    )
+    app: App = baseline if kind is Kind.BASELINE else Admission(reviewer, baseline)
+    beside = [journal.run(), inventory.run()] if kind is Kind.OURS else []
+    tasks = [asyncio.create_task(work) for work in beside]
+    async with serving(app, Listen(host=HOST, port=0), context=_certified().context) as port:
+        _tell({"port": port})
+        await asyncio.to_thread(sys.stdin.buffer.read)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    _tell({"recorded": lines.count, "snapshots": inventory.turns})
+
+
+def _certified() -> Serving:
+    names = Names(dns=("localhost",), addresses=(ip_address(HOST),))
+    _, pair = throwaway(Terms(names=names))
+    live = Serving()
+    live.load(pair)
+    return live
+
+
+def _tell(what: dict[str, int]) -> None:
+    sys.stdout.buffer.write(orjson.dumps(what, option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.flush()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``KIND CORE``."""
+    kind, core = arguments
+    os.sched_setaffinity(0, {int(core)})
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(Kind(kind)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,189 @@
+"""The cluster as decisions see it, from watches on a real socket."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from allocator.core.settings import Fleet
+from allocator.core.wire import REGISTER
+from allocator.model.request import Mode
+from allocator.shell.inventory import GPU_NODES, NAMESPACES, NODES, Inventory
+from kube.client import Client
+from kube.clock import Clock
+from kube.config import Access
+from tests.fakes.api_objects import parsed
+from tests.fakes.api_rules import Json
+from tests.fakes.api_server import ApiServer
+
+SYSTEM = "/api/v1/namespaces/system/configmaps"
+KUBE_SYSTEM = "/api/v1/namespaces/kube-system/configmaps"
+T4 = "GPU-4,10,15360,NVIDIA-Tesla T4,true,hami-core:"
+GPU_NODE: Json = {
+    "apiVersion": "vgpu-admission.io/v1alpha1",
+    "kind": "GPUNode",
+    "metadata": {"name": "a"},
+    "spec": {"entries": []},
+    "status": {
+        "bootID": "b",
+        "boards": [],
+        "gpus": [
+            {
+                "uuid": "GPU-1",
+                "index": 0,
+                "model": "NVIDIA L4",
+                "memoryMiB": 23034,
+                "mode": "hami-core",
+                "healthy": True,
+                "slots": 10,
+            }
+        ],
+    },
+}
+
+Scene = Callable[[ApiServer, Inventory], Awaitable[None]]
+
+
+def play(scene: Scene, *, now: Callable[[], float] | None = None) -> None:
+    """Run *scene* beside an inventory that follows a server."""
+
+    async def run() -> None:
+        async with ApiServer() as server, Client(Access(url=server.url)) as client:
+            clock = Clock() if now is None else Clock(monotonic=now)
+            inventory = Inventory(client, namespace="system", clock=clock)
+            following = asyncio.create_task(inventory.run())
+            try:
+                await until(lambda: inventory.synced)
+                await scene(server, inventory)
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not true():  # noqa: ASYNC110 -- what it waits for has no event of its own
+            await asyncio.sleep(0.01)
+
+
+def node(name: str, register: str = "") -> Json:
+    annotations = {REGISTER: register} if register else {}
+    return {"metadata": {"name": name, "annotations": annotations}}
+
+
+def config(name: str, key: str, text: str) -> Json:
+    return {"metadata": {"name": name}, "data": {key: text}}
+
+
+def test_the_register_annotation_serves_where_no_agent_of_ours_does() -> None:
+    """A Node is enough for clusters that run the upstream plugin."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(NODES), node("a", T4))
+        await until(lambda: inventory.snapshot().nodes)
+
+        (gpu,) = inventory.snapshot().nodes["a"].gpus
+        assert (gpu.model, gpu.mode) == ("Tesla T4", Mode.HAMI_CORE)
+
+    play(scene)
+
+
+def test_an_agents_inventory_beats_the_annotation() -> None:
+    """What the driver said counts for more than five fields of text."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(NODES), node("a", T4))
+        server.objects.create(parsed(GPU_NODES), GPU_NODE)
+        await until(lambda: [o.model for o in inventory.snapshot().offers] == ["NVIDIA L4"])
+
+    play(scene)
+
+
+def test_a_node_that_goes_takes_its_gpus_along() -> None:
+    """A GPUNode may outlive its Node, but offers nothing then."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(NODES), node("a"))
+        server.objects.create(parsed(GPU_NODES), GPU_NODE)
+        await until(lambda: inventory.snapshot().offers)
+        server.objects.delete(parsed(f"{NODES}/a"))
+        await until(lambda: not inventory.snapshot().offers)
+
+    play(scene)
+
+
+def test_settings_are_taken_up_while_running_and_broken_ones_are_not() -> None:
+    """The last good settings stay in force."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        name = "vgpu-admission-settings"
+        server.objects.create(parsed(SYSTEM), config(name, "settings.yaml", "fleet: closed"))
+        await until(lambda: inventory.settings.fleet is Fleet.CLOSED)
+        digest = inventory.settings_digest
+        place = parsed(f"{SYSTEM}/{name}")
+        broken = server.objects.read(place) | {"data": {"settings.yaml": "fleet: [open"}}
+        server.objects.replace(place, broken)
+        mended = server.objects.read(place) | {"data": {"settings.yaml": "prefer: isolation"}}
+        seen = inventory.pulses["settings"].heard
+        await until(lambda: inventory.pulses["settings"].heard != seen)
+
+        assert (inventory.settings.fleet, inventory.settings_digest) == (Fleet.CLOSED, digest)
+        server.objects.replace(place, mended)
+        await until(lambda: inventory.settings.fleet is Fleet.OPEN)
+
+    play(scene)
+
+
+def test_the_plugins_configuration_changes_the_words_we_understand() -> None:
+    """GpuMemoryFactor and renamed resources, as the device plugin reads them."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        text = "nvidia:\n  resourceCountName: volcano.sh/my-gpu\n  gpuMemoryFactor: 10\n"
+        name = "volcano-vgpu-device-config"
+        server.objects.create(parsed(KUBE_SYSTEM), config(name, "device-config.yaml", text))
+        await until(lambda: inventory.vocabularies[0].memory_factor == 10)
+
+        assert inventory.vocabularies[0].count == "volcano.sh/my-gpu"
+        assert inventory.vocabularies[1].slot == "volcano.sh/my-gpu"
+
+    play(scene)
+
+
+def test_a_namespace_says_what_pod_security_admits() -> None:
+    """Baseline and restricted refuse hostPath; an unknown namespace is unknown."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+        server.objects.create(parsed(NAMESPACES), {"metadata": {"name": "tight", "labels": labels}})
+        server.objects.create(parsed(NAMESPACES), {"metadata": {"name": "loose"}})
+        await until(lambda: inventory.namespace("loose") and inventory.namespace("tight"))
+
+        admits = [
+            found.host_paths
+            for name in ("tight", "loose")
+            if (found := inventory.namespace(name)) is not None
+        ]
+        assert admits == [False, True]
+        assert inventory.namespace("unknown") is None
+
+    play(scene)
+
+
+def test_an_old_picture_refuses_nothing() -> None:
+    """Without news for too long a snapshot calls itself incomplete."""
+    late = [0.0]
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(NODES), node("a", T4))
+
+        def folded() -> object:
+            late[0] += 1.0
+            return inventory.snapshot().nodes
+
+        await until(folded)
+        assert inventory.snapshot().complete
+
+        late[0] += inventory.settings.stale_after_seconds + 10
+        assert not inventory.snapshot().complete
+
+    play(scene, now=lambda: late[0])
