@@ -5,16 +5,17 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
 
-from allocator.catalog.vocabularies import GPUSHARE, VOCABULARIES, VOLCANO, Vocabulary, configured
+from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.core import gpunode
 from allocator.core.deviceconfig import DeviceConfig, load_device_config
 from allocator.core.fleet import snapshot_of
-from allocator.core.settings import DEFAULTS, MemoryUnit, Settings, SettingsError, settings_of
+from allocator.core.settings import DEFAULTS, Settings, SettingsError, settings_of
+from allocator.core.spoken import spoken
 from allocator.core.wire import REGISTER, node_from_register
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.problem import Rejected
@@ -32,6 +33,8 @@ POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
 FOLD_SECONDS: Final = 0.05
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -143,13 +146,19 @@ class Inventory:
             group.create_task(self._settings())
             group.create_task(self._devices())
 
+    async def _follow(
+        self, source: Source[T], publish: Callable[[Mapping[str, T]], None], kind: str
+    ) -> None:
+        pulse = self.pulses[kind]
+        await follow(self._client, source, publish, pulse=pulse, clock=self._clock)
+
     async def _gpu_nodes(self) -> None:
         source = Source(path=GPU_NODES, decode=_gpu_node, key=lambda listed: listed.name)
 
         def publish(found: Mapping[str, _Listed]) -> None:
             self._listed, self._dirty = found, True
 
-        await follow(self._client, source, publish, pulse=self.pulses["gpunodes"])
+        await self._follow(source, publish, "gpunodes")
 
     async def _nodes(self) -> None:
         source = Source(path=NODES, decode=_registered, key=lambda node: node.name)
@@ -157,7 +166,7 @@ class Inventory:
         def publish(found: Mapping[str, _Registered]) -> None:
             self._texts, self._dirty = found, True
 
-        await follow(self._client, source, publish, pulse=self.pulses["nodes"])
+        await self._follow(source, publish, "nodes")
 
     async def _follow_namespaces(self) -> None:
         source = Source(path=NAMESPACES, decode=_namespace, key=lambda found: found.name)
@@ -165,7 +174,7 @@ class Inventory:
         def publish(found: Mapping[str, Namespace]) -> None:
             self._namespaces = found
 
-        await follow(self._client, source, publish, pulse=self.pulses["namespaces"])
+        await self._follow(source, publish, "namespaces")
 
     async def _settings(self) -> None:
         await self._config(
@@ -194,7 +203,7 @@ class Inventory:
             if name in found:
                 accept(found[name].data)
 
-        await follow(self._client, source, publish, pulse=self.pulses[kind])
+        await self._follow(source, publish, kind)
 
     def _new_settings(self, data: Mapping[str, str]) -> None:
         """Take new settings, or keep the last good ones and say so."""
@@ -278,20 +287,3 @@ class Inventory:
                 log.warning("register annotation is odd", node=name, what=str(problem))
             known = self._upstream[name] = (text, registered.node)
         return known[1]
-
-
-def spoken(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
-    """Return the vocabularies as a cluster with this configuration speaks them."""
-    names = {
-        VOLCANO.count or "": devices.count_name,
-        VOLCANO.memory or "": devices.memory_name,
-        VOLCANO.percent or "": devices.percent_name,
-        VOLCANO.cores or "": devices.cores_name,
-    }
-    unit = 1 if settings.gpushare_memory_unit is MemoryUnit.MIB else None
-    return (
-        configured(
-            VOLCANO, memory_factor=devices.memory_factor, names=names, slot=devices.count_name
-        ),
-        configured(GPUSHARE, memory_factor=unit, slot=devices.count_name),
-    )
