@@ -45,7 +45,8 @@ def decide(pod: Pod, around: Surroundings) -> Outcome:
     if request is None:
         return _without_request(pod)
     if isinstance(request, tuple):
-        return Refused(first=request[0], rest=request[1:])
+        digest = _digest(pod, prior.as_it_stands(pod), constraints=())
+        return Refused(first=request[0], rest=request[1:], digest=digest)
     return _with_request(pod, request, around)
 
 
@@ -75,7 +76,7 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
     before = prior.borne_out(claim, now, vocabulary=vocabulary) if claim else None
     request = prior.as_first_asked(request, claim)
     asked = before.asked if before else Asked(mode=prior.named_mode(request), containers=now)
-    digest = _digest(pod, asked, request)
+    digest = _digest(pod, asked, constraints=request.constraints)
     decided = _decided(request, before, around)
     if isinstance(decided, tuple):
         return Refused(first=decided[0], rest=decided[1:], digest=digest)
@@ -139,11 +140,11 @@ def _decided(
     return _Decided(request, chosen.choice, tuple(map(str, chosen.warnings)))
 
 
-def _digest(pod: Pod, asked: Asked, request: PodRequest) -> str:
+def _digest(pod: Pod, asked: Asked, *, constraints: tuple[str, ...]) -> str:
     owners = pod.metadata.owner_references or ()
     return prior.digest_of(
         asked,
         namespace=pod.metadata.namespace or "",
         owner=next((owner.uid for owner in owners if owner.controller), ""),
-        constraints=request.constraints,
+        constraints=constraints,
     )

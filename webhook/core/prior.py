@@ -57,6 +57,22 @@ def visible(container: Container, vocabulary: Vocabulary) -> dict[str, str]:
     return found
 
 
+def as_it_stands(pod: Pod) -> Asked:
+    """Return all that a pod's containers ask for, for one whose request cannot be read."""
+    everyone = (*(pod.spec.init_containers or ()), *pod.spec.containers)
+    return Asked(
+        containers={
+            container.name: {
+                name: str(amount)
+                for side in (container.resources.requests, container.resources.limits)
+                for name, amount in (side or {}).items()
+            }
+            for container in everyone
+            if container.resources is not None
+        }
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Earlier:
     """What an earlier pass was asked and what it chose."""
