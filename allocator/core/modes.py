@@ -7,7 +7,7 @@ from typing import Final, assert_never
 from allocator.catalog.boards import bare_name
 from allocator.core.fit import hardware, holds, peak, soft_cost
 from allocator.core.ladder import smallest
-from allocator.core.refusals import ambiguous_percent, unservable
+from allocator.core.refusals import ambiguous_percent, unheard_of, unservable
 from allocator.core.settings import Fleet, Prefer, Settings
 from allocator.model.decision import Finding, ModeChoice, Source
 from allocator.model.gpu import Offer
@@ -58,12 +58,15 @@ def mode_for(
 
     Depends on what kinds of GPU exist and never on what is free, so that replicas agree and a
     second pass changes nothing. Refuses only where the fleet is closed and its inventory
-    *complete*; *mixed* says that some node carries several kinds in one mode.
+    *complete*, or where no GPU that we ever heard of would do; *mixed* says that some node
+    carries several kinds in one mode.
     """
     named = _named(request)
     bids = _bids(request, offers)
     if bids and (named is None or named[0] in bids):
         return _served(bids, named or _unnamed(bids, settings.prefer))
+    if impossible := unheard_of(request, offers):
+        return impossible
     if not offers or not complete:
         rule = "not every node's inventory is known yet" if offers else "no inventory yet"
         return Chosen(choice=_default(named, settings, rule))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from allocator.catalog.boards import bare_name
+from allocator.catalog.boards import MODELS, bare_name
 from allocator.catalog.injection import PROFILE_KEY
 from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO, Vocabulary
 from allocator.core.fit import hardware, holds, serves
@@ -19,6 +19,7 @@ from allocator.model.units import WHOLE_GPU, MiB
 Offers = Mapping[Offer, int]
 
 MOST_MODELS: Final = 8  # in one sentence
+_LARGEST_KNOWN: Final = max(model.memory for model in MODELS.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,23 @@ def unservable(request: PodRequest, offers: Offers, *, mixed: bool = False) -> t
     if findings or mixed or any(_takes(request, k, n) for k, n in kinds.items()):
         return findings
     return (_too_much(),)
+
+
+def unheard_of(request: PodRequest, offers: Offers) -> tuple[Finding, ...]:
+    """Say what no GPU has that is here or in the catalogue: no node to come would help."""
+    largest = max([_LARGEST_KNOWN, *(kind.memory for kind in offers)])
+    names = vocabulary_of(request)
+    return tuple(
+        Finding(
+            reason=Reason.MEMORY_SHORT,
+            place=place_of(ask),
+            field=field_of(ask, names.memory),
+            what=f"{ask.memory} MiB on one GPU, but no GPU known anywhere has more than {largest}",
+            remedy=f"ask for at most {largest} MiB on each of several GPUs",
+        )
+        for ask in request.containers
+        if ask.memory is not None and ask.memory > largest
+    )
 
 
 def ambiguous_percent(

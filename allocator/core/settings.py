@@ -1,12 +1,19 @@
 """Settings: what an operator may decide, one ConfigMap key, checked before it is believed."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Annotated, Final
 
 import msgspec
 import yaml
 
+from allocator.catalog.boards import model_named
+from allocator.core.wording import quoted
+from allocator.model.gpu import Offer
 from allocator.model.request import Mode
+from allocator.model.units import MiB
 
 LARGEST: Final = 512 * 1024  # bytes; a ConfigMap holds at most 1 MiB of everything
 
@@ -63,6 +70,18 @@ class MemoryUnit(StrEnum):
     MIB = "MiB"
 
 
+class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kind of node that does not exist yet but may, e.g. what an autoscaler would add.
+
+    ``memory`` is MiB of one GPU, needed only for a model that the catalogue does not know.
+    """
+
+    model: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+    gpus: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    mode: Mode = Mode.HAMI_CORE
+    memory: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+
+
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
 
@@ -80,6 +99,7 @@ class Settings(
     volcano_schedulers: tuple[Name, ...] = ("volcano",)
     privileged: Policy = Policy.REFUSE
     gpushare_memory_unit: MemoryUnit = MemoryUnit.GIB
+    node_templates: Annotated[tuple[NodeTemplate, ...], msgspec.Meta(max_length=64)] = ()
     stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120
 
 
@@ -98,14 +118,63 @@ def settings_of(text: str) -> Settings:
     if len(text) > LARGEST:
         raise SettingsError(f"settings.yaml has {len(text)} characters; at most {LARGEST} are read")
     try:
-        document = yaml.safe_load(text) if text.strip() else {}
-        found = msgspec.convert(document, Settings)
+        document = yaml.safe_load(text)
+        found = msgspec.convert({} if document is None else document, Settings)
     except yaml.YAMLError as error:
         raise SettingsError(f"settings.yaml is not YAML: {str(error)[:256]}") from error
     except msgspec.ValidationError as error:
-        raise SettingsError(f"settings.yaml: {str(error)[:256]}") from error
+        raise SettingsError(f"settings.yaml: {str(error)[:256]}{_accepted(str(error))}") from error
+    _check(found)
+    return found
+
+
+def _accepted(message: str) -> str:
+    """Return what the field that msgspec complains about would take, where that is a short list."""
+    for field in msgspec.structs.fields(Settings):
+        kind = field.type
+        if message.endswith(f"`$.{field.encode_name}`") and isinstance(kind, type(StrEnum)):
+            return f"; accepted: {', '.join(map(str, kind))}"
+    if "unknown field" in message:
+        return f"; accepted: {', '.join(Settings.__struct_encode_fields__)}"
+    return ""
+
+
+def _check(found: Settings) -> None:
+    """Raise :class:`SettingsError` for what each field allows but the whole does not."""
     if found.default_mode is Mode.MEMORY_ONLY:
         raise SettingsError(
             'settings.yaml: defaultMode "memory-only" is no default; use hami-core or mig'
         )
-    return found
+    for number, template in enumerate(found.node_templates):
+        place = f"settings.yaml: nodeTemplates[{number}]"
+        known = model_named(template.model)
+        if template.mode is Mode.MEMORY_ONLY:
+            raise SettingsError(
+                f'{place}.mode "memory-only" is no mode of a GPU; use hami-core or mig'
+            )
+        if known is None and template.memory is None:
+            raise SettingsError(
+                f"{place}.model {quoted(template.model)} is not in the catalogue; "
+                "give the product name as the driver reports it, or its memory in MiB beside it"
+            )
+        if template.mode is Mode.MIG and (known is None or known.board is None):
+            raise SettingsError(
+                f"{place}.model {quoted(template.model)} cannot be cut by MIG; use mode hami-core"
+            )
+
+
+@lru_cache(maxsize=8)
+def templated(templates: tuple[NodeTemplate, ...]) -> Mapping[Offer, int]:
+    """Return what nodes of *templates* would offer: each kind with its number on one node."""
+    offers: dict[Offer, int] = {}
+    for template in templates:
+        known = model_named(template.model)
+        memory = template.memory if known is None or template.memory else known.memory
+        offer = Offer(
+            model=template.model if known is None else known.name,
+            memory=MiB(memory or 0),
+            mode=template.mode,
+            board=known.board if known is not None and template.mode is Mode.MIG else None,
+        )
+        offers[offer] = max(template.gpus, offers.get(offer, 0))
+    return MappingProxyType(offers)

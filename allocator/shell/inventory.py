@@ -3,22 +3,35 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from typing import Final, TypeVar
 
-import msgspec
 import structlog
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
-from allocator.core import gpunode
-from allocator.core.deviceconfig import DeviceConfig, load_device_config
+from allocator.core.deviceconfig import (
+    DeviceConfig,
+    NodeConfig,
+    load_device_config,
+    load_node_config,
+)
 from allocator.core.fleet import snapshot_of
 from allocator.core.settings import DEFAULTS, Settings, SettingsError, settings_of
 from allocator.core.spoken import spoken
-from allocator.core.wire import REGISTER, node_from_register
+from allocator.core.wire import node_from_register
 from allocator.model.gpu import Node, Snapshot
-from allocator.model.problem import Rejected
+from allocator.model.problem import Loaded, Rejected
+from allocator.shell.objects import (
+    ConfigMap,
+    Listed,
+    Namespace,
+    Registered,
+    config_map,
+    gpu_node,
+    namespace,
+    registered,
+)
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.watch import Pulse, Source, follow
@@ -28,89 +41,16 @@ NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
 SETTINGS_NAME: Final = "vgpu-admission-settings"
 DEVICE_CONFIG_NAME: Final = "volcano-vgpu-device-config"
-POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
+NODE_CONFIG_NAME: Final = "volcano-vgpu-node-config"
+KINDS: Final = ("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig")
+_DEVICES: Final = "device-config.yaml"
+_NODE: Final = "config.json"
 # A burst of changes costs one fold, and a decision never waits for more than one.
 FOLD_SECONDS: Final = 0.05
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    data: dict[str, str] | None = None
-
-
-_OBJECT: Final = msgspec.json.Decoder(_Object)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Namespace:
-    """What admission needs to know about a namespace."""
-
-    name: str
-    enforce: str = ""
-    annotations: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def host_paths(self) -> bool:
-        """Say whether Pod Security admits hostPath volumes there."""
-        return self.enforce not in {"baseline", "restricted"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """A GPUNode by name; ``None`` where its status has no GPUs yet."""
-
-    name: str
-    node: Node | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Registered:
-    """A Node by name, with the text of its register annotation."""
-
-    name: str
-    text: str
-
-
-def _gpu_node(raw: bytes) -> _Listed:
-    decoded = gpunode.decode(msgspec.json.decode(raw))
-    for problem in decoded.problems:
-        log.warning("GPUNode is odd", node=decoded.node.name, what=str(problem))
-    return _Listed(decoded.node.name, decoded.node if decoded.node.gpus else None)
-
-
-def _registered(raw: bytes) -> _Registered:
-    metadata = _OBJECT.decode(raw).metadata
-    return _Registered(metadata.name, (metadata.annotations or {}).get(REGISTER, ""))
-
-
-def _namespace(raw: bytes) -> Namespace:
-    metadata = _OBJECT.decode(raw).metadata
-    return Namespace(
-        name=metadata.name,
-        enforce=(metadata.labels or {}).get(POD_SECURITY, ""),
-        annotations=metadata.annotations or {},
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _ConfigMap:
-    name: str
-    data: Mapping[str, str]
-
-
-def _config_map(raw: bytes) -> _ConfigMap:
-    found = _OBJECT.decode(raw)
-    return _ConfigMap(found.metadata.name, found.data or {})
 
 
 class Inventory:
@@ -121,8 +61,8 @@ class Inventory:
         self._client = client
         self._namespace = namespace
         self._clock = clock
-        self._listed: Mapping[str, _Listed] = {}
-        self._texts: Mapping[str, _Registered] = {}
+        self._listed: Mapping[str, Listed] = {}
+        self._texts: Mapping[str, Registered] = {}
         self._upstream: dict[str, tuple[str, Node]] = {}
         self._namespaces: Mapping[str, Namespace] = {}
         self._versions = count(1)
@@ -132,10 +72,9 @@ class Inventory:
         self.settings: Settings = DEFAULTS
         self.settings_digest: str = "defaults"
         self.device_config = DeviceConfig()
+        self.node_configs: Mapping[str, NodeConfig] = {}
         self.vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
-        self.pulses: dict[str, Pulse] = {
-            kind: Pulse() for kind in ("gpunodes", "nodes", "namespaces", "settings", "devices")
-        }
+        self.pulses: dict[str, Pulse] = {kind: Pulse() for kind in KINDS}
 
     async def run(self) -> None:
         """Follow everything, for ever."""
@@ -145,6 +84,7 @@ class Inventory:
             group.create_task(self._follow_namespaces())
             group.create_task(self._settings())
             group.create_task(self._devices())
+            group.create_task(self._node_config())
 
     async def _follow(
         self, source: Source[T], publish: Callable[[Mapping[str, T]], None], kind: str
@@ -153,23 +93,23 @@ class Inventory:
         await follow(self._client, source, publish, pulse=pulse, clock=self._clock)
 
     async def _gpu_nodes(self) -> None:
-        source = Source(path=GPU_NODES, decode=_gpu_node, key=lambda listed: listed.name)
+        source = Source(path=GPU_NODES, decode=gpu_node, key=lambda listed: listed.name)
 
-        def publish(found: Mapping[str, _Listed]) -> None:
+        def publish(found: Mapping[str, Listed]) -> None:
             self._listed, self._dirty = found, True
 
         await self._follow(source, publish, "gpunodes")
 
     async def _nodes(self) -> None:
-        source = Source(path=NODES, decode=_registered, key=lambda node: node.name)
+        source = Source(path=NODES, decode=registered, key=lambda node: node.name)
 
-        def publish(found: Mapping[str, _Registered]) -> None:
+        def publish(found: Mapping[str, Registered]) -> None:
             self._texts, self._dirty = found, True
 
         await self._follow(source, publish, "nodes")
 
     async def _follow_namespaces(self) -> None:
-        source = Source(path=NAMESPACES, decode=_namespace, key=lambda found: found.name)
+        source = Source(path=NAMESPACES, decode=namespace, key=lambda found: found.name)
 
         def publish(found: Mapping[str, Namespace]) -> None:
             self._namespaces = found
@@ -189,17 +129,25 @@ class Inventory:
             accept=self._new_devices,
         )
 
+    async def _node_config(self) -> None:
+        await self._config(
+            "nodeconfig",
+            namespace="kube-system",
+            name=NODE_CONFIG_NAME,
+            accept=self._new_node_configs,
+        )
+
     async def _config(
         self, kind: str, *, namespace: str, name: str, accept: Callable[[Mapping[str, str]], None]
     ) -> None:
         source = Source(
             path=f"/api/v1/namespaces/{namespace}/configmaps",
-            decode=_config_map,
+            decode=config_map,
             key=lambda found: found.name,
             selectors={"fieldSelector": f"metadata.name={name}"},
         )
 
-        def publish(found: Mapping[str, _ConfigMap]) -> None:
+        def publish(found: Mapping[str, ConfigMap]) -> None:
             if name in found:
                 accept(found[name].data)
 
@@ -219,14 +167,21 @@ class Inventory:
 
     def _new_devices(self, data: Mapping[str, str]) -> None:
         """Take the device plugin's configuration, or keep the last good one and say so."""
-        loaded = load_device_config(data.get("device-config.yaml", ""))
-        if isinstance(loaded, Rejected):
-            log.error("device configuration kept as it was", why=str(loaded))
-            return
-        for warning in loaded.warnings:
-            log.warning("device configuration is odd", what=str(warning))
-        self.device_config = loaded.value
-        self._speak()
+        found = _believed("device configuration", load_device_config(data.get(_DEVICES, "")))
+        if found is not None:
+            self.device_config = found
+            self._speak()
+            self._forget_upstream()
+
+    def _new_node_configs(self, data: Mapping[str, str]) -> None:
+        """Take what the plugin is told about each node, or keep the last good one and say so."""
+        found = _believed("node configuration", load_node_config(data.get(_NODE, "{}")))
+        if found is not None:
+            self.node_configs = found
+            self._forget_upstream()
+
+    def _forget_upstream(self) -> None:
+        """Read every register annotation anew, under the configuration that holds now."""
         self._upstream.clear()
         self._dirty = True
 
@@ -282,8 +237,26 @@ class Inventory:
         known = self._upstream.get(name)
         if known is None or known[0] != text:
             factor = self.device_config.memory_factor
-            registered = node_from_register(name, text, factor=factor)
-            for problem in registered.problems:
+            found = node_from_register(name, text, factor=factor)
+            for problem in found.problems:
                 log.warning("register annotation is odd", node=name, what=str(problem))
-            known = self._upstream[name] = (text, registered.node)
+            known = self._upstream[name] = (text, self._without_excluded(found.node))
         return known[1]
+
+    def _without_excluded(self, node: Node) -> Node:
+        """Leave out the GPUs that the plugin is told to leave alone, before it says so itself."""
+        config = self.node_configs.get(node.name)
+        if config is None:
+            return node
+        kept = (gpu for gpu in node.gpus if not config.excludes(gpu.uuid, gpu.index))
+        return replace(node, gpus=tuple(kept))
+
+
+def _believed(what: str, loaded: Loaded[T] | Rejected) -> T | None:
+    """Return a configuration that may be used; say what is odd about it, or wrong."""
+    if isinstance(loaded, Rejected):
+        log.error("configuration kept as it was", of=what, why=str(loaded))
+        return None
+    for warning in loaded.warnings:
+        log.warning("configuration is odd", of=what, what=str(warning))
+    return loaded.value

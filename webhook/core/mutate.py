@@ -1,22 +1,24 @@
 """Mutation: from a reviewed pod to the pod we intend, or to what stands in its way."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.core.modes import mode_for, translated_percent
 from allocator.core.requests import parsed
-from allocator.core.settings import NodeAgent, Prefer, Settings
+from allocator.core.settings import NodeAgent, Prefer, Settings, templated
 from allocator.model.decision import Finding, ModeChoice
-from allocator.model.gpu import Snapshot
+from allocator.model.gpu import Offer, Snapshot
 from allocator.model.request import PodRequest
 from webhook.core import hygiene, prior
 from webhook.core.outcome import Asked, Hidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Intent
 from webhook.core.review import Pod
-from webhook.core.rewrite import Rewrite, blind, blinded, spots
+from webhook.core.rewrite import Rewrite, blinded
+from webhook.core.spot import spots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,16 @@ class Surroundings:
     vocabularies: Sequence[Vocabulary] = VOCABULARIES
     host_paths: bool | None = None
     prefer: Prefer | None = None
+
+    @property
+    def offers(self) -> Mapping[Offer, int]:
+        """Return the kinds of GPU that are here, and those that may come."""
+        if not self.settings.node_templates:
+            return self.snapshot.offers
+        offers = dict(self.snapshot.offers)
+        for offer, count in templated(self.settings.node_templates).items():
+            offers[offer] = max(count, offers.get(offer, 0))
+        return offers
 
 
 def decide(pod: Pod, around: Surroundings) -> Outcome:
@@ -53,13 +65,14 @@ def decide(pod: Pod, around: Surroundings) -> Outcome:
 def _without_request(pod: Pod) -> Outcome:
     """Blind the containers of a pod that asks for nothing, and refuse forged grants."""
     findings = list(hygiene.annotations(pod))
-    for spot in spots(pod):
-        subject = blind(spot)
+    everyone = spots(pod)
+    for spot in everyone:
+        subject = hygiene.Subject(spot, Column.VOID)
         findings += hygiene.variables(subject)
         findings += hygiene.mounts(subject)
     if findings:
         return Refused(first=findings[0], rest=tuple(findings[1:]))
-    changes = tuple(change for spot in spots(pod) if (change := blinded(spot)) is not None)
+    changes = tuple(change for spot in everyone if (change := blinded(spot)) is not None)
     return Hidden(intent=Intent(containers=changes)) if changes else Untouched()
 
 
@@ -67,9 +80,10 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
     """Decide about a pod that asks for vGPU."""
     vocabulary = next(v for v in around.vocabularies if v.name == request.vocabulary)
     asking = {container.name for container in request.containers}
+    everyone = spots(pod)
     now = {
         spot.container.name: prior.visible(spot.container, vocabulary)
-        for spot in spots(pod)
+        for spot in everyone
         if spot.container.name in asking
     }
     claim = prior.claimed(pod, vocabulary)
@@ -82,6 +96,7 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
         return Refused(first=decided[0], rest=decided[1:], digest=digest)
     rewrite = Rewrite(
         pod=pod,
+        spots=everyone,
         request=decided.request,
         choice=decided.choice,
         vocabulary=vocabulary,
@@ -120,7 +135,7 @@ def _decided(
     """
     settings, snapshot = around.settings, around.snapshot
     if settings.node_agent is NodeAgent.UPSTREAM:
-        translated = translated_percent(request, snapshot.offers)
+        translated = translated_percent(request, around.offers)
         if isinstance(translated, Finding):
             return (translated,)
         request = translated
@@ -130,7 +145,7 @@ def _decided(
         settings = msgspec.structs.replace(settings, prefer=around.prefer)
     chosen = mode_for(
         request,
-        snapshot.offers,
+        around.offers,
         settings=settings,
         complete=snapshot.complete,
         mixed=snapshot.mixed,

@@ -149,6 +149,28 @@ def test_the_plugins_configuration_changes_the_words_we_understand() -> None:
     play(scene)
 
 
+def test_gpus_that_the_plugin_leaves_alone_are_not_offered() -> None:
+    """Filterdevices counts at once, and a broken node configuration changes nothing."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(NODES), node("a", T4 + T4.replace("GPU-4", "GPU-5")))
+        await until(lambda: len(inventory.snapshot().nodes) == 1)
+        name = "volcano-vgpu-node-config"
+        text = '{"nodeconfig":[{"name":"a","filterdevices":{"uuid":["GPU-4"],"index":[]}}]}'
+        server.objects.create(parsed(KUBE_SYSTEM), config(name, "config.json", text))
+        await until(lambda: [g.uuid for g in inventory.snapshot().nodes["a"].gpus] == ["GPU-5"])
+        broken = server.objects.read(parsed(f"{KUBE_SYSTEM}/{name}")) | {
+            "data": {"config.json": "["}
+        }
+        seen = inventory.pulses["nodeconfig"].heard
+        server.objects.replace(parsed(f"{KUBE_SYSTEM}/{name}"), broken)
+        await until(lambda: inventory.pulses["nodeconfig"].heard != seen)
+
+        assert list(inventory.node_configs) == ["a"]
+
+    play(scene)
+
+
 def test_a_namespace_says_what_pod_security_admits() -> None:
     """Baseline and restricted refuse hostPath; an unknown namespace is unknown."""
 

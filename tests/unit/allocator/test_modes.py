@@ -12,6 +12,7 @@ from allocator.core.settings import DEFAULTS, Fleet, Prefer
 from allocator.model.decision import Finding, Reason, Source
 from allocator.model.gpu import Offer
 from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.model.units import MiB
 from tests.builders import A30, A100_40, A100_80, H100, T4, ask, fleet, init, offer, pod, sidecar
 
 CLOSED = msgspec.structs.replace(DEFAULTS, fleet=Fleet.CLOSED)
@@ -250,3 +251,21 @@ def test_a_percentage_on_mig_is_a_share_of_slots() -> None:
     found = chosen(pod(ask(percent=50), mode=MIG), {offer(A100_40, mode=MIG): 1})
 
     assert found.profiles == ("3g.20gb",)
+
+
+@pytest.mark.parametrize("complete", [True, False], ids=["known", "unknown"])
+def test_what_no_gpu_in_the_world_has_is_refused_in_any_fleet(complete: bool) -> None:
+    """No node to come would help: even an open fleet, or one not seen yet, says so at once."""
+    found = mode_for(pod(ask(900_000)), NOTHING, settings=DEFAULTS, complete=complete)
+
+    assert isinstance(found, tuple)
+    assert found[0].reason is Reason.MEMORY_SHORT
+    assert "known anywhere" in found[0].what
+
+
+def test_a_larger_gpu_that_is_here_counts_more_than_the_catalogue() -> None:
+    """What stands in the rack is believed, whether we ever heard of it or not."""
+    tomorrow = Offer(model="Z9", memory=MiB(1_000_000), mode=SOFT, board=None)
+    found = mode_for(pod(ask(900_000)), {tomorrow: 1}, settings=CLOSED, complete=True)
+
+    assert isinstance(found, Chosen)

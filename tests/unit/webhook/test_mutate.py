@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.core.settings import Injection, NodeAgent, Settings, VolcanoMode
+from allocator.core.settings import Injection, NodeAgent, Settings, VolcanoMode, settings_of
 from allocator.model.decision import Reason, Source
 from allocator.model.gpu import Snapshot
 from allocator.model.request import Mode
@@ -346,3 +346,12 @@ def test_a_refusal_names_every_finding() -> None:
         Reason.RESERVED_ANNOTATION,
         Reason.NODE_NAME,
     ]
+
+
+def test_a_closed_fleet_reckons_with_declared_nodes() -> None:
+    """What an autoscaler's node could serve is not refused."""
+    settings = settings_of("fleet: closed\nnodeTemplates: [{model: Tesla T4, gpus: 1}]")
+    here = Surroundings(settings=settings, snapshot=Snapshot(version="1", complete=True))
+
+    assert isinstance(decided(pod(), here), Rewritten)
+    assert reason(decided(pod(container(limits={MEMORY: 16_000})), here)) is Reason.MEMORY_SHORT
