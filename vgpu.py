@@ -2,17 +2,28 @@
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import click
 import structlog
 import uvloop
 
+from certs.core.policy import Rotation
+from certs.core.status import lines
 from certs.shell.app import Source
+from certs.shell.secret import NoSecretError, rotate, status
+from kube.client import Client
 from kube.config import Access, from_kubeconfig, in_cluster
-from kube.errors import ConfigError
+from kube.errors import ConfigError, KubeError
 from webhook.shell import app as webhook
+from webhook.shell import demo as demonstration
+from webhook.shell import plan as planning
+from webhook.shell.admission import MOST
 from webhook.shell.server import Listen
+
+T = TypeVar("T")
 
 
 class _Address(click.ParamType[Listen]):
@@ -31,6 +42,7 @@ class _Address(click.ParamType[Listen]):
 
 
 ADDRESS = _Address()
+FILE_HELP = "a manifest, or - for standard input; may be given several times"
 
 
 def _access(kubeconfig: Path | None, context: str | None) -> Access:
@@ -95,6 +107,13 @@ namespace = click.option(
 )
 @click.option("--name", "names", multiple=True, help="a further name or address to be valid for")
 @click.option("--drain", type=click.IntRange(0, 300), default=10, show_default=True)
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    default=MOST,
+    show_default=True,
+    help="reviews at a time; more are answered 429 with Retry-After",
+)
 @kubeconfig
 @context
 @namespace
@@ -105,6 +124,7 @@ def serve(
     cert_files: Path,
     names: tuple[str, ...],
     drain: int,
+    most: int,
     kubeconfig: Path | None,
     context: str | None,
     namespace: str,
@@ -121,10 +141,110 @@ def serve(
         files=cert_files,
         names=names,
         drain=drain,
+        most=most,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(webhook.run(options))
 
 
+@main.command("plan")
+@click.option("-f", "--file", "files", multiple=True, required=True, help=FILE_HELP)
+@click.option("--fleet", required=True, help="the GPUs to plan on; webhook/samples has one")
+@click.option("--settings", help="settings.yaml of the cluster; without it, the defaults")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice([output.value for output in planning.Output]),
+    default=planning.Output.TEXT.value,
+    show_default=True,
+)
+def plan(files: tuple[str, ...], fleet: str, settings: str | None, output: str) -> None:
+    """Say what would become of pods on a fleet, without a cluster.
+
+    Exits with 0 if every pod fits now, 4 if one fits the hardware but not now, 5 if one never
+    does or is refused, 1 if the question could not be answered.
+    """
+    question = planning.Question(
+        files=files, fleet=fleet, settings=settings, output=planning.Output(output)
+    )
+    sys.exit(planning.answer(question, planning.Streams.standard()))
+
+
+@main.command("demo")
+@click.argument("files", nargs=-1)
+@click.option("--fleet", help="the GPUs that are there; without it, the sample fleet")
+@click.option("--listen", type=ADDRESS, default="127.0.0.1:0", show_default=True)
+@click.option(
+    "--stay/--once",
+    default=None,
+    help="stay up for more pods, or end; without it, stay if this is a terminal",
+)
+def demo(files: tuple[str, ...], fleet: str | None, listen: Listen, *, stay: bool | None) -> None:
+    """Start the webhook on loopback, send it FILES or the samples, and show what it answers."""
+    if stay is None:
+        stay = sys.stdin.isatty() and sys.stdout.isatty()
+    options = demonstration.Options(
+        files=files, fleet=fleet, listen=listen, stay=stay, again=_again()
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        sys.exit(runner.run(demonstration.run(options, planning.Streams.standard())))
+
+
+def _again() -> str:
+    """Return how this program was called: by its own name, or as a module of an interpreter."""
+    called = Path(sys.argv[0])
+    if called.suffix != ".py":
+        return called.name
+    python = Path(sys.executable)
+    near = python.is_relative_to(Path.cwd())
+    return f"{python.relative_to(Path.cwd()) if near else python} -m vgpu"
+
+
+@main.group("certs")
+def certs() -> None:
+    """Look at the serving certificates, or replace them."""
+
+
+@certs.command("status")
+@kubeconfig
+@context
+@namespace
+def certs_status(kubeconfig: Path | None, context: str | None, namespace: str) -> None:
+    """Say how far certificates and their rotation have come."""
+    found = _ask(_access(kubeconfig, context), lambda c: status(webhook.certificates(c, namespace)))
+    for line in lines(found):
+        click.echo(line)
+
+
+@certs.command("rotate")
+@click.argument("which", type=click.Choice([rotation.value for rotation in Rotation]))
+@kubeconfig
+@context
+@namespace
+def certs_rotate(which: str, kubeconfig: Path | None, context: str | None, namespace: str) -> None:
+    """Have the serving certificate (leaf) or its authority (ca) replaced.
+
+    The replica that leads begins within seconds. A new authority is published to every
+    registration before it signs, and the old one stays trusted for as long as it is needed.
+    """
+    rotation = Rotation(which)
+    access = _access(kubeconfig, context)
+    _ask(access, lambda c: rotate(webhook.certificates(c, namespace).secrets, rotation))
+    click.echo(f"requested; `vgpu certs status` tells how far the new {which} has come")
+
+
+def _ask(access: Access, question: Callable[[Client], Awaitable[T]]) -> T:
+    """Put one question to the API server; what stands in its way is told without a traceback."""
+
+    async def asked() -> T:
+        async with Client(access) as client:
+            return await question(client)
+
+    try:
+        return asyncio.run(asked())
+    except (KubeError, NoSecretError) as error:
+        raise click.ClickException(str(error)) from error
+
+
 if __name__ == "__main__":
-    main()
+    main(prog_name="vgpu")

@@ -8,7 +8,7 @@ import jsonpatch
 import msgspec
 import orjson
 
-from allocator.core.quantity import canonical
+from webhook.core import manifest
 from webhook.core.mutate import Surroundings, decide
 from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten
 from webhook.core.patch import operations
@@ -56,20 +56,8 @@ def pod(
 
 
 def received(written: Json) -> Json:
-    """Do what the API server does before it calls a hook: canonical amounts, requests defaulted."""
-    found = copy.deepcopy(written)
-    spec = found["spec"]
-    for item in (*spec["containers"], *spec.get("initContainers", ())):
-        resources = item.get("resources")
-        if not resources:
-            continue
-        for side in ("limits", "requests"):
-            for name, amount in (resources.get(side) or {}).items():
-                plain = isinstance(amount, int) and not isinstance(amount, bool)
-                resources[side][name] = canonical(amount) if plain else str(amount)
-        limits = resources.get("limits") or {}
-        resources["requests"] = {**limits, **(resources.get("requests") or {})}
-    return found
+    """Return *written* as the API server hands it to a hook."""
+    return manifest.received(written)
 
 
 def typed(found: Json) -> Pod:

@@ -136,11 +136,9 @@ def _reliefs(request: PodRequest, asks: Sequence[ContainerRequest], fits: Fits) 
 
             value = _largest(fitting, least=knob.least, below=knob.asked)
             if value is not None:
-                yield Relief(
-                    ask=ask,
-                    resource=knob.resource,
-                    advice=f"ask for at most {value}{knob.unit}",
-                )
+                unit = knob.unit.removesuffix("s") if value == 1 else knob.unit
+                advice = f"ask for at most {value}{unit}"
+                yield Relief(ask=ask, resource=knob.resource, advice=advice)
 
 
 def _knobs(ask: ContainerRequest, names: Vocabulary) -> Iterator[_Knob]:

@@ -1,4 +1,4 @@
-"""Fleet files: GPUs that need not exist, written down to plan on; manifests/samples has one.
+"""Fleet files: GPUs that need not exist, written down to plan on; webhook/samples has one.
 
 The format is ours, so a key that we do not know is a typing error and refused.
 """

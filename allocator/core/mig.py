@@ -68,7 +68,8 @@ class Cutter:
                 placed = Placed(profile, start)
                 if not placed.mask & room.taken:
                     # What is granted already is masked out: an instance here is an idle one.
-                    rank = (rung.cost, *seat.rank, placed not in gpu.instances)
+                    size = rung.cost, profile.memory
+                    rank = (*size, *seat.rank, placed not in gpu.instances)
                     yield Option(position=position, grant=_grant(gpu.uuid, placed, ask), rank=rank)
 
     def _rules_of(self, model: str, board: Board) -> Rules:

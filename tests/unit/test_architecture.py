@@ -48,6 +48,7 @@ COMPUTES = frozenset(
         "posixpath",
         "re",
         "string",
+        "textwrap",
         "types",
         "typing",
         "yaml",

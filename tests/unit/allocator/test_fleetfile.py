@@ -9,7 +9,7 @@ from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Loaded, Rejected
 from allocator.model.request import Mode
 
-SAMPLE = Path(__file__).parents[3] / "manifests" / "samples" / "fleet.yaml"
+SAMPLE = Path(__file__).parents[3] / "webhook" / "samples" / "fleet.yaml"
 
 
 def fleet(text: str) -> tuple[Node, ...]:

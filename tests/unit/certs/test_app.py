@@ -10,7 +10,7 @@ import pytest
 from certs.core.check import Expected, findings
 from certs.core.issue import authority, leaf
 from certs.core.pem import Pair, certificates
-from certs.shell.app import Files, Keeper, Look, Notice, OwnSecret, Reason, throwaway
+from certs.shell.app import HURRY, Files, Keeper, Look, Notice, OwnSecret, Reason, throwaway
 from certs.shell.reload import Serving
 from certs.shell.secret import drawn
 from kube.errors import KubeError
@@ -131,8 +131,8 @@ def test_a_rotation_reaches_a_server_that_only_polls() -> None:
 
 
 def test_a_keeper_looks_once_per_poll_until_cancelled() -> None:
-    """Its only pause is the one that the lifetimes name."""
-    stage = Stage(offers=[GOOD, GOOD, GOOD])
+    """Its pause is the one that the lifetimes name, and short while it has nothing to serve."""
+    stage = Stage(offers=[None, KubeError("away"), GOOD, GOOD])
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -145,7 +145,7 @@ def test_a_keeper_looks_once_per_poll_until_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(keeper.run())
 
-    assert pauses == [LIFETIMES.poll.total_seconds()] * 3
+    assert pauses == [HURRY, HURRY, *[LIFETIMES.poll.total_seconds()] * 2]
 
 
 def test_files_are_read_again_at_every_look(tmp_path: Path) -> None:

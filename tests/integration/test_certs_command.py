@@ -1,0 +1,93 @@
+"""`vgpu certs` where it cannot do what it is asked; what it does is tried on a real API server."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from vgpu import main
+
+CONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+users: [{{name: u, user: {{}}}}]
+contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+current-context: x
+"""
+
+
+class Nothing(BaseHTTPRequestHandler):
+    """An API server that has none of our objects, and answers whoever may read no Secret."""
+
+    status = 404
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class Forbidden(Nothing):
+    status = 403
+
+
+@pytest.fixture
+def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Yield how to reach a server whose handler is the indirect parameter."""
+    with HTTPServer(("127.0.0.1", 0), request.param) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        config = tmp_path / "config"
+        config.write_text(CONFIG.format(port=server.server_port))
+        yield config
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(["status"], "or name a file with --kubeconfig", id="outside-a-pod"),
+        pytest.param(["rotate", "both"], "'both' is not one of 'leaf', 'ca'", id="neither"),
+        pytest.param(["rotate"], "Missing argument", id="nothing-to-rotate"),
+    ],
+)
+def test_a_mistake_is_told(arguments: list[str], words: str) -> None:
+    """Without a traceback, and with what would do."""
+    result = CliRunner().invoke(main, ["certs", *arguments], env={"KUBERNETES_SERVICE_HOST": ""})
+
+    assert result.exit_code != 0
+    assert words in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("kubeconfig", [Nothing], indirect=True)
+def test_before_the_first_installation_there_is_nothing(kubeconfig: Path) -> None:
+    """Status says so, and a rotation is not requested of nobody."""
+    option = f"--kubeconfig={kubeconfig}"
+
+    told = CliRunner().invoke(main, ["certs", "status", option])
+    asked = CliRunner().invoke(main, ["certs", "rotate", "leaf", option])
+
+    assert "phase       empty" in told.output
+    assert told.output.count("does not exist, skipped") == 2
+    assert asked.exit_code == 1
+    assert asked.output.startswith("Error: the Secret does not exist yet")
+
+
+@pytest.mark.parametrize("command", [["status"], ["rotate", "ca"]], ids=["status", "rotate"])
+@pytest.mark.parametrize("kubeconfig", [Forbidden], indirect=True)
+def test_a_missing_right_is_told(kubeconfig: Path, command: list[str]) -> None:
+    """The call that was refused is named."""
+    result = CliRunner().invoke(main, ["certs", *command, f"--kubeconfig={kubeconfig}"])
+
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: GET /api")
+    assert ": 403 " in result.output

@@ -1,0 +1,257 @@
+"""Manifests: YAML or JSON as users write it, and the pods in it as a hook would receive them."""
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from allocator.core.document import MAX_BYTES, DocumentError, Notes, Table, read_document
+from allocator.core.quantity import canonical, parse
+from allocator.core.wording import quoted
+from allocator.model.problem import Loaded, Problem, Rejected
+from webhook.core.mismatch import explained
+from webhook.core.review import Pod
+
+Json = dict[str, Any]
+
+MOST_DOCUMENTS: Final = 512
+DEFAULT_NAMESPACE: Final = "default"
+
+_POD: Final = ("", "Pod")
+_VOLCANO: Final = "batch.volcano.sh"
+_TEMPLATE: Final = ("spec", "template")
+# Where the pods of each kind stand; a step in brackets goes through a list.
+_KINDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    _POD: (),
+    ("", "PodTemplate"): ("template",),
+    ("", "ReplicationController"): _TEMPLATE,
+    ("apps", "Deployment"): _TEMPLATE,
+    ("apps", "StatefulSet"): _TEMPLATE,
+    ("apps", "DaemonSet"): _TEMPLATE,
+    ("apps", "ReplicaSet"): _TEMPLATE,
+    ("batch", "Job"): _TEMPLATE,
+    ("batch", "CronJob"): ("spec", "jobTemplate", *_TEMPLATE),
+    (_VOLCANO, "Job"): ("spec", "[tasks]", "template"),
+}
+ACCEPTED: Final = (
+    "a Pod, Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, PodTemplate, "
+    "Job or CronJob, or a Job of Volcano"
+)
+
+# By the YAML specification a line that begins so ends a document wherever it stands.
+_MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_MISMATCH: Final = re.compile(
+    r"Expected `(?P<accepted>[^`]+)`, got `(?P<found>[^`]+)`.*", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A pod that a manifest makes: as it would be sent, and as the webhook reads it.
+
+    ``kind`` and ``name`` are of the object that makes it; ``place`` is where it is written down,
+    such as ``document 2: spec.template``.
+    """
+
+    kind: str
+    name: str
+    place: str
+    sent: Json
+    pod: Pod
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace it would be created in."""
+        return self.pod.metadata.namespace or DEFAULT_NAMESPACE
+
+
+def pods_in(text: str) -> Loaded[tuple[Made, ...]] | Rejected:
+    """Return the pods that the documents in *text* would make, one for each template.
+
+    Documents of other kinds are passed over with a warning; a text in which nothing makes a pod
+    is rejected.
+    """
+    notes = Notes()
+    found = tuple(_made(text, notes))
+    if notes.errors:
+        return Rejected(tuple(notes.errors))
+    if not found:
+        empty = Problem(path="manifest", what="no document found", accepted=ACCEPTED)
+        return Rejected(tuple(notes.warnings) or (empty,))
+    return Loaded(value=found, warnings=tuple(notes.warnings))
+
+
+def received(written: Json) -> Json:
+    """Return a pod as the API server hands it to a hook: amounts canonical, requests defaulted."""
+    found = copy.deepcopy(written)
+    spec = found.get("spec")
+    for kind in ("initContainers", "containers"):
+        for item in _mappings(spec, kind):
+            resources = item.get("resources")
+            if isinstance(resources, dict):
+                _default(resources)
+    return found
+
+
+def _mappings(holder: object, key: str) -> list[Json]:
+    items = holder.get(key) if isinstance(holder, dict) else None
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _default(resources: Json) -> None:
+    for side in ("limits", "requests"):
+        amounts = resources.get(side)
+        if isinstance(amounts, dict):
+            resources[side] = {name: _amount(value) for name, value in amounts.items()}
+    limits, requests = resources.get("limits"), resources.get("requests")
+    if isinstance(limits, dict) and isinstance(requests, dict | None):
+        resources["requests"] = {**limits, **(requests or {})}
+
+
+def _amount(value: object) -> object:
+    """Return *value* in canonical form where that is a plain number; others are kept."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return value
+    quantity = parse(str(value))
+    plain = quantity is not None and not quantity.fraction and not quantity.unit
+    return canonical(int(quantity.value)) if quantity is not None and plain else str(value)
+
+
+def _made(text: str, notes: Notes) -> Iterator[Made]:
+    if len(text.encode()) > MAX_BYTES:
+        notes.error("manifest", "too large", f"at most {MAX_BYTES} bytes")
+        return
+    for number, chunk in enumerate(_chunks(text), start=1):
+        place = f"document {number}"
+        if number > MOST_DOCUMENTS:
+            notes.error(place, "too many documents", f"at most {MOST_DOCUMENTS}")
+            return
+        document = _read(chunk, place, notes)
+        if document is not None:
+            yield from _objects(document, place, notes)
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """Yield the documents of *text*, each behind as many empty lines as stand before it.
+
+    So the line numbers in a parser's message are those of the whole text.
+    """
+    marks = list(_MARKER.finditer(text))
+    begins = [0, *(mark.end() for mark in marks)]
+    ends = [*(mark.start() for mark in marks), len(text)]
+    for begin, end in zip(begins, ends, strict=True):
+        if begin or not marks or _meant(text[:end]):
+            yield "\n" * text.count("\n", 0, begin) + text[begin:end]
+
+
+def _meant(start: str) -> bool:
+    """Say whether more than comments stand before the first marker."""
+    lines = (line.strip() for line in start.splitlines())
+    return any(line and not line.startswith("#") for line in lines)
+
+
+def _read(chunk: str, place: str, notes: Notes) -> object:
+    """Return what *chunk* holds, as JSON holds it; an empty document is nothing."""
+    try:
+        return orjson.loads(orjson.dumps(read_document(chunk)))
+    except DocumentError as error:
+        what = str(error).replace(' in "<unicode string>"', "")
+        notes.error(place, what, "one YAML or JSON object")
+    except TypeError as error:  # YAML has sets, bytes and keys of every type
+        notes.error(place, f"no JSON says this: {error}", "one YAML or JSON object")
+    return None
+
+
+def _objects(document: object, place: str, notes: Notes) -> Iterator[Made]:
+    """Yield the pods of one object, or of each object in a ``List``."""
+    own = Notes()
+    table = Table.of(document, "", own)
+    if not own.errors:
+        yield from _of_kind(table, place, notes)
+    _told(own, place, notes)
+
+
+def _of_kind(table: Table, place: str, notes: Notes) -> Iterator[Made]:
+    version, kind = table.text("apiVersion"), table.text("kind")
+    if (version, kind) == ("v1", "List"):
+        for index, item in enumerate(table.items("items")):
+            yield from _objects(item, f"{place}: items[{index}]", notes)
+        return
+    steps = _KINDS.get((version.rpartition("/")[0], kind))
+    if steps is None:
+        what = f"{quoted(kind)} of {quoted(version)} makes no pod that is known here"
+        table.notes.warning("", what, ACCEPTED)
+    else:
+        yield from _of_owner(table, steps, place)
+
+
+def _told(own: Notes, place: str, notes: Notes) -> None:
+    """Add what was found wrong with one object to *notes*, with its place."""
+    for note, problems in ((notes.error, own.errors), (notes.warning, own.warnings)):
+        for problem in problems:
+            where = place if problem.path in {"", "document"} else f"{place}: {problem.path}"
+            note(where, problem.what, problem.accepted)
+
+
+def _of_owner(owner: Table, steps: tuple[str, ...], place: str) -> Iterator[Made]:
+    metadata = Table.of(owner.values.get("metadata"), "metadata", owner.notes)
+    generated = "name" not in metadata.values and "generateName" in metadata.values
+    name = metadata.text("generateName" if generated else "name")
+    namespace = metadata.text("namespace", DEFAULT_NAMESPACE)
+    for template in _templates(owner, steps):
+        own = template.values.get("metadata") or {}
+        given = Table.of(own, template.at("metadata"), owner.notes).values
+        born = {"generateName": f"{name}-"} if steps else {}
+        sent = received(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {**given, **born, "namespace": namespace},
+                "spec": _spec(owner, template),
+            }
+        )
+        pod = _typed(sent, template)
+        if pod is not None:
+            where = f"{place}: {template.path}" if template.path else place
+            yield Made(kind=owner.text("kind"), name=name, place=where, sent=sent, pod=pod)
+
+
+def _spec(owner: Table, template: Table) -> Json:
+    """Return the pod's spec; Volcano names its own scheduler where a job of its names none."""
+    spec = Table.of(template.values.get("spec"), template.at("spec"), template.notes)
+    spec.tables("containers", required=True)
+    values = dict(spec.values)
+    volcano = owner.text("apiVersion").startswith(f"{_VOLCANO}/")
+    if volcano and not values.get("schedulerName"):
+        outer = Table.of(owner.values.get("spec"), "spec", owner.notes)
+        values["schedulerName"] = outer.text("schedulerName", "volcano")
+    return values
+
+
+def _typed(sent: Json, template: Table) -> Pod | None:
+    """Return the pod as the webhook reads it, unless something is wrong with it."""
+    if template.notes.errors:
+        return None
+    try:
+        return msgspec.convert(sent, Pod)
+    except msgspec.ValidationError as error:
+        problem = explained(error, sent)
+        template.notes.error(template.at(problem.path), problem.what, problem.accepted)
+        return None
+
+
+def _templates(table: Table, steps: tuple[str, ...]) -> Iterator[Table]:
+    if not steps:
+        yield table
+        return
+    step, rest = steps[0], steps[1:]
+    if step.startswith("["):
+        inner = table.tables(step[1:-1], required=True)
+    else:
+        inner = (Table.of(table.values.get(step), table.at(step), table.notes),)
+    for one in inner:
+        yield from _templates(one, rest)
