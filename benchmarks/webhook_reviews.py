@@ -5,7 +5,7 @@ ask. Around that stands what real pods carry, filled up to 8 KiB.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -16,7 +16,6 @@ from allocator.core.quantity import canonical
 
 Json = dict[str, Any]
 
-REVIEWS: Final = 500
 SIZE: Final = 8192  # bytes of each
 NAMESPACES: Final = 20
 
@@ -31,26 +30,33 @@ class Shape:
     layout: str
 
 
-_MEMORY: Final = (1000, 3000, 4864, 6000, 8000, 10240, 16000, 24000, 40000, 60000)
+_MEMORY: Final = tuple(range(1000, 40_000, 2000))
 _RESOURCES: Final = (
     *(((VOLCANO.count, 1), (VOLCANO.memory, memory)) for memory in _MEMORY),
     *(((VOLCANO.count, 1), (VOLCANO.memory, memory), (VOLCANO.cores, 30)) for memory in _MEMORY),
-    *(((VOLCANO.count, 1), (VOLCANO.percent, percent)) for percent in (10, 25, 50)),
-    *(((VOLCANO.count, 2), (VOLCANO.memory, memory)) for memory in (2000, 12000)),
-    *(((GPUSHARE.memory, memory),) for memory in (4, 14)),
+    *(((VOLCANO.count, 1), (VOLCANO.percent, percent)) for percent in (10, 25, 50, 75)),
+    *(((VOLCANO.count, 2), (VOLCANO.memory, memory)) for memory in (2000, 8000, 12_000)),
+    *(((GPUSHARE.memory, memory),) for memory in (2, 4, 14)),
 )
 _MODES: Final = ("", "hami-core", "mig")
 _MODELS: Final = ("", "A100")
-_LAYOUTS: Final = ("alone", "beside", "both", "init")
+# Most pods have one container, some a sidecar that asks for nothing; few have two that ask.
+_LAYOUTS: Final = {"alone": 300, "beside": 100, "both": 50, "init": 50}
 
 
-def shapes() -> Sequence[Shape]:
-    """Return 500 distinct shapes in an order that looks random and never changes."""
-    every = [
-        Shape(resources=tuple((str(name), n) for name, n in asked), mode=m, models=gpus, layout=at)
-        for asked, m, gpus, at in product(_RESOURCES, _MODES, _MODELS, _LAYOUTS)
-    ]
-    return Random("reviews").sample(every, REVIEWS)
+def shapes() -> Iterator[Shape]:
+    """Yield 500 distinct shapes in an order that looks random and never changes."""
+    random = Random("reviews")
+    layouts = [layout for layout, count in _LAYOUTS.items() for _ in range(count)]
+    asks = {
+        layout: random.sample([*product(_RESOURCES, _MODES, _MODELS)], count)
+        for layout, count in _LAYOUTS.items()
+    }
+    random.shuffle(layouts)
+    for layout in layouts:
+        resources, mode, models = asks[layout].pop()
+        named = tuple((str(name), amount) for name, amount in resources)
+        yield Shape(resources=named, mode=mode, models=models, layout=layout)
 
 
 def reviews() -> Iterator[bytes]:
@@ -236,7 +242,7 @@ _SPEC: Final[Json] = {
 
 def _managed_fields() -> list[Json]:
     """Return who owns which field: the bulk of what an API server sends and nobody reads."""
-    of_container = {".": {}} | {
+    of_container: Json = {".": {}} | {
         f"f:{field}": {}
         for field in (
             *("command", "image", "imagePullPolicy", "name", "terminationMessagePath"),

@@ -71,6 +71,7 @@ def _alias(wanted: Shape, present: Shape | None) -> bool:
     )
 
 
+@lru_cache(maxsize=256)  # of a few models, for a sentence in every decision record
 def bare_name(product: str) -> str:
     """Return *product* without ``NVIDIA``, which drivers omit, write, or Volcano doubles."""
     rest = product.strip()

@@ -22,6 +22,7 @@ ASKED_KEY: Final = f"{OWN}asked"
 MODE_KEY: Final = f"{OWN}mode"
 MODE_SOURCE_KEY: Final = f"{OWN}mode-source"
 SERVED_BY_KEY: Final = f"{OWN}served-by"
+ASSIGNMENT_KEY: Final = f"{OWN}assignment"
 PROFILE_KEY: Final = f"{OWN}mig-profile"
 ISOLATE_KEY: Final = f"{OWN}isolate"
 
@@ -312,6 +313,8 @@ class Mount:
 
 LIBRARY_VOLUME: Final = "vgpu-library"
 REGIONS_VOLUME: Final = "vgpu-regions"
+PRELOAD_LIBRARY: Final = "ld.so.preload"  # files of the library's volume
+PRELOAD_NOTHING: Final = "ld.so.preload.empty"
 LIBRARY_DIRECTORY: Final = "/usr/local/vgpu"
 REGIONS_DIRECTORY: Final = "/usr/local/vgpu/vgpu/containers"
 

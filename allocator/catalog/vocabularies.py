@@ -42,6 +42,10 @@ class Vocabulary:
     prefixes: tuple[str, ...] = ()  # resources that are ours to interpret, and to refuse if unknown
     slot: str = SLOT  # what makes kubelet call our device plugin, whatever else is asked for
 
+    def __hash__(self) -> int:
+        """Hash the name alone: vocabularies are few, and keys of tables on the hot path."""
+        return hash(self.name)
+
     @property
     def resources(self) -> tuple[str, ...]:
         """Return the resource names that exist in this vocabulary."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from allocator.catalog.vocabularies import FOREIGN
+from allocator.catalog.vocabularies import FOREIGN, Vocabulary
 from allocator.core.amounts import Flaw, amount
 from allocator.core.lexicon import Amounts, Lexicon, Role, Word
 from allocator.core.quantity import parse
@@ -61,13 +61,6 @@ class Spot(NamedTuple):  # the cheapest value to build; there is one for every c
     told: Amounts
     spoken: Sequence[Word]
 
-    @property
-    def stage(self) -> Stage:
-        """Return when it runs."""
-        if not self.of_init:
-            return Stage.APP
-        return Stage.SIDECAR if self.container.restart_policy == "Always" else Stage.INIT
-
     def finding(self, name: str, flaw: Flaw) -> Finding:
         """Say that *flaw* is at the resource *name* of this container."""
         kind = "init container" if self.of_init else "container"
@@ -123,7 +116,10 @@ def request(spot: Spot, lexicon: Lexicon) -> ContainerRequest | list[Finding]:
         flaws += _clashes(numbers, spot.spoken)
     if flaws:
         return [spot.finding(name, flaw) for name, flaw in flaws]
-    return _built(spot, numbers) if any(numbers.values()) else []
+    if not any(numbers.values()):
+        return []
+    vocabulary = spot.spoken[0].vocabulary
+    return built(spot.container, vocabulary, numbers, position=spot.position, of_init=spot.of_init)
 
 
 def mixed(first: str, second: str) -> Flaw:
@@ -135,20 +131,32 @@ def mixed(first: str, second: str) -> Flaw:
     )
 
 
-def _built(spot: Spot, numbers: Mapping[Role, int]) -> ContainerRequest:
-    vocabulary = spot.spoken[0].vocabulary
+def built(
+    container: Container,
+    vocabulary: Vocabulary,
+    numbers: Mapping[Role, int],
+    *,
+    position: int,
+    of_init: bool,
+) -> ContainerRequest:
+    """Return what *container* asks for by *numbers* that do not contradict each other."""
     count = numbers.get(_COUNT, 0)
     memory = numbers.get(_MEMORY, 0) * vocabulary.memory_factor
     whole = vocabulary.whole and count > 0
     return ContainerRequest(
-        name=spot.container.name,
-        index=spot.position,
-        stage=spot.stage,
+        name=container.name,
+        index=position,
+        stage=_stage(container) if of_init else Stage.APP,
         count=count or 1,
         memory=MiB(memory) if memory else None,
         percent=numbers.get(_PERCENT) or None,
         cores=WHOLE_GPU if whole else CorePercent(numbers.get(_CORES, NO_CORES)),
     )
+
+
+def _stage(container: Container) -> Stage:
+    """Return when an init container runs."""
+    return Stage.SIDECAR if container.restart_policy == "Always" else Stage.INIT
 
 
 def _misnamed(spot: Spot, lexicon: Lexicon) -> Iterator[tuple[str, Flaw]]:

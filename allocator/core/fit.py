@@ -84,6 +84,8 @@ def holds(request: PodRequest, offer: Offer, count: int) -> bool:
     container must be known to fit by itself.
     """
     asks = request.containers
+    if sum([ask.count for ask in asks]) <= count:
+        return True  # a whole GPU for each; nearly always
     if offer.mode is Mode.MIG:
         rungs = [smallest(ask, offer.board, request.profile) for ask in asks]
         sizes = [rung.profile.size for rung in rungs if rung is not None]

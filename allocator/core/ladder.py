@@ -53,16 +53,19 @@ def sufficient(
 
 def smallest(ask: ContainerRequest, board: Board | None, named: str | None = None) -> Rung | None:
     """Return the first of the sufficient rungs."""
+    if board is None:
+        return None
     memory, percent, cores = _least(ask, named)
     for rung in ladder(board, named):
-        if rung.memory >= memory and rung.percent >= percent and rung.cores >= cores:
+        if rung.memory >= memory and rung.cores >= cores and rung.percent >= percent:
             return rung
     return None
 
 
 def _least(ask: ContainerRequest, named: str | None) -> tuple[int, int, int]:
-    whole = ask.memory is None and ask.percent is None and named is None
-    return ask.memory or 0, 100 if whole else ask.percent or 0, ask.cores
+    memory, percent = ask.memory, ask.percent
+    whole = memory is None and percent is None and named is None
+    return memory or 0, 100 if whole else percent or 0, ask.cores
 
 
 def _rung(profile: Profile, board: Board) -> Rung:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from allocator.catalog.injection import MOST_DEVICES
-from allocator.catalog.vocabularies import VOLCANO, Vocabulary
+from allocator.catalog.vocabularies import FOREIGN, VOLCANO, Vocabulary
 from allocator.core.wording import LONGEST
 from allocator.model.units import WHOLE_GPU
 
@@ -45,13 +45,15 @@ class Word:
 class Lexicon:
     """All names of several vocabularies.
 
-    ``prefixes`` are those under which an unknown name is a slip of ours to point out. ``slot``
+    ``prefixes`` are those under which an unknown name is a slip of ours to point out, ``odd``
+    are these and whatever else asks for GPUs in names that we do not read. ``slot``
     is the resource that our device plugin registers: admission adds it to containers that ask
     in another vocabulary, and it must not read as a second request when the pod comes again.
     """
 
     words: Mapping[str, Word]
     prefixes: tuple[str, ...]
+    odd: tuple[str, ...]
     slot: Word | None
 
     def told(self, *sources: Amounts | None) -> dict[str, str | int]:
@@ -85,10 +87,12 @@ class Lexicon:
 def lexicon(vocabularies: tuple[Vocabulary, ...]) -> Lexicon:
     """Return the lexicon of *vocabularies*, built once."""
     words = {word.name: word for vocabulary in vocabularies for word in _words(vocabulary)}
+    prefixes = tuple(prefix for vocabulary in vocabularies for prefix in vocabulary.prefixes)
     counts = (w for w in words.values() if w.vocabulary.name == VOLCANO.name)
     return Lexicon(
         words=words,
-        prefixes=tuple(prefix for vocabulary in vocabularies for prefix in vocabulary.prefixes),
+        prefixes=prefixes,
+        odd=(*prefixes, *FOREIGN),
         slot=next((word for word in counts if word.role is Role.COUNT), None),
     )
 

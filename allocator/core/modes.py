@@ -1,8 +1,10 @@
 """Modes: which mode a pod leaves admission with, by the share of a GPU each would withhold."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, assert_never
+
+import msgspec
 
 from allocator.catalog.boards import bare_name
 from allocator.core.fit import hardware, holds, peak, soft_cost
@@ -16,11 +18,13 @@ from allocator.model.units import WHOLE_GPU
 
 Decided = tuple[Mode, Source, str]  # a mode, how it came about, and the rule in words
 
+_MIG: Final = Mode.MIG  # an enum's attribute is not found as fast as a name
+_MEMORY_ONLY: Final = Mode.MEMORY_ONLY
+
 CLOSE: Final = 100  # thousandths of a GPU within which the stronger isolation wins
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A mode, and what a person should hear about it.
 
     ``profiles`` names, where the mode is MIG, the smallest sufficient profile per container on
@@ -32,8 +36,7 @@ class Chosen:
     warnings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bid:
+class Bid(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one kind of GPU would withhold for a whole pod, in thousandths of a GPU."""
 
     mode: Mode
@@ -131,11 +134,12 @@ def _in_mib(ask: ContainerRequest, kinds: Sequence[Offer], named: str | None) ->
 
 def _named(request: PodRequest) -> Decided | None:
     """Return the mode that the pod or its vocabulary leaves no choice about."""
-    if request.named is None:
+    named = request.named
+    if named is None:
         return None
-    if request.named is Mode.MEMORY_ONLY:
-        return request.named, Source.ONLY, "the request's vocabulary knows no other mode"
-    return request.named, Source.NAMED, "the pod names it"
+    if named is _MEMORY_ONLY:
+        return named, Source.ONLY, "the request's vocabulary knows no other mode"
+    return named, Source.NAMED, "the pod names it"
 
 
 def _unnamed(bids: Mapping[Mode, Bid], prefer: Prefer) -> Decided:
@@ -147,14 +151,15 @@ def _unnamed(bids: Mapping[Mode, Bid], prefer: Prefer) -> Decided:
 
 def _served(bids: Mapping[Mode, Bid], decided: Decided) -> Chosen:
     mode, source, why = decided
-    ranked = [bids[mode], *(bid for other, bid in bids.items() if other is not mode)]
+    ranked = [bids[mode], *[bid for other, bid in bids.items() if other is not mode]]
+    withheld = ", ".join([str(bid) for bid in ranked])
     choice = ModeChoice(
         mode=mode,
         source=source,
         costs=tuple([(bid.mode, bid.cost) for bid in ranked]),
-        rule=f"{mode}: {why}; thousandths of a GPU withheld: {', '.join(map(str, ranked))}",
+        rule=f"{mode}: {why}; thousandths of a GPU withheld: {withheld}",
     )
-    return Chosen(choice=choice, profiles=bids[mode].profiles)
+    return Chosen(choice=choice, profiles=ranked[0].profiles)
 
 
 def _default(named: Decided | None, settings: Settings, why: str) -> ModeChoice:
@@ -172,10 +177,11 @@ def _bids(request: PodRequest, offers: Mapping[Offer, int]) -> dict[Mode, Bid]:
     for offer, count in offers.items():
         if picky and not filters.model_fits(offer.model):
             continue
-        mode = Mode.MIG if offer.mode is Mode.MIG else soft
-        cost = _cost(request, offer, count)
+        hard = offer.mode is _MIG
+        cost = _cost(request, offer, count, each=_hard_cost if hard else _soft_cost)
         if cost is None:
             continue
+        mode = _MIG if hard else soft
         held = best.get(mode)
         # The name breaks ties, so that the order in which offers come decides nothing.
         if held is None or cost < held[0] or (cost == held[0] and offer.model < held[1]):
@@ -183,22 +189,27 @@ def _bids(request: PodRequest, offers: Mapping[Offer, int]) -> dict[Mode, Bid]:
     return {m: _bid(request, m, offer=offer, cost=cost) for m, (cost, _, offer) in best.items()}
 
 
-def _cost(request: PodRequest, offer: Offer, count: int) -> int | None:
+_Each = Callable[[PodRequest, ContainerRequest, Offer], int | None]
+
+
+def _cost(request: PodRequest, offer: Offer, count: int, *, each: _Each) -> int | None:
     """Return the thousandths of a GPU that *count* of a kind would withhold, if they serve."""
     asks = request.containers
-    each = _hard_cost if offer.mode is Mode.MIG else _soft_cost
     if len(asks) == 1:  # nearly every pod
-        cost = each(request, asks[0], offer)
-        return None if cost is None or asks[0].count > count else asks[0].count * cost
-    costs = [each(request, ask, offer) for ask in asks]
-    known = [ask.count * cost for ask, cost in zip(asks, costs, strict=True) if cost is not None]
-    if len(known) < len(asks) or any(ask.count > count for ask in asks):
-        return None
-    return peak(asks, known) if holds(request, offer, count) else None
+        number = asks[0].count
+        cost = each(request, asks[0], offer) if number <= count else None
+        return None if cost is None else number * cost
+    costs: list[int] = []
+    for ask in asks:
+        cost = each(request, ask, offer) if ask.count <= count else None
+        if cost is None:
+            return None
+        costs.append(ask.count * cost)
+    return peak(asks, costs) if holds(request, offer, count) else None
 
 
 def _hard_cost(request: PodRequest, ask: ContainerRequest, offer: Offer) -> int | None:
-    if request.mode is Mode.MEMORY_ONLY:
+    if request.mode is _MEMORY_ONLY:
         return None
     rung = smallest(ask, offer.board, request.profile)
     return None if rung is None else rung.cost
@@ -207,16 +218,14 @@ def _hard_cost(request: PodRequest, ask: ContainerRequest, offer: Offer) -> int 
 def _soft_cost(request: PodRequest, ask: ContainerRequest, offer: Offer) -> int | None:
     total = offer.memory
     memory = ask.memory_on(total)
-    if request.profile is not None or memory > total or ask.cores > WHOLE_GPU:
+    if memory > total or ask.cores > WHOLE_GPU or request.profile is not None:
         return None
     return soft_cost(memory, ask.cores, total=total)
 
 
 def _bid(request: PodRequest, mode: Mode, *, offer: Offer, cost: int) -> Bid:
-    rungs = (
-        [smallest(ask, offer.board, request.profile) for ask in request.containers]
-        if mode is Mode.MIG
-        else []
-    )
-    profiles = tuple(rung.profile.name for rung in rungs if rung is not None)
+    if mode is not _MIG:
+        return Bid(mode=mode, cost=cost, model=offer.model)
+    rungs = [smallest(ask, offer.board, request.profile) for ask in request.containers]
+    profiles = tuple([rung.profile.name for rung in rungs if rung is not None])
     return Bid(mode=mode, cost=cost, model=offer.model, profiles=profiles)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.containers import MOST_FINDINGS, Container, mixed, request, spots
 from allocator.core.lexicon import Word, lexicon
+from allocator.core.usual import usual
 from allocator.core.wishes import wishes
 from allocator.model.decision import Finding
 from allocator.model.request import ContainerRequest, PodRequest, Stage
@@ -23,6 +24,9 @@ def parsed(
     annotations. What two readers could read differently is refused, never guessed.
     """
     known = lexicon(tuple(vocabularies))
+    quick = usual(init_containers, containers, known)
+    if quick is not None:
+        return _pod(quick.vocabulary, quick.asking, findings=(), annotations=annotations)
     first: Word | None = None
     asking: list[ContainerRequest] = []
     findings: list[Finding] = []
@@ -39,26 +43,27 @@ def parsed(
                 findings.append(spot.finding(word.name, mixed(first.name, word.name)))
         if len(findings) >= MOST_FINDINGS:
             break
-    return _pod(first, asking, findings=findings, annotations=annotations)
+    vocabulary = first.vocabulary if first is not None else None
+    return _pod(vocabulary, asking, findings=findings, annotations=annotations)
 
 
 def _pod(
-    first: Word | None,
+    vocabulary: Vocabulary | None,
     asking: Sequence[ContainerRequest],
     *,
     findings: Sequence[Finding],
     annotations: Mapping[str, str],
 ) -> PodRequest | tuple[Finding, ...] | None:
-    """Add what holds for the whole pod, in the vocabulary of the *first* word."""
-    if first is None:
+    """Add what holds for the whole pod, in its *vocabulary*."""
+    if vocabulary is None:
         return tuple(findings[:MOST_FINDINGS]) or None
-    wished = wishes(annotations, first.vocabulary)
+    wished = wishes(annotations, vocabulary)
     if isinstance(wished, tuple):
         return (*findings, *wished)[:MOST_FINDINGS]
     if findings:
         return tuple(findings[:MOST_FINDINGS])
     return PodRequest(
-        vocabulary=first.vocabulary.name,
+        vocabulary=vocabulary.name,
         containers=tuple(asking),
         mode=wished.mode,
         profile=wished.profile,

@@ -91,6 +91,7 @@ class Settings(
     """All settings; every field has the default an installation starts with."""
 
     fleet: Fleet = Fleet.OPEN
+    node_templates: Annotated[tuple[NodeTemplate, ...], msgspec.Meta(max_length=64)] = ()
     node_agent: NodeAgent = NodeAgent.OURS
     injection: Injection = Injection.AUTO
     prefer: Prefer = Prefer.COST
@@ -99,7 +100,6 @@ class Settings(
     volcano_schedulers: tuple[Name, ...] = ("volcano",)
     privileged: Policy = Policy.REFUSE
     gpushare_memory_unit: MemoryUnit = MemoryUnit.GIB
-    node_templates: Annotated[tuple[NodeTemplate, ...], msgspec.Meta(max_length=64)] = ()
     stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120
 
 

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from allocator.catalog.injection import PROFILE_KEY
 from allocator.catalog.vocabularies import Vocabulary
@@ -20,8 +21,7 @@ _PROFILE: Final = re.compile(r"[0-9]++g\.[0-9]++gb([+-][a-z.]++)?+")
 _NO_FILTERS: Final = Filters()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What holds for all containers of a pod; ``mode`` and ``profile`` were named by the user."""
 
     mode: Mode | None = None

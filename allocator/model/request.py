@@ -65,9 +65,13 @@ class Filters:
         Its type is the product name behind ``NVIDIA-``, so that prefix may be matched too.
         """
         low = f"nvidia-{model.lower()}"
-        return not any(item.lower() in low for item in self.not_models) and (
-            not self.models or any(item.lower() in low for item in self.models)
-        )
+        for item in self.not_models:
+            if item.lower() in low:
+                return False
+        for item in self.models:
+            if item.lower() in low:
+                return True
+        return not self.models
 
     def uuid_fits(self, uuid: str) -> bool:
         """Match whole UUIDs."""
@@ -95,6 +99,11 @@ class PodRequest:
     @property
     def constraints(self) -> tuple[str, ...]:
         """Return what narrows the choice of GPU, in a fixed order."""
-        filters = self.filters
-        lists = (filters.models, filters.not_models, filters.uuids, filters.not_uuids)
-        return (self.profile or "", *(",".join(items) for items in lists))
+        filters, join = self.filters, ",".join
+        return (
+            self.profile or "",
+            join(filters.models),
+            join(filters.not_models),
+            join(filters.uuids),
+            join(filters.not_uuids),
+        )

@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import count
 from typing import Final, TypeVar
 
@@ -209,6 +210,16 @@ class Inventory:
     def namespace(self, name: str) -> Namespace | None:
         """Return what is known about a namespace."""
         return self._namespaces.get(name)
+
+    def promising(self, uid: str) -> frozenset[str]:
+        """Return the nodes that promise something to pod *uid*, as far as is known."""
+        return frozenset(name for name, listed in self._listed.items() if uid in listed.promises)
+
+    def promises(self) -> Iterator[tuple[str, str, datetime]]:
+        """Yield every promise known: the node, the pod's uid, and since when."""
+        for name, listed in self._listed.items():
+            for uid, since in listed.promises.items():
+                yield name, uid, since
 
     def snapshot(self) -> Snapshot:
         """Return the cluster as one value; it never refuses for want of what it cannot see."""

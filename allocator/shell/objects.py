@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -46,10 +47,14 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A GPUNode by name; ``None`` where its status has no GPUs yet."""
+    """A GPUNode by name; ``node`` is ``None`` where its status has no GPUs yet.
+
+    ``promises`` tells by pod uid since when.
+    """
 
     name: str
     node: Node | None
+    promises: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,8 @@ def gpu_node(raw: bytes) -> Listed:
     decoded = gpunode.decode(msgspec.json.decode(raw))
     for problem in decoded.problems:
         log.warning("GPUNode is odd", node=decoded.node.name, what=str(problem))
-    return Listed(decoded.node.name, decoded.node if decoded.node.gpus else None)
+    node = decoded.node if decoded.node.gpus else None
+    return Listed(decoded.node.name, node, {entry.uid: entry.since for entry in decoded.entries})
 
 
 def registered(raw: bytes) -> Registered:

@@ -27,6 +27,7 @@ from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 
 MOST_ROUNDS: Final = 8  # in one look; a whole installation takes four
+HURRY: Final = 0.5  # seconds between two looks while nothing valid is served
 REMIND: Final = 3600.0  # seconds between two warnings of one kind
 
 log = structlog.get_logger(__name__)
@@ -129,7 +130,8 @@ class Keeper:
         """Keep going until cancelled."""
         while True:
             await self.turn()
-            await self.clock.sleep(self.lifetimes.poll.total_seconds())
+            poll = self.lifetimes.poll.total_seconds()
+            await self.clock.sleep(poll if self.serving.ready else min(poll, HURRY))
 
     async def turn(self) -> None:
         """Look once; a failure keeps what is served."""

@@ -2,11 +2,12 @@
 
 A pod that asks for vGPU may not start without us (``Fail``); any other pod must start whether
 we are there or not (``Ignore``). The same goes for debugging a running pod: an ephemeral
-container that names all devices would see every GPU of a node that a vGPU pod runs on.
+container that names all devices would see every GPU of a node that a vGPU pod runs on. A Binding
+does not say what its pod asks for, so without us nothing is bound in namespaces that opted in.
 """
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from manifests.generator.cel import asks_for_none, asks_for_vgpu
@@ -23,13 +24,16 @@ from manifests.generator.names import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One entry of a webhook configuration; *asking* limits it to pods that ask for vGPU."""
+    """One entry of a webhook configuration.
+
+    *asking* limits it to pods that ask for vGPU, or to all others; ``None`` to neither.
+    """
 
     name: str
     path: str
-    resource: str
+    resources: tuple[str, ...]
     operation: str
-    asking: bool
+    asking: bool | None
     seconds: int
 
 
@@ -39,23 +43,34 @@ _DEBUGGED: Final = ("/mutate/pods/ephemeralcontainers", "pods/ephemeralcontainer
 
 def _pair(name: str, others: str, where: tuple[str, str, str]) -> tuple[Hook, Hook]:
     path, resource, operation = where
-    return (
-        Hook(name=name, path=path, resource=resource, operation=operation, asking=True, seconds=5),
-        Hook(
-            name=others, path=path, resource=resource, operation=operation, asking=False, seconds=2
-        ),
+    hook = Hook(
+        name=name,
+        path=path,
+        resources=(resource,),
+        operation=operation,
+        asking=True,
+        seconds=5,
     )
+    return hook, replace(hook, name=others, asking=False, seconds=2)
 
 
 MUTATING: Final = (
     *_pair("pods", "others", _CREATED),
     *_pair("ephemeral", "others.ephemeral", _DEBUGGED),
+    Hook(
+        name="bindings",
+        path="/mutate/bindings",
+        resources=("pods/binding", "bindings"),  # the legacy way binds a pod too
+        operation="CREATE",
+        asking=None,
+        seconds=5,
+    ),
 )
 VALIDATING: Final = (
     Hook(
         name="pods.validate",
         path="/validate/pods",
-        resource="pods",
+        resources=("pods",),
         operation="CREATE",
         asking=True,
         seconds=3,
@@ -72,9 +87,9 @@ def registrations(*, url: str | None = None, ca_bundle: bytes | None = None) -> 
     """
     mutating = [_entry(hook, url, ca_bundle) for hook in MUTATING]
     validating = [_entry(hook, url, ca_bundle) for hook in VALIDATING]
-    for entry in mutating:
-        # An injector that runs after us may add a container; ours is idempotent.
-        entry["reinvocationPolicy"] = "IfNeeded"
+    for hook, entry in zip(MUTATING, mutating, strict=True):
+        # An injector that runs after us may add a container; nobody adds to a Binding.
+        entry["reinvocationPolicy"] = "Never" if hook.asking is None else "IfNeeded"
     return (
         _configuration("MutatingWebhookConfiguration", mutating),
         _configuration("ValidatingWebhookConfiguration", validating),
@@ -91,11 +106,6 @@ def _configuration(kind: str, entries: list[Json]) -> Json:
 
 
 def _entry(hook: Hook, url: str | None, ca_bundle: bytes | None) -> Json:
-    condition = (
-        {"name": "asks-for-vgpu", "expression": asks_for_vgpu()}
-        if hook.asking
-        else {"name": "asks-for-no-vgpu", "expression": asks_for_none()}
-    )
     return {
         "name": f"{hook.name}.{DOMAIN}",
         "clientConfig": _client(hook.path, url, ca_bundle),
@@ -104,18 +114,27 @@ def _entry(hook: Hook, url: str | None, ca_bundle: bytes | None) -> Json:
                 "apiGroups": [""],
                 "apiVersions": ["v1"],
                 "operations": [hook.operation],
-                "resources": [hook.resource],
+                "resources": list(hook.resources),
                 "scope": "Namespaced",
             }
         ],
         "namespaceSelector": _opted_in(),
-        "matchConditions": [condition],
+        **_conditions(hook),
         "matchPolicy": "Equivalent",
-        "failurePolicy": "Fail" if hook.asking else "Ignore",
+        "failurePolicy": "Ignore" if hook.asking is False else "Fail",
         "timeoutSeconds": hook.seconds,
         "sideEffects": "NoneOnDryRun",  # decisions are recorded, those of a dry run are not
         "admissionReviewVersions": ["v1"],
     }
+
+
+def _conditions(hook: Hook) -> Json:
+    if hook.asking is None:
+        return {}
+    name, expression = (
+        ("asks-for-vgpu", asks_for_vgpu()) if hook.asking else ("asks-for-no-vgpu", asks_for_none())
+    )
+    return {"matchConditions": [{"name": name, "expression": expression}]}
 
 
 def _client(path: str, url: str | None, ca_bundle: bytes | None) -> Json:

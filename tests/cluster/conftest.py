@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from allocator.model.request import Mode
+from tests.builders import A100_40, T4, nodes_of
 from tests.cluster.api import Api, wait_for
 from tests.cluster.control_plane import ControlPlane, Settings
 from tests.cluster.controlplane import build
 from tests.cluster.controlplane.binaries import DEFAULT
 from tests.cluster.controlplane.toolchain import BuildError
+from tests.cluster.installation import Installation, installation
 
 _PROGRAMS = pytest.StashKey[Mapping[str, Path] | BuildError]()
 
@@ -34,6 +37,17 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             session.config.stash[_PROGRAMS] = build.build(DEFAULT, build.to_stderr)
     except BuildError as error:
         session.config.stash[_PROGRAMS] = error
+
+
+# Two nodes as Volcano's plugin registers them, until its v1.9.4 and since.
+_FIVE_FIELDS = "".join(f"GPU-{n},10,32768,NVIDIA-Tesla V100-SXM2-32GB,true:" for n in range(2))
+_SIX_FIELDS = "GPU-0,7,24576,NVIDIA-NVIDIA A30,true,mig:"
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "resources": [{"group": "", "resources": ["pods"]}]}],
+}
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +110,30 @@ def namespace(
 ) -> str:
     """Return a namespace of the test's own, labelled with its indirect parameter if it has one."""
     return new_namespace(getattr(request, "param", {}))
+
+
+@pytest.fixture(scope="session")
+def gpu_site(
+    programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """Yield an installation with GPUs of every kind, for tests that keep to their own namespaces.
+
+    No controllers run there, so a pod needs no account and a namespace can be used at once.
+    """
+    folder = tmp_path_factory.mktemp("gpu-site")
+    with installation(programs, folder, settings=Settings(audit_policy=_AUDIT)) as site:
+        site.add_node(nodes_of(8, A100_40, mode=Mode.MIG, name="a100"))
+        site.add_node(nodes_of(4, T4, name="t4"))
+        site.add_upstream_node("old", _FIVE_FIELDS)
+        site.add_upstream_node("new", _SIX_FIELDS)
+        site.wait_for_models("A100", "T4", "V100", "A30")
+        yield site
+
+
+@pytest.fixture
+def opted_in(gpu_site: Installation) -> str:
+    """Return a namespace of that installation whose pods come to our webhook."""
+    return gpu_site.namespace()
 
 
 @pytest.fixture(scope="session")

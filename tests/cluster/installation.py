@@ -1,26 +1,41 @@
 """An installation as a site has it: the base applied, replicas running as their own account."""
 
 import contextlib
+import hashlib
 import http.client
 import json
 import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import yaml
+
+from allocator.core.gpunodewire import status_of
+from allocator.core.wire import REGISTER
+from allocator.model.gpu import Node
+from manifests.generator.names import CONTROL_PLANE
 from manifests.generator.registrations import registrations
-from tests.cluster.api import Api, Json, wait_for
+from tests.cluster.api import MERGE, Api, ApiError, Json, Reply, wait_for
 from tests.cluster.control_plane import ControlPlane, Settings
 from tests.cluster.process import Process
-from tests.cluster.site import MANIFESTS
+from tests.cluster.site import MANIFESTS, Who
+from tests.pods import pod, received
+from tests.properties.test_hostile_reviews import review
 
 SYSTEM = "vgpu-admission-system"
 OPTED_IN = {"vgpu-admission.io/inject": "enabled"}
+PODS = "/api/v1/namespaces/{}/pods"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
+GPU_NODES = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
+SETTINGS = f"/api/v1/namespaces/{SYSTEM}/configmaps/vgpu-admission-settings"
 READY_WITHIN = 30.0
+UNVERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+UNVERIFIED.check_hostname, UNVERIFIED.verify_mode = False, ssl.CERT_NONE
 
 
 @dataclass(slots=True)
@@ -48,27 +63,50 @@ class Replica:
 
     def review(self, path: str, body: bytes) -> tuple[int, bytes]:
         """Send a review past the API server."""
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=UNVERIFIED)
         with contextlib.closing(connection):
             connection.request("POST", path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             return answer.status, answer.read()
 
+    def metric(self, sample: str) -> float:
+        """Return one sample of its metrics, such as `vgpu_admission_shed_total`."""
+        lines = (line.rpartition(" ") for line in self.get("/metrics")[1].splitlines())
+        return next(float(value) for name, _, value in lines if name == sample)
+
     def records(self) -> list[Json]:
         """Return the decisions it has recorded so far."""
+        return [line for line in self.lines() if line.get("event") in {"decision", "confirmed"}]
+
+    def lines(self) -> list[Json]:
+        """Return all that it has written so far, decisions and its own log."""
         text = self.process.log.read_text(errors="replace")
-        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-        return [line for line in lines if line.get("event") in {"decision", "confirmed"}]
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+    def obeys(self, settings: str) -> bool:
+        """Say whether these are the settings that it has taken up last."""
+        loaded = [line for line in self.lines() if line.get("event") == "settings loaded"]
+        digest = hashlib.sha256(settings.encode()).hexdigest()
+        return bool(loaded) and digest.startswith(loaded[-1]["digest"])
+
+    def knows(self, models: Iterable[str]) -> bool:
+        """Say whether it has seen GPUs of these models, and that there are no others."""
+        return self._warned("none-such") and not any(map(self._warned, models))
+
+    def _warned(self, model: str) -> bool:
+        """Say whether it objects to a pod that must have this model."""
+        wish = pod(annotations={"nvidia.com/use-gputype": model})
+        answer = json.loads(self.review("/mutate/pods", review(received(wish), dryRun=True))[1])
+        return bool(answer["response"].get("warnings")) or not answer["response"]["allowed"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Installation:
     """The control plane with everything of ours on it."""
 
     plane: ControlPlane
     api: Api
+    kubeconfig: Path
     replicas: list[Replica] = field(default_factory=list)
 
     @property
@@ -76,9 +114,83 @@ class Installation:
         """Return the replica that the registrations point at to begin with."""
         return self.replicas[0]
 
-    def point_at(self, replica: Replica) -> None:
-        """Let the API server call *replica*; a Service's job, for which there is no network."""
-        for document in registrations(url=f"https://127.0.0.1:{replica.port}"):
+    def namespace(self, labels: Mapping[str, str] = OPTED_IN) -> str:
+        """Make a namespace in which pods can be created at once."""
+        body = {"metadata": {"generateName": "t-", "labels": dict(labels)}}
+        name: str = self.api.create("/api/v1/namespaces", body).body["metadata"]["name"]
+        if self.plane.settings.needs_accounts:
+            wait_for(lambda: self.api.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+        return name
+
+    def create(self, namespace: str, written: Json, **query: str) -> Reply:
+        """Create a pod, whichever namespace its manifest names."""
+        metadata = {**written["metadata"], "namespace": namespace}
+        return self.api.create(PODS.format(namespace), {**written, "metadata": metadata}, **query)
+
+    def stored(self, namespace: str, written: Json) -> Json:
+        """Create a pod and return what the API server keeps of it."""
+        name = self.create(namespace, written).body["metadata"]["name"]
+        return self.api.get(f"{PODS.format(namespace)}/{name}")
+
+    def refusal(self, namespace: str, written: Json) -> str:
+        """Return why a pod may not be created, in the words that its user reads."""
+        try:
+            self.create(namespace, written, dryRun="All")
+        except ApiError as error:
+            return error.message
+        return ""
+
+    def add_node(self, node: Node) -> None:
+        """Add a node with the inventory that its agent would report."""
+        self.api.create("/api/v1/nodes", {"metadata": {"name": node.name}})
+        headers = Who(CONTROL_PLANE).headers
+        metadata = {"name": node.name, "finalizers": ["vgpu-admission.io/ledger"]}
+        kind = {"apiVersion": "vgpu-admission.io/v1alpha1", "kind": "GPUNode"}
+        body = {**kind, "metadata": metadata, "spec": {"entries": []}}
+        self.api.request("POST", GPU_NODES, body, headers=headers)
+        self.api.request(
+            "PATCH",
+            f"{GPU_NODES}/{node.name}/status",
+            {"status": status_of(node)},
+            headers={**headers, "Content-Type": MERGE},
+        )
+
+    def add_upstream_node(self, name: str, register: str) -> None:
+        """Add a node as Volcano's device plugin announces it."""
+        metadata = {"name": name, "annotations": {REGISTER: register}}
+        self.api.create("/api/v1/nodes", {"metadata": metadata})
+
+    def wait_for_models(self, *models: str) -> None:
+        """Return once every replica knows GPUs of these models and of no others."""
+        for replica in self.replicas:
+            wait_for(lambda replica=replica: replica.knows(models))  # type: ignore[misc]
+
+    def configure(self, text: str) -> None:
+        """Change the settings."""
+        self.api.patch(SETTINGS, {"data": {"settings.yaml": text}})
+
+    def add_replica(self, *options: str) -> Replica:
+        """Add a replica with further *options*, which is not started yet."""
+        number = len(self.replicas)
+        port, health = free_port(), free_port()
+        command: list[str | Path] = [
+            sys.executable,
+            MANIFESTS.parent / "vgpu.py",
+            "webhook",
+            f"--listen=127.0.0.1:{port}",
+            f"--health=127.0.0.1:{health}",
+            f"--kubeconfig={self.kubeconfig}",
+            "--name=127.0.0.1",
+            "--drain=1",
+            *options,
+        ]
+        process = Process(f"webhook-{number}", command, self.plane.folder / f"webhook-{number}.log")
+        self.replicas.append(Replica(process, port, health))
+        return self.replicas[-1]
+
+    def point_at(self, port: int) -> None:
+        """Let the API server call this port; a Service's job, for which there is no network."""
+        for document in registrations(url=f"https://127.0.0.1:{port}"):
             place = f"{HOOKS}/{document['kind'].lower()}s/{document['metadata']['name']}"
             standing = self.api.get(place)
             bundles = {
@@ -90,19 +202,26 @@ class Installation:
             standing["webhooks"] = document["webhooks"]
             self.api.replace(place, standing)
 
-    def wait_until_trusted(self) -> None:
-        """Return once every registration carries a bundle."""
-        wait_for(self._trusted)
-
-    def _trusted(self) -> bool:
-        hooks = [
-            hook
+    def bundles(self) -> set[str]:
+        """Return the bundles that the registrations carry, in base64."""
+        return {
+            hook["clientConfig"].get("caBundle", "")
             for kind in ("mutating", "validating")
             for hook in self.api.get(f"{HOOKS}/{kind}webhookconfigurations/vgpu-admission")[
                 "webhooks"
             ]
-        ]
-        return all(hook["clientConfig"].get("caBundle") for hook in hooks)
+        }
+
+    def stop(self) -> None:
+        """Stop every replica; the control plane stays."""
+        for replica in self.replicas:
+            replica.process.stop()
+
+    def wait_until_called(self) -> None:
+        """Return once the API server calls us about pods that ask, and believes the answers."""
+        wait_for(lambda: all(self.bundles()))
+        probe = self.namespace()
+        wait_for(lambda: not self.refusal(probe, pod()))
 
 
 @contextlib.contextmanager
@@ -114,57 +233,48 @@ def installation(
     settings: Settings | None = None,
 ) -> Iterator[Installation]:
     """Yield a cluster with the base and running replicas, whose first one is called."""
-    plane = ControlPlane(folder, programs, settings or Settings(controllers=True))
+    plane = ControlPlane(folder, programs, settings or Settings())
     with plane, plane.api() as api, contextlib.ExitStack() as stack:
         apply_base(programs, plane)
         account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/vgpu-webhook/token"
         spec = {"spec": {"expirationSeconds": 7200}}
         token = api.create(account, spec).body["status"]["token"]
         kubeconfig = _kubeconfig(plane, token, folder / "webhook.kubeconfig")
-        found = Installation(plane, api)
-        for number in range(replicas):
-            replica = _replica(folder, number, kubeconfig)
-            stack.callback(replica.process.stop)
-            found.replicas.append(replica)
-        found.point_at(found.first)
-        for replica in found.replicas:
-            replica.start()
-        found.wait_until_trusted()
+        found = Installation(plane=plane, api=api, kubeconfig=kubeconfig)
+        stack.callback(found.stop)
+        for _ in range(replicas):
+            found.add_replica().start()
+        found.point_at(found.first.port)
+        found.wait_until_called()
         yield found
 
 
 def apply_base(programs: Mapping[str, Path], plane: ControlPlane) -> None:
     """Do what the README tells an operator to do."""
-    command = [programs["kubectl"], f"--kubeconfig={plane.kubeconfig}"]
-    base = str(MANIFESTS / "base")
+    base = MANIFESTS / "base"
+    kubectl = [str(programs["kubectl"]), f"--kubeconfig={plane.kubeconfig}"]
     done = subprocess.run(
-        [*command, "apply", "-k", base], capture_output=True, check=False, text=True
+        [*kubectl, "apply", "-k", str(base)], capture_output=True, check=False, text=True
     )
     assert done.returncode == 0, done.stderr
 
 
 def _kubeconfig(plane: ControlPlane, token: str, path: Path) -> Path:
     """Write a kubeconfig of our own account, so that every right is really needed."""
-    config = json.loads(plane.kubeconfig.read_text())
+    config: Any = json.loads(plane.kubeconfig.read_text())
     config["users"] = [{"name": "admin", "user": {"token": token}}]
     path.write_text(json.dumps(config))
     return path
 
 
-def _replica(folder: Path, number: int, kubeconfig: Path) -> Replica:
-    port, health = free_port(), free_port()
-    command: list[str | Path] = [
-        sys.executable,
-        MANIFESTS.parent / "vgpu.py",
-        "webhook",
-        f"--listen=127.0.0.1:{port}",
-        f"--health=127.0.0.1:{health}",
-        f"--kubeconfig={kubeconfig}",
-        "--name=127.0.0.1",
-        "--drain=1",
-    ]
-    process = Process(f"webhook-{number}", command, folder / f"webhook-{number}.log")
-    return Replica(process, port, health)
+def sample(name: str) -> Json:
+    """Return a sample as its author applies it; of a Deployment, the pod that it makes."""
+    written: Json = yaml.safe_load(
+        (MANIFESTS.parent / "webhook/samples/pods" / f"{name}.yaml").read_text()
+    )
+    if written["kind"] == "Pod":
+        return written
+    return {"metadata": {"generateName": "made-"}, "spec": written["spec"]["template"]["spec"]}
 
 
 def free_port() -> int:

@@ -72,6 +72,14 @@ class Process:
         """End the component as a crash would."""
         self._end(signal.SIGKILL, _STOP_WITHIN)
 
+    def pause(self) -> None:
+        """Let the component stand still with its sockets open, as on a machine without memory."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
     def tail(self, lines: int = 40) -> str:
         """Return the last lines of the log."""
         with contextlib.suppress(FileNotFoundError):
@@ -88,6 +96,11 @@ class Process:
             self._child.kill()
             self._child.wait()
         self._child = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._child is None:
+            raise ComponentError(f"{self.name} is not running")
+        self._child.send_signal(number)
 
     def _error(self, what: str) -> ComponentError:
         return ComponentError(f"{self.name} {what}; the end of {self.log}:\n{self.tail()}")

@@ -42,7 +42,7 @@ class Forbidden(Nothing):
 def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """Yield how to reach a server whose handler is the indirect parameter."""
     with HTTPServer(("127.0.0.1", 0), request.param) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         config = tmp_path / "config"
         config.write_text(CONFIG.format(port=server.server_port))

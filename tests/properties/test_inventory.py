@@ -31,7 +31,7 @@ from allocator.model.units import CorePercent, MiB
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = (
-    (ROOT / "manifests" / "samples" / "fleet.yaml").read_text(),
+    (ROOT / "webhook" / "samples" / "fleet.yaml").read_text(),
     (ROOT / "tests" / "golden" / "volcano" / "device-config-a.yaml").read_text(),
     (ROOT / "tests" / "golden" / "volcano" / "node-config.json").read_text(),
 )

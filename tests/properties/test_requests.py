@@ -8,8 +8,12 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.core import containers
+from allocator.core.lexicon import lexicon
 from allocator.core.quantity import LARGEST, canonical, parse, plain
 from allocator.core.requests import phases
+from allocator.core.usual import usual
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import PodRequest
 from tests.asking import (
@@ -173,3 +177,26 @@ def test_every_amount_of_memory_is_read_or_taken_for_a_unit(memory: int) -> None
     else:
         (finding,) = findings(box({MEMORY: canonical(memory)}))
         assert finding.reason is Reason.MALFORMED
+
+
+@settings(max_examples=300, deadline=None)
+@given(PODS, st.lists(boxes(VOLCANO), max_size=1))
+def test_what_is_read_in_one_pass_is_what_a_closer_look_finds(
+    pod: list[Box], init: list[Box]
+) -> None:
+    """The shortcut answers only where the long way finds nothing wrong, and the same."""
+    known = lexicon(VOCABULARIES)
+
+    quick = usual(init, pod, known)
+
+    spots = list(containers.spots(init, pod, known))
+    if quick is not None:
+        assert quick.asking == [containers.request(spot, known) for spot in spots]
+        assert {spot.spoken[0].vocabulary for spot in spots} <= {quick.vocabulary}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(boxes(VOLCANO), max_size=3))
+def test_usual_pods_are_read_in_one_pass(pod: list[Box]) -> None:
+    """Amounts within their bounds that do not contradict each other need no closer look."""
+    assert usual([], pod, lexicon(VOCABULARIES)) is not None

@@ -5,14 +5,14 @@ from typing import Final
 
 from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.wording import shown
 from allocator.model.decision import Finding, Reason
 from webhook.core import hygiene
 from webhook.core.mutate import Surroundings
 from webhook.core.outcome import Hidden, Outcome, Refused, Untouched
 from webhook.core.patch import Intent
 from webhook.core.review import Container, Pod
-from webhook.core.rewrite import Spot, blinded
+from webhook.core.rewrite import blinded
+from webhook.core.spot import Spot, spots_of
 
 _KIND: Final = "ephemeralContainers"
 
@@ -20,11 +20,8 @@ _KIND: Final = "ephemeralContainers"
 def decide(pod: Pod, before: Pod | None, around: Surroundings) -> Outcome:
     """Judge the ephemeral containers that *pod* has and *before* had not; old ones are fixed."""
     known = {c.name for c in (before.spec.ephemeral_containers or ())} if before else set()
-    added = [
-        Spot(_KIND, index, container)
-        for index, container in enumerate(pod.spec.ephemeral_containers or ())
-        if container.name not in known
-    ]
+    everyone = spots_of(_KIND, pod.spec.ephemeral_containers or ())
+    added = [spot for spot in everyone if spot.container.name not in known]
     shares = any(
         _asks(c, around) for c in (*pod.spec.containers, *(pod.spec.init_containers or ()))
     )
@@ -36,24 +33,18 @@ def decide(pod: Pod, before: Pod | None, around: Surroundings) -> Outcome:
 
 
 def _findings(spot: Spot, around: Surroundings, *, with_gpus: bool) -> Iterator[Finding]:
-    subject = hygiene.Subject(
-        container=spot.container,
-        place=f'ephemeral container "{shown(spot.container.name)}"',
-        field=spot.field,
-        column=Column.VOID,
-    )
+    subject = hygiene.Subject(spot, Column.VOID)
     if _asks(spot.container, around):
         yield Finding(
             reason=Reason.EPHEMERAL,
-            place=subject.place,
+            place=spot.place,
             field=f"{spot.field}.resources",
             what="an ephemeral container cannot ask for GPUs",
             remedy="remove its resources",
         )
-    yield from hygiene.variables(subject)
-    yield from hygiene.mounts(subject)
+    yield from hygiene.container(subject)
     if with_gpus:
-        yield from hygiene.privileged(subject)
+        yield from hygiene.privileged(spot)
 
 
 def _asks(container: Container, around: Surroundings) -> bool:

@@ -55,10 +55,10 @@ def summary(outcome: Outcome) -> str:
 def word(outcome: Outcome) -> str:
     """Return the outcome's name in records, audit annotations and metrics."""
     match outcome:
+        case Rewritten() | Hidden():
+            return "rewritten"
         case Untouched():
             return "untouched"
-        case Hidden() | Rewritten():
-            return "rewritten"
         case Refused():
             return "refused"
         case _:

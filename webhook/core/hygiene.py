@@ -1,9 +1,10 @@
 """Hygiene: what a tenant may not bring along, because it would lift a limit or forge a grant."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from posixpath import normpath
+from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from allocator.catalog.injection import (
     ADMISSION_KEYS,
@@ -27,9 +28,12 @@ from webhook.core.inject import (
     same_volume,
 )
 from webhook.core.patch import Entry
-from webhook.core.review import Container, EnvVar, Pod
+from webhook.core.review import EnvVar, Pod
+from webhook.core.spot import Spot, normal
 
 _KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS
+_RESERVED_KEYS: Final = (CDI_PREFIX, OWN)
+_VOLUMES: Final = MappingProxyType({entry["name"]: entry for entry in VOLUMES})
 _HIDDEN: Final = frozenset({"", "void", "none"})
 _DEVICE_LISTS: Final = frozenset(
     {"/var/run/nvidia-container-devices", "/run/nvidia-container-devices"}
@@ -39,11 +43,8 @@ _DEVICE_LISTS: Final = frozenset(
 def annotations(pod: Pod) -> Iterator[Finding]:
     """Find annotations that only a scheduler, a device plugin or we may write."""
     for key in pod.metadata.annotations or ():
-        if key in ALLOCATION_KEYS or key.startswith(CDI_PREFIX):
-            forged = True
-        else:
-            forged = key.startswith(OWN) and key not in _KEPT_KEYS
-        if forged:
+        kept = key in _KEPT_KEYS or not key.startswith(_RESERVED_KEYS)
+        if key in ALLOCATION_KEYS or not kept:
             yield Finding(
                 reason=Reason.RESERVED_ANNOTATION,
                 place="pod",
@@ -68,7 +69,9 @@ def placement(pod: Pod) -> Iterator[Finding]:
 def volumes(pod: Pod) -> Iterator[Finding]:
     """Find volumes through which devices could be reached, or that pose as ours."""
     for number, volume in enumerate(pod.spec.volumes or ()):
-        own = next((entry for entry in VOLUMES if entry["name"] == volume.name), None)
+        own = _VOLUMES.get(volume.name)
+        if own is None and volume.host_path is None:
+            continue  # nearly always
         if own is not None:
             what = "" if same_volume(volume, own) else "has a name that vGPU volumes use"
         else:
@@ -94,39 +97,39 @@ def _overlaps(one: str, other: str) -> bool:
     return one == other or other.startswith(one.rstrip("/") + "/") or one.startswith(other + "/")
 
 
-def normal(path: str) -> str:
-    """Return *path* as the kernel will read it, cheaply where it is in order already."""
-    if path.startswith("/") and "//" not in path and "/." not in path and path[-1] != "/":
-        return path
-    return normpath("/" + path.lstrip("/"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, gc=False):
     """A container under inspection, with what we would write into it.
 
-    ``place`` and ``field`` say where it is, in words and as a path. ``key`` is its own
-    annotation prefix.
+    ``key`` is its own annotation prefix.
     """
 
-    container: Container
-    place: str
-    field: str
+    spot: Spot
     column: Column
     key: str = ""
-    env: Sequence[Entry] = ()
-    mounts: Sequence[Entry] = ()
+    env: tuple[Entry, ...] = ()
+    mounts: tuple[Entry, ...] = ()
 
 
-def variables(subject: Subject) -> Iterator[Finding]:
+def container(subject: Subject) -> list[Finding]:
+    """Find what would lift a limit inside one container."""
+    found: list[Finding] = []
+    if subject.spot.reserved:
+        found += _variables(subject)
+    if subject.spot.near:
+        found += _mounts(subject)
+    return found
+
+
+def _variables(subject: Subject) -> Iterator[Finding]:
     """Find reserved variables whose value is not the one that we would write."""
-    for number, present in enumerate(subject.container.env or ()):
+    spot = subject.spot
+    for number, present in enumerate(spot.container.env or ()):
         if present.name not in RESERVED or _variable_fits(present, subject):
             continue
         yield Finding(
             reason=Reason.RESERVED_VARIABLE,
-            place=subject.place,
-            field=f"{subject.field}.env[{number}]",
+            place=spot.place,
+            field=f"{spot.field}.env[{number}]",
             what=f"variable {present.name} is reserved for vGPU limits",
             remedy="remove it",
         )
@@ -146,17 +149,18 @@ def _variable_fits(present: EnvVar, subject: Subject) -> bool:
     return bool(subject.key) and own_key(present) == subject.key
 
 
-def mounts(subject: Subject) -> Iterator[Finding]:
+def _mounts(subject: Subject) -> Iterator[Finding]:
     """Find mounts at, above or below a path that carries the interception library."""
-    for number, present in enumerate(subject.container.volume_mounts or ()):
+    spot = subject.spot
+    for number, present in enumerate(spot.container.volume_mounts or ()):
         path = normal(present.mount_path)
         hit = _reserved_path(path, subject.column)
         if hit is None or any(same_mount(present, entry) for entry in subject.mounts):
             continue
         yield Finding(
             reason=Reason.RESERVED_MOUNT,
-            place=subject.place,
-            field=f"{subject.field}.volumeMounts[{number}]",
+            place=spot.place,
+            field=f"{spot.field}.volumeMounts[{number}]",
             what=f"mount at {shown(path)} would hide {hit}, which holds vGPU limits",
             remedy="mount it elsewhere",
         )
@@ -173,14 +177,14 @@ def _reserved_path(path: str, column: Column) -> str | None:
     return None
 
 
-def privileged(subject: Subject) -> Iterator[Finding]:
+def privileged(spot: Spot) -> Iterator[Finding]:
     """Find a container that sees every device whatever it was given."""
-    security = subject.container.security_context
+    security = spot.container.security_context
     if security is not None and security.privileged:
         yield Finding(
             reason=Reason.PRIVILEGED,
-            place=subject.place,
-            field=f"{subject.field}.securityContext.privileged",
+            place=spot.place,
+            field=f"{spot.field}.securityContext.privileged",
             what="a privileged container sees all GPUs, limits cannot hold",
             remedy="remove privileged or the vGPU request",
         )

@@ -1,8 +1,10 @@
 """Injection into one container: the table's column filled in with what it asked for."""
 
-from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, assert_never
+
+import msgspec
 
 from allocator.catalog.injection import (
     LIBRARY_DIRECTORY,
@@ -26,8 +28,7 @@ from webhook.core.patch import Entry
 from webhook.core.review import EnvVar, Volume, VolumeMount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
+class Amounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the table's literals are filled in with; ``memory`` is ``None`` where unknown.
 
     ``key`` is the container's own annotation prefix, such as ``c0``. ``memory`` is in MiB,
@@ -52,6 +53,7 @@ def reserved_names() -> dict[str, tuple[Variable, int]]:
 
 
 RESERVED: Final = MappingProxyType(reserved_names())
+RESERVED_NAMES: Final = frozenset(RESERVED)
 
 _Cell = tuple[Variable, Form, Entry | None]
 
@@ -101,12 +103,11 @@ def _filled(text: str, amounts: Amounts) -> str:
     )
 
 
-def variables(column: Column, amounts: Amounts, *, volumes: bool) -> list[Entry]:
-    """Return the entries of *column*; rows that serve volumes only where there are any."""
+@lru_cache(maxsize=512)  # a cluster asks for few different amounts, again and again
+def variables(column: Column, amounts: Amounts) -> tuple[Entry, ...]:
+    """Return the entries of *column*."""
     found: list[Entry] = []
     for variable, form, fixed in _COLUMNS[column]:
-        if variable.volumes and not volumes:
-            continue
         if variable.per_device:
             for k in range(amounts.count):
                 entry = entry_of(variable.name.replace("{k}", str(k)), form, amounts, k=k)
@@ -116,15 +117,15 @@ def variables(column: Column, amounts: Amounts, *, volumes: bool) -> list[Entry]
         entry = fixed if fixed is not None else entry_of(variable.name, form, amounts)
         if entry is not None:
             found.append(entry)
-    return found
+    return tuple(found)
 
 
 _COLUMNS: Final = {column: _cells(column) for column in Column}
 
 
-def mounts(column: Column, container: str) -> list[Entry]:
+def mounts(column: Column, container: str) -> tuple[Entry, ...]:
     """Return the mounts of the interception library for one container."""
-    return [_mount(mount, container) for mount in MOUNTS.get(column, ())]
+    return tuple([fixed or _mount(mount, container) for mount, fixed in _MOUNTS[column]])
 
 
 def _mount(mount: Mount, container: str) -> Entry:
@@ -137,6 +138,14 @@ def _mount(mount: Mount, container: str) -> Entry:
         entry["readOnly"] = True
     return entry
 
+
+_MOUNTS: Final = {
+    column: [
+        (mount, None if "{container}" in mount.sub_path_expr else _mount(mount, ""))
+        for mount in MOUNTS.get(column, ())
+    ]
+    for column in Column
+}
 
 VOLUMES: Final[tuple[Entry, ...]] = (
     {"name": LIBRARY_VOLUME, "hostPath": {"path": LIBRARY_DIRECTORY, "type": ""}},
@@ -171,13 +180,15 @@ def same_volume(present: Volume, entry: Entry) -> bool:
     )
 
 
+_OWN_PATH: Final = f"metadata.annotations['{OWN}"
+
+
 def own_key(present: EnvVar) -> str | None:
     """Return the container key that a variable of ours reads, such as ``c0``."""
     ref = present.value_from.field_ref if present.value_from is not None else None
-    start = f"metadata.annotations['{OWN}"
-    if ref is None or not ref.field_path.startswith(start):
+    if ref is None or not ref.field_path.startswith(_OWN_PATH):
         return None
-    key, dot, _ = ref.field_path[len(start) :].partition(".")
+    key, dot, _ = ref.field_path[len(_OWN_PATH) :].partition(".")
     return (
         key if dot and key[:1] in {"c", "i"} and key[1:].isascii() and key[1:].isdigit() else None
     )

@@ -1,7 +1,6 @@
 """Mutation: from a reviewed pod to the pod we intend, or to what stands in its way."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -21,8 +20,7 @@ from webhook.core.rewrite import Rewrite, blinded
 from webhook.core.spot import spots
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a decision rests on besides the pod: settings, one snapshot, its namespace.
 
     ``host_paths`` says whether the namespace admits hostPath volumes; ``None`` is unknown.
@@ -57,7 +55,8 @@ def decide(pod: Pod, around: Surroundings) -> Outcome:
     if request is None:
         return _without_request(pod)
     if isinstance(request, tuple):
-        digest = _digest(pod, prior.as_it_stands(pod), constraints=())
+        asked = prior.encoded(prior.as_it_stands(pod))
+        digest = _digest(pod, asked, constraints=())
         return Refused(first=request[0], rest=request[1:], digest=digest)
     return _with_request(pod, request, around)
 
@@ -67,9 +66,7 @@ def _without_request(pod: Pod) -> Outcome:
     findings = list(hygiene.annotations(pod))
     everyone = spots(pod)
     for spot in everyone:
-        subject = hygiene.Subject(spot, Column.VOID)
-        findings += hygiene.variables(subject)
-        findings += hygiene.mounts(subject)
+        findings += hygiene.container(hygiene.Subject(spot, Column.VOID))
     if findings:
         return Refused(first=findings[0], rest=tuple(findings[1:]))
     changes = tuple(change for spot in everyone if (change := blinded(spot)) is not None)
@@ -90,7 +87,8 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
     before = prior.borne_out(claim, now, vocabulary=vocabulary) if claim else None
     request = prior.as_first_asked(request, claim)
     asked = before.asked if before else Asked(mode=prior.named_mode(request), containers=now)
-    digest = _digest(pod, asked, constraints=request.constraints)
+    text = prior.encoded(asked)
+    digest = _digest(pod, text, constraints=request.constraints)
     decided = _decided(request, before, around)
     if isinstance(decided, tuple):
         return Refused(first=decided[0], rest=decided[1:], digest=digest)
@@ -104,7 +102,7 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
         resources=now,
         host_paths=around.host_paths,
     )
-    intent, findings = rewrite.intent(asked, digest)
+    intent, findings = rewrite.intent(text, digest)
     warnings = (*decided.warnings, *rewrite.warnings())
     if findings:
         first, *rest = findings
@@ -119,8 +117,7 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Decided:
+class _Decided(msgspec.Struct, frozen=True, gc=False):
     request: PodRequest
     choice: ModeChoice
     warnings: tuple[str, ...] = ()
@@ -155,7 +152,7 @@ def _decided(
     return _Decided(request, chosen.choice, tuple(map(str, chosen.warnings)))
 
 
-def _digest(pod: Pod, asked: Asked, *, constraints: tuple[str, ...]) -> str:
+def _digest(pod: Pod, asked: str, *, constraints: tuple[str, ...]) -> str:
     owners = pod.metadata.owner_references or ()
     return prior.digest_of(
         asked,

@@ -6,8 +6,10 @@ so parents are created from what was received and no ``test`` is ever emitted.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from webhook.core.review import Container, Pod
 
@@ -15,8 +17,7 @@ Operation = dict[str, Any]
 Entry = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerIntent:
+class ContainerIntent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one container gains: appended variables and mounts, set and removed resources.
 
     ``kind`` is the field of the pod's spec that holds the container, at ``index``.
@@ -26,20 +27,20 @@ class ContainerIntent:
     index: int
     env: tuple[Entry, ...] = ()
     mounts: tuple[Entry, ...] = ()
-    resources: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, str] = msgspec.field(default_factory=dict)
     resources_removed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
+class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The whole intended change of a pod."""
 
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     annotations_removed: tuple[str, ...] = ()
     volumes: tuple[Entry, ...] = ()
     containers: tuple[ContainerIntent, ...] = ()
 
 
+@lru_cache(maxsize=256)  # of keys and resources that we write: few, and none is a tenant's
 def pointer_token(text: str) -> str:
     """Escape one reference token (RFC 6901): ``volcano.sh/x`` becomes ``volcano.sh~1x``."""
     return text.replace("~", "~0").replace("/", "~1")
@@ -47,13 +48,16 @@ def pointer_token(text: str) -> str:
 
 def operations(pod: Pod, intent: Intent) -> list[Operation]:
     """Return the operations that turn the received *pod* into the intended one."""
-    ops = list(_annotations(pod, intent))
-    ops += _appended("/spec/volumes", pod.spec.volumes, intent.volumes)
+    ops = _annotations(pod, intent)
+    if intent.volumes:
+        ops += _appended("/spec/volumes", pod.spec.volumes, intent.volumes)
     for change in intent.containers:
         received = _received(pod, change)
         at = f"/spec/{change.kind}/{change.index}"
-        ops += _appended(f"{at}/env", received.env, change.env)
-        ops += _appended(f"{at}/volumeMounts", received.volume_mounts, change.mounts)
+        if change.env:
+            ops += _appended(f"{at}/env", received.env, change.env)
+        if change.mounts:
+            ops += _appended(f"{at}/volumeMounts", received.volume_mounts, change.mounts)
         if change.resources or change.resources_removed:
             ops += _resources(f"{at}/resources", received, change)
     return ops
@@ -70,27 +74,23 @@ def _received(pod: Pod, change: ContainerIntent) -> Container:
             return spec.containers[change.index]
 
 
-def _annotations(pod: Pod, intent: Intent) -> Iterator[Operation]:
-    present = pod.metadata.annotations
+def _annotations(pod: Pod, intent: Intent) -> list[Operation]:
+    present, wanted = pod.metadata.annotations, intent.annotations
+    at = "/metadata/annotations"
     if present is None:
-        if intent.annotations:
-            yield {"op": "add", "path": "/metadata/annotations", "value": dict(intent.annotations)}
-        return
-    for key in intent.annotations_removed:
-        if key in present and key not in intent.annotations:
-            yield {"op": "remove", "path": f"/metadata/annotations/{pointer_token(key)}"}
-    for key, value in intent.annotations.items():
-        if present.get(key) != value:
-            path = f"/metadata/annotations/{pointer_token(key)}"
-            yield {"op": "add", "path": path, "value": value}
+        return [{"op": "add", "path": at, "value": dict(wanted)}] if wanted else []
+    removed = [key for key in intent.annotations_removed if key in present and key not in wanted]
+    changed = [(key, value) for key, value in wanted.items() if present.get(key) != value]
+    return [
+        *[{"op": "remove", "path": f"{at}/{pointer_token(key)}"} for key in removed],
+        *[{"op": "add", "path": f"{at}/{pointer_token(k)}", "value": v} for k, v in changed],
+    ]
 
 
 def _appended(
     path: str, present: tuple[object, ...] | None, entries: tuple[Entry, ...]
 ) -> list[Operation]:
     """Append *entries*, creating the list where it is absent or null."""
-    if not entries:
-        return []
     if present is None:
         return [{"op": "add", "path": path, "value": entries}]
     end = f"{path}/-"

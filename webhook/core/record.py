@@ -5,8 +5,9 @@ is cut and escaped.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, assert_never
+
+import msgspec
 
 from allocator.core.wording import shown
 from allocator.model.decision import Finding
@@ -14,14 +15,14 @@ from allocator.model.request import ContainerRequest
 from webhook.core.explain import word
 from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Operation
-from webhook.core.review import Request
+from webhook.core.review import Metadata, Request
 
 _MOST_FINDINGS = 8
 _MOST_CHANGES = 50
+_NOBODY = Metadata()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What surrounded a decision: when, how long, by which code, on which snapshot.
 
     ``at`` is RFC 3339 in UTC, ``seconds`` the duration, ``age`` the snapshot's age in seconds.
@@ -77,7 +78,8 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
     values = {"decision": word(outcome), "requester": shown(request.user_info.username)}
     match outcome:
         case Rewritten(digest=digest, choice=choice):
-            values |= {"digest": digest, "mode": str(choice.mode)}
+            values["digest"] = digest
+            values["mode"] = str(choice.mode)
         case Refused(digest=digest, first=first):
             values["reason"] = str(first.reason)
             if digest:
@@ -90,16 +92,16 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
 
 
 def _identity(request: Request) -> dict[str, Any]:
-    pod = request.object
-    metadata = pod.metadata if pod is not None else None
-    owners = (metadata.owner_references or ()) if metadata is not None else ()
+    metadata = request.object.metadata if request.object is not None else _NOBODY
+    owners = metadata.owner_references or ()
+    name, generated, uid = request.name or metadata.name, metadata.generate_name, metadata.uid
     return {
         "review": shown(request.uid),
         "operation": shown(request.operation),
         "namespace": shown(request.namespace),
-        "name": shown(request.name or (metadata.name if metadata else None) or ""),
-        "generate_name": shown((metadata.generate_name if metadata else None) or ""),
-        "pod_uid": shown((metadata.uid if metadata else None) or ""),
+        "name": shown(name) if name else "",
+        "generate_name": shown(generated) if generated else "",
+        "pod_uid": shown(uid) if uid else "",
         "owners": [
             {"kind": shown(o.kind), "name": shown(o.name), "uid": shown(o.uid)} for o in owners[:4]
         ],
@@ -124,13 +126,13 @@ def _reasoning(outcome: Outcome) -> Mapping[str, Any]:
             return {
                 "digest": outcome.digest,
                 "vocabulary": request.vocabulary,
-                "mode": choice.mode,
-                "mode_source": choice.source,
+                "mode": str(choice.mode),  # an encoder takes far longer over an enum
+                "mode_source": str(choice.source),
                 "mode_asked": outcome.asked.mode,
                 "costs_per_mille": {str(mode): cost for mode, cost in choice.costs},
                 "rule": choice.rule,
                 "containers": [_asked(container) for container in request.containers],
-                "constraints": [shown(text) for text in request.constraints],
+                "constraints": [text and shown(text) for text in request.constraints],
                 "warnings": list(outcome.warnings),
             }
         case _:
@@ -144,7 +146,7 @@ def _finding(finding: Finding) -> dict[str, str]:
 def _asked(container: ContainerRequest) -> dict[str, Any]:
     return {
         "name": shown(container.name),
-        "stage": container.stage,
+        "stage": str(container.stage),
         "count": container.count,
         "memory_mib": container.memory,
         "memory_percent": container.percent,

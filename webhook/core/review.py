@@ -197,8 +197,7 @@ class BadObjectError(Exception):
         self.uid = uid
 
 
-@dataclass(frozen=True, slots=True)
-class Reviewed:
+class Reviewed(msgspec.Struct, frozen=True, gc=False):
     """A review worth deciding about: its request and the pod that it certainly carries."""
 
     request: Request

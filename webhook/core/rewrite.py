@@ -1,8 +1,9 @@
 """The rewritten pod: what a decided request adds to each container, and what forbids it."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from allocator.catalog.injection import (
     ASKED_KEY,
@@ -16,17 +17,23 @@ from allocator.catalog.injection import (
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.quantity import canonical
 from allocator.core.settings import Injection, NodeAgent, Policy, Settings, VolcanoMode
-from allocator.core.wording import shown
 from allocator.model.decision import Finding, ModeChoice, Source
 from allocator.model.request import ContainerRequest, Mode, PodRequest
-from webhook.core import hygiene, prior
-from webhook.core.inject import VOLUMES, Amounts, mounts, own_key, same_mount, variables
-from webhook.core.outcome import Asked
+from webhook.core import hygiene
+from webhook.core.inject import (
+    VOLUMES,
+    Amounts,
+    mounts,
+    own_key,
+    same_mount,
+    variables,
+)
 from webhook.core.patch import ContainerIntent, Entry, Intent
-from webhook.core.review import Container, Pod
+from webhook.core.review import Pod
+from webhook.core.spot import Spot
 
 _VOLUME_ROWS: Final = frozenset(row.name for row in VARIABLES if row.volumes)
-_VOID_ENV: Final = tuple(variables(Column.VOID, Amounts(key=""), volumes=False))
+_VOID_ENV: Final = variables(Column.VOID, Amounts(key=""))
 _COLUMN_OF: Final = {
     Mode.MIG: Column.MIG,
     Mode.HAMI_CORE: Column.HAMI_CORE,
@@ -34,66 +41,27 @@ _COLUMN_OF: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """A container with its place in the pod; *kind* is the field of the spec that holds it."""
-
-    kind: str
-    index: int
-    container: Container
-
-    @property
-    def place(self) -> str:
-        """Return where it is, in words."""
-        word = "container" if self.kind == "containers" else "init container"
-        return f'{word} "{shown(self.container.name)}"'
-
-    @property
-    def field(self) -> str:
-        """Return where it is, as a path."""
-        return f"spec.{self.kind}[{self.index}]"
-
-    @property
-    def letter(self) -> str:
-        """Return what its annotation key begins with."""
-        return "c" if self.kind == "containers" else "i"
-
-
-def spots(pod: Pod) -> Iterator[Spot]:
-    """Yield the containers that CREATE may carry, init containers first."""
-    for index, container in enumerate(pod.spec.init_containers or ()):
-        yield Spot("initContainers", index, container)
-    for index, container in enumerate(pod.spec.containers):
-        yield Spot("containers", index, container)
-
-
-def blind(spot: Spot) -> hygiene.Subject:
-    """Return *spot* as a container that asked for no GPU."""
-    return hygiene.Subject(
-        container=spot.container, place=spot.place, field=spot.field, column=Column.VOID
-    )
-
-
 def blinded(spot: Spot) -> ContainerIntent | None:
     """Hide all GPUs from a container, unless it is blind already or another plugin's client."""
-    container = spot.container
-    if any(present.name == "NVIDIA_VISIBLE_DEVICES" for present in container.env or ()):
+    if "NVIDIA_VISIBLE_DEVICES" in spot.reserved:
         return None
-    limits = container.resources.limits if container.resources is not None else None
+    resources = spot.container.resources
+    limits = resources.limits if resources is not None else None
     if limits is not None and any(name.startswith("nvidia.com/") for name in limits):
         return None
     return ContainerIntent(kind=spot.kind, index=spot.index, env=_VOID_ENV)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that the rewriting of one pod rests on.
 
-    ``resources`` holds what each asking container showed when it was received, and
-    ``host_paths`` whether its namespace admits hostPath volumes; ``None`` is unknown.
+    ``spots`` are all containers of the pod, ``resources`` holds what each asking one showed
+    when it was received, and ``host_paths`` whether its namespace admits hostPath volumes;
+    ``None`` is unknown.
     """
 
     pod: Pod
+    spots: Sequence[Spot]
     request: PodRequest
     choice: ModeChoice
     vocabulary: Vocabulary
@@ -110,41 +78,41 @@ class Rewrite:
             return Column.OPEN
         return _COLUMN_OF[self.choice.mode]
 
-    @property
-    def mounting(self) -> bool:
+    def _mounting(self, column: Column) -> bool:
         """Say whether the webhook mounts the library, or leaves it to the agent.
 
         Pod Security at baseline or above refuses hostPath volumes, so an unknown namespace
         is left to the agent, which needs none.
         """
-        if self.column not in MOUNTS or self.settings.injection is Injection.AGENT:
+        if column not in MOUNTS or self.settings.injection is Injection.AGENT:
             return False
         return self.settings.injection is Injection.WEBHOOK or self.host_paths is True
 
-    def intent(self, asked: Asked, digest: str) -> tuple[Intent, list[Finding]]:
-        """Return the intended change and all that forbids it."""
-        column, mounting = self.column, self.mounting
+    def intent(self, asked: str, digest: str) -> tuple[Intent, list[Finding]]:
+        """Return the intended change and all that forbids it; *asked* is encoded."""
+        column = self.column
+        mounting = self._mounting(column)
         asking = {container.name: container for container in self.request.containers}
-        everyone = list(spots(self.pod))
-        keys = keys_of(spot for spot in everyone if spot.container.name in asking)
+        keys = keys_of(spot for spot in self.spots if spot.container.name in asking)
         findings = self._pod_findings()
+        refusing = self.settings.privileged is Policy.REFUSE
         changes: list[ContainerIntent] = []
-        for spot in everyone:
+        for spot in self.spots:
             container = asking.get(spot.container.name)
             if container is None:
-                subject, change = blind(spot), blinded(spot)
+                subject, change = hygiene.Subject(spot, Column.VOID), blinded(spot)
             else:
-                subject = self._subject(spot, container, key=keys[spot.container.name])
-                change = self._change(spot, container, subject, mounting=mounting)
-            findings += hygiene.variables(subject)
-            findings += hygiene.mounts(subject)
-            if self.settings.privileged is Policy.REFUSE:
-                findings += hygiene.privileged(subject)
+                key = keys[container.name]
+                subject = self._subject(spot, container, column=column, key=key)
+                change = self._change(container, subject, mounting=mounting)
+            findings += hygiene.container(subject)
+            if refusing:
+                findings += hygiene.privileged(spot)
             if change is not None:
                 changes.append(change)
         intent = Intent(
             annotations=self._annotations(asked, digest),
-            volumes=self._volumes() if column in MOUNTS and mounting else (),
+            volumes=self._volumes() if mounting else (),
             containers=tuple(changes),
         )
         return intent, findings
@@ -156,44 +124,39 @@ class Rewrite:
             *hygiene.volumes(self.pod),
         ]
 
-    def _subject(self, spot: Spot, container: ContainerRequest, *, key: str) -> hygiene.Subject:
+    def _subject(
+        self, spot: Spot, container: ContainerRequest, *, column: Column, key: str
+    ) -> hygiene.Subject:
         """Return *spot* with all that we would write into it, volumes or not.
 
         A namespace's policy may change between two passes, so what a mounting pass wrote is
         recognised by one that does not mount.
         """
-        factor = self.vocabulary.memory_factor
+        factor, memory = self.vocabulary.memory_factor, container.memory or 0
         amounts = Amounts(
             key=key,
             count=container.count,
             memory=container.memory,
             cores=container.cores,
-            units=(container.memory or 0) // factor,
-            pod_units=sum(c.memory or 0 for c in self.request.containers) // factor,
+            units=memory // factor,
+            pod_units=sum([c.memory or 0 for c in self.request.containers]) // factor,
         )
         return hygiene.Subject(
-            container=spot.container,
-            place=spot.place,
-            field=spot.field,
-            column=self.column,
-            key=key,
-            env=variables(self.column, amounts, volumes=True),
-            mounts=mounts(self.column, container.name),
+            spot, column, key, variables(column, amounts), mounts(column, container.name)
         )
 
     def _change(
-        self, spot: Spot, container: ContainerRequest, subject: hygiene.Subject, *, mounting: bool
+        self, container: ContainerRequest, subject: hygiene.Subject, *, mounting: bool
     ) -> ContainerIntent | None:
         """Return what is still missing in one asking container."""
-        present = {variable.name for variable in spot.container.env or ()}
-        env = tuple(
-            entry
-            for entry in subject.env
-            if entry["name"] not in present and (mounting or entry["name"] not in _VOLUME_ROWS)
-        )
-        wanted = subject.mounts if mounting else ()
-        standing = spot.container.volume_mounts or ()
-        new = tuple(e for e in wanted if not any(same_mount(m, e) for m in standing))
+        spot, env = subject.spot, subject.env
+        if spot.reserved or not mounting:
+            present = spot.reserved if mounting else spot.reserved | _VOLUME_ROWS
+            env = tuple([entry for entry in env if entry["name"] not in present])
+        new = subject.mounts if mounting else ()
+        if spot.near:
+            standing = spot.container.volume_mounts or ()
+            new = tuple([e for e in new if not any(same_mount(m, e) for m in standing)])
         resources, removed = self._resources(container)
         if not (env or new or resources or removed):
             return None
@@ -223,13 +186,13 @@ class Rewrite:
         new[memory] = canonical(container.memory // self.vocabulary.memory_factor)
         return new, (percent,)
 
-    def _annotations(self, asked: Asked, digest: str) -> dict[str, str]:
+    def _annotations(self, asked: str, digest: str) -> dict[str, str]:
         key = self.mode_key()
         return {
-            key: self.choice.mode,
-            MODE_SOURCE_KEY: self.choice.source,
+            key: str(self.choice.mode),
+            MODE_SOURCE_KEY: str(self.choice.source),
             DECISION_KEY: digest,
-            ASKED_KEY: prior.encoded(asked),
+            ASKED_KEY: asked,
         }
 
     def mode_key(self) -> str:
@@ -248,16 +211,16 @@ class Rewrite:
 
     def _volumes(self) -> tuple[Entry, ...]:
         standing = {volume.name for volume in self.pod.spec.volumes or ()}
-        return tuple(entry for entry in VOLUMES if entry["name"] not in standing)
+        return tuple([entry for entry in VOLUMES if entry["name"] not in standing])
 
     def warnings(self) -> Iterator[str]:
         """Yield what the user should know although the pod passes."""
         if self.settings.privileged is Policy.WARN:
-            for spot in spots(self.pod):
-                for finding in hygiene.privileged(blind(spot)):
+            for spot in self.spots:
+                for finding in hygiene.privileged(spot):
                     yield str(finding)
         if self.column is Column.UPSTREAM:
-            for spot in spots(self.pod):
+            for spot in self.spots:
                 if spot.container.env_from:
                     yield f"{spot.place}: envFrom could carry a reserved variable past the plugin"
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
@@ -275,17 +238,18 @@ def keys_of(asking: Iterable[Spot]) -> dict[str, str]:
     keys: dict[str, str] = {}
     taken: set[str] = set()
     for spot in everyone:
-        read = {key for variable in spot.container.env or () if (key := own_key(variable))}
-        key = min(read, default="")
+        env = spot.container.env or ()
+        read = [own_key(variable) for variable in env if variable.value_from is not None]
+        key = min(filter(None, read), default="")
         if key and key[0] == spot.letter and key not in taken:
             keys[spot.container.name] = key
             taken.add(key)
     for spot in everyone:
         if spot.container.name in keys:
             continue
-        number = spot.index
-        while f"{spot.letter}{number}" in taken:
+        number, letter = spot.index, spot.letter
+        while (key := f"{letter}{number}") in taken:
             number += 1
-        keys[spot.container.name] = f"{spot.letter}{number}"
-        taken.add(f"{spot.letter}{number}")
+        keys[spot.container.name] = key
+        taken.add(key)
     return keys

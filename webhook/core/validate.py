@@ -4,7 +4,7 @@ Mutating hooks run one after another and a later one may undo or add to what we 
 last word is spoken here, where the object no longer changes.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allocator.model.decision import Finding, Reason
 from webhook.core.mutate import Surroundings, decide

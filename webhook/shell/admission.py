@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
+import msgspec
 import structlog
 
 from webhook.core import ephemeral
@@ -27,6 +28,7 @@ from webhook.core.review import (
     refused,
 )
 from webhook.core.validate import confirm
+from webhook.shell.binding import Binder, LateError
 from webhook.shell.metrics import Metrics
 
 Scope = MutableMapping[str, Any]
@@ -34,10 +36,13 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Answer = Callable[[bytes], bytes | Awaitable[bytes]]  # only a bind has to ask the API server
 
 LARGEST_BODY: Final = 7 * 1024 * 1024  # two objects of the API server's 3 MiB, and the envelope
 SLOWEST_BODY: Final = 5.0  # seconds; no hook of ours waits longer
 RETRY_SECONDS: Final = 1
+_CHANGING: Final = (Rewritten, Hidden)
+MOST: Final = 512  # reviews at a time
 
 log = structlog.get_logger()
 
@@ -49,8 +54,7 @@ class Remember(Protocol):
         """Take a note of one record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What decisions rest on at one moment, for one namespace."""
 
     around: Surroundings
@@ -104,7 +108,7 @@ class Reviewer:
         """Carry a decision out: the answer, the record, the count; dry runs leave no trace."""
         request = reviewed.request
         ops = []
-        if step != "validate" and isinstance(outcome, Rewritten | Hidden):
+        if step != "validate" and isinstance(outcome, _CHANGING):
             ops = operations(reviewed.pod, outcome.intent)
         seconds = self.ticks() - started
         if not request.dry_run:
@@ -146,23 +150,28 @@ class TooLargeError(Exception):
 
 
 class Admission:
-    """Routes three paths to a :class:`Reviewer` and everything else to *rest*.
+    """Routes pods to a :class:`Reviewer`, Bindings to a :class:`Binder`, the rest to *rest*.
 
-    Answers ``429`` with ``Retry-After`` while *most* reviews are in flight: the API server
-    repeats such a call itself within the hook's timeout, so shedding fails no pod.
+    Answers ``429`` with ``Retry-After`` while *most* reviews are in flight, and ``503`` for a bind
+    that comes to no end in time: the API server repeats such a call itself within the hook's
+    timeout, so neither fails a pod.
     """
 
-    def __init__(self, reviewer: Reviewer, rest: App, *, most: int = 512) -> None:
-        """Serve *reviewer*, at most *most* reviews at a time."""
+    def __init__(
+        self, reviewer: Reviewer, rest: App, *, binder: Binder | None = None, most: int = MOST
+    ) -> None:
+        """Serve *reviewer* and, where there is a cluster to bind in, *binder*."""
         self._reviewer = reviewer
         self._rest = rest
         self._most = most
         self._busy = 0
-        self._paths: dict[str, Callable[[bytes], bytes]] = {
+        self._paths: dict[str, Answer] = {
             "/mutate/pods": reviewer.mutate,
             "/validate/pods": reviewer.validate,
             "/mutate/pods/ephemeralcontainers": reviewer.ephemeral,
         }
+        if binder is not None:
+            self._paths["/mutate/bindings"] = binder.bind
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -175,21 +184,21 @@ class Admission:
             return
         if self._busy >= self._most:
             self._reviewer.metrics.shed()
-            retry = (b"retry-after", str(RETRY_SECONDS).encode())
-            await _reply(send, 429, b"too many reviews at once; try again\n", retry)
+            await _reply(send, 429, b"too many reviews at once; try again\n", _RETRY)
             return
         self._busy += 1
         try:
             status, body = await self._serve(answer, receive)
         finally:
             self._busy -= 1
-        await _reply(send, status, body, *(_JSON if status == _OK else ()))
+        await _reply(send, status, body, *_HEADERS.get(status, ()))
 
-    async def _serve(self, answer: Callable[[bytes], bytes], receive: Receive) -> tuple[int, bytes]:
+    async def _serve(self, answer: Answer, receive: Receive) -> tuple[int, bytes]:
         """Return the status and body for one review."""
         try:
             body = await _body(receive)
-            return _OK, answer(body)
+            answered = answer(body)
+            return (_OK, answered) if isinstance(answered, bytes) else await _in_time(answered)
         except NotAReviewError as error:
             return 400, f"{error}\n".encode()
         except TooLargeError as error:
@@ -207,7 +216,16 @@ class Admission:
 
 
 _OK: Final = 200
-_JSON: Final = ((b"content-type", b"application/json"),)
+_LATE: Final = 503
+_RETRY: Final = (b"retry-after", str(RETRY_SECONDS).encode())
+_HEADERS: Final = {_OK: ((b"content-type", b"application/json"),), _LATE: (_RETRY,)}
+
+
+async def _in_time(answered: Awaitable[bytes]) -> tuple[int, bytes]:
+    try:
+        return _OK, await answered
+    except LateError as error:
+        return _LATE, f"{error}; try again\n".encode()
 
 
 async def _body(receive: Receive) -> bytes:

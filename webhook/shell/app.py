@@ -19,8 +19,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from allocator.core.settings import Prefer
+from allocator.core.settings import NodeAgent, Prefer
 from allocator.shell.inventory import Inventory
+from allocator.shell.reconciler import Reconciler
 from certs.core.issue import Names, Terms, service_names
 from certs.core.registration import Kind, Target
 from certs.shell.app import Announce, Files, Keeper, Look, OwnSecret, Source
@@ -32,7 +33,8 @@ from kube.config import Access
 from kube.events import Recorder
 from kube.leases import Candidate, Election
 from webhook.core.mutate import Surroundings
-from webhook.shell.admission import Admission, Reviewer, View
+from webhook.shell.admission import MOST, Admission, Reviewer, View
+from webhook.shell.binding import Binder
 from webhook.shell.journal import Journal
 from webhook.shell.metrics import Metrics
 from webhook.shell.server import Listen, serving
@@ -41,6 +43,7 @@ NAME: Final = "vgpu-admission"
 SERVICE: Final = "vgpu-webhook"
 SECRET: Final = "vgpu-webhook-certificates"  # noqa: S105 -- the name of an object
 LEASE: Final = "vgpu-certificates"
+LEDGER_LEASE: Final = "vgpu-ledger"
 PREFER_KEY: Final = "vgpu-admission.io/prefer"
 TARGETS: Final = (Target(Kind.MUTATING, NAME), Target(Kind.VALIDATING, NAME))
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -54,7 +57,8 @@ class Options:
     """What the command line decides; ``identity`` is this replica's own, e.g. its pod name.
 
     ``files`` holds ``tls.crt`` and ``tls.key`` where the source is files. ``names`` are further
-    names and addresses that a self-issued certificate is valid for.
+    names and addresses that a self-issued certificate is valid for. ``most`` reviews are
+    answered at a time; more are asked to come again.
     """
 
     access: Access
@@ -66,6 +70,7 @@ class Options:
     files: Path | None = None
     names: tuple[str, ...] = ()
     drain: int = 10
+    most: int = MOST
 
 
 def version() -> str:
@@ -103,7 +108,15 @@ async def run(options: Options) -> None:
             version=version(),
         )
         rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live))
-        app = Admission(reviewer, rest)
+        binder = Binder(
+            calls=client,
+            around=lambda namespace: view_of(inventory, namespace).around,
+            reserved=inventory.promising,
+            remember=journal.remember,
+            took=lambda seconds: metrics.took("bind", seconds),
+        )
+        _reclaim(options, client, inventory, start=start)
+        app = Admission(reviewer, rest, binder=binder, most=options.most)
         async with (
             serving(rest, options.health, drain=options.drain) as health,
             serving(app, options.listen, context=live.context, drain=options.drain) as port,
@@ -150,16 +163,41 @@ def _look(
     candidate = Candidate(namespace=options.namespace, name=LEASE, identity=options.identity)
     election = Election(client, candidate)
     start(election.run(), "election")
-    own = service_names(SERVICE, options.namespace)
     return OwnSecret(
-        writer=Writer(
-            secrets=ApiSecret(calls=client, namespace=options.namespace, name=SECRET),
-            registrations=ApiRegistrations(calls=client),
-            targets=TARGETS,
-            terms=Terms(names=_with(own, options.names)),
-        ),
+        writer=certificates(client, options.namespace, names=options.names),
         leading=lambda: election.leading,
         announce=announce,
+    )
+
+
+def _reclaim(
+    options: Options,
+    client: Client,
+    inventory: Inventory,
+    *,
+    start: Callable[[Awaitable[object], str], None],
+) -> None:
+    """Take back promises that no pod needs any more, in one replica at a time."""
+    candidate = Candidate(namespace=options.namespace, name=LEDGER_LEASE, identity=options.identity)
+    election = Election(client, candidate)
+    reconciler = Reconciler(
+        client,
+        promises=inventory.promises,
+        agent=lambda: inventory.settings.node_agent is NodeAgent.OURS,
+    )
+    start(election.run(), "ledger election")
+    start(reconciler.follow(client), "pods")
+    start(reconciler.run(lambda: election.leading), "reconciler")
+
+
+def certificates(client: Client, namespace: str, *, names: tuple[str, ...] = ()) -> Writer:
+    """Return what keeps the certificates of the installation in *namespace*."""
+    own = service_names(SERVICE, namespace)
+    return Writer(
+        secrets=ApiSecret(calls=client, namespace=namespace, name=SECRET),
+        registrations=ApiRegistrations(calls=client),
+        targets=TARGETS,
+        terms=Terms(names=_with(own, names)),
     )
 
 

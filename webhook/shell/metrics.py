@@ -39,7 +39,8 @@ class Metrics:
             registry=self.registry,
         )
         self._observe = {
-            step: duration.labels(step).observe for step in ("mutate", "validate", "ephemeral")
+            step: duration.labels(step).observe
+            for step in ("mutate", "validate", "ephemeral", "bind")
         }
         shed = Counter(
             "vgpu_admission_shed", "Reviews answered with try again.", registry=self.registry

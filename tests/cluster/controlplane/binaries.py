@@ -113,4 +113,4 @@ BINARIES: Mapping[str, Binary] = {
 }
 
 # What tests/cluster needs today; everything else in the table is built when asked for by name.
-DEFAULT = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+DEFAULT = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")

@@ -14,12 +14,13 @@ each_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["
 
 
 @each_entry
-def test_only_pods_that_ask_for_vgpu_can_be_held_up(entry: Json) -> None:
-    """Whatever fails closed is limited to pods that ask; whatever is not fails open."""
-    (condition,) = entry["matchConditions"]
+def test_only_binds_and_pods_that_ask_for_vgpu_can_be_held_up(entry: Json) -> None:
+    """Pods that do not ask fail open; a Binding does not say what its pod asks for."""
+    names = [condition["name"] for condition in entry.get("matchConditions", ())]
 
-    expected = {"asks-for-vgpu": "Fail", "asks-for-no-vgpu": "Ignore"}
-    assert entry["failurePolicy"] == expected[condition["name"]]
+    expected = {("asks-for-vgpu",): "Fail", ("asks-for-no-vgpu",): "Ignore", (): "Fail"}
+    assert entry["failurePolicy"] == expected[tuple(names)]
+    assert bool(names) != (entry["rules"][0]["resources"] == ["pods/binding", "bindings"])
 
 
 @each_entry
@@ -48,10 +49,14 @@ def test_all_hooks_of_one_create_fit_into_its_time() -> None:
 
 
 def test_a_change_by_a_later_injector_comes_back_to_us() -> None:
-    """Mutating hooks are asked again; validating ones know no such field."""
+    """Mutating hooks of pods are asked again; validating ones know no such field."""
     mutating, validating = registrations()
 
-    assert {entry["reinvocationPolicy"] for entry in mutating["webhooks"]} == {"IfNeeded"}
+    asked = {
+        e["clientConfig"]["service"]["path"]: e["reinvocationPolicy"] for e in mutating["webhooks"]
+    }
+    assert asked.pop("/mutate/bindings") == "Never"
+    assert set(asked.values()) == {"IfNeeded"}
     assert all("reinvocationPolicy" not in entry for entry in validating["webhooks"])
 
 

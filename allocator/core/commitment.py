@@ -1,0 +1,137 @@
+"""Commitment: which GPUs a pod is promised on the node that a scheduler bound it to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from allocator.core.choose import Terms, Verdict, choose
+from allocator.core.fit import hardware
+from allocator.core.fleet import snapshot_of
+from allocator.core.ledger import Ledger, node_for
+from allocator.model.decision import Assignment, ContainerGrants, Finding, Reason
+from allocator.model.gpu import Gpu, Grant, Node
+from allocator.model.ledger import Entry
+from allocator.model.request import Mode, PodRequest
+from allocator.model.units import WHOLE_GPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What pod *uid* is to get; ``mode`` is final unless it is ``None``.
+
+    ``gpus`` are those that a scheduler picked: a wish, which needs no belief.
+    """
+
+    uid: str
+    request: PodRequest
+    mode: Mode | None = None
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Why the pod gets nothing here; ``later`` says that it might once others are gone."""
+
+    finding: Finding
+    later: bool
+
+
+def assigned(ledger: Ledger, wanted: Wanted, *, terms: Terms) -> Assignment | Unfit:
+    """Choose on one node: what the pod was promised there, else the wish, else the best.
+
+    An earlier promise that still stands is kept to the letter, because the Binding that
+    carries it may yet land (DESIGN.md §5, rule 3).
+    """
+    if ledger.closed:
+        return Unfit(_shut(ledger), later=True)
+    node = node_for(ledger, wanted.uid)
+    earlier = ledger.entry(wanted.uid)
+    if earlier is not None and (mode := _standing(node, earlier, wanted)) is not None:
+        return Assignment(node=node.name, mode=mode, containers=earlier.containers)
+    snapshot = snapshot_of((node,), version=str(ledger.generation), complete=False)
+    wish = _wish(wanted)
+    if wish is not None:
+        picked = choose(snapshot, wish, mode=wanted.mode, node=node.name, terms=terms)
+        if picked.assignment is not None:
+            return _in_order(picked.assignment, node)
+    choice = choose(snapshot, wanted.request, mode=wanted.mode, node=node.name, terms=terms)
+    if choice.assignment is not None:
+        return _in_order(choice.assignment, node)
+    return Unfit(choice.findings[0], later=choice.verdict is not Verdict.NEVER)
+
+
+def _wish(wanted: Wanted) -> PodRequest | None:
+    """Return the request narrowed to those of the scheduler's GPUs that the user accepts."""
+    request = wanted.request
+    gpus = tuple(uuid for uuid in wanted.gpus if request.filters.uuid_fits(uuid))
+    return replace(request, filters=replace(request.filters, uuids=gpus)) if gpus else None
+
+
+def _in_order(assignment: Assignment, node: Node) -> Assignment:
+    """List each container's GPUs by index: limit *k* is that of the k-th GPU NVML lists."""
+    index = {gpu.uuid: gpu.index for gpu in node.gpus}
+    containers = tuple(
+        ContainerGrants(name=c.name, grants=tuple(sorted(c.grants, key=lambda g: index[g.gpu])))
+        for c in assignment.containers
+    )
+    return replace(assignment, containers=containers)
+
+
+def _standing(node: Node, earlier: Entry, wanted: Wanted) -> Mode | None:
+    """Return the mode of an *earlier* promise that can still be kept, else ``None``.
+
+    Other pods cannot have taken it, because each saw it; the inventory may have changed. Grants
+    that init containers share with apps count twice: then it is chosen anew, which is safe.
+    """
+    grants = [grant for held in earlier.containers for grant in held.grants]
+    modes = {grant.mode for grant in grants}
+    fixed = wanted.mode or wanted.request.named
+    if len(modes) != 1 or not modes <= {fixed or grants[0].mode}:
+        return None
+    asks = [(ask.name, ask.count) for ask in wanted.request.containers]
+    if asks != [(held.name, len(held.grants)) for held in earlier.containers]:
+        return None
+    gpus = {gpu.uuid: gpu for gpu in node.gpus}
+    return grants[0].mode if _kept(gpus, grants) else None
+
+
+def _kept(gpus: Mapping[str, Gpu], grants: Sequence[Grant]) -> bool:
+    """Say whether every GPU exists, works, and has room for its part of *grants*."""
+    names = {grant.gpu for grant in grants}
+    return names <= gpus.keys() and all(
+        _holds(gpus[name], [grant for grant in grants if grant.gpu == name]) for name in names
+    )
+
+
+def _holds(gpu: Gpu, own: Sequence[Grant]) -> bool:
+    together = replace(gpu, grants=(*gpu.grants, *own))
+    if not gpu.healthy or any(hardware(grant.mode) is not gpu.mode for grant in own):
+        return False
+    if gpu.mode is Mode.MIG:
+        return all(_legal(gpu, grant) for grant in own) and not gpu.taken & _mask(own)
+    return (
+        together.memory_promised + gpu.foreign <= gpu.memory
+        and together.cores_promised <= WHOLE_GPU
+        and len(together.grants) <= gpu.slots
+    )
+
+
+def _legal(gpu: Gpu, grant: Grant) -> bool:
+    placed = grant.placed
+    return placed is not None and placed.start in placed.profile.starts and gpu.board is not None
+
+
+def _mask(grants: Sequence[Grant]) -> int:
+    mask = 0
+    for grant in grants:
+        mask |= 0 if grant.placed is None else grant.placed.mask
+    return mask
+
+
+def _shut(ledger: Ledger) -> Finding:
+    return Finding(
+        reason=Reason.UNHEALTHY,
+        place="pod",
+        field="spec.nodeName",
+        what=f"nothing can be promised on this node: {ledger.closed}",
+        remedy="wait until it is ready, or let the pod go to another node",
+    )

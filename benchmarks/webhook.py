@@ -1,0 +1,128 @@
+"""How many reviews one core answers, beside a handler that decodes each and answers "allowed".
+
+The two servers take turns, so that whatever else the machine does meets both, and each ratio is
+that of two neighbours. Needs two cores: one for the server, one for wrk.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks.report import Bar, conclude, parser, table
+from benchmarks.webhook_answers import rewritten, settled
+from benchmarks.webhook_load import Load, serving, written
+from benchmarks.webhook_reviews import reviews
+from benchmarks.webhook_server import Kind
+
+THROUGHPUT: Final = 0.5  # at least this share of the baseline's
+P99: Final = 4.0  # at most this many times the baseline's
+WARM_UP: Final = 1  # seconds, not counted
+CANNOT_RUN: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of each server."""
+
+    baseline: Load
+    ours: Load
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print a table, judge; return the exit code."""
+    command = parser("reviews answered on one core over TLS, beside a handler that allows all")
+    command.add_argument("--turns", type=int, default=5, help="of each server (5)")
+    command.add_argument("--seconds", type=int, default=4, help="each (4)")
+    options = command.parse_args(arguments)
+    missing = _missing()
+    if missing:
+        print(missing, file=sys.stderr)
+        return CANNOT_RUN
+    bodies = tuple(reviews())
+    check(bodies)
+    with written(bodies) as file:
+        turns = [_turn(file, options.seconds) for _ in range(options.turns)]
+    print(_rendered(turns))
+    figures = {"turns": [asdict(turn) for turn in turns]}
+    return conclude(bars(turns), figures, options.json)
+
+
+def _missing() -> str | None:
+    """Say what this machine lacks."""
+    if shutil.which("wrk") is None:
+        return "wrk is not installed; on Debian: apt-get update && apt-get install -y wrk"
+    if len(os.sched_getaffinity(0)) < 2:  # noqa: PLR2004 -- server and load
+        return "this process may use one core only: allow it two, for the server and for wrk"
+    return None
+
+
+def check(bodies: Sequence[bytes]) -> None:
+    """Raise unless the server rewrites the pod of each review, and a second pass leaves it."""
+    core, _ = _cores()
+    with serving(Kind.OURS, core) as server:
+        second = [
+            rewritten(body, answer)
+            for body, answer in zip(bodies, server.answers(bodies), strict=True)
+        ]
+        for body, answer in zip(second, server.answers(second), strict=True):
+            settled(body, answer)
+    print(f"{len(bodies)} reviews of {len(bodies[0])} bytes: each is rewritten, once\n")
+
+
+def _turn(file: Path, seconds: int) -> Turn:
+    return Turn(baseline=_load(Kind.BASELINE, file, seconds), ours=_load(Kind.OURS, file, seconds))
+
+
+def _load(kind: Kind, file: Path, seconds: int) -> Load:
+    """Load a fresh server; raises ``RuntimeError`` where what it did is not what was counted."""
+    core, other = _cores()
+    with serving(kind, core) as server:
+        warm = server.load(file, core=other, seconds=WARM_UP)
+        load = server.load(file, core=other, seconds=seconds)
+        recorded = server.recorded()
+    answered = warm.requests + load.requests
+    if load.failed or (kind is Kind.OURS and recorded < answered):
+        raise RuntimeError(f"{answered} reviews sent, {load.failed} failed, {recorded} recorded")
+    return load
+
+
+def _cores() -> tuple[int, int]:
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    return first, second
+
+
+def bars(turns: Sequence[Turn]) -> list[Bar]:
+    """Judge the medians of the turns' ratios."""
+    throughput = median(turn.ours.throughput / turn.baseline.throughput for turn in turns)
+    p99 = median(turn.ours.p99_ms / turn.baseline.p99_ms for turn in turns)
+    return [
+        Bar(name="throughput_ratio", value=throughput, limit=THROUGHPUT),
+        Bar(name="p99_ratio", value=p99, limit=P99, at_most=True),
+    ]
+
+
+def _rendered(turns: Sequence[Turn]) -> str:
+    sides: Mapping[str, list[Load]] = {
+        "decode and allow": [turn.baseline for turn in turns],
+        "vgpu webhook": [turn.ours for turn in turns],
+    }
+    rows = [
+        (
+            name,
+            f"{median(load.throughput for load in loads):,.0f}",
+            f"{median(load.p50_ms for load in loads):.2f}",
+            f"{median(load.p99_ms for load in loads):.2f}",
+        )
+        for name, loads in sides.items()
+    ]
+    header = (f"medians of {len(turns)} turns", "reviews/s", "p50 ms", "p99 ms")
+    return table(header, rows) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

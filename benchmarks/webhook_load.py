@@ -1,0 +1,94 @@
+"""Load on one server: a process on a core of its own, and wrk on another."""
+
+import json
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Final
+
+from benchmarks.webhook_reviews import SIZE
+from benchmarks.webhook_server import HOST, Kind
+
+CONNECTIONS: Final = 16
+PATH: Final = "/mutate/pods"
+SCRIPT: Final = Path(__file__).with_name("webhook.lua")
+PATIENCE: Final = 30  # seconds for a server to start or to end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What one run of wrk saw; latencies are in milliseconds."""
+
+    requests: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    failed: int
+
+    @property
+    def throughput(self) -> float:
+        """Return the reviews answered in a second."""
+        return self.requests / self.seconds
+
+
+@contextmanager
+def written(reviews: Iterable[bytes]) -> Iterator[Path]:
+    """Lend *reviews* as one file, for wrk to read."""
+    with tempfile.NamedTemporaryFile(prefix="reviews-") as file:
+        file.writelines(reviews)
+        file.flush()
+        yield Path(file.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server process."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    bundle: str
+
+    def answers(self, reviews: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the answer to each of *reviews*, over one verified connection."""
+        context = ssl.create_default_context(cadata=self.bundle)
+        connection = HTTPSConnection(HOST, self.port, context=context, timeout=PATIENCE)
+        for review in reviews:
+            connection.request("POST", PATH, review, {"Content-Type": "application/json"})
+            yield connection.getresponse().read()
+        connection.close()
+
+    def load(self, reviews: Path, *, core: int, seconds: int) -> Load:
+        """Let wrk send *reviews* from *core*, again and again."""
+        url = f"https://{HOST}:{self.port}"
+        wrk = ["wrk", "--threads=1", f"--connections={CONNECTIONS}", f"--duration={seconds}s"]
+        script = [f"--script={SCRIPT}", url, "--", str(reviews), str(SIZE), PATH]
+        told = subprocess.run(
+            ["taskset", "--cpu-list", str(core), *wrk, *script],
+            check=True,
+            capture_output=True,
+            timeout=seconds + PATIENCE,
+        )
+        return Load(**json.loads(told.stdout.splitlines()[-1]))
+
+    def recorded(self) -> int:
+        """End the process and return how many decisions it recorded."""
+        out, _ = self.process.communicate(timeout=PATIENCE)
+        return int(json.loads(out)["recorded"])
+
+
+@contextmanager
+def serving(kind: Kind, core: int) -> Iterator[Server]:
+    """Run a server on *core* while the block runs."""
+    command = [sys.executable, "-m", "benchmarks.webhook_server", kind, str(core)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            said = json.loads(process.stdout.readline() if process.stdout else b"")
+            yield Server(process, said["port"], said["bundle"])
+        finally:
+            process.kill()  # nothing where it has ended

@@ -1,0 +1,271 @@
+"""Bindings that a real API server sends through our webhook: one door, one promise, any caller."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+import pytest
+
+from allocator.core.gpunode import decode
+from allocator.core.gpunodewire import spec_of
+from allocator.model.ledger import Entry
+from allocator.model.request import Mode
+from manifests.generator.names import CONTROL_PLANE
+from tests.bindings import answered, binding, review
+from tests.builders import A30, T4, nodes_of, soft_grant
+from tests.cluster.api import MERGE, ApiError, Json, Reply, wait_for
+from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
+from tests.cluster.site import Who
+from tests.gpunodes import entry
+from tests.pods import MEMORY, MODE, NUMBER, container, pod
+
+OURS = "vgpu-admission.io/"
+IDS = "volcano.sh/vgpu-ids-new"
+
+
+@pytest.fixture(scope="module")
+def site(
+    programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """Yield an installation of two replicas with one GPU to cut and one to share."""
+    with installation(programs, tmp_path_factory.mktemp("binding"), replicas=2) as found:
+        found.add_node(nodes_of(1, A30, mode=Mode.MIG, name="cut"))
+        found.add_node(nodes_of(1, T4, name="soft"))
+        found.wait_for_models("A30", "T4")
+        yield found
+
+
+@pytest.fixture
+def team(site: Installation) -> Iterator[str]:
+    """Return a namespace that opted in; its promises go with the test."""
+    yield site.namespace()
+    for name in ("cut", "soft"):
+        write(site, name, {"spec": {"entries": []}})
+
+
+def write(site: Installation, node: str, change: Json) -> None:
+    """Write a GPUNode, or its status, past the hook."""
+    headers = {**Who(CONTROL_PLANE).headers, "Content-Type": MERGE}
+    path = f"{GPU_NODES}/{node}" + ("/status" if "status" in change else "")
+    site.api.request("PATCH", path, change, headers=headers)
+
+
+def make(site: Installation, team: str, name: str, *, memory: int = 6000, **mode: str) -> Json:
+    """Create a pod that asks for one share of a GPU and return it as it is stored."""
+    asking = container(limits={NUMBER: 1, MEMORY: memory})
+    written = pod(asking, annotations={MODE: mode["mode"]} if mode else None)
+    return site.stored(team, written | {"metadata": {**written["metadata"], "name": name}})
+
+
+def bind(
+    site: Installation, team: str, name: str, *, node: str, legacy: bool = False, **more: object
+) -> Reply:
+    """Post a Binding as a scheduler does; *more* is metadata, or dryRun."""
+    dry = {"dryRun": str(more.pop("dryRun"))} if "dryRun" in more else {}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, **more},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    path = f"{PODS.format(team)}/{name}/binding"
+    return site.api.create(f"/api/v1/namespaces/{team}/bindings" if legacy else path, body, **dry)
+
+
+def denied(
+    site: Installation, team: str, name: str, *, node: str, **more: object
+) -> tuple[int, str]:
+    with pytest.raises(ApiError) as caught:
+        bind(site, team, name, node=node, **more)  # type: ignore[arg-type]  # metadata
+    return caught.value.status, caught.value.message
+
+
+def promised(site: Installation, node: str) -> tuple[Entry, ...]:
+    return decode(site.api.get(f"{GPU_NODES}/{node}")).entries
+
+
+@pytest.mark.parametrize(
+    "legacy", [pytest.param(False, id="binding"), pytest.param(True, id="legacy")]
+)
+def test_a_bind_is_promised_and_told(site: Installation, team: str, *, legacy: bool) -> None:
+    """Either way of binding a pod leaves an entry, and its annotations on the pod."""
+    uid = make(site, team, "p", mode="hami-core")["metadata"]["uid"]
+
+    bind(site, team, "p", node="soft", legacy=legacy)
+
+    found = site.api.get(f"{PODS.format(team)}/p")
+    annotations = found["metadata"]["annotations"]
+    (entry,) = promised(site, "soft")
+    assert (entry.uid, entry.pod, entry.namespace) == (uid, "p", team)
+    assert found["spec"]["nodeName"] == "soft"
+    assert annotations[f"{OURS}c0.visible"] == "GPU-soft-0"
+    assert annotations[f"{OURS}c0.preload"] == "ld.so.preload"
+    assert annotations[IDS] == "GPU-soft-0,NVIDIA,6000,0:"
+    assert annotations["volcano.sh/bind-phase"] == "success"
+    assert annotations[f"{OURS}served-by"] == "vgpu-admission"
+
+
+def test_two_slices_of_one_board_are_disjoint(site: Installation, team: str) -> None:
+    """Whatever their schedulers believe, no two pods have the same slots."""
+    for name in ("a", "b"):
+        make(site, team, name, mode="mig")
+        same = {IDS: "GPU-cut-0[group1-0],NVIDIA,6000,0:"}
+        bind(site, team, name, node="cut", annotations=same)
+
+    masks = [
+        grant.placed.mask
+        for entry in promised(site, "cut")
+        for grant in entry.containers[0].grants
+        if grant.placed is not None
+    ]
+    assert len(masks) == 2
+    assert not masks[0] & masks[1]
+
+
+def test_what_a_pod_is_told_is_what_it_was_promised(site: Installation, team: str) -> None:
+    """The assignment on the pod is the ledger's; a mode that was best is final now."""
+    make(site, team, "p")
+
+    bind(site, team, "p", node="soft", annotations={f"{OURS}assignment": "[]", MODE: "mig"})
+
+    annotations = site.api.get(f"{PODS.format(team)}/p")["metadata"]["annotations"]
+    entries = site.api.get(f"{GPU_NODES}/soft")["spec"]["entries"]
+    assert orjson.loads(annotations[f"{OURS}assignment"]) == entries[0]["containers"]
+    assert annotations[MODE] == "hami-core"
+
+
+def test_a_full_node_refuses_in_our_words(site: Installation, team: str) -> None:
+    """What the scheduler repeats in FailedScheduling says what is short, and no entry stays."""
+    make(site, team, "first", memory=10000, mode="hami-core")
+    make(site, team, "second", memory=10000, mode="hami-core")
+    bind(site, team, "first", node="soft")
+
+    status, text = denied(site, team, "second", node="soft")
+
+    assert status == 409
+    assert 'admission webhook "bindings.vgpu-admission.io" denied the request: node "soft"' in text
+    assert len(promised(site, "soft")) == 1
+    assert "nodeName" not in site.api.get(f"{PODS.format(team)}/second")["spec"]
+
+
+@pytest.mark.parametrize(
+    ("to", "text"),
+    [
+        pytest.param({"node": "nowhere"}, "no GPUs that vgpu-admission knows", id="node"),
+        pytest.param({"name": "gone", "node": "soft"}, "does not exist", id="pod"),
+        pytest.param({"node": "soft", "uid": "another"}, "made anew", id="uid"),
+        pytest.param({"node": "cut"}, "mode", id="mode"),
+    ],
+)
+def test_a_hopeless_bind_leaves_no_entry(
+    site: Installation, team: str, *, to: Mapping[str, str], text: str
+) -> None:
+    """Unknown node, gone pod, a predecessor's uid, the wrong kind of GPU."""
+    make(site, team, "p", mode="hami-core")
+
+    _, message = denied(site, team, **{"name": "p", **to})
+
+    assert text in message
+    assert promised(site, "soft") == promised(site, "cut") == ()
+
+
+def test_a_dry_run_leaves_no_entry(site: Installation, team: str) -> None:
+    """It is refused or allowed as if it were real, and nothing stays."""
+    make(site, team, "p", mode="hami-core")
+
+    assert bind(site, team, "p", node="soft", dryRun="All").status == 201
+    assert promised(site, "soft") == ()
+
+
+def test_a_bound_pod_is_not_promised_again(site: Installation, team: str) -> None:
+    """A replayed Binding is denied before anything is committed."""
+    make(site, team, "p", mode="hami-core")
+    bind(site, team, "p", node="soft")
+
+    status, text = denied(site, team, "p", node="cut")
+
+    assert (status, 'already bound to "soft"' in text) == (409, True)
+    assert promised(site, "cut") == ()
+
+
+def test_a_pod_that_asks_for_nothing_is_bound_anywhere(site: Installation, team: str) -> None:
+    """Other pods of the namespace pass, and bring nothing of ours with them."""
+    site.create(team, pod(container()))
+
+    bind(site, team, "p", node="nowhere", annotations={f"{OURS}c0.visible": "GPU-soft-0"})
+
+    found = site.api.get(f"{PODS.format(team)}/p")
+    assert found["spec"]["nodeName"] == "nowhere"
+    assert f"{OURS}c0.visible" not in found["metadata"].get("annotations", {})
+
+
+def test_replicas_share_one_ledger(site: Installation, team: str) -> None:
+    """Rival binds through two replicas give each slot away once; who comes late is refused."""
+    names = [f"p{i}" for i in range(6)]
+    for name in names:
+        make(site, team, name, mode="mig")
+    outcomes: list[bool] = []
+
+    def called(name: str) -> None:
+        try:
+            outcomes.append(bind(site, team, name, node="cut").status == 201)
+        except ApiError as error:
+            outcomes.append(error.status != 409)
+
+    def past_the_api_server(name: str) -> None:
+        body = review(binding(node="cut") | {"metadata": {"name": name}}, name=name, namespace=team)
+        _, answer = site.replicas[1].review("/mutate/bindings", body)
+        outcomes.append(answered(answer)["allowed"])
+
+    ways = [called, past_the_api_server] * 3
+    threads = [
+        threading.Thread(target=way, args=(name,)) for way, name in zip(ways, names, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    masks = [
+        g.placed.mask for e in promised(site, "cut") for g in e.containers[0].grants if g.placed
+    ]
+    assert sorted(outcomes) == [False] * 4 + [True] * 2
+    assert sorted(masks) == [0b0011, 0b1100]  # 2g.12gb is the least that has 6000 MiB
+
+
+def test_a_pod_that_is_gone_frees_its_gpu_when_its_agent_says_so(
+    site: Installation, team: str
+) -> None:
+    """Not before: containers may outlive their pod's object."""
+    make(site, team, "p", mode="hami-core")
+    bind(site, team, "p", node="soft")
+    uid = promised(site, "soft")[0].uid
+    generation = site.api.get(f"{GPU_NODES}/soft")["metadata"]["generation"]
+    write(site, "soft", {"status": {"held": [uid], "observedGeneration": generation}})
+
+    site.api.delete(f"{PODS.format(team)}/p", {"gracePeriodSeconds": 0})
+
+    time.sleep(2.5)  # at least one sweep
+    assert promised(site, "soft")
+    write(site, "soft", {"status": {"held": []}})
+    assert wait_for(lambda: not promised(site, "soft"))
+
+
+def test_a_promise_to_a_pod_that_was_never_bound_ages(site: Installation, team: str) -> None:
+    """An old one goes, a young one stays: its Binding may be on its way."""
+    uids = {name: make(site, team, name)["metadata"]["uid"] for name in ("old", "young")}
+    now = datetime.now(UTC)
+    share = soft_grant(3000, gpu="GPU-soft-0")
+    entries = [
+        replace(entry(uids[name], share, since=since), namespace=team, pod=name)
+        for name, since in (("old", now - timedelta(seconds=95)), ("young", now))
+    ]
+
+    write(site, "soft", {"spec": spec_of(entries)})
+
+    assert wait_for(lambda: len(promised(site, "soft")) == 1)
+    assert promised(site, "soft")[0].pod == "young"

@@ -1,0 +1,49 @@
+"""An API server with one GPUNode and some pods: what a bind reads, and the one write it makes."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import jsonpatch
+import orjson
+
+from kube.errors import InvalidError, KubeError, NotFoundError
+from tests.builders import nodes_of
+from tests.gpunodes import Json, gpu_node, patched
+
+
+@dataclass(slots=True)
+class LedgerServer:
+    """One GPUNode and some pods; ``trouble`` is raised, one a write, before it is carried out."""
+
+    gpu_node: Json = field(default_factory=lambda: gpu_node(nodes_of(8)))
+    pods: dict[str, Json] = field(default_factory=dict)
+    trouble: list[KubeError] = field(default_factory=list)
+    before_write: Callable[["LedgerServer"], None] = lambda _: None
+    slow: float = 0
+    writes: int = 0
+
+    async def get(self, path: str, **_: float) -> bytes:
+        await asyncio.sleep(self.slow)
+        name = path.rpartition("/")[2]
+        found = self.gpu_node if name == "n0" else self.pods.get(name)
+        if found is None:
+            raise NotFoundError(404, "NotFound", path)
+        return orjson.dumps(found)
+
+    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]], **_: float) -> bytes:
+        assert path.endswith("/n0")
+        await asyncio.sleep(0)
+        self.writes += 1
+        self.before_write(self)
+        if self.trouble:
+            raise self.trouble.pop()
+        try:
+            self.gpu_node = patched(self.gpu_node, orjson.loads(orjson.dumps(list(ops))))
+        except jsonpatch.JsonPatchException as error:
+            raise InvalidError(422, "Invalid", "a test failed") from error
+        return b"{}"
+
+    @property
+    def uids(self) -> list[str]:
+        return [entry["pod"]["uid"] for entry in self.gpu_node["spec"]["entries"]]

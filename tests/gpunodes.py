@@ -1,0 +1,60 @@
+"""GPUNodes for tests: as the API server keeps them, and what their writes do to them."""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import jsonpatch
+
+from allocator.core.gpunodewire import spec_of, status_of
+from allocator.core.ledger import Ledger, read
+from allocator.model.decision import ContainerGrants
+from allocator.model.gpu import Grant, Node
+from allocator.model.ledger import Entry
+
+Json = dict[str, Any]
+
+NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+
+
+def entry(uid: str, *grants: Grant, since: datetime = NOON, container: str = "main") -> Entry:
+    """Build a promise to one container of a pod called after its uid."""
+    held = ContainerGrants(name=container, grants=grants)
+    return Entry(namespace="team-a", pod=uid, uid=uid, since=since, containers=(held,))
+
+
+def gpu_node(node: Node, entries: Iterable[Entry] = (), **status: object) -> Json:
+    """Write the GPUNode of *node*, whose grants are those of *entries*."""
+    return {
+        "apiVersion": "vgpu-admission.io/v1alpha1",
+        "kind": "GPUNode",
+        "metadata": {
+            "name": node.name,
+            "uid": f"uid-{node.name}",
+            "generation": 7,
+            "resourceVersion": "100",
+            "finalizers": ["vgpu-admission.io/ledger"],
+        },
+        "spec": spec_of(entries),
+        "status": {"bootID": "boot-1", "observedGeneration": 7, **status_of(node), **status},
+    }
+
+
+def ledger(node: Node, entries: Iterable[Entry] = (), **status: object) -> Ledger:
+    """Read the GPUNode of *node*."""
+    return read(gpu_node(node, entries, **status))
+
+
+def patched(stored: Json, ops: Sequence[Mapping[str, object]]) -> Json:
+    """Return *stored* as the API server keeps it after a JSON Patch of the main resource.
+
+    Raises ``jsonpatch.JsonPatchException`` where a test fails. A change of the spec raises the
+    generation, any change the resource version; the status cannot be changed that way.
+    """
+    found: Json = jsonpatch.apply_patch(copy.deepcopy(stored), list(ops))
+    metadata = {**stored["metadata"]}
+    if found["spec"] != stored["spec"]:
+        metadata["generation"] += 1
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+    return {**stored, "metadata": metadata, "spec": found["spec"]}

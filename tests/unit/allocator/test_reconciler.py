@@ -1,0 +1,119 @@
+"""The reconciler believes no cache: what it removes it has just read, twice."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import jsonpatch
+import pytest
+
+from allocator.core.reclaim import AGE, Seen
+from allocator.model.request import Mode
+from allocator.shell.reconciler import Reconciler
+from kube.clock import Clock
+from kube.errors import InvalidError, NotFoundError, UnreachableError
+from tests.builders import gpu, mig_grant, node
+from tests.gpunodes import NOON, Json, entry, gpu_node, patched
+
+ENTRY = entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))
+NODE = node("n0", gpu(mode=Mode.MIG))
+WAITING: Json = {"metadata": {"uid": "a"}}
+BOUND: Json = WAITING | {"spec": {"nodeName": "n0"}}
+UNBOUND = Seen(uid="a", node="", deleting=False, over=False)
+
+
+@dataclass(slots=True)
+class Api:
+    """One GPUNode with one promise, and the pod that it is made to."""
+
+    pod: Json | None = None
+    stored: Json = field(default_factory=lambda: gpu_node(NODE, (ENTRY,)))
+    reads: list[str] = field(default_factory=list)
+    moves: bool = False  # somebody writes between our reads and our write
+    down: bool = False
+
+    async def get(self, path: str) -> bytes:
+        self.reads.append(path)
+        if self.down:
+            raise UnreachableError("down", sent=True)
+        found = self.stored if "gpunodes" in path else self.pod
+        if found is None:
+            raise NotFoundError(404, "NotFound", path)
+        return json.dumps(found).encode()
+
+    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]]) -> bytes:
+        if self.moves:
+            self.stored["metadata"]["resourceVersion"] = "101"
+        try:
+            self.stored = patched(self.stored, ops)
+        except jsonpatch.JsonPatchException as error:
+            raise InvalidError(422, "Invalid", path) from error
+        return b"{}"
+
+    @property
+    def left(self) -> int:
+        return len(self.stored["spec"]["entries"])
+
+
+def sweep(
+    api: Api, *, known: Mapping[str, Seen] | None, wall: datetime = NOON + AGE, times: int = 1
+) -> Api:
+    clock = Clock(monotonic=lambda: 5.0, wall=lambda: wall, random=lambda: 0)
+    promises = [("n0", "a", NOON)]
+    found = Reconciler(api, promises=lambda: promises, agent=lambda: True, clock=clock)
+    if known is not None:
+        found.know(known)
+    for _ in range(times):
+        asyncio.run(found.sweep())
+    return api
+
+
+@pytest.mark.parametrize(
+    ("pod", "left"),
+    [
+        pytest.param(WAITING, 0, id="unbound"),
+        pytest.param(None, 0, id="gone"),
+        pytest.param(BOUND, 1, id="bound-since"),
+    ],
+)
+def test_what_the_api_server_says_decides(pod: Json | None, left: int) -> None:
+    """The cache says unbound; the pod as it is now decides."""
+    assert sweep(Api(pod), known={"a": UNBOUND}).left == left
+
+
+def test_the_ledger_is_read_before_the_pod() -> None:
+    """A Binding that lands after the pod was read has renewed the entry, and our write fails."""
+    api = sweep(Api(WAITING), known={"a": UNBOUND})
+
+    assert ["gpunodes" in path for path in api.reads] == [True, False]
+
+
+def test_a_ledger_that_moved_keeps_its_entry() -> None:
+    """Whatever was written in between may have been about this entry."""
+    assert sweep(Api(WAITING, moves=True), known={"a": UNBOUND}).left == 1
+
+
+def test_nothing_is_touched_before_anything_is_known() -> None:
+    """Without a picture of all pods every promise would look lost."""
+    assert sweep(Api(None), known=None).reads == []
+
+
+def test_a_young_promise_is_left_alone() -> None:
+    """Its Binding may be on its way."""
+    young = NOON + timedelta(seconds=10)
+
+    assert sweep(Api(WAITING), known={"a": UNBOUND}, wall=young).reads == []
+
+
+def test_a_promise_that_stays_is_not_asked_about_at_once_again() -> None:
+    """What may not go yet is looked at less and less often."""
+    api = sweep(Api(BOUND), known={}, times=3)
+
+    assert len(api.reads) == 2
+
+
+def test_a_silent_api_server_ends_nothing() -> None:
+    """The sweep goes on, and so does the reconciler."""
+    assert sweep(Api(down=True), known={}).left == 1

@@ -1,0 +1,87 @@
+"""The webhook benchmark: what it sends, and what it takes for an answer."""
+
+import json
+
+import pytest
+
+from benchmarks.webhook import Turn, bars
+from benchmarks.webhook_answers import WrongAnswerError, rewritten, settled
+from benchmarks.webhook_load import Load
+from benchmarks.webhook_reviews import reviews, shapes
+from benchmarks.webhook_server import Inventory, Lines, reviewer
+from webhook.core.review import allowed
+
+BODIES = tuple(reviews())
+UID = json.loads(BODIES[0])["request"]["uid"]
+
+
+def test_the_reviews_are_500_shapes_of_8_kib() -> None:
+    """No two ask for the same, and none is an answer that another one's could stand in for."""
+    assert len(set(shapes())) == len(set(BODIES)) == 500
+    assert {len(body) for body in BODIES} == {8192}
+
+
+def test_the_fleet_is_500_nodes_with_4000_gpus_and_changes() -> None:
+    """Every turn brings another snapshot of as many GPUs."""
+    inventory = Inventory()
+    before = inventory.snapshot
+
+    inventory.turn()
+
+    after = inventory.snapshot
+    assert after.version != before.version
+    assert after.nodes != before.nodes
+    assert [len(s.nodes) for s in (before, after)] == [500, 500]
+    assert sum(len(node.gpus) for node in after.nodes.values()) == 4000
+
+
+def test_each_review_is_rewritten_once() -> None:
+    """The product's answer to each is a patch that applies; a second pass has nothing to add."""
+    inventory = Inventory()
+    deciding, _ = reviewer(inventory, Lines())
+
+    second = [rewritten(body, deciding.mutate(body)) for body in BODIES]
+
+    for body in second:
+        settled(body, deciding.mutate(body))
+
+
+def test_an_answer_that_allows_without_a_patch_is_not_taken() -> None:
+    """The baseline's own answer would not pass for ours."""
+    with pytest.raises(WrongAnswerError, match="no patch"):
+        rewritten(BODIES[0], allowed(UID))
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        pytest.param({"op": "remove", "path": "/spec/volumes"}, "loses", id="loses"),
+        pytest.param({"op": "add", "path": "/spec/x", "value": 1}, "any GPU", id="blinds-nobody"),
+    ],
+)
+def test_a_patch_that_does_something_else_is_not_taken(
+    operation: dict[str, object], said: str
+) -> None:
+    """It may lose nothing, and every container must know which GPUs it sees."""
+    with pytest.raises(WrongAnswerError, match=said):
+        rewritten(BODIES[0], allowed(UID, operations=[operation]))
+
+
+def test_a_second_patch_is_not_taken() -> None:
+    """A pod that was rewritten already is to be left alone."""
+    with pytest.raises(WrongAnswerError, match="second pass"):
+        settled(BODIES[0], allowed(UID, operations=[{"op": "add", "path": "/x", "value": 1}]))
+
+
+def test_ratios_are_medians_over_the_turns() -> None:
+    """Each turn is judged against its own baseline; one bad turn decides nothing."""
+    slow, quick, stuck = _load(100, 8.0), _load(200, 2.0), _load(1, 900.0)
+
+    throughput, p99 = bars([Turn(quick, slow), Turn(quick, slow), Turn(quick, stuck)])
+
+    assert (throughput.value, throughput.holds) == (0.5, True)
+    assert (p99.value, p99.holds) == (4.0, True)
+
+
+def _load(throughput: int, p99: float) -> Load:
+    return Load(requests=throughput, seconds=1.0, p50_ms=1.0, p99_ms=p99, failed=0)

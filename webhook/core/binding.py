@@ -1,0 +1,141 @@
+"""Binding: whether a pod may go to a node, and what it is then to be promised there.
+
+The registry refuses a Binding of a gated, deleted or bound pod only after the hooks ran, so what
+it would refuse is denied before anything is committed (DESIGN.md §5, rule 1).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.core.commitment import Unfit, Wanted
+from allocator.core.devicelist import IDS, wished
+from allocator.core.requests import parsed
+from allocator.core.wording import quoted
+from allocator.model.decision import Assignment, Source
+from allocator.model.ledger import Entry
+from allocator.model.request import PodRequest
+from webhook.core import prior
+from webhook.core.bindingreview import Bound, LivePod
+from webhook.core.mutate import Surroundings
+from webhook.core.review import Refusal
+
+MOST_PROMISES: Final = 2  # of one pod that is not bound yet
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """The pod asks for nothing of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Another plugin serves the node and keeps account of it: no ledger of ours exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """The pod may go there if the node has what it asks for; ``source`` is how its mode came."""
+
+    bound: Bound
+    live: LivePod
+    vocabulary: Vocabulary
+    source: Source
+    wanted: Wanted
+
+
+Judgement = Pass | Refusal | Wish
+
+
+def judge(bound: Bound, live: LivePod, around: Surroundings) -> Judgement:
+    """Judge a Binding against the pod as it is now."""
+    request = parsed(
+        containers=live.pod.spec.containers,
+        init_containers=live.pod.spec.init_containers or (),
+        annotations=live.pod.metadata.annotations or {},
+        vocabularies=around.vocabularies,
+    )
+    if request is None:
+        return Pass()
+    why = _unbindable(bound, live)
+    if why:
+        return conflict(f"pod {quoted(bound.pod)} {why}")
+    if isinstance(request, tuple):
+        text = f"pod {quoted(bound.pod)} cannot be promised a GPU: {request[0]}"
+        return Refusal(code=422, message=f"{text} [{request[0].reason}]", reason="Invalid")
+    return _wish(bound, live, request, around=around)
+
+
+def _unbindable(bound: Bound, live: LivePod) -> str:
+    """Say what the registry would refuse; empty where it is nothing."""
+    claimed = bound.binding.metadata.uid
+    if claimed and claimed != live.uid:
+        return f"has uid {live.uid}, not {claimed[:64]}: it was deleted and made anew"
+    if live.deleting:
+        return "is being deleted"
+    if live.over:
+        return "has ended"
+    if live.gated:
+        return "has scheduling gates"
+    return f"is already bound to {quoted(live.node)}" if live.node else ""
+
+
+def _wish(bound: Bound, live: LivePod, request: PodRequest, *, around: Surroundings) -> Wish:
+    """Take the mode from admission's word; one that was the best then may be revised now."""
+    vocabulary = next(v for v in around.vocabularies if v.name == request.vocabulary)
+    earlier = prior.claimed(live.pod, vocabulary)
+    request = prior.as_first_asked(request, earlier)
+    unnamed = Source.BEST if request.named is None else Source.NAMED
+    source = unnamed if earlier is None else earlier.choice.source
+    final = earlier is not None and source is not Source.BEST
+    brought = bound.binding.metadata.annotations or {}
+    listed = brought.get(IDS) or (live.pod.metadata.annotations or {}).get(IDS, "")
+    return Wish(
+        bound=bound,
+        live=live,
+        vocabulary=vocabulary,
+        source=source,
+        wanted=Wanted(
+            uid=live.uid,
+            request=request,
+            mode=earlier.choice.mode if earlier is not None and final else None,
+            gpus=wished(listed),
+        ),
+    )
+
+
+def too_many(wish: Wish, others: frozenset[str]) -> Refusal | None:
+    """Refuse a third promise to a pod that has promises on *others* than this node (rule 3)."""
+    elsewhere = sorted(others - {wish.bound.node})
+    if len(elsewhere) < MOST_PROMISES:
+        return None
+    names = " and ".join(quoted(name) for name in elsewhere[:MOST_PROMISES])
+    return conflict(f"earlier binds of the pod to {names} are not settled yet; it is tried again")
+
+
+def unfit(wish: Wish, found: Unfit) -> Refusal:
+    """Say why the node has nothing for the pod: what ``FailedScheduling`` shows its user."""
+    text = f"node {quoted(wish.bound.node)}: {found.finding} [{found.finding.reason}]"
+    return conflict(text) if found.later else forbidden(text)
+
+
+def entry_of(wish: Wish, assignment: Assignment, since: datetime) -> Entry:
+    """Return the promise that *assignment* is, from *since* on, an aware time."""
+    return Entry(
+        namespace=wish.bound.namespace,
+        pod=wish.bound.pod,
+        uid=wish.live.uid,
+        since=since.replace(microsecond=0),
+        containers=assignment.containers,
+    )
+
+
+def conflict(message: str) -> Refusal:
+    """Refuse what may well pass later or elsewhere."""
+    return Refusal(code=409, message=message, reason="Conflict")
+
+
+def forbidden(message: str) -> Refusal:
+    """Refuse what will not pass there."""
+    return Refusal(code=403, message=message, reason="Forbidden")

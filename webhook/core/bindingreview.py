@@ -1,0 +1,190 @@
+"""Reviews of Bindings, and the pods they are about: the few fields that the commit rests on."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from webhook.core.review import (
+    API_VERSION,
+    KIND,
+    BadObjectError,
+    Kind,
+    Metadata,
+    NotAReviewError,
+    Pod,
+    UserInfo,
+)
+
+
+class Target(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Where the pod is to go."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class Binding(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A pod's Binding; Volcano's carries annotations, a legacy one no uid."""
+
+    metadata: Metadata = Metadata()
+    target: Target = Target()
+
+
+class BindingRequest(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The request under review."""
+
+    uid: str
+    kind: Kind = Kind()
+    name: str | None = None
+    namespace: str = ""
+    user_info: UserInfo = UserInfo()
+    dry_run: bool | None = None
+    object: Binding | None = None
+
+
+class _Review(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    request: BindingRequest
+    api_version: str = ""
+    kind: str = ""
+
+
+class _UidOnly(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+
+
+class _Envelope(msgspec.Struct, frozen=True, gc=False):
+    request: _UidOnly = _UidOnly()
+
+
+class _Gate(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class _LiveMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    uid: str
+    deletion_timestamp: str | None = None
+
+
+class _LiveSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    node_name: str = ""
+    scheduling_gates: tuple[_Gate, ...] | None = None
+
+
+class _LiveStatus(msgspec.Struct, frozen=True, gc=False):
+    phase: str = ""
+
+
+class _Live(msgspec.Struct, frozen=True, gc=False):
+    metadata: _LiveMetadata
+    spec: _LiveSpec = _LiveSpec()
+    status: _LiveStatus = _LiveStatus()
+
+
+_REVIEW: Final = msgspec.json.Decoder(_Review)
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_LIVE: Final = msgspec.json.Decoder(_Live)
+_POD: Final = msgspec.json.Decoder(Pod)
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A review worth deciding about: which pod is to go where, by whose word."""
+
+    request: BindingRequest
+    binding: Binding
+    namespace: str
+    pod: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePod:
+    """A pod as the API server has it now; ``node`` is empty until it is bound."""
+
+    pod: Pod
+    uid: str
+    node: str
+    gated: bool
+    deleting: bool
+    over: bool
+
+
+def parse(body: bytes) -> Bound:
+    """Decode one review of a Binding.
+
+    Raises :class:`NotAReviewError` where the body is no AdmissionReview v1 with a uid, and
+    :class:`BadObjectError` where it carries no Binding of a named pod to a named node.
+    """
+    try:
+        review = _REVIEW.decode(body)
+    except _UNREADABLE as error:
+        raise _unreadable(body, error) from error
+    if review.kind != KIND or review.api_version != API_VERSION:
+        raise NotAReviewError(
+            f"body is {review.api_version[:64]!r} {review.kind[:64]!r}; "
+            f"expected {API_VERSION} {KIND}"
+        )
+    request = review.request
+    if not request.uid:
+        raise NotAReviewError("request.uid is empty; expected the uid of the review")
+    return _bound(request)
+
+
+def _bound(request: BindingRequest) -> Bound:
+    binding, kind = request.object, request.kind
+    if kind.kind != "Binding" or kind.group or binding is None:
+        what = f"{kind.group[:64]}/{kind.kind[:64]}"
+        raise BadObjectError(request.uid, f"object is a {what!r}; expected a Binding")
+    named = binding.metadata.name or ""
+    name = request.name or named
+    if not name or (named and named != name):
+        text = f"the request names pod {name[:64]!r}, its Binding {named[:64]!r}; expected one"
+        raise BadObjectError(request.uid, text)
+    target = binding.target
+    if target.kind not in {"", "Node"} or not target.name:
+        what = f"{target.kind[:64]} {target.name[:64]}"
+        raise BadObjectError(request.uid, f"target is {what!r}; expected a Node with a name")
+    if not all(map(_plain, (request.namespace, name, target.name))):
+        raise BadObjectError(request.uid, "a name holds more than letters, digits, '-' and '.'")
+    return Bound(
+        request=request,
+        binding=binding,
+        namespace=request.namespace,
+        pod=name,
+        node=target.name,
+    )
+
+
+def _plain(name: str) -> bool:
+    """Say whether *name* may be part of a path; the API server checks names after the hooks."""
+    return 0 < len(name) <= _LONGEST and name[0] != "." and _ALLOWED.issuperset(name)
+
+
+_LONGEST: Final = 253
+_ALLOWED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
+
+
+def _unreadable(body: bytes, error: Exception) -> Exception:
+    """Say what is wrong with *body*, keeping the uid where there is one."""
+    text = str(error)[:256]
+    try:
+        uid = _ENVELOPE.decode(body).request.uid
+    except _UNREADABLE:
+        return NotAReviewError(f"body is not an AdmissionReview: {text}")
+    return BadObjectError(uid, text) if uid else NotAReviewError(f"no request.uid: {text}")
+
+
+def live_pod(raw: bytes) -> LivePod:
+    """Read a pod that the API server sent; raises ``ValueError`` where it is none."""
+    found = _LIVE.decode(raw)
+    return LivePod(
+        pod=_POD.decode(raw),
+        uid=found.metadata.uid,
+        node=found.spec.node_name,
+        gated=bool(found.spec.scheduling_gates),
+        deleting=found.metadata.deletion_timestamp is not None,
+        over=found.status.phase in _OVER,
+    )

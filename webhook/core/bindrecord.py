@@ -1,0 +1,59 @@
+"""The record of a bind: who bound which pod where, and what it was promised or why not."""
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+import msgspec
+
+from allocator.core.ledger import wire_of
+from allocator.core.wording import shown
+from webhook.core.binding import Elsewhere
+from webhook.core.bindingreview import Bound
+from webhook.core.bound import Promise
+from webhook.core.review import Refusal
+
+
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """When it was answered, as RFC 3339 in UTC, after how many seconds."""
+
+    at: str
+    seconds: float
+
+
+def record(
+    bound: Bound, outcome: Promise | Refusal | Elsewhere, circumstances: Circumstances
+) -> Mapping[str, Any]:
+    """Return the whole record of one bind, ready to be written as one line."""
+    request = bound.request
+    return {
+        "event": "bind",
+        "at": circumstances.at,
+        "review": shown(request.uid),
+        "namespace": shown(bound.namespace),
+        "name": shown(bound.pod),
+        "node": shown(bound.node),
+        "user": shown(request.user_info.username),
+        "groups": [shown(group) for group in (request.user_info.groups or ())[:16]],
+        **_result(outcome),
+        "duration_seconds": circumstances.seconds,
+    }
+
+
+def _result(outcome: Promise | Refusal | Elsewhere) -> Mapping[str, Any]:
+    match outcome:
+        case Promise(wish=wish):
+            return {
+                "decision": "promised",
+                "pod_uid": outcome.entry.uid,
+                "mode": str(outcome.assignment.mode),
+                "mode_source": str(wish.source),
+                "wished": list(wish.wanted.gpus),
+                "containers": wire_of(outcome.entry)["containers"],
+                "ledger": outcome.version,
+            }
+        case Refusal(code=code, message=message):
+            return {"decision": "refused", "code": code, "text": message}
+        case Elsewhere():
+            return {"decision": "left to another plugin"}
+        case _:
+            assert_never(outcome)
