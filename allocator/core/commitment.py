@@ -8,6 +8,7 @@ from allocator.core.fit import hardware
 from allocator.core.fleet import snapshot_of
 from allocator.core.ledger import Ledger, node_for
 from allocator.model.decision import Assignment, ContainerGrants, Finding, Reason
+from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode, PodRequest
@@ -35,7 +36,9 @@ class Unfit:
     later: bool
 
 
-def assigned(ledger: Ledger, wanted: Wanted, *, terms: Terms) -> Assignment | Unfit:
+def assigned(
+    ledger: Ledger, wanted: Wanted, *, terms: Terms, demand: Demand = NOTHING_LEARNED
+) -> Assignment | Unfit:
     """Choose on one node: what the pod was promised there, else the wish, else the best.
 
     An earlier promise that still stands is kept to the letter, because the Binding that
@@ -47,7 +50,8 @@ def assigned(ledger: Ledger, wanted: Wanted, *, terms: Terms) -> Assignment | Un
     earlier = ledger.entry(wanted.uid)
     if earlier is not None and (mode := _standing(node, earlier, wanted)) is not None:
         return Assignment(node=node.name, mode=mode, containers=earlier.containers)
-    snapshot = snapshot_of((node,), version=str(ledger.generation), complete=False)
+    version = str(ledger.generation)
+    snapshot = snapshot_of((node,), version=version, complete=False, demand=demand)
     wish = _wish(wanted)
     if wish is not None:
         picked = choose(snapshot, wish, mode=wanted.mode, node=node.name, terms=terms)

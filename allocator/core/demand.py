@@ -1,12 +1,14 @@
 """How demand is learned from arrivals, and how coarsely the placement policy sees it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from allocator.core.ladder import smallest
 from allocator.model.board import Board, Profile
 from allocator.model.demand import BoardDemand, Demand
+from allocator.model.request import Mode, PodRequest
 
 ARRIVALS_MEMORY: Final = 1000  # arrivals after which a count has decayed to 1/e
 FAILURES_MEMORY: Final = 500
@@ -44,6 +46,18 @@ def observed(demand: Demand, board: Board, profile: Profile, *, failed: bool) ->
         failures=before.failures + (failed - before.failures) / FAILURES_MEMORY,
     )
     return Demand(boards=MappingProxyType({**demand.boards, board.name: after}))
+
+
+def taught(demand: Demand, request: PodRequest, boards: Iterable[Board], *, failed: bool) -> Demand:
+    """Return *demand* after one pod arrived, on every one of *boards* that could have served it."""
+    if request.named not in (None, Mode.MIG):
+        return demand
+    for board in boards:
+        for ask in request.containers:
+            rung = smallest(ask, board, request.profile)
+            if rung is not None:
+                demand = observed(demand, board, rung.profile, failed=failed)
+    return demand
 
 
 def learned(demand: Demand, board: Board, profiles: Sequence[Profile]) -> Learned | None:

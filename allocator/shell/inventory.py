@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Final, TypeVar
 import structlog
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.core.demand import taught
 from allocator.core.deviceconfig import (
     DeviceConfig,
     NodeConfig,
@@ -23,6 +25,7 @@ from allocator.core.spoken import spoken
 from allocator.core.wire import node_from_register
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.problem import Loaded, Rejected
+from allocator.model.request import PodRequest
 from allocator.shell.objects import (
     ConfigMap,
     Listed,
@@ -46,6 +49,7 @@ NODE_CONFIG_NAME: Final = "volcano-vgpu-node-config"
 KINDS: Final = ("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig")
 _DEVICES: Final = "device-config.yaml"
 _NODE: Final = "config.json"
+MOST_ARRIVALS: Final = 10_000  # pods that are known not to be new
 # A burst of changes costs one fold, and a decision never waits for more than one.
 FOLD_SECONDS: Final = 0.05
 
@@ -68,6 +72,7 @@ class Inventory:
         self._namespaces: Mapping[str, Namespace] = {}
         self._versions = count(1)
         self._folded: Snapshot = Snapshot(version="0")
+        self._arrivals: OrderedDict[str, None] = OrderedDict()  # uids, the oldest first
         self._dirty = True
         self._folded_at = float("-inf")
         self.settings: Settings = DEFAULTS
@@ -201,6 +206,17 @@ class Inventory:
         ages = [pulse.age(now) for pulse in self.pulses.values()]
         return min((age for age in ages if age is not None), default=None)
 
+    def arrived(self, uid: str, request: PodRequest, failed: bool) -> None:  # noqa: FBT001 -- a callback
+        """Learn from a pod's first attempt to be bound; later ones are no new demand."""
+        if uid in self._arrivals:
+            return
+        self._arrivals[uid] = None
+        if len(self._arrivals) > MOST_ARRIVALS:
+            self._arrivals.popitem(last=False)
+        boards = {offer.board for offer in self._folded.offers if offer.board is not None}
+        demand = taught(self._folded.demand, request, boards, failed=failed)
+        self._folded = replace(self._folded, demand=demand)
+
     def heard(self) -> dict[str, float]:
         """Return when each kind was last heard about, as Unix seconds."""
         monotonic, wall = self._clock.monotonic(), self._clock.wall().timestamp()
@@ -235,7 +251,8 @@ class Inventory:
     def _fold(self) -> Snapshot:
         nodes = {name: node for name in self._texts if (node := self._node(name)) is not None}
         complete = self.pulses["gpunodes"].synced and self.pulses["nodes"].synced
-        return snapshot_of(nodes.values(), version=str(next(self._versions)), complete=complete)
+        version, demand = str(next(self._versions)), self._folded.demand
+        return snapshot_of(nodes.values(), version=version, complete=complete, demand=demand)
 
     def _node(self, name: str) -> Node | None:
         """Return a node from its agent's inventory, else from the register annotation."""

@@ -6,6 +6,7 @@ import msgspec
 
 from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.core.geometry import Geometries
 from allocator.core.modes import mode_for, translated_percent
 from allocator.core.requests import parsed
 from allocator.core.settings import NodeAgent, Prefer, Settings, templated
@@ -24,7 +25,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a decision rests on besides the pod: settings, one snapshot, its namespace.
 
     ``host_paths`` says whether the namespace admits hostPath volumes; ``None`` is unknown.
-    ``prefer`` is the namespace's own preference between modes.
+    ``prefer`` is the namespace's own preference between modes, ``geometries`` how an operator
+    allows GPUs to be cut.
     """
 
     settings: Settings
@@ -32,6 +34,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     vocabularies: Sequence[Vocabulary] = VOCABULARIES
     host_paths: bool | None = None
     prefer: Prefer | None = None
+    geometries: Geometries | None = None
 
     @property
     def offers(self) -> Mapping[Offer, int]:

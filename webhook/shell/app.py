@@ -112,6 +112,7 @@ async def run(options: Options) -> None:
             calls=client,
             around=lambda namespace: view_of(inventory, namespace).around,
             reserved=inventory.promising,
+            arrived=inventory.arrived,
             remember=journal.remember,
             took=lambda seconds: metrics.took("bind", seconds),
         )
@@ -222,6 +223,7 @@ def view_of(inventory: Inventory, name: str) -> View:
         vocabularies=inventory.vocabularies,
         host_paths=None if namespace is None else namespace.host_paths,
         prefer=Prefer(prefer) if prefer in set(Prefer) else None,
+        geometries=inventory.device_config.geometries,
     )
     return View(around=around, settings_digest=inventory.settings_digest, age=inventory.age())
 

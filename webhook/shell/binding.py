@@ -19,6 +19,7 @@ from allocator.core.ledger import Ledger, commit_all, node_for, promising, read
 from allocator.core.settings import NodeAgent
 from allocator.model.decision import Assignment
 from allocator.model.ledger import Entry
+from allocator.model.request import PodRequest
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from webhook.core.binding import (
@@ -41,6 +42,7 @@ GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
 # The API server repeats a call that is answered 503 with Retry-After inside the hook's 5 s, so
 # two attempts and the second between them must fit.
 PATIENCE: Final = 1.9  # seconds
+_CONFLICT: Final = 409
 
 log = structlog.get_logger(__name__)
 
@@ -92,12 +94,14 @@ class Binder:
     ``around`` returns the surroundings of a namespace. ``reserved`` returns the nodes on which a
     pod uid has a promise as far as is known: it bounds waste, never safety. ``remember`` takes
     the record of each bind of a pod that asks for vGPU, ``took`` how many seconds any bind took.
+    ``arrived`` learns demand from a pod's uid, what it asked for, and whether the node was full.
     """
 
     calls: Calls
     around: Callable[[str], Surroundings]
     reserved: Callable[[str], frozenset[str]]
     remember: Callable[[Mapping[str, Any]], None] = lambda _: None
+    arrived: Callable[[str, PodRequest, bool], None] = lambda _uid, _request, _failed: None
     took: Callable[[float], None] = lambda _: None
     clock: Clock = SYSTEM
     patience: float = PATIENCE
@@ -148,7 +152,14 @@ class Binder:
             text = f'pod "{bound.namespace}/{bound.pod}" does not exist'
             return Refusal(code=404, message=text, reason="NotFound")
         judged = judge(bound, live, around)
-        return await self._promised(judged, around) if isinstance(judged, Wish) else judged
+        if not isinstance(judged, Wish):
+            return judged
+        outcome = await self._promised(judged, around)
+        # A full node is a failed attempt; one that could never serve says nothing of demand.
+        full = isinstance(outcome, Refusal) and outcome.code == _CONFLICT
+        if not bound.request.dry_run and (full or isinstance(outcome, Promise)):
+            self.arrived(live.uid, judged.wanted.request, full)
+        return outcome
 
     async def _pod(self, bound: Bound) -> LivePod | None:
         try:
@@ -216,8 +227,9 @@ class Binder:
         entries: list[Entry] = []
         for bid in bids:
             wish, around = bid.wish, bid.around
-            terms = Terms(prefer=around.prefer or around.settings.prefer)
-            found = assigned(ledger, wish.wanted, terms=terms)
+            prefer = around.prefer or around.settings.prefer
+            terms = Terms(prefer=prefer, geometries=around.geometries)
+            found = assigned(ledger, wish.wanted, terms=terms, demand=around.snapshot.demand)
             if isinstance(found, Unfit):
                 results.append((bid, unfit(wish, found)))
                 continue

@@ -10,6 +10,7 @@ from allocator.shell.inventory import GPU_NODES, NAMESPACES, NODES, Inventory
 from kube.client import Client
 from kube.clock import Clock
 from kube.config import Access
+from tests.builders import ask, pod
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_rules import Json
 from tests.fakes.api_server import ApiServer
@@ -209,3 +210,22 @@ def test_an_old_picture_refuses_nothing() -> None:
         assert not inventory.snapshot().complete
 
     play(scene, now=lambda: late[0])
+
+
+def test_demand_is_learned_once_per_pod_and_outlives_a_new_fold() -> None:
+    """A retried bind is no new demand, and a changed node does not forget what was learned."""
+    a100 = "GPU-9,7,40536,NVIDIA-NVIDIA A100-SXM4-40GB,true,mig:"
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(NODES), node("a", a100))
+        await until(lambda: inventory.snapshot().offers)
+        for uid in ("u", "u", "v"):
+            inventory.arrived(uid, pod(ask(3000)), uid == "v")
+        server.objects.create(parsed(NODES), node("b", T4))
+        await until(lambda: len(inventory.snapshot().nodes) == 2)
+
+        (learned,) = inventory.snapshot().demand.boards.values()
+        assert round(learned.arrivals, 1) == 2.0
+        assert learned.failures > 0
+
+    play(scene)

@@ -4,9 +4,10 @@ from types import MappingProxyType
 
 import pytest
 
-from allocator.core.demand import COLD, learned, observed
+from allocator.core.demand import COLD, learned, observed, taught
 from allocator.model.demand import NOTHING_LEARNED, BoardDemand, Demand
-from tests.builders import A30, A100_40, board, profile
+from allocator.model.request import Mode
+from tests.builders import A30, A100_40, H100, ask, board, pod, profile
 
 BOARD = board(A100_40)
 SMALL = profile("1g.5gb")
@@ -94,3 +95,19 @@ def test_overload_tilts_reservations_towards_demand(failures: float, tilt: int) 
 
     assert seen is not None
     assert seen.tilt == tilt
+
+
+def test_a_pod_teaches_every_board_that_could_have_served_it() -> None:
+    """Mixed fleets learn at one pace: each board counts its own smallest sufficient profile."""
+    boards = (board(A100_40), board(H100))
+    demand = taught(NOTHING_LEARNED, pod(ask(8000)), boards, failed=False)
+
+    assert demand.boards[boards[0].name].counts == {"2g.10gb": 1.0}
+    assert demand.boards[boards[1].name].counts == {"1g.10gb": 1.0}
+
+
+def test_software_slices_teach_nothing_about_instances() -> None:
+    """A pod that names hami-core never competes for a place on a board."""
+    request = pod(ask(8000), mode=Mode.HAMI_CORE)
+
+    assert taught(NOTHING_LEARNED, request, (board(A100_40),), failed=False) is NOTHING_LEARNED

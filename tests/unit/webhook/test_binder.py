@@ -79,6 +79,27 @@ def named(name: str) -> bytes:
     return review({**binding(), "metadata": {"name": name}}, name=name)
 
 
+def test_demand_is_learned_from_binds_that_could_have_been_served() -> None:
+    """A promise is an arrival; a dry run and a pod that is gone are not."""
+    server = api(9)
+    seen: list[tuple[str, bool]] = []
+    binder = Binder(
+        calls=server,
+        around=lambda _: AROUND,
+        reserved=lambda _: frozenset(),
+        arrived=lambda uid, _, failed: seen.append((uid, failed)),
+        clock=Clock(random=lambda: 0),
+    )
+
+    async def one_by_one() -> None:
+        for body in (review(binding(), dryRun=True), named("gone"), review(binding())):
+            await binder.bind(body)
+
+    asyncio.run(one_by_one())
+
+    assert seen == [("uid-p", False)]
+
+
 def test_a_bind_is_promised() -> None:
     """The answer carries what the ledger holds."""
     server = api()
