@@ -126,11 +126,6 @@ def promising(ledger: Ledger, entry: Entry) -> Ledger:
     return replace(ledger, entries=(*others, entry))
 
 
-def commit(ledger: Ledger, entry: Entry) -> tuple[Operation, ...]:
-    """Return the patch that promises *entry*; see :func:`commit_all`."""
-    return commit_all(ledger, (entry,))
-
-
 def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...]:
     """Return one patch that promises *entries*, of different pods, on *ledger* as it was read.
 

@@ -8,7 +8,7 @@ from allocator.core.lexicon import Word, lexicon
 from allocator.core.usual import usual
 from allocator.core.wishes import wishes
 from allocator.model.decision import Finding
-from allocator.model.request import ContainerRequest, PodRequest, Stage
+from allocator.model.request import ContainerRequest, PodRequest
 
 
 def parsed(
@@ -69,20 +69,3 @@ def _pod(
         profile=wished.profile,
         filters=wished.filters,
     )
-
-
-def phases(request: PodRequest) -> tuple[tuple[ContainerRequest, ...], ...]:
-    """Return the groups of containers that run at the same time, in the order of a pod's life.
-
-    Init containers run one by one, each beside the sidecars that started before it; then all
-    others run together. A pod needs what its largest phase needs, so one GPU may serve several
-    phases. Groups in which nobody asks are left out.
-    """
-    beside: list[ContainerRequest] = []
-    groups: list[tuple[ContainerRequest, ...]] = []
-    for container in request.containers:
-        if container.stage is Stage.INIT:
-            groups.append((*beside, container))
-        else:
-            beside.append(container)
-    return (*groups, tuple(beside)) if beside else tuple(groups)

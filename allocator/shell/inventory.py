@@ -215,7 +215,8 @@ class Inventory:
             self._arrivals.popitem(last=False)
         boards = {offer.board for offer in self._folded.offers if offer.board is not None}
         demand = taught(self._folded.demand, request, boards, failed=failed)
-        self._folded = replace(self._folded, demand=demand)
+        version = str(next(self._versions))  # a decision must be replayed on what was known then
+        self._folded = replace(self._folded, version=version, demand=demand)
 
     def heard(self) -> dict[str, float]:
         """Return when each kind was last heard about, as Unix seconds."""

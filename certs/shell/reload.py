@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from cryptography import x509
 
@@ -100,13 +100,6 @@ class Serving:
     def not_after(self) -> datetime | None:
         """Return when what is served expires."""
         return None if self.leaf is None else self.leaf.not_valid_after_utc
-
-    @property
-    def days_left(self) -> float | None:
-        """Return the days until then, negative afterwards."""
-        return (
-            None if self.not_after is None else (self.not_after - self._now()) / timedelta(days=1)
-        )
 
     def _direct(
         self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext

@@ -12,7 +12,6 @@ from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core import containers
 from allocator.core.lexicon import lexicon
 from allocator.core.quantity import LARGEST, canonical, parse, plain
-from allocator.core.requests import phases
 from allocator.core.usual import usual
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import PodRequest
@@ -124,7 +123,8 @@ def test_any_pod_is_read_or_refused(
         case PodRequest():
             assert all(1 <= container.count <= 16 for container in found.containers)
             assert all(c.memory is None or c.percent is None for c in found.containers)
-            assert {c for phase in phases(found) for c in phase} == set(found.containers)
+            written = {(one.name, True) for one in init} | {(c.name, False) for c in containers}
+            assert {(c.name, c.of_init) for c in found.containers} <= written
         case _:
             assert 1 <= len(found) <= 16
             assert all(str(finding).isprintable() and finding.remedy for finding in found)

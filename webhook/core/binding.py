@@ -21,6 +21,7 @@ from webhook.core.bindingreview import Bound, LivePod
 from webhook.core.mutate import Surroundings
 from webhook.core.review import Refusal
 
+CONFLICT: Final = 409  # the status of what may well pass later or elsewhere
 MOST_PROMISES: Final = 2  # of one pod that is not bound yet
 
 
@@ -133,7 +134,7 @@ def entry_of(wish: Wish, assignment: Assignment, since: datetime) -> Entry:
 
 def conflict(message: str) -> Refusal:
     """Refuse what may well pass later or elsewhere."""
-    return Refusal(code=409, message=message, reason="Conflict")
+    return Refusal(code=CONFLICT, message=message, reason="Conflict")
 
 
 def forbidden(message: str) -> Refusal:

@@ -36,22 +36,6 @@ def _cut(text: str) -> str:
     return line if len(line) <= LONGEST_WARNING else f"{line[: LONGEST_WARNING - 1]}…"
 
 
-def summary(outcome: Outcome) -> str:
-    """Render one line for Events, logs and the demo."""
-    match outcome:
-        case Untouched():
-            return "no vGPU request"
-        case Hidden():
-            return "no vGPU request; GPUs hidden from its containers"
-        case Rewritten(choice=choice):
-            return f"rewritten into {choice.mode} ({choice.source}): {choice.rule}"
-        case Refused(first=first, rest=rest):
-            more = f" (+{len(rest)} more)" if rest else ""
-            return f"{first.reason}: {first}{more}"
-        case _:
-            assert_never(outcome)
-
-
 def word(outcome: Outcome) -> str:
     """Return the outcome's name in records, audit annotations and metrics."""
     match outcome:

@@ -23,6 +23,7 @@ from allocator.model.request import PodRequest
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from webhook.core.binding import (
+    CONFLICT,
     Elsewhere,
     Pass,
     Wish,
@@ -42,7 +43,6 @@ GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
 # The API server repeats a call that is answered 503 with Retry-After inside the hook's 5 s, so
 # two attempts and the second between them must fit.
 PATIENCE: Final = 1.9  # seconds
-_CONFLICT: Final = 409
 
 log = structlog.get_logger(__name__)
 
@@ -156,7 +156,7 @@ class Binder:
             return judged
         outcome = await self._promised(judged, around)
         # A full node is a failed attempt; one that could never serve says nothing of demand.
-        full = isinstance(outcome, Refusal) and outcome.code == _CONFLICT
+        full = isinstance(outcome, Refusal) and outcome.code == CONFLICT
         if not bound.request.dry_run and (full or isinstance(outcome, Promise)):
             self.arrived(live.uid, judged.wanted.request, full)
         return outcome

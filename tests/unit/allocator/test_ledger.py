@@ -8,7 +8,8 @@ from datetime import timedelta
 import jsonpatch
 import pytest
 
-from allocator.core.ledger import commit, commit_all, node_for, promising, read, without
+from allocator.core.ledger import Ledger, Operation, commit_all, node_for, promising, read, without
+from allocator.model.ledger import Entry
 from allocator.model.request import Mode
 from tests.builders import gpu, mig_grant, node, soft_grant
 from tests.gpunodes import NOON, Json, entry, gpu_node, patched
@@ -17,6 +18,10 @@ SLICE = mig_grant("1g.5gb", 0, gpu="GPU-n0-0")
 OTHER = mig_grant("1g.5gb", 6, gpu="GPU-n0-0")
 NODE = node("n0", gpu(mode=Mode.MIG))
 STORED = gpu_node(NODE, (entry("a", SLICE),))
+
+
+def commit(ledger: Ledger, promise: Entry) -> tuple[Operation, ...]:
+    return commit_all(ledger, (promise,))
 
 
 def uids(stored: Json) -> list[str]:

@@ -3,10 +3,8 @@
 import pytest
 
 from allocator.core.containers import MOST_FINDINGS
-from allocator.core.requests import phases
 from allocator.model.decision import Reason
-from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
-from allocator.model.units import CorePercent, MiB
+from allocator.model.request import Mode, Stage
 from tests.asking import (
     CORES,
     GPU_COUNT,
@@ -237,34 +235,3 @@ def test_our_own_slot_beside_gpushare_changes_nothing() -> None:
     assert before == after
     assert after.vocabulary == "gpushare"
     assert after.mode is Mode.MEMORY_ONLY
-
-
-def _container(name: str, stage: Stage) -> ContainerRequest:
-    return ContainerRequest(
-        name=name, index=0, stage=stage, count=1, memory=MiB(1000), cores=CorePercent(0)
-    )
-
-
-def test_containers_that_run_together_form_a_phase() -> None:
-    """An init container shares with the sidecars started before it, never with the rest."""
-    pod = PodRequest(
-        vocabulary="volcano",
-        containers=(
-            _container("first", Stage.INIT),
-            _container("proxy", Stage.SIDECAR),
-            _container("second", Stage.INIT),
-            _container("main", Stage.APP),
-            _container("other", Stage.APP),
-        ),
-    )
-
-    names = [[container.name for container in phase] for phase in phases(pod)]
-
-    assert names == [["first"], ["proxy", "second"], ["proxy", "main", "other"]]
-
-
-def test_a_pod_whose_init_container_alone_asks_has_one_phase() -> None:
-    """Nothing runs on a GPU after it."""
-    pod = PodRequest(vocabulary="volcano", containers=(_container("first", Stage.INIT),))
-
-    assert phases(pod) == (pod.containers,)

@@ -41,7 +41,7 @@ def test_nothing_is_served_at_first() -> None:
     empty = serving(Time())
 
     assert not empty.ready
-    assert (empty.fingerprint, empty.not_after, empty.days_left) == (None, None, None)
+    assert (empty.fingerprint, empty.not_after) == (None, None)
 
 
 def test_a_good_pair_is_served() -> None:
@@ -54,7 +54,6 @@ def test_a_good_pair_is_served() -> None:
     assert served.ready
     assert served.fingerprint == shown(NOW)
     assert served.not_after == START + LIFETIMES.leaf
-    assert served.days_left == LIFETIMES.leaf / timedelta(days=1)
 
 
 @pytest.mark.parametrize(
