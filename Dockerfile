@@ -2,25 +2,39 @@
 # One image for every program of vgpu-admission. Bases are named by digest, which the caller
 # must give: a tag would let a rebuild change what runs.
 #
-#   docker build --build-arg PYTHON_IMAGE_DIGEST=sha256:… --build-arg HAMI_IMAGE_DIGEST=sha256:… .
+#   docker build --build-arg PYTHON_IMAGE_DIGEST=sha256:… --build-arg COMPILER_IMAGE_DIGEST=sha256:… \
+#     --build-arg HAMI_IMAGE_DIGEST=sha256:… .
 ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim
 ARG PYTHON_IMAGE_DIGEST
+ARG COMPILER_IMAGE=docker.io/library/python:3.11
+ARG COMPILER_IMAGE_DIGEST
 ARG HAMI_IMAGE=docker.io/projecthami/hami
 ARG HAMI_IMAGE_DIGEST
 
 # The interception library as its authors published it; this project does not build it.
 FROM ${HAMI_IMAGE}@${HAMI_IMAGE_DIGEST} AS hami
 
+# The hot path of admission as machine code, for the same Python: this base has a C compiler.
+FROM ${COMPILER_IMAGE}@${COMPILER_IMAGE_DIGEST} AS compiled
+RUN python -m venv /opt/compiler
+COPY requirements/compile.txt /compile.txt
+COPY requirements/run.txt /run.txt
+RUN /opt/compiler/bin/pip install \
+    --no-cache-dir --only-binary=:all: --require-hashes --requirement /run.txt --requirement /compile.txt
+WORKDIR /opt/vgpu/app
+COPY compiled.py vgpu.py ./
+COPY allocator allocator
+COPY certs certs
+COPY kube kube
+COPY webhook webhook
+RUN /opt/compiler/bin/python -m compiled
+
 FROM ${PYTHON_IMAGE}@${PYTHON_IMAGE_DIGEST} AS build
 RUN python -m venv --without-pip /opt/vgpu
 COPY requirements/run.txt /requirements.txt
 RUN pip --python /opt/vgpu/bin/python install \
     --no-cache-dir --no-compile --only-binary=:all: --require-hashes --requirement /requirements.txt
-COPY vgpu.py /opt/vgpu/app/
-COPY allocator /opt/vgpu/app/allocator
-COPY certs /opt/vgpu/app/certs
-COPY kube /opt/vgpu/app/kube
-COPY webhook /opt/vgpu/app/webhook
+COPY --from=compiled /opt/vgpu/app /opt/vgpu/app
 # The root file system is read-only where this runs, so Python could not compile later.
 RUN python -m compileall -q --invalidation-mode unchecked-hash /opt/vgpu
 

@@ -4,10 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := allocator webhook certs kube manifests tests benchmarks vgpu.py
+SOURCES := allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-cluster check format lock clean
+.PHONY: help setup demo test test-fast test-compiled test-cluster check format lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,12 +24,17 @@ $(STAMP): requirements/dev.txt
 demo: $(STAMP) ## start the webhook on loopback and send it sample pods
 	@$(BIN)/python -m vgpu demo $(DEMO_ARGS)
 
-test: $(STAMP) ## run all tests, on a real control plane too
+test: $(STAMP) test-compiled ## run all tests, on a real control plane and on compiled code too
 	@$(BIN)/python -m tests.cluster.controlplane.build
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## run the tests that need no cluster
 	@$(BIN)/python -m pytest -m "not cluster" $(PYTEST_ARGS)
+
+test-compiled: $(STAMP) ## run the tests of deciding on the hot path as machine code
+	@apart="$$($(BIN)/python -m compiled --apart)" && \
+	  $(BIN)/python -m pytest --override-ini "pythonpath=$$apart ." $(PYTEST_ARGS) \
+	    tests/unit/allocator tests/unit/webhook tests/properties tests/integration/webhook
 
 test-cluster: $(STAMP) ## run the tests on a real control plane only
 	@$(BIN)/python -m tests.cluster.controlplane.build
@@ -47,10 +52,14 @@ format: $(STAMP) ## format the code and order its imports
 	$(BIN)/ruff check --fix .
 
 lock: $(STAMP) ## write the hash-locked requirements anew
-	for set in run dev; do \
+	for set in run dev compile; do \
+	  case $$set in \
+	    run) what="pyproject.toml" ;; \
+	    dev) what="pyproject.toml --extra kubectl --group dev" ;; \
+	    compile) what="--group compile" ;; \
+	  esac; \
 	  $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
-	    --python-version 3.11 pyproject.toml $$(test $$set = dev && echo --group dev) \
-	    --output-file requirements/$$set.txt; \
+	    --python-version 3.11 $$what --output-file requirements/$$set.txt; \
 	done
 
 clean: ## remove what was made in the tree

@@ -83,10 +83,11 @@ class Server:
 
 
 @contextmanager
-def serving(kind: Kind, core: int) -> Iterator[Server]:
-    """Run a server on *core* while the block runs."""
+def serving(kind: Kind, core: int, *, tree: Path) -> Iterator[Server]:
+    """Run a server of the checkout, or compiled copy of one, at *tree* on *core*."""
     command = [sys.executable, "-m", "benchmarks.webhook_server", kind, str(core)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tree, stdin=pipe, stdout=pipe) as process:
         try:
             said = json.loads(process.stdout.readline() if process.stdout else b"")
             yield Server(process, said["port"], said["bundle"])

@@ -9,7 +9,7 @@ answer that the pod may pass.
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import ip_address
@@ -30,6 +30,7 @@ from webhook.core.mutate import Surroundings
 from webhook.shell.admission import Admission, App, Receive, Reviewer, Scope, Send, View
 from webhook.shell.journal import Journal
 from webhook.shell.metrics import Metrics
+from webhook.shell.protocol import AtOnce
 from webhook.shell.server import Listen, serving
 
 HOST: Final = "127.0.0.1"
@@ -158,13 +159,17 @@ async def run(kind: Kind) -> None:
     lines = Lines()
     async with asyncio.TaskGroup() as group:
         app: App = baseline
+        at_once: Mapping[bytes, AtOnce] = {}
         tasks: list[asyncio.Task[None]] = []
         if kind is Kind.OURS:
             inventory = Inventory()
             deciding, journal = reviewer(inventory, lines)
-            app = Admission(deciding, baseline)
+            app = admission = Admission(deciding, baseline)
+            at_once = admission.at_once
             tasks = [group.create_task(work) for work in (journal.run(), inventory.run())]
-        async with serving(app, Listen(host=HOST, port=0), context=live.context) as port:
+        async with serving(
+            app, Listen(host=HOST, port=0), context=live.context, at_once=at_once
+        ) as port:
             _tell({"port": port, "bundle": bundle.decode()})
             await asyncio.to_thread(sys.stdin.buffer.read)
         for task in tasks:

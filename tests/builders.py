@@ -5,6 +5,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from allocator.catalog.boards import Model, model_named
 from allocator.core.fleet import snapshot_of
 from allocator.model.board import Board, Placed, Profile
@@ -138,11 +140,11 @@ def ask(
 
 
 def init(container: ContainerRequest) -> ContainerRequest:
-    return replace(container, stage=Stage.INIT)
+    return msgspec.structs.replace(container, stage=Stage.INIT)
 
 
 def sidecar(container: ContainerRequest) -> ContainerRequest:
-    return replace(container, stage=Stage.SIDECAR)
+    return msgspec.structs.replace(container, stage=Stage.SIDECAR)
 
 
 def pod(
@@ -154,7 +156,8 @@ def pod(
     """Build a request in Volcano's vocabulary; init containers and sidecars come first."""
     first = [a for a in asks if a.of_init]
     main = [a for a in asks if not a.of_init]
-    numbered = [replace(a, index=i) for part in (first, main) for i, a in enumerate(part)]
+    parts = (first, main)
+    numbered = [msgspec.structs.replace(a, index=i) for part in parts for i, a in enumerate(part)]
     return PodRequest(
         vocabulary="volcano",
         containers=tuple(numbered),

@@ -24,10 +24,12 @@ MODE_SOURCE_KEY: Final = f"{OWN}mode-source"
 SERVED_BY_KEY: Final = f"{OWN}served-by"
 ASSIGNMENT_KEY: Final = f"{OWN}assignment"
 PROFILE_KEY: Final = f"{OWN}mig-profile"
+NODE_POLICY_KEY: Final = f"{OWN}node-policy"
+GPU_POLICY_KEY: Final = f"{OWN}gpu-policy"
 ISOLATE_KEY: Final = f"{OWN}isolate"
 
 # What a person may write on a pod under our prefix.
-USER_KEYS: Final = frozenset({PROFILE_KEY, ISOLATE_KEY})
+USER_KEYS: Final = frozenset({PROFILE_KEY, ISOLATE_KEY, NODE_POLICY_KEY, GPU_POLICY_KEY})
 # What admission writes; a forged one is overwritten, because it is never believed unverified.
 ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY})
 # Volcano's six, written by a scheduler or on the Binding (volcano-vgpu protocol).

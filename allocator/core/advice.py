@@ -1,8 +1,10 @@
 """Advice: what stands in a pod's way on the GPUs as they are, and the least change that helps."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
+
+import msgspec
 
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.fit import shortfall
@@ -148,7 +150,7 @@ def _knobs(ask: ContainerRequest, names: Vocabulary) -> Iterator[_Knob]:
             unit=" MiB",
             least=1,
             asked=ask.memory,
-            turned=lambda n: replace(ask, memory=MiB(n)),
+            turned=lambda n: msgspec.structs.replace(ask, memory=MiB(n)),
         )
     else:
         yield _Knob(
@@ -156,26 +158,26 @@ def _knobs(ask: ContainerRequest, names: Vocabulary) -> Iterator[_Knob]:
             unit="% of its memory",
             least=1,
             asked=100 if ask.percent is None else ask.percent,
-            turned=lambda n: replace(ask, percent=n),
+            turned=lambda n: msgspec.structs.replace(ask, percent=n),
         )
     yield _Knob(
         resource=names.cores,
         unit=" cores",
         least=0,
         asked=ask.cores,
-        turned=lambda n: replace(ask, cores=CorePercent(n)),
+        turned=lambda n: msgspec.structs.replace(ask, cores=CorePercent(n)),
     )
     yield _Knob(
         resource=names.count,
         unit=" GPUs",
         least=1,
         asked=ask.count,
-        turned=lambda n: replace(ask, count=n),
+        turned=lambda n: msgspec.structs.replace(ask, count=n),
     )
 
 
 def _with(request: PodRequest, ask: ContainerRequest, turned: ContainerRequest) -> PodRequest:
-    return replace(
+    return msgspec.structs.replace(
         request, containers=tuple(turned if one is ask else one for one in request.containers)
     )
 

@@ -1,7 +1,6 @@
 """Modes: which mode a pod leaves admission with, by the share of a GPU each would withhold."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, assert_never
 
 import msgspec
@@ -11,10 +10,11 @@ from allocator.core.fit import hardware, holds, peak, soft_cost
 from allocator.core.ladder import smallest
 from allocator.core.refusals import ambiguous_percent, unheard_of, unservable
 from allocator.core.settings import Fleet, Prefer, Settings
-from allocator.model.decision import Finding, ModeChoice, Source
+from allocator.model.decision import Bid, Finding, ModeChoice, Source
 from allocator.model.gpu import Offer
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
+from allocator.model.value import Value
 
 Decided = tuple[Mode, Source, str]  # a mode, how it came about, and the rule in words
 
@@ -24,29 +24,24 @@ _MEMORY_ONLY: Final = Mode.MEMORY_ONLY
 CLOSE: Final = 100  # thousandths of a GPU within which the stronger isolation wins
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A mode, and what a person should hear about it.
-
-    ``profiles`` names, where the mode is MIG, the smallest sufficient profile per container on
-    the board that withholds least.
-    """
+class Chosen(Value, frozen=True):
+    """A mode, and what a person should hear about it."""
 
     choice: ModeChoice
-    profiles: tuple[str, ...] = ()
     warnings: tuple[Finding, ...] = ()
 
 
-class Bid(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one kind of GPU would withhold for a whole pod, in thousandths of a GPU."""
+def rule(choice: ModeChoice) -> str:
+    """Return all that decided a mode, as a sentence."""
+    if not choice.bids:
+        return f"{choice.mode}: {choice.why}"
+    withheld = ", ".join(map(_told, choice.bids))
+    return f"{choice.mode}: {choice.why}; thousandths of a GPU withheld: {withheld}"
 
-    mode: Mode
-    cost: int
-    model: str
-    profiles: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        shape = f"{' + '.join(self.profiles)} on " if self.profiles else ""
-        return f"{self.mode} {self.cost} ({shape}{bare_name(self.model)})"
+def _told(bid: Bid) -> str:
+    shape = f"{' + '.join(bid.profiles)} on " if bid.profiles else ""
+    return f"{bid.mode} {bid.cost} ({shape}{bare_name(bid.model)})"
 
 
 def mode_for(
@@ -94,7 +89,7 @@ def translated_percent(request: PodRequest, offers: Mapping[Offer, int]) -> PodR
     if len(totals) > 1:
         return ambiguous_percent(request, first, able)
     containers = tuple(_in_mib(ask, able, request.profile) for ask in request.containers)
-    return replace(request, containers=containers)
+    return msgspec.structs.replace(request, containers=containers)
 
 
 def weigh(costs: Mapping[Mode, int], prefer: Prefer) -> tuple[Mode, str]:
@@ -129,7 +124,7 @@ def _in_mib(ask: ContainerRequest, kinds: Sequence[Offer], named: str | None) ->
     rungs = (smallest(ask, kind.board, named) for kind in kinds)
     limits = [rung.memory for rung in rungs if rung is not None]
     memory = min([ask.memory_on(kinds[0].memory), *limits])
-    return replace(ask, memory=memory, percent=None)
+    return msgspec.structs.replace(ask, memory=memory, percent=None)
 
 
 def _named(request: PodRequest) -> Decided | None:
@@ -151,21 +146,14 @@ def _unnamed(bids: Mapping[Mode, Bid], prefer: Prefer) -> Decided:
 
 def _served(bids: Mapping[Mode, Bid], decided: Decided) -> Chosen:
     mode, source, why = decided
-    ranked = [bids[mode], *[bid for other, bid in bids.items() if other is not mode]]
-    withheld = ", ".join([str(bid) for bid in ranked])
-    choice = ModeChoice(
-        mode=mode,
-        source=source,
-        costs=tuple([(bid.mode, bid.cost) for bid in ranked]),
-        rule=f"{mode}: {why}; thousandths of a GPU withheld: {withheld}",
-    )
-    return Chosen(choice=choice, profiles=ranked[0].profiles)
+    ranked = (bids[mode], *[bid for other, bid in bids.items() if other is not mode])
+    return Chosen(choice=ModeChoice(mode=mode, source=source, why=why, bids=ranked))
 
 
 def _default(named: Decided | None, settings: Settings, why: str) -> ModeChoice:
     """Return the mode where nothing known serves: a better inventory may still revise it."""
     mode, source, _ = named or (settings.default_mode, Source.BEST, "")
-    return ModeChoice(mode=mode, source=source, rule=f"{mode}: {why}")
+    return ModeChoice(mode=mode, source=source, why=why)
 
 
 def _bids(request: PodRequest, offers: Mapping[Offer, int]) -> dict[Mode, Bid]:

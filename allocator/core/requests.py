@@ -1,10 +1,12 @@
 """Requests: from the resources and annotations of a pod to what it asks of us, or what is wrong."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.containers import MOST_FINDINGS, Container, mixed, request, spots
 from allocator.core.lexicon import Word, lexicon
+from allocator.core.preferences import preferences
 from allocator.core.usual import usual
 from allocator.core.wishes import wishes
 from allocator.model.decision import Finding
@@ -57,9 +59,10 @@ def _pod(
     """Add what holds for the whole pod, in its *vocabulary*."""
     if vocabulary is None:
         return tuple(findings[:MOST_FINDINGS]) or None
-    wished = wishes(annotations, vocabulary)
-    if isinstance(wished, tuple):
-        return (*findings, *wished)[:MOST_FINDINGS]
+    wished, packings = wishes(annotations, vocabulary), preferences(annotations)
+    if isinstance(wished, tuple) or isinstance(packings, tuple):
+        unread = (part for part in (wished, packings) if isinstance(part, tuple))
+        return tuple(chain(findings, *unread))[:MOST_FINDINGS]
     if findings:
         return tuple(findings[:MOST_FINDINGS])
     return PodRequest(
@@ -68,4 +71,5 @@ def _pod(
         mode=wished.mode,
         profile=wished.profile,
         filters=wished.filters,
+        packings=packings,
     )

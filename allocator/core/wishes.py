@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from allocator.catalog.injection import PROFILE_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.wording import quoted, shown
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import Filters, Mode
+from allocator.model.value import Value
 
 MOST_ITEMS: Final = 256  # of one list; a decision walks it for every kind of GPU
 LONGEST_PROFILE: Final = 32  # characters; the longest that exists has 12
@@ -21,7 +20,7 @@ _PROFILE: Final = re.compile(r"[0-9]++g\.[0-9]++gb([+-][a-z.]++)?+")
 _NO_FILTERS: Final = Filters()
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Wishes(Value, frozen=True):
     """What holds for all containers of a pod; ``mode`` and ``profile`` were named by the user."""
 
     mode: Mode | None = None

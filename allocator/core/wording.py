@@ -1,5 +1,6 @@
 """Wording: how text that a stranger wrote is shown inside a sentence of ours."""
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 LONGEST: Final = 64  # characters
@@ -15,6 +16,18 @@ def shown(value: str | int) -> str:
         return text  # nearly always; names and paths are shown in every decision record
     escaped = "".join(map(_printable, text[: LONGEST + 1]))
     return escaped if len(escaped) <= LONGEST else f"{escaped[: LONGEST - 1]}…"
+
+
+def all_shown(texts: Sequence[str]) -> Sequence[str]:
+    """Return each of *texts* as :func:`shown`; nearly always they are that already."""
+    plain = "".join(texts)
+    if plain.isprintable() and not ('"' in plain or "\\" in plain) and _all_short(texts):
+        return texts
+    return [shown(text) for text in texts]
+
+
+def _all_short(texts: Iterable[str]) -> bool:
+    return max(map(len, texts), default=0) <= LONGEST
 
 
 def quoted(value: str | int) -> str:

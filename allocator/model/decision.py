@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from allocator.model.gpu import Grant
 from allocator.model.request import Mode
+from allocator.model.value import Value
 
 
 class Reason(StrEnum):
@@ -56,18 +57,34 @@ class Source(StrEnum):
     BEST = "best"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeChoice:
+class Bid(Value, frozen=True):
+    """What one kind of GPU would withhold for a whole pod, in thousandths of a GPU.
+
+    ``profiles`` names, where the mode is MIG, the smallest sufficient one per container.
+    """
+
+    mode: Mode
+    cost: int
+    model: str
+    profiles: tuple[str, ...] = ()
+
+
+class ModeChoice(Value, frozen=True):
     """The mode a pod leaves admission with, and why.
 
-    ``costs`` holds, for each mode that could serve, the share of a GPU it withholds in
-    thousandths of a GPU, summed over the pod's containers.
+    ``why`` is in words. ``bids`` holds, for each mode that could serve, the GPU on which it
+    withholds least; the chosen mode's is the first.
     """
 
     mode: Mode
     source: Source
-    costs: tuple[tuple[Mode, int], ...] = ()
-    rule: str = ""
+    why: str = ""
+    bids: tuple[Bid, ...] = ()
+
+    @property
+    def costs(self) -> dict[str, int]:
+        """Return the least cost of each mode by its name, the chosen one first."""
+        return {str(bid.mode): bid.cost for bid in self.bids}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,17 @@ from allocator.model.units import NO_MEMORY, CorePercent, MiB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One container's share of one GPU; ``placed`` is set exactly when the mode is MIG."""
+    """One container's share of one GPU; ``placed`` is set exactly when the mode is MIG.
+
+    ``position`` is what Volcano calls that place, as ``group2-3``, where its scheduler knows it.
+    """
 
     gpu: str
     mode: Mode
     memory: MiB
     cores: CorePercent
     placed: Placed | None = None
+    position: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,8 @@ class Gpu:
 
     ``model`` is the product name as the driver reports it. ``mode`` is MIG or hami-core.
     ``slots`` is how many containers may share it. ``foreign`` is memory that processes
-    outside our ledger hold. ``instances`` are live MIG instances, busy or idle.
+    outside our ledger hold. ``instances`` are live MIG instances, busy or idle. ``deviceshare``
+    says that Volcano's scheduler keeps account of it too, by listed positions.
     """
 
     uuid: str
@@ -42,6 +47,7 @@ class Gpu:
     foreign: MiB = NO_MEMORY
     grants: tuple[Grant, ...] = ()
     instances: tuple[Placed, ...] = ()
+    deviceshare: bool = False
 
     @property
     def memory_promised(self) -> MiB:

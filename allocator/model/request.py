@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from allocator.model.units import NO_CORES, CorePercent, MiB
+from allocator.model.value import Value
 
 
 class Mode(StrEnum):
@@ -14,6 +16,29 @@ class Mode(StrEnum):
     MEMORY_ONLY = "memory-only"
 
 
+class Packing(StrEnum):
+    """Whether what is busy already is taken first, or last."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packings:
+    """How nodes, and GPUs on a node, are filled; ``None`` leaves it to the cluster."""
+
+    node: Packing | None = None
+    gpu: Packing | None = None
+
+    def over(self, other: "Packings") -> "Packings":
+        """Return what holds where these are asked for and *other* is the default."""
+        return Packings(node=self.node or other.node, gpu=self.gpu or other.gpu)
+
+
+ANY_PACKING: Final = Packings()
+BINPACK: Final = Packings(node=Packing.BINPACK, gpu=Packing.BINPACK)
+
+
 class Stage(StrEnum):
     """When a container runs, which decides how its request adds to its siblings'."""
 
@@ -22,8 +47,7 @@ class Stage(StrEnum):
     APP = "app"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerRequest:
+class ContainerRequest(Value, frozen=True):
     """What one container asks for on each of *count* distinct GPUs.
 
     ``memory`` and ``percent`` are never both set; neither means the whole GPU's memory.
@@ -78,8 +102,7 @@ class Filters:
         return uuid not in self.not_uuids and (not self.uuids or uuid in self.uuids)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodRequest:
+class PodRequest(Value, frozen=True):
     """All that a pod asks of us; ``containers`` holds only those that ask, init first.
 
     ``mode`` is the one the user named and ``profile`` a MIG profile the user named.
@@ -90,6 +113,7 @@ class PodRequest:
     mode: Mode | None = None
     profile: str | None = None
     filters: Filters = Filters()
+    packings: Packings = ANY_PACKING
 
     @property
     def named(self) -> Mode | None:

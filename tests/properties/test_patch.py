@@ -18,6 +18,7 @@ from webhook.core.review import Pod
 Json = dict[str, Any]
 
 INTENT = Intent(
+    scheduler="vgpu-scheduler",
     annotations={"volcano.sh/vgpu-mode": "mig", "vgpu-admission.io/a~b": "x"},
     annotations_removed=("stale.io/gone",),
     volumes=({"name": "lib", "hostPath": {"path": "/lib"}},),
@@ -48,6 +49,8 @@ def intended(pod: Json, intent: Intent) -> Json:
         metadata["annotations"] = annotations
     if intent.volumes:
         spec["volumes"] = [*(spec.get("volumes") or ()), *intent.volumes]
+    if intent.scheduler is not None:
+        spec["schedulerName"] = intent.scheduler
     for change in intent.containers:
         container = spec[change.kind][change.index]
         for name, entries in (("env", change.env), ("volumeMounts", change.mounts)):

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from allocator.catalog.injection import (
     ADMISSION_KEYS,
     ALLOCATION_KEYS,
@@ -19,6 +17,7 @@ from allocator.catalog.injection import (
 from allocator.catalog.vocabularies import OWN
 from allocator.core.wording import shown
 from allocator.model.decision import Finding, Reason
+from allocator.model.value import Value
 from webhook.core.inject import (
     RESERVED,
     VOLUMES,
@@ -97,7 +96,7 @@ def _overlaps(one: str, other: str) -> bool:
     return one == other or other.startswith(one.rstrip("/") + "/") or one.startswith(other + "/")
 
 
-class Subject(msgspec.Struct, frozen=True, gc=False):
+class Subject(Value, frozen=True):
     """A container under inspection, with what we would write into it.
 
     ``key`` is its own annotation prefix.

@@ -4,8 +4,6 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, assert_never
 
-import msgspec
-
 from allocator.catalog.injection import (
     LIBRARY_DIRECTORY,
     LIBRARY_VOLUME,
@@ -24,11 +22,12 @@ from allocator.catalog.injection import (
     Variable,
 )
 from allocator.catalog.vocabularies import OWN
+from allocator.model.value import Value
 from webhook.core.patch import Entry
 from webhook.core.review import EnvVar, Volume, VolumeMount
 
 
-class Amounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Amounts(Value, frozen=True):
     """What the table's literals are filled in with; ``memory`` is ``None`` where unknown.
 
     ``key`` is the container's own annotation prefix, such as ``c0``. ``memory`` is in MiB,

@@ -13,6 +13,7 @@ from allocator.core.settings import NodeAgent, Prefer, Settings, templated
 from allocator.model.decision import Finding, ModeChoice
 from allocator.model.gpu import Offer, Snapshot
 from allocator.model.request import PodRequest
+from allocator.model.value import Value
 from webhook.core import hygiene, prior
 from webhook.core.outcome import Asked, Hidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Intent
@@ -21,7 +22,7 @@ from webhook.core.rewrite import Rewrite, blinded
 from webhook.core.spot import spots
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Surroundings(Value, frozen=True):
     """What a decision rests on besides the pod: settings, one snapshot, its namespace.
 
     ``host_paths`` says whether the namespace admits hostPath volumes; ``None`` is unknown.
@@ -120,7 +121,7 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
     )
 
 
-class _Decided(msgspec.Struct, frozen=True, gc=False):
+class _Decided(Value, frozen=True):
     request: PodRequest
     choice: ModeChoice
     warnings: tuple[str, ...] = ()

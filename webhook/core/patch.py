@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 
+from allocator.model.value import Value
 from webhook.core.review import Container, Pod
 
 Operation = dict[str, Any]
 Entry = Mapping[str, Any]
 
 
-class ContainerIntent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ContainerIntent(Value, frozen=True):
     """What one container gains: appended variables and mounts, set and removed resources.
 
     ``kind`` is the field of the pod's spec that holds the container, at ``index``.
@@ -31,13 +32,14 @@ class ContainerIntent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resources_removed: tuple[str, ...] = ()
 
 
-class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The whole intended change of a pod."""
+class Intent(Value, frozen=True):
+    """The whole intended change of a pod; ``scheduler`` is the one that is to take it."""
 
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     annotations_removed: tuple[str, ...] = ()
     volumes: tuple[Entry, ...] = ()
     containers: tuple[ContainerIntent, ...] = ()
+    scheduler: str | None = None
 
 
 @lru_cache(maxsize=256)  # of keys and resources that we write: few, and none is a tenant's
@@ -51,6 +53,8 @@ def operations(pod: Pod, intent: Intent) -> list[Operation]:
     ops = _annotations(pod, intent)
     if intent.volumes:
         ops += _appended("/spec/volumes", pod.spec.volumes, intent.volumes)
+    if intent.scheduler is not None:
+        ops.append({"op": "add", "path": "/spec/schedulerName", "value": intent.scheduler})
     for change in intent.containers:
         received = _received(pod, change)
         at = f"/spec/{change.kind}/{change.index}"

@@ -7,7 +7,7 @@ otherwise it is dropped and the pod is taken as new, so that a forged one gains 
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -18,20 +18,15 @@ from allocator.catalog.injection import ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import ModeChoice, Source
 from allocator.model.request import Mode, PodRequest
-from webhook.core.outcome import Asked
+from webhook.core.outcome import Asked, AskedWire
 from webhook.core.review import Container, Pod
 
 _LONGEST: Final = 16 * 1024  # characters of an annotation that we bother to decode
 
 
-class _AskedWire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    mode: str | None = None
-    containers: dict[str, dict[str, str]] = {}
-
-
 _DIGITS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS: Final = tuple(one + other for one in _DIGITS for other in _DIGITS)
-_DECODER: Final = msgspec.json.Decoder(_AskedWire)
+_DECODER: Final = msgspec.json.Decoder(AskedWire)
 
 
 def encoded(asked: Asked) -> str:
@@ -110,7 +105,7 @@ def claimed(pod: Pod, vocabulary: Vocabulary) -> Earlier | None:
         return None
     if (source is Source.NAMED) != (named is not None) or (named is not None and named != mode):
         return None
-    choice = ModeChoice(mode=mode, source=source, rule="decided by an earlier pass")
+    choice = ModeChoice(mode=mode, source=source, why="decided by an earlier pass")
     return Earlier(Asked(mode=wire.mode, containers=wire.containers), choice)
 
 
@@ -155,7 +150,9 @@ def as_first_asked(request: PodRequest, earlier: Earlier | None) -> PodRequest:
     Believed of any pod that says so: whoever forges it only leaves the choice to us.
     """
     unnamed = earlier is not None and earlier.asked.mode is None
-    return replace(request, mode=None) if unnamed and named_mode(request) else request
+    if unnamed and named_mode(request):
+        return msgspec.structs.replace(request, mode=None)
+    return request
 
 
 def named_mode(request: PodRequest) -> Mode | None:

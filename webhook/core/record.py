@@ -7,22 +7,23 @@ is cut and escaped.
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-import msgspec
-
-from allocator.core.wording import shown
+from allocator.core.wording import all_shown, shown
 from allocator.model.decision import Finding
 from allocator.model.request import ContainerRequest
+from allocator.model.value import Value
 from webhook.core.explain import word
 from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Operation
-from webhook.core.review import Metadata, Request
+from webhook.core.review import Metadata, OwnerReference, Request
 
 _MOST_FINDINGS = 8
 _MOST_CHANGES = 50
+_MOST_OWNERS = 4
+_MOST_GROUPS = 16
 _NOBODY = Metadata()
 
 
-class Circumstances(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Circumstances(Value, frozen=True):
     """What surrounded a decision: when, how long, by which code, on which snapshot.
 
     ``at`` is RFC 3339 in UTC, ``seconds`` the duration, ``age`` the snapshot's age in seconds.
@@ -52,7 +53,7 @@ def record(
         **_identity(request),
         "decision": word(outcome),
         **_reasoning(outcome),
-        "changes": [f"{op['op']} {op['path']}" for op in operations[:_MOST_CHANGES]],
+        "changes": _changes(operations),
         "snapshot": {"version": circumstances.snapshot, "age_seconds": circumstances.age},
         "settings": circumstances.settings,
         "version": circumstances.version,
@@ -91,23 +92,42 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
     return values
 
 
+def _changes(operations: Sequence[Operation]) -> list[str]:
+    """Return which pointers change; a list that grows by twenty entries is named once."""
+    return list(dict.fromkeys([f"{op['op']} {op['path']}" for op in operations]))[:_MOST_CHANGES]
+
+
 def _identity(request: Request) -> dict[str, Any]:
+    """Return whose request it is."""
     metadata = request.object.metadata if request.object is not None else _NOBODY
-    owners = metadata.owner_references or ()
-    name, generated, uid = request.name or metadata.name, metadata.generate_name, metadata.uid
+    user, owners = request.user_info, metadata.owner_references or ()
+    names = (
+        request.uid,
+        request.operation,
+        request.namespace,
+        request.name or metadata.name or "",
+        metadata.generate_name or "",
+        metadata.uid or "",
+        user.username,
+    )
+    groups = (user.groups or ())[:_MOST_GROUPS]
+    review, operation, namespace, name, generated, uid, username = all_shown(names)
     return {
-        "review": shown(request.uid),
-        "operation": shown(request.operation),
-        "namespace": shown(request.namespace),
-        "name": shown(name) if name else "",
-        "generate_name": shown(generated) if generated else "",
-        "pod_uid": shown(uid) if uid else "",
-        "owners": [
-            {"kind": shown(o.kind), "name": shown(o.name), "uid": shown(o.uid)} for o in owners[:4]
-        ],
-        "user": shown(request.user_info.username),
-        "groups": [shown(group) for group in (request.user_info.groups or ())[:16]],
+        "review": review,
+        "operation": operation,
+        "namespace": namespace,
+        "name": name,
+        "generate_name": generated,
+        "pod_uid": uid,
+        "owners": [_owner(owner) for owner in owners[:_MOST_OWNERS]],
+        "user": username,
+        "groups": all_shown(groups),
     }
+
+
+def _owner(owner: OwnerReference) -> dict[str, str]:
+    kind, name, uid = all_shown((owner.kind, owner.name, owner.uid))
+    return {"kind": kind, "name": name, "uid": uid}
 
 
 def _reasoning(outcome: Outcome) -> Mapping[str, Any]:
@@ -129,10 +149,10 @@ def _reasoning(outcome: Outcome) -> Mapping[str, Any]:
                 "mode": str(choice.mode),  # an encoder takes far longer over an enum
                 "mode_source": str(choice.source),
                 "mode_asked": outcome.asked.mode,
-                "costs_per_mille": {str(mode): cost for mode, cost in choice.costs},
-                "rule": choice.rule,
+                "costs_per_mille": choice.costs,
+                "rule": choice.why,
                 "containers": [_asked(container) for container in request.containers],
-                "constraints": [text and shown(text) for text in request.constraints],
+                "constraints": all_shown(request.constraints),
                 "warnings": list(outcome.warnings),
             }
         case _:

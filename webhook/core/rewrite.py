@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from allocator.catalog.injection import (
     ASKED_KEY,
     DECISION_KEY,
@@ -16,9 +14,17 @@ from allocator.catalog.injection import (
 )
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.quantity import canonical
-from allocator.core.settings import Injection, NodeAgent, Policy, Settings, VolcanoMode
+from allocator.core.settings import (
+    Injection,
+    NodeAgent,
+    Policy,
+    SchedulerName,
+    Settings,
+    VolcanoMode,
+)
 from allocator.model.decision import Finding, ModeChoice, Source
 from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.model.value import Value
 from webhook.core import hygiene
 from webhook.core.inject import (
     VOLUMES,
@@ -33,6 +39,8 @@ from webhook.core.review import Pod
 from webhook.core.spot import Spot
 
 _VOLUME_ROWS: Final = frozenset(row.name for row in VARIABLES if row.volumes)
+OWN_SCHEDULER: Final = "vgpu-scheduler"  # as overlay kube-scheduler calls it
+_USUAL_SCHEDULERS: Final = frozenset({None, "", "default-scheduler"})
 _VOID_ENV: Final = variables(Column.VOID, Amounts(key=""))
 _COLUMN_OF: Final = {
     Mode.MIG: Column.MIG,
@@ -52,7 +60,7 @@ def blinded(spot: Spot) -> ContainerIntent | None:
     return ContainerIntent(kind=spot.kind, index=spot.index, env=_VOID_ENV)
 
 
-class Rewrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Rewrite(Value, frozen=True):
     """Everything that the rewriting of one pod rests on.
 
     ``spots`` are all containers of the pod, ``resources`` holds what each asking one showed
@@ -114,8 +122,15 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             annotations=self._annotations(asked, digest),
             volumes=self._volumes() if mounting else (),
             containers=tuple(changes),
+            scheduler=self._scheduler(),
         )
         return intent, findings
+
+    def _scheduler(self) -> str | None:
+        """Return the scheduler that is to take the pod, where it is not the one it names."""
+        usual = self.pod.spec.scheduler_name in _USUAL_SCHEDULERS
+        ours = self.settings.scheduler_name is SchedulerName.SET
+        return OWN_SCHEDULER if ours and usual else None
 
     def _pod_findings(self) -> list[Finding]:
         return [
@@ -238,9 +253,7 @@ def keys_of(asking: Iterable[Spot]) -> dict[str, str]:
     keys: dict[str, str] = {}
     taken: set[str] = set()
     for spot in everyone:
-        env = spot.container.env or ()
-        read = [own_key(variable) for variable in env if variable.value_from is not None]
-        key = min(filter(None, read), default="")
+        key = _key_read(spot) if spot.reserved else ""  # an earlier pass leaves reserved names
         if key and key[0] == spot.letter and key not in taken:
             keys[spot.container.name] = key
             taken.add(key)
@@ -253,3 +266,10 @@ def keys_of(asking: Iterable[Spot]) -> dict[str, str]:
         keys[spot.container.name] = key
         taken.add(key)
     return keys
+
+
+def _key_read(spot: Spot) -> str:
+    """Return the annotation key that a container's variables read, the least if several."""
+    env = spot.container.env or ()
+    read = [own_key(variable) for variable in env if variable.value_from is not None]
+    return min(filter(None, read), default="")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -30,12 +31,14 @@ from webhook.core.review import (
 from webhook.core.validate import confirm
 from webhook.shell.binding import Binder, LateError
 from webhook.shell.metrics import Metrics
+from webhook.shell.protocol import AtOnce
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Review = Callable[[bytes], bytes]
 Answer = Callable[[bytes], bytes | Awaitable[bytes]]  # only a bind has to ask the API server
 
 LARGEST_BODY: Final = 7 * 1024 * 1024  # two objects of the API server's 3 MiB, and the envelope
@@ -165,13 +168,17 @@ class Admission:
         self._rest = rest
         self._most = most
         self._busy = 0
-        self._paths: dict[str, Answer] = {
+        reviews: dict[str, Review] = {
             "/mutate/pods": reviewer.mutate,
             "/validate/pods": reviewer.validate,
             "/mutate/pods/ephemeralcontainers": reviewer.ephemeral,
         }
+        self._paths: dict[str, Answer] = {**reviews}
         if binder is not None:
             self._paths["/mutate/bindings"] = binder.bind
+        self.at_once: Mapping[bytes, AtOnce] = {
+            path.encode(): partial(self._answered, answer) for path, answer in reviews.items()
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -199,20 +206,31 @@ class Admission:
             body = await _body(receive)
             answered = answer(body)
             return (_OK, answered) if isinstance(answered, bytes) else await _in_time(answered)
-        except NotAReviewError as error:
-            return 400, f"{error}\n".encode()
-        except TooLargeError as error:
-            return 413, f"{error}\n".encode()
-        except TimeoutError:
-            return 408, f"the body took more than {SLOWEST_BODY} seconds\n".encode()
-        except ConnectionAbortedError:
-            return 400, b"the caller went away\n"
-        except Exception:
-            # The outermost loop of a review: a bug must not take the connection with it, and
-            # 500 without Retry-After leaves the hook's failurePolicy to decide.
-            log.exception("review failed")
-            self._reviewer.metrics.decided("error", reason="", namespace="")
-            return 500, b"internal error; see the log of vgpu-admission\n"
+        except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
+            return self._failed(error)
+
+    def _answered(self, answer: Review, body: bytes) -> tuple[int, bytes]:
+        """Return the status and body for a review that is here and waits for nothing."""
+        try:
+            return _OK, answer(body)
+        except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> tuple[int, bytes]:
+        """Say why there is no answer; a bug must not take the connection with it."""
+        match error:
+            case NotAReviewError():
+                return 400, f"{error}\n".encode()
+            case TooLargeError():
+                return 413, f"{error}\n".encode()
+            case TimeoutError():
+                return 408, f"the body took more than {SLOWEST_BODY} seconds\n".encode()
+            case ConnectionAbortedError():
+                return 400, b"the caller went away\n"
+            case _:  # 500 without Retry-After leaves the hook's failurePolicy to decide
+                log.error("review failed", exc_info=error)
+                self._reviewer.metrics.decided("error", reason="", namespace="")
+                return 500, b"internal error; see the log of vgpu-admission\n"
 
 
 _OK: Final = 200

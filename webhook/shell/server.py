@@ -4,18 +4,21 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import uvicorn
 
 from webhook.shell.admission import App
+from webhook.shell.protocol import AtOnce, Reviews
 
 # The API server keeps idle connections for 90 s; a server that closes them sooner makes it
 # write into a closed connection now and then, which fails the pod.
 KEEP_ALIVE: Final = 120
 BACKLOG: Final = 2048
+_NOTHING: Final[Mapping[bytes, AtOnce]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +52,12 @@ async def serving(
     *,
     context: ssl.SSLContext | None = None,
     drain: int = 10,
+    at_once: Mapping[bytes, AtOnce] = _NOTHING,
 ) -> AsyncIterator[int]:
     """Serve *app* while the block runs, yield the port, then finish what is in flight.
 
-    *drain* is how many seconds open requests get at the end. Raises ``OSError`` where the
+    *drain* is how many seconds open requests get at the end. *at_once* holds by path what answers a
+    whole body without waiting, past *app*. Raises ``OSError`` where the
     address cannot be bound.
     """
     # Bound here and not by uvicorn, which ends the process where the address is taken.
@@ -60,7 +65,7 @@ async def serving(
     sock = socket.create_server((listen.host, listen.port), family=family, backlog=BACKLOG)
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=Reviews.answering(at_once),
         ws="none",
         loop="none",
         lifespan="off",

@@ -29,7 +29,8 @@ def admission(*, most: int = 8) -> Admission:
     around = Surroundings(settings=Settings(), snapshot=Snapshot(version="1"))
 
     async def rest(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 404, "headers": []})
+        headers = [(b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 404, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
     reviewer = Reviewer(

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import msgspec
 import pytest
 
-from allocator.core.modes import Chosen, mode_for, translated_percent, weigh
+from allocator.core.modes import Chosen, mode_for, rule, translated_percent, weigh
 from allocator.core.settings import DEFAULTS, Fleet, Prefer
 from allocator.model.decision import Finding, Reason, Source
 from allocator.model.gpu import Offer
@@ -82,11 +82,12 @@ def row(container: ContainerRequest, offers: Mapping[Offer, int]) -> str:
     if isinstance(found, tuple):
         (finding,) = found
         return f"{'-':>4}  {'-':>4}  {'-':<9}  {'-':<6}  {'-':<9}  {finding.reason}: {finding}"
-    choice, costs = found.choice, dict(found.choice.costs)
-    profile = " ".join(found.profiles) or "-"
+    choice, costs = found.choice, found.choice.costs
+    profiles = choice.bids[0].profiles if choice.bids else ()
+    profile = " ".join(profiles) or "-"
     return (
         f"{costs.get(MIG, '-'):>4}  {costs.get(SOFT, '-'):>4}  {choice.mode:<9}  "
-        f"{choice.source:<6}  {profile:<9}  {choice.rule}"
+        f"{choice.source:<6}  {profile or '-':<9}  {rule(choice)}"
     )
 
 
@@ -125,7 +126,7 @@ def test_a_named_mode_binds() -> None:
 
     assert found.choice.mode is MIG
     assert found.choice.source is Source.NAMED
-    assert found.choice.costs == ((MIG, 125), (SOFT, 25))
+    assert found.choice.costs == {MIG: 125, SOFT: 25}
 
 
 def test_a_named_profile_names_the_mode() -> None:
@@ -133,7 +134,7 @@ def test_a_named_profile_names_the_mode() -> None:
     found = chosen(pod(ask(), profile="1g.10gb"))
 
     assert found.choice.mode is MIG
-    assert found.profiles == ("1g.10gb",)
+    assert found.choice.bids[0].profiles == ("1g.10gb",)
 
 
 def test_only_one_mode_left() -> None:
@@ -149,7 +150,7 @@ def test_memory_only_is_fixed() -> None:
 
     assert found.choice.mode is MEMORY_ONLY
     assert found.choice.source is Source.ONLY
-    assert found.choice.costs == ((MEMORY_ONLY, 99),)
+    assert found.choice.costs == {MEMORY_ONLY: 99}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_what_a_pod_withholds_at_its_peak(containers: list[ContainerRequest], co
     """Init containers run one by one, beside sidecars that started before them."""
     found = chosen(pod(*containers, mode=SOFT))
 
-    assert dict(found.choice.costs)[SOFT] == cost
+    assert found.choice.costs[SOFT] == cost
 
 
 def test_an_open_fleet_only_warns() -> None:
@@ -182,23 +183,22 @@ def test_an_open_fleet_only_warns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offers", "complete", "rule"),
+    ("offers", "complete", "why"),
     [
-        pytest.param(NOTHING, False, "hami-core: no inventory yet", id="nothing-known"),
-        pytest.param(NOTHING, True, "hami-core: no inventory yet", id="no-gpu-at-all"),
-        pytest.param(
-            BOTH, False, "hami-core: not every node's inventory is known yet", id="incomplete"
-        ),
+        pytest.param(NOTHING, False, "no inventory yet", id="nothing-known"),
+        pytest.param(NOTHING, True, "no inventory yet", id="no-gpu-at-all"),
+        pytest.param(BOTH, False, "not every node's inventory is known yet", id="incomplete"),
     ],
 )
 def test_what_is_not_known_never_refuses(
-    offers: Mapping[Offer, int], rule: str, *, complete: bool
+    offers: Mapping[Offer, int], why: str, *, complete: bool
 ) -> None:
     """No inventory is "unknown", not "no"; the mode stays open to revision."""
     found = mode_for(pod(ask(90000)), offers, settings=CLOSED, complete=complete)
 
     assert isinstance(found, Chosen)
-    assert found.choice.rule == rule
+    assert found.choice.why == why
+    assert rule(found.choice) == f"hami-core: {why}"
     assert found.choice.source is Source.BEST
 
 
@@ -250,7 +250,7 @@ def test_a_percentage_on_mig_is_a_share_of_slots() -> None:
     """Half of a board is the profile with half of its slots, whatever the driver keeps back."""
     found = chosen(pod(ask(percent=50), mode=MIG), {offer(A100_40, mode=MIG): 1})
 
-    assert found.profiles == ("3g.20gb",)
+    assert found.choice.bids[0].profiles == ("3g.20gb",)
 
 
 @pytest.mark.parametrize("complete", [True, False], ids=["known", "unknown"])
