@@ -1,0 +1,55 @@
+"""Events: what was said about a pod, by whoever said it, the latest first."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+MOST: Final = 5  # shown of one pod
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class _Series(msgspec.Struct, frozen=True, rename="camel"):
+    count: int = 1
+    last_observed_time: datetime | None = None
+
+
+class _Source(msgspec.Struct, frozen=True):
+    component: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, rename="camel"):
+    """An Event in its core form, which has the fields of both APIs."""
+
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int | None = None
+    series: _Series | None = None
+    source: _Source = _Source()
+    reporting_component: str = ""
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+
+    @property
+    def at(self) -> datetime:
+        """Return when it was said last."""
+        observed = None if self.series is None else self.series.last_observed_time
+        return observed or self.last_timestamp or self.event_time or _NEVER
+
+    @property
+    def times(self) -> int:
+        """Return how often it was said."""
+        return self.series.count if self.series is not None else self.count or 1
+
+    @property
+    def by(self) -> str:
+        """Return who said it."""
+        return self.reporting_component or self.source.component or "somebody"
+
+
+def events_of(documents: Iterable[Mapping[str, Any]]) -> tuple[Event, ...]:
+    """Read Events that were parsed from JSON; the latest come first, and only a few."""
+    found = (msgspec.convert(document, Event) for document in documents)
+    return tuple(sorted(found, key=lambda event: event.at, reverse=True)[:MOST])

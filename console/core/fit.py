@@ -1,0 +1,129 @@
+"""Fits: what would become of a manifest's pods on a live cluster, without creating any."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.core import outlooktext
+from allocator.core.lines import Line, Tone, heading, row
+from allocator.core.manifest import Made
+from allocator.core.modes import rule
+from allocator.core.options import Search
+from allocator.core.outlook import Outlook, Verdict, exit_code, outlook
+from allocator.core.outlookdocument import finding_document, outlook_document, request_document
+from allocator.core.settings import Prefer
+from allocator.model.decision import Finding, ModeChoice, Source
+from allocator.model.request import PodRequest
+from console.core.admission import admission
+from console.core.listing import API_VERSION
+from console.core.pod import Pod, admitted, as_first_asked, request_of
+from console.core.site import Site
+
+KIND: Final = "Fit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What would become of the pod *made*: ``findings`` are what admission refuses it for."""
+
+    made: Made[Pod]
+    verdict: Verdict
+    request: PodRequest | None = None
+    choice: ModeChoice | None = None
+    findings: tuple[Finding, ...] = ()
+    warnings: tuple[str, ...] = ()
+    outlook: Outlook | None = None
+
+
+def fit(made: Made[Pod], site: Site, *, prefer: Prefer | None = None) -> Fit:
+    """Choose the mode as at CREATE, then look for a place among what is free now."""
+    known = site.configuration.vocabularies
+    request = request_of(made.pod, known)
+    if request is None:
+        return Fit(made=made, verdict=Verdict.NO_REQUEST)
+    if isinstance(request, tuple):
+        return Fit(made=made, verdict=Verdict.REFUSED, findings=request)
+    vocabulary = next(v for v in known if v.name == request.vocabulary)
+    request = as_first_asked(request, admitted(made.pod, vocabulary))
+    snapshot = site.snapshot()
+    decided = admission(request, snapshot, site.configuration, prefer=prefer)
+    choice = None if decided.chosen is None else decided.chosen.choice
+    final = choice is not None and choice.source is not Source.BEST
+    search = Search(
+        snapshot=snapshot,
+        mode=choice.mode if choice is not None and final else None,
+        terms=site.configuration.preferring(prefer),
+    )
+    found = outlook(decided.request, search, refused=bool(decided.findings))
+    warned = () if decided.chosen is None else decided.chosen.warnings
+    return Fit(
+        made=made,
+        verdict=found.verdict,
+        request=decided.request,
+        choice=choice,
+        findings=decided.findings,
+        warnings=tuple(map(str, warned)),
+        outlook=found,
+    )
+
+
+def lines(found: Fit, file: str) -> Iterator[Line]:
+    """Yield the verdict, what was asked and would be given, where, and what it would take."""
+    word, tone = outlooktext.WORDS[found.verdict]
+    made = found.made
+    whose = "" if made.kind == "Pod" else f"{made.kind} "
+    yield heading(f"{whose}{made.namespace}/{made.name}", word, tone)
+    yield from row("from", f"{file}, {made.place}")
+    if found.request is not None:
+        yield from row("asked", outlooktext.asked(found.request))
+    for finding in found.findings:
+        yield from row("refused", f"{finding} [{finding.reason}]", Tone.BAD)
+    if found.choice is not None:
+        yield from outlooktext.given(found.choice)
+    for warning in found.warnings:
+        yield from row("warning", warning, Tone.WARN)
+    yield from _sought(found)
+
+
+def _sought(found: Fit) -> Iterator[Line]:
+    """Yield what the search for a place came to."""
+    if found.outlook is None:
+        return
+    said = "".join(map(str, found.findings))
+    given = None if found.choice is None else found.choice.mode
+    yield from outlooktext.placed(found.outlook, given=given, said=said)
+    yield from outlooktext.wanting(found.outlook, said=said)
+    if found.verdict is not Verdict.REFUSED:
+        yield from outlooktext.tried(found.outlook.choice)
+
+
+def fit_document(fits: Sequence[tuple[str, Fit]]) -> dict[str, Any]:
+    """Return *fits*, each with the file it is about; keys are only ever added."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "exitCode": exit_code(found.verdict for _, found in fits),
+        "pods": [_document(file, found) for file, found in fits],
+    }
+
+
+def _document(file: str, found: Fit) -> dict[str, Any]:
+    made, choice = found.made, found.choice
+    return {
+        "file": file,
+        "kind": made.kind,
+        "namespace": made.namespace,
+        "name": made.name,
+        "place": made.place,
+        "verdict": str(found.verdict),
+        "asked": None if found.request is None else request_document(found.request),
+        "admission": {
+            "mode": None if choice is None else choice.mode,
+            "modeSource": None if choice is None else choice.source,
+            "costsPerMille": {} if choice is None else choice.costs,
+            "rule": "" if choice is None else rule(choice),
+            "findings": [finding_document(finding) for finding in found.findings],
+            "warnings": list(found.warnings),
+        },
+        **outlook_document(found.outlook),
+    }

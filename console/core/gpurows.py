@@ -1,0 +1,123 @@
+"""GPUs as rows: what each is, what is promised on it, and what it still takes."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from allocator.core.ledger import Ledger
+from allocator.core.mig import Cutter
+from allocator.model.gpu import Gpu
+from allocator.model.request import Mode
+from allocator.model.units import MiB
+from console.core.listing import Listing
+from console.core.remainder import remainder
+from console.core.site import Site, holders
+from console.core.table import NONE, amount, model, share, word
+
+COLUMNS = ("NAME", "MODEL", "MODE", "LAYOUT", "PROMISED", "FITS", "HEALTH")
+WIDE = ("CORES", "FOREIGN", "NUMA", "PODS", "UUID")
+
+
+class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One GPU; ``fits_mib`` is the largest request that it takes now, ``None`` for none.
+
+    ``layout`` counts MIG instances by profile, busy and idle ones.
+    """
+
+    name: str
+    node: str
+    index: int
+    uuid: str
+    model: str
+    mode: Mode
+    memory_mib: int = msgspec.field(name="memoryMiB")
+    promised_mib: int = msgspec.field(name="promisedMiB")
+    promised_cores_percent: int
+    foreign_mib: int = msgspec.field(name="foreignMiB")
+    fits_mib: int | None = msgspec.field(name="fitsMiB")
+    shares: int
+    shares_taken: int
+    layout: Mapping[str, int]
+    numa: int | None
+    health: str
+    pods: tuple[str, ...]
+
+
+def gpu_listing(site: Site, *, wide: bool = False) -> Listing:
+    """Return the GPUs of a site."""
+    rows = list(gpu_rows(site))
+    return Listing(
+        kind="GpuList",
+        columns=(*COLUMNS, *WIDE) if wide else COLUMNS,
+        rows=rows,
+        cells=[cells(row, wide=wide) for row in rows],
+    )
+
+
+def gpu_rows(site: Site) -> Iterator[GpuRow]:
+    """Yield a row for each GPU of the site."""
+    snapshot, terms = site.snapshot(), site.configuration.terms
+    cutter = Cutter(demand=snapshot.demand, geometries=terms.geometries, named=None)
+    for name, ledger in site.ledgers.items():
+        out = site.out(name)
+        for gpu, usable in zip(ledger.node.gpus, site.node(name).gpus, strict=True):
+            yield _row(ledger, gpu, fits=remainder(usable, cutter), out=out)
+
+
+def _row(ledger: Ledger, gpu: Gpu, *, fits: MiB | None, out: str) -> GpuRow:
+    health = "ok" if gpu.healthy else "unhealthy"
+    return GpuRow(
+        name=f"{ledger.name}/{gpu.index}",
+        node=ledger.name,
+        index=gpu.index,
+        uuid=gpu.uuid,
+        model=gpu.model,
+        mode=gpu.mode,
+        memory_mib=gpu.memory,
+        promised_mib=gpu.memory_promised,
+        promised_cores_percent=gpu.cores_promised,
+        foreign_mib=gpu.foreign,
+        fits_mib=fits,
+        shares=gpu.slots,
+        shares_taken=len(gpu.grants),
+        layout=layout(gpu),
+        numa=gpu.numa,
+        health="out-of-service" if out and gpu.healthy else health,
+        pods=tuple(dict.fromkeys(holder.pod for holder in holders(ledger, gpu))),
+    )
+
+
+def layout(gpu: Gpu) -> dict[str, int]:
+    """Count the MIG instances of *gpu* by profile, those promised and those that stand idle."""
+    granted = [grant.placed for grant in gpu.grants if grant.placed is not None]
+    idle = [placed for placed in gpu.instances if not placed.mask & gpu.taken]
+    counts = Counter(placed.profile for placed in (*granted, *idle))
+    largest = sorted(counts, key=lambda profile: (-profile.slices, profile.name))
+    return {profile.name: counts[profile] for profile in largest}
+
+
+def cells(row: GpuRow, *, wide: bool) -> tuple[str, ...]:
+    """Return what stands in the columns."""
+    shown = (
+        row.name,
+        model(row.model),
+        str(row.mode),
+        _layout(row),
+        f"{row.promised_mib}/{row.memory_mib}Mi",
+        amount(None if row.fits_mib is None else MiB(row.fits_mib)),
+        row.health,
+    )
+    if not wide:
+        return shown
+    cores = NONE if row.mode is Mode.MIG else share(row.promised_cores_percent, 100)
+    numa = NONE if row.numa is None else str(row.numa)
+    foreign = amount(MiB(row.foreign_mib)) if row.foreign_mib else NONE
+    return (*shown, cores, foreign, numa, ",".join(row.pods) or NONE, word(row.uuid))
+
+
+def _layout(row: GpuRow) -> str:
+    """Return the cut of a GPU in mode MIG, and the shares taken of another."""
+    if row.mode is not Mode.MIG:
+        return f"{row.shares_taken}-of-{row.shares}"
+    return "+".join(f"{count}x{name}" for name, count in row.layout.items()) or "uncut"

@@ -1,0 +1,124 @@
+"""Layouts: GPUs drawn, MIG slots as boxes and shares of memory as bars, with who holds them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from string import ascii_letters
+from typing import Final
+
+from allocator.core.ledger import Ledger
+from allocator.core.lines import WIDTH, Line, Span, Tone, cut, inert
+from allocator.model.board import Placed
+from allocator.model.gpu import Gpu, Grant
+from allocator.model.request import Mode
+from console.core.gpurows import layout as counted
+from console.core.site import Holder, Site, holders
+from console.core.table import model
+
+_LEFT: Final = "  "
+_ROOM: Final = WIDTH - 2 * len(_LEFT)
+_SLOT: Final = 9  # columns of one slot, at most
+_FREE, _FOREIGN = ".", "#"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tenant:
+    """One grant, the letter that stands for it, and who holds it."""
+
+    letter: str
+    grant: Grant
+    holder: Holder
+
+
+def drawn(site: Site) -> Iterator[Line]:
+    """Yield the GPUs of the site, node by node."""
+    for number, name in enumerate(site.ledgers):
+        out = site.out(name)
+        if number:
+            yield ()
+        yield Span(inert(name), Tone.STRONG), Span(f": {out}" if out else "", Tone.WARN)
+        for gpu in site.ledgers[name].node.gpus:
+            yield from _gpu(site.ledgers[name], gpu)
+
+
+def _gpu(ledger: Ledger, gpu: Gpu) -> Iterator[Line]:
+    letters = islice(cycle(ascii_letters), len(gpu.grants))
+    found = zip(letters, gpu.grants, holders(ledger, gpu), strict=True)
+    tenants = [_Tenant(*each) for each in found]
+    health = Span("" if gpu.healthy else "  unhealthy", Tone.BAD)
+    title = f"GPU {gpu.index}  {model(gpu.model)}  {gpu.mode}  {_summary(gpu)}"
+    yield Span(cut(title, WIDTH - len(health.text)), Tone.PLAIN), health
+    if gpu.mode is Mode.MIG:
+        yield from _slots(gpu, tenants)
+    else:
+        yield _bar(gpu, tenants)
+    yield from map(_legend, tenants)
+
+
+def _summary(gpu: Gpu) -> str:
+    if gpu.mode is Mode.MIG:
+        return "+".join(f"{n}x{name}" for name, n in counted(gpu).items()) or "uncut"
+    shares = f"{len(gpu.grants)} of {gpu.slots} shares"
+    memory = f"{gpu.memory_promised} of {gpu.memory} MiB"
+    cores = f", {gpu.cores_promised}% compute" if gpu.cores_promised else ""
+    foreign = f", {gpu.foreign} MiB foreign" if gpu.foreign else ""
+    return f"{shares}, {memory}{cores}{foreign}"
+
+
+def _slots(gpu: Gpu, tenants: Sequence[_Tenant]) -> Iterator[Line]:
+    """Yield the numbers of the slots, and the instances on them."""
+    if gpu.board is None:
+        return
+    wide = min(_SLOT, _ROOM // gpu.board.slots)
+    numbers = "".join(f"{slot:<{wide}}" for slot in range(gpu.board.slots))
+    yield (Span(f"{_LEFT}{numbers.rstrip()}", Tone.LABEL),)
+    busy = {t.grant.placed.start: t for t in tenants if t.grant.placed is not None}
+    idle = {p.start: p for p in gpu.instances if not p.mask & gpu.taken}
+    line, slot = [Span(_LEFT)], 0
+    while slot < gpu.board.slots:
+        tenant, placed = busy.get(slot), idle.get(slot)
+        if tenant is not None and tenant.grant.placed is not None:
+            text = f"{tenant.letter} {_short(tenant.grant.placed)}"
+            line.append(_box(text, tenant.grant.placed.profile.size * wide, Tone.STRONG))
+            slot += tenant.grant.placed.profile.size
+        elif placed is not None:
+            line.append(_box(f"{_short(placed)} idle", placed.profile.size * wide, Tone.PLAIN))
+            slot += placed.profile.size
+        else:
+            line.append(Span(f"{_FREE:<{wide}}", Tone.LABEL))
+            slot += 1
+    yield tuple(line)
+
+
+def _box(text: str, wide: int, tone: Tone) -> Span:
+    return Span(f"[{text[: wide - 2]:<{wide - 2}}]", tone)
+
+
+def _short(placed: Placed) -> str:
+    """Return the compute slices of a profile: all that fits into a box of one slot."""
+    return placed.profile.name.partition(".")[0]
+
+
+def _bar(gpu: Gpu, tenants: Sequence[_Tenant]) -> Line:
+    """Return memory from left to right: what is promised, what is foreign, what is free."""
+    room = _ROOM - 2
+    parts = [(t.letter, t.grant.memory, Tone.STRONG) for t in tenants]
+    spans, total, drawn_to = [], 0, 0
+    for sign, memory, tone in (*parts, (_FOREIGN, gpu.foreign, Tone.WARN)):
+        total += memory
+        end = min(room, -(-room * total // max(gpu.memory, 1)))
+        spans.append(Span(sign * (end - drawn_to), tone))
+        drawn_to = end
+    free = Span(_FREE * (room - drawn_to), Tone.LABEL)
+    return (Span(f"{_LEFT}["), *spans, free, Span("]"))
+
+
+def _legend(tenant: _Tenant) -> Line:
+    grant = tenant.grant
+    cores = f" and {grant.cores}% of its compute" if grant.cores else ""
+    if grant.placed is not None:
+        what = f"{grant.placed.profile} at slot {grant.placed.start}"
+    else:
+        what = f"{grant.memory} MiB{cores}"
+    text = f"{tenant.letter}  {tenant.holder.pod}, {tenant.holder.container}: {what}"
+    return Span(_LEFT), Span(cut(inert(text), WIDTH - len(_LEFT)))

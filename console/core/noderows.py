@@ -1,0 +1,88 @@
+"""Nodes as rows: what GPUs each has, how much of them is promised, what still fits."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from allocator.model.units import MiB
+from console.core.gpurows import GpuRow, gpu_rows
+from console.core.listing import Listing
+from console.core.site import Site
+from console.core.table import NONE, age, amount, model, share
+
+COLUMNS: Final = ("NAME", "MODEL", "MODE", "GPUS", "PROMISED", "FITS", "PODS", "STATUS", "AGE")
+WIDE: Final = ("MEMORY", "HEALTHY", "INVENTORY", "WHY")
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One node; ``out`` says why nothing may be promised there, empty where something may."""
+
+    name: str
+    models: tuple[str, ...]
+    modes: tuple[str, ...]
+    gpus: int
+    healthy: int
+    memory_mib: int = msgspec.field(name="memoryMiB")
+    promised_mib: int = msgspec.field(name="promisedMiB")
+    fits_mib: int | None = msgspec.field(name="fitsMiB")
+    pods: tuple[str, ...]
+    out: str
+    inventory: str
+    created: datetime | None
+
+
+def node_rows(site: Site) -> Iterator[NodeRow]:
+    """Yield a row for each node of the site."""
+    gpus: dict[str, list[GpuRow]] = {name: [] for name in site.ledgers}
+    for row in gpu_rows(site):
+        gpus[row.node].append(row)
+    for name, rows in gpus.items():
+        yield NodeRow(
+            name=name,
+            models=_distinct(row.model for row in rows),
+            modes=_distinct(str(row.mode) for row in rows),
+            gpus=len(rows),
+            healthy=sum(row.health != "unhealthy" for row in rows),
+            memory_mib=sum(row.memory_mib for row in rows),
+            promised_mib=sum(row.promised_mib for row in rows),
+            fits_mib=max((r.fits_mib for r in rows if r.fits_mib is not None), default=None),
+            pods=_distinct(pod for row in rows for pod in row.pods),
+            out=site.out(name),
+            inventory=site.ledgers[name].inventory,
+            created=site.born(name),
+        )
+
+
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))
+
+
+def node_listing(site: Site, *, wide: bool = False) -> Listing:
+    """Return the nodes of a site."""
+    rows = list(node_rows(site))
+    return Listing(
+        kind="NodeList",
+        columns=(*COLUMNS, *WIDE) if wide else COLUMNS,
+        rows=rows,
+        cells=[_cells(row, site.now, wide=wide) for row in rows],
+    )
+
+
+def _cells(row: NodeRow, now: datetime, *, wide: bool) -> tuple[str, ...]:
+    shown = (
+        row.name,
+        ",".join(map(model, row.models)) or NONE,
+        ",".join(row.modes) or NONE,
+        str(row.gpus),
+        share(row.promised_mib, row.memory_mib),
+        amount(None if row.fits_mib is None else MiB(row.fits_mib)),
+        str(len(row.pods)),
+        "Out" if row.out else "Ready",
+        age(row.created, now),
+    )
+    if not wide:
+        return shown
+    inventory = row.inventory.removeprefix("sha256:")[:10] or NONE
+    return (*shown, f"{row.memory_mib}Mi", str(row.healthy), inventory, row.out or NONE)

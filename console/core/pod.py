@@ -1,0 +1,165 @@
+"""Pods as views read them: the few fields of a stored pod that tell what became of its request."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from allocator.catalog.injection import (
+    ASKED_KEY,
+    DECISION_KEY,
+    MODE_KEY,
+    MODE_SOURCE_KEY,
+    SERVED_BY_KEY,
+)
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.core.requests import parsed
+from allocator.model.decision import Finding, Source
+from allocator.model.request import Mode, PodRequest
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """What a container may use."""
+
+    limits: dict[str, str | int] | None = None
+    requests: dict[str, str | int] | None = None
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel"):
+    """A container of any kind."""
+
+    name: str
+    resources: Resources | None = None
+    restart_policy: str | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """Who the pod is."""
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+
+
+class Spec(msgspec.Struct, frozen=True, rename="camel"):
+    """What it runs, and where."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[dict[str, str], ...] | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How far it has come."""
+
+    phase: str = ""
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """A pod; one that a manifest makes has no uid yet."""
+
+    metadata: Metadata
+    spec: Spec
+    status: Status = Status()
+
+    @property
+    def namespace(self) -> str:
+        """Return its namespace."""
+        return self.metadata.namespace or ""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Return its annotations."""
+        return self.metadata.annotations or {}
+
+    @property
+    def over(self) -> bool:
+        """Say whether its containers have ended for good."""
+        return self.status.phase in _OVER
+
+
+def pod_of(document: Mapping[str, Any]) -> Pod:
+    """Read a pod that was parsed from JSON; raises ``ValueError`` where it is none."""
+    return msgspec.convert(document, Pod)
+
+
+class State(StrEnum):
+    """How far a pod's request has come. Public API: never rename, only add."""
+
+    WAITING = "Waiting"  # for a node
+    RESERVED = "Reserved"  # promised, its Binding not seen yet
+    BOUND = "Bound"  # to its node; no container runs yet
+    RUNNING = "Running"
+    BYPASSED = "Bypassed"  # bound without a promise
+    ENDED = "Ended"  # what it was promised is not free yet
+    GONE = "Gone"  # the same, and the pod does not exist any more
+
+
+def state_of(pod: Pod, *, promised: bool) -> State:
+    """Return how far *pod* has come; *promised* says whether a ledger has an entry for it."""
+    if pod.over:
+        return State.ENDED
+    if not pod.spec.node_name:
+        return State.RESERVED if promised else State.WAITING
+    if not promised:
+        return State.BYPASSED
+    return State.RUNNING if pod.status.phase == "Running" else State.BOUND
+
+
+def request_of(
+    pod: Pod, vocabularies: Sequence[Vocabulary]
+) -> PodRequest | tuple[Finding, ...] | None:
+    """Return what a pod asks for, as admission left it."""
+    return parsed(
+        containers=pod.spec.containers,
+        init_containers=pod.spec.init_containers or (),
+        annotations=pod.annotations,
+        vocabularies=vocabularies,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """What admission wrote on a pod; everything is ``None`` or empty where it did not."""
+
+    mode: Mode | None = None
+    source: Source | None = None
+    digest: str = ""
+    asked: str = ""
+    served_by: str = ""
+
+    @property
+    def final(self) -> Mode | None:
+        """Return the mode that a Binding may not revise."""
+        return None if self.source in (None, Source.BEST) else self.mode
+
+
+def admitted(pod: Pod, vocabulary: Vocabulary | None) -> Admitted:
+    """Return what admission says on the pod, in the words of its vocabulary."""
+    present = pod.annotations
+    key = vocabulary.mode_key if vocabulary is not None else None
+    mode = (present.get(key) if key else None) or present.get(MODE_KEY, "")
+    source = present.get(MODE_SOURCE_KEY, "")
+    return Admitted(
+        mode=Mode(mode) if mode in set(Mode) else None,
+        source=Source(source) if source in set(Source) else None,
+        digest=present.get(DECISION_KEY, ""),
+        asked=present.get(ASKED_KEY, ""),
+        served_by=present.get(SERVED_BY_KEY, ""),
+    )
+
+
+def as_first_asked(request: PodRequest, admission: Admitted) -> PodRequest:
+    """Return *request* without a mode that admission wrote and the user did not name."""
+    named = admission.source in (None, Source.NAMED) or request.named is Mode.MEMORY_ONLY
+    return request if named else msgspec.structs.replace(request, mode=None)

@@ -1,0 +1,221 @@
+"""Pods as rows: who asks for a share of a GPU, what each was given, and where."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from allocator.model.ledger import Entry
+from allocator.model.request import ContainerRequest, Mode, PodRequest
+from console.core.assignment import DeviceRow, carried, device_row, unseen
+from console.core.listing import Listing
+from console.core.pod import Admitted, Pod, State, admitted, request_of, state_of
+from console.core.site import Site, standing
+from console.core.table import NONE, UNKNOWN, age, word
+
+COLUMNS: Final = ("NAME", "STATE", "ASKED", "GIVEN", "ON", "AGE")
+WIDE: Final = ("MODE", "SOURCE", "SCHEDULER", "DECISION", "GPUS")
+
+
+class AskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one container asks for on each of *count* GPUs."""
+
+    container: str
+    count: int
+    memory_mib: int | None = msgspec.field(name="memoryMiB")
+    memory_percent: int | None
+    cores_percent: int
+
+
+class PodRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One pod on one node; ``asked`` is ``None`` where that cannot be read any more.
+
+    ``node`` is where it is bound, or where it has a promise; *since* is that promise's time.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    state: State
+    asked: tuple[AskRow, ...] | None
+    profile: str | None = None
+    devices: tuple[DeviceRow, ...] = ()
+    node: str | None = None
+    since: datetime | None = None
+    created: datetime | None = None
+    mode: Mode | None = None
+    mode_source: str | None = None
+    scheduler: str | None = None
+    decision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    node: str
+    entry: Entry
+
+
+def pod_rows(site: Site, pods: Iterable[Pod], *, gone: bool, namespace: str | None) -> list[PodRow]:
+    """Return the pods that ask or hold, by namespace and name.
+
+    *gone* says that *pods* are all of *namespace* (``None`` is every one), so that a promise
+    without a pod among them is one of a pod that does not exist any more.
+    """
+    promises: dict[str, list[_Promise]] = {}
+    for name, ledger in site.ledgers.items():
+        for entry in standing(ledger):
+            promises.setdefault(entry.uid, []).append(_Promise(name, entry))
+    rows: list[PodRow] = []
+    for pod in pods:
+        rows += _rows(pod, promises.pop(pod.metadata.uid, []), site)
+    if gone:
+        left = (promise for found in promises.values() for promise in found)
+        rows += (_gone(p, site) for p in left if namespace in (None, p.entry.namespace))
+    return sorted(rows, key=lambda row: (row.namespace, row.name, row.node or ""))
+
+
+def _rows(pod: Pod, promises: Sequence[_Promise], site: Site) -> Iterator[PodRow]:
+    """Yield a row for each promise; a pod that is not bound yet may have two."""
+    request = request_of(pod, site.configuration.vocabularies)
+    if not promises and (request is None or pod.over):
+        return
+    known = {v.name: v for v in site.configuration.vocabularies}
+    asked = request if isinstance(request, PodRequest) else None
+    admission = admitted(pod, known.get(asked.vocabulary) if asked else None)
+    found: Sequence[_Promise | None] = promises or (None,)
+    for promise in found:
+        yield _row(pod, asked, admission, promise=promise, site=site)
+
+
+def _row(
+    pod: Pod,
+    asked: PodRequest | None,
+    admission: Admitted,
+    *,
+    promise: _Promise | None,
+    site: Site,
+) -> PodRow:
+    bound = pod.spec.node_name
+    node = promise.node if promise else bound or None
+    left_over = promise is not None and bound not in ("", promise.node)
+    accounted = promise is not None or unseen(pod, blind=site.blind)
+    return PodRow(
+        namespace=pod.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        state=State.ENDED if left_over else state_of(pod, promised=accounted),
+        asked=None if asked is None else tuple(map(_ask, asked.containers)),
+        profile=None if asked is None else asked.profile,
+        devices=carried(pod) if site.blind else _devices(promise, site),
+        node=node,
+        since=None if promise is None else promise.entry.since,
+        created=pod.metadata.creation_timestamp,
+        mode=admission.mode,
+        mode_source=None if admission.source is None else str(admission.source),
+        scheduler=pod.spec.scheduler_name or None,
+        decision=admission.digest or None,
+    )
+
+
+def _gone(promise: _Promise, site: Site) -> PodRow:
+    entry = promise.entry
+    return PodRow(
+        namespace=entry.namespace,
+        name=entry.pod,
+        uid=entry.uid,
+        state=State.GONE,
+        asked=None,
+        devices=_devices(promise, site),
+        node=promise.node,
+        since=entry.since,
+    )
+
+
+def _ask(ask: ContainerRequest) -> AskRow:
+    return AskRow(
+        container=ask.name,
+        count=ask.count,
+        memory_mib=ask.memory,
+        memory_percent=ask.percent,
+        cores_percent=ask.cores,
+    )
+
+
+def _devices(promise: _Promise | None, site: Site) -> tuple[DeviceRow, ...]:
+    if promise is None:
+        return ()
+    indexes = {gpu.uuid: gpu.index for gpu in site.ledgers[promise.node].node.gpus}
+    return tuple(
+        device_row(held, grant, indexes)
+        for held in promise.entry.containers
+        for grant in held.grants
+    )
+
+
+def pod_listing(rows: Sequence[PodRow], now: datetime, *, wide: bool, spaces: bool) -> Listing:
+    """Return pods as a listing; *spaces* puts their namespaces first."""
+    columns = (*COLUMNS, *WIDE) if wide else COLUMNS
+    return Listing(
+        kind="PodList",
+        columns=("NAMESPACE", *columns) if spaces else columns,
+        rows=rows,
+        cells=[_cells(row, now, wide=wide, spaces=spaces) for row in rows],
+    )
+
+
+def _cells(row: PodRow, now: datetime, *, wide: bool, spaces: bool) -> tuple[str, ...]:
+    shown = (
+        *((row.namespace,) if spaces else ()),
+        row.name,
+        str(row.state),
+        UNKNOWN if row.asked is None else _asked(row),
+        _given(row),
+        _on(row),
+        age(row.created or row.since, now),
+    )
+    if not wide:
+        return shown
+    gpus = ",".join(dict.fromkeys(word(device.gpu) for device in row.devices))
+    more = (row.mode, row.mode_source, row.scheduler, row.decision)
+    return (*shown, *(word(text) if text else NONE for text in more), gpus or NONE)
+
+
+def _asked(row: PodRow) -> str:
+    return "+".join(_one_asked(ask, row.profile) for ask in row.asked or ()) or NONE
+
+
+def _one_asked(ask: AskRow, profile: str | None) -> str:
+    if ask.memory_mib is not None:
+        memory = f"{ask.memory_mib}Mi"
+    elif ask.memory_percent is not None:
+        memory = f"{ask.memory_percent}%mem"
+    else:
+        memory = "whole" if profile is None else word(profile)
+    return _times(ask.count) + memory + _cores(ask.cores_percent)
+
+
+def _given(row: PodRow) -> str:
+    """Return what was promised, grants of one size counted."""
+    counts: dict[str, int] = {}
+    for device in row.devices:
+        text = device.profile or f"{device.memory_mib}Mi{_cores(device.cores_percent)}"
+        counts[text] = counts.get(text, 0) + 1
+    return "+".join(f"{_times(count)}{text}" for text, count in counts.items()) or NONE
+
+
+def _times(count: int) -> str:
+    return "" if count == 1 else f"{count}x"
+
+
+def _cores(percent: int) -> str:
+    return f"/{percent}%" if percent else ""
+
+
+def _on(row: PodRow) -> str:
+    """Return the node, and there the GPUs by index."""
+    if row.node is None:
+        return NONE
+    indexes = sorted({d.index for d in row.devices if d.index is not None})
+    return f"{row.node}/{','.join(map(str, indexes))}" if indexes else row.node

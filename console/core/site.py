@@ -1,0 +1,220 @@
+"""The site: nodes and their ledgers at one moment, as values that every view is made from."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.core.choose import Terms
+from allocator.core.fleet import snapshot_of
+from allocator.core.ledger import Ledger, accounted, read
+from allocator.core.settings import DEFAULTS, Prefer, Settings
+from allocator.core.wording import quoted, shown
+from allocator.model.gpu import Gpu, Node, Snapshot
+from allocator.model.ledger import Entry
+
+Json = Mapping[str, Any]
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str = ""
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str = ""
+    creation_timestamp: datetime | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    unschedulable: bool = False
+
+
+class _NodeInfo(msgspec.Struct, frozen=True):
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    conditions: tuple[_Condition, ...] | None = None
+    node_info: _NodeInfo = _NodeInfo()
+
+
+class _NodeObject(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _Created(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A Node as its cluster sees it; ``out`` says why no pod may go there, empty where one may."""
+
+    name: str
+    uid: str = ""
+    boot: str = ""
+    created: datetime | None = None
+    out: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a grant on a GPU."""
+
+    entry: Entry
+    container: str
+
+    @property
+    def pod(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.entry.namespace}/{self.entry.pod}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What an operator decided, as far as it could be read; the rest is as installed."""
+
+    settings: Settings = DEFAULTS
+    vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
+    terms: Terms = field(default_factory=Terms)
+
+    def preferring(self, prefer: Prefer | None) -> Terms:
+        """Return the terms in a namespace that prefers so, or does not say."""
+        return self.terms if prefer is None else replace(self.terms, prefer=prefer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A cluster at the aware time *now*.
+
+    ``ledgers`` are by node name, in order. ``machines`` is ``None`` where Nodes could not be
+    read; then every GPUNode counts as a node in service. ``odd`` tells what could not be read.
+    ``blind`` says that GPUNodes may not be read: what there is of ledgers is unknown.
+    """
+
+    now: datetime
+    ledgers: Mapping[str, Ledger] = field(default_factory=lambda: MappingProxyType({}))
+    created: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
+    machines: Mapping[str, Machine] | None = None
+    configuration: Configuration = Configuration()
+    odd: tuple[str, ...] = ()
+    blind: bool = False
+
+    def out(self, name: str) -> str:
+        """Say why nothing new may be promised on a node; empty where something may."""
+        ledger = self.ledgers[name]
+        if ledger.closed:
+            return ledger.closed
+        if self.machines is None:
+            return ""
+        machine = self.machines.get(name)
+        if machine is None:
+            return "it is no node of the cluster any more"
+        if machine.out or accounted(ledger, node_uid=machine.uid, boot=machine.boot):
+            return machine.out
+        return "its GPUs have not been accounted for since it came back"
+
+    def born(self, name: str) -> datetime | None:
+        """Return when a node came to be."""
+        machine = (self.machines or {}).get(name)
+        return machine.created if machine is not None else self.created.get(name)
+
+    def snapshot(self) -> Snapshot:
+        """Return what a decision would be made on; a node out of service has no healthy GPU."""
+        return snapshot_of(
+            (self.node(name) for name in self.ledgers),
+            version=str(self.now),
+            complete=not self.odd,
+        )
+
+    def node(self, name: str) -> Node:
+        """Return one node as decisions see it."""
+        return in_service(self.ledgers[name].node, self.out(name))
+
+
+def in_service(node: Node, out: str) -> Node:
+    """Return *node* as it is, or with nothing to give where it is *out* of service."""
+    if not out:
+        return node
+    return replace(node, gpus=tuple(replace(gpu, healthy=False) for gpu in node.gpus))
+
+
+def site_of(
+    gpu_nodes: Iterable[Json] | None,
+    nodes: Iterable[Json] | None,
+    *,
+    now: datetime,
+    configuration: Configuration = Configuration(),
+) -> Site:
+    """Return a site from GPUNodes and Nodes that were parsed from JSON.
+
+    ``None`` are those that may not be read.
+    """
+    ledgers: dict[str, Ledger] = {}
+    created: dict[str, datetime] = {}
+    odd: list[str] = []
+    for document in sorted(gpu_nodes or (), key=_name):
+        try:
+            ledger, born = read(document), msgspec.convert(document, _Created).metadata
+        except ValueError as error:
+            odd.append(f"GPUNode {quoted(_name(document))} cannot be read: {shown(str(error))}")
+            continue
+        ledgers[ledger.name] = ledger
+        if born.creation_timestamp is not None:
+            created[ledger.name] = born.creation_timestamp
+    return Site(
+        now=now,
+        ledgers=ledgers,
+        created=created,
+        machines=None if nodes is None else {m.name: m for m in map(machine, nodes)},
+        configuration=configuration,
+        odd=tuple(odd),
+        blind=gpu_nodes is None,
+    )
+
+
+def _name(document: Json) -> str:
+    metadata = document.get("metadata")
+    return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
+
+
+def machine(document: Json) -> Machine:
+    """Read a Node; one whose kubelet is silent, or that is cordoned, takes no pod."""
+    found = msgspec.convert(document, _NodeObject)
+    conditions = {one.type: one.status for one in found.status.conditions or ()}
+    out = ""
+    if found.spec.unschedulable:
+        out = "it is cordoned"
+    elif conditions.get("Ready", "True") != "True":
+        out = "its kubelet is not ready"
+    return Machine(
+        name=found.metadata.name,
+        uid=found.metadata.uid,
+        boot=found.status.node_info.boot_id,
+        created=found.metadata.creation_timestamp,
+        out=out,
+    )
+
+
+def standing(ledger: Ledger) -> tuple[Entry, ...]:
+    """Return all that is in use on a node: what was promised, and what nobody promised."""
+    return (*ledger.entries, *ledger.unpromised)
+
+
+def holders(ledger: Ledger, gpu: Gpu) -> tuple[Holder, ...]:
+    """Return who holds the grants on *gpu*, in the order of ``gpu.grants``."""
+    return tuple(
+        Holder(entry, held.name)
+        for entry in standing(ledger)
+        for held in entry.containers
+        for grant in held.grants
+        if grant.gpu == gpu.uuid
+    )

@@ -1,0 +1,216 @@
+"""Why a pod has what it has, or what it waits for: recomputed on the ledgers as they are now."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from allocator.core.choose import Choice, choose, fitting
+from allocator.core.ledger import Ledger, node_for
+from allocator.core.mig import Cutter
+from allocator.core.options import Search
+from allocator.core.outlook import Device, Outlook, Verdict, outlook
+from allocator.core.settings import Prefer
+from allocator.model.decision import Finding, Reason
+from allocator.model.gpu import Node, Snapshot
+from allocator.model.ledger import Entry
+from allocator.model.request import PodRequest
+from console.core.admission import Admission, admission
+from console.core.assignment import DeviceRow, carried, unseen
+from console.core.event import Event
+from console.core.pod import Admitted, Pod, State, admitted, as_first_asked, request_of, state_of
+from console.core.remainder import remainder
+from console.core.site import Site, standing
+
+MOST_NODES: Final = 12  # told one by one
+MOST_ENDINGS: Final = 5
+MOST_TRIES: Final = 512  # promises that are imagined away
+
+# What tells that a node has nothing to do with the pod, however empty it were.
+_ELSEWHERE: Final = frozenset({Reason.MODE_UNAVAILABLE, Reason.MODEL_UNAVAILABLE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known about a pod: ``labels`` of its namespace are ``None`` where unknown."""
+
+    pod: Pod
+    site: Site
+    events: tuple[Event, ...] = ()
+    labels: Mapping[str, str] | None = None
+    prefer: Prefer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnswer:
+    """What one node lacks: why it is ``out`` of service, or a finding; neither where it fits."""
+
+    node: str
+    out: str = ""
+    finding: Finding | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """A pod on whose end the one in question would fit on *node*."""
+
+    namespace: str
+    pod: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What the pod has on *node*, or has reserved there."""
+
+    node: str
+    entry: Entry
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """What became of a pod's request; ``now`` is what admission would decide today.
+
+    ``carried`` is the pod's own word on what it holds, for those who may not read ledgers.
+    ``outlook``, ``answers`` and ``endings`` are of a pod that has no node yet: ``answers`` of
+    the nodes that come closest, out of *nodes*.
+    """
+
+    facts: Facts
+    state: State
+    request: PodRequest | None = None
+    findings: tuple[Finding, ...] = ()
+    admitted: Admitted = field(default_factory=Admitted)
+    now: Admission | None = None
+    held: tuple[Held, ...] = ()
+    carried: tuple[DeviceRow, ...] = ()
+    outlook: Outlook | None = None
+    answers: tuple[NodeAnswer, ...] = ()
+    nodes: int = 0
+    endings: tuple[Ending, ...] = ()
+
+
+def why(facts: Facts) -> Why:
+    """Explain one pod."""
+    pod, site = facts.pod, facts.site
+    held = tuple(_held(pod, site))
+    bound = pod.spec.node_name
+    known = site.configuration.vocabularies
+    request = request_of(pod, known)
+    promised = any(bound in ("", one.node) for one in held) or unseen(pod, blind=site.blind)
+    told = Why(
+        facts=facts,
+        state=state_of(pod, promised=promised or request is None),
+        held=held,
+        carried=carried(pod) if site.blind else (),
+    )
+    if request is None:
+        return told
+    if isinstance(request, tuple):
+        return replace(told, findings=request)
+    vocabulary = next(v for v in known if v.name == request.vocabulary)
+    earlier = admitted(pod, vocabulary)
+    first = as_first_asked(request, earlier)
+    told = replace(told, request=first, admitted=earlier)
+    if site.blind:
+        return told
+    snapshot = _without(pod, site)
+    now = admission(first, snapshot, site.configuration, prefer=facts.prefer)
+    told = replace(told, now=now)
+    return told if bound or pod.over else _sought(told, snapshot, first)
+
+
+def _held(pod: Pod, site: Site) -> Iterator[Held]:
+    for name, ledger in site.ledgers.items():
+        gpus = {gpu.uuid: gpu for gpu in ledger.node.gpus}
+        for entry in standing(ledger):
+            if entry.uid == pod.metadata.uid:
+                devices = tuple(
+                    Device(container=held.name, node=name, gpu=gpus[grant.gpu], grant=grant)
+                    for held in entry.containers
+                    for grant in held.grants
+                    if grant.gpu in gpus
+                )
+                yield Held(node=name, entry=entry, devices=devices)
+
+
+def _without(pod: Pod, site: Site) -> Snapshot:
+    """Return the cluster as the pod finds it: what is promised to itself counts as free."""
+    uid = pod.metadata.uid
+    ledgers = {
+        name: replace(ledger, node=node_for(ledger, uid)) if ledger.entry(uid) else ledger
+        for name, ledger in site.ledgers.items()
+    }
+    return replace(site, ledgers=ledgers).snapshot()
+
+
+def _sought(told: Why, snapshot: Snapshot, request: PodRequest) -> Why:
+    """Add what a search for a place comes to now."""
+    search = _search(told, snapshot)
+    found = outlook(request, search)
+    names = _closest(found.choice, snapshot)
+    site = told.facts.site
+    wanted = request if search.mode is None else msgspec.structs.replace(request, mode=search.mode)
+    waits = found.verdict is Verdict.NOT_NOW
+    return replace(
+        told,
+        outlook=found,
+        answers=tuple(_answer(name, request, search, site=site) for name in names[:MOST_NODES]),
+        nodes=len(names),
+        endings=tuple(_endings(told.facts, names, wanted, search=search)) if waits else (),
+    )
+
+
+def _search(told: Why, snapshot: Snapshot) -> Search:
+    """Return the rules of the Binding: a mode that was the best at CREATE may be revised."""
+    facts = told.facts
+    return Search(
+        snapshot=snapshot,
+        mode=told.admitted.final,
+        terms=facts.site.configuration.preferring(facts.prefer),
+    )
+
+
+def _closest(choice: Choice, snapshot: Snapshot) -> list[str]:
+    """Return the nodes that have GPUs, those first that come closest to serving the pod."""
+    cutter = Cutter(demand=snapshot.demand, geometries=None, named=None)
+    able = {one.node for one in choice.candidates if one.reason is None}
+    related = {one.node for one in choice.candidates if one.reason not in _ELSEWHERE}
+
+    def rank(node: Node) -> tuple[bool, bool, int, str]:
+        left = max((remainder(gpu, cutter) or 0 for gpu in node.gpus), default=0)
+        return node.name not in able, node.name not in related, -left, node.name
+
+    return [node.name for node in sorted(snapshot.nodes.values(), key=rank) if node.gpus]
+
+
+def _answer(name: str, request: PodRequest, search: Search, *, site: Site) -> NodeAnswer:
+    out = site.out(name)
+    if out:
+        return NodeAnswer(node=name, out=out)
+    found = choose(search.snapshot, request, mode=search.mode, node=name, terms=search.terms)
+    return NodeAnswer(node=name, finding=found.findings[0] if found.findings else None)
+
+
+def _endings(
+    facts: Facts, names: Sequence[str], request: PodRequest, *, search: Search
+) -> Iterator[Ending]:
+    """Yield other pods, on the closest nodes first, each of whose end alone would be enough."""
+    tries = found = 0
+    for name in names:
+        ledger, out = facts.site.ledgers[name], facts.site.out(name)
+        others = (e for e in standing(ledger) if e.uid != facts.pod.metadata.uid)
+        for entry in () if out else others:
+            tries += 1
+            if tries > MOST_TRIES or found == MOST_ENDINGS:
+                return
+            if _frees(ledger, entry, request, search=search):
+                found += 1
+                yield Ending(namespace=entry.namespace, pod=entry.pod, node=name)
+
+
+def _frees(ledger: Ledger, entry: Entry, request: PodRequest, *, search: Search) -> bool:
+    node = node_for(ledger, entry.uid)
+    return fitting(node, request, terms=search.terms, demand=search.snapshot.demand) is not None

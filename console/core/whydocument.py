@@ -1,0 +1,81 @@
+"""Why documents: what became of a pod's request in the shape that docs/kubectl.md describes."""
+
+from typing import Any, Final
+
+from msgspec import to_builtins
+
+from allocator.core.modes import rule
+from allocator.core.outlookdocument import (
+    device_document,
+    finding_document,
+    outlook_document,
+    request_document,
+)
+from console.core.event import Event
+from console.core.listing import API_VERSION
+from console.core.why import NodeAnswer, Why
+
+KIND: Final = "Why"
+
+
+def why_document(told: Why) -> dict[str, Any]:
+    """Return all that is told about one pod; keys are only ever added."""
+    pod, found = told.facts.pod, told.outlook
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "namespace": pod.namespace,
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+        "state": told.state,
+        "verdict": None if found is None else found.verdict,
+        "asked": None if told.request is None else request_document(told.request),
+        "findings": [finding_document(finding) for finding in told.findings],
+        "admission": _admission(told),
+        "held": [
+            {
+                "node": held.node,
+                "since": held.entry.since,
+                "devices": [device_document(device) for device in held.devices],
+            }
+            for held in told.held
+        ],
+        "carried": [to_builtins(device) for device in told.carried],
+        "outlook": outlook_document(found),
+        "nodes": [_node(answer) for answer in told.answers],
+        "endings": [
+            {"namespace": one.namespace, "pod": one.pod, "node": one.node} for one in told.endings
+        ],
+        "events": [_event(event) for event in told.facts.events],
+    }
+
+
+def _admission(told: Why) -> dict[str, Any]:
+    earlier, now = told.admitted, told.now
+    chosen = None if now is None else now.chosen
+    return {
+        "decision": earlier.digest or None,
+        "mode": earlier.mode,
+        "modeSource": earlier.source,
+        "servedBy": earlier.served_by or None,
+        "ruleNow": None if chosen is None else rule(chosen.choice),
+    }
+
+
+def _node(answer: NodeAnswer) -> dict[str, Any]:
+    return {
+        "node": answer.node,
+        "out": answer.out or None,
+        "finding": None if answer.finding is None else finding_document(answer.finding),
+    }
+
+
+def _event(event: Event) -> dict[str, Any]:
+    return {
+        "type": event.type,
+        "reason": event.reason,
+        "by": event.by,
+        "message": event.message,
+        "times": event.times,
+        "last": event.at,
+    }

@@ -1,0 +1,192 @@
+"""Why text: what became of a pod's request, as lines for people."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from allocator.catalog.vocabularies import OWN
+from allocator.core import outlooktext
+from allocator.core.lines import Line, Tone, heading, row
+from allocator.core.modes import rule
+from allocator.core.outlook import Verdict
+from allocator.core.settings import NodeAgent
+from allocator.core.wording import quoted, shown
+from allocator.model.decision import Source
+from console.core.event import Event
+from console.core.pod import Admitted, State
+from console.core.table import UNKNOWN, age
+from console.core.why import Held, NodeAnswer, Why
+
+_MOST_NAMES: Final = 3
+OPT_IN: Final = f"{OWN}inject"
+
+_TONES: Final = {
+    State.WAITING: Tone.WARN,
+    State.RESERVED: Tone.WARN,
+    State.BOUND: Tone.GOOD,
+    State.RUNNING: Tone.GOOD,
+    State.BYPASSED: Tone.BAD,
+    State.ENDED: Tone.LABEL,
+    State.GONE: Tone.LABEL,
+}
+_SOURCES: Final = {
+    Source.NAMED: "as the pod names it",
+    Source.ONLY: "the only one that served it",
+    Source.BEST: "the best of those that serve it",
+}
+
+
+def lines(told: Why) -> Iterator[Line]:
+    """Yield what was asked, what was decided at admission, what is held where, what is missing."""
+    pod = told.facts.pod
+    title = f"{pod.namespace}/{pod.metadata.name}"
+    yield heading(title, str(told.state).upper(), _TONES[told.state])
+    if told.request is None and not told.findings and not told.held:
+        yield from row("asked", "no share of a GPU")
+        return
+    if told.request is not None:
+        yield from row("asked", outlooktext.asked(told.request))
+    for finding in told.findings:
+        yield from row("asked", f"in a way that cannot be read: {finding}", Tone.BAD)
+    yield from _decided(told)
+    for held in told.held:
+        yield from _holds(told, held)
+    yield from _carried(told)
+    yield from _stands(told)
+    yield from _missing(told)
+    yield from _said(told)
+
+
+def _decided(told: Why) -> Iterator[Line]:
+    """Yield what admission wrote on the pod, and the rule it would go by today."""
+    earlier = told.admitted
+    if not earlier.digest:
+        yield from row("admitted", _unseen(told), Tone.WARN)
+    else:
+        yield from row("admitted", _mode(earlier), Tone.STRONG)
+    now = told.now
+    if now is not None and now.chosen is not None and now.chosen.choice.why:
+        yield from row("why", f"{rule(now.chosen.choice)} (on the fleet as it is now)")
+    for finding in () if now is None else now.findings:
+        yield from row("why", f"it would be refused today: {finding}", Tone.WARN)
+
+
+def _mode(earlier: Admitted) -> str:
+    """Return the mode that the pod left admission with, or got when it was bound."""
+    if earlier.mode is None or earlier.source is None:
+        return f"without a mode that can be read [{shown(earlier.digest)}]"
+    return f"mode {earlier.mode}, {_SOURCES[earlier.source]} [{shown(earlier.digest)}]"
+
+
+def _unseen(told: Why) -> str:
+    labels = told.facts.labels
+    namespace = told.facts.pod.namespace
+    if labels is not None and labels.get(OPT_IN) != "enabled":
+        return f"never: namespace {namespace} has no label {OPT_IN}=enabled"
+    return "never: the webhook was not asked, or the namespace opted in later"
+
+
+def _holds(told: Why, held: Held) -> Iterator[Line]:
+    bound = told.facts.pod.spec.node_name
+    since = age(held.entry.since, told.facts.site.now)
+    if bound == held.node:
+        yield from row("bound", f"to {held.node}, promised {since} ago{_served(told)}", Tone.GOOD)
+    elif bound:
+        yield from row("left over", f"on {held.node}, promised {since} ago", Tone.WARN)
+    else:
+        yield from row("reserved", f"on {held.node} {since} ago, its Binding is on its way")
+    for number, device in enumerate(held.devices):
+        yield from row("" if number else "holds", outlooktext.seat(device), Tone.GOOD)
+
+
+def _carried(told: Why) -> Iterator[Line]:
+    """Yield what the pod says itself of where it is, where no entry tells it."""
+    node = told.facts.pod.spec.node_name
+    if told.held or not node or told.state is State.BYPASSED:
+        return
+    yield from row("bound", f"to {shown(node)}{_served(told)}", Tone.GOOD)
+    for number, device in enumerate(told.carried):
+        yield from row("" if number else "holds", str(device), Tone.GOOD)
+
+
+def _served(told: Why) -> str:
+    upstream = told.admitted.served_by == NodeAgent.UPSTREAM
+    return ", where Volcano's device plugin keeps account of GPUs" if upstream else ""
+
+
+def _stands(told: Why) -> Iterator[Line]:
+    """Yield how a pod without a promise stands: who is to schedule it, and since when it waits."""
+    pod = told.facts.pod
+    since = age(pod.metadata.creation_timestamp, told.facts.site.now)
+    if told.state is State.WAITING and pod.spec.scheduling_gates:
+        gates = ", ".join(quoted(gate.get("name", "")) for gate in pod.spec.scheduling_gates)
+        yield from row("waits", f"for {since}: scheduling gates {gates} hold it back", Tone.WARN)
+    elif told.state is State.WAITING:
+        by = shown(pod.spec.scheduler_name or "a scheduler")
+        yield from row("waits", f"for {since}, to be bound by {by}", Tone.WARN)
+    elif told.state is State.BYPASSED:
+        node = shown(pod.spec.node_name)
+        text = f"to {node} without a promise: it passed our hook by, and is not started until"
+        yield from row("bound", f"{text} it has one", Tone.BAD)
+
+
+def _missing(told: Why) -> Iterator[Line]:
+    """Yield what stands in the way of a pod without a node, and what would help."""
+    found = told.outlook
+    if told.facts.site.blind and told.state is State.WAITING:
+        yield from row("nodes", "what they lack is not told: GPUNodes may not be read", Tone.WARN)
+    if found is None:
+        return
+    yield from outlooktext.placed(found)
+    if found.verdict is Verdict.FITS:
+        text = "what is asked for is free; the scheduler's own words say what else it waits for"
+        yield from row("", text)
+    yield from _nodes(told)
+    yield from outlooktext.wanting(found)
+    for number, ending in enumerate(told.endings):
+        text = f"{ending.namespace}/{ending.pod} ends, on {ending.node}"
+        yield from row("" if number else "or once", text, Tone.STRONG)
+
+
+def _nodes(told: Why) -> Iterator[Line]:
+    """Yield what each node lacks, those that come closest first, alike ones together."""
+    if not told.answers:
+        yield from row("nodes", "none has GPUs that vgpu-admission knows of", Tone.WARN)
+        return
+    alike: dict[str, list[NodeAnswer]] = {}
+    for answer in told.answers:
+        alike.setdefault(_lacks(answer), []).append(answer)
+    for number, (lacks, answers) in enumerate(alike.items()):
+        room = answers[0].finding is None and not answers[0].out
+        text = f"{_names(answers)}: {lacks}"
+        yield from row("" if number else "nodes", text, Tone.GOOD if room else Tone.PLAIN)
+    if told.nodes > len(told.answers):
+        yield from row("", f"and {told.nodes - len(told.answers)} more, further off")
+
+
+def _names(answers: Sequence[NodeAnswer]) -> str:
+    """Return the first names, and how many there are more."""
+    names = ", ".join(answer.node for answer in answers[:_MOST_NAMES])
+    rest = len(answers) - _MOST_NAMES
+    return f"{names} and {rest} more" if rest > 0 else names
+
+
+def _lacks(answer: NodeAnswer) -> str:
+    if answer.out:
+        return answer.out
+    if answer.finding is None:
+        return "room enough"
+    return f"{answer.finding.what} [{answer.finding.reason}]"
+
+
+def _said(told: Why) -> Iterator[Line]:
+    now = told.facts.site.now
+    for number, event in enumerate(told.facts.events):
+        tone = Tone.WARN if event.type == "Warning" else Tone.PLAIN
+        yield from row("" if number else "said", _spoken(event, age(event.at, now)), tone)
+
+
+def _spoken(event: Event, ago: str) -> str:
+    """Return one Event: when, how often, who, what."""
+    times = f" (x{event.times})" if event.times > 1 else ""
+    when = UNKNOWN if event.at.year == 1 else f"{ago} ago"
+    return f"{when}{times} {shown(event.by)}: {event.reason}: {event.message}"

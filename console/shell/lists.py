@@ -1,0 +1,98 @@
+"""The lists that ``get`` prints: gather, select by name, print."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocator.shell.terminal import show
+from console.core.gpurows import gpu_listing
+from console.core.layout import drawn
+from console.core.listing import Listing, Output, printed
+from console.core.noderows import node_listing
+from console.core.pod import Pod, pod_of
+from console.core.podrows import PodRow, pod_listing, pod_rows
+from console.core.site import Site
+from console.shell.cluster import GROUP
+from console.shell.gather import Gatherer
+from console.shell.session import AskedError, Session
+
+NOTHING: Final = "No resources found"
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """How rows are printed, and where."""
+
+    session: Session
+    output: Output
+    headed: bool
+
+    @property
+    def wide(self) -> bool:
+        """Say whether a table is to have all its columns."""
+        return self.output is Output.WIDE
+
+    def print(self, listing: Listing, nothing: str) -> int:
+        """Print a listing, or say that there is *nothing* where a person would see no line."""
+        if listing.rows or self.output in (Output.JSON, Output.YAML):
+            self.session.print(printed(listing, self.output, headed=self.headed))
+        else:
+            self.session.errors.write(f"{nothing}\n")
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which objects: *names* of them, in *namespace* (``None`` is every one), with *labels*."""
+
+    names: Sequence[str] = ()
+    namespace: str | None = None
+    labels: str = ""
+
+
+async def nodes(gather: Gatherer, printer: Printer, which: Which) -> int:
+    """Print nodes with GPUs, all or some."""
+    site = selected(await gather.site(), await gather.labelled(which.labels), which.names)
+    return printer.print(node_listing(site, wide=printer.wide), NOTHING)
+
+
+async def gpus(gather: Gatherer, printer: Printer, which: Which) -> int:
+    """Print GPUs, all or those of some nodes."""
+    site = selected(await gather.site(), await gather.labelled(which.labels), which.names)
+    return printer.print(gpu_listing(site, wide=printer.wide), NOTHING)
+
+
+async def pods(gather: Gatherer, printer: Printer, which: Which) -> int:
+    """Print pods that ask for a share of a GPU, or hold one."""
+    site = await gather.site(needed=False)
+    found = [pod_of(one) for one in await gather.pods(which.namespace, which.labels)]
+    every = pod_rows(site, found, gone=not which.labels, namespace=which.namespace)
+    rows = _named(every, found, which.names)
+    listing = pod_listing(rows, site.now, wide=printer.wide, spaces=which.namespace is None)
+    where = "" if which.namespace is None else f" in {which.namespace} namespace"
+    return printer.print(listing, f"{NOTHING}{where}.")
+
+
+async def layout(gather: Gatherer, session: Session, names: Sequence[str]) -> int:
+    """Draw the GPUs of all nodes, or of some."""
+    site = selected(await gather.site(), None, names)
+    show(drawn(site), session.output)
+    return 0
+
+
+def selected(site: Site, labelled: Collection[str] | None, names: Sequence[str]) -> Site:
+    """Return *site* with the nodes *names* only, in that order; raises :class:`AskedError`."""
+    missing = [name for name in names if name not in site.ledgers]
+    if missing:
+        raise AskedError(f'gpunodes.{GROUP} "{missing[0]}" not found')
+    kept = [n for n in names or site.ledgers if labelled is None or n in labelled]
+    return replace(site, ledgers={name: site.ledgers[name] for name in kept})
+
+
+def _named(rows: Sequence[PodRow], pods: Sequence[Pod], names: Sequence[str]) -> list[PodRow]:
+    """Return the rows of the pods *names*, or all; a pod that asks for nothing has none."""
+    known = {row.name for row in rows} | {pod.metadata.name for pod in pods}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise AskedError(f'pods "{missing[0]}" not found')
+    return [row for row in rows if not names or row.name in names]

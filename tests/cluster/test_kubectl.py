@@ -1,0 +1,270 @@
+"""The kubectl plugin, called by kubectl, on a real API server with pods bound through our hook."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from allocator.model.request import Mode
+from tests.builders import A30, T4, nodes_of
+from tests.cluster.api import Json
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.installation import Installation, installation
+from tests.cluster.test_binding import bind, make
+from tests.pods import container, pod
+
+RBAC = "rbac.authorization.k8s.io"
+ROOT = Path(__file__).parents[2]
+# What an installer makes of the entry point of the same name in pyproject.toml.
+SCRIPT = f"""#!{sys.executable}
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from console.shell.entry import main
+main()
+"""
+
+Vgpu = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def site(
+    programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """Yield an installation with one GPU to cut and one to share."""
+    with installation(programs, tmp_path_factory.mktemp("kubectl")) as found:
+        found.add_node(nodes_of(1, A30, mode=Mode.MIG, name="cut"))
+        found.add_node(nodes_of(1, T4, name="soft"))
+        found.wait_for_models("A30", "T4")
+        yield found
+
+
+def account(site: Installation, name: str, *roles: str) -> Path:
+    """Make an account with these roles everywhere and return a kubeconfig of it."""
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    site.api.create(accounts, {"metadata": {"name": name}})
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
+    for role in roles:
+        binding = {
+            "metadata": {"name": f"{name}-{role}"},
+            "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": RBAC},
+            "subjects": [subject],
+        }
+        site.api.create(f"/apis/{RBAC}/v1/clusterrolebindings", binding)
+    spec = {"spec": {"expirationSeconds": 7200}}
+    token = site.api.create(f"{accounts}/{name}/token", spec).body["status"]["token"]
+    config = json.loads(site.plane.kubeconfig.read_text())
+    config["users"] = [{"name": "admin", "user": {"token": token}}]
+    path = site.plane.folder / f"{name}.kubeconfig"
+    path.write_text(json.dumps(config))
+    return path
+
+
+@pytest.fixture(scope="module")
+def vgpu(
+    site: Installation, programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Vgpu:
+    """Return a function that runs `kubectl vgpu` with kubectl finding our plugin on its path.
+
+    Its user may read and do nothing else, so whatever tried to write would be refused.
+    """
+    folder = tmp_path_factory.mktemp("plugin")
+    plugin = folder / "kubectl-vgpu"
+    plugin.write_text(SCRIPT)
+    plugin.chmod(0o755)
+    # What `view` grants, which a controller would have to add up first.
+    reading = {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list"]}
+    roles = f"/apis/{RBAC}/v1/clusterroles"
+    site.api.create(roles, {"metadata": {"name": "pod-reader"}, "rules": [reading]})
+    environment = os.environ | {
+        "HOME": str(folder),
+        "KUBECONFIG": str(account(site, "reader", "pod-reader", "vgpu-reader")),
+        "PATH": f"{folder}:{os.environ['PATH']}",
+    }
+
+    def run(*arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(programs["kubectl"]), "vgpu", *arguments],
+            capture_output=True,
+            check=False,
+            env=environment | more,
+            input=stdin,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def team(site: Installation) -> str:
+    """Return a namespace with a pod on each node, bound through our hook, and one that waits."""
+    name = site.namespace()
+    make(site, name, "sliced", memory=5000, mode="mig")
+    bind(site, name, "sliced", node="cut")
+    make(site, name, "shared", memory=10000, mode="hami-core")
+    bind(site, name, "shared", node="soft")
+    late = make(site, name, "late", memory=9000, mode="hami-core")
+    said = {
+        "metadata": {"name": "late.1"},
+        "type": "Warning",
+        "reason": "FailedScheduling",
+        "action": "Scheduling",
+        "note": "0/2 nodes are available",
+        "regarding": {"kind": "Pod", "namespace": name} | ident(late),
+        "reportingController": "default-scheduler",
+        "reportingInstance": "default-scheduler-0",
+        "eventTime": datetime.now(UTC).isoformat(),
+    }
+    site.api.create(f"/apis/events.k8s.io/v1/namespaces/{name}/events", said)
+    site.create(name, pod(container()) | {"metadata": {"name": "plain"}})
+    return name
+
+
+def ident(stored: Json) -> Json:
+    return {key: stored["metadata"][key] for key in ("name", "uid")}
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
+    """Return the cells of a table without its header."""
+    assert (done.returncode, done.stderr) == (0, "")
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def test_gpus_are_listed_as_a_plugin_of_kubectl(vgpu: Vgpu, team: str) -> None:
+    """Every GPU of the inventory is a row, with what is promised and what it still takes."""
+    assert team
+    assert rows(vgpu("get", "gpus", "--no-headers")) == [
+        ["cut/0", "A30", "mig", "1x1g.6gb", "5836/24258Mi", "11672Mi", "ok"],
+        ["soft/0", "Tesla-T4", "hami-core", "1-of-10", "10000/15360Mi", "5360Mi", "ok"],
+    ]
+
+
+def test_nodes_are_listed(vgpu: Vgpu, team: str) -> None:
+    """Their sums are those of their GPUs."""
+    assert team
+    found = rows(vgpu("get", "nodes", "--no-headers"))
+
+    assert [row[:6] for row in found] == [
+        ["cut", "A30", "mig", "1", "24%", "11672Mi"],
+        ["soft", "Tesla-T4", "hami-core", "1", "65%", "5360Mi"],
+    ]
+
+
+def test_pods_are_listed_with_what_each_was_given(vgpu: Vgpu, team: str) -> None:
+    """Bound and waiting ones, and none that asks for nothing."""
+    found = rows(vgpu("get", "pods", "-n", team, "--no-headers"))
+
+    assert [row[:-1] for row in found] == [
+        ["late", "Waiting", "9000Mi", "<none>", "<none>"],
+        ["shared", "Bound", "10000Mi", "10000Mi", "soft/0"],
+        ["sliced", "Bound", "5000Mi", "1g.6gb", "cut/0"],
+    ]
+
+
+def test_layouts_are_drawn(vgpu: Vgpu, team: str) -> None:
+    """Each holder is named beside its place."""
+    done = vgpu("layout", "cut")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"a  {team}/sliced, main: 1g.6gb at slot" in done.stdout
+
+
+def test_a_bound_pod_is_explained(vgpu: Vgpu, team: str) -> None:
+    """What it asked, what was decided, and which slots it has."""
+    done = vgpu("why", "pod/sliced", "-n", team)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "BOUND" in done.stdout.splitlines()[0]
+    assert "mode mig, as the pod names it [" in done.stdout
+    assert "holds     main: mig, 1g.6gb at slot" in done.stdout
+
+
+def test_a_pod_that_waits_is_told_what_each_node_lacks(vgpu: Vgpu, team: str) -> None:
+    """With amounts, what to ask for instead, and whose end would help."""
+    done = vgpu("why", "late", "-n", team)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "soft: 9000 MiB on one GPU, but the closest GPU has 5360 free" in done.stdout
+    assert 'cut: mode "hami-core" is not offered here' in done.stdout
+    assert "ask for at most 5360 MiB now" in done.stdout
+    assert f"or once   {team}/shared ends, on soft" in done.stdout
+    assert "default-scheduler: FailedScheduling: 0/2 nodes are available" in done.stdout
+
+
+MANIFEST = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: w}}
+spec: {{template: {{spec: {{containers: [{{name: main, image: "example.com/a:1",
+  resources: {{limits: {{volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: {memory}}}}}}}]}}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("memory", "code", "word"),
+    [(3000, 0, "FITS NOW"), (14000, 4, "NOT NOW"), (90000, 5, "NEVER FITS")],
+)
+def test_a_manifest_is_held_against_what_is_free(
+    vgpu: Vgpu, team: str, *, memory: int, code: int, word: str
+) -> None:
+    """The exit code tells now from later from never, and nothing is created."""
+    done = vgpu("fit", "-n", team, "-f", "-", stdin=MANIFEST.format(memory=memory))
+
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout.splitlines()[0].endswith(word)
+    assert f"Deployment {team}/w" in done.stdout
+
+
+def test_documents_are_what_scripts_read(vgpu: Vgpu, team: str) -> None:
+    """Both forms, of lists and of answers."""
+    found = yaml.safe_load(vgpu("get", "pods", "-A", "-o", "yaml").stdout)
+
+    assert {item["name"]: item["state"] for item in found["items"]} == {
+        "late": "Waiting",
+        "shared": "Bound",
+        "sliced": "Bound",
+    }
+    why = json.loads(vgpu("why", "late", "-n", team, "-o", "json").stdout)
+    assert (why["verdict"], why["endings"][0]["pod"]) == ("not-now", "shared")
+
+
+def test_a_right_that_is_missing_is_named(site: Installation, vgpu: Vgpu) -> None:
+    """By verb and resource, so that whoever reads it knows what to ask for."""
+    done = vgpu("get", "gpus", KUBECONFIG=str(account(site, "stranger")))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error from server (Forbidden): gpunodes.vgpu-admission.io is")
+    assert 'cannot list resource "gpunodes" in API group "vgpu-admission.io"' in done.stderr
+
+
+def test_a_tenant_is_told_by_the_pod_itself(site: Installation, vgpu: Vgpu, team: str) -> None:
+    """Who may read no more than pods learns what they hold, and what is not told."""
+    tenant = str(account(site, "tenant", "pod-reader"))
+
+    done = vgpu("why", "sliced", "-n", team, KUBECONFIG=tenant)
+
+    assert done.returncode == 0
+    assert "holds     main: mig, 1g.6gb at slot" in done.stdout
+    assert "what pods hold is told by their own annotations" in done.stderr
+
+
+def test_a_pod_that_does_not_exist_is_told(vgpu: Vgpu, team: str) -> None:
+    """In the words of kubectl itself."""
+    done = vgpu("why", "nobody", "-n", team)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == 'Error from server (NotFound): pods "nobody" not found\n'
+
+
+def test_a_cluster_without_us_is_told(vgpu: Vgpu, control_plane: ControlPlane) -> None:
+    """The kind that is missing is named, and what is not installed."""
+    done = vgpu("get", "nodes", KUBECONFIG=str(control_plane.kubeconfig))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "vgpu-admission is not installed in this cluster" in done.stderr

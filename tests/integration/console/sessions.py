@@ -1,0 +1,96 @@
+"""Commands in tests: a person's session with a server of this process."""
+
+import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from console.core.listing import Output
+from console.shell import lists
+from console.shell.cluster import Target
+from console.shell.lists import Printer, Which
+from console.shell.session import Session
+from tests.builders import T4, nodes_of
+from tests.fakes.api_objects import parsed
+from tests.fakes.api_server import ApiServer
+from tests.gpunodes import gpu_node
+from tests.unit.console.sites import machine
+
+GPU_NODES = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
+NODES = "/api/v1/nodes"
+SETTINGS = "/api/v1/namespaces/vgpu-admission-system/configmaps"
+
+Scenario = Callable[[ApiServer], Awaitable[None]]
+
+
+def kubeconfig(folder: Path, url: str, **user: object) -> str:
+    """Write a kubeconfig of one context and return its path."""
+    path = folder / "config"
+    path.write_text(
+        json.dumps(
+            {
+                "current-context": "here",
+                "clusters": [{"name": "c", "cluster": {"server": url}}],
+                "users": [{"name": "u", "user": user or {"token": "secret"}}],
+                "contexts": [
+                    {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}
+                ],
+            }
+        )
+    )
+    return str(path)
+
+
+def session(config: str, *, context: str | None = None, seconds: float = 10.0) -> Session:
+    target = Target(kubeconfig=config, context=context, seconds=seconds)
+    return Session(
+        target=target,
+        system="vgpu-admission-system",
+        output=io.StringIO(),
+        errors=io.StringIO(),
+    )
+
+
+async def gpus(asked: Session, *names: str) -> tuple[int, str, str]:
+    """List GPUs; return the exit code and what was written to the two streams."""
+    printer = Printer(asked, Output.TABLE, headed=True)
+    return told(
+        asked, await asked.answer(lambda gather: lists.gpus(gather, printer, Which(names=names)))
+    )
+
+
+async def pods(asked: Session, which: Which) -> tuple[int, str, str]:
+    """List pods, and return the same."""
+    printer = Printer(asked, Output.TABLE, headed=True)
+    return told(asked, await asked.answer(lambda gather: lists.pods(gather, printer, which)))
+
+
+def told(asked: Session, code: int) -> tuple[int, str, str]:
+    assert isinstance(asked.output, io.StringIO)
+    assert isinstance(asked.errors, io.StringIO)
+    return code, asked.output.getvalue(), asked.errors.getvalue()
+
+
+def served(scenario: Scenario, *names: str) -> ApiServer:
+    """Run *scenario* with a server that has GPU nodes with these names."""
+
+    async def play() -> ApiServer:
+        async with ApiServer() as server:
+            for name in names:
+                put(server, GPU_NODES, gpu_node(nodes_of(1, T4, name=name)))
+                put(server, NODES, machine(name))
+            await scenario(server)
+        return server
+
+    return asyncio.run(play())
+
+
+def put(server: ApiServer, path: str, written: dict[str, Any]) -> None:
+    server.objects.create(parsed(path), written)
+
+
+def refused(status: int, reason: str, message: str) -> bytes:
+    body = {"kind": "Status", "reason": reason, "message": message, "code": status}
+    return json.dumps(body).encode()

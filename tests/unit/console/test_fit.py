@@ -1,0 +1,144 @@
+"""Fits: what a manifest's pods would get now, by the rules of admission and of the Binding."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+import yaml
+
+from allocator.core.lines import WIDTH
+from allocator.core.manifest import pods_in
+from allocator.core.outlook import Verdict, exit_code
+from allocator.core.settings import Fleet, NodeAgent, NodeTemplate, Prefer, Settings
+from allocator.model.problem import Loaded
+from allocator.model.request import Mode
+from console.core.fit import Fit, fit, fit_document, lines
+from console.core.listing import Output, document
+from console.core.pod import Pod
+from console.core.site import Configuration, Site, site_of
+from tests.builders import A30, A100_40, T4, gpu, node, nodes_of
+from tests.gpunodes import gpu_node
+from tests.pods import MEMORY, MODE, NUMBER, PERCENT, Json, container, pod
+from tests.unit.console.sites import NOW, machine, site, soft
+
+Golden = Callable[[str, str], str]
+
+
+def asking(memory: object, mode: str = "") -> Json:
+    limits = {NUMBER: 1, MEMORY: memory}
+    return pod(container(limits=limits), annotations={MODE: mode} if mode else None)
+
+
+def fitted(written: Json, found: Site | None = None, prefer: Prefer | None = None) -> Fit:
+    made = pods_in(yaml.safe_dump(written), Pod, namespace="team-a")
+    assert isinstance(made, Loaded)
+    return fit(made.value[0], found or site(), prefer=prefer)
+
+
+def configured(settings: Settings, *gpu_nodes: Json) -> Site:
+    machines = [machine(one["metadata"]["name"]) for one in gpu_nodes]
+    configuration = Configuration(settings=settings)
+    return site_of(gpu_nodes, machines, now=NOW, configuration=configuration)
+
+
+CUT = gpu_node(nodes_of(1, A30, mode=Mode.MIG, name="cut"))
+CLOSED = Settings(fleet=Fleet.CLOSED)
+FITS = {
+    "now": fitted(asking(3000)),
+    "later": fitted(asking(5000, mode="hami-core")),
+    "refused": fitted(asking(90000), configured(CLOSED, CUT)),
+    "unreadable": fitted(asking("8Gi")),
+    "nothing": fitted(pod(container())),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_fits_are_shown_as_reviewed(name: str, golden: Golden) -> None:
+    """The texts stand in tests/golden; --update-golden writes them anew."""
+    found = ["".join(span.text for span in line).rstrip() for line in lines(FITS[name], "pod.yaml")]
+    shown = "".join(f"{line}\n" for line in found)
+
+    assert max(map(len, found)) <= WIDTH
+    assert shown == golden(f"kubectl-fit-{name}.txt", shown)
+
+
+def test_documents_are_what_docs_promise(golden: Golden) -> None:
+    """Keys are public: they are only ever added; the exit code is the worst of all."""
+    shown = document(fit_document([("pod.yaml", one) for one in FITS.values()]), Output.JSON)
+
+    assert f"{shown}\n" == golden("kubectl-fit.json", f"{shown}\n")
+    assert json.loads(shown)["exitCode"] == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("now", 0), ("later", 4), ("refused", 5), ("unreadable", 5), ("nothing", 0)]
+)
+def test_exit_codes_tell_now_from_later_from_never(name: str, code: int) -> None:
+    """They are those of `vgpu plan`."""
+    assert exit_code([FITS[name].verdict]) == code
+
+
+def test_a_node_out_of_service_does_not_count_as_free() -> None:
+    """Its hardware would do, so it is not never, but not now either."""
+    found = site([gpu_node(node("n0", gpu(T4)))], [machine("n0", cordoned=True)])
+
+    assert fitted(asking(3000), found).verdict is Verdict.NOT_NOW
+
+
+def test_an_unknown_inventory_never_means_never() -> None:
+    """A node that has not reported may have what is asked for."""
+    known = site([gpu_node(soft())], [machine("gpu-b")])
+
+    assert fitted(asking(90000), known).verdict is Verdict.NEVER
+    assert fitted(asking(90000)).verdict is Verdict.NOT_NOW
+
+
+def test_the_namespace_may_prefer() -> None:
+    """Its word goes before the cluster's, at CREATE and at the Binding."""
+    found = configured(Settings(), gpu_node(nodes_of(1, A100_40, mode=Mode.MIG)), gpu_node(soft()))
+    written = asking(6000)
+
+    isolated = fitted(written, found, Prefer.ISOLATION)
+    dense = fitted(asking(1000), found, Prefer.DENSITY)
+
+    assert isolated.choice is not None
+    assert dense.choice is not None
+    assert (isolated.choice.mode, dense.choice.mode) == (Mode.MIG, Mode.HAMI_CORE)
+    assert isolated.outlook is not None
+    assert [one.grant.mode for one in isolated.outlook.devices] == [Mode.MIG]
+
+
+def test_nodes_that_may_come_count_at_admission_only() -> None:
+    """A declared template keeps a pod from being refused; it fits nowhere yet all the same."""
+    template = NodeTemplate(model=A100_40, mode=Mode.MIG)
+    closed = Settings(fleet=Fleet.CLOSED, node_templates=(template,))
+
+    found = fitted(asking(39000), configured(closed, CUT))
+
+    assert found.findings == ()
+    assert found.verdict is Verdict.NEVER
+
+
+def test_percentages_become_memory_where_upstream_serves() -> None:
+    """Its plugin knows none, so admission translates, or asks for MiB where GPUs differ."""
+    upstream = Settings(node_agent=NodeAgent.UPSTREAM)
+    half = pod(container(limits={NUMBER: 1, PERCENT: 50}))
+    one, two = gpu_node(soft()), gpu_node(nodes_of(1, A100_40, name="big"))
+
+    translated = fitted(half, configured(upstream, one))
+    ambiguous = fitted(half, configured(upstream, one, two))
+
+    assert translated.request is not None
+    assert translated.request.containers[0].memory == 7680
+    assert [str(finding.reason) for finding in ambiguous.findings] == ["ConflictingRequest"]
+
+
+def test_a_copied_manifest_is_read_as_it_was_first_asked() -> None:
+    """A mode that admission wrote is not taken for one that the user named."""
+    written = asking(3000, mode="hami-core")
+    written["metadata"]["annotations"] |= {"vgpu-admission.io/mode-source": "best"}
+
+    found = fitted(written)
+
+    assert found.request is not None
+    assert found.request.mode is None

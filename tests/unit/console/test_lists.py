@@ -1,0 +1,167 @@
+"""Lists: what stands in each column, and which pods and nodes are rows."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+import yaml
+
+from console.core.gpurows import gpu_listing, gpu_rows
+from console.core.listing import Listing, Output, printed
+from console.core.noderows import node_listing, node_rows
+from console.core.pod import Pod, State, pod_of
+from console.core.podrows import PodRow, pod_listing, pod_rows
+from console.core.site import site_of
+from tests.gpunodes import gpu_node
+from tests.pods import CORES, MEMORY, MODE, NUMBER, PERCENT, container, pod
+from tests.unit.console.sites import NOW, hard, held_hard, machine, site, soft, stored
+
+Golden = Callable[[str, str], str]
+
+
+def pods() -> list[Pod]:
+    """Return one pod of each kind that a list shows, and two that it does not."""
+    slice_of = pod(container(limits={NUMBER: 1, MEMORY: 18000, CORES: 40}))
+    soft_of = pod(
+        container(limits={NUMBER: 1, MEMORY: 8000, CORES: 60}), annotations={MODE: "hami-core"}
+    )
+    half = pod(container("a", limits={NUMBER: 2, PERCENT: 50}), container("b"))
+    nothing = pod(container())
+    return [
+        stored("train-0", slice_of, node="gpu-a", phase="Running", minutes=40),
+        stored("tune-0", pod(container("worker", limits={NUMBER: 1, MEMORY: 3000}))),
+        stored("eval-3", soft_of, node="gpu-b", phase="Running", minutes=340),
+        stored("eval-4", soft_of, node="gpu-b", phase="Succeeded", minutes=340),
+        stored("half-0", half),
+        stored("late-0", soft_of, node="gpu-b", minutes=1),
+        stored("past-0", soft_of, node="gpu-b", phase="Failed"),
+        stored("web-0", nothing),
+    ]
+
+
+def table(listing: Listing, **how: bool) -> str:
+    return "".join(f"{line}\n" for line in printed(listing, Output.TABLE, **how))
+
+
+def rows() -> list[PodRow]:
+    return pod_rows(site(), pods(), gone=True, namespace=None)
+
+
+LISTS = {
+    "nodes": lambda: node_listing(site()),
+    "nodes-wide": lambda: node_listing(site(), wide=True),
+    "gpus": lambda: gpu_listing(site()),
+    "gpus-wide": lambda: gpu_listing(site(), wide=True),
+    "pods": lambda: pod_listing(rows(), NOW, wide=False, spaces=False),
+    "pods-wide": lambda: pod_listing(rows(), NOW, wide=True, spaces=True),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_are_shown_as_reviewed(name: str, golden: Golden) -> None:
+    """The tables stand in tests/golden; --update-golden writes them anew."""
+    shown = table(LISTS[name]())
+
+    assert shown == golden(f"kubectl-get-{name}.txt", shown)
+
+
+@pytest.mark.parametrize("name", ["nodes", "gpus", "pods"])
+def test_documents_are_what_docs_promise(name: str, golden: Golden) -> None:
+    """Keys are public: they are only ever added; YAML says the same as JSON."""
+    (shown,) = printed(LISTS[name](), Output.JSON)
+    (same,) = printed(LISTS[name](), Output.YAML)
+
+    assert f"{shown}\n" == golden(f"kubectl-get-{name}.json", f"{shown}\n")
+    assert yaml.safe_load(same) == json.loads(shown)
+
+
+def test_a_table_may_go_without_header() -> None:
+    """Scripts cut columns by blanks, so that no cell but the last may hold one."""
+    listing = node_listing(site())
+
+    with_header = [line.split() for line in table(listing).splitlines()]
+    assert [line.split() for line in table(listing, headed=False).splitlines()] == with_header[1:]
+    assert all(" " not in cell for row in gpu_listing(site(), wide=True).cells for cell in row)
+
+
+def test_states_tell_how_far_a_request_has_come() -> None:
+    """A promise without a pod is told, and so is a bound pod without a promise."""
+    found = {row.name: row.state for row in rows()}
+
+    assert found == {
+        "train-0": State.RUNNING,
+        "tune-0": State.RESERVED,
+        "eval-3": State.RUNNING,
+        "eval-4": State.ENDED,
+        "gone-1": State.GONE,
+        "half-0": State.WAITING,
+        "late-0": State.BYPASSED,
+    }
+
+
+def test_what_is_gone_is_not_told_of_a_selection() -> None:
+    """Pods that a selector left out exist all the same; other namespaces are not asked about."""
+    assert not pod_rows(site(), [], gone=False, namespace=None)
+    assert not pod_rows(site(), [], gone=True, namespace="team-b")
+    assert {row.state for row in pod_rows(site(), [], gone=True, namespace="team-a")} == {
+        State.GONE
+    }
+
+
+def test_a_request_that_cannot_be_read_is_no_request_for_nothing() -> None:
+    """It is listed, with what is not known said to be so."""
+    odd = pod_of(
+        {
+            "metadata": {"name": "odd", "namespace": "team-a", "uid": "odd"},
+            "spec": {"containers": [{"name": "a", "resources": {"limits": {MEMORY: "8Gi"}}}]},
+        }
+    )
+
+    (row,) = pod_rows(site(), [odd], gone=False, namespace=None)
+
+    assert (row.state, row.asked) == (State.WAITING, None)
+    assert "<unknown>" in table(pod_listing([row], NOW, wide=False, spaces=False))
+
+
+@pytest.mark.parametrize(
+    ("machines", "out"),
+    [
+        pytest.param([machine("gpu-b")], "", id="in-service"),
+        pytest.param([machine("gpu-b", cordoned=True)], "it is cordoned", id="cordoned"),
+        pytest.param(
+            [machine("gpu-b", ready="Unknown")], "its kubelet is not ready", id="not-ready"
+        ),
+        pytest.param([], "it is no node of the cluster any more", id="gone"),
+        pytest.param(
+            [machine("gpu-b") | {"status": {"nodeInfo": {"bootID": "boot-2"}}}],
+            "its GPUs have not been accounted for since it came back",
+            id="booted-anew",
+        ),
+    ],
+)
+def test_a_node_out_of_service_fits_nothing(machines: list[dict[str, object]], out: str) -> None:
+    """What is free there cannot be had, whatever the ledger says."""
+    found = site([gpu_node(soft())], machines)
+
+    (row,) = node_rows(found)
+    assert row.out == out
+    assert (row.fits_mib is None) == bool(out)
+    assert {gpu.fits_mib is None for gpu in gpu_rows(found)} == {bool(out)}
+
+
+def test_nodes_that_may_not_be_read_are_in_service() -> None:
+    """A person without that right still sees GPUs, and their age from the GPUNode."""
+    found = site_of([gpu_node(hard(), held_hard())], None, now=NOW)
+
+    assert [row.out for row in node_rows(found)] == [""]
+
+
+def test_a_gpunode_that_cannot_be_read_is_told_and_left_out() -> None:
+    """One odd object does not hide the others; then nothing may be said never to fit."""
+    broken = {"metadata": {"name": "odd"}, "status": {"bootID": 7}}
+
+    found = site([broken, gpu_node(soft())], [machine("gpu-b"), machine("odd")])
+
+    assert list(found.ledgers) == ["gpu-b"]
+    assert 'GPUNode "odd" cannot be read' in found.odd[0]
+    assert not found.snapshot().complete
