@@ -10,6 +10,7 @@ import click
 import structlog
 import uvloop
 
+from allocator.shell.files import Streams
 from certs.core.policy import Rotation
 from certs.core.status import lines
 from certs.shell.app import Source
@@ -18,10 +19,12 @@ from kube.client import Client
 from kube.config import Access, from_kubeconfig, in_cluster
 from kube.errors import ConfigError, KubeError
 from webhook.shell import app as webhook
+from webhook.shell import beside
 from webhook.shell import demo as demonstration
 from webhook.shell import plan as planning
 from webhook.shell.admission import MOST
 from webhook.shell.server import Listen
+from webhook.shell.steering import loopback
 
 T = TypeVar("T")
 
@@ -105,6 +108,17 @@ namespace = click.option(
     show_default=True,
     help="the folder with tls.crt and tls.key, with --certs=files",
 )
+@click.option(
+    "--extender",
+    type=ADDRESS,
+    help="where to answer schedulers, off unless given; plain HTTP on a loopback address",
+)
+@click.option(
+    "--extender-clients",
+    "clients",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="certificates of authorities: schedulers must bring a certificate of one of them",
+)
 @click.option("--name", "names", multiple=True, help="a further name or address to be valid for")
 @click.option("--drain", type=click.IntRange(0, 300), default=10, show_default=True)
 @click.option(
@@ -122,6 +136,8 @@ def serve(
     health: Listen,
     source: str,
     cert_files: Path,
+    extender: Listen | None,
+    clients: Path | None,
     names: tuple[str, ...],
     drain: int,
     most: int,
@@ -142,9 +158,35 @@ def serve(
         names=names,
         drain=drain,
         most=most,
+        extender=extender,
+        clients=clients,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(webhook.run(options))
+
+
+@main.command("extender")
+@click.option("--listen", type=ADDRESS, default="127.0.0.1:9396", show_default=True)
+@click.option("--health", type=ADDRESS, default="0.0.0.0:8080", show_default=True)
+@kubeconfig
+@context
+@namespace
+def extender(
+    listen: Listen, health: Listen, kubeconfig: Path | None, context: str | None, namespace: str
+) -> None:
+    """Answer the scheduler beside us, over loopback, and nobody else."""
+    if not loopback(listen.host):
+        raise click.BadParameter("this is no loopback address", param_hint="--listen")
+    _log_lines()
+    options = beside.Options(
+        access=_access(kubeconfig, context),
+        listen=listen,
+        health=health,
+        namespace=namespace,
+        identity=webhook.identity(),
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(beside.run(options))
 
 
 @main.command("plan")
@@ -167,7 +209,7 @@ def plan(files: tuple[str, ...], fleet: str, settings: str | None, output: str) 
     question = planning.Question(
         files=files, fleet=fleet, settings=settings, output=planning.Output(output)
     )
-    sys.exit(planning.answer(question, planning.Streams.standard()))
+    sys.exit(planning.answer(question, Streams.standard()))
 
 
 @main.command("demo")
@@ -187,7 +229,7 @@ def demo(files: tuple[str, ...], fleet: str | None, listen: Listen, *, stay: boo
         files=files, fleet=fleet, listen=listen, stay=stay, again=_again()
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        sys.exit(runner.run(demonstration.run(options, planning.Streams.standard())))
+        sys.exit(runner.run(demonstration.run(options, Streams.standard())))
 
 
 def _again() -> str:

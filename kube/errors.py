@@ -75,6 +75,7 @@ class _Status(msgspec.Struct):
 
 
 _BY_STATUS: Final = {404: NotFoundError, 409: ConflictError, 410: GoneError, 422: InvalidError}
+_OVERLOAD: Final = frozenset({429, 502, 503})
 
 _NO_STATUS: Final = "the answer is not a Status object"
 _NO_SUCH_KIND: Final = "the server knows no such kind; a CustomResourceDefinition may be missing"
@@ -102,3 +103,14 @@ def refusal(body: bytes | msgspec.Raw, *, status: int = 0, place: str = "") -> A
     if said.reason == "AlreadyExists":
         kind = AlreadyExistsError
     return kind(status, said.reason or "Unknown", said.message, place=place)
+
+
+def lost_place(error: KubeError) -> bool:
+    """Say whether a watch must list again rather than resume where it was.
+
+    That is 410, and 504 "too large resource version" after etcd was restored; any answer that
+    does not speak of overload is taken for one, for else we could ask the same for ever.
+    """
+    if isinstance(error, ApiError):
+        return error.status not in _OVERLOAD
+    return isinstance(error, UnreadableError)

@@ -1,7 +1,7 @@
 """Watch: one kind of object as an immutable picture that is always replaced and never ends."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,7 +13,7 @@ import structlog
 from kube import frames
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.errors import ApiError, KubeError, UnreadableError, refusal, shortened
+from kube.errors import ApiError, KubeError, UnreadableError, lost_place, refusal, shortened
 from kube.wire import Lines
 
 PAGE: Final = 100  # objects per page of a plain list
@@ -28,6 +28,7 @@ LONGEST_PAUSE: Final = 30.0
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+Publish = Callable[[Mapping[str, T], Collection[str]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,6 @@ class Pulse:
 
 # Unknown or forbidden options, or an etcd too old for it (an ERROR event with code 500).
 _NO_STREAMED_LIST: Final = frozenset({400, 422, 500})
-_OVERLOAD: Final = frozenset({429, 502, 503})
 
 
 class _NoStreamedListError(KubeError):
@@ -86,6 +86,21 @@ async def follow(
     list, and the old picture stays until the new one is whole. No failure of the server or the
     network ends it; what *publish* raises does.
     """
+    await follow_changes(client, source, lambda found, _: publish(found), pulse=pulse, clock=clock)
+
+
+async def follow_changes(
+    client: Client,
+    source: Source[T],
+    publish: Publish[T],
+    *,
+    pulse: Pulse | None = None,
+    clock: Clock = SYSTEM,
+) -> Never:
+    """Do as :func:`follow` does, and tell *publish* too which keys may differ from before.
+
+    After a list these are all keys there are and were, so that who goes by them misses nothing.
+    """
     follower = _Follower(client, source, publish, pulse=pulse or Pulse(), clock=clock)
     failures = 0
     while True:
@@ -106,7 +121,7 @@ class _Follower(Generic[T]):
         self,
         client: Client,
         source: Source[T],
-        publish: Callable[[Mapping[str, T]], None],
+        publish: Publish[T],
         *,
         pulse: Pulse,
         clock: Clock,
@@ -129,7 +144,7 @@ class _Follower(Generic[T]):
                 await self._begin()
         except KubeError as error:
             self._pulse.failures += 1
-            if _lost_place(error):
+            if lost_place(error):
                 self._since = None
             log.warning("watch failed", path=self._source.path, why=str(error))
             return False
@@ -161,8 +176,7 @@ class _Follower(Generic[T]):
                 break
             params["continue"] = page.metadata.continue_
         self._heard()
-        self._pulse.lists += 1
-        self._renew(objects, page.metadata.resource_version)
+        self._listed(objects, page.metadata.resource_version)
 
     async def _watch(self, *, listing: bool) -> None:
         """Follow one stream to its end; *listing* asks it to begin with all there is."""
@@ -179,8 +193,7 @@ class _Follower(Generic[T]):
                     if folded.complete:
                         listing = False
                         patience.reschedule(None)
-                        self._pulse.lists += 1
-                        self._renew(draft, folded.version)
+                        self._listed(draft, folded.version)
         except ApiError as error:
             if listing and error.status in _NO_STREAMED_LIST:
                 raise _NoStreamedListError(str(error)) from error
@@ -213,8 +226,8 @@ class _Follower(Generic[T]):
         """Replace the picture by what it is after *lines*, if they change it."""
         objects = dict(self._objects)
         folded = self._fold(objects, lines)
-        if folded.changed:
-            self._renew(objects, folded.version)
+        if folded.touched:
+            self._renew(objects, folded.version, folded.touched)
         else:
             self._since = folded.version or self._since
 
@@ -228,9 +241,9 @@ class _Follower(Generic[T]):
             frame = frames.frame(line)
             match frame.type:
                 case "ADDED" | "MODIFIED":
-                    folded.changed |= self._put(objects, frame.object)
+                    folded.touched |= self._put(objects, frame.object)
                 case "DELETED":
-                    folded.changed |= self._drop(objects, frame.object)
+                    folded.touched |= self._put(objects, frame.object, gone=True)
                 case "BOOKMARK":
                     folded.complete |= frames.ends_list(frame.object)
                 case "ERROR":
@@ -242,17 +255,16 @@ class _Follower(Generic[T]):
             folded.version = frames.version(last)
         return folded
 
-    def _put(self, objects: dict[str, T], raw: msgspec.Raw) -> bool:
+    def _put(self, objects: dict[str, T], raw: msgspec.Raw, *, gone: bool = False) -> set[str]:
+        """Take an object in, or out; return its key if that changed anything."""
         read = self._read(raw)
         if read is None:
-            return False
+            return set()
         key, made = read
+        if gone:
+            return set() if objects.pop(key, None) is None else {key}
         objects[key] = made
-        return True
-
-    def _drop(self, objects: dict[str, T], raw: msgspec.Raw) -> bool:
-        read = self._read(raw)
-        return read is not None and objects.pop(read[0], None) is not None
+        return {key}
 
     def _read(self, raw: msgspec.Raw) -> tuple[str, T] | None:
         try:
@@ -263,12 +275,17 @@ class _Follower(Generic[T]):
             log.warning("object not understood", path=self._source.path, why=shortened(str(error)))
             return None
 
-    def _renew(self, objects: dict[str, T], version: str | None) -> None:
+    def _listed(self, objects: dict[str, T], version: str | None) -> None:
+        """Make *objects*, which are all there are, the picture."""
+        self._pulse.lists += 1
+        self._renew(objects, version, self._objects.keys() | objects.keys())
+
+    def _renew(self, objects: dict[str, T], version: str | None, touched: Collection[str]) -> None:
         """Make *objects* the picture; nobody may edit them from now on."""
         self._objects = objects
         self._since = version or self._since
         self._pulse.synced = True
-        self._publish(MappingProxyType(objects))
+        self._publish(MappingProxyType(objects), touched)
 
     def _heard(self) -> None:
         self._pulse.heard = self._clock.monotonic()
@@ -279,16 +296,5 @@ class _Folded:
     """What a batch of events amounted to."""
 
     version: str | None = None
-    changed: bool = False
+    touched: set[str] = field(default_factory=set)
     complete: bool = False  # the bookmark that ends a streamed list was among them
-
-
-def _lost_place(error: KubeError) -> bool:
-    """Say whether to list again rather than to resume where we were.
-
-    That is 410, and 504 "too large resource version" after etcd was restored; any answer that
-    does not speak of overload is taken for one, for else we could ask the same for ever.
-    """
-    if isinstance(error, ApiError):
-        return error.status not in _OVERLOAD
-    return isinstance(error, UnreadableError)

@@ -8,7 +8,7 @@ import jsonpatch
 import msgspec
 import orjson
 
-from webhook.core import manifest
+from allocator.core import manifest
 from webhook.core.mutate import Surroundings, decide
 from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten
 from webhook.core.patch import operations

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+import msgspec
+
 from allocator.core.advice import advised
 from allocator.core.candidates import candidates
 from allocator.core.fleet import snapshot_of
@@ -13,8 +15,9 @@ from allocator.core.plans import Search, best, places
 from allocator.core.refusals import unservable
 from allocator.core.settings import Prefer
 from allocator.model.decision import Assignment, Candidate, Finding, Reason
+from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node, Snapshot
-from allocator.model.request import Mode, PodRequest
+from allocator.model.request import BINPACK, Mode, Packing, Packings, PodRequest
 from allocator.model.units import NO_MEMORY
 
 
@@ -28,10 +31,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What an operator decided: between modes that both fit, and how GPUs may be cut."""
+    """What an operator decided: between modes that both fit, how GPUs may be cut and are filled.
+
+    A pod's own packings go before these. ``wished`` are GPUs with the positions on them that a
+    scheduler picked for this pod.
+    """
 
     prefer: Prefer = Prefer.COST
     geometries: Geometries | None = None
+    packings: Packings = BINPACK
+    wished: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,7 @@ class _Scope:
     modes: tuple[Mode, ...]
     cutter: Cutter
     prefer: Prefer
+    packing: Packing
     known: bool
 
     def search(self, request: PodRequest) -> Search:
@@ -63,6 +73,7 @@ class _Scope:
             places={mode: places(self.nodes, request, mode) for mode in self.modes},
             cutter=self.cutter,
             prefer=self.prefer,
+            packing=self.packing,
         )
 
 
@@ -81,7 +92,7 @@ def choose(
     reserved, and the same snapshot always gives the same answer. A pod's own earlier grants
     must not be in the snapshot.
     """
-    wanted = request if mode is None else replace(request, mode=mode)
+    wanted = request if mode is None else msgspec.structs.replace(request, mode=mode)
     scope = _scope(snapshot, wanted, node=node, terms=terms)
     found = tuple(candidates(scope.nodes, wanted, modes=scope.modes, cutter=scope.cutter))
     fitting = best(scope.search(wanted), wanted)
@@ -98,15 +109,32 @@ def choose(
     )
 
 
+def fitting(
+    node: Node, request: PodRequest, *, terms: Terms = Terms(), demand: Demand = NOTHING_LEARNED
+) -> Assignment | None:
+    """Choose on *node* alone as :func:`choose` does, without a word on why nothing fits."""
+    alone = Snapshot(version="", nodes={node.name: node}, demand=demand)
+    found = best(_scope(alone, request, node=node.name, terms=terms).search(request), request)
+    return None if found is None else found[0].assignment
+
+
 def _scope(snapshot: Snapshot, request: PodRequest, *, node: str | None, terms: Terms) -> _Scope:
     names = sorted(snapshot.nodes) if node is None else [node]
     nodes = tuple(snapshot.nodes[name] for name in names if name in snapshot.nodes)
     there = node is not None and bool(nodes)
+    packings = request.packings.over(terms.packings)
     return _Scope(
         nodes=nodes,
         modes=(Mode.MIG, Mode.HAMI_CORE) if request.named is None else (request.named,),
-        cutter=Cutter(demand=snapshot.demand, geometries=terms.geometries, named=request.profile),
+        cutter=Cutter(
+            demand=snapshot.demand,
+            geometries=terms.geometries,
+            named=request.profile,
+            packing=packings.gpu or Packing.BINPACK,
+            wished=terms.wished,
+        ),
         prefer=terms.prefer,
+        packing=packings.node or Packing.BINPACK,
         known=(snapshot.complete or there) and all(one.fresh for one in nodes),
     )
 

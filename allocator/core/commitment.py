@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from allocator.core.choose import Terms, Verdict, choose
 from allocator.core.fit import hardware
 from allocator.core.fleet import snapshot_of
@@ -10,7 +12,6 @@ from allocator.core.ledger import Ledger, node_for
 from allocator.model.decision import Assignment, ContainerGrants, Finding, Reason
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Gpu, Grant, Node
-from allocator.model.ledger import Entry
 from allocator.model.request import Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
 
@@ -19,13 +20,17 @@ from allocator.model.units import WHOLE_GPU
 class Wanted:
     """What pod *uid* is to get; ``mode`` is final unless it is ``None``.
 
-    ``gpus`` are those that a scheduler picked: a wish, which needs no belief.
+    ``gpus`` are those that a scheduler picked, ``positions`` the MIG positions that it picked on
+    some of them: a wish, which needs no belief. ``holds`` is what its containers may be using
+    already: nothing else will do then.
     """
 
     uid: str
     request: PodRequest
     mode: Mode | None = None
     gpus: tuple[str, ...] = ()
+    positions: tuple[tuple[str, str], ...] = ()
+    holds: tuple[ContainerGrants, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +52,18 @@ def assigned(
     if ledger.closed:
         return Unfit(_shut(ledger), later=True)
     node = node_for(ledger, wanted.uid)
-    earlier = ledger.entry(wanted.uid)
-    if earlier is not None and (mode := _standing(node, earlier, wanted)) is not None:
-        return Assignment(node=node.name, mode=mode, containers=earlier.containers)
+    entry = ledger.entry(wanted.uid)
+    earlier = wanted.holds or (() if entry is None else entry.containers)
+    if earlier and (mode := _standing(node, earlier, wanted)) is not None:
+        return Assignment(node=node.name, mode=mode, containers=earlier)
+    if wanted.holds:
+        return Unfit(_taken(), later=True)
     version = str(ledger.generation)
     snapshot = snapshot_of((node,), version=version, complete=False, demand=demand)
     wish = _wish(wanted)
     if wish is not None:
-        picked = choose(snapshot, wish, mode=wanted.mode, node=node.name, terms=terms)
+        near = replace(terms, wished=wanted.positions)
+        picked = choose(snapshot, wish, mode=wanted.mode, node=node.name, terms=near)
         if picked.assignment is not None:
             return _in_order(picked.assignment, node)
     choice = choose(snapshot, wanted.request, mode=wanted.mode, node=node.name, terms=terms)
@@ -67,7 +76,9 @@ def _wish(wanted: Wanted) -> PodRequest | None:
     """Return the request narrowed to those of the scheduler's GPUs that the user accepts."""
     request = wanted.request
     gpus = tuple(uuid for uuid in wanted.gpus if request.filters.uuid_fits(uuid))
-    return replace(request, filters=replace(request.filters, uuids=gpus)) if gpus else None
+    if not gpus:
+        return None
+    return msgspec.structs.replace(request, filters=replace(request.filters, uuids=gpus))
 
 
 def _in_order(assignment: Assignment, node: Node) -> Assignment:
@@ -80,19 +91,19 @@ def _in_order(assignment: Assignment, node: Node) -> Assignment:
     return replace(assignment, containers=containers)
 
 
-def _standing(node: Node, earlier: Entry, wanted: Wanted) -> Mode | None:
+def _standing(node: Node, earlier: Sequence[ContainerGrants], wanted: Wanted) -> Mode | None:
     """Return the mode of an *earlier* promise that can still be kept, else ``None``.
 
     Other pods cannot have taken it, because each saw it; the inventory may have changed. Grants
     that init containers share with apps count twice: then it is chosen anew, which is safe.
     """
-    grants = [grant for held in earlier.containers for grant in held.grants]
+    grants = [grant for held in earlier for grant in held.grants]
     modes = {grant.mode for grant in grants}
     fixed = wanted.mode or wanted.request.named
     if len(modes) != 1 or not modes <= {fixed or grants[0].mode}:
         return None
     asks = [(ask.name, ask.count) for ask in wanted.request.containers]
-    if asks != [(held.name, len(held.grants)) for held in earlier.containers]:
+    if asks != [(held.name, len(held.grants)) for held in earlier]:
         return None
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
     return grants[0].mode if _kept(gpus, grants) else None
@@ -129,6 +140,16 @@ def _mask(grants: Sequence[Grant]) -> int:
     for grant in grants:
         mask |= 0 if grant.placed is None else grant.placed.mask
     return mask
+
+
+def _taken() -> Finding:
+    return Finding(
+        reason=Reason.UNHEALTHY,
+        place="pod",
+        field="spec.nodeName",
+        what="what it uses is promised to others, is broken, or is not what it asks for",
+        remedy="delete the pod, and let it be scheduled anew",
+    )
 
 
 def _shut(ledger: Ledger) -> Finding:

@@ -15,29 +15,46 @@ IDS: Final = "volcano.sh/vgpu-ids-new"
 _LONGEST: Final = 16 * 1024  # characters; 64 containers of 16 devices are half of it
 _MOST: Final = 1024  # devices
 _DEVICE: Final = re.compile(
-    r"([A-Za-z0-9-]{1,64})(?:\[[^\[\],:;-]{1,63}-\d{1,3}\])?,NVIDIA,\d{1,10},\d{1,3}(?:,[^,:;]*)?",
+    r"([A-Za-z0-9-]{1,64})(?:\[([^\[\],:;-]{1,63}-\d{1,3})\])?,NVIDIA,\d{1,10},\d{1,3}(?:,[^,:;]*)?",
     re.ASCII,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One share: ``memory`` in units of the site's gpuMemoryFactor, ``cores`` in percent."""
+    """One share: ``memory`` in units of the site's gpuMemoryFactor, ``cores`` in percent.
+
+    ``position`` names a MIG instance as Volcano's scheduler does.
+    """
 
     uuid: str
     memory: int
     cores: int
+    position: str | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.position is None else f"[{self.position}]"
+        return f"{self.uuid}{place},NVIDIA,{self.memory},{self.cores}:"
 
 
 def wished(text: str) -> tuple[str, ...]:
     """Return the uuids of the GPUs in a list that somebody wrote, each once; else nothing."""
+    return tuple(dict.fromkeys(uuid for uuid, _ in _devices(text)))
+
+
+def wished_positions(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the GPUs in such a list on which a MIG position is named, each with that position."""
+    return tuple((uuid, position) for uuid, position in _devices(text) if position)
+
+
+def _devices(text: str) -> Sequence[tuple[str, str]]:
     if not text or len(text) > _LONGEST:
         return ()
     parts = [part for container in text.split(";") for part in container.split(":") if part]
     found = [_DEVICE.fullmatch(part) for part in parts[: _MOST + 1]]
     if len(found) > _MOST or not all(found):
         return ()
-    return tuple(dict.fromkeys(match[1] for match in found if match is not None))
+    return [(match[1], match[2] or "") for match in found if match is not None]
 
 
 def encoded(containers: Iterable[Sequence[Device]]) -> str:
@@ -46,6 +63,4 @@ def encoded(containers: Iterable[Sequence[Device]]) -> str:
     Upstream's plugin takes the i-th part for the i-th container, its scheduler leaves out those
     that ask for nothing; only with a part for each can both be right.
     """
-    return ";".join(
-        "".join(f"{d.uuid},NVIDIA,{d.memory},{d.cores}:" for d in devices) for devices in containers
-    )
+    return ";".join("".join(map(str, devices)) for devices in containers)

@@ -1,21 +1,47 @@
 """The fleet: all nodes as one Snapshot, and which kinds of GPU they add up to."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
 from allocator.model.board import Board
 from allocator.model.demand import NOTHING_LEARNED, Demand
-from allocator.model.gpu import Node, Offer, Snapshot
+from allocator.model.gpu import Gpu, Node, Offer, Snapshot
 from allocator.model.request import Mode
 from allocator.model.units import MiB
 
-# Stands in for an Offer while counting. Inventory of thousands of GPUs is folded anew whenever
-# some of it changes; only the few kinds that it holds are worth an object each.
+# Stands in for an Offer while counting: of thousands of GPUs, only the few kinds that they add up
+# to are worth an object each.
 _Kind = tuple[str, MiB, Mode, Board | None]
 _kind: Final = attrgetter("model", "memory", "mode", "board")
+
+Shape = frozenset[tuple[_Kind, int]]  # what a node carries: each kind of GPU, and how many of it
+
+
+def shape_of(gpus: Iterable[Gpu]) -> Shape:
+    """Return which kinds of GPU there are and how many of each, whatever they are busy with."""
+    return frozenset(Counter(map(_kind, gpus)).items())
+
+
+def offers_of(shapes: Iterable[Shape]) -> Mapping[Offer, int]:
+    """Return each kind of GPU with the largest number of it on one node.
+
+    In an order of their own, so that replicas agree whatever order they heard of nodes in.
+    """
+    most: dict[_Kind, int] = {}
+    for shape in shapes:
+        for kind, count in shape:
+            if count > most.get(kind, 0):
+                most[kind] = count
+    ordered = sorted(most.items(), key=lambda item: item[0][:3])
+    return MappingProxyType({_offer(kind): count for kind, count in ordered})
+
+
+def mixed(shape: Shape) -> bool:
+    """Say whether a node carries several kinds in one mode."""
+    return len(shape) > 1 and len({mode for (_, _, mode, _), _ in shape}) < len(shape)
 
 
 def snapshot_of(
@@ -26,27 +52,15 @@ def snapshot_of(
     *complete* says that every node is among them; one that is not fresh makes the whole incomplete.
     """
     by_name = {node.name: node for node in nodes}
-    most: dict[_Kind, int] = {}
-    mixed = False
-    for node in by_name.values():
-        kinds: Counter[_Kind] = Counter(map(_kind, node.gpus))
-        complete = complete and node.fresh
-        mixed = mixed or _several_in_one_mode(kinds)
-        for kind, count in kinds.items():
-            if count > most.get(kind, 0):
-                most[kind] = count
+    shapes = {shape_of(node.gpus) for node in by_name.values()}
     return Snapshot(
         version=version,
         nodes=MappingProxyType(by_name),
-        offers=MappingProxyType({_offer(kind): count for kind, count in most.items()}),
-        mixed=mixed,
-        complete=complete,
+        offers=offers_of(shapes),
+        mixed=any(map(mixed, shapes)),
+        complete=complete and all(node.fresh for node in by_name.values()),
         demand=demand,
     )
-
-
-def _several_in_one_mode(kinds: Counter[_Kind]) -> bool:
-    return len(kinds) > 1 and len({mode for _, _, mode, _ in kinds}) < len(kinds)
 
 
 def _offer(kind: _Kind) -> Offer:

@@ -117,15 +117,11 @@ class Geometries:
 
         Ask once per kind of GPU, not per candidate.
         """
-        entry = self._entry(product)
+        entry = self.entry(product)
         return None if entry is None or entry.digest in SHIPPED else _layouts(entry, board)
 
-    def listed(self, product: str, board: Board) -> Layouts | None:
-        """Return what vc-scheduler's deviceshare can name: shipped tables count there."""
-        entry = self._entry(product)
-        return None if entry is None else _layouts(entry, board)
-
-    def _entry(self, product: str) -> Entry | None:
+    def entry(self, product: str) -> Entry | None:
+        """Return what is listed for *product*; ``None`` where nothing is."""
         return next((entry for entry in self.entries if entry.names(product)), None)
 
 

@@ -46,10 +46,14 @@ _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """What a GPUNode says; ``node`` has every readable promise on its GPUs."""
+    """What a GPUNode says; ``node`` has every readable promise on its GPUs.
+
+    ``unpromised`` is what the agent found in use by pods that have no entry: taken all the same.
+    """
 
     node: Node
     entries: tuple[Entry, ...] = ()
+    unpromised: tuple[Entry, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -86,20 +90,24 @@ def decode(document: object) -> Decoded:
     complete = status.gpus is not None and not notes.errors
     unclear = len(notes.errors)
     spec = _convert(parts.get("spec") or {}, SpecWire, top.at("spec")) or SpecWire()
-    entries = tuple(_entries(spec, inventory, top.at("spec")))
+    entries = tuple(_entries(spec.entries, inventory, top.at("spec.entries")))
+    promised = {entry.uid for entry in entries}
+    found = _entries(status.unpromised, inventory, top.at("status.unpromised"))
+    unpromised = tuple(entry for entry in found if entry.uid not in promised)
     instances = tuple(_instances(status, inventory, top.at("status")))
     closed = len(notes.errors) > unclear
     gpus = tuple(
         replace(
             gpu,
             healthy=gpu.healthy and not closed,
-            grants=tuple(_grants_on(gpu, entries)),
+            grants=tuple(_grants_on(gpu, (*entries, *unpromised))),
             instances=tuple(placed for uuid, placed in instances if uuid == gpu.uuid),
         )
         for gpu in inventory.gpus.values()
     )
     node = Node(name="" if named is None else named.metadata.name, gpus=gpus, fresh=complete)
-    return Decoded(node=node, entries=entries, problems=tuple(notes.errors))
+    problems = tuple(notes.errors)
+    return Decoded(node=node, entries=entries, unpromised=unpromised, problems=problems)
 
 
 def _convert(value: object, kind: type[W], place: _Place) -> W | None:
@@ -233,9 +241,9 @@ def _placed(wire: InstanceWire | DeviceWire, inventory: _Inventory, place: _Plac
     return None
 
 
-def _entries(spec: SpecWire, inventory: _Inventory, place: _Place) -> Iterator[Entry]:
-    for i, item in enumerate(spec.entries):
-        there = place.at(f"entries[{i}]")
+def _entries(written: Sequence[object], inventory: _Inventory, place: _Place) -> Iterator[Entry]:
+    for i, item in enumerate(written):
+        there = _Place(f"{place.path}[{i}]", place.notes)
         wire = _convert(item, EntryWire, there)
         if wire is not None:
             yield Entry(
@@ -265,6 +273,7 @@ def _grants(wire: ContainerWire, inventory: _Inventory, place: _Place) -> Iterat
             memory=MiB(device.memory_mib),
             cores=CorePercent(device.cores),
             placed=placed,
+            position=device.position if placed is not None else None,
         )
 
 

@@ -77,7 +77,7 @@ class InstanceWire(Wire):
 
 
 class DeviceWire(Wire):
-    """``profile`` and ``start`` are there exactly when the mode is MIG."""
+    """``profile`` and ``start`` are there exactly when the mode is MIG, ``position`` only then."""
 
     gpu: _Text
     mode: Mode
@@ -85,6 +85,7 @@ class DeviceWire(Wire):
     cores: _Percent
     profile: _Text | None = None
     start: _Slot | None = None
+    position: _Text | None = None
 
 
 class ContainerWire(Wire):
@@ -131,6 +132,7 @@ class StatusWire(Wire, omit_defaults=False):
     boards: Annotated[list[Any], _Few] = []
     gpus: Annotated[list[Any], _Few] | None = None
     instances: Annotated[list[Any], _Many] = []
+    unpromised: Annotated[list[Any], _Many] = []
 
 
 class NamedWire(Wire):
@@ -162,21 +164,25 @@ def _device_wire(grant: Grant) -> DeviceWire:
         cores=grant.cores,
         profile=None if placed is None else placed.profile.name,
         start=None if placed is None else placed.start,
+        position=grant.position,
     )
 
 
-def status_of(node: Node) -> dict[str, object]:
+def status_of(node: Node, unpromised: Iterable[Entry] = ()) -> dict[str, object]:
     """Return the part of ``status`` that a Node knows, with the digest that commits test.
 
-    The agent adds what it alone knows: PCI ids, UUIDs of instances, boot id and ``held``.
+    *unpromised* is what is in use without an entry. The agent adds what it alone knows: PCI ids,
+    UUIDs of instances, boot id and ``held``.
     """
     boards = tuple(dict.fromkeys(gpu.board for gpu in node.gpus if gpu.board is not None))
     status = StatusWire(
         boards=[_board_wire(board) for board in boards],
         gpus=[_gpu_wire(gpu, boards) for gpu in node.gpus],
         instances=[_instance_wire(gpu.uuid, p) for gpu in node.gpus for p in gpu.instances],
+        unpromised=[_entry_wire(entry) for entry in unpromised],
     )
-    promised_on = msgspec.json.encode((status.boards, status.gpus), order="sorted")
+    parts = (status.boards, status.gpus, status.unpromised)
+    promised_on = msgspec.json.encode(parts, order="sorted")
     digest = hashlib.sha256(promised_on).hexdigest()
     return {"inventory": f"sha256:{digest}", **_plain(status)}
 

@@ -1,19 +1,30 @@
-"""Sharing in software: which GPUs of a node take a container, the fullest first."""
+"""Sharing in software: which GPUs of a node take a container, the fullest or emptiest first."""
 
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Final
 
 from allocator.core.fit import shortfall
 from allocator.core.packing import Option, Rooms
+from allocator.core.topology import near
 from allocator.model.gpu import Grant
-from allocator.model.request import ContainerRequest, Mode
+from allocator.model.request import ContainerRequest, Mode, Packing
 
 WHOLE: Final = 1_000_000  # of a memory, in ranks
+# By which a free share counts in a rank, of which the lower is better.
+SIGNS: Final = MappingProxyType({Packing.BINPACK: 1, Packing.SPREAD: -1})
 
 
-def options(ask: ContainerRequest, rooms: Rooms, *, mode: Mode) -> list[Option]:
-    """Return one option per GPU that takes *ask*, the one left with the smallest share first."""
-    return sorted(_options(ask, rooms, mode), key=lambda option: option.rank)
+def options(
+    ask: ContainerRequest, rooms: Rooms, *, mode: Mode, packing: Packing = Packing.BINPACK
+) -> list[Option]:
+    """Return one option per GPU that takes *ask*.
+
+    By binpack the GPU left with the smallest share comes first, by spread the one with the
+    largest. GPUs of one NUMA node come before both where several are asked for.
+    """
+    ranked = sorted(_options(ask, rooms, mode, sign=SIGNS[packing]), key=lambda o: o.rank)
+    return near(ranked, rooms, count=ask.count)
 
 
 def emptiness(rooms: Rooms) -> int:
@@ -22,11 +33,11 @@ def emptiness(rooms: Rooms) -> int:
     return sum(room.memory for room in rooms) * WHOLE // total
 
 
-def _options(ask: ContainerRequest, rooms: Rooms, mode: Mode) -> Iterator[Option]:
+def _options(ask: ContainerRequest, rooms: Rooms, mode: Mode, *, sign: int) -> Iterator[Option]:
     for position, room in enumerate(rooms):
         if not shortfall(ask, room):
             gpu = room.gpu
             memory = ask.memory_on(gpu.memory)
             left = (room.memory - memory) * WHOLE // gpu.memory
             grant = Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=ask.cores)
-            yield Option(position=position, grant=grant, rank=(left,))
+            yield Option(position=position, grant=grant, rank=(sign * left,))

@@ -12,7 +12,8 @@ class Headroom:
     """One GPU as far as one decision has got.
 
     ``memory`` is free, ``cores`` are promised, ``tenants`` are containers with a grant,
-    ``taken`` is the bit mask of MIG memory slots and ``profiles`` are the instances on them.
+    ``taken`` is the bit mask of MIG memory slots and ``profiles`` are the instances on them,
+    ``positions`` what Volcano calls those that it knows.
     An instance without a grant is idle and takes nothing: it may be recut.
     """
 
@@ -22,6 +23,7 @@ class Headroom:
     tenants: int
     taken: int
     profiles: tuple[Profile, ...]
+    positions: tuple[str, ...]
 
     @property
     def likeness(self) -> tuple[object, ...]:
@@ -29,7 +31,8 @@ class Headroom:
         gpu = self.gpu
         kind = (gpu.model, gpu.board, gpu.mode, gpu.memory, gpu.slots, gpu.instances)
         names = tuple(sorted(profile.name for profile in self.profiles))
-        return (*kind, self.memory, self.cores, self.tenants, self.taken, names)
+        known = gpu.deviceshare, tuple(sorted(self.positions))
+        return (*kind, self.memory, self.cores, self.tenants, self.taken, names, known)
 
 
 def headroom(gpu: Gpu) -> Headroom:
@@ -41,12 +44,13 @@ def headroom(gpu: Gpu) -> Headroom:
         tenants=len(gpu.grants),
         taken=gpu.taken,
         profiles=tuple(g.placed.profile for g in gpu.grants if g.placed is not None),
+        positions=tuple(g.position for g in gpu.grants if g.position is not None),
     )
 
 
 def after(room: Headroom, grant: Grant) -> Headroom:
     """Return *room* once *grant* is promised too."""
-    placed = grant.placed
+    placed, position = grant.placed, grant.position
     return replace(
         room,
         memory=MiB(room.memory - grant.memory),
@@ -54,4 +58,5 @@ def after(room: Headroom, grant: Grant) -> Headroom:
         tenants=room.tenants + 1,
         taken=room.taken if placed is None else room.taken | placed.mask,
         profiles=room.profiles if placed is None else (*room.profiles, placed.profile),
+        positions=room.positions if position is None else (*room.positions, position),
     )

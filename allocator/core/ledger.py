@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from allocator.core.gpunode import decode
+from allocator.core.gpunode import Decoded, decode
 from allocator.core.gpunodewire import spec_of
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
@@ -31,6 +31,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 class _Status(msgspec.Struct, rename="camel"):
     inventory: str = ""
     boot_id: str = msgspec.field(name="bootID", default="")
+    node_uid: str = msgspec.field(name="nodeUID", default="")
     observed_generation: int = 0
     held: tuple[str, ...] = ()
 
@@ -46,7 +47,8 @@ class Ledger:
 
     ``written`` has the pod uid of each element of ``spec.entries``, empty where it cannot be
     read, or is ``None`` where there is no such list. ``node`` has every readable promise.
-    ``held`` are uids of entries whose containers may have started.
+    ``held`` are uids of entries whose containers may have started; ``unpromised`` is in use by
+    pods that have no entry. ``boot`` and ``node_uid`` are those of the Node that the status is of.
     """
 
     name: str
@@ -55,11 +57,13 @@ class Ledger:
     generation: int
     inventory: str
     boot: str
+    node_uid: str
     observed_generation: int
     deleting: bool
     held: frozenset[str]
     written: tuple[str, ...] | None
     entries: tuple[Entry, ...]
+    unpromised: tuple[Entry, ...]
     node: Node
 
     def entry(self, uid: str) -> Entry | None:
@@ -71,7 +75,8 @@ class Ledger:
         """Say why nothing may be promised here, whatever is free; empty where it may."""
         if self.deleting:
             return "its GPUNode is being deleted"
-        return "" if self.inventory and self.node.gpus else "its agent has reported no GPUs yet"
+        known = self.inventory and self.node.gpus
+        return "" if known else "its GPUs have not been accounted for yet"
 
 
 def read(document: Mapping[str, Any]) -> Ledger:
@@ -80,8 +85,12 @@ def read(document: Mapping[str, Any]) -> Ledger:
     Raises ``ValueError`` where its metadata or status is not what the CRD's schema lets in; of
     what else is odd, ``gpunode`` says how it is read.
     """
+    return read_as(document, decode(document))
+
+
+def read_as(document: Mapping[str, Any], decoded: Decoded) -> Ledger:
+    """Read a GPUNode of which the rest is *decoded* already; raises as :func:`read` does."""
     found = msgspec.convert(document, _Object)
-    decoded = decode(document)
     metadata, status = found.metadata, found.status
     return Ledger(
         name=metadata.name,
@@ -90,11 +99,13 @@ def read(document: Mapping[str, Any]) -> Ledger:
         generation=metadata.generation,
         inventory=status.inventory,
         boot=status.boot_id,
+        node_uid=status.node_uid,
         observed_generation=status.observed_generation,
         deleting=metadata.deletion_timestamp is not None,
         held=frozenset(status.held),
         written=_written((document.get("spec") or {}).get("entries")),
         entries=decoded.entries,
+        unpromised=decoded.unpromised,
         node=decoded.node,
     )
 
@@ -109,9 +120,18 @@ def _uid(entry: object) -> str:
     return uid if isinstance(uid, str) else ""
 
 
+def accounted(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
+    """Say whether the status was written for the Node as it runs now: this object, this boot.
+
+    What either side does not say is not compared.
+    """
+    pairs = ((ledger.node_uid, node_uid), (ledger.boot, boot))
+    return all(mine == its or not mine or not its for mine, its in pairs)
+
+
 def node_for(ledger: Ledger, uid: str) -> Node:
     """Return the node as pod *uid* finds it: what it was promised itself counts as free."""
-    others = [entry for entry in ledger.entries if entry.uid != uid]
+    others = [e for e in (*ledger.entries, *ledger.unpromised) if e.uid != uid]
     grants = [g for entry in others for held in entry.containers for g in held.grants]
     gpus = tuple(
         replace(gpu, grants=tuple(g for g in grants if g.gpu == gpu.uuid))
@@ -123,7 +143,8 @@ def node_for(ledger: Ledger, uid: str) -> Node:
 def promising(ledger: Ledger, entry: Entry) -> Ledger:
     """Return *ledger* as the next decision must see it, once *entry* is about to be committed."""
     others = tuple(other for other in ledger.entries if other.uid != entry.uid)
-    return replace(ledger, entries=(*others, entry))
+    unpromised = tuple(other for other in ledger.unpromised if other.uid != entry.uid)
+    return replace(ledger, entries=(*others, entry), unpromised=unpromised)
 
 
 def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...]:
@@ -172,6 +193,17 @@ def wire_of(entry: Entry) -> dict[str, object]:
     entries: Any = spec_of((entry,))["entries"]
     wire: dict[str, object] = entries[0]
     return wire
+
+
+def promise_told(document: Mapping[str, Any], pod: Mapping[str, str], told: object) -> Entry | None:
+    """Return the entry that a pod's annotations tell of, read as if it stood in this GPUNode.
+
+    *pod* has its namespace, name and uid; *told* is what ``assignment`` holds. ``None`` where the
+    GPUNode cannot have promised that.
+    """
+    entry = {"pod": pod, "since": "1970-01-01T00:00:00Z", "containers": told}
+    found = decode({**document, "spec": {"entries": [entry]}})
+    return found.entries[0] if found.entries and not found.problems else None
 
 
 def _places(written: Sequence[str], uid: str) -> list[int]:

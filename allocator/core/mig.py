@@ -1,6 +1,6 @@
 """MIG: which instance a container could get on each GPU of a node, the least costly first."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -9,19 +9,25 @@ from allocator.core.geometry import Geometries, Layouts
 from allocator.core.headroom import Headroom
 from allocator.core.ladder import sufficient
 from allocator.core.packing import Option, Rooms
-from allocator.core.placement import Tables, tables
+from allocator.core.placement import SHARE, Tables, tables
+from allocator.core.positions import Listing, listing
+from allocator.core.topology import near
 from allocator.model.board import Board, Placed, Profile
 from allocator.model.demand import Demand
-from allocator.model.gpu import Grant
-from allocator.model.request import ContainerRequest, Mode
+from allocator.model.gpu import Gpu, Grant
+from allocator.model.request import ContainerRequest, Mode, Packing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What governs the cutting of one kind of GPU: where instances go, which may stand together."""
+    """What governs the cutting of one kind of GPU: where instances go, which may stand together.
+
+    ``listing`` holds where Volcano keeps account too: then only what it has a name for.
+    """
 
     tables: Tables
     layouts: Layouts | None
+    listing: Listing | None = None
 
     def admit(self, profile: Profile, room: Headroom) -> bool:
         """Say whether *profile* may join what is granted, places aside."""
@@ -29,63 +35,112 @@ class Rules:
             return False
         return self.layouts is None or self.layouts.allows(room.profiles, profile)
 
+    def seats(
+        self, profile: Profile, room: Headroom, *, first: int, wished: Collection[str]
+    ) -> Iterator[tuple[Placed, str | None]]:
+        """Yield the free places of *profile* and their positions: wished ones, *first*, the rest.
+
+        What is granted already is masked out: an instance at one of them is an idle one.
+        """
+        others = []
+        for start in (first, *(s for s in profile.starts if s != first)):
+            placed = Placed(profile, start)
+            if placed.mask & room.taken:
+                continue
+            if self.listing is None:
+                yield placed, None
+                continue
+            position = self.listing.position(placed, used=room.positions, wished=wished)
+            if position in wished:
+                yield placed, position
+            elif position is not None:
+                others.append((placed, position))
+        yield from others
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutter:
-    """The rules of one decision, looked up once per kind of GPU; *named* is the user's profile."""
+    """The rules of one decision, looked up once per kind of GPU; *named* is the user's profile.
+
+    *packing* says whether GPUs that are cut already come first, or last. *wished* are GPUs with
+    the positions on them that a scheduler picked.
+    """
 
     demand: Demand
     geometries: Geometries | None
     named: str | None
-    _rules: dict[tuple[str, Board], Rules] = field(default_factory=dict)
+    packing: Packing = Packing.BINPACK
+    wished: Collection[tuple[str, str]] = ()
+    _rules: dict[tuple[str, Board, bool], Rules] = field(default_factory=dict)
 
     def options(
         self, ask: ContainerRequest, rooms: Rooms, *, thorough: bool = False
     ) -> list[Option]:
         """Return the best instance on each GPU that takes *ask*, the best GPU first.
 
-        A *thorough* search needs every other place too: behind, because each loses more.
+        A *thorough* search needs every other place too: behind, because each loses more. GPUs of
+        one NUMA node come first where several are asked for.
         """
         best, others = [], []
         for position, room in enumerate(rooms):
             found = self._on(ask, position, room)
             best += list(islice(found, 1))
             others += list(found) if thorough else []
-        return sorted(best, key=_rank) + sorted(others, key=_rank)
+        ranked = sorted(best, key=_rank) + sorted(others, key=_rank)
+        return near(ranked, rooms, count=ask.count)
+
+    def takes(self, ask: ContainerRequest, room: Headroom) -> bool:
+        """Say whether there is an instance for *ask* on one GPU."""
+        return next(self._on(ask, 0, room), None) is not None
 
     def _on(self, ask: ContainerRequest, position: int, room: Headroom) -> Iterator[Option]:
         """Yield the options on one GPU: the smallest sufficient profile at its seat comes first."""
         gpu, board = room.gpu, room.gpu.board
         if board is None:
             return
-        rules = self._rules_of(gpu.model, board)
+        rules = self._rules_of(gpu, board)
+        wished = {position for uuid, position in self.wished if uuid == gpu.uuid}
         for rung in sufficient(ask, board, self.named):
             profile = rung.profile
             seat = rules.tables.seat(room.taken, profile) if rules.admit(profile, room) else None
             if seat is None:
                 continue
-            for start in (seat.start, *(s for s in profile.starts if s != seat.start)):
-                placed = Placed(profile, start)
-                if not placed.mask & room.taken:
-                    # What is granted already is masked out: an instance here is an idle one.
-                    size = rung.cost, profile.memory
-                    rank = (*size, *seat.rank, placed not in gpu.instances)
-                    yield Option(position=position, grant=_grant(gpu.uuid, placed, ask), rank=rank)
+            seats = rules.seats(profile, room, first=seat.start, wished=wished)
+            for placed, name in seats:
+                size = rung.cost, profile.memory, *self._fullness(room, board)
+                rank = (*size, *seat.rank, placed not in gpu.instances)
+                grant = _grant(gpu.uuid, placed, ask, position=name)
+                yield Option(position=position, grant=grant, rank=rank)
 
-    def _rules_of(self, model: str, board: Board) -> Rules:
-        key = model, board
+    def _fullness(self, room: Headroom, board: Board) -> tuple[int, ...]:
+        """Return what comes before the loss of room: nothing, for losing least packs already."""
+        if self.packing is Packing.BINPACK:
+            return ()
+        return (room.taken.bit_count() * SHARE // board.slots,)
+
+    def _rules_of(self, gpu: Gpu, board: Board) -> Rules:
+        key = gpu.model, board, gpu.deviceshare
         if key not in self._rules:
             own = None if self.named is None else canonical_profile(board, self.named)
             offered = None if own is None or own in board.plain else (*board.plain, own)
-            layouts = self.geometries.restriction(model, board) if self.geometries else None
-            found = tables(board, self.demand, offered)
-            self._rules[key] = Rules(tables=found, layouts=layouts)
+            known = self.geometries
+            self._rules[key] = Rules(
+                tables=tables(board, self.demand, offered),
+                layouts=known.restriction(gpu.model, board) if known else None,
+                listing=listing(known, gpu.model, board) if known and gpu.deviceshare else None,
+            )
         return self._rules[key]
 
 
-def _grant(gpu: str, placed: Placed, ask: ContainerRequest) -> Grant:
-    memory = placed.profile.memory
-    return Grant(gpu=gpu, mode=Mode.MIG, memory=memory, cores=ask.cores, placed=placed)
+def _grant(gpu: str, placed: Placed, ask: ContainerRequest, *, position: str | None) -> Grant:
+    return Grant(
+        gpu=gpu,
+        mode=Mode.MIG,
+        memory=placed.profile.memory,
+        cores=ask.cores,
+        placed=placed,
+        position=position,
+    )
 
 
 def _rank(option: Option) -> tuple[int, ...]:

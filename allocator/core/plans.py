@@ -17,7 +17,7 @@ from allocator.core.packing import Chosen, Option, Rooms, occupied
 from allocator.core.settings import Prefer
 from allocator.model.decision import Assignment, ContainerGrants
 from allocator.model.gpu import Node
-from allocator.model.request import Mode, PodRequest
+from allocator.model.request import Mode, Packing, PodRequest
 
 ATTEMPTS: Final = 512  # of one search, over all nodes: some hundredths of a second at worst
 
@@ -46,6 +46,7 @@ class Search:
     places: Mapping[Mode, tuple[Place, ...]]
     cutter: Cutter
     prefer: Prefer
+    packing: Packing = Packing.BINPACK  # of nodes; that of GPUs is the cutter's
 
 
 def places(nodes: Iterable[Node], request: PodRequest, mode: Mode) -> tuple[Place, ...]:
@@ -83,7 +84,7 @@ def _plans(search: Search, request: PodRequest, mode: Mode) -> Iterator[Plan]:
     for place in found:
         chosen = _arranged(search.cutter, request, mode, rooms=place.rooms, effort=effort)
         if chosen is not None:
-            yield _plan(place, request, mode, chosen=chosen)
+            yield _plan(place, request, mode, chosen=chosen, packing=search.packing)
 
 
 def _arranged(
@@ -94,7 +95,7 @@ def _arranged(
     Only where several containers compete can a place that is not the best one help.
     """
     if mode is not Mode.MIG:
-        options = partial(hami.options, mode=mode)
+        options = partial(hami.options, mode=mode, packing=cutter.packing)
         return arrangement(request, rooms, options=options, every=options, effort=effort)
     every = partial(cutter.options, thorough=True)
     quick = arrangement(request, rooms, options=cutter.options, every=every, effort=effort)
@@ -103,12 +104,15 @@ def _arranged(
     return arrangement(request, rooms, options=every, every=every, effort=effort)
 
 
-def _plan(place: Place, request: PodRequest, mode: Mode, *, chosen: Sequence[Chosen]) -> Plan:
+def _plan(
+    place: Place, request: PodRequest, mode: Mode, *, chosen: Sequence[Chosen], packing: Packing
+) -> Plan:
     asks, rooms = request.containers, place.rooms
     options = tuple(chain.from_iterable(chosen))
     lost = tuple(map(sum, zip(*(option.rank for option in options), strict=True)))
-    # Binpack: software shares go to the fullest node, as on each node to the fullest GPU.
-    packed = () if mode is Mode.MIG else (hami.emptiness(occupied(rooms, options)),)
+    # By binpack instances go where they lose least, whichever node that is.
+    apart = mode is Mode.MIG and packing is Packing.BINPACK
+    packed = () if apart else (hami.SIGNS[packing] * hami.emptiness(occupied(rooms, options)),)
     return Plan(
         assignment=Assignment(
             node=place.node,

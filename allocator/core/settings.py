@@ -12,7 +12,7 @@ import yaml
 from allocator.catalog.boards import model_named
 from allocator.core.wording import quoted
 from allocator.model.gpu import Offer
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Packing, Packings
 from allocator.model.units import MiB
 
 LARGEST: Final = 512 * 1024  # bytes; a ConfigMap holds at most 1 MiB of everything
@@ -55,12 +55,33 @@ class VolcanoMode(StrEnum):
     DECIDE = "decide"
 
 
+class SchedulerName(StrEnum):
+    """Whether pods that name no scheduler of their own are sent to ours."""
+
+    KEEP = "keep"
+    SET = "set"
+
+
 class Policy(StrEnum):
     """What happens to something unwanted that a site may still need."""
 
     REFUSE = "refuse"
     WARN = "warn"
     ALLOW = "allow"
+
+
+class BindFailure(StrEnum):
+    """What happens to binds in namespaces that opted in while the hook does not answer."""
+
+    FAIL = "fail"
+    IGNORE = "ignore"  # they go on, and are committed late
+
+
+class GangDeadlock(StrEnum):
+    """What happens when gangs hold GPUs that keep each other from starting."""
+
+    REPORT = "report"
+    EVICT = "evict"
 
 
 class MemoryUnit(StrEnum):
@@ -82,6 +103,22 @@ class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     memory: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
 
 
+Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
+
+
+class ScoreWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """By how much each part of a node's load counts in its score.
+
+    ``shares`` are containers on a GPU. ``topology`` counts only for pods that ask for several
+    GPUs, on nodes that report NUMA nodes.
+    """
+
+    memory: Weight = 1
+    cores: Weight = 1
+    shares: Weight = 1
+    topology: Weight = 1
+
+
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
 
@@ -95,12 +132,27 @@ class Settings(
     node_agent: NodeAgent = NodeAgent.OURS
     injection: Injection = Injection.AUTO
     prefer: Prefer = Prefer.COST
+    node_policy: Packing = Packing.BINPACK
+    gpu_policy: Packing = Packing.BINPACK
+    score_weights: ScoreWeights = ScoreWeights()
     default_mode: Mode = Mode.HAMI_CORE
     volcano_mode: VolcanoMode = VolcanoMode.OPEN
     volcano_schedulers: tuple[Name, ...] = ("volcano",)
+    volcano_register: bool = False
+    volcano_metrics: bool = False
     privileged: Policy = Policy.REFUSE
     gpushare_memory_unit: MemoryUnit = MemoryUnit.GIB
+    scheduler_name: SchedulerName = SchedulerName.KEEP
+    extender_bind: bool = False
     stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120
+    bind_failure: BindFailure = BindFailure.FAIL
+    gang_deadlock: GangDeadlock = GangDeadlock.REPORT
+    gang_timeout_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 300
+
+    @property
+    def packings(self) -> Packings:
+        """Return how nodes and GPUs are filled where a pod does not say."""
+        return Packings(node=self.node_policy, gpu=self.gpu_policy)
 
 
 DEFAULTS: Final = Settings()
@@ -141,6 +193,12 @@ def _accepted(message: str) -> str:
 
 def _check(found: Settings) -> None:
     """Raise :class:`SettingsError` for what each field allows but the whole does not."""
+    weights = found.score_weights
+    if not weights.memory + weights.cores + weights.shares:
+        raise SettingsError(
+            "settings.yaml: scoreWeights has nothing but 0 for memory, cores and shares; "
+            "give one of them a weight"
+        )
     if found.default_mode is Mode.MEMORY_ONLY:
         raise SettingsError(
             'settings.yaml: defaultMode "memory-only" is no default; use hami-core or mig'

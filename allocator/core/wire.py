@@ -45,7 +45,8 @@ _REPORT_TIME: Final = re.compile(
 class Record:
     """One GPU of the register; ``memory`` is in units of the site's gpuMemoryFactor MiB.
 
-    ``index`` is the place in the annotation, which upstream takes for the GPU's index.
+    ``index`` is the place in the annotation, which upstream takes for the GPU's index. A ``count``
+    of 0 is a GPU with nothing to give.
     """
 
     index: int
@@ -97,7 +98,7 @@ def _decode(index: int, part: str) -> tuple[Record | None, list[Problem]]:
         _wrong(index, f"{name} {quoted(value)}", accepted)
         for name, value, accepted, good in (
             ("uuid", uuid, "letters, digits and dashes", _UUID.fullmatch(uuid)),
-            ("count", count, f"1 to {_MAX_NUMBER}", _positive(count)),
+            ("count", count, f"0 to {_MAX_NUMBER}", count == "0" or _positive(count)),
             ("memory", memory, f"1 to {_MAX_NUMBER}", _positive(memory)),
             ("type", kind, "a product name", _TYPE.fullmatch(kind)),
         )
@@ -191,6 +192,7 @@ def _gpu(record: Record, factor: int) -> Gpu:
         slots=record.count,
         board=board_named(record.product) if record.mode is Mode.MIG else None,
         healthy=record.healthy,
+        deviceshare=True,
     )
 
 

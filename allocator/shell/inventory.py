@@ -1,31 +1,31 @@
 """Inventory: the cluster as our watches last saw it, folded into snapshots when asked for."""
 
 import asyncio
-import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from datetime import datetime
 from itertools import count
 from typing import Final, TypeVar
 
-import structlog
-
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.core.demand import taught
-from allocator.core.deviceconfig import (
-    DeviceConfig,
-    NodeConfig,
-    load_device_config,
-    load_node_config,
-)
-from allocator.core.fleet import snapshot_of
-from allocator.core.settings import DEFAULTS, Settings, SettingsError, settings_of
+from allocator.core.deviceconfig import DeviceConfig, NodeConfig
+from allocator.core.index import Holders, Index, Indexer
+from allocator.core.ledger import Ledger, accounted
+from allocator.core.positions import counted
+from allocator.core.settings import DEFAULTS, Settings
 from allocator.core.spoken import spoken
-from allocator.core.wire import node_from_register
+from allocator.core.upkeep import Machine
 from allocator.model.gpu import Node, Snapshot
-from allocator.model.problem import Loaded, Rejected
 from allocator.model.request import PodRequest
+from allocator.shell.configs import (
+    DEVICE_CONFIG_NAME,
+    NODE_CONFIG_NAME,
+    SETTINGS_NAME,
+    device_config_in,
+    node_configs_in,
+    settings_in,
+)
 from allocator.shell.objects import (
     ConfigMap,
     Listed,
@@ -36,24 +36,17 @@ from allocator.shell.objects import (
     namespace,
     registered,
 )
+from allocator.shell.registers import Registers
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.watch import Pulse, Source, follow
+from kube.watch import Publish, Pulse, Source, follow_changes
 
 GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
 NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
-SETTINGS_NAME: Final = "vgpu-admission-settings"
-DEVICE_CONFIG_NAME: Final = "volcano-vgpu-device-config"
-NODE_CONFIG_NAME: Final = "volcano-vgpu-node-config"
 KINDS: Final = ("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig")
-_DEVICES: Final = "device-config.yaml"
-_NODE: Final = "config.json"
 MOST_ARRIVALS: Final = 10_000  # pods that are known not to be new
-# A burst of changes costs one fold, and a decision never waits for more than one.
-FOLD_SECONDS: Final = 0.05
 
-log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -68,13 +61,15 @@ class Inventory:
         self._clock = clock
         self._listed: Mapping[str, Listed] = {}
         self._texts: Mapping[str, Registered] = {}
-        self._upstream: dict[str, tuple[str, Node]] = {}
+        self._registers = Registers()
         self._namespaces: Mapping[str, Namespace] = {}
         self._versions = count(1)
-        self._folded: Snapshot = Snapshot(version="0")
+        self._indexer = Indexer()
+        self._folded = Index(snapshot=Snapshot(version="0"))
+        self._holders = Holders()
+        self._touched: set[str] = set()  # nodes that may differ from what is folded
         self._arrivals: OrderedDict[str, None] = OrderedDict()  # uids, the oldest first
         self._dirty = True
-        self._folded_at = float("-inf")
         self.settings: Settings = DEFAULTS
         self.settings_digest: str = "defaults"
         self.device_config = DeviceConfig()
@@ -92,32 +87,34 @@ class Inventory:
             group.create_task(self._devices())
             group.create_task(self._node_config())
 
-    async def _follow(
-        self, source: Source[T], publish: Callable[[Mapping[str, T]], None], kind: str
-    ) -> None:
+    async def _follow(self, source: Source[T], publish: Publish[T], kind: str) -> None:
         pulse = self.pulses[kind]
-        await follow(self._client, source, publish, pulse=pulse, clock=self._clock)
+        await follow_changes(self._client, source, publish, pulse=pulse, clock=self._clock)
 
     async def _gpu_nodes(self) -> None:
         source = Source(path=GPU_NODES, decode=gpu_node, key=lambda listed: listed.name)
 
-        def publish(found: Mapping[str, Listed]) -> None:
+        def publish(found: Mapping[str, Listed], touched: Collection[str]) -> None:
             self._listed, self._dirty = found, True
+            self._touched.update(touched)
+            for name in touched:
+                self._holders.put(name, found[name].promises if name in found else ())
 
         await self._follow(source, publish, "gpunodes")
 
     async def _nodes(self) -> None:
         source = Source(path=NODES, decode=registered, key=lambda node: node.name)
 
-        def publish(found: Mapping[str, Registered]) -> None:
+        def publish(found: Mapping[str, Registered], touched: Collection[str]) -> None:
             self._texts, self._dirty = found, True
+            self._touched.update(touched)
 
         await self._follow(source, publish, "nodes")
 
     async def _follow_namespaces(self) -> None:
         source = Source(path=NAMESPACES, decode=namespace, key=lambda found: found.name)
 
-        def publish(found: Mapping[str, Namespace]) -> None:
+        def publish(found: Mapping[str, Namespace], _: Collection[str]) -> None:
             self._namespaces = found
 
         await self._follow(source, publish, "namespaces")
@@ -153,42 +150,36 @@ class Inventory:
             selectors={"fieldSelector": f"metadata.name={name}"},
         )
 
-        def publish(found: Mapping[str, ConfigMap]) -> None:
+        def publish(found: Mapping[str, ConfigMap], _: Collection[str]) -> None:
             if name in found:
                 accept(found[name].data)
 
         await self._follow(source, publish, kind)
 
     def _new_settings(self, data: Mapping[str, str]) -> None:
-        """Take new settings, or keep the last good ones and say so."""
-        text = data.get("settings.yaml", "")
-        try:
-            self.settings = settings_of(text)
-        except SettingsError as error:
-            log.error("settings kept as they were", why=str(error))  # noqa: TRY400 -- no traceback
-            return
-        self.settings_digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        self._speak()
-        log.info("settings loaded", digest=self.settings_digest)
+        found = settings_in(data)
+        if found is not None:
+            self.settings, self.settings_digest = found
+            self._speak()
 
     def _new_devices(self, data: Mapping[str, str]) -> None:
-        """Take the device plugin's configuration, or keep the last good one and say so."""
-        found = _believed("device configuration", load_device_config(data.get(_DEVICES, "")))
+        found = device_config_in(data)
         if found is not None:
             self.device_config = found
             self._speak()
             self._forget_upstream()
 
     def _new_node_configs(self, data: Mapping[str, str]) -> None:
-        """Take what the plugin is told about each node, or keep the last good one and say so."""
-        found = _believed("node configuration", load_node_config(data.get(_NODE, "{}")))
+        found = node_configs_in(data)
         if found is not None:
             self.node_configs = found
             self._forget_upstream()
 
     def _forget_upstream(self) -> None:
         """Read every register annotation anew, under the configuration that holds now."""
-        self._upstream.clear()
+        factor = self.device_config.memory_factor
+        self._registers.configure(factor=factor, configs=self.node_configs)
+        self._touched.update(self._texts)
         self._dirty = True
 
     def _speak(self) -> None:
@@ -213,10 +204,13 @@ class Inventory:
         self._arrivals[uid] = None
         if len(self._arrivals) > MOST_ARRIVALS:
             self._arrivals.popitem(last=False)
-        boards = {offer.board for offer in self._folded.offers if offer.board is not None}
-        demand = taught(self._folded.demand, request, boards, failed=failed)
+        known = self._folded.snapshot
+        boards = {offer.board for offer in known.offers if offer.board is not None}
+        demand = taught(known.demand, request, boards, failed=failed)
         version = str(next(self._versions))  # a decision must be replayed on what was known then
-        self._folded = replace(self._folded, version=version, demand=demand)
+        self._folded = replace(
+            self._folded, snapshot=replace(known, version=version, demand=demand)
+        )
 
     def heard(self) -> dict[str, float]:
         """Return when each kind was last heard about, as Unix seconds."""
@@ -230,62 +224,76 @@ class Inventory:
 
     def promising(self, uid: str) -> frozenset[str]:
         """Return the nodes that promise something to pod *uid*, as far as is known."""
-        return frozenset(name for name, listed in self._listed.items() if uid in listed.promises)
-
-    def promises(self) -> Iterator[tuple[str, str, datetime]]:
-        """Yield every promise known: the node, the pod's uid, and since when."""
-        for name, listed in self._listed.items():
-            for uid, since in listed.promises.items():
-                yield name, uid, since
+        return self._holders.of(uid)
 
     def snapshot(self) -> Snapshot:
         """Return the cluster as one value; it never refuses for want of what it cannot see."""
-        now = self._clock.monotonic()
-        if self._dirty and now - self._folded_at >= FOLD_SECONDS:
-            self._folded = self._fold()
-            self._dirty, self._folded_at = False, now
-        age = self.age()
-        if self._folded.complete and (age is None or age > self.settings.stale_after_seconds):
-            return replace(self._folded, complete=False)
-        return self._folded
+        return self.index().snapshot
 
-    def _fold(self) -> Snapshot:
-        nodes = {name: node for name in self._texts if (node := self._node(name)) is not None}
-        complete = self.pulses["gpunodes"].synced and self.pulses["nodes"].synced
-        version, demand = str(next(self._versions)), self._folded.demand
-        return snapshot_of(nodes.values(), version=version, complete=complete, demand=demand)
+    def index(self) -> Index:
+        """Return the same for questions about many nodes at a time."""
+        if self._dirty:
+            self._folded, self._dirty = self._fold(), False
+        found, age = self._folded, self.age()
+        if found.whole and (age is None or age > self.settings.stale_after_seconds):
+            return replace(found, snapshot=replace(found.snapshot, complete=False), whole=False)
+        return found
+
+    def _fold(self) -> Index:
+        """Bring what is folded up to date, at the cost of what changed."""
+        for name in self._touched:
+            node = self._node(name) if name in self._texts else None
+            if node is None:
+                self._indexer.drop(name)
+            else:
+                self._put(node)
+        self._touched.clear()
+        return self._indexer.index(
+            version=str(next(self._versions)),
+            complete=self.pulses["gpunodes"].synced and self.pulses["nodes"].synced,
+            demand=self._folded.snapshot.demand,
+        )
+
+    def _put(self, node: Node) -> None:
+        listed = self._listed.get(node.name)
+        if listed is None:
+            self._indexer.put(node)
+            return
+        ledger = listed.ledger
+        shut = bool(ledger.closed) or not self.stands(ledger)
+        self._indexer.put(node, ledger.entries, closed=shut)
 
     def _node(self, name: str) -> Node | None:
         """Return a node from its agent's inventory, else from the register annotation."""
         listed = self._listed.get(name)
         if listed is not None and listed.node is not None:
-            return listed.node
-        text = self._texts[name].text
-        if not text:
-            return None
-        known = self._upstream.get(name)
-        if known is None or known[0] != text:
-            factor = self.device_config.memory_factor
-            found = node_from_register(name, text, factor=factor)
-            for problem in found.problems:
-                log.warning("register annotation is odd", node=name, what=str(problem))
-            known = self._upstream[name] = (text, self._without_excluded(found.node))
-        return known[1]
+            return counted(listed.node) if self._texts[name].text else listed.node
+        return self._registers.node(name, self._texts[name].text)
 
-    def _without_excluded(self, node: Node) -> Node:
-        """Leave out the GPUs that the plugin is told to leave alone, before it says so itself."""
-        config = self.node_configs.get(node.name)
-        if config is None:
-            return node
-        kept = (gpu for gpu in node.gpus if not config.excludes(gpu.uuid, gpu.index))
-        return replace(node, gpus=tuple(kept))
+    def nodes(self) -> Mapping[str, Registered] | None:
+        """Return all Nodes by name as they were read, ``None`` while not all are known."""
+        return self._texts if self.synced else None
 
+    def machine(self, found: Registered) -> Machine:
+        """Return a Node with what its register annotation announces."""
+        return found.machine(announced=self._registers.node(found.name, found.text))
 
-def _believed(what: str, loaded: Loaded[T] | Rejected) -> T | None:
-    """Return a configuration that may be used; say what is odd about it, or wrong."""
-    if isinstance(loaded, Rejected):
-        log.error("configuration kept as it was", of=what, why=str(loaded))
-        return None
-    for warning in loaded.warnings:
-        log.warning("configuration is odd", of=what, what=str(warning))
-    return loaded.value
+    def machines(self) -> Mapping[str, Machine] | None:
+        """Return all Nodes by name, ``None`` while not all are known."""
+        found = {name: self.machine(node) for name, node in self._texts.items()}
+        return found if self.synced else None
+
+    def ledgers(self) -> Mapping[str, Ledger] | None:
+        """Return all GPUNodes by name, ``None`` while not all are known."""
+        found = {name: listed.ledger for name, listed in self._listed.items()}
+        return found if self.synced else None
+
+    def ledger(self, name: str) -> Ledger | None:
+        """Return a GPUNode as it was last heard of."""
+        listed = self._listed.get(name)
+        return None if listed is None else listed.ledger
+
+    def stands(self, ledger: Ledger) -> bool:
+        """Say whether the status of *ledger* is of its Node as it runs now, as far as is known."""
+        found = self._texts.get(ledger.name)
+        return found is None or accounted(ledger, node_uid=found.uid, boot=found.boot)

@@ -8,17 +8,23 @@ from typing import Final
 import msgspec
 import structlog
 
+from allocator.catalog.vocabularies import OWN
 from allocator.core import gpunode
-from allocator.core.wire import REGISTER
+from allocator.core.ledger import Ledger, read_as
+from allocator.core.upkeep import Machine
+from allocator.core.wire import HANDSHAKE, REGISTER
 from allocator.model.gpu import Node
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
+FINALIZER: Final = f"{OWN}ledger"  # of every GPUNode
+AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
 
 log = structlog.get_logger(__name__)
 
 
 class _Metadata(msgspec.Struct, frozen=True):
     name: str
+    uid: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
@@ -28,7 +34,21 @@ class _Object(msgspec.Struct, frozen=True):
     data: dict[str, str] | None = None
 
 
+class _System(msgspec.Struct, frozen=True):
+    boot: str = msgspec.field(name="bootID", default="")
+
+
+class _NodeStatus(msgspec.Struct, frozen=True):
+    system: _System | None = msgspec.field(name="nodeInfo", default=None)
+
+
+class _NodeObject(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    status: _NodeStatus | None = None
+
+
 _OBJECT: Final = msgspec.json.Decoder(_Object)
+_NODE: Final = msgspec.json.Decoder(_NodeObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,35 +69,59 @@ class Namespace:
 class Listed:
     """A GPUNode by name; ``node`` is ``None`` where its status has no GPUs yet.
 
-    ``promises`` tells by pod uid since when.
+    ``promises`` tells by pod uid since when, ``ledger`` all there is.
     """
 
     name: str
     node: Node | None
-    promises: Mapping[str, datetime] = field(default_factory=dict)
+    promises: Mapping[str, datetime]
+    ledger: Ledger
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A Node by name, with the text of its register annotation."""
+    """A Node by name, with the text of its register annotation, its uid and its boot id.
+
+    ``agent`` says that it runs our agent. ``handshake`` is the annotation beside the register.
+    """
 
     name: str
     text: str
+    uid: str = ""
+    boot: str = ""
+    agent: bool = False
+    handshake: str = ""
+
+    def machine(self, announced: Node | None = None) -> Machine:
+        """Return it as its GPUNode goes by it, with what its register was read as."""
+        return Machine(
+            name=self.name, uid=self.uid, boot=self.boot, agent=self.agent, announced=announced
+        )
 
 
 def gpu_node(raw: bytes) -> Listed:
     """Read a GPUNode; what is odd about it is said once per version."""
-    decoded = gpunode.decode(msgspec.json.decode(raw))
+    document = msgspec.json.decode(raw)
+    decoded = gpunode.decode(document)
     for problem in decoded.problems:
         log.warning("GPUNode is odd", node=decoded.node.name, what=str(problem))
     node = decoded.node if decoded.node.gpus else None
-    return Listed(decoded.node.name, node, {entry.uid: entry.since for entry in decoded.entries})
+    promises = {entry.uid: entry.since for entry in decoded.entries}
+    return Listed(decoded.node.name, node, promises, read_as(document, decoded))
 
 
 def registered(raw: bytes) -> Registered:
-    """Read a Node's register annotation."""
-    metadata = _OBJECT.decode(raw).metadata
-    return Registered(metadata.name, (metadata.annotations or {}).get(REGISTER, ""))
+    """Read what of a Node its GPUs are known by."""
+    found = _NODE.decode(raw)
+    metadata, system = found.metadata, found.status and found.status.system
+    return Registered(
+        name=metadata.name,
+        text=(metadata.annotations or {}).get(REGISTER, ""),
+        uid=metadata.uid,
+        boot=system.boot if system else "",
+        agent=AGENT_LABEL in (metadata.labels or {}),
+        handshake=(metadata.annotations or {}).get(HANDSHAKE, ""),
+    )
 
 
 def namespace(raw: bytes) -> Namespace:

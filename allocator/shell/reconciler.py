@@ -1,20 +1,24 @@
 """The reconciler: takes promises back from pods that were never bound, and that are over.
 
-Its caches only say where to look. Each removal reads the GPUNode, then the pod, and then writes on
-the version that it read, so that no Binding can land in between unseen (DESIGN.md §5, rule 3).
+Its caches only say where to look. Each removal reads the GPUNode, then the pod, then the Node, and
+writes on the version that it read, so that no Binding can land in between unseen (DESIGN.md §5,
+rule 3).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Never, Protocol
 
 import msgspec
 import structlog
 
-from allocator.core.ledger import read, without
-from allocator.core.reclaim import Seen, doubtful, reclaimable, seen
+from allocator.core.ledger import Ledger, read, without
+from allocator.core.podfacts import Seen, seen
+from allocator.core.reclaim import Evidence, doubtful, reclaimable
+from allocator.core.upkeep import Machine
 from allocator.model.ledger import Entry
-from allocator.shell.inventory import GPU_NODES
+from allocator.shell.inventory import GPU_NODES, NODES
+from allocator.shell.objects import registered
+from allocator.shell.retries import Retries
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
@@ -22,7 +26,6 @@ from kube.watch import Source, follow
 
 PODS: Final = "/api/v1/pods"
 EVERY: Final = 1.0  # seconds; a freed GPU is to be seen within two
-LONGEST: Final = 30.0  # seconds between two looks at a promise that has to stay
 
 log = structlog.get_logger(__name__)
 
@@ -37,65 +40,72 @@ class Calls(Protocol):
         """Change one object, or nothing where a test in *ops* fails."""
 
 
-Promises = Callable[[], Iterable[tuple[str, str, datetime]]]
+class Pods:
+    """All pods as a watch last saw them, by uid; ``seen`` is ``None`` before the first picture."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self.seen: Mapping[str, Seen] | None = None
+
+    async def follow(self, client: Client) -> Never:
+        """Follow all pods, for ever."""
+        await follow(client, Source(path=PODS, decode=seen, key=lambda pod: pod.uid), self.know)
+
+    def know(self, pods: Mapping[str, Seen]) -> None:
+        """Take what a watch says of all pods."""
+        self.seen = pods
+
+
+async def sweeping(
+    sweep: Callable[[], Awaitable[None]], leading: Callable[[], bool], every: float = EVERY
+) -> Never:
+    """Sweep for ever while *leading*, with *every* seconds between two sweeps."""
+    while True:
+        if leading():
+            await sweep()
+        await SYSTEM.sleep(every)
 
 
 class Reconciler:
     """Sweeps the promises that are known; any number may run, one at a time is enough.
 
-    ``promises`` yields node, pod uid and time of each promise. ``agent`` says whether agents of
-    ours serve the nodes.
+    ``ledgers`` are the GPUNodes by name, ``None`` while not all are known. ``agent`` says whether
+    agents of ours serve the nodes.
     """
 
     def __init__(
         self,
         calls: Calls,
         *,
-        promises: Promises,
+        pods: Pods,
+        ledgers: Callable[[], Mapping[str, Ledger] | None],
         agent: Callable[[], bool],
         clock: Clock = SYSTEM,
     ) -> None:
         """Remove through *calls*."""
         self._calls = calls
-        self._promises = promises
+        self._pods = pods
+        self._ledgers = ledgers
         self._agent = agent
         self._clock = clock
-        self._pods: Mapping[str, Seen] | None = None
-        self._kept: dict[tuple[str, str], tuple[int, float]] = {}  # how often, and until when
-
-    async def follow(self, client: Client) -> None:
-        """Follow all pods, for ever."""
-        source = Source(path=PODS, decode=seen, key=lambda pod: pod.uid)
-        await follow(client, source, self.know, clock=self._clock)
-
-    def know(self, pods: Mapping[str, Seen]) -> None:
-        """Take what a watch says of all pods, by uid."""
-        self._pods = pods
-
-    async def run(self, leading: Callable[[], bool]) -> None:
-        """Sweep for ever, while *leading*."""
-        while True:
-            if leading():
-                await self.sweep()
-            await self._clock.sleep(EVERY)
+        self._kept: Retries[tuple[str, str, str]] = Retries(clock)
 
     async def sweep(self) -> None:
         """Look closer at every promise that the caches cast doubt on."""
-        pods = self._pods
-        if pods is None:  # nothing is known yet, so everything would be doubtful
+        pods, ledgers = self._pods.seen, self._ledgers()
+        if pods is None or ledgers is None:  # everything would be doubtful
             return
         now = self._clock.wall()
         found = [
-            (node, uid)
-            for node, uid, since in self._promises()
-            if doubtful(since, pods.get(uid), node=node, now=now)
+            (node, entry.uid, ledger.resource_version)  # what moved is worth another try at once
+            for node, ledger in ledgers.items()
+            for entry in ledger.entries
+            if doubtful(entry.since, pods.get(entry.uid), node=node, now=now)
         ]
-        self._kept = {place: self._kept[place] for place in found if place in self._kept}
-        for place in found:
-            failures, until = self._kept.get(place, (0, 0.0))
-            if self._clock.monotonic() >= until and not await self._went(*place):
-                pause = self._clock.backoff(failures + 1, first=EVERY, most=LONGEST)
-                self._kept[place] = (failures + 1, self._clock.monotonic() + pause)
+        for place in self._kept.due(found):
+            node, uid, _ = place
+            if not await self._went(node, uid):
+                self._kept.failed(place)
 
     async def _went(self, node: str, uid: str) -> bool:
         try:
@@ -115,7 +125,9 @@ class Reconciler:
         if entry is None:
             return False
         pod = await self._pod(entry)
-        if not reclaimable(ledger, entry, pod, now=now, agent=self._agent()):
+        machine = await self._machine(node)
+        evidence = Evidence(pod=pod, machine=machine, now=now, agent=self._agent())
+        if not reclaimable(ledger, entry, evidence):
             return False
         try:
             await self._calls.json_patch(path, without(ledger, uid))
@@ -128,5 +140,11 @@ class Reconciler:
         try:
             path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.pod}"
             return seen(await self._calls.get(path))
+        except NotFoundError:
+            return None
+
+    async def _machine(self, name: str) -> Machine | None:
+        try:
+            return registered(await self._calls.get(f"{NODES}/{name}")).machine()
         except NotFoundError:
             return None

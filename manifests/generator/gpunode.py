@@ -70,7 +70,7 @@ def _schema() -> Json:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": _object(
-                {"entries": _list(_entry(), most=1024)},
+                {"entries": _list(_entry("A promise until it is removed."), most=1024)},
                 about="What is promised; written by the control plane only.",
             ),
             "status": _status(),
@@ -80,7 +80,7 @@ def _schema() -> Json:
     )
 
 
-def _entry() -> Json:
+def _entry(meaning: str) -> Json:
     pod = _object(
         {
             "namespace": _text(63),
@@ -100,7 +100,7 @@ def _entry() -> Json:
             "containers": _list(container, most=64),
         },
         required=("pod", "since", "containers"),
-        about="One pod's assignment: a promise until it is removed.",
+        about=f"One pod's assignment. {meaning}",
     )
 
 
@@ -113,6 +113,7 @@ def _device() -> Json:
             "cores": _number(most=100),
             "profile": {"type": "string", "pattern": _PROFILE},
             "start": _number(most=63),
+            "position": _text(80) | {"description": "What Volcano calls it, as group2-3."},
         },
         required=("gpu", "mode", "memoryMiB", "cores"),
     )
@@ -120,7 +121,7 @@ def _device() -> Json:
     placed = {"properties": {"mode": {"enum": [Mode.MIG.value]}}, "required": ["profile", "start"]}
     unplaced = {
         "properties": {"mode": {"enum": others}},
-        "not": {"anyOf": [{"required": ["profile"]}, {"required": ["start"]}]},
+        "not": {"anyOf": [{"required": [key]} for key in ("profile", "start", "position")]},
     }
     return device | {"oneOf": [placed, unplaced]}
 
@@ -128,6 +129,7 @@ def _device() -> Json:
 def _status() -> Json:
     return _object(
         {
+            "nodeUID": {"type": "string", "pattern": _UID},
             "bootID": {"type": "string", "pattern": _UID},
             "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
             "inventory": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
@@ -135,6 +137,7 @@ def _status() -> Json:
             "gpus": _list(_gpu(), most=64),
             "instances": _list(_instance(), most=1024),
             "held": _list({"type": "string", "pattern": _UID}, most=1024),
+            "unpromised": _list(_entry("What runs here without an entry."), most=1024),
         },
         about="What is there; written by the node's agent only.",
     )

@@ -9,6 +9,7 @@ from typing import Final
 
 from allocator.catalog.injection import ALLOCATION_KEYS, CDI_PREFIX, SERVED_BY_KEY, USER_KEYS
 from allocator.catalog.vocabularies import OWN, VOCABULARIES
+from allocator.core.preferences import HAMI_GPU_KEY, HAMI_NODE_KEY
 from manifests.generator.cel import asks_for_vgpu, listed, text
 from manifests.generator.names import (
     AGENT,
@@ -26,7 +27,7 @@ SCHEDULERS: Final = ("system:serviceaccount:volcano-system:volcano-scheduler",)
 PLUGINS: Final = ("system:serviceaccount:kube-system:volcano-device-plugin",)
 
 # What decided at CREATE which GPU fits; read again at bind, so it may not change in between.
-REQUEST_KEYS: Final = frozenset(
+REQUEST_KEYS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY}) | frozenset(
     key
     for v in VOCABULARIES
     for key in (v.mode_key, v.use_models, v.not_models, v.use_uuids, v.not_uuids)

@@ -16,6 +16,7 @@ from tests.cluster.controlplane import build
 from tests.cluster.controlplane.binaries import DEFAULT
 from tests.cluster.controlplane.toolchain import BuildError
 from tests.cluster.installation import Installation, installation
+from tests.cluster.volcano_site import Rig, volcano_site
 
 _PROGRAMS = pytest.StashKey[Mapping[str, Path] | BuildError]()
 
@@ -128,6 +129,13 @@ def gpu_site(
         site.add_upstream_node("new", _SIX_FIELDS)
         site.wait_for_models("A100", "T4", "V100", "A30")
         yield site
+
+
+@pytest.fixture(scope="session")
+def rig(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """Yield an installation with Volcano, for tests that keep to their own nodes."""
+    with volcano_site(programs, tmp_path_factory.mktemp("volcano")) as found:
+        yield found
 
 
 @pytest.fixture

@@ -116,6 +116,9 @@ class ControlPlane:
     def running(self, name: str) -> bool:
         return self._processes[name].running
 
+    def pid(self, name: str) -> int:
+        return self._processes[name].pid
+
     def start(self, name: str) -> None:
         """Start a component, for the first time or again, and return once it is ready."""
         ready: Mapping[str, Callable[[], bool]] = {

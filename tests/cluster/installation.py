@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -230,9 +230,10 @@ def installation(
     folder: Path,
     *,
     replicas: int = 1,
+    options: Sequence[str] = (),
     settings: Settings | None = None,
 ) -> Iterator[Installation]:
-    """Yield a cluster with the base and running replicas, whose first one is called."""
+    """Yield a cluster with the base and replicas run with *options*, whose first one is called."""
     plane = ControlPlane(folder, programs, settings or Settings())
     with plane, plane.api() as api, contextlib.ExitStack() as stack:
         apply_base(programs, plane)
@@ -243,7 +244,7 @@ def installation(
         found = Installation(plane=plane, api=api, kubeconfig=kubeconfig)
         stack.callback(found.stop)
         for _ in range(replicas):
-            found.add_replica().start()
+            found.add_replica(*options).start()
         found.point_at(found.first.port)
         found.wait_until_called()
         yield found

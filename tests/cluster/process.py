@@ -43,6 +43,13 @@ class Process:
     def running(self) -> bool:
         return self._child is not None and self._child.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """The process that runs now."""
+        if self._child is None:
+            raise ComponentError(f"{self.name} is not running")
+        return self._child.pid
+
     def start(self, ready: Callable[[], bool], *, within: float) -> None:
         """Start the component and return once it is ready."""
         if self.running:

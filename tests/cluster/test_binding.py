@@ -41,8 +41,10 @@ def site(
 
 @pytest.fixture
 def team(site: Installation) -> Iterator[str]:
-    """Return a namespace that opted in; its promises go with the test."""
-    yield site.namespace()
+    """Return a namespace that opted in; its pods and promises go with the test."""
+    found = site.namespace()
+    yield found
+    site.api.delete(PODS.format(found), {"gracePeriodSeconds": 0})  # else they get them back
     for name in ("cut", "soft"):
         write(site, name, {"spec": {"entries": []}})
 

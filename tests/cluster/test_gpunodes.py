@@ -34,6 +34,7 @@ containers:
   - {gpu: GPU-7c20, mode: hami-core, memoryMiB: 3000, cores: 0}
 """)
 STATUS = yaml.safe_load(f"""
+nodeUID: 3f2e9a3e-0000-4000-8000-000000000003
 bootID: 0d1c9a3e-0000-4000-8000-000000000002
 observedGeneration: 7
 inventory: sha256:{"93af" * 16}
@@ -50,6 +51,11 @@ gpus:
    healthy: true, slots: 10}}
 instances: [{{gpu: GPU-6b1f, profile: 1g.5gb, start: 6, uuid: MIG-5c1e}}]
 held: [6a7d1c52-0000-4000-8000-000000000001]
+unpromised:
+- pod: {{namespace: team-b, name: old-0, uid: 6a7d1c52-0000-4000-8000-000000000004}}
+  since: "2026-11-21T16:00:00Z"
+  containers:
+  - {{name: main, devices: [{{gpu: GPU-7c20, mode: hami-core, memoryMiB: 100, cores: 0}}]}}
 """)
 Steps = tuple[str | int, ...]
 
@@ -182,6 +188,7 @@ def test_a_bad_entry_is_refused(site: Site, path: Steps, *, value: object) -> No
         pytest.param(("gpus", 0, "pci"), "3b:00", id="short-pci"),
         pytest.param(("boards", 0, "profiles", 0, "starts"), [64], id="slot-out-of-range"),
         pytest.param(("held",), ["x"] * 1025, id="too-many-held"),
+        pytest.param(("unpromised", 0, "since"), None, id="in-use-since-when"),
     ],
 )
 def test_a_bad_status_is_refused(site: Site, node: str, path: Steps, *, value: object) -> None:

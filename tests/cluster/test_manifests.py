@@ -38,7 +38,7 @@ def test_every_object_of_the_base_is_stored_as_written(site: Site) -> None:
     assert difference == ""
 
 
-@pytest.mark.parametrize("overlay", ["volcano", "cert-manager"])
+@pytest.mark.parametrize("overlay", ["volcano", "vc-scheduler", "cert-manager", "extender"])
 def test_overlays_are_valid(site: Site, overlay: str) -> None:
     """Each object is accepted, except those of kinds that cert-manager would bring."""
     built = site.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay))

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import jsonpatch
 import orjson
 
-from kube.errors import InvalidError, KubeError, NotFoundError
+from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from tests.builders import nodes_of
 from tests.gpunodes import Json, gpu_node, patched
 
@@ -42,6 +43,15 @@ class LedgerServer:
             self.gpu_node = patched(self.gpu_node, orjson.loads(orjson.dumps(list(ops))))
         except jsonpatch.JsonPatchException as error:
             raise InvalidError(422, "Invalid", "a test failed") from error
+        return orjson.dumps(self.gpu_node)
+
+    async def merge_patch(self, path: str, changes: Mapping[str, Any]) -> bytes:
+        await asyncio.sleep(0)
+        found = self.pods[path.rpartition("/")[2]]
+        if changes["metadata"]["uid"] != found["metadata"]["uid"]:
+            raise ConflictError(409, "Conflict", "the uid is another's")
+        present = found["metadata"].setdefault("annotations", {})
+        present.update(changes["metadata"]["annotations"])
         return b"{}"
 
     @property

@@ -1,17 +1,19 @@
 """What must hold after every step, whatever was lost, delayed, doubled or crashed.
 
-The numbers are those of DESIGN.md §5: S1 to S3 no GPU is promised twice, S5 a bound pod has one
-entry on its node, S8 and S10 nothing is promised on what has changed since it was read.
+The numbers are those of DESIGN.md §5: S1 to S3 no GPU is promised twice, nor used twice by what
+really runs, S5 a bound pod has one entry on its node, S7 nothing is freed that may still run, S8
+and S10 nothing is promised on what has changed since it was read.
 """
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from allocator.core.gpunode import decode
+import orjson
+
 from allocator.core.ledger import wire_of
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from tests.gpunodes import Json
+from tests.model.agents import Agent, bound_to
 from tests.model.world import World
 
 ASSIGNMENT = "vgpu-admission.io/assignment"
@@ -21,15 +23,22 @@ class BrokenError(Exception):
     """An invariant does not hold."""
 
 
-def check(world: World) -> None:
+def check(world: World, agents: Sequence[Agent]) -> None:
     """Raise :class:`BrokenError` with what is wrong, if anything is."""
-    for found in (*_promises(world), *_bound(world)):
+    for found in (*_promises(world), *_bound(world), *_running(agents)):
         raise BrokenError(found)
 
 
+def _running(agents: Sequence[Agent]) -> Iterator[str]:
+    """Hold what really runs on each GPU to the same rules as what is promised there."""
+    for agent in agents:
+        for gpu in agent.used():
+            yield from _hard(gpu) if gpu.mode is Mode.MIG else _soft(gpu)
+
+
 def _promises(world: World) -> Iterator[str]:
-    for name, stored in world.gpu_nodes.items():
-        decoded = decode(stored)
+    for name in world.gpu_nodes:
+        decoded = world.decoded(name)
         yield from (f"{name}: {problem}" for problem in decoded.problems)
         uids = [entry.uid for entry in decoded.entries]
         if len(set(uids)) < len(uids):
@@ -58,45 +67,55 @@ def _soft(gpu: Gpu) -> Iterator[str]:
 def _bound(world: World) -> Iterator[str]:
     for pod in world.pods.values():
         node, uid = pod["spec"].get("nodeName"), pod["metadata"]["uid"]
-        if not node:
+        if not node or "status" in pod:  # not bound yet, or over
             continue
-        held = [entry for entry in decode(world.gpu_nodes[node]).entries if entry.uid == uid]
-        if len(held) != 1:
+        entries = world.decoded(node).entries if node in world.gpu_nodes else ()
+        held = [entry for entry in entries if entry.uid == uid]
+        late = uid in world.bypassed or node in world.lost  # it may have to wait for its entry
+        if len(held) != 1 and not (late and not held):
             yield f"S5 {uid} is bound to {node} with {len(held)} entries"
             continue
         told = pod["metadata"]["annotations"].get(ASSIGNMENT, "null")
-        promised = json.dumps([wire_of(entry)["containers"] for entry in held])
-        if not world.unsound and [json.loads(told)] != json.loads(promised):
+        promised = orjson.dumps([wire_of(entry)["containers"] for entry in held]).decode()
+        if not world.unsound and not late and [orjson.loads(told)] != orjson.loads(promised):
             yield f"S5 {uid} was told {told}, promised {promised}"
 
 
 def new_grants_are_sound(old: Json, new: Json) -> None:
     """Check at the moment of a commit that what it adds is on GPUs that work (S10)."""
-    before = {json.dumps(entry["containers"]) for entry in old["spec"]["entries"]}
+    before = {orjson.dumps(entry["containers"]) for entry in old["spec"]["entries"]}
     healthy = {gpu["uuid"] for gpu in new["status"]["gpus"] if gpu["healthy"]}
     for entry in new["spec"]["entries"]:
-        if json.dumps(entry["containers"]) not in before and not healthy.issuperset(_gpus(entry)):
+        if orjson.dumps(entry["containers"]) not in before and not healthy.issuperset(_gpus(entry)):
             raise BrokenError(f"S10 {entry['pod']['uid']} was promised a GPU that is ill")
 
 
 def nothing_held_is_freed(old: Json, new: Json) -> None:
-    """Check at the moment of a removal that no container may still run on what it frees (S7)."""
+    """Check at the moment of a removal that no container may still run on what it frees (S7).
+
+    Where the node has left the cluster, nothing may be promised instead: it has been shut.
+    """
     before, after = ({e["pod"]["uid"] for e in one["spec"]["entries"]} for one in (old, new))
-    if gone := (before - after).intersection(old["status"].get("held", ())):
+    gone = (before - after).intersection(old["status"].get("held", ()))
+    if gone and old["status"].get("inventory"):
         raise BrokenError(f"S7 {sorted(gone)} are held and were freed")
 
 
-def nothing_is_left_behind(world: World) -> None:
-    """Check that promises are those of bound pods, once everything has come to rest (L2)."""
-    for name, stored in world.gpu_nodes.items():
+def everything_has_come_to_rest(
+    world: World, agents: Sequence[Agent], told: Collection[str]
+) -> None:
+    """Check that every promise is a bound pod's, and every bound pod has one or heard why (L2).
+
+    A pod that was bound past the hook, or whose ledger was lost, may find no room.
+    """
+    for agent in agents:
+        stored = world.gpu_nodes[agent.name]
         left = {entry["pod"]["uid"] for entry in stored["spec"]["entries"]}
-        bound = {
-            pod["metadata"]["uid"]
-            for pod in world.pods.values()
-            if pod["spec"].get("nodeName") == name
-        }
-        if left != bound:
-            raise BrokenError(f"L2 {name} promises {sorted(left)}, bound are {sorted(bound)}")
+        bound = set(bound_to(world, agent.name))
+        if not left <= bound or not bound - left <= set(told):
+            raise BrokenError(f"L2 {agent.name} promises {sorted(left)}, bound are {sorted(bound)}")
+        if not stored["status"].get("inventory"):
+            raise BrokenError(f"L3 {agent.name} is shut for ever")
 
 
 def _gpus(entry: Json) -> Iterable[str]:

@@ -6,7 +6,6 @@ server does to a GPUNode, a pod and a Binding is done here as it does it; all el
 
 import asyncio
 import copy
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +13,21 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import jsonpatch
+import orjson
 
-from kube.errors import InvalidError, NotFoundError, UnreachableError
-from tests.gpunodes import NOON, Json, patched
+from allocator.core.gpunode import Decoded, decode
+from kube.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    UnreachableError,
+)
+from tests.gpunodes import Json, patched
 
 GPU_NODES = "/apis/vgpu-admission.io/v1alpha1/gpunodes/"
+NODES = "/api/v1/nodes/"
 PODS = "/api/v1/namespaces/team-a/pods/"
 REQUEST_CAP = 34.0  # seconds after which the API server gives a request up
 
@@ -30,6 +39,12 @@ class StillLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self.now
+
+    async def settled(self) -> None:
+        """Let every task run until it waits for what is not there."""
+        await asyncio.sleep(0)
+        while self._ready:  # type: ignore[attr-defined]  # noqa: ASYNC110 -- what asyncio runs next
+            await asyncio.sleep(0)
 
 
 @dataclass(eq=False, slots=True)
@@ -50,6 +65,14 @@ class Api(Protocol):
         self, path: str, ops: Sequence[Mapping[str, object]], **options: float
     ) -> bytes: ...
 
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, Any], **options: float
+    ) -> bytes: ...
+
+    async def create(self, path: str, body: bytes, **options: float) -> bytes: ...
+
+    async def delete(self, path: str, *, body: bytes | None = None, **options: float) -> bytes: ...
+
 
 @dataclass(slots=True)
 class World:
@@ -58,9 +81,14 @@ class World:
     rng: random.Random
     loop: StillLoop
     gpu_nodes: dict[str, Json] = field(default_factory=dict)
+    machines: dict[str, Json] = field(default_factory=dict)
     pods: dict[str, Json] = field(default_factory=dict)
     tickets: list[Ticket] = field(default_factory=list)
     changes: int = 0
+    read: dict[str, tuple[Json, Decoded]] = field(default_factory=dict)
+    born: int = 0  # GPUNodes made so far
+    lost: set[str] = field(default_factory=set)  # nodes whose ledger was lost
+    bypassed: set[str] = field(default_factory=set)  # uids of pods that were bound past the hook
     unsound: bool = False  # GPUs have changed since: annotations may tell of an older promise
     committed: Callable[[Json, Json], None] = lambda _old, _new: None
 
@@ -78,19 +106,88 @@ class World:
         return await self.call(lambda: self._read(path))
 
     async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]], **_: float) -> bytes:
-        sent = json.loads(json.dumps(list(ops)))
+        sent = orjson.loads(orjson.dumps(list(ops)))
         return await self.call(lambda: self._patch(path, sent))
 
+    async def merge_patch(self, path: str, changes: Mapping[str, Any], **_: float) -> bytes:
+        sent = orjson.loads(orjson.dumps(changes))
+        return await self.call(lambda: self._merged(path, sent))
+
+    async def create(self, path: str, body: bytes, **_: float) -> bytes:
+        assert path == GPU_NODES.rstrip("/")
+        return await self.call(lambda: self._created(orjson.loads(body)))
+
+    async def delete(self, path: str, *, body: bytes | None = None, **_: float) -> bytes:
+        sent = orjson.loads(body or b"{}")
+        return await self.call(lambda: self._deleted(path, sent["preconditions"]))
+
+    def _created(self, found: Json) -> bytes:
+        name = found["metadata"]["name"]
+        if name in self.gpu_nodes:
+            raise AlreadyExistsError(409, "AlreadyExists", name)
+        self.born += 1
+        version = {"uid": f"ledger-{self.born}", "generation": 1, "resourceVersion": "100"}
+        self.gpu_nodes[name] = {**found, "metadata": found["metadata"] | version, "status": {}}
+        self.changes += 1
+        return b"{}"
+
+    def _deleted(self, path: str, preconditions: Json) -> bytes:
+        old = self._unchanged(path, preconditions)
+        self._write(old, {**old["metadata"], "deletionTimestamp": "now"}, bump=True)
+        return b"{}"
+
+    def _merged(self, path: str, changes: Json) -> bytes:
+        if not path.startswith(GPU_NODES):
+            return self._annotated(path, changes["metadata"])
+        old = self._unchanged(path.removesuffix("/status"), changes["metadata"])
+        if path.endswith("/status"):
+            status = {**old["status"], **changes["status"]}
+            found = {key: value for key, value in status.items() if value is not None}
+            self._write({**old, "status": found}, old["metadata"])
+        elif not changes["metadata"]["finalizers"] and "deletionTimestamp" in old["metadata"]:
+            del self.gpu_nodes[old["metadata"]["name"]]
+            self.changes += 1
+        return b"{}"
+
+    def _annotated(self, path: str, metadata: Json) -> bytes:
+        pod = self.pods.get(path.rpartition("/")[2])
+        if pod is None:
+            raise NotFoundError(404, "NotFound", path)
+        if pod["metadata"]["uid"] != metadata["uid"]:
+            raise ConflictError(409, "Conflict", path)
+        found = copy.deepcopy(pod)
+        found["metadata"].setdefault("annotations", {}).update(metadata["annotations"])
+        self.place(found)
+        return b"{}"
+
+    def _unchanged(self, path: str, preconditions: Json) -> Json:
+        old = self.gpu_nodes.get(path.rpartition("/")[2])
+        if old is None:
+            raise NotFoundError(404, "NotFound", path)
+        if old["metadata"]["resourceVersion"] != preconditions["resourceVersion"]:
+            raise ConflictError(409, "Conflict", path)
+        return old
+
+    def _write(self, found: Json, metadata: Json, *, bump: bool = False) -> None:
+        version = str(int(metadata["resourceVersion"]) + 1)
+        generation = metadata["generation"] + bump
+        metadata = {**metadata, "resourceVersion": version, "generation": generation}
+        self.gpu_nodes[metadata["name"]] = {**found, "metadata": metadata}
+        self.changes += 1
+
     def _read(self, path: str) -> bytes:
-        store = self.gpu_nodes if path.startswith(GPU_NODES) else self.pods
-        found = store.get(path.rpartition("/")[2])
+        kind, _, name = path.rpartition("/")
+        stores = {GPU_NODES: self.gpu_nodes, NODES: self.machines}
+        found = stores.get(f"{kind}/", self.pods).get(name)
         if found is None:
             raise NotFoundError(404, "NotFound", path)
-        return json.dumps(found).encode()
+        return orjson.dumps(found)
 
     def _patch(self, path: str, ops: list[Json]) -> bytes:
         name = path.rpartition("/")[2]
-        old = self.gpu_nodes[name]
+        old = self.gpu_nodes.get(name)
+        if old is None:
+            raise NotFoundError(404, "NotFound", path)
         try:
             new = patched(old, ops)
         except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
@@ -98,7 +195,7 @@ class World:
         self.gpu_nodes[name] = new
         self.changes += 1
         self.committed(old, new)
-        return json.dumps(new).encode()
+        return orjson.dumps(new)
 
     def step(self, ticket: Ticket, *, faults: bool) -> None:
         """Carry one call one step further, or lose it or its answer."""
@@ -108,7 +205,7 @@ class World:
                 return
             try:
                 ticket.outcome = ticket.act()
-            except (InvalidError, NotFoundError) as error:
+            except ApiError as error:
                 ticket.outcome = error
             return
         self.tickets.remove(ticket)
@@ -122,29 +219,23 @@ class World:
             ticket.answer.set_result(ticket.outcome)
 
     def report(self, name: str, status: Json) -> None:
-        """Let the agent of node *name* write its status."""
-        old = self.gpu_nodes[name]
-        version = str(int(old["metadata"]["resourceVersion"]) + 1)
-        metadata = {**old["metadata"], "resourceVersion": version}
-        self.gpu_nodes[name] = {**old, "metadata": metadata, "status": {**old["status"], **status}}
-        self.changes += 1
+        """Let the agent of node *name* write its whole status."""
+        self._write({**self.gpu_nodes[name], "status": status}, self.gpu_nodes[name]["metadata"])
 
-    def observe(self, name: str, *, lingering: float = 0.5) -> None:
-        """Let the agent of a node say what it has seen, and hold what may run there.
+    def lose(self, name: str) -> None:
+        """Lose a GPUNode, as a restored backup does, and make an empty one of that name."""
+        finalizers = self.gpu_nodes.pop(name)["metadata"]["finalizers"]
+        metadata = {"name": name, "finalizers": finalizers}
+        self._created({"metadata": metadata, "spec": {"entries": []}})
+        self.lost.add(name)
 
-        Containers of a pod that is gone linger with that probability, and it holds them longer.
-        """
+    def decoded(self, name: str) -> Decoded:
+        """Read a GPUNode as it is now; objects are replaced, never edited."""
         stored = self.gpu_nodes[name]
-        alive = {
-            pod["metadata"]["uid"]
-            for pod in self.pods.values()
-            if pod["spec"].get("nodeName") == name
-        }
-        before = set(stored["status"].get("held", ()))
-        late = {uid for uid in sorted(before - alive) if self.rng.random() < lingering}
-        promised = {entry["pod"]["uid"] for entry in stored["spec"]["entries"]}
-        held = sorted((alive & promised) | late)
-        self.report(name, {"observedGeneration": stored["metadata"]["generation"], "held": held})
+        known = self.read.get(name)
+        if known is None or known[0] is not stored:
+            known = self.read[name] = (stored, decode(stored))
+        return known[1]
 
     def place(self, pod: Json) -> None:
         """Store a pod, instead of one that has its name."""
@@ -153,7 +244,7 @@ class World:
 
     def land(self, binding: Json, ops: list[Json], *, asked_at: float) -> bytes:
         """Do what the registry does with a Binding that the hook let pass, changed by *ops*."""
-        final = jsonpatch.apply_patch(copy.deepcopy(binding), ops)
+        final = jsonpatch.apply_patch(binding, ops)  # a copy
         pod = self.pods.get(binding["metadata"]["name"])
         uid = final["metadata"].get("uid")
         if pod is None or uid not in {None, pod["metadata"]["uid"]} or pod["spec"].get("nodeName"):
@@ -167,5 +258,6 @@ class World:
         self.place(changed)
         return b"201"
 
-    def wall(self) -> Any:  # noqa: ANN401 -- a datetime
-        return NOON + timedelta(seconds=self.loop.time())
+    def elapsed(self, skew: float) -> timedelta:
+        """Return the time since the beginning on a clock that is wrong by *skew* seconds."""
+        return timedelta(seconds=self.loop.time() + skew)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,7 +63,7 @@ def mig_gpus(draw: st.DrawFn, model: str, index: int) -> Gpu:
 @st.composite
 def requests(draw: st.DrawFn, memories: Sequence[int]) -> PodRequest:
     asks = [
-        replace(
+        msgspec.structs.replace(
             ask(
                 draw(st.sampled_from(memories)),
                 cores=draw(st.sampled_from([0, 0, 30, 70, 100])),
@@ -149,9 +150,10 @@ def advised(found: Choice, *, alone: bool) -> Iterator[tuple[str, int]]:
 
 def with_memory(request: PodRequest, name: str, amount: int) -> PodRequest:
     changed = (
-        replace(one, memory=MiB(amount)) if one.name == name else one for one in request.containers
+        msgspec.structs.replace(one, memory=MiB(amount)) if one.name == name else one
+        for one in request.containers
     )
-    return replace(request, containers=tuple(changed))
+    return msgspec.structs.replace(request, containers=tuple(changed))
 
 
 def grants_of(found: Choice) -> Granted:

@@ -83,6 +83,7 @@ def grants(draw: st.DrawFn, node: Node) -> Grant:
         memory=MiB(draw(st.integers(0, 100_000))),
         cores=CorePercent(draw(st.integers(0, 100))),
         placed=where,
+        position=None if where is None else draw(st.none() | st.just("group1-0")),
     )
 
 

@@ -5,15 +5,17 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.core.lines import WIDTH
+from allocator.core.manifest import pods_in
 from allocator.core.settings import Settings
 from allocator.model.problem import Rejected
 from allocator.model.request import Mode
 from tests.builders import A100_40, nodes_of, snapshot
-from webhook.core.manifest import pods_in
 from webhook.core.mutate import Surroundings
 from webhook.core.plan import plan
 from webhook.core.plandocument import document
-from webhook.core.plantext import WIDTH, lines
+from webhook.core.plantext import lines
+from webhook.core.review import Pod
 
 AROUND = Surroundings(
     settings=Settings(), snapshot=snapshot(nodes_of(1, A100_40, mode=Mode.MIG)), host_paths=True
@@ -46,7 +48,7 @@ VALUES = st.recursive(
 @given(text=st.text(max_size=200))
 def test_any_text_is_read_or_rejected_with_a_reason(text: str) -> None:
     """Broken YAML is told by document; nothing is read from what is no manifest."""
-    found = pods_in(text)
+    found = pods_in(text, Pod)
 
     assert isinstance(found, Rejected)
     assert all(problem.what and problem.accepted for problem in found.problems)
@@ -68,7 +70,7 @@ def pods(draw: st.DrawFn) -> object:
 @given(written=pods())
 def test_any_pod_is_planned_or_rejected(written: object) -> None:
     """Wherever in a pod the nonsense stands, text and document can be made of what is planned."""
-    found = pods_in(yaml.safe_dump(written, allow_unicode=True))
+    found = pods_in(yaml.safe_dump(written, allow_unicode=True), Pod)
 
     if not isinstance(found, Rejected):
         plans = [plan(made, AROUND) for made in found.value]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OURS = ("allocator", "webhook", "certs", "kube", "manifests")
+OURS = ("allocator", "webhook", "console", "certs", "kube", "manifests")
 PURE = [
     path
     for folder in (
@@ -16,6 +16,7 @@ PURE = [
         "allocator/catalog",
         "allocator/core",
         "webhook/core",
+        "console/core",
         "certs/core",
     )
     for path in sorted((ROOT / folder).glob("*.py"))
@@ -51,6 +52,7 @@ COMPUTES = frozenset(
         "textwrap",
         "types",
         "typing",
+        "weakref",
         "yaml",
     )
 )
@@ -96,5 +98,5 @@ def test_the_wheel_holds_what_runs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
 
-    assert {"allocator", "webhook", "certs", "kube", "vgpu.py"} <= set(shipped)
+    assert {"allocator", "webhook", "console", "certs", "kube", "vgpu.py"} <= set(shipped)
     assert not {"tests", "benchmarks"} & set(shipped)

@@ -10,10 +10,10 @@ from typing import Final
 
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.commitment import Unfit, Wanted
-from allocator.core.devicelist import IDS, wished
+from allocator.core.devicelist import IDS, wished, wished_positions
 from allocator.core.requests import parsed
 from allocator.core.wording import quoted
-from allocator.model.decision import Assignment, Source
+from allocator.model.decision import Assignment, Reason, Source
 from allocator.model.ledger import Entry
 from allocator.model.request import PodRequest
 from webhook.core import prior
@@ -35,6 +35,14 @@ class Elsewhere:
     """Another plugin serves the node and keeps account of it: no ledger of ours exists."""
 
 
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The pod itself or the node stands in the way; ``reason`` is the kind of obstacle."""
+
+    refusal: Refusal
+    reason: Reason
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """The pod may go there if the node has what it asks for; ``source`` is how its mode came."""
@@ -46,7 +54,7 @@ class Wish:
     wanted: Wanted
 
 
-Judgement = Pass | Refusal | Wish
+Judgement = Pass | Refusal | Denied | Wish
 
 
 def judge(bound: Bound, live: LivePod, around: Surroundings) -> Judgement:
@@ -64,8 +72,20 @@ def judge(bound: Bound, live: LivePod, around: Surroundings) -> Judgement:
         return conflict(f"pod {quoted(bound.pod)} {why}")
     if isinstance(request, tuple):
         text = f"pod {quoted(bound.pod)} cannot be promised a GPU: {request[0]}"
-        return Refusal(code=422, message=f"{text} [{request[0].reason}]", reason="Invalid")
+        refusal = Refusal(code=422, message=f"{text} [{request[0].reason}]", reason="Invalid")
+        return Denied(refusal, request[0].reason)
     return _wish(bound, live, request, around=around)
+
+
+def certain(bound: Bound, live: LivePod, around: Surroundings) -> bool:
+    """Say whether a pod that a cache remembers is enough to judge by.
+
+    What it asks for cannot change, and its uid becomes a precondition of the Binding. What would
+    deny the bind must be read anew, and so must a pod whose scheduler writes on it right before.
+    """
+    mine = bound.binding.metadata.uid == live.uid
+    written_on = live.pod.spec.scheduler_name in around.settings.volcano_schedulers
+    return mine and not written_on and not _unbindable(bound, live)
 
 
 def _unbindable(bound: Bound, live: LivePod) -> str:
@@ -102,6 +122,7 @@ def _wish(bound: Bound, live: LivePod, request: PodRequest, *, around: Surroundi
             request=request,
             mode=earlier.choice.mode if earlier is not None and final else None,
             gpus=wished(listed),
+            positions=wished_positions(listed),
         ),
     )
 
@@ -115,10 +136,10 @@ def too_many(wish: Wish, others: frozenset[str]) -> Refusal | None:
     return conflict(f"earlier binds of the pod to {names} are not settled yet; it is tried again")
 
 
-def unfit(wish: Wish, found: Unfit) -> Refusal:
+def unfit(wish: Wish, found: Unfit) -> Denied:
     """Say why the node has nothing for the pod: what ``FailedScheduling`` shows its user."""
     text = f"node {quoted(wish.bound.node)}: {found.finding} [{found.finding.reason}]"
-    return conflict(text) if found.later else forbidden(text)
+    return Denied(conflict(text) if found.later else forbidden(text), found.finding.reason)
 
 
 def entry_of(wish: Wish, assignment: Assignment, since: datetime) -> Entry:

@@ -26,6 +26,7 @@ from allocator.core.devicelist import IDS, Device, encoded
 from allocator.core.ledger import wire_of
 from allocator.core.settings import NodeAgent
 from allocator.model.decision import Assignment
+from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode
@@ -45,7 +46,8 @@ _DONE: Final = str(2**64 - 1)
 class Promise:
     """What was committed: *entry* for *wish*, as *assignment* on *node*, whose agent serves it.
 
-    ``version`` names the ledger that it was decided on: ``<uid>/<generation>``.
+    ``version`` names the ledger that it was decided on: ``<uid>/<generation>``. ``demand`` is what
+    was learned until then.
     """
 
     wish: Wish
@@ -55,6 +57,7 @@ class Promise:
     version: str
     served_by: NodeAgent
     vocabularies: Sequence[Vocabulary]
+    demand: Demand = NOTHING_LEARNED
 
 
 def passed(binding: Binding, vocabularies: Iterable[Vocabulary]) -> list[Operation]:
@@ -150,7 +153,12 @@ def _devices(promise: Promise) -> str:
     for held in promise.assignment.containers:
         if (ask := asks.get(held.name)) is not None:
             parts[held.name] = [
-                Device(grant.gpu, ask.memory_on(totals[grant.gpu]) // factor, ask.cores)
+                Device(
+                    grant.gpu,
+                    ask.memory_on(totals[grant.gpu]) // factor,
+                    ask.cores,
+                    grant.position,
+                )
                 for grant in held.grants
             ]
     return encoded(parts.get(c.name, ()) for c in promise.wish.live.pod.spec.containers)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from allocator.core.manifest import Json
 from allocator.core.wording import shown
 from webhook.core.changes import APPENDED, Change, Tokens, changes
-from webhook.core.manifest import Json
 from webhook.core.patch import Operation
 
 _MOST_VARIABLES: Final = 2  # shown one by one; more are counted

@@ -1,45 +1,20 @@
 """Plans: what would become of a pod on a given fleet, and what it would take if nothing fits."""
 
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from types import MappingProxyType
-from typing import Final, assert_never
+from typing import assert_never
 
-from allocator.core import choose as choosing
-from allocator.core.choose import Choice, Terms
+from allocator.core.choose import Terms
+from allocator.core.manifest import Made
+from allocator.core.options import Search
+from allocator.core.outlook import Outlook, Verdict, outlook
 from allocator.core.requests import parsed
 from allocator.model.decision import Source
-from allocator.model.gpu import Gpu, Grant, Snapshot
 from allocator.model.request import Mode, PodRequest
 from webhook.core.explain import refusal, warnings
-from webhook.core.manifest import Made
 from webhook.core.mutate import Surroundings, decide
-from webhook.core.options import Option, Search, options
 from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Operation, operations
 from webhook.core.review import Pod
-
-
-class Verdict(StrEnum):
-    """What would become of a pod. Public API: never rename, only add."""
-
-    FITS = "fits"
-    NO_REQUEST = "no-request"
-    NOT_NOW = "not-now"
-    NEVER = "never"
-    REFUSED = "refused"  # for what the pod is, not for want of room
-
-
-EXIT_CODES: Final[Mapping[Verdict, int]] = MappingProxyType(
-    {
-        Verdict.FITS: 0,
-        Verdict.NO_REQUEST: 0,
-        Verdict.NOT_NOW: 4,
-        Verdict.NEVER: 5,
-        Verdict.REFUSED: 5,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,34 +29,22 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """One grant of a container, with the GPU that it is on."""
-
-    container: str
-    node: str
-    gpu: Gpu
-    grant: Grant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What would become of the pod *made*: at admission, and on the fleet as it is.
 
     ``request`` is ``None`` for a pod that asks for nothing, or not in a way that can be read;
-    then there is no ``choice`` either. ``options`` say what it would take where nothing fits.
+    then there is no ``outlook`` either.
     """
 
-    made: Made
+    made: Made[Pod]
     verdict: Verdict
     outcome: Outcome
     answer: Answer
     request: PodRequest | None = None
-    choice: Choice | None = None
-    devices: tuple[Device, ...] = ()
-    options: tuple[Option, ...] = ()
+    outlook: Outlook | None = None
 
 
-def plan(made: Made, around: Surroundings) -> Plan:
+def plan(made: Made[Pod], around: Surroundings) -> Plan:
     """Decide about one pod as at CREATE, then look for a place on the snapshot of *around*."""
     outcome = decide(made.pod, around)
     answer = answer_of(made.pod, outcome)
@@ -92,25 +55,21 @@ def plan(made: Made, around: Surroundings) -> Plan:
     search = Search(
         snapshot=around.snapshot,
         mode=_final_mode(outcome),
-        terms=Terms(prefer=around.prefer or around.settings.prefer),
+        terms=Terms(
+            prefer=around.prefer or around.settings.prefer,
+            geometries=around.geometries,
+            packings=around.settings.packings,
+        ),
     )
-    choice = search(request)
-    verdict = _verdict(outcome, choice)
+    found = outlook(request, search, refused=isinstance(outcome, Refused))
     return Plan(
         made=made,
-        verdict=verdict,
+        verdict=found.verdict,
         outcome=outcome,
         answer=answer,
         request=request,
-        choice=choice,
-        devices=tuple(_devices(choice, around.snapshot)),
-        options=tuple(options(request, choice, search)) if verdict in _WANTING else (),
+        outlook=found,
     )
-
-
-def exit_code(verdicts: Iterable[Verdict]) -> int:
-    """Return the worst of several verdicts as an exit code: 5, then 4, then 0."""
-    return max((EXIT_CODES[verdict] for verdict in verdicts), default=0)
 
 
 def answer_of(pod: Pod, outcome: Outcome) -> Answer:
@@ -128,9 +87,6 @@ def answer_of(pod: Pod, outcome: Outcome) -> Answer:
             return Answer(allowed=True, warnings=said)
         case _:
             assert_never(outcome)
-
-
-_WANTING: Final = frozenset({Verdict.NOT_NOW, Verdict.NEVER})
 
 
 def _request(pod: Pod, outcome: Outcome, around: Surroundings) -> PodRequest | None:
@@ -151,27 +107,3 @@ def _final_mode(outcome: Outcome) -> Mode | None:
     if isinstance(outcome, Rewritten) and outcome.choice.source is not Source.BEST:
         return outcome.choice.mode
     return None
-
-
-def _verdict(outcome: Outcome, choice: Choice) -> Verdict:
-    match choice.verdict:
-        case choosing.Verdict.NEVER:
-            return Verdict.NEVER
-        case _ if isinstance(outcome, Refused):
-            return Verdict.REFUSED
-        case choosing.Verdict.FITS:
-            return Verdict.FITS
-        case choosing.Verdict.NOT_NOW:
-            return Verdict.NOT_NOW
-        case _:
-            assert_never(choice.verdict)
-
-
-def _devices(choice: Choice, snapshot: Snapshot) -> Iterator[Device]:
-    if choice.assignment is None:
-        return
-    node = snapshot.nodes[choice.assignment.node]
-    gpus = {gpu.uuid: gpu for gpu in node.gpus}
-    for container in choice.assignment.containers:
-        for grant in container.grants:
-            yield Device(container=container.name, node=node.name, gpu=gpus[grant.gpu], grant=grant)

@@ -1,14 +1,14 @@
 """Plan documents: plans in the shape that scripts read, which docs/plan.md describes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from allocator.core.candidates import grouped
-from allocator.model.decision import Finding
-from allocator.model.request import ContainerRequest, PodRequest
+from allocator.core.modes import rule
+from allocator.core.outlook import exit_code
+from allocator.core.outlookdocument import finding_document, outlook_document, request_document
 from webhook.core.explain import findings, word
 from webhook.core.outcome import Refused, Rewritten
-from webhook.core.plan import Device, Plan, exit_code
+from webhook.core.plan import Plan
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
 KIND: Final = "Plan"
@@ -36,37 +36,9 @@ def _pod(file: str, plan: Plan) -> dict[str, Any]:
         "name": made.name,
         "place": made.place,
         "verdict": plan.verdict,
-        "asked": None if plan.request is None else _asked(plan.request),
+        "asked": None if plan.request is None else request_document(plan.request),
         "admission": _admission(plan),
-        "devices": [_device(device) for device in plan.devices],
-        "findings": [_finding(finding) for finding in _short(plan)],
-        "options": [{"kind": option.kind, "text": option.text} for option in plan.options],
-        "candidates": list(_candidates(plan)),
-    }
-
-
-def _asked(request: PodRequest) -> dict[str, Any]:
-    filters = request.filters
-    return {
-        "vocabulary": request.vocabulary,
-        "mode": request.mode,
-        "profile": request.profile,
-        "models": filters.models,
-        "notModels": filters.not_models,
-        "uuids": filters.uuids,
-        "notUuids": filters.not_uuids,
-        "containers": [_container(ask) for ask in request.containers],
-    }
-
-
-def _container(ask: ContainerRequest) -> dict[str, Any]:
-    return {
-        "name": ask.name,
-        "stage": ask.stage,
-        "count": ask.count,
-        "memoryMiB": ask.memory,
-        "memoryPercent": ask.percent,
-        "coresPercent": ask.cores,
+        **outlook_document(plan.outlook),
     }
 
 
@@ -78,54 +50,10 @@ def _admission(plan: Plan) -> dict[str, Any]:
         "decision": word(outcome),
         "mode": None if choice is None else choice.mode,
         "modeSource": None if choice is None else choice.source,
-        "costsPerMille": {} if choice is None else {str(m): cost for m, cost in choice.costs},
-        "rule": "" if choice is None else choice.rule,
+        "costsPerMille": {} if choice is None else choice.costs,
+        "rule": "" if choice is None else rule(choice),
         "message": answer.message,
-        "findings": [_finding(finding) for finding in refused],
+        "findings": [finding_document(finding) for finding in refused],
         "warnings": answer.warnings,
         "patch": answer.operations,
     }
-
-
-def _finding(finding: Finding) -> dict[str, str]:
-    return {
-        "reason": finding.reason,
-        "place": finding.place,
-        "field": finding.field,
-        "what": finding.what,
-        "remedy": finding.remedy,
-    }
-
-
-def _device(device: Device) -> dict[str, Any]:
-    grant, placed = device.grant, device.grant.placed
-    return {
-        "container": device.container,
-        "node": device.node,
-        "gpu": device.gpu.uuid,
-        "index": device.gpu.index,
-        "model": device.gpu.model,
-        "mode": grant.mode,
-        "memoryMiB": grant.memory,
-        "coresPercent": grant.cores,
-        "profile": None if placed is None else placed.profile.name,
-        "start": None if placed is None else placed.start,
-    }
-
-
-def _short(plan: Plan) -> tuple[Finding, ...]:
-    return () if plan.choice is None else plan.choice.findings
-
-
-def _candidates(plan: Plan) -> Iterator[dict[str, Any]]:
-    """Yield GPUs that answered alike together, with the first of them."""
-    for first, count in grouped(() if plan.choice is None else plan.choice.candidates):
-        yield {
-            "container": first.container,
-            "count": count,
-            "model": first.model,
-            "mode": first.mode,
-            "reason": first.reason,
-            "detail": first.detail,
-            "first": {"node": first.node, "gpu": first.gpu},
-        }

@@ -19,9 +19,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from allocator.core.settings import NodeAgent, Prefer
+from allocator.core.settings import Prefer
+from allocator.shell.gangs import Gangs
 from allocator.shell.inventory import Inventory
-from allocator.shell.reconciler import Reconciler
+from allocator.shell.reconciler import Pods
 from certs.core.issue import Names, Terms, service_names
 from certs.core.registration import Kind, Target
 from certs.shell.app import Announce, Files, Keeper, Look, OwnSecret, Source
@@ -35,9 +36,13 @@ from kube.leases import Candidate, Election
 from webhook.core.mutate import Surroundings
 from webhook.shell.admission import MOST, Admission, Reviewer, View
 from webhook.shell.binding import Binder
+from webhook.shell.deviceshare import Deviceshare
+from webhook.shell.duties import Means, attend
 from webhook.shell.journal import Journal
 from webhook.shell.metrics import Metrics
+from webhook.shell.pending import Pending
 from webhook.shell.server import Listen, serving
+from webhook.shell.steering import mutually, steering
 
 NAME: Final = "vgpu-admission"
 SERVICE: Final = "vgpu-webhook"
@@ -58,7 +63,8 @@ class Options:
 
     ``files`` holds ``tls.crt`` and ``tls.key`` where the source is files. ``names`` are further
     names and addresses that a self-issued certificate is valid for. ``most`` reviews are
-    answered at a time; more are asked to come again.
+    answered at a time; more are asked to come again. ``extender`` is where the scheduler extender
+    listens, if at all; ``clients`` are the authorities of its callers, where it wants to know them.
     """
 
     access: Access
@@ -71,6 +77,8 @@ class Options:
     names: tuple[str, ...] = ()
     drain: int = 10
     most: int = MOST
+    extender: Listen | None = None
+    clients: Path | None = None
 
 
 def version() -> str:
@@ -99,6 +107,7 @@ async def run(options: Options) -> None:
         secret = ApiSecret(calls=client, namespace=options.namespace, name=SECRET)
         announce = announcing(events, secret)
         look = _look(options, client, announce=announce, start=start)
+        mutual, look = mutually(options.clients, look)
         start(Keeper(serving=live, look=look, announce=announce).run(), "certificates")
         start(_gauges(metrics, inventory, live), "gauges")
         reviewer = Reviewer(
@@ -108,19 +117,47 @@ async def run(options: Options) -> None:
             version=version(),
         )
         rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live))
+        pods = Pods()
+        gangs = Gangs(client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record)
+        pending = Pending()
+        start(pending.follow(client), "pending pods")
         binder = Binder(
             calls=client,
             around=lambda namespace: view_of(inventory, namespace).around,
             reserved=inventory.promising,
+            pods=pending.pod,
+            ledgers=inventory.ledger,
+            stands=inventory.stands,
             arrived=inventory.arrived,
             remember=journal.remember,
+            denied=gangs.refused,
+            counted=metrics.bound,
             took=lambda seconds: metrics.took("bind", seconds),
         )
-        _reclaim(options, client, inventory, start=start)
+        means = Means(
+            client=client,
+            inventory=inventory,
+            pods=pods,
+            binder=binder,
+            gangs=gangs,
+            around=binder.around,
+            events=events,
+            journal=journal,
+            metrics=metrics,
+        )
+        attend(means, _election(options, client, LEDGER_LEASE), start)
         app = Admission(reviewer, rest, binder=binder, most=options.most)
+        extender = steering(means, mutual)
         async with (
             serving(rest, options.health, drain=options.drain) as health,
-            serving(app, options.listen, context=live.context, drain=options.drain) as port,
+            serving(
+                app,
+                options.listen,
+                context=live.context,
+                drain=options.drain,
+                at_once=app.at_once,
+            ) as port,
+            extender.serving(options.extender, start, context=live.context, drain=options.drain),
         ):
             log.info("serving", port=port, health=health, version=version())
             await stop.wait()
@@ -161,8 +198,7 @@ def _look(
     if options.source is Source.FILES:
         directory = options.files or Path("/tls")
         return Files(certificate=directory / "tls.crt", key=directory / "tls.key")
-    candidate = Candidate(namespace=options.namespace, name=LEASE, identity=options.identity)
-    election = Election(client, candidate)
+    election = _election(options, client, LEASE)
     start(election.run(), "election")
     return OwnSecret(
         writer=certificates(client, options.namespace, names=options.names),
@@ -171,24 +207,9 @@ def _look(
     )
 
 
-def _reclaim(
-    options: Options,
-    client: Client,
-    inventory: Inventory,
-    *,
-    start: Callable[[Awaitable[object], str], None],
-) -> None:
-    """Take back promises that no pod needs any more, in one replica at a time."""
-    candidate = Candidate(namespace=options.namespace, name=LEDGER_LEASE, identity=options.identity)
-    election = Election(client, candidate)
-    reconciler = Reconciler(
-        client,
-        promises=inventory.promises,
-        agent=lambda: inventory.settings.node_agent is NodeAgent.OURS,
-    )
-    start(election.run(), "ledger election")
-    start(reconciler.follow(client), "pods")
-    start(reconciler.run(lambda: election.leading), "reconciler")
+def _election(options: Options, client: Client, lease: str) -> Election:
+    candidate = Candidate(namespace=options.namespace, name=lease, identity=options.identity)
+    return Election(client, candidate)
 
 
 def certificates(client: Client, namespace: str, *, names: tuple[str, ...] = ()) -> Writer:
@@ -262,7 +283,10 @@ def routes(metrics: Metrics, ready: Callable[[], bool]) -> Starlette:
 
 async def _gauges(metrics: Metrics, inventory: Inventory, live: Serving) -> None:
     """Keep figures that are read rather than counted."""
+    deviceshare = Deviceshare()
+    metrics.registry.register(deviceshare)
     while True:
+        deviceshare.renew(inventory)
         if live.not_after is not None:
             metrics.certified(live.not_after.timestamp())
         for kind, seen in inventory.heard().items():

@@ -10,10 +10,10 @@ from uuid import uuid4
 import aiohttp
 import orjson
 
+from allocator.core.manifest import Made
 from allocator.core.wording import shown
-from webhook.core.manifest import Made
 from webhook.core.plan import Answer
-from webhook.core.review import API_VERSION, KIND
+from webhook.core.review import API_VERSION, KIND, Pod
 
 HOOK: Final = "pods.vgpu-admission.io"  # its name in manifests/base/registrations.yaml
 PATIENCE: Final = 10  # seconds, as long as an API server waits for a hook by default
@@ -32,7 +32,7 @@ def session(authority: bytes) -> aiohttp.ClientSession:
     )
 
 
-async def answered(calls: aiohttp.ClientSession, url: str, made: Made) -> Answer:
+async def answered(calls: aiohttp.ClientSession, url: str, made: Made[Pod]) -> Answer:
     """Send one pod and return what came back; raises :class:`HookError`."""
     headers = {"Content-Type": "application/json"}
     async with calls.post(url, data=review(made), headers=headers) as reply:
@@ -52,7 +52,7 @@ async def answered(calls: aiohttp.ClientSession, url: str, made: Made) -> Answer
     )
 
 
-def review(made: Made) -> bytes:
+def review(made: Made[Pod]) -> bytes:
     """Return the review that an API server sends when the pod *made* is created."""
     request = {
         "uid": str(uuid4()),
@@ -67,7 +67,7 @@ def review(made: Made) -> bytes:
     return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "request": request})
 
 
-def told(answer: Answer, made: Made, file: str) -> Answer:
+def told(answer: Answer, made: Made[Pod], file: str) -> Answer:
     """Return *answer* with its refusal as a user reads it: from kubectl, or in an Event.
 
     kubectl words a refusal by the reason in the status; a controller's Event does not.

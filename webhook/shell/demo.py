@@ -14,22 +14,25 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from allocator.catalog.boards import bare_name
+from allocator.core.lines import Line, Span, Tone, row
+from allocator.core.manifest import Made
 from allocator.core.settings import Fleet, Settings
 from allocator.model.gpu import Snapshot
+from allocator.shell.files import Streams, UnusableError, named, pods_of, read
+from allocator.shell.terminal import show
 from certs.core.issue import Names, Terms
 from certs.shell.app import throwaway
 from certs.shell.reload import Serving
-from webhook.core.manifest import Made
 from webhook.core.mutate import Surroundings
 from webhook.core.plan import plan
-from webhook.core.plantext import Line, Span, Tone, lines, row
+from webhook.core.plantext import lines
+from webhook.core.review import Pod
 from webhook.shell.admission import Admission, Remember, Reviewer, View
 from webhook.shell.app import routes, version
 from webhook.shell.caller import HookError, answered, review, session, told
 from webhook.shell.metrics import Metrics
-from webhook.shell.plan import ERROR, Streams, UnusableError, named, pods_of, read, surroundings
+from webhook.shell.plan import ERROR, surroundings
 from webhook.shell.server import Listen, serving
-from webhook.shell.terminal import show
 
 PATH: Final = "/mutate/pods"
 SETTINGS: Final = Settings(fleet=Fleet.CLOSED)
@@ -57,7 +60,7 @@ class Sample:
     """A pod to send, and the name of the file that makes it."""
 
     file: str
-    made: Made
+    made: Made[Pod]
 
 
 class Onlooker:
@@ -103,7 +106,7 @@ def _samples(files: Sequence[str], streams: Streams) -> Iterator[Sample]:
         shipped = sorted((SAMPLES / "pods").iterdir(), key=lambda file: file.name)
         texts = [(file.name, file.read_text(encoding="utf-8")) for file in shipped]
     for name, text in texts:
-        for made in pods_of(name, text, streams.errors):
+        for made in pods_of(name, text, Pod, errors=streams.errors):
             yield Sample(file=named(name), made=made)
 
 
@@ -115,7 +118,7 @@ async def _shown(
     onlooker = Onlooker(output)
     app = _application(around, onlooker, live)
     async with AsyncExitStack() as stack:
-        server = serving(app, listen, context=live.context, drain=DRAIN)
+        server = serving(app, listen, context=live.context, drain=DRAIN, at_once=app.at_once)
         try:
             port = await stack.enter_async_context(server)
         except OSError as error:

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from allocator.model.decision import Reason
 
 _MOST_NAMESPACES: Final = 1000
+_STATUSES: Final = ("Conflict", "Forbidden", "Invalid", "NotFound")  # where no finding says why
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
@@ -31,6 +32,18 @@ class Metrics:
             ["decision", "reason", "mode", "namespace"],
             registry=self.registry,
         )
+        self._binds = Counter(
+            "vgpu_bind_decisions",
+            "Decisions about binds of pods that ask for vGPU.",
+            ["decision", "reason"],
+            registry=self.registry,
+        )
+        self._drift = Gauge(
+            "vgpu_ledger_drift",
+            "Differences between ledger, agents and pods; from the lease holder.",
+            ["kind"],
+            registry=self.registry,
+        )
         duration = Histogram(
             "vgpu_admission_duration_seconds",
             "Time to decide about one review.",
@@ -38,6 +51,16 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+        asked = Histogram(
+            "vgpu_schedule_duration_seconds",
+            "Time to answer one question of a scheduler.",
+            ["verb"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._answered = {
+            verb: asked.labels(verb).observe for verb in ("filter", "prioritize", "preempt", "bind")
+        }
         self._observe = {
             step: duration.labels(step).observe
             for step in ("mutate", "validate", "ephemeral", "bind")
@@ -59,6 +82,10 @@ class Metrics:
         )
         self._children: dict[tuple[str, str, str, str], Callable[[], None]] = {}
         self._namespaces: set[str] = set()
+        for decision in ("promised", "elsewhere"):
+            self._binds.labels(decision, "")
+        for reason in (*Reason, *_STATUSES):
+            self._binds.labels("refused", reason)
         for decision in ("untouched", "rewritten", "error"):
             self._decisions.labels(decision, "", "", "")
         for reason in Reason:
@@ -85,6 +112,18 @@ class Metrics:
                 self._namespaces.add(namespace)
             child = self._children.setdefault(key, self._decisions.labels(*key).inc)
         child()
+
+    def bound(self, decision: str, reason: str) -> None:
+        """Count one decision about a bind; the labels are closed sets."""
+        self._binds.labels(decision, reason).inc()
+
+    def drifted(self, kind: str, number: int) -> None:
+        """Note how many differences of a kind there are; absent where nobody has looked."""
+        self._drift.labels(kind).set(number)
+
+    def answered(self, verb: str, seconds: float) -> None:
+        """Note how long one answer to a scheduler took."""
+        self._answered[verb](seconds)
 
     def took(self, step: str, seconds: float) -> None:
         """Note how long one decision of pass *step* took."""

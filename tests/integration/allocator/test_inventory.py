@@ -229,3 +229,31 @@ def test_demand_is_learned_once_per_pod_and_outlives_a_new_fold() -> None:
         assert learned.failures > 0
 
     play(scene)
+
+
+def test_the_index_knows_what_the_hook_would_refuse_and_who_has_promises() -> None:
+    """A ledger whose agent has not reported is closed until it does."""
+    containers = [{"name": "main", "devices": []}]
+    promise = {
+        "pod": {"namespace": "t", "name": "p", "uid": "u"},
+        "since": "2026-11-21T12:00:00Z",
+        "containers": containers,
+    }
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(NODES), node("a"))
+        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"spec": {"entries": [promise]}})
+        await until(lambda: inventory.index().sites)
+        assert inventory.index().sites["a"].closed
+        assert list(inventory.index().entries("a")) == ["u"]
+        assert inventory.promising("u") == {"a"}
+
+        place = parsed(f"{GPU_NODES}/a")
+        found = server.objects.read(place)
+        reported = {**found["status"], "inventory": "sha256:1"}
+        server.objects.replace(place, found | {"status": reported, "spec": {"entries": []}})
+        await until(lambda: not inventory.index().sites["a"].closed)
+        assert inventory.promising("u") == frozenset()
+        assert inventory.index().whole
+
+    play(scene)

@@ -1,13 +1,13 @@
 """A server, one follower of its nodes, and a record of all that it published."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import msgspec
 
 from kube.client import Client
 from kube.config import Access
-from kube.watch import Pulse, Source, follow
+from kube.watch import Pulse, Source, follow_changes
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer, StreamedLists
 from tests.fakes.kube_clock import FakeClock
@@ -52,9 +52,18 @@ class Watched:
     async def follow(self, source: Source[Node] = SOURCE) -> None:
         access = Access(url=self.server.url)
         async with Client(access, clock=self.time.clock()) as client:
-            await follow(
-                client, source, self.pictures.append, pulse=self.pulse, clock=self.time.clock()
+            await follow_changes(
+                client, source, self._publish, pulse=self.pulse, clock=self.time.clock()
             )
+
+    def _publish(self, found: Picture, touched: Collection[str]) -> None:
+        """Keep a picture; whoever goes by what was *touched* must miss no change."""
+        before = self.pictures[-1] if self.pictures else {}
+        differing = {
+            key for key in before.keys() | found.keys() if before.get(key) is not found.get(key)
+        }
+        assert differing <= set(touched)
+        self.pictures.append(found)
 
     async def until(self, *names: str) -> None:
         """Wait for the picture that shows exactly *names*."""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from allocator.shell.files import Streams
 from tests.integration.webhook.commands import FLEET, PODS, vgpu
-from webhook.shell.plan import Output, Question, Streams, answer
+from webhook.shell.plan import Output, Question, answer
 
 FITS = (PODS / "01-three-gigabytes.yaml").read_text()
 SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"

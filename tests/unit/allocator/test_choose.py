@@ -1,7 +1,6 @@
 """Which GPUs and places a pod gets."""
 
-from dataclasses import replace
-
+import msgspec
 import pytest
 
 from allocator.core.choose import Terms, Verdict, choose
@@ -186,7 +185,9 @@ def test_memory_only_is_accounted_beside_software_shares() -> None:
 )
 def test_what_runs_at_one_time_adds_up(containers: list[ContainerRequest], fits: bool) -> None:
     """Init containers are over when the apps start; sidecars are not."""
-    named = [replace(container, name=f"c{i}") for i, container in enumerate(containers)]
+    named = [
+        msgspec.structs.replace(container, name=f"c{i}") for i, container in enumerate(containers)
+    ]
 
     found = choose(snapshot(nodes_of(1, T4)), pod(*named))
 

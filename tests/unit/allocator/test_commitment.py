@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from allocator.core.choose import Terms
@@ -95,7 +96,7 @@ def test_a_wish_that_does_not_fit_is_replaced(wish: str) -> None:
 
 def test_a_wish_does_not_beat_the_user() -> None:
     """A GPU that the pod's own annotations rule out is not taken for a scheduler's sake."""
-    request = replace(THREE_GIG, filters=Filters(not_uuids=("GPU-n0-1",)))
+    request = msgspec.structs.replace(THREE_GIG, filters=Filters(not_uuids=("GPU-n0-1",)))
 
     found = assigned(ledger(SOFT), wanted(request=request, gpus=("GPU-n0-1",)), terms=Terms())
 
@@ -143,4 +144,4 @@ def test_a_closed_ledger_takes_nothing() -> None:
     found = assigned(ledger(SOFT, inventory=""), wanted(), terms=Terms())
 
     assert isinstance(found, Unfit)
-    assert "no GPUs yet" in found.finding.what
+    assert "not been accounted for" in found.finding.what

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.core.devicelist import Device, encoded, wished
+from allocator.core.devicelist import Device, encoded, wished, wished_positions
 
 
 def test_each_container_has_a_part() -> None:
@@ -42,3 +42,12 @@ def test_a_list_is_read(text: str, gpus: tuple[str, ...]) -> None:
 def test_a_bad_list_is_no_wish(text: str) -> None:
     """One defect anywhere, and nothing of it is believed."""
     assert wished(text) == ()
+    assert wished_positions(text) == ()
+
+
+def test_positions_are_read_and_written() -> None:
+    """A MIG instance is named behind its GPU; a GPU without one wishes for no place."""
+    text = "GPU-a[group2-3],NVIDIA,3000,0:GPU-b,NVIDIA,3000,0:"
+
+    assert wished_positions(text) == (("GPU-a", "group2-3"),)
+    assert encoded([[Device("GPU-a", 3000, 0, "group2-3"), Device("GPU-b", 3000, 0)]]) == text

@@ -8,7 +8,16 @@ from datetime import timedelta
 import jsonpatch
 import pytest
 
-from allocator.core.ledger import Ledger, Operation, commit_all, node_for, promising, read, without
+from allocator.core.ledger import (
+    Ledger,
+    Operation,
+    accounted,
+    commit_all,
+    node_for,
+    promising,
+    read,
+    without,
+)
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode
 from tests.builders import gpu, mig_grant, node, soft_grant
@@ -156,7 +165,7 @@ def test_an_unreadable_entry_keeps_its_place() -> None:
 @pytest.mark.parametrize(
     ("stored", "why"),
     [
-        pytest.param(moved(lambda s: s.pop("status")), "no GPUs yet", id="no-status"),
+        pytest.param(moved(lambda s: s.pop("status")), "not been accounted for", id="no-status"),
         pytest.param(
             moved(lambda s: s["metadata"].update(deletionTimestamp="2026-11-21T12:00:00Z")),
             "being deleted",
@@ -174,3 +183,39 @@ def test_an_open_ledger_is_not_closed() -> None:
     soft = node("n0", replace(gpu(), grants=(soft_grant(1000),)))
 
     assert read(gpu_node(soft)).closed == ""
+
+
+def test_what_is_in_use_without_an_entry_is_in_the_way() -> None:
+    """The agent found it: others are placed beside it, its own pod on it, and it stays legible."""
+    stored = gpu_node(NODE, unpromised=gpu_node(NODE, (entry("a", SLICE),))["spec"]["entries"])
+
+    found = read(stored)
+
+    assert found.unpromised == (entry("a", SLICE),)
+    assert node_for(found, "b").gpus[0].taken == 0b1
+    assert node_for(found, "a").gpus[0].taken == 0
+    assert node_for(promising(found, entry("a", SLICE)), "b").gpus[0].taken == 0b1
+
+
+def test_an_entry_takes_the_place_of_what_was_unpromised() -> None:
+    """An agent that is behind does not make its pod count twice."""
+    unpromised = gpu_node(NODE, (entry("a", SLICE),))["spec"]["entries"]
+
+    found = read(gpu_node(NODE, (entry("a", SLICE),), unpromised=unpromised))
+
+    assert (found.unpromised, len(found.node.gpus[0].grants)) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    ("node_uid", "boot", "same"),
+    [
+        pytest.param("u", "boot-1", True, id="as-it-was"),
+        pytest.param("v", "boot-1", False, id="joined-anew"),
+        pytest.param("u", "boot-2", False, id="rebooted"),
+        pytest.param("", "", True, id="unknown"),
+    ],
+)
+def test_a_status_belongs_to_one_life_of_a_node(node_uid: str, boot: str, *, same: bool) -> None:
+    """What either side does not say is not compared."""
+    assert accounted(read(gpu_node(NODE, nodeUID="u")), node_uid=node_uid, boot=boot) is same
+    assert accounted(read(gpu_node(NODE)), node_uid="any", boot="")

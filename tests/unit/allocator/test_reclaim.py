@@ -1,24 +1,40 @@
 """A promise goes when its pod was never bound for long, or is over and nobody holds it."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
-from allocator.core.reclaim import AGE, Seen, doubtful, reclaimable, seen
+from allocator.core.ledger import Ledger
+from allocator.core.podfacts import Seen
+from allocator.core.reclaim import AGE, Evidence, doubtful, reclaimable
+from allocator.core.upkeep import Machine
 from allocator.model.request import Mode
 from tests.builders import gpu, mig_grant, node
 from tests.gpunodes import NOON, entry, ledger
 
 ENTRY = entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))
-LEDGER = ledger(node("n0", gpu(mode=Mode.MIG)), (ENTRY,))
+LEDGER = ledger(node("n0", gpu(mode=Mode.MIG)), (ENTRY,), nodeUID="u")
+MACHINE = Machine(name="n0", uid="u", boot="boot-1")
 WAITING = Seen(uid="a", node="", deleting=False, over=False)
 HERE = replace(WAITING, node="n0")
 OLD, YOUNG = NOON + AGE, NOON + AGE - timedelta(seconds=1)
 
 
+def goes(
+    found: Ledger,
+    pod: Seen | None,
+    *,
+    now: datetime = NOON,
+    machine: Machine | None = MACHINE,
+    agent: bool = True,
+) -> bool:
+    evidence = Evidence(pod=pod, machine=machine, now=now, agent=agent)
+    return reclaimable(found, ENTRY, evidence)
+
+
 @pytest.mark.parametrize(
-    ("pod", "goes"),
+    ("pod", "may"),
     [
         pytest.param(WAITING, True, id="waiting"),
         pytest.param(replace(WAITING, node="n9"), True, id="elsewhere"),
@@ -27,13 +43,13 @@ OLD, YOUNG = NOON + AGE, NOON + AGE - timedelta(seconds=1)
         pytest.param(replace(WAITING, deleting=True), False, id="waiting-to-go"),
     ],
 )
-def test_a_promise_to_a_pod_that_is_not_there_ages(pod: Seen, *, goes: bool) -> None:
+def test_a_promise_to_a_pod_that_is_not_there_ages(pod: Seen, *, may: bool) -> None:
     """Only a live pod with no node, or another one, lets it go, and only after its time."""
-    assert reclaimable(LEDGER, ENTRY, pod, now=OLD, agent=True) is goes
-    assert not reclaimable(LEDGER, ENTRY, pod, now=YOUNG, agent=True)
+    assert goes(LEDGER, pod, now=OLD) is may
+    assert not goes(LEDGER, pod, now=YOUNG)
 
 
-@pytest.mark.parametrize(
+OVER = pytest.mark.parametrize(
     "pod",
     [
         pytest.param(None, id="gone"),
@@ -41,15 +57,41 @@ def test_a_promise_to_a_pod_that_is_not_there_ages(pod: Seen, *, goes: bool) -> 
         pytest.param(replace(HERE, over=True), id="ended"),
     ],
 )
+
+
+@OVER
 def test_a_pod_that_is_over_frees_what_nobody_holds(pod: Seen | None) -> None:
     """The agent must have seen this very ledger, and its containers must be gone."""
     held = replace(LEDGER, held=frozenset({"a"}))
     behind = replace(LEDGER, observed_generation=LEDGER.generation - 1)
 
-    assert reclaimable(LEDGER, ENTRY, pod, now=NOON, agent=True)
-    assert not reclaimable(held, ENTRY, pod, now=OLD, agent=True)
-    assert not reclaimable(behind, ENTRY, pod, now=OLD, agent=True)
-    assert reclaimable(behind, ENTRY, pod, now=NOON, agent=False)
+    assert goes(LEDGER, pod)
+    assert not goes(held, pod, now=OLD)
+    assert not goes(behind, pod, now=OLD)
+    assert goes(behind, pod, agent=False)
+
+
+@OVER
+@pytest.mark.parametrize(
+    "machine",
+    [
+        pytest.param(replace(MACHINE, boot="boot-2"), id="rebooted"),
+        pytest.param(replace(MACHINE, uid="v"), id="joined-anew"),
+    ],
+)
+def test_a_status_of_an_earlier_life_frees_nothing(pod: Seen | None, machine: Machine) -> None:
+    """Who wrote it cannot have seen what runs there now."""
+    assert not goes(LEDGER, pod, machine=machine)
+
+
+@OVER
+def test_a_node_that_is_gone_frees_only_what_is_shut(pod: Seen | None) -> None:
+    """Nobody is left to say that its containers ended, so nothing may be promised there first."""
+    held = replace(LEDGER, held=frozenset({"a"}))
+
+    assert not goes(held, pod, machine=None)
+    assert goes(replace(held, inventory=""), pod, machine=None)
+    assert not goes(replace(held, inventory=""), HERE, machine=None, now=OLD)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +107,3 @@ def test_a_pod_that_is_over_frees_what_nobody_holds(pod: Seen | None) -> None:
 def test_caches_say_where_to_look(pod: Seen | None, now: object, *, worth: bool) -> None:
     """What is bound and alive is not asked about again and again."""
     assert doubtful(NOON, pod, node="n0", now=now) is worth  # type: ignore[arg-type]  # a time
-
-
-def test_a_pod_is_read() -> None:
-    """Four facts of a pod are all that counts."""
-    raw = b'{"metadata":{"uid":"a"},"spec":{"nodeName":"n0"},"status":{"phase":"Failed"}}'
-
-    assert seen(raw) == replace(HERE, over=True)

@@ -9,9 +9,11 @@ from datetime import datetime, timedelta
 import jsonpatch
 import pytest
 
-from allocator.core.reclaim import AGE, Seen
+from allocator.core.ledger import read
+from allocator.core.podfacts import Seen
+from allocator.core.reclaim import AGE
 from allocator.model.request import Mode
-from allocator.shell.reconciler import Reconciler
+from allocator.shell.reconciler import Pods, Reconciler
 from kube.clock import Clock
 from kube.errors import InvalidError, NotFoundError, UnreachableError
 from tests.builders import gpu, mig_grant, node
@@ -19,6 +21,7 @@ from tests.gpunodes import NOON, Json, entry, gpu_node, patched
 
 ENTRY = entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))
 NODE = node("n0", gpu(mode=Mode.MIG))
+MACHINE: Json = {"metadata": {"name": "n0"}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
 WAITING: Json = {"metadata": {"uid": "a"}}
 BOUND: Json = WAITING | {"spec": {"nodeName": "n0"}}
 UNBOUND = Seen(uid="a", node="", deleting=False, over=False)
@@ -38,7 +41,7 @@ class Api:
         self.reads.append(path)
         if self.down:
             raise UnreachableError("down", sent=True)
-        found = self.stored if "gpunodes" in path else self.pod
+        found = {"gpunodes": self.stored, "pods": self.pod, "nodes": MACHINE}[path.split("/")[-2]]
         if found is None:
             raise NotFoundError(404, "NotFound", path)
         return json.dumps(found).encode()
@@ -61,10 +64,12 @@ def sweep(
     api: Api, *, known: Mapping[str, Seen] | None, wall: datetime = NOON + AGE, times: int = 1
 ) -> Api:
     clock = Clock(monotonic=lambda: 5.0, wall=lambda: wall, random=lambda: 0)
-    promises = [("n0", "a", NOON)]
-    found = Reconciler(api, promises=lambda: promises, agent=lambda: True, clock=clock)
+    pods = Pods()
+    found = Reconciler(
+        api, pods=pods, ledgers=lambda: {"n0": read(api.stored)}, agent=lambda: True, clock=clock
+    )
     if known is not None:
-        found.know(known)
+        pods.know(known)
     for _ in range(times):
         asyncio.run(found.sweep())
     return api
@@ -87,7 +92,7 @@ def test_the_ledger_is_read_before_the_pod() -> None:
     """A Binding that lands after the pod was read has renewed the entry, and our write fails."""
     api = sweep(Api(WAITING), known={"a": UNBOUND})
 
-    assert ["gpunodes" in path for path in api.reads] == [True, False]
+    assert [path.split("/")[-2] for path in api.reads] == ["gpunodes", "pods", "nodes"]
 
 
 def test_a_ledger_that_moved_keeps_its_entry() -> None:
@@ -111,7 +116,29 @@ def test_a_promise_that_stays_is_not_asked_about_at_once_again() -> None:
     """What may not go yet is looked at less and less often."""
     api = sweep(Api(BOUND), known={}, times=3)
 
-    assert len(api.reads) == 2
+    assert len(api.reads) == 3
+
+
+def test_a_promise_is_asked_about_again_when_its_ledger_moves() -> None:
+    """The agent let go: nobody waits for the end of a pause."""
+    api = Api(None)
+    api.stored["status"]["held"] = ["a"]
+    clock = Clock(monotonic=lambda: 5.0, wall=lambda: NOON, random=lambda: 0)
+    pods = Pods()
+    pods.know({})
+    ledgers = {"n0": read(api.stored)}
+    found = Reconciler(api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True, clock=clock)
+
+    async def story() -> None:
+        await found.sweep()
+        api.stored["status"]["held"] = []
+        api.stored["metadata"]["resourceVersion"] = "101"
+        ledgers["n0"] = read(api.stored)
+        await found.sweep()
+
+    asyncio.run(story())
+
+    assert api.left == 0
 
 
 def test_a_silent_api_server_ends_nothing() -> None:

@@ -175,3 +175,14 @@ def test_a_probe_is_unanswered_after_a_minute() -> None:
     assert probe.unanswered(NOW + minute * 2)
     assert Handshake(Phase.DELETED, NOW).unanswered(NOW)
     assert not Handshake(Phase.REPORTED, NOW).unanswered(NOW + minute * 99)
+
+
+def test_a_gpu_without_slots_has_nothing_to_give() -> None:
+    """It is how a GPU that may not be used is registered, and no defect."""
+    text = T4.replace(",10,", ",0,")
+
+    registered = node_from_register("n", text)
+
+    assert registered.problems == ()
+    assert registered.node.gpus[0].slots == 0
+    assert encode_register(registered.node.gpus) == text

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import jsonpatch
 import msgspec
 import pytest
 import yaml
@@ -106,8 +107,9 @@ def test_no_right_is_wider_than_it_must_be(kind: str) -> None:
     assert not [rule for rule in rules if "*" in str(rule)]
     assert {verb for rule in unnamed for verb in rule["verbs"]} <= {
         *("get", "list", "watch"),
-        *("create", "patch"),
+        *("create", "patch", "delete"),
     }
+    assert [r["resources"] for r in unnamed if "delete" in r["verbs"]] in ([], [["gpunodes"]])
     assert not [
         rule for rule in unnamed if "secrets" in rule["resources"] and len(rule["verbs"]) > 1
     ]
@@ -115,9 +117,9 @@ def test_no_right_is_wider_than_it_must_be(kind: str) -> None:
 
 def test_it_may_change_no_registration_but_its_own() -> None:
     """A stolen token cannot redirect another webhook."""
-    (role,) = objects("ClusterRole")
+    rules = [rule for role in objects("ClusterRole") for rule in role["rules"]]
 
-    (rule,) = [r for r in role["rules"] if "admissionregistration.k8s.io" in r["apiGroups"]]
+    (rule,) = [r for r in rules if "admissionregistration.k8s.io" in r["apiGroups"]]
     assert rule["resourceNames"] == [REGISTRATION]
 
 
@@ -144,3 +146,19 @@ def test_one_replica_stays_through_drains_and_updates() -> None:
     assert deployment["spec"]["replicas"] > budget["spec"]["minAvailable"] >= 1
     assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
     assert budget["spec"]["selector"] == deployment["spec"]["selector"]
+
+
+def test_the_component_that_lets_binds_go_on_changes_their_hook() -> None:
+    """Its patch goes by the place in the list, and tests the name there."""
+    component = yaml.safe_load(
+        (MANIFESTS / "components/bind-ignore/kustomization.yaml").read_text()
+    )
+    (patch,) = component["patches"]
+    (registration,) = objects("MutatingWebhookConfiguration")
+
+    changed = jsonpatch.apply_patch(registration, yaml.safe_load(patch["patch"]))
+
+    policies = {hook["name"]: hook["failurePolicy"] for hook in changed["webhooks"]}
+    assert policies.pop("bindings.vgpu-admission.io") == "Ignore"
+    assert set(policies.values()) == {"Fail", "Ignore"}
+    assert patch["target"]["name"] == registration["metadata"]["name"]

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from allocator.core.settings import DEFAULTS, NodeAgent, Settings
+from allocator.model.request import Mode
 from kube.clock import Clock
 from kube.errors import UnreachableError
 from tests.bindings import answered, applied, binding, review, stored
-from tests.builders import nodes_of, snapshot
+from tests.builders import nodes_of, snapshot, soft_grant
 from tests.fakes.ledger_server import LedgerServer
-from tests.gpunodes import Json, gpu_node
+from tests.gpunodes import Json, entry, gpu_node
 from tests.pods import MEMORY, NUMBER, admitted, container, pod, received
 from webhook.core.mutate import Surroundings
 from webhook.shell.binding import Binder, LateError
@@ -233,3 +234,56 @@ def test_a_node_of_another_plugin_is_left_to_it() -> None:
         "volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,3000,0:",
         "vgpu-admission.io/served-by": "upstream",
     }
+
+
+@pytest.mark.parametrize(
+    ("promised", "allowed"),
+    [pytest.param(("n1", "n2"), False, id="still"), pytest.param(("n1",), True, id="no-longer")],
+)
+def test_a_third_promise_is_refused_only_on_what_is_read(
+    promised: tuple[str, ...], *, allowed: bool
+) -> None:
+    """A cache that shows two promises elsewhere may be behind; the ledgers are asked."""
+    server = api()
+    for name in ("n1", "n2"):
+        entries = [entry("uid-p", soft_grant(3000))] if name in promised else []
+        server.pods[name] = gpu_node(nodes_of(1, name=name), entries)  # whatever has that name
+    counts: list[tuple[str, str]] = []
+    binder = Binder(
+        calls=server,
+        around=lambda _: AROUND,
+        reserved=lambda _: frozenset({"n1", "n2"}),
+        counted=lambda *count: counts.append(count),
+        clock=Clock(random=lambda: 0),
+    )
+
+    found = answered(asyncio.run(binder.bind(review(binding()))))
+
+    assert found["allowed"] is allowed
+    assert counts == [("promised", "") if allowed else ("refused", "Conflict")]
+
+
+def test_the_weights_of_a_choice_are_recorded() -> None:
+    """A bind on a board that MIG cuts says by which weights its place was found."""
+    cut = nodes_of(1, mode=Mode.MIG)
+    around = Surroundings(settings=DEFAULTS, snapshot=snapshot(cut))
+    server = api()
+    server.gpu_node = gpu_node(cut)
+    server.pods["p"] = stored(
+        admitted(received(pod(container(limits={NUMBER: 1, MEMORY: 3000}))), around),
+        name="p",
+        uid="uid-p",
+    )
+    lines: list[Mapping[str, Any]] = []
+    binder = Binder(
+        calls=server,
+        around=lambda _: around,
+        reserved=lambda _: frozenset(),
+        remember=lines.append,
+        clock=Clock(random=lambda: 0),
+    )
+
+    asyncio.run(binder.bind(review(binding())))
+
+    weights = lines[0]["weights"]["NVIDIA A100-SXM4-40GB"]
+    assert weights.keys() == {"1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"}

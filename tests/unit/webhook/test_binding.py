@@ -29,7 +29,7 @@ from tests.pods import (
     pod,
     received,
 )
-from webhook.core.binding import Pass, Wish, entry_of, judge, too_many
+from webhook.core.binding import Denied, Pass, Wish, entry_of, judge, too_many
 from webhook.core.bindingreview import live_pod, parse
 from webhook.core.bound import Promise, kept, passed
 from webhook.core.mutate import Surroundings
@@ -131,8 +131,8 @@ def test_a_request_that_cannot_be_read_is_denied() -> None:
 
     judged = judge(bound(binding()), live(odd), around(SOFT))
 
-    assert isinstance(judged, Refusal)
-    assert judged.code == 422
+    assert isinstance(judged, Denied)
+    assert (judged.refusal.code, judged.reason) == (422, "ConflictingRequest")
 
 
 @pytest.mark.parametrize(

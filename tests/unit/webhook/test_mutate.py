@@ -2,7 +2,14 @@
 
 import pytest
 
-from allocator.core.settings import Injection, NodeAgent, Settings, VolcanoMode, settings_of
+from allocator.core.settings import (
+    Injection,
+    NodeAgent,
+    SchedulerName,
+    Settings,
+    VolcanoMode,
+    settings_of,
+)
 from allocator.model.decision import Reason, Source
 from allocator.model.gpu import Snapshot
 from allocator.model.request import Mode
@@ -23,6 +30,7 @@ from tests.pods import (
 )
 from webhook.core.mutate import Surroundings
 from webhook.core.outcome import Hidden, Refused, Rewritten, Untouched
+from webhook.core.rewrite import OWN_SCHEDULER
 
 UNKNOWN = Surroundings(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
 HAMI = {MODE: "hami-core"}
@@ -191,6 +199,28 @@ def test_a_mode_we_chose_does_not_bind_volcano_unless_told_to(mode: VolcanoMode,
     assert isinstance(outcome, Rewritten)
     assert outcome.choice.source is Source.BEST
     assert outcome.intent.annotations[key] == Mode.HAMI_CORE
+
+
+@pytest.mark.parametrize(
+    ("policy", "named", "expected"),
+    [
+        pytest.param(SchedulerName.KEEP, "default-scheduler", "default-scheduler", id="keep"),
+        pytest.param(SchedulerName.SET, "default-scheduler", OWN_SCHEDULER, id="set"),
+        pytest.param(SchedulerName.SET, "", OWN_SCHEDULER, id="set-unnamed"),
+        pytest.param(SchedulerName.SET, OWN_SCHEDULER, OWN_SCHEDULER, id="set-already"),
+        pytest.param(SchedulerName.SET, "volcano", "volcano", id="set-of-its-own"),
+    ],
+)
+def test_a_pod_goes_to_our_scheduler_if_settings_say_so(
+    policy: SchedulerName, named: str, expected: str
+) -> None:
+    """Only one that names no other, and the same on a second pass."""
+    found = around(Settings(scheduler_name=policy))
+
+    once = admitted(received(pod(schedulerName=named)), found)
+
+    assert once["spec"]["schedulerName"] == expected
+    assert admitted(once, found) == once
 
 
 def test_a_percentage_stays_where_our_agent_serves() -> None:

@@ -8,6 +8,10 @@ import orjson
 import pytest
 import yaml
 
+from allocator.core.lines import WIDTH
+from allocator.core.manifest import pods_in
+from allocator.core.options import OptionKind
+from allocator.core.outlook import EXIT_CODES, Outlook, Verdict, exit_code
 from allocator.core.settings import Fleet, Settings
 from allocator.model.gpu import Node
 from allocator.model.problem import Loaded
@@ -24,12 +28,11 @@ from tests.builders import (
     soft_grant,
 )
 from tests.pods import CORES, MEMORY, MODE, NUMBER, Json, container, pod
-from webhook.core.manifest import pods_in
 from webhook.core.mutate import Surroundings
-from webhook.core.options import OptionKind
-from webhook.core.plan import EXIT_CODES, Plan, Verdict, exit_code, plan
+from webhook.core.plan import Plan, plan
 from webhook.core.plandocument import document
-from webhook.core.plantext import WIDTH, lines
+from webhook.core.plantext import lines
+from webhook.core.review import Pod
 
 A100S = node(
     "a100",
@@ -41,7 +44,7 @@ BUSY = node("a30", gpu(A30, mode=Mode.MIG, grants=[mig_grant("4g.24gb", 0, produ
 
 
 def planned(written: Json, *nodes: Node, fleet: Fleet = Fleet.OPEN) -> Plan:
-    found = pods_in(yaml.safe_dump(written))
+    found = pods_in(yaml.safe_dump(written), Pod)
     assert isinstance(found, Loaded)
     around = Surroundings(
         settings=Settings(fleet=fleet), snapshot=snapshot(*nodes or (A100S, T4S)), host_paths=True
@@ -58,6 +61,11 @@ def asking(
 ) -> Json:
     limits = {NUMBER: number, MEMORY: memory} | ({} if cores is None else {CORES: cores})
     return pod(container(limits=limits), annotations=annotations)
+
+
+def outlook(found: Plan) -> Outlook:
+    assert found.outlook is not None
+    return found.outlook
 
 
 def text(found: Plan) -> list[str]:
@@ -113,13 +121,13 @@ def test_a_mode_that_may_be_revised_is_looked_for_in_both() -> None:
     free = planned(asking(3000), *nodes)
     named = planned(asking(3000, annotations={MODE: "mig"}), *nodes)
 
-    assert [device.grant.mode for device in free.devices] == [Mode.HAMI_CORE]
+    assert [device.grant.mode for device in outlook(free).devices] == [Mode.HAMI_CORE]
     assert named.verdict is Verdict.NOT_NOW
 
 
 def test_devices_say_where_each_container_sits() -> None:
     """Node, GPU and placement, as they would be granted."""
-    (device,) = planned(asking(3000), A100S).devices
+    (device,) = outlook(planned(asking(3000), A100S)).devices
 
     assert (device.container, device.node, device.gpu.index) == ("main", "a100", 1)
     assert device.grant.placed is not None
@@ -127,12 +135,13 @@ def test_devices_say_where_each_container_sits() -> None:
 
 
 def options(found: Plan) -> dict[OptionKind, str]:
-    return {option.kind: option.text for option in found.options}
+    there = () if found.outlook is None else found.outlook.options
+    return {option.kind: option.text for option in there}
 
 
 def test_a_pod_that_fits_needs_no_options() -> None:
     """Advice is for those who wait."""
-    assert planned(asking(3000)).options == ()
+    assert outlook(planned(asking(3000))).options == ()
 
 
 def test_dropping_a_constraint_is_an_option_only_if_it_helps() -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from allocator.catalog.boards import MODELS, Model, bare_name
 from allocator.catalog.injection import PROFILE_KEY
 from allocator.core.choose import Choice, Terms, Verdict, choose
@@ -64,9 +66,9 @@ def _lifted(request: PodRequest) -> Iterator[tuple[str, PodRequest]]:
     """Yield the request without one of its constraints at a time, and the key to remove."""
     names, filters = vocabulary_of(request), request.filters
     if request.mode is not None and names.mode_key is not None:
-        yield names.mode_key, replace(request, mode=None)
+        yield names.mode_key, msgspec.structs.replace(request, mode=None)
     if request.profile is not None:
-        yield PROFILE_KEY, replace(request, profile=None)
+        yield PROFILE_KEY, msgspec.structs.replace(request, profile=None)
     for key, present, freer in (
         (names.use_models, filters.models, replace(filters, models=())),
         (names.not_models, filters.not_models, replace(filters, not_models=())),
@@ -74,7 +76,7 @@ def _lifted(request: PodRequest) -> Iterator[tuple[str, PodRequest]]:
         (names.not_uuids, filters.not_uuids, replace(filters, not_uuids=())),
     ):
         if key is not None and present:
-            yield key, replace(request, filters=freer)
+            yield key, msgspec.structs.replace(request, filters=freer)
 
 
 def _grown(request: PodRequest, search: Search) -> Iterator[Option]:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from webhook.core.plantext import Span, Tone
-from webhook.shell.terminal import coloured, show
+from allocator.core.lines import Span, Tone
+from allocator.shell.terminal import coloured, show
 
 LINES = [(Span("a", Tone.LABEL), Span("[b] ", Tone.BAD)), ()]
 

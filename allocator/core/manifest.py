@@ -1,22 +1,22 @@
-"""Manifests: YAML or JSON as users write it, and the pods in it as a hook would receive them."""
+"""Manifests: YAML or JSON as users write it, and the pods in it as the API server hands them on."""
 
 import copy
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import orjson
 
 from allocator.core.document import MAX_BYTES, DocumentError, Notes, Table, read_document
+from allocator.core.mismatch import explained
 from allocator.core.quantity import canonical, parse
 from allocator.core.wording import quoted
 from allocator.model.problem import Loaded, Problem, Rejected
-from webhook.core.mismatch import explained
-from webhook.core.review import Pod
 
 Json = dict[str, Any]
+P = TypeVar("P")
 
 MOST_DOCUMENTS: Final = 512
 DEFAULT_NAMESPACE: Final = "default"
@@ -50,8 +50,8 @@ _MISMATCH: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A pod that a manifest makes: as it would be sent, and as the webhook reads it.
+class Made(Generic[P]):
+    """A pod that a manifest makes: as it would be sent, and as its reader reads it.
 
     ``kind`` and ``name`` are of the object that makes it; ``place`` is where it is written down,
     such as ``document 2: spec.template``.
@@ -61,22 +61,26 @@ class Made:
     name: str
     place: str
     sent: Json
-    pod: Pod
+    pod: P
 
     @property
     def namespace(self) -> str:
         """Return the namespace it would be created in."""
-        return self.pod.metadata.namespace or DEFAULT_NAMESPACE
+        return str(self.sent["metadata"]["namespace"])
 
 
-def pods_in(text: str) -> Loaded[tuple[Made, ...]] | Rejected:
+def pods_in(
+    text: str, kind: type[P], *, namespace: str = DEFAULT_NAMESPACE
+) -> Loaded[tuple[Made[P], ...]] | Rejected:
     """Return the pods that the documents in *text* would make, one for each template.
+
+    Each is read as the msgspec type *kind*; what names no namespace goes to *namespace*.
 
     Documents of other kinds are passed over with a warning; a text in which nothing makes a pod
     is rejected.
     """
     notes = Notes()
-    found = tuple(_made(text, notes))
+    found = tuple(_made(text, _Reading(kind=kind, namespace=namespace, notes=notes)))
     if notes.errors:
         return Rejected(tuple(notes.errors))
     if not found:
@@ -121,7 +125,17 @@ def _amount(value: object) -> object:
     return canonical(int(quantity.value)) if quantity is not None and plain else str(value)
 
 
-def _made(text: str, notes: Notes) -> Iterator[Made]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading(Generic[P]):
+    """What pods are read as, where they go unless they say, and what was found wrong so far."""
+
+    kind: type[P]
+    namespace: str
+    notes: Notes
+
+
+def _made(text: str, reading: _Reading[P]) -> Iterator[Made[P]]:
+    notes = reading.notes
     if len(text.encode()) > MAX_BYTES:
         notes.error("manifest", "too large", f"at most {MAX_BYTES} bytes")
         return
@@ -132,7 +146,7 @@ def _made(text: str, notes: Notes) -> Iterator[Made]:
             return
         document = _read(chunk, place, notes)
         if document is not None:
-            yield from _objects(document, place, notes)
+            yield from _objects(document, place, reading)
 
 
 def _chunks(text: str) -> Iterator[str]:
@@ -166,27 +180,27 @@ def _read(chunk: str, place: str, notes: Notes) -> object:
     return None
 
 
-def _objects(document: object, place: str, notes: Notes) -> Iterator[Made]:
+def _objects(document: object, place: str, reading: _Reading[P]) -> Iterator[Made[P]]:
     """Yield the pods of one object, or of each object in a ``List``."""
     own = Notes()
     table = Table.of(document, "", own)
     if not own.errors:
-        yield from _of_kind(table, place, notes)
-    _told(own, place, notes)
+        yield from _of_kind(table, place, reading)
+    _told(own, place, reading.notes)
 
 
-def _of_kind(table: Table, place: str, notes: Notes) -> Iterator[Made]:
+def _of_kind(table: Table, place: str, reading: _Reading[P]) -> Iterator[Made[P]]:
     version, kind = table.text("apiVersion"), table.text("kind")
     if (version, kind) == ("v1", "List"):
         for index, item in enumerate(table.items("items")):
-            yield from _objects(item, f"{place}: items[{index}]", notes)
+            yield from _objects(item, f"{place}: items[{index}]", reading)
         return
     steps = _KINDS.get((version.rpartition("/")[0], kind))
     if steps is None:
         what = f"{quoted(kind)} of {quoted(version)} makes no pod that is known here"
         table.notes.warning("", what, ACCEPTED)
     else:
-        yield from _of_owner(table, steps, place)
+        yield from _of_owner(table, steps, place, reading=reading)
 
 
 def _told(own: Notes, place: str, notes: Notes) -> None:
@@ -197,11 +211,13 @@ def _told(own: Notes, place: str, notes: Notes) -> None:
             note(where, problem.what, problem.accepted)
 
 
-def _of_owner(owner: Table, steps: tuple[str, ...], place: str) -> Iterator[Made]:
+def _of_owner(
+    owner: Table, steps: tuple[str, ...], place: str, *, reading: _Reading[P]
+) -> Iterator[Made[P]]:
     metadata = Table.of(owner.values.get("metadata"), "metadata", owner.notes)
     generated = "name" not in metadata.values and "generateName" in metadata.values
     name = metadata.text("generateName" if generated else "name")
-    namespace = metadata.text("namespace", DEFAULT_NAMESPACE)
+    namespace = metadata.text("namespace", reading.namespace)
     for template in _templates(owner, steps):
         own = template.values.get("metadata") or {}
         given = Table.of(own, template.at("metadata"), owner.notes).values
@@ -214,7 +230,7 @@ def _of_owner(owner: Table, steps: tuple[str, ...], place: str) -> Iterator[Made
                 "spec": _spec(owner, template),
             }
         )
-        pod = _typed(sent, template)
+        pod = _typed(sent, template, reading.kind)
         if pod is not None:
             where = f"{place}: {template.path}" if template.path else place
             yield Made(kind=owner.text("kind"), name=name, place=where, sent=sent, pod=pod)
@@ -232,12 +248,12 @@ def _spec(owner: Table, template: Table) -> Json:
     return values
 
 
-def _typed(sent: Json, template: Table) -> Pod | None:
-    """Return the pod as the webhook reads it, unless something is wrong with it."""
+def _typed(sent: Json, template: Table, kind: type[P]) -> P | None:
+    """Return the pod as its reader reads it, unless something is wrong with it."""
     if template.notes.errors:
         return None
     try:
-        return msgspec.convert(sent, Pod)
+        return msgspec.convert(sent, kind)
     except msgspec.ValidationError as error:
         problem = explained(error, sent)
         template.notes.error(template.at(problem.path), problem.what, problem.accepted)

@@ -7,7 +7,7 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from webhook.core.plantext import Line, Tone
+from allocator.core.lines import Line, Tone
 
 _STYLES: Final = {
     Tone.PLAIN: "",

@@ -5,28 +5,29 @@ import json
 import pytest
 
 from allocator.core.document import MAX_BYTES
+from allocator.core.manifest import MOST_DOCUMENTS, Made, pods_in
 from allocator.model.problem import Loaded, Rejected
-from webhook.core.manifest import MOST_DOCUMENTS, Made, pods_in
+from webhook.core.review import Pod
 
 CONTAINERS = "containers: [{name: main, resources: {limits: {volcano.sh/vgpu-memory: 3000}}}]"
 POD = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{{CONTAINERS}}}\n"
 TEMPLATE = f"template: {{metadata: {{annotations: {{a: b}}}}, spec: {{{CONTAINERS}}}}}"
 
 
-def made(text: str) -> tuple[Made, ...]:
-    found = pods_in(text)
+def made(text: str) -> tuple[Made[Pod], ...]:
+    found = pods_in(text, Pod)
     assert isinstance(found, Loaded), str(found)
     return found.value
 
 
-def only(text: str) -> Made:
+def only(text: str) -> Made[Pod]:
     (found,) = made(text)
     return found
 
 
 def wrong(text: str) -> str:
     """Return all that is wrong, one problem a line."""
-    found = pods_in(text)
+    found = pods_in(text, Pod)
     assert isinstance(found, Rejected)
     return str(found)
 
@@ -97,7 +98,7 @@ def test_documents_and_lists_are_taken_apart() -> None:
     inner |= {"spec": {"containers": [{"name": "a"}]}}
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": [inner]})
 
-    found = pods_in(f"# first\n---\n---\n{POD}---\n{service}---\n{listed}")
+    found = pods_in(f"# first\n---\n---\n{POD}---\n{service}---\n{listed}", Pod)
 
     assert isinstance(found, Loaded)
     assert [one.place for one in found.value] == ["document 2", "document 4: items[0]"]

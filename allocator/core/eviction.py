@@ -1,0 +1,117 @@
+"""Eviction: the fewest and least important pods whose removal is enough."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from typing import Final
+
+TRIALS: Final = 256  # beyond the first set that is enough: all sets of eight pods
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """A pod that may be evicted.
+
+    ``created`` is an RFC 3339 time. ``proposed`` says that the scheduler would evict it, and so
+    has held it against disruption budgets. ``gpus`` are those that it holds.
+    """
+
+    uid: str
+    priority: int
+    created: str = ""
+    proposed: bool = False
+    gpus: frozenset[str] = frozenset()
+
+
+Set = tuple[Victim, ...]
+Enough = Callable[[frozenset[str]], bool]  # whether the removal of pods by uid is enough
+
+
+def least(
+    victims: Sequence[Victim], enough: Enough, *, together: bool, trials: int = TRIALS
+) -> Set | None:
+    """Return the set to evict, ``None`` where all are not enough.
+
+    By the order in which kube-scheduler compares nodes: the highest priority in it is as low as
+    can be, then they are as few as can be, then their priorities add up to the least. None of
+    them could stay. It is the best of all sets where that takes no more than *trials*; beyond,
+    the best of those looked at. *enough* must stay true when more are removed. *together* says
+    that only pods on one GPU help each other, because one GPU is all that is wanted.
+    """
+    ordered = _ordered(victims)
+    first = _spared(ordered, enough)
+    if not first:
+        return first
+    level = first[-1].priority
+    pools = _pools([v for v in ordered if v.priority <= level], together=together)
+    better = _better(pools, first, trials=trials)
+    return next((found for found in better if enough(_uids(found))), first)
+
+
+def most_important_first(victims: Sequence[Victim]) -> Set:
+    """Return *victims* as kube-scheduler orders them: by priority, then the oldest first."""
+    return _ordered(victims)[::-1]
+
+
+def _ordered(victims: Sequence[Victim]) -> Set:
+    """Order from the one to go first to the one to stay longest."""
+    youngest = sorted(sorted(victims, key=_uid), key=_created, reverse=True)
+    return tuple(sorted(youngest, key=lambda v: (v.priority, not v.proposed)))
+
+
+def _spared(ordered: Set, enough: Enough) -> Set | None:
+    """Remove all, then spare as many as can stay, the most important first."""
+    gone = _uids(ordered)
+    if not enough(gone):
+        return None
+    # The shortest run from the front that is enough: the important ones behind it all stay.
+    low, high = 0, len(ordered)
+    while low < high:
+        middle = (low + high) // 2
+        if enough(_uids(ordered[:middle])):
+            high = middle
+        else:
+            low = middle + 1
+    gone = _uids(ordered[:high])
+    for victim in reversed(ordered[: max(0, high - 1)]):  # the last of the run is needed
+        if enough(gone - {victim.uid}):
+            gone -= {victim.uid}
+    return tuple(victim for victim in ordered if victim.uid in gone)
+
+
+def _pools(victims: Sequence[Victim], *, together: bool) -> list[Set]:
+    """Return the groups within which sets are looked for."""
+    if not together:
+        return [tuple(victims)]
+    gpus = sorted({gpu for victim in victims for gpu in victim.gpus})
+    return [tuple(v for v in victims if gpu in v.gpus) for gpu in gpus]
+
+
+def _better(pools: Sequence[Set], first: Set, *, trials: int) -> Iterator[Set]:
+    """Yield sets that are better than *first*, the best first; few enough to try them all."""
+    for size in range(1, len(first) + 1):
+        number = sum(comb(len(pool), size) for pool in pools)
+        if number > trials:
+            return
+        trials -= number
+        sets = dict.fromkeys(found for pool in pools for found in combinations(pool, size))
+        ranked = sorted(sets, key=_rank)
+        yield from (found for found in ranked if size < len(first) or _rank(found) < _rank(first))
+
+
+def _rank(found: Set) -> tuple[int, int]:
+    """Lower is better, among sets of one size below one level of priority."""
+    return sum(v.priority for v in found), sum(not v.proposed for v in found)
+
+
+def _uids(victims: Sequence[Victim]) -> frozenset[str]:
+    return frozenset(victim.uid for victim in victims)
+
+
+def _uid(victim: Victim) -> str:
+    return victim.uid
+
+
+def _created(victim: Victim) -> str:
+    return victim.created

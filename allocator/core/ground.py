@@ -1,0 +1,86 @@
+"""Grounds: a node as one pod finds it, with room that is coming and room that is spoken for."""
+
+from dataclasses import dataclass, replace
+
+from allocator.core.choose import Terms, fitting
+from allocator.core.commitment import Wanted
+from allocator.core.index import Entries, Index, freed
+from allocator.core.pods import Pod
+from allocator.core.steering import beside_nominees, wanted_request
+from allocator.model.demand import Demand
+from allocator.model.gpu import Node
+from allocator.model.ledger import Entry
+from allocator.model.request import PodRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """One node with everybody's grants but the pod's own, and with what is spoken for.
+
+    ``ebbing`` are pods that are gone or over: what they were promised is free once their node
+    says so. ``leaving`` are pods that were deleted and still run.
+    """
+
+    node: Node
+    entries: Entries
+    ebbing: frozenset[str]
+    leaving: frozenset[str]
+    request: PodRequest
+    terms: Terms
+    demand: Demand
+
+    @property
+    def coming(self) -> frozenset[str]:
+        """Return whose room is coming: theirs who are gone, over, or on their way."""
+        return self.ebbing | self.leaving
+
+    @property
+    def single(self) -> bool:
+        """Say whether the pod asks for one GPU only."""
+        return sum(ask.count for ask in self.request.containers) == 1
+
+    def fits(self, gone: frozenset[str]) -> bool:
+        """Say whether the pod fits once the pods *gone* are; with nobody gone is asked first."""
+        node, leaving = self.node, [self.entries[uid] for uid in gone]
+        if gone and self.single:  # elsewhere on the node nothing has changed
+            touched = set().union(*map(held, leaving))
+            node = replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.uuid in touched))
+        node = freed(node, leaving)
+        return fitting(node, self.request, terms=self.terms, demand=self.demand) is not None
+
+
+def ground(index: Index, name: str, *, pod: Pod, wanted: Wanted, terms: Terms) -> Ground | None:
+    """Return node *name* as *pod* finds it; ``None`` where it has nothing to hope for there.
+
+    That is a node on which nothing may be promised, and one where pods that are nominated, and no
+    less important, have not found their own room yet.
+    """
+    site = index.sites.get(name)
+    node = beside_nominees(index, name, pod, terms=terms)
+    if site is None or site.closed or node is None:
+        return None
+    entries = {uid: entry for uid, entry in site.entries.items() if uid != pod.uid}
+    ebbing = frozenset(uid for uid in entries if _ebbing(index.pods.get(uid)))
+    leaving = frozenset(uid for uid in entries.keys() - ebbing if _leaving(index.pods[uid], name))
+    return Ground(
+        node=node,
+        entries=entries,
+        ebbing=ebbing,
+        leaving=leaving,
+        request=wanted_request(wanted),
+        terms=terms,
+        demand=index.snapshot.demand,
+    )
+
+
+def _ebbing(pod: Pod | None) -> bool:
+    return pod is None or pod.over or (pod.deleting and not pod.node)
+
+
+def _leaving(pod: Pod, node: str) -> bool:
+    return pod.deleting and pod.node == node
+
+
+def held(entry: Entry) -> set[str]:
+    """Return the GPUs that *entry* promises a part of."""
+    return {grant.gpu for container in entry.containers for grant in container.grants}

@@ -1,0 +1,123 @@
+"""Judgement: whether GPUs that stand in some way take a pod, and if not, what is in its way."""
+
+from functools import cache, partial
+from typing import Final
+
+from allocator.core.candidates import closed
+from allocator.core.choose import Terms
+from allocator.core.fit import peak, shortfall
+from allocator.core.fleet import Shape, mixed, offers_of
+from allocator.core.mig import Cutter
+from allocator.core.obstacles import (
+    CLOSED,
+    CLOSENESS,
+    CLOSEST,
+    EVER,
+    NO_INVENTORY,
+    TOO_FEW,
+    Obstacle,
+)
+from allocator.core.plans import Search, best, places
+from allocator.core.refusals import unservable
+from allocator.core.settings import Prefer
+from allocator.core.standing import Likeness, Room, Rooms, Standing
+from allocator.model.decision import Reason
+from allocator.model.demand import Demand
+from allocator.model.request import ContainerRequest, Mode, PodRequest
+
+SEARCHES: Final = 32  # of one question, some milliseconds each; beyond them the bind decides
+
+
+class Judge:
+    """Judges standings for one request, each once; nothing is kept for the next one.
+
+    What is said of several containers that compete for GPUs is certain only within a bounded
+    search, and a doubt is no reason to say no.
+    """
+
+    def __init__(
+        self, request: PodRequest, terms: Terms, demand: Demand, *, unknown: Obstacle | None = None
+    ) -> None:
+        """Judge by *terms* and learned *demand*; *unknown* is said of no standing at all."""
+        named, asks = request.named, request.containers
+        self._request = request
+        self._modes = (Mode.MIG, Mode.HAMI_CORE) if named is None else (named,)
+        self._cutter = Cutter(demand=demand, geometries=terms.geometries, named=request.profile)
+        self._unknown = unknown
+        self._searches = iter(range(SEARCHES))
+        self._counts = [ask.count for ask in asks]
+        self._at_once = peak(asks, self._counts)
+        # How close a GPU comes to each container; ``None`` takes it.
+        self._closeness = [cache(partial(self._obstacle, ask)) for ask in asks]
+        self._ever = cache(self._lasting)
+        self.plainly = cache(self._plainly)
+        self.obstacle = cache(self._judged)
+
+    def _plainly(self, room: Room | None) -> bool:
+        """Say whether it is enough to look at one likeness of a node: a GPU for each container."""
+        if room is None or room[1] < self._at_once:
+            return False
+        return all(closeness(room[0]) is None for closeness in self._closeness)
+
+    def _judged(self, standing: Standing | None) -> Obstacle | None:
+        """Return what is in the pod's way, ``None`` where the GPUs take it."""
+        if standing is None:
+            return self._unknown
+        if standing.closed:
+            return CLOSED
+        for mode in self._modes:
+            rooms = standing.hard if mode is Mode.MIG else standing.soft
+            if rooms and self._fits(standing, rooms, mode):
+                return None
+        return self._why(standing)
+
+    def _fits(self, standing: Standing, rooms: Rooms, mode: Mode) -> bool:
+        for closeness, count in zip(self._closeness, self._counts, strict=True):
+            if sum([n for likeness, n in rooms if closeness(likeness) is None]) < count:
+                return False
+        if len(self._counts) == 1:
+            return True
+        # A GPU for each at any time is enough; else they share some, which has to be tried.
+        both = [n for likeness, n in rooms if all(c(likeness) is None for c in self._closeness)]
+        return sum(both) >= self._at_once or self._found(standing, mode)
+
+    def _found(self, standing: Standing, mode: Mode) -> bool:
+        """Say whether a search finds room for all containers together; if it may search yet."""
+        if next(self._searches, None) is None:
+            return True
+        there = {mode: places((standing.node,), self._request, mode)}
+        search = Search(places=there, cutter=self._cutter, prefer=Prefer.COST)
+        return best(search, self._request) is not None
+
+    def _obstacle(self, ask: ContainerRequest, likeness: Likeness) -> int | None:
+        room = likeness.room
+        shut = closed(room.gpu, self._request, self._modes)
+        if shut is not None:
+            reason = shut[0]
+        elif room.gpu.mode is Mode.MIG:
+            reason = None if self._cutter.takes(ask, room) else Reason.NO_GEOMETRY
+        else:
+            reason = shortfall(ask, room).reason
+        return None if reason is None else CLOSENESS[reason]
+
+    def _lasting(self, shape: Shape) -> Reason | None:
+        """Return why GPUs of this *shape* do not take the pod even when they are empty."""
+        found = unservable(self._request, offers_of((shape,)), mixed=mixed(shape))
+        return found[0].reason if found else None
+
+    def _why(self, standing: Standing) -> Obstacle:
+        if not standing.shape:
+            return NO_INVENTORY
+        if standing.fresh:
+            reason = self._ever(standing.shape)
+            if reason is None and self._ever(standing.sound) is not None:
+                reason = Reason.UNHEALTHY
+            if reason is not None:
+                return EVER[reason]
+        met = [
+            closeness(likeness)
+            for likeness, _ in (*standing.hard, *standing.soft)
+            for closeness in self._closeness
+        ]
+        closest = max([found for found in met if found is not None], default=None)
+        return TOO_FEW if closest is None else CLOSEST[closest]

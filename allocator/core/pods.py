@@ -1,0 +1,28 @@
+"""Pods as schedulers and watches show them: what decides who gets room, and who makes it."""
+
+from dataclasses import dataclass
+
+from allocator.core.commitment import Wanted
+from allocator.model.decision import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One pod.
+
+    ``node`` is empty until it is bound; ``nominated`` is where a scheduler makes room for it.
+    ``created`` is an RFC 3339 time. ``over`` says that its containers have ended for good.
+    ``wanted`` is what it asks for, ``None`` for nothing; of a bound pod it is not read, because
+    the ledger knows what that was promised. A tuple says what is wrong with its request.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int = 0
+    created: str = ""
+    node: str = ""
+    nominated: str = ""
+    deleting: bool = False
+    over: bool = False
+    wanted: Wanted | tuple[Finding, ...] | None = None

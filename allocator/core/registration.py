@@ -1,0 +1,138 @@
+"""Registration: a node's GPUs as Volcano's scheduler is to see them, never roomier than they are.
+
+deviceshare reads the register annotation and counts what pods' annotations name. It tests no
+health, and knows nothing of memory that others hold, of promises on the way to their pod or of a
+pod that is over and not yet gone from its GPU. All of that is shown to it the one way it can see:
+as less memory and fewer slots of that GPU. Records are never taken away: a node that has capacity
+and no register crashes its scheduler, so a GPU that may not be used stays, with nothing to give.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from allocator.core.fit import hardware
+from allocator.core.ledger import Ledger
+from allocator.core.podfacts import Seen
+from allocator.core.wire import (
+    Phase,
+    decode_handshake,
+    encode_register,
+    node_from_register,
+)
+from allocator.model.gpu import Gpu, Grant
+from allocator.model.ledger import Entry
+from allocator.model.request import Mode
+from allocator.model.units import WHOLE_GPU, MiB
+
+# Its scheduler drops a node that does not answer within 60 s, and asks anew at every answer, with a
+# client of five requests a second.
+ANSWER_AFTER: Final = timedelta(seconds=30)
+
+
+def told(entries: Iterable[Entry], pods: Iterable[Seen], *, node: str) -> frozenset[str]:
+    """Return the uids of *entries* that deviceshare counts: of live pods bound to *node*.
+
+    The Binding that carried the promise brought the list of devices in the same write.
+    """
+    uids = {entry.uid for entry in entries}
+    return frozenset(
+        pod.uid
+        for pod in pods
+        if pod.uid in uids and pod.node == node and pod.told and not pod.over
+    )
+
+
+def register_of(ledger: Ledger, counted: Collection[str], *, present: str, factor: int) -> str:
+    """Return the annotation for the node of *ledger*; *counted* are uids that deviceshare knows.
+
+    *present* is the annotation as it stands: what it lists stays listed where the node's own
+    inventory cannot be believed any more. *factor* is the site's gpuMemoryFactor. Empty where
+    nothing is known.
+    """
+    gpus = ledger.node.gpus or node_from_register(ledger.name, present, factor=factor).node.gpus
+    entries = (*ledger.entries, *ledger.unpromised)
+    shown = registered(gpus, entries, counted, shut=bool(ledger.closed))
+    # It reads 0 MiB as what it could not read.
+    least = MiB(factor)
+    return encode_register(
+        (replace(gpu, memory=max(gpu.memory, least)) for gpu in shown), factor=factor
+    )
+
+
+def registered(
+    gpus: Collection[Gpu], entries: Iterable[Entry], counted: Collection[str], *, shut: bool = False
+) -> tuple[Gpu, ...]:
+    """Return *gpus*, by index, with what deviceshare cannot see taken off memory and slots.
+
+    It knows one mode a node, that of the last record, so all get the mode of most of them, and the
+    others nothing to give; *shut* says that none may be promised to anybody.
+    """
+    promised = list(entries)
+    mode = _mode(gpus)
+    return tuple(
+        replace(
+            _lowered(gpu, promised, counted, shut=shut or gpu.mode is not mode or not gpu.healthy),
+            mode=mode,
+        )
+        for gpu in sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))
+    )
+
+
+def _mode(gpus: Iterable[Gpu]) -> Mode:
+    modes = Counter(gpu.mode for gpu in gpus)
+    return max((Mode.HAMI_CORE, Mode.MIG), key=lambda mode: modes[mode])
+
+
+def _lowered(gpu: Gpu, entries: Iterable[Entry], counted: Collection[str], *, shut: bool) -> Gpu:
+    seen, unseen = _split(gpu, entries, counted)
+    alone = sum(grant.cores for grant in unseen) >= WHOLE_GPU  # cores cannot be registered
+    free = gpu.slots - len(unseen)
+    return replace(
+        gpu,
+        memory=MiB(max(0, gpu.memory - gpu.foreign - sum(grant.memory for grant in unseen))),
+        # As many as it counts itself: nobody joins, and nobody leaves.
+        slots=max(0, min(free, len(seen)) if shut or alone else free),
+    )
+
+
+def _split(
+    gpu: Gpu, entries: Iterable[Entry], counted: Collection[str]
+) -> tuple[list[Grant], list[Grant]]:
+    """Return what deviceshare counts on *gpu* by itself, and what it does not."""
+    seen: list[Grant] = []
+    unseen: list[Grant] = []
+    cut_for: set[str] = set()  # of a pod's instances on one GPU its account has the first only
+    for uid, grant in _grants(gpu, entries):
+        if uid in counted and uid not in cut_for and _nameable(gpu, grant):
+            seen.append(grant)
+            cut_for |= {uid} if gpu.mode is Mode.MIG else set()
+        else:
+            unseen.append(grant)
+    return seen, unseen
+
+
+def _grants(gpu: Gpu, entries: Iterable[Entry]) -> Iterator[tuple[str, Grant]]:
+    for entry in entries:
+        for held in entry.containers:
+            yield from ((entry.uid, grant) for grant in held.grants if grant.gpu == gpu.uuid)
+
+
+def _nameable(gpu: Gpu, grant: Grant) -> bool:
+    """Say whether a device list tells deviceshare of *grant*; an instance needs a position."""
+    if hardware(grant.mode) is not gpu.mode:
+        return False
+    return gpu.mode is not Mode.MIG or grant.position is not None
+
+
+def unanswered(handshake: str, now: datetime) -> bool:
+    """Say whether *handshake* wants ``Reported`` written: missing, deleted, or asked for a while.
+
+    An answer is taken for the occasion of the next question, so a question is left to stand.
+    """
+    found = decode_handshake(handshake)
+    if found is None or found.phase is not Phase.REQUESTING:
+        return found is None or found.phase is Phase.DELETED
+    return found.at is None or now - found.at >= ANSWER_AFTER

@@ -1,0 +1,105 @@
+"""Scores: which of the nodes that fit a scheduler should like better, 0 to 10."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from allocator.core.settings import ScoreWeights
+from allocator.core.topology import together
+from allocator.model.gpu import Gpu, Node
+from allocator.model.request import Mode, Packing, PodRequest
+from allocator.model.units import WHOLE_GPU
+
+MOST: Final = 10  # the scale of kube-scheduler's extenders
+_FULL: Final = 1000
+
+
+class Load(NamedTuple):
+    """How busy the working GPUs of a node are, in thousandths of what they have.
+
+    ``memory`` counts foreign memory as taken, and on a GPU that is cut its slots; ``cores`` are
+    promised, ``shares`` are containers of the most that may share.
+    """
+
+    memory: int
+    cores: int
+    shares: int
+
+
+IDLE: Final = Load(0, 0, 0)
+
+
+def load_of(node: Node) -> Load:
+    """Return how busy *node* is; one without a working GPU is idle."""
+    gpus = [gpu for gpu in node.gpus if gpu.healthy]
+    if not gpus:
+        return IDLE
+    return Load(
+        _mean([_memory(gpu) for gpu in gpus], [gpu.memory for gpu in gpus]),
+        _mean([_cores(gpu) for gpu in gpus]),
+        _mean([_part(len(gpu.grants), gpu.slots) for gpu in gpus]),
+    )
+
+
+def score(load: Load, packing: Packing, weights: ScoreWeights, *, near: bool | None = None) -> int:
+    """Return the score of a node: by binpack the busy one's is high, by spread the idle one's.
+
+    *near* says whether the GPUs that the pod asks for could be close together there; ``None``
+    counts for nothing.
+    """
+    return scorer(packing, weights, near=near)(load)
+
+
+@lru_cache(maxsize=16)
+def scorer(
+    packing: Packing, weights: ScoreWeights, *, near: bool | None = None
+) -> Callable[[Load], int]:
+    """Return :func:`score` for many nodes at a time: all that is equal is worked out once."""
+    parts = weights.memory, weights.cores, weights.shares
+    total = sum(parts)
+    base, sign = (total * _FULL, -1) if packing is Packing.SPREAD else (0, 1)
+    if near is not None:
+        total += weights.topology
+        base += weights.topology * (_FULL if near else 0)
+    by_memory, by_cores, by_shares = (2 * MOST * sign * part for part in parts)
+    base = 2 * MOST * base + _FULL * total
+    whole = 2 * _FULL * total
+
+    def scored(load: Load) -> int:
+        memory, cores, shares = load
+        worth = by_memory * memory + by_cores * cores + by_shares * shares
+        return (base + worth) // whole  # rounded
+
+    return scored
+
+
+def near(node: Node, request: PodRequest) -> bool | None:
+    """Say whether one NUMA node has as many idle GPUs as a container of *request* wants.
+
+    ``None`` is for a pod of single GPUs, and for a node whose topology is not known. It differs
+    between nodes that are alike in all else.
+    """
+    count = max(ask.count for ask in request.containers)
+    idle = together(node.gpus) if count > 1 else None
+    return None if idle is None else idle >= count
+
+
+def _memory(gpu: Gpu) -> int:
+    if gpu.mode is Mode.MIG and gpu.board is not None:
+        return _part(gpu.taken.bit_count(), gpu.board.slots)
+    return _part(gpu.memory_promised + gpu.foreign, gpu.memory)
+
+
+def _cores(gpu: Gpu) -> int:
+    """Return what is taken of the compute; an instance has its part, whatever was asked."""
+    return _memory(gpu) if gpu.mode is Mode.MIG else _part(gpu.cores_promised, WHOLE_GPU)
+
+
+def _part(taken: int, total: int) -> int:
+    """Return the thousandths taken, within bounds: what came from outside may exceed them."""
+    return min(_FULL, taken * _FULL // total) if total > 0 else _FULL
+
+
+def _mean(parts: Sequence[int], sizes: Sequence[int] | None = None) -> int:
+    by = sizes or [1] * len(parts)
+    return sum(part * size for part, size in zip(parts, by, strict=True)) // max(1, sum(by))

@@ -1,0 +1,212 @@
+"""Steering: which of many nodes take a pod, and what stands in its way on the others.
+
+A question is answered once for each standing among the nodes asked about, never node by node, and
+nothing of an answer is kept for the next question.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import msgspec
+
+from allocator.core.choose import Terms, choose
+from allocator.core.commitment import Wanted
+from allocator.core.fleet import snapshot_of
+from allocator.core.index import Index, Site, granted
+from allocator.core.judgement import Judge
+from allocator.core.obstacles import (
+    CLOSED,
+    EVER,
+    NO_INVENTORY,
+    RESERVED,
+    UNREADABLE,
+    Obstacle,
+)
+from allocator.core.pods import Pod
+from allocator.core.scores import near, score, scorer
+from allocator.core.settings import ScoreWeights
+from allocator.core.standing import alone
+from allocator.model.decision import Reason
+from allocator.model.gpu import Grant, Node
+from allocator.model.request import Packing, PodRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What an answer rests on besides pod and nodes.
+
+    ``terms`` are the operator's. ``own`` are nodes that may have a promise to this very pod, which
+    counts as free there. ``closed_world`` says that a node without inventory has nothing to give.
+    """
+
+    terms: Terms
+    own: Collection[str] = ()
+    closed_world: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """Nodes that take the pod, and of the others why not; both in the order asked."""
+
+    fitting: list[str]
+    obstacles: dict[str, Obstacle]
+
+
+def filtered(
+    index: Index, pod: Pod, names: Sequence[str], *, circumstances: Circumstances
+) -> Filtered:
+    """Say of each of *names* whether it takes *pod*; one that asks for nothing fits anywhere."""
+    wanted = pod.wanted
+    if wanted is None:
+        return Filtered(list(names), {})
+    if isinstance(wanted, tuple):
+        return Filtered([], dict.fromkeys(names, UNREADABLE))
+    request = wanted_request(wanted)
+    obstacles = _obstacles(index, request, names=names, circumstances=circumstances)
+    judged = _judge_alone(index, pod, request, circumstances=circumstances)
+    for name in _apart(index, pod, request, names=names, own=circumstances.own):
+        obstacle = judged(name)
+        if obstacle is not None:
+            obstacles[name] = obstacle
+        else:
+            obstacles.pop(name, None)
+    fitting = [name for name in names if name not in obstacles] if obstacles else list(names)
+    return Filtered(fitting, obstacles)
+
+
+def wanted_request(wanted: Wanted) -> PodRequest:
+    """Return what is asked for, in the mode that admission left it with."""
+    request, mode = wanted.request, wanted.mode
+    return request if mode is None else msgspec.structs.replace(request, mode=mode)
+
+
+def _obstacles(
+    index: Index, request: PodRequest, *, names: Iterable[str], circumstances: Circumstances
+) -> dict[str, Obstacle]:
+    """Judge nodes by their standings, as if no GPU had a name."""
+    unknown = NO_INVENTORY if circumstances.closed_world and index.whole else None
+    standing = index.standings.get
+    if request.filters.uuids:  # those that have one of these GPUs stand apart
+        elsewhere = EVER[Reason.MODEL_UNAVAILABLE]
+        verdicts = ((name, elsewhere if standing(name) else unknown) for name in names)
+        return {name: verdict for name, verdict in verdicts if verdict is not None}
+    filters = replace(request.filters, not_uuids=())
+    plain = request
+    if filters != request.filters:
+        plain = msgspec.structs.replace(request, filters=filters)
+    judge = Judge(plain, circumstances.terms, index.snapshot.demand, unknown=unknown)
+    plainly, obstacle = judge.plainly, judge.obstacle
+    doubtful = [
+        (name, found)
+        for name in names
+        if (found := standing(name)) is None or not plainly(found.first)
+    ]
+    verdicts = ((name, obstacle(found)) for name, found in doubtful)
+    return {name: verdict for name, verdict in verdicts if verdict is not None}
+
+
+def _apart(
+    index: Index, pod: Pod, request: PodRequest, *, names: Sequence[str], own: Collection[str]
+) -> set[str]:
+    """Return the nodes that must be looked at by themselves, for what is special about them."""
+    special = set(own)
+    special.update(name for name in index.nominations if index.nominated(name, pod))
+    filters = request.filters
+    named = {*filters.uuids, *filters.not_uuids}
+    if named:
+        special.update(
+            name
+            for name, site in index.sites.items()
+            if any(gpu.uuid in named for gpu in site.node.gpus)
+        )
+    return {name for name in special.intersection(names) if name in index.sites}
+
+
+def _judge_alone(
+    index: Index, pod: Pod, request: PodRequest, *, circumstances: Circumstances
+) -> Callable[[str], Obstacle | None]:
+    """Return what judges a node for this pod only: without its own promises, beside nominees."""
+    terms = circumstances.terms
+    judge = Judge(request, terms, index.snapshot.demand)
+
+    def found(name: str) -> Obstacle | None:
+        if index.standings[name].closed:
+            return CLOSED
+        node = beside_nominees(index, name, pod, terms=terms)
+        return RESERVED if node is None else judge.obstacle(alone(node))
+
+    return found
+
+
+def beside_nominees(index: Index, name: str, pod: Pod, *, terms: Terms) -> Node | None:
+    """Return node *name* as *pod* finds it: its own promises free, that of nominees taken.
+
+    ``None`` where a nominee has no place yet even once all that are ending have gone: then nobody
+    of a lower rank may take what it waits for.
+    """
+    node = index.node(name, without={pod.uid})
+    if node is None:
+        return None
+    ending = {uid for uid in index.entries(name) if _ends(index.pods.get(uid))}
+    taken: list[Grant] = []
+    for nominee in index.nominated(name, pod):
+        if not isinstance(nominee.wanted, Wanted):
+            continue
+        then = index.node(name, without={pod.uid, nominee.uid, *ending}) or node
+        grants = _taken(granted(then, taken), nominee.wanted, terms)
+        if not grants:
+            return None
+        taken += grants
+    return granted(node, taken) if taken else node
+
+
+def _ends(pod: Pod | None) -> bool:
+    """Say whether what a pod was promised will be free: it is gone, over, or on its way."""
+    return pod is None or pod.deleting or pod.over
+
+
+def _taken(node: Node, wanted: Wanted, terms: Terms) -> list[Grant]:
+    """Return what a pod would be promised on *node*; nothing where it does not fit."""
+    alone = snapshot_of((node,), version="", complete=False)
+    choice = choose(alone, wanted.request, mode=wanted.mode, node=node.name, terms=terms)
+    held = choice.assignment.containers if choice.assignment else ()
+    return list(chain.from_iterable(container.grants for container in held))
+
+
+def prioritized(
+    index: Index, pod: Pod, names: Sequence[str], *, weights: ScoreWeights, packing: Packing
+) -> Mapping[int, list[str]]:
+    """Return *names* by their scores for *pod*, 0 to 10; one that is not known has 0.
+
+    *packing* is the cluster's, and the pod's own goes before it.
+    """
+    wanted = pod.wanted
+    if not isinstance(wanted, Wanted):
+        return {0: list(names)}
+    chosen = wanted.request.packings.node or packing
+    groups: defaultdict[int, list[str]] = defaultdict(list)
+    if any(ask.count > 1 for ask in wanted.request.containers):
+        for name in names:
+            groups[_score(index.sites.get(name), wanted, chosen, weights=weights)].append(name)
+        return groups
+    scored, standing = scorer(chosen, weights), index.standings.get
+    for name in names:
+        found = standing(name)
+        if found is None:
+            groups[0].append(name)
+            continue
+        worth = found.scores.get(scored)
+        if worth is None:
+            worth = found.scores[scored] = scored(found.load)
+        groups[worth].append(name)
+    return groups
+
+
+def _score(site: Site | None, wanted: Wanted, packing: Packing, *, weights: ScoreWeights) -> int:
+    """Score one node for a pod of several GPUs, which had better be close together."""
+    if site is None:
+        return 0
+    close = near(site.node, wanted.request)
+    return score(site.standing.load, packing, weights, near=close)

@@ -1,0 +1,86 @@
+"""Upkeep: what is to be done about the GPUNode of each Node, as values that a shell carries out.
+
+Only the control plane makes and unmakes GPUNodes. One outlives its Node until the last promise is
+gone, and is shut before any of them goes: a commit tests ``status.inventory``, so what was read
+before can no longer be written (DESIGN.md §5, rules 2 and 4).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from allocator.core.gpunodewire import status_of
+from allocator.core.ledger import Ledger, accounted
+from allocator.model.gpu import Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A Node of the cluster, as far as its GPUNode goes by it.
+
+    ``agent`` says that it runs ours. ``announced`` is what its register annotation lists, ``None``
+    where it has none.
+    """
+
+    name: str
+    uid: str
+    boot: str
+    agent: bool = False
+    announced: Node | None = None
+
+
+class Act(Enum):
+    """What may be done to a GPUNode without a status to write."""
+
+    CREATE = auto()
+    SHUT = auto()  # no commit until the inventory is written anew
+    DELETE = auto()
+    RELEASE = auto()  # take the finalizer off
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Write these fields of the status, as its agent would."""
+
+    status: Mapping[str, object]
+
+
+Step = Act | Report
+
+
+def due(machine: Machine | None, ledger: Ledger | None, *, upstream: bool) -> Step | None:
+    """Return the next step for a GPUNode, ``None`` where it is as it should be.
+
+    ``None`` as *machine* or *ledger* is one that does not exist. *upstream* says that another
+    plugin serves the nodes and their registers are their inventory.
+    """
+    if ledger is None:
+        carries = machine is not None and (machine.agent or machine.announced is not None)
+        return Act.CREATE if carries else None
+    if ledger.deleting:
+        return None if _promises(ledger) else Act.RELEASE
+    if machine is None:
+        return _left_behind(ledger)
+    if upstream and machine.announced is not None:
+        return _reported(machine, machine.announced, ledger)
+    # Of the plugin that served it nothing is left, or the status is of an earlier life.
+    stale = upstream or not accounted(ledger, node_uid=machine.uid, boot=machine.boot)
+    return Act.SHUT if stale and ledger.inventory else None
+
+
+def _left_behind(ledger: Ledger) -> Step | None:
+    if ledger.inventory:
+        return Act.SHUT
+    return None if _promises(ledger) else Act.DELETE
+
+
+def _reported(machine: Machine, announced: Node, ledger: Ledger) -> Report | None:
+    status = {"nodeUID": machine.uid, "bootID": machine.boot, **status_of(announced)}
+    standing = (ledger.inventory, ledger.node_uid, ledger.boot)
+    same = standing == (status["inventory"], machine.uid, machine.boot)
+    return None if same else Report({k: v for k, v in status.items() if v != ""})
+
+
+def _promises(ledger: Ledger) -> bool:
+    """Say whether anything is promised, also what cannot be read."""
+    return bool(ledger.written)

@@ -1,0 +1,67 @@
+"""Waiting: what a pod that no node takes is told, and where else it might go."""
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
+from typing import Final
+
+from allocator.core.choose import Terms, choose
+from allocator.core.commitment import Wanted
+from allocator.core.fleet import snapshot_of
+from allocator.core.index import Index
+from allocator.core.obstacles import Obstacle
+from allocator.core.pods import Pod
+from allocator.core.settings import ScoreWeights
+from allocator.core.standing import Standing
+from allocator.core.steering import Circumstances, filtered, prioritized
+from allocator.model.decision import Finding
+from allocator.model.request import Packing
+
+# kube-scheduler looks at all nodes until it has found so many; with fewer it has seen them all.
+LEAST_SAMPLE: Final = 100
+MOST_STANDINGS: Final = 16  # that a sentence is drawn from: it names the closest of some
+
+
+def why(
+    index: Index, pod: Pod, *, obstacles: Mapping[str, Obstacle], terms: Terms
+) -> Finding | None:
+    """Say in numbers what *pod* lacks on the nodes that did not take it.
+
+    ``None`` where nothing is known of any of them, or the pod asks for nothing. Only some of
+    them are looked at, those first that other pods are in the way on.
+    """
+    wanted = pod.wanted
+    if isinstance(wanted, tuple):
+        return wanted[0]
+    if wanted is None:
+        return None
+    nodes = [standing.node for standing in _some(index, obstacles)]
+    if not nodes:
+        return None
+    there = snapshot_of(
+        nodes, version=index.snapshot.version, complete=True, demand=index.snapshot.demand
+    )
+    choice = choose(there, wanted.request, mode=wanted.mode, terms=terms)
+    return choice.findings[0] if choice.findings else None
+
+
+def _some(index: Index, obstacles: Mapping[str, Obstacle]) -> Iterable[Standing]:
+    ordered = sorted(obstacles, key=lambda name: obstacles[name].lasting)
+    standings = (index.standings.get(name) for name in ordered)
+    distinct = dict.fromkeys(found for found in standings if found is not None)
+    return islice(distinct, MOST_STANDINGS)
+
+
+def overlooked(
+    index: Index, pod: Pod, names: Collection[str], *, circumstances: Circumstances
+) -> list[str]:
+    """Return nodes that take *pod* and that its scheduler did not ask about, the best first.
+
+    A scheduler of a large cluster asks about a sample, and asks no further when none of it fits.
+    """
+    if len(names) < LEAST_SAMPLE or not isinstance(pod.wanted, Wanted):
+        return []
+    asked = set(names)
+    others = [name for name in index.standings if name not in asked]
+    found = filtered(index, pod, others, circumstances=circumstances).fitting
+    groups = prioritized(index, pod, found, weights=ScoreWeights(), packing=Packing.BINPACK)
+    return [name for score in sorted(groups, reverse=True) for name in sorted(groups[score])]

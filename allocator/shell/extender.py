@@ -1,0 +1,198 @@
+"""The extender: what kube-scheduler asks about nodes, answered from memory, deciding nothing.
+
+Filter, prioritize and preempt write nothing and reserve nothing, so a question may be asked
+again, of another replica, or for nothing. What a pod gets is decided when it is bound.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+import orjson
+
+from allocator.core.extenderwire import (
+    ARGS,
+    BINDING_ARGS,
+    PREEMPTION_ARGS,
+    ExtenderArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    HostPriority,
+    NodeList,
+)
+from allocator.core.index import Index
+from allocator.core.obstacles import Obstacle
+from allocator.core.pods import Pod
+from allocator.core.preempt import victims
+from allocator.core.settings import Settings
+from allocator.core.steering import Circumstances, Filtered, filtered, prioritized
+from kube.errors import KubeError
+
+BINDING: Final = "/api/v1/namespaces/{}/pods/{}/binding"
+_ENCODE: Final = msgspec.json.Encoder().encode
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+T = TypeVar("T")
+
+
+class BadQuestionError(Exception):
+    """A body that asks nothing we can answer."""
+
+
+class Writer(Protocol):
+    """The part of :class:`kube.client.Client` that a bind needs."""
+
+    async def create(self, path: str, body: bytes) -> bytes:
+        """Post a Binding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod that no node took of those *names* that its scheduler asked about, and why."""
+
+    pod: Pod
+    names: Sequence[str]
+    obstacles: Mapping[str, Obstacle]
+
+
+class _NodeName(msgspec.Struct, frozen=True, gc=False):
+    name: str
+
+
+class _NodeObject(msgspec.Struct, frozen=True, gc=False):
+    metadata: _NodeName
+
+
+_NODE: Final = msgspec.json.Decoder(_NodeObject)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extender:
+    """Answers questions, each from one index.
+
+    ``index`` returns what is known, ``read`` reads a pod, ``settings`` and ``circumstances`` are
+    what else answers rest on. ``waiting`` takes note of a pod that found no node; it must neither
+    block nor fail. ``writer`` is there where this port may bind.
+    """
+
+    index: Callable[[], Index]
+    read: Callable[[msgspec.Raw], Pod]
+    settings: Callable[[], Settings]
+    circumstances: Callable[[Pod], Circumstances]
+    waiting: Callable[[Waiting], None] = lambda _: None
+    writer: Writer | None = None
+
+    def filter(self, body: bytes) -> bytes:
+        """Answer which nodes take a pod; all of them, for the scheduler has wishes of its own."""
+        args, pod = self._args(body)
+        whole = None if args.nodes is None else _named(args.nodes)
+        names = tuple(whole) if whole is not None else args.node_names or ()
+        found = self._filtered(pod, names)
+        if not found.fitting and found.obstacles:
+            self.waiting(Waiting(pod, names, found.obstacles))
+        kept = None
+        if whole is not None:
+            kept = NodeList(items=tuple(whole[name] for name in found.fitting))
+        return _ENCODE(
+            ExtenderFilterResult(
+                nodes=kept,
+                node_names=found.fitting if whole is None else None,
+                failed_nodes=_texts(found.obstacles, lasting=False),
+                failed_and_unresolvable_nodes=_texts(found.obstacles, lasting=True),
+            )
+        )
+
+    def _filtered(self, pod: Pod, names: Sequence[str]) -> Filtered:
+        return filtered(self.index(), pod, names, circumstances=self.circumstances(pod))
+
+    def prioritize(self, body: bytes) -> bytes:
+        """Answer how much a pod should like each node, 0 to 10."""
+        args, pod = self._args(body)
+        names = args.node_names or () if args.nodes is None else tuple(_named(args.nodes))
+        settings = self.settings()
+        groups = prioritized(
+            self.index(),
+            pod,
+            names,
+            weights=settings.score_weights,
+            packing=settings.node_policy,
+        )
+        return b"[" + b",".join(_scored(groups)) + b"]"
+
+    def preempt(self, body: bytes) -> bytes:
+        """Answer whom to evict from which node, so that a pod gets its GPUs."""
+        args = _decoded(PREEMPTION_ARGS, body)
+        pod = self._pod(args.pod)
+        terms = self.circumstances(pod).terms
+        return _ENCODE(victims(self.index(), pod, args, terms=terms))
+
+    async def bind(self, body: bytes) -> bytes:
+        """Post the Binding that is asked for and decide nothing: our hook does, as for any."""
+        args = _decoded(BINDING_ARGS, body)
+        if self.writer is None or not self.settings().extender_bind:
+            text = "binding through this extender is not enabled: setting extenderBind"
+            return _ENCODE(ExtenderBindingResult(error=text))
+        if not all(map(_plain, (args.pod_namespace, args.pod_name))):
+            raise BadQuestionError("PodNamespace or PodName is no name of an object")
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": args.pod_name, "uid": args.pod_uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": args.node},
+        }
+        try:
+            path = BINDING.format(args.pod_namespace, args.pod_name)
+            await self.writer.create(path, orjson.dumps(binding))
+        except KubeError as error:
+            return _ENCODE(ExtenderBindingResult(error=str(error)))
+        return _ENCODE(ExtenderBindingResult())
+
+    def _args(self, body: bytes) -> tuple[ExtenderArgs, Pod]:
+        args = _decoded(ARGS, body)
+        return args, self._pod(args.pod)
+
+    def _pod(self, raw: msgspec.Raw) -> Pod:
+        try:
+            return self.read(raw)
+        except _UNREADABLE as error:
+            raise BadQuestionError(f"Pod is not a pod: {str(error)[:256]}") from error
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except _UNREADABLE as error:
+        raise BadQuestionError(f"body is not a question: {str(error)[:256]}") from error
+
+
+def _named(nodes: NodeList) -> dict[str, msgspec.Raw]:
+    """Return whole nodes by name."""
+    try:
+        return {_NODE.decode(item).metadata.name: item for item in nodes.items or ()}
+    except _UNREADABLE as error:
+        raise BadQuestionError(f"Nodes holds no nodes: {str(error)[:256]}") from error
+
+
+def _texts(obstacles: Mapping[str, Obstacle], *, lasting: bool) -> dict[str, str]:
+    return {name: o.text for name, o in obstacles.items() if o.lasting is lasting}
+
+
+def _scored(groups: Mapping[int, Sequence[str]]) -> Iterator[bytes]:
+    """Yield HostPriorities a score at a time: one object for each of 5,000 nodes costs far more."""
+    for score, names in groups.items():
+        listed = orjson.dumps(names)
+        if b"\\" in listed:  # no names of nodes: one may hold what is about to be replaced
+            yield _ENCODE([HostPriority(host=name, score=score) for name in names])[1:-1]
+        elif names:
+            between = b'","Score":%d},{"Host":"' % score
+            yield b'{"Host":%b,"Score":%d}' % (listed[1:-1].replace(b'","', between), score)
+
+
+_ALLOWED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
+
+
+def _plain(name: str) -> bool:
+    """Say whether *name* may be part of a path."""
+    return bool(name) and name[0] != "." and _ALLOWED.issuperset(name)

@@ -1,0 +1,177 @@
+"""Gangs, watched over: an Event when a refusal keeps one below its minimum, an end to deadlocks."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final, Never, Protocol
+
+import msgspec
+import structlog
+
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.core.gangs import Gang, Members, Name, members_of, yielding
+from allocator.core.podfacts import Seen
+from allocator.core.settings import GangDeadlock, Settings
+from allocator.core.wording import quoted
+from allocator.shell.reconciler import Pods
+from kube.clock import SYSTEM, Clock
+from kube.errors import KubeError, NotFoundError
+from kube.events import Event, Reference, Severity
+
+API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
+POD_GROUPS: Final = f"/apis/{API_VERSION}/namespaces/{{}}/podgroups/{{}}"
+EVICTION: Final = "/api/v1/namespaces/{}/pods/{}/eviction"
+MOST_REFUSALS: Final = 256  # that wait for being told
+
+log = structlog.get_logger(__name__)
+
+
+class Calls(Protocol):
+    """The part of :class:`kube.client.Client` that gangs need."""
+
+    async def get(self, path: str) -> bytes:
+        """Read one object, never from a cache."""
+
+    async def create(self, path: str, body: bytes) -> bytes:
+        """Create one object, here an eviction."""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    creation_timestamp: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    min_member: int = 0
+
+
+class _PodGroup(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class Gangs:
+    """Every replica tells of refusals it gave; one at a time ends deadlocks.
+
+    ``vocabularies`` are those that hold now.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        pods: Pods,
+        *,
+        vocabularies: Callable[[], Iterable[Vocabulary]],
+        tell: Callable[[Event], None],
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Read groups and evict through *calls*."""
+        self._calls = calls
+        self._pods = pods
+        self._vocabularies = vocabularies
+        self._tell = tell
+        self._clock = clock
+        self._refusals: asyncio.Queue[tuple[str, str]] = asyncio.Queue(MOST_REFUSALS)
+        self._stuck: dict[Name, tuple[Members, float]] = {}  # as what, and since when
+
+    def refused(self, uid: str, text: str) -> None:
+        """Take note that the bind of pod *uid* was refused; one too many is dropped."""
+        if not self._refusals.full():
+            self._refusals.put_nowait((uid, text))
+
+    async def run(self) -> Never:
+        """Tell of refusals for ever."""
+        while True:
+            await self.tell_of(*await self._refusals.get())
+
+    async def tell_of(self, uid: str, text: str) -> None:
+        """Tell the group of pod *uid*, if that leaves it below its minimum."""
+        pods = self._pods.seen or {}
+        pod = pods.get(uid)
+        if pod is None or not pod.group:
+            return
+        name = (pod.namespace, pod.group)
+        found = members_of(pods.values(), tuple(self._vocabularies()))
+        gang = await self._gang(name, found[name]) if name in found else None
+        if gang is not None and gang.members.bound < gang.least:
+            there = f"{gang.members.bound} of {gang.least} members are bound"
+            note = f"{quoted(pod.name)} was refused, {there}: {text}"
+            self._tell(_event(gang, "VgpuGangShort", note))
+
+    async def sweep(self, settings: Settings) -> None:
+        """Report gangs that have been stuck for too long, and let the youngest go if that helps."""
+        gangs = await self._long_stuck(settings.gang_timeout_seconds)
+        for gang in gangs:
+            members = gang.members
+            note = (
+                f"{members.bound} of {gang.least} members are bound for more than "
+                f"{settings.gang_timeout_seconds} s and hold GPUs, {len(members.waiting)} wait"
+            )
+            self._tell(_event(gang, "VgpuGangStuck", note))
+        last = yielding(gangs)
+        if last is None or settings.gang_deadlock is GangDeadlock.REPORT:
+            return
+        self._stuck.clear()  # the others get as long again to make use of it
+        self._tell(_event(last, "VgpuGangEvicted", "it is the youngest of several that are stuck"))
+        for pod in last.members.holding:
+            await self._evict(pod)
+
+    async def _long_stuck(self, patience: float) -> list[Gang]:
+        pods, now = self._pods.seen, self._clock.monotonic()
+        if pods is None:
+            return []
+        before, self._stuck = self._stuck, {}
+        gangs: list[Gang] = []
+        for name, members in members_of(pods.values(), tuple(self._vocabularies())).items():
+            if not (members.holding and members.waiting):
+                continue
+            known, since = before.get(name, (members, now))
+            since = since if known == members else now  # it has made progress
+            self._stuck[name] = (members, since)
+            if now - since >= patience:
+                gang = await self._gang(name, members)
+                gangs += [gang] if gang is not None and gang.stuck else []
+        return gangs
+
+    async def _gang(self, name: Name, members: Members) -> Gang | None:
+        try:
+            raw = await self._calls.get(POD_GROUPS.format(*name))
+            found = msgspec.json.decode(raw, type=_PodGroup)
+        except NotFoundError:
+            return None
+        except (KubeError, msgspec.MsgspecError) as error:
+            log.warning("group not read", group="/".join(name), why=str(error))
+            return None
+        return Gang(
+            name=name,
+            uid=found.metadata.uid,
+            created=found.metadata.creation_timestamp,
+            least=found.spec.min_member,
+            members=members,
+        )
+
+    async def _evict(self, pod: Seen) -> None:
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        try:
+            path = EVICTION.format(pod.namespace, pod.name)
+            await self._calls.create(path, msgspec.json.encode(body))
+        except KubeError as error:  # a disruption budget, or it is gone: it is tried again
+            log.warning("not evicted", pod=f"{pod.namespace}/{pod.name}", why=str(error))
+
+
+def _event(gang: Gang, reason: str, note: str) -> Event:
+    namespace, name = gang.name
+    regarding = Reference(
+        api_version=API_VERSION, kind="PodGroup", name=name, namespace=namespace, uid=gang.uid
+    )
+    return Event(
+        regarding=regarding,
+        severity=Severity.WARNING,
+        reason=reason,
+        action="Bind",
+        note=note,
+    )

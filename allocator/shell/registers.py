@@ -1,0 +1,47 @@
+"""Registers: nodes as the annotation of Volcano's device plugin describes them, read once each."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import structlog
+
+from allocator.core.deviceconfig import NodeConfig
+from allocator.core.wire import node_from_register
+from allocator.model.gpu import Node
+
+log = structlog.get_logger(__name__)
+
+
+class Registers:
+    """Keeps what was read until the text or the plugin's configuration changes."""
+
+    def __init__(self) -> None:
+        """Know no configuration yet."""
+        self._read: dict[str, tuple[str, Node]] = {}
+        self._factor = 1
+        self._configs: Mapping[str, NodeConfig] = {}
+
+    def configure(self, *, factor: int, configs: Mapping[str, NodeConfig]) -> None:
+        """Read every register anew, with *factor* MiB a unit, and *configs* by node."""
+        self._factor, self._configs = factor, configs
+        self._read.clear()
+
+    def node(self, name: str, text: str) -> Node | None:
+        """Return node *name* as *text* describes it, ``None`` where there is no text."""
+        if not text:
+            return None
+        known = self._read.get(name)
+        if known is None or known[0] != text:
+            found = node_from_register(name, text, factor=self._factor)
+            for problem in found.problems:
+                log.warning("register annotation is odd", node=name, what=str(problem))
+            known = self._read[name] = (text, self._without_excluded(found.node))
+        return known[1]
+
+    def _without_excluded(self, node: Node) -> Node:
+        """Leave out the GPUs that the plugin is told to leave alone, before it says so itself."""
+        config = self._configs.get(node.name)
+        if config is None:
+            return node
+        kept = (gpu for gpu in node.gpus if not config.excludes(gpu.uuid, gpu.index))
+        return replace(node, gpus=tuple(kept))

@@ -1,0 +1,185 @@
+"""The registrar: keeps Volcano's register and handshake on the nodes that agents of ours serve.
+
+It writes them and never takes them away: its scheduler crashes on a node that has capacity and no
+register. Whoever reports capacity waits until the register is there (docs/volcano.md).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from allocator.core.ledger import Ledger
+from allocator.core.podfacts import Seen
+from allocator.core.registration import register_of, told, unanswered
+from allocator.core.settings import NodeAgent
+from allocator.core.wire import HANDSHAKE, REGISTER, Phase, encode_handshake
+from allocator.shell.inventory import NODES, Inventory
+from allocator.shell.objects import Registered
+from allocator.shell.retries import Retries
+from kube.clock import SYSTEM, Clock
+from kube.errors import KubeError
+
+# A promise is unseen until its Binding has landed. Who wrote at once would write twice for each.
+SETTLED: Final = 2.0  # seconds
+BREATH: Final = 50  # nodes; reviews wait for no more than those, some milliseconds
+
+log = structlog.get_logger(__name__)
+
+
+class Calls(Protocol):
+    """The part of :class:`kube.client.Client` that a registration needs."""
+
+    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
+        """Change one object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What caches tell, ``None`` while not all is known: Nodes, GPUNodes, and pods by uid.
+
+    ``factor`` is the site's gpuMemoryFactor.
+    """
+
+    nodes: Mapping[str, Registered]
+    ledgers: Mapping[str, Ledger]
+    pods: Mapping[str, Seen]
+    factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A register, and what it was written from."""
+
+    ledger: Ledger
+    counted: frozenset[str]
+    present: str
+    factor: int
+    text: str
+
+    def rests_on(
+        self, ledger: Ledger, counted: frozenset[str], *, present: str, factor: int
+    ) -> bool:
+        same = (self.counted, self.present, self.factor) == (counted, present, factor)
+        return same and self.ledger is ledger
+
+
+class Registrar:
+    """Writes what is due; any number may run, one at a time is enough."""
+
+    def __init__(
+        self, calls: Calls, world: Callable[[], World | None], *, clock: Clock = SYSTEM
+    ) -> None:
+        """Write through *calls* what *world* says is due; ``None`` says that nothing is."""
+        self._calls = calls
+        self._world = world
+        self._clock = clock
+        self._kept: Retries[str] = Retries(clock)
+        self._seen: dict[str, tuple[str, float]] = {}  # what to write, and since when
+        self._texts: dict[str, _Text] = {}
+        self._left: dict[str, float] = {}  # since when its account of a node may be wrong
+
+    async def sweep(self) -> None:
+        """Bring the annotations of every node up to date."""
+        world = self._world()
+        if world is None:
+            return
+        served = world.ledgers.keys() & world.nodes.keys()
+        due: dict[str, Mapping[str, str]] = {}
+        for number, name in enumerate(served):
+            if number % BREATH == 0:
+                await self._clock.sleep(0)
+            if changes := self._due(world, name):
+                due[name] = changes
+        for gone in self._texts.keys() - served:
+            del self._texts[gone]
+            self._seen.pop(gone, None)
+            self._left.pop(gone, None)
+        due = self._refreshed(world, due)
+        for name in self._kept.due(due):
+            await self._write(name, due[name])
+
+    async def _write(self, name: str, annotations: Mapping[str, str]) -> None:
+        try:
+            await self._calls.merge_patch(
+                f"{NODES}/{name}", {"metadata": {"annotations": annotations}}
+            )
+        except KubeError as error:
+            log.warning("register left as it is", node=name, why=str(error))
+            self._kept.failed(name)
+        else:
+            self._left.pop(name, None)
+
+    def _refreshed(
+        self, world: World, due: dict[str, Mapping[str, str]]
+    ) -> dict[str, Mapping[str, str]]:
+        """Add one node whose tenants left, the one that waits longest.
+
+        Releases up to 1.14 take off less than they charged, and count anew when a Node changes.
+        Each change costs them a request in the middle of a cycle, so there is one at a time.
+        """
+        now = self._clock.monotonic()
+        waiting = [(at, name) for name, at in self._left.items() if name not in due]
+        at, name = min(waiting, default=(now, ""))
+        if name and now - at >= SETTLED:
+            handshake = encode_handshake(Phase.REPORTED, self._clock.wall())
+            return due | {name: {REGISTER: world.nodes[name].text, HANDSHAKE: handshake}}
+        return due
+
+    def _due(self, world: World, name: str) -> Mapping[str, str]:
+        """Return the annotations to write; both at once, so that neither is there alone."""
+        node, text = world.nodes[name], self._text(world, name)
+        if not text:
+            return {}
+        now = self._clock.wall()
+        news = self._settled(name, text, standing=node.text)
+        if not news and not unanswered(node.handshake, now):
+            return {}
+        return {
+            REGISTER: text if news else node.text,
+            HANDSHAKE: encode_handshake(Phase.REPORTED, now),
+        }
+
+    def _text(self, world: World, name: str) -> str:
+        """Return the register of a node, made anew where what it rests on changed; note who left.
+
+        Releases that do not ask, the later ones, keep account well enough by themselves.
+        """
+        ledger, present = world.ledgers[name], world.nodes[name].text
+        asks = world.nodes[name].handshake.startswith(Phase.REQUESTING)
+        pods = [world.pods[entry.uid] for entry in ledger.entries if entry.uid in world.pods]
+        counted = told(ledger.entries, pods, node=name)
+        known = self._texts.get(name)
+        factor = world.factor
+        if asks and known is not None and known.counted - counted:
+            self._left.setdefault(name, self._clock.monotonic())
+        if known is None or not known.rests_on(ledger, counted, present=present, factor=factor):
+            text = register_of(ledger, counted, present=present, factor=factor)
+            known = self._texts[name] = _Text(
+                ledger=ledger, counted=counted, present=present, factor=factor, text=text
+            )
+        return known.text
+
+    def _settled(self, name: str, text: str, *, standing: str) -> bool:
+        """Say whether *text* has been what to write instead of *standing* for a while."""
+        if text == standing:
+            self._seen.pop(name, None)
+            return False
+        now = self._clock.monotonic()
+        before, since = self._seen.get(name, ("", now))
+        since = since if before == text else now
+        self._seen[name] = (text, since)
+        return not standing or now - since >= SETTLED
+
+
+def world_of(inventory: Inventory, pods: Mapping[str, Seen] | None) -> World | None:
+    """Return what is to be registered; ``None`` where that is nobody's wish or another's task."""
+    settings = inventory.settings
+    if not settings.volcano_register or settings.node_agent is not NodeAgent.OURS:
+        return None
+    nodes, ledgers = inventory.nodes(), inventory.ledgers()
+    if nodes is None or ledgers is None or pods is None:
+        return None
+    factor = inventory.device_config.memory_factor
+    return World(nodes=nodes, ledgers=ledgers, pods=pods, factor=factor)

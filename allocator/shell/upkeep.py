@@ -1,0 +1,160 @@
+"""Upkeep: makes, fills, shuts and unmakes GPUNodes, as the Nodes that they stand for come and go.
+
+What is to be done is found in caches and decided anew on what was just read; each write tests the
+version that it was decided on.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, Unpack, assert_never
+
+import msgspec
+import structlog
+
+from allocator.core.gpunodewire import API_VERSION, KIND
+from allocator.core.ledger import Ledger, read
+from allocator.core.upkeep import Act, Machine, Report, Step, due
+from allocator.shell.inventory import GPU_NODES, NODES
+from allocator.shell.objects import FINALIZER, Registered, registered
+from allocator.shell.retries import Retries
+from kube.client import Options
+from kube.clock import SYSTEM, Clock
+from kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidError,
+    KubeError,
+    NotFoundError,
+)
+
+_MOVED: Final = (AlreadyExistsError, ConflictError, InvalidError, NotFoundError)
+
+log = structlog.get_logger(__name__)
+
+
+class Calls(Protocol):
+    """The part of :class:`kube.client.Client` that upkeep needs."""
+
+    async def get(self, path: str) -> bytes:
+        """Read one object, never from a cache."""
+
+    async def create(self, path: str, body: bytes) -> bytes:
+        """Create one object."""
+
+    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
+        """Change one object, if it is of the version that *changes* names."""
+
+    async def delete(
+        self, path: str, *, body: bytes | None = None, **options: Unpack[Options]
+    ) -> bytes:
+        """Delete one object, if the preconditions in *body* hold."""
+
+
+class Known(Protocol):
+    """What caches tell of all Nodes and GPUNodes."""
+
+    def machines(self) -> Mapping[str, Machine] | None:
+        """Return all Nodes by name, ``None`` while not all are known."""
+
+    def machine(self, found: Registered) -> Machine:
+        """Return a Node that was just read as upkeep sees it."""
+
+    def ledgers(self) -> Mapping[str, Ledger] | None:
+        """Return all GPUNodes by name, ``None`` while not all are known."""
+
+
+class Upkeep:
+    """Keeps one GPUNode for each Node with GPUs; any number may run, one at a time is enough."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        known: Known,
+        *,
+        upstream: Callable[[], bool],
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Work through *calls*; ``upstream`` says whether another plugin serves the nodes."""
+        self._calls = calls
+        self._known = known
+        self._upstream = upstream
+        self._kept: Retries[str] = Retries(clock)
+
+    async def sweep(self) -> None:
+        """Look closer at every GPUNode that the caches say is not as it should be."""
+        machines, ledgers = self._known.machines(), self._known.ledgers()
+        if machines is None or ledgers is None:
+            return
+        upstream = self._upstream()
+        names = [
+            name
+            for name in machines.keys() | ledgers.keys()
+            if due(machines.get(name), ledgers.get(name), upstream=upstream) is not None
+        ]
+        for name in self._kept.due(sorted(names)):
+            try:
+                await self.tend(name)
+            except _MOVED:  # the next sweep sees how
+                self._kept.failed(name)
+            except KubeError as error:
+                log.warning("GPUNode left as it is", node=name, why=str(error))
+                self._kept.failed(name)
+
+    async def tend(self, name: str) -> None:
+        """Take the next step for one GPUNode; raises :class:`KubeError` where it cannot."""
+        document = await self._document(name)  # before the Node: whatever is done tests its version
+        ledger = None if document is None else read(document)
+        machine = await self._machine(name)
+        step = due(machine, ledger, upstream=self._upstream())
+        if step is not None:
+            metadata = {} if document is None else document["metadata"]
+            await self._take(step, name, metadata)
+            log.info("GPUNode tended", node=name, step=_named(step))
+
+    async def _document(self, name: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = msgspec.json.decode(
+                await self._calls.get(f"{GPU_NODES}/{name}")
+            )
+        except NotFoundError:
+            return None
+        return found
+
+    async def _machine(self, name: str) -> Machine | None:
+        try:
+            return self._known.machine(registered(await self._calls.get(f"{NODES}/{name}")))
+        except NotFoundError:
+            return None
+
+    async def _take(self, step: Step, name: str, metadata: Mapping[str, Any]) -> None:
+        path = f"{GPU_NODES}/{name}"
+        version = {"resourceVersion": metadata.get("resourceVersion", "")}
+        match step:
+            case Act.CREATE:
+                await self._calls.create(GPU_NODES, _new(name))
+            case Act.SHUT:
+                shut = {"metadata": version, "status": {"inventory": None}}
+                await self._calls.merge_patch(f"{path}/status", shut)
+            case Report(status=status):
+                written = {"metadata": version, "status": status}
+                await self._calls.merge_patch(f"{path}/status", written)
+            case Act.DELETE:
+                body = msgspec.json.encode({"preconditions": version})
+                await self._calls.delete(path, body=body)
+            case Act.RELEASE:
+                others = [held for held in metadata["finalizers"] if held != FINALIZER]
+                released = {"metadata": {**version, "finalizers": others}}
+                await self._calls.merge_patch(path, released)
+            case _:
+                assert_never(step)
+
+
+def _new(name: str) -> bytes:
+    """Write a GPUNode that promises nothing: it has no owner, because it outlives its Node."""
+    metadata = {"name": name, "finalizers": [FINALIZER]}
+    spec: dict[str, object] = {"entries": []}
+    kind = {"apiVersion": API_VERSION, "kind": KIND}
+    return msgspec.json.encode({**kind, "metadata": metadata, "spec": spec})
+
+
+def _named(step: Step) -> str:
+    return "report" if isinstance(step, Report) else step.name.lower()

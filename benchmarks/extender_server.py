@@ -1,0 +1,195 @@
+"""The two servers of the extender benchmark; each is a process that owns one core.
+
+Both are the product's own server on uvloop. ``ours`` is the product's own extender over a fleet of
+which one node changes ten times a second. ``echo`` is the least that an extender could do: decode
+the question, as fast as untyped JSON can be decoded in Python, and give the same names back.
+"""
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+import orjson
+import uvloop
+from starlette.applications import Starlette
+
+from allocator.catalog.boards import MODELS
+from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.core.choose import Terms
+from allocator.core.index import Index, Indexer
+from allocator.core.settings import DEFAULTS
+from allocator.core.steering import Circumstances
+from allocator.model.board import Placed
+from allocator.model.gpu import Gpu, Grant, Node
+from allocator.model.request import Mode
+from allocator.model.units import CorePercent, MiB
+from allocator.shell.extender import Extender
+from webhook.core.unbound import unbound
+from webhook.shell import extender
+from webhook.shell.admission import App
+from webhook.shell.protocol import AtOnce
+from webhook.shell.server import Listen, serving
+
+HOST: Final = "127.0.0.1"
+SWAP_SECONDS: Final = 0.1
+SEED: Final = 20261121
+GPUS: Final = 8
+BUSY: Final = 6
+AMOUNTS: Final = (1000, 2000, 3000, 4000, 5000, 6000, 8000, 10000, 12000)  # MiB
+CORES: Final = (0, 10, 20, 30)
+MODEL: Final = MODELS["NVIDIA A100-SXM4-40GB"]
+
+
+class Kind(StrEnum):
+    """Which server."""
+
+    OURS = "ours"
+    ECHO = "echo"
+
+
+def names(count: int) -> list[str]:
+    """Return what the nodes of a fleet are called."""
+    return [f"gpu-node-{i:05d}" for i in range(count)]
+
+
+def fleet(count: int) -> Iterator[Node]:
+    """Yield nodes with 8 GPUs of which 6 are busy, every third cut by MIG, no two much alike."""
+    rng = random.Random(SEED)
+    for number, name in enumerate(names(count)):
+        mode = Mode.HAMI_CORE if number % 3 else Mode.MIG
+        busy = set(rng.sample(range(GPUS), BUSY))
+        gpus = (_gpu(f"GPU-{name}-{i}", i, mode) for i in range(GPUS))
+        yield Node(
+            name=name,
+            gpus=tuple(_taken(gpu, rng) if gpu.index in busy else gpu for gpu in gpus),
+        )
+
+
+def _gpu(uuid: str, index: int, mode: Mode) -> Gpu:
+    return Gpu(
+        uuid=uuid,
+        index=index,
+        model=MODEL.name,
+        memory=MODEL.memory,
+        mode=mode,
+        slots=10,
+        board=MODEL.board if mode is Mode.MIG else None,
+    )
+
+
+def _taken(gpu: Gpu, rng: random.Random) -> Gpu:
+    """Return *gpu* with one to three grants that fit beside each other."""
+    if gpu.board is not None:
+        profile = rng.choice(gpu.board.plain)
+        placed = Placed(profile, rng.choice(profile.starts))
+        cut = Grant(
+            gpu=gpu.uuid, mode=Mode.MIG, memory=profile.memory, cores=CorePercent(0), placed=placed
+        )
+        return replace(gpu, grants=(cut,))
+    grants = (
+        Grant(
+            gpu=gpu.uuid,
+            mode=Mode.HAMI_CORE,
+            memory=MiB(rng.choice(AMOUNTS)),
+            cores=CorePercent(rng.choice(CORES)),
+        )
+        for _ in range(rng.randint(1, 3))
+    )
+    return replace(gpu, grants=tuple(grants))
+
+
+@dataclass(slots=True)
+class Fleet:
+    """A fleet of which one GPU falls ill or recovers at every turn."""
+
+    nodes: list[Node]
+    indexer: Indexer = field(default_factory=Indexer)
+    turns: int = 0
+    folded: Index | None = None
+
+    def __post_init__(self) -> None:
+        for node in self.nodes:
+            self.indexer.put(node)
+
+    def turn(self) -> None:
+        """Change one node."""
+        self.turns += 1
+        at = self.turns % len(self.nodes)
+        first, *others = self.nodes[at].gpus
+        changed = replace(first, healthy=not first.healthy)
+        self.nodes[at] = replace(self.nodes[at], gpus=(changed, *others))
+        self.indexer.put(self.nodes[at])
+        self.folded = None
+
+    async def run(self) -> None:
+        """Turn for ever."""
+        while True:
+            await asyncio.sleep(SWAP_SECONDS)
+            self.turn()
+
+    def index(self) -> Index:
+        """Return the fleet as it is now."""
+        if self.folded is None:
+            self.folded = self.indexer.index(version=str(self.turns), complete=True)
+        return self.folded
+
+
+def ours(fleet: Fleet) -> Extender:
+    """Return the product's extender over *fleet*."""
+    circumstances = Circumstances(terms=Terms())
+    return Extender(
+        index=fleet.index,
+        read=lambda raw: unbound(raw, VOCABULARIES),
+        settings=lambda: DEFAULTS,
+        circumstances=lambda _: circumstances,
+    )
+
+
+def echo(body: bytes) -> tuple[int, bytes]:
+    """Give the names of a question back."""
+    found = orjson.loads(body)["NodeNames"]
+    answer = {
+        "Nodes": None,
+        "NodeNames": found,
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {},
+        "Error": "",
+    }
+    return 200, orjson.dumps(answer)
+
+
+async def run(kind: Kind, count: int) -> None:
+    """Serve until standard input ends; say the port first."""
+    async with asyncio.TaskGroup() as group:
+        tasks = []
+        answers: Mapping[bytes, AtOnce] = {b"/extender/filter": echo}
+        rest: App = Starlette()
+        if kind is Kind.OURS:
+            changing = Fleet(list(fleet(count)))
+            found = ours(changing)
+            answers, rest = extender.at_once(found), extender.app(found)
+            tasks = [group.create_task(changing.run())]
+        async with serving(rest, Listen(host=HOST, port=0), at_once=answers) as port:
+            sys.stdout.buffer.write(orjson.dumps({"port": port}, option=orjson.OPT_APPEND_NEWLINE))
+            sys.stdout.buffer.flush()
+            await asyncio.to_thread(sys.stdin.buffer.read)
+        for task in tasks:
+            task.cancel()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``KIND NODES CORE``."""
+    kind, count, core = arguments
+    os.sched_setaffinity(0, {int(core)})
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(Kind(kind), int(count)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,177 @@
+"""A storm of pods on real components: bound per second with us, beside the same without us.
+
+Each turn runs every arm once, on a cluster of its own that is made the same way and warmed up by a
+small storm. A ratio is that of two arms of one turn, and the median of the turns is judged. All of
+it shares the machine's cores, which is why ratios say more than rates.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks.report import Bar, conclude, parser, table
+from benchmarks.storm_cluster import Arm, Cluster, cluster, node_names
+from benchmarks.storm_door import pace, summary, writes
+from benchmarks.storm_metrics import NO_CALLS, Hooks, hooks
+from benchmarks.storm_run import Storm, storm
+from benchmarks.storm_truth import ALL_WELL, Truth, truth
+from tests.cluster.controlplane import build
+from tests.cluster.controlplane.binaries import DEFAULT
+from tests.cluster.controlplane.toolchain import BuildError
+from tests.cluster.installation import GPU_NODES, PODS
+
+WARM_UP: Final = 100  # pods
+RATIOS: Final = {Arm.HOOK: ("bound_ratio_hook", 0.55), Arm.EXTENDER: ("bound_ratio", 0.4)}
+CONFLICTS: Final = 2.0  # percent of all binds
+WRITES: Final = 8  # for 64 binds to one node at once
+P99: Final = 20.0  # milliseconds
+SETTLED: Final = 110.0  # seconds for promises of binds that failed to age and go, if there are any
+CANNOT_RUN: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """What the door was seen to do beside a storm."""
+
+    writes: int
+    p50_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One arm of one turn; ``hooks`` and ``truth`` are of its storm, where we took part."""
+
+    arm: Arm
+    storm: Storm
+    hooks: Hooks = NO_CALLS
+    truth: Truth = ALL_WELL
+    door: Door | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How large a storm is, and on which programs."""
+
+    programs: Mapping[str, Path]
+    nodes: int
+    pods: int
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print a table, judge; return the exit code."""
+    command = parser("pods bound per second by a real kube-scheduler, with us and without")
+    command.add_argument("--nodes", type=int, default=1000, help="with 8 GPUs each (1000)")
+    command.add_argument("--pods", type=int, default=1000, help="of each storm (1000)")
+    command.add_argument("--turns", type=int, default=3, help="of all arms (3)")
+    command.add_argument("--minutes", type=float, default=5, help="after which no turn begins (5)")
+    options = command.parse_args(arguments)
+    try:
+        programs = build.build(DEFAULT, build.to_stderr)
+    except BuildError as error:
+        print(f"no control plane: {error}", file=sys.stderr)
+        return CANNOT_RUN
+    plan = Plan(programs=programs, nodes=options.nodes, pods=options.pods)
+    until = time.monotonic() + options.minutes * 60
+    turns: list[list[Run]] = []
+    while not turns or (len(turns) < options.turns and time.monotonic() < until):
+        turns.append([_run(plan, arm, door=not turns and arm is Arm.HOOK) for arm in Arm])
+    print(_rendered(turns))
+    figures = {"turns": [[asdict(run) for run in turn] for turn in turns]}
+    return conclude(bars(turns), figures, options.json)
+
+
+def _run(plan: Plan, arm: Arm, *, door: bool) -> Run:
+    """Run one arm on a new cluster."""
+    with (
+        tempfile.TemporaryDirectory(prefix="storm-", ignore_cleanup_errors=True) as folder,
+        cluster(plan.programs, Path(folder), arm=arm, nodes=plan.nodes) as found,
+    ):
+        storm(found, WARM_UP)
+        before = _hooks(found)
+        seen = storm(found, plan.pods)
+        run = Run(arm=arm, storm=seen)
+        if found.site is not None:
+            counted = _hooks(found).since(before)
+            told = _settled(found, seen)
+            measured = _door(found, plan.nodes) if door else None
+            run = Run(arm=arm, storm=seen, hooks=counted, truth=told, door=measured)
+    print(f"{arm}: {seen.rate:.1f} pods/s, ms of processor per pod: {dict(seen.cpu)}", flush=True)
+    return run
+
+
+def _hooks(found: Cluster) -> Hooks:
+    return hooks(found.api.get("/metrics")["message"])
+
+
+def _settled(found: Cluster, seen: Storm) -> Truth:
+    """Return what the API objects say, once all is well; a storm that failed is not waited for."""
+    until = time.monotonic() + (SETTLED if seen.bound == seen.pods else 0)
+    while True:
+        pods = found.api.get(PODS.format(seen.namespace))["items"]
+        told = truth(pods, found.api.get(GPU_NODES)["items"])
+        if not told.wrong or time.monotonic() > until:
+            return told
+        time.sleep(1)
+
+
+def _door(found: Cluster, nodes: int) -> Door:
+    if found.site is None:
+        raise ValueError("there is no door without us")
+    names = node_names(nodes)
+    crowded = writes(found, names[0])
+    p50, p99 = summary(pace(found, found.site, names))
+    return Door(writes=crowded, p50_ms=p50, p99_ms=p99)
+
+
+def bars(turns: Sequence[Sequence[Run]]) -> list[Bar]:
+    """Judge the medians of the turns' ratios, and the sums of what may not happen."""
+    runs = [run for turn in turns for run in turn if run.arm is not Arm.NOTHING]
+    binds = sum(run.hooks.binds for run in runs)
+    conflicts = 100 * sum(run.hooks.conflicts for run in runs) / max(1, binds)
+    unanswered = sum(run.hooks.unanswered for run in runs)
+    wrong = sum(run.truth.wrong for run in runs)
+    door = next(run.door for run in runs if run.door is not None)
+    return [
+        *(
+            Bar(name=name, value=_ratio(turns, arm), limit=limit)
+            for arm, (name, limit) in RATIOS.items()
+        ),
+        Bar(name="conflict_pct", value=conflicts, limit=CONFLICTS, at_most=True),
+        Bar(name="timeouts", value=unanswered, limit=0, at_most=True),
+        Bar(name="lost_or_doubled", value=wrong, limit=0, at_most=True),
+        Bar(name="writes_for_64", value=door.writes, limit=WRITES, at_most=True),
+        Bar(name="hook_p99_ms", value=door.p99_ms, limit=P99, at_most=True),
+    ]
+
+
+def _ratio(turns: Sequence[Sequence[Run]], arm: Arm) -> float:
+    rates = [{run.arm: run.storm.rate for run in turn} for turn in turns]
+    return median(rate[arm] / rate[Arm.NOTHING] for rate in rates)
+
+
+def _rendered(turns: Sequence[Sequence[Run]]) -> str:
+    rows = [
+        (
+            arm,
+            f"{median(run.storm.rate for run in runs):.0f}",
+            f"{_ratio(turns, arm):.2f}",
+            f"{median(sum(run.storm.cpu.values()) for run in runs):.1f}",
+            sum(run.hooks.conflicts for run in runs),
+            sum(run.hooks.unanswered for run in runs),
+            sum(run.truth.wrong for run in runs),
+        )
+        for arm in Arm
+        for runs in [[run for turn in turns for run in turn if run.arm is arm]]
+    ]
+    head = (f"medians of {len(turns)} turns", "pods/s", "ratio", "ms CPU/pod")
+    return table((*head, "conflicts", "unanswered", "wrong"), rows) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

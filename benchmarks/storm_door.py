@@ -1,0 +1,118 @@
+"""The door under other loads than a storm: many binds to one node, and an even pace of binds."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPSConnection
+from statistics import median, quantiles
+from typing import Final
+
+from benchmarks.storm_cluster import Cluster
+from benchmarks.storm_run import pods
+from tests.bindings import binding, review
+from tests.cluster.api import Json
+from tests.cluster.installation import GPU_NODES, PODS, UNVERIFIED, Installation
+
+CROWD: Final = 64  # binds to one node at once
+PACE: Final = 20  # binds per second
+PACED: Final = 200  # of them
+PATIENCE: Final = 10.0  # seconds; a hook has 5
+HEADERS: Final = {"Content-Type": "application/json"}
+
+
+def writes(cluster: Cluster, node: str) -> int:
+    """Bind a crowd of pods to *node* at once and return how often its ledger was written.
+
+    Raises ``RuntimeError`` where a bind failed.
+    """
+    namespace, names = _gathered(cluster, CROWD)
+    barrier = threading.Barrier(CROWD)
+
+    def bind(name: str) -> None:
+        body = {"apiVersion": "v1", "kind": "Binding", **binding(node=node)}
+        body["metadata"] = {"name": name, "uid": names[name]}
+        barrier.wait()
+        cluster.api.create(f"{PODS.format(namespace)}/{name}/binding", body)
+
+    before = _generation(cluster, node)
+    with ThreadPoolExecutor(CROWD) as pool:
+        failures = [f for f in [pool.submit(bind, name) for name in names] if f.exception()]
+    if failures:
+        raise RuntimeError(f"{len(failures)} of {CROWD} binds failed: {failures[0].exception()}")
+    return _generation(cluster, node) - before
+
+
+def pace(cluster: Cluster, site: Installation, nodes: Sequence[str]) -> list[float]:
+    """Return the seconds that the hook took for each of some binds at an even pace, as its caller.
+
+    The reviews are sent as the API server sends them, over connections that are kept, and commit.
+    Raises ``RuntimeError`` where one is not allowed.
+    """
+    namespace, names = _gathered(cluster, PACED)
+    idle: list[HTTPSConnection] = []
+    reviews = [
+        review(
+            {**binding(node=node), "metadata": {"name": name, "uid": uid}},
+            name=name,
+            namespace=namespace,
+        )
+        for (name, uid), node in zip(names.items(), nodes, strict=False)
+    ]
+
+    def ask(body: bytes) -> float:
+        connection = idle.pop() if idle else _connected(site.first.port)
+        began = time.perf_counter()
+        connection.request("POST", "/mutate/bindings", body, HEADERS)
+        answer = json.loads(connection.getresponse().read())
+        took = time.perf_counter() - began
+        idle.append(connection)
+        if not answer["response"]["allowed"]:
+            raise RuntimeError(f"a bind was refused: {answer['response']['status']}")
+        return took
+
+    try:
+        return _evenly(ask, reviews)
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+def summary(seconds: Sequence[float]) -> tuple[float, float]:
+    """Return p50 and p99 in milliseconds."""
+    return median(seconds) * 1000, quantiles(seconds, n=100)[98] * 1000
+
+
+def _gathered(cluster: Cluster, count: int) -> tuple[str, dict[str, str]]:
+    """Create *count* pods that no scheduler sees and return their uids by name."""
+    namespace = cluster.namespace()
+
+    def unscheduled(pod: Json) -> Json:
+        return {**pod, "spec": {**pod["spec"], "schedulerName": "nobody"}}
+
+    cluster.create(namespace, map(unscheduled, pods(count)))
+    listed = cluster.api.get(PODS.format(namespace))["items"]
+    return namespace, {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in listed}
+
+
+def _generation(cluster: Cluster, node: str) -> int:
+    return int(cluster.api.get(f"{GPU_NODES}/{node}")["metadata"]["generation"])
+
+
+def _connected(port: int) -> HTTPSConnection:
+    connection = HTTPSConnection("127.0.0.1", port, context=UNVERIFIED, timeout=PATIENCE)
+    connection.connect()  # not counted: the API server keeps its connections too
+    return connection
+
+
+def _evenly(ask: Callable[[bytes], float], bodies: Sequence[bytes]) -> list[float]:
+    """Ask about each of *bodies* when it is due, however long others take."""
+    began = time.monotonic()
+
+    def due(number: int, body: bytes) -> float:
+        time.sleep(max(0.0, began + number / PACE - time.monotonic()))
+        return ask(body)
+
+    with ThreadPoolExecutor(PACE) as pool:
+        return list(pool.map(due, range(len(bodies)), bodies))

@@ -1,0 +1,226 @@
+"""A real kube-scheduler that asks us about nodes: it binds where GPUs fit, at the first attempt."""
+
+import contextlib
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from allocator.core.gpunode import decode
+from allocator.model.gpu import Node
+from allocator.model.request import Mode
+from tests.builders import A30, T4, nodes_of
+from tests.cluster.api import Json, wait_for
+from tests.cluster.forwarder import forwarding
+from tests.cluster.installation import (
+    GPU_NODES,
+    Installation,
+    Replica,
+    free_port,
+    installation,
+)
+from tests.cluster.scheduler import kube_scheduler
+from tests.cluster.site import MANIFESTS
+from tests.cluster.test_schedulers import bound, half, refusals, schedulable
+from tests.pods import CORES, GPU_MEM, MEMORY, NUMBER, container, pod
+
+RESOURCES = ("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores")
+WITHIN = 30.0  # seconds; the scheduler's back-off is ten at most
+
+
+def extender(port: int, **more: object) -> Json:
+    """Write the entry that docs/extender.md tells an operator to write."""
+    managed = [{"name": name, "ignoredByScheduler": False} for name in RESOURCES]
+    verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt"}
+    return {
+        "urlPrefix": f"http://127.0.0.1:{port}/extender",
+        **verbs,
+        "weight": 5,
+        "httpTimeout": "5s",
+        "nodeCacheCapable": True,
+        "managedResources": managed,
+        **more,
+    }
+
+
+def apply(site: Installation, name: str) -> None:
+    """Grant what a manifest of the component grants."""
+    text = (MANIFESTS / "components" / "extender" / name).read_text()
+    for document in yaml.safe_load_all(text):
+        place = f"/apis/rbac.authorization.k8s.io/v1/{document['kind'].lower()}s"
+        site.api.create(place, document)
+
+
+def add_extender(site: Installation, host: str = "127.0.0.1") -> tuple[Replica, int]:
+    """Start a replica that answers schedulers at *host*, and return its port."""
+    port = free_port()
+    replica = site.add_replica(f"--extender={host}:{port}")
+    replica.start()
+    return replica, port
+
+
+@contextlib.contextmanager
+def asked(programs: Mapping[str, Path], folder: Path, *nodes: Node) -> Iterator[Installation]:
+    """Yield an installation with *nodes*, whose scheduler asks two replicas in turn."""
+    with installation(programs, folder) as found:
+        for node in nodes:
+            found.add_node(node)
+            schedulable(found, node.name)
+            room = {NUMBER: "100", CORES: "10000"}
+            sums = {"status": {"capacity": room, "allocatable": room}}
+            found.api.patch(f"/api/v1/nodes/{node.name}/status", sums)
+        apply(found, "rbac.yaml")
+        ports = [add_extender(found)[1] for _ in range(2)]
+        found.wait_for_models(*{gpu.model for node in nodes for gpu in node.gpus})
+        with forwarding(ports) as port:
+            scheduler = kube_scheduler(
+                programs["kube-scheduler"], found.plane, extenders=[extender(port)]
+            )
+            yield found
+            scheduler.stop()
+
+
+@pytest.fixture(scope="module")
+def site(
+    programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """Yield an installation with one GPU to cut, four to share, and two replicas to ask."""
+    cut, soft = nodes_of(1, A30, mode=Mode.MIG, name="cut"), nodes_of(4, T4, name="soft")
+    with asked(programs, tmp_path_factory.mktemp("extender"), cut, soft) as found:
+        yield found
+
+
+def notes(site: Installation, team: str, reason: str) -> list[str]:
+    events = site.api.get(f"/apis/events.k8s.io/v1/namespaces/{team}/events")["items"]
+    return [event["note"] for event in events if event["reason"] == reason]
+
+
+def test_what_does_not_fit_is_not_even_tried(site: Installation) -> None:
+    """Sums would admit a third pod: two are bound, the third hears why it is not, and how much."""
+    team = site.namespace()
+    for number, name in enumerate(("a", "b"), start=1):
+        site.create(team, half(name))
+        wait_for(lambda expected=number: len(bound(site, team)) == expected, within=WITHIN)  # type: ignore[misc]
+    site.create(team, half("c"))
+
+    (told,) = wait_for(lambda: notes(site, team, "VgpuWaiting"), within=WITHIN)
+    texts = wait_for(lambda: refusals(site, team), within=WITHIN)
+
+    ledger = decode(site.api.get(f"{GPU_NODES}/cut"))
+    masks = [grant.placed.mask for grant in ledger.node.gpus[0].grants if grant.placed]
+    assert sorted(masks) == [0b0011, 0b1100]
+    assert "1 no place for the MIG profile" in texts[0]
+    assert "1 GPUs in another mode" in texts[0]
+    assert told.startswith("NoMatchingGeometry: on 2 nodes, ")
+
+
+def test_a_crash_in_the_middle_costs_no_pod(site: Installation) -> None:
+    """One replica is killed while pods are being placed; the other answers for it."""
+    team = site.namespace()
+    victim = site.replicas[1]
+    limits = {NUMBER: 1, MEMORY: 1000}
+    for number in range(9):
+        written = pod(container(limits=limits), annotations={"volcano.sh/vgpu-mode": "hami-core"})
+        site.create(team, written | {"metadata": {**written["metadata"], "name": f"p{number}"}})
+        if number == 3:
+            victim.process.kill()
+
+    try:
+        wait_for(lambda: len(bound(site, team)) == 9, within=2 * WITHIN)
+    finally:
+        victim.start()
+
+    entries = decode(site.api.get(f"{GPU_NODES}/soft")).entries
+    assert len([entry for entry in entries if entry.namespace == team]) == 9
+
+
+def test_gpushares_own_configuration_works(
+    site: Installation, programs: Mapping[str, Path]
+) -> None:
+    """Filter and bind under the path and for the resource that gpushare's documents name.
+
+    The bind decides nothing: the promise is made by our hook, as for any other Binding.
+    """
+    apply(site, "bind.yaml")
+    site.configure("extenderBind: true")
+    _, port = add_extender(site)
+    room = {GPU_MEM: "64"}
+    site.api.patch("/api/v1/nodes/soft/status", {"status": {"capacity": room, "allocatable": room}})
+    documented = {
+        "urlPrefix": f"http://127.0.0.1:{port}/gpushare-scheduler",
+        "filterVerb": "filter",
+        "bindVerb": "bind",
+        "enableHTTPS": False,
+        "nodeCacheCapable": True,
+        "managedResources": [{"name": GPU_MEM, "ignoredByScheduler": False}],
+        "ignorable": False,
+    }
+    scheduler = kube_scheduler(
+        programs["kube-scheduler"],
+        site.plane,
+        extenders=[documented],
+        profiles=[{"schedulerName": "gpushare"}],
+    )
+    team = site.namespace()
+
+    site.create(team, pod(container(limits={GPU_MEM: 2}), schedulerName="gpushare"))
+
+    try:
+        wait_for(lambda: bound(site, team), within=WITHIN)
+    finally:
+        scheduler.stop()
+    (entry,) = [e for e in decode(site.api.get(f"{GPU_NODES}/soft")).entries if e.namespace == team]
+    assert [grant.memory for grant in entry.containers[0].grants] == [2048]
+
+
+def test_off_loopback_it_speaks_tls(site: Installation, programs: Mapping[str, Path]) -> None:
+    """With admission's certificate, which the scheduler verifies by the bundle of our hooks."""
+    _, port = add_extender(site, "0.0.0.0")  # noqa: S104 -- all there are: one machine's
+    (bundle,) = site.bundles()
+    verified = {"serverName": "127.0.0.1", "caData": bundle}
+    scheduler = kube_scheduler(
+        programs["kube-scheduler"],
+        site.plane,
+        extenders=[
+            extender(port, enableHTTPS=True, tlsConfig=verified)
+            | {"urlPrefix": f"https://127.0.0.1:{port}/extender"}
+        ],
+        profiles=[{"schedulerName": "verifying"}],
+    )
+    team = site.namespace()
+
+    site.create(team, pod(schedulerName="verifying"))
+
+    try:
+        wait_for(lambda: bound(site, team), within=WITHIN)
+    finally:
+        scheduler.stop()
+
+
+def test_a_bind_must_be_enabled(site: Installation) -> None:
+    """Without the setting the extender posts no Binding, whoever asks."""
+    site.configure("extenderBind: false")
+    replica, port = add_extender(site)
+    team = site.namespace()
+    uid = site.stored(team, pod())["metadata"]["uid"]
+    wait_for(lambda: replica.obeys("extenderBind: false"))
+    args = {"PodName": "p", "PodNamespace": team, "PodUID": uid, "Node": "soft"}
+
+    answer = ask(port, "bind", args)
+
+    assert "extenderBind" in answer["Error"]
+    assert not bound(site, team)
+
+
+def ask(port: int, verb: str, question: Json) -> Json:
+    """Ask as a scheduler does."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    with contextlib.closing(connection):
+        connection.request("POST", f"/extender/{verb}", json.dumps(question).encode())
+        answer = connection.getresponse()
+        assert answer.status == 200
+        found: Json = json.loads(answer.read())
+        return found

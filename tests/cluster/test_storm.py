@@ -1,0 +1,195 @@
+"""Storms of pods through two replicas: neither crash, outage nor noise costs a pod its GPU."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.storm_cluster import CLIENT, FLAGS, gpu_node, inventory, node_names, ready_node
+from benchmarks.storm_metrics import Hooks, hooks
+from benchmarks.storm_run import Watch, pods
+from benchmarks.storm_truth import ALL_WELL, Truth, truth
+from tests.cluster.api import Api, ApiError, Json, wait_for
+from tests.cluster.control_plane import Settings
+from tests.cluster.forwarder import forwarding
+from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
+from tests.cluster.scheduler import kube_scheduler
+from tests.cluster.stub_hook import HOOKS, Stub, Way, stub_hook
+from tests.cluster.test_schedulers import bound, refusals
+from tests.pods import container, pod
+
+NODES = 20
+PODS_OF_A_STORM = 80
+WITHIN = 60.0  # seconds; the scheduler puts a pod off for up to ten, more than once
+# So few that somebody can take them all; the defaults are 400 and 200.
+SEATS = ("--max-requests-inflight=20", "--max-mutating-requests-inflight=10")
+TENANT = "system:serviceaccount:{}:noisy"
+CALLERS = 40
+
+
+@pytest.fixture(scope="module")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stub]:
+    """Yield somebody's hook that takes its time."""
+    with stub_hook(tmp_path_factory.mktemp("stub"), {"slow": Way(response={}, seconds=2)}) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def site(
+    programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """Yield nodes with GPUs, two replicas behind one address, and a plain, quick scheduler."""
+    folder = tmp_path_factory.mktemp("storm")
+    settings = Settings(api_server_flags=(*FLAGS, *SEATS))
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(installation(programs, folder, replicas=2, settings=settings))
+        names = node_names(NODES)
+        for name in names:
+            found.api.create("/api/v1/nodes", ready_node(name))
+        inventory(found.api, [gpu_node(name, i) for i, name in enumerate(names)])
+        found.wait_for_models("A100")
+        port = stack.enter_context(forwarding([replica.port for replica in found.replicas]))
+        found.point_at(port)
+        found.wait_until_called()
+        scheduler = kube_scheduler(programs["kube-scheduler"], found.plane, client=CLIENT)
+        stack.callback(scheduler.stop)
+        yield found
+
+
+def create(site: Installation, team: str, written: list[Json]) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda one: site.api.create(PODS.format(team), one), written))
+
+
+def told(site: Installation, team: str) -> Truth:
+    """Return what is wrong, but for promises that a failed bind left elsewhere: they age and go."""
+    found = truth(site.api.get(PODS.format(team))["items"], site.api.get(GPU_NODES)["items"])
+    return replace(found, stray=())
+
+
+def counted(site: Installation) -> Hooks:
+    return hooks(site.api.get("/metrics")["message"])
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_crash_in_the_middle_loses_nothing(site: Installation, victim: int) -> None:
+    """Kill -9 of either replica: each pod is bound, and promised its share once."""
+    team = site.namespace()
+    replica = site.replicas[victim]
+
+    with Watch(site.api, team) as watch:
+        create(site, team, pods(PODS_OF_A_STORM))
+        wait_for(lambda: len(watch.bound) >= PODS_OF_A_STORM // 4, within=WITHIN, every=0.005)
+        replica.process.kill()
+        at_the_crash = len(watch.bound)
+        try:
+            wait_for(lambda: len(watch.bound) == PODS_OF_A_STORM, within=WITHIN)
+        finally:
+            replica.start()
+
+    assert at_the_crash < PODS_OF_A_STORM
+    assert told(site, team) == ALL_WELL
+
+
+def test_while_we_are_down_only_those_wait_who_opted_in(site: Installation) -> None:
+    """Binds elsewhere go on; ours wait, those of pods without a GPU too, and recover by themselves.
+
+    A pod that asks cannot even be created while we are down, so these were there before.
+    """
+    team, elsewhere = site.namespace(), site.namespace({})
+    plain = pod(container()) | {"metadata": {"name": "plain"}}
+    gated = [held_back(one) for one in [*pods(8), plain]]
+    create(site, team, gated)
+
+    for replica in site.replicas:
+        replica.process.kill()
+    try:
+        for one in gated:
+            path = f"{PODS.format(team)}/{one['metadata']['name']}"
+            site.api.patch(path, {"spec": {"schedulingGates": None}})
+        create(site, elsewhere, [plain])
+        wait_for(lambda: len(bound(site, elsewhere)) == 1, within=WITHIN)
+        wait_for(lambda: "failed calling webhook" in " ".join(refusals(site, team)), within=WITHIN)
+        waiting = bound(site, team)
+    finally:
+        for replica in site.replicas:
+            replica.start()
+    wait_for(lambda: len(bound(site, team)) == 9, within=WITHIN)
+
+    site.api.delete(f"{PODS.format(team)}/plain", {"gracePeriodSeconds": 0})
+    assert waiting == set()
+    assert told(site, team) == ALL_WELL
+
+
+def test_a_tenant_that_takes_all_seats_delays_no_bind(site: Installation, stub: Stub) -> None:
+    """Our calls have a priority level of their own, so no hook of ours goes unanswered."""
+    team = site.namespace()
+    before = counted(site)
+
+    with noise(site, stub), Watch(site.api, team) as watch:
+        create(site, team, pods(PODS_OF_A_STORM))
+        wait_for(lambda: queued(site) > 0, within=WITHIN)
+        wait_for(lambda: len(watch.bound) == PODS_OF_A_STORM, within=WITHIN)
+        wait_for(lambda: queued(site) > 0, within=WITHIN)  # it was no lull that let us through
+
+    assert counted(site).since(before).unanswered == 0
+    assert told(site, team) == ALL_WELL
+
+
+@contextlib.contextmanager
+def noise(site: Installation, stub: Stub) -> Iterator[None]:
+    """Let a tenant's service account hold every seat of workload-low, with calls that hang."""
+    tenant = site.namespace({})
+    name = {"kubernetes.io/metadata.name": tenant}
+    hook = stub.entry("slow", "slow.example.com", namespaceSelector={"matchLabels": name})
+    site.api.create(HOOKS, {"metadata": {"name": "slow"}, "webhooks": [hook]})
+    allow(site, tenant)
+    user, over = TENANT.format(tenant), False
+
+    def hang(_: int) -> None:
+        with site.plane.api() as api:
+            while not over:
+                dry_run(api, tenant, user)
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        hanging = [pool.submit(hang, number) for number in range(CALLERS)]
+        try:
+            yield
+        finally:
+            over = True
+            site.api.delete(f"{HOOKS}/slow")
+    for one in hanging:
+        one.result()
+
+
+def dry_run(api: Api, namespace: str, user: str) -> None:
+    """Have a pod reviewed in the name of a service account; being turned away is no failure."""
+    groups = {"Impersonate-Group": "system:serviceaccounts"}
+    headers = {"Impersonate-User": user, **groups}
+    query = {"dryRun": "All"}
+    with contextlib.suppress(ApiError, OSError):
+        api.request("POST", PODS.format(namespace), pod(), query=query, headers=headers)
+
+
+def allow(site: Installation, tenant: str) -> None:
+    """Give the tenant's account the rights of an editor there."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+    subject = {"kind": "ServiceAccount", "name": "noisy", "namespace": tenant}
+    body = {"metadata": {"name": "noisy"}, "roleRef": role, "subjects": [subject]}
+    place = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{tenant}/rolebindings"
+    site.api.create(place, body)
+
+
+def queued(site: Installation) -> int:
+    """Return how many calls wait for a seat of workload-low right now."""
+    metrics = site.api.get("/metrics")["message"]
+    sample = r'^apiserver_flowcontrol_current_inqueue_requests\{.*"workload-low".*\} (\S+)$'
+    return sum(int(float(value)) for value in re.findall(sample, metrics, re.MULTILINE))
+
+
+def held_back(written: Json) -> Json:
+    return {**written, "spec": {**written["spec"], "schedulingGates": [{"name": "example.com/a"}]}}

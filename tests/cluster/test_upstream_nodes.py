@@ -1,0 +1,92 @@
+"""Nodes of Volcano's device plugin: a GPUNode for each, filled from its register annotation."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from allocator.core.gpunode import decode
+from allocator.core.wire import REGISTER, encode_register
+from allocator.model.gpu import Node
+from tests.builders import T4, nodes_of
+from tests.cluster.api import ApiError, Json, wait_for
+from tests.cluster.installation import GPU_NODES, Installation, installation
+
+SETTINGS = "nodeAgent: upstream\n"
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture(scope="module")
+def site(
+    programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    with installation(programs, tmp_path_factory.mktemp("upstream")) as found:
+        found.configure(SETTINGS)
+        wait_for(lambda: found.first.obeys(SETTINGS))
+        yield found
+
+
+def status(site: Installation, name: str) -> Json:
+    """Return what a GPUNode says; nothing while there is none."""
+    try:
+        found: Json = site.api.get(f"{GPU_NODES}/{name}").get("status", {})
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return {}
+    return found
+
+
+def announce(site: Installation, node: Node) -> None:
+    """Do what the plugin does every 30 seconds."""
+    register = {REGISTER: encode_register(node.gpus)}
+    site.api.patch(f"{NODES}/{node.name}", {"metadata": {"annotations": register}})
+
+
+def test_a_register_makes_a_gpu_node(site: Installation) -> None:
+    """It has our finalizer and no owner, and the status says what the register does."""
+    node = nodes_of(2, T4, name="fresh")
+    site.add_upstream_node(node.name, encode_register(node.gpus))
+
+    wait_for(lambda: status(site, "fresh").get("inventory"))
+    found = site.api.get(f"{GPU_NODES}/fresh")
+    assert found["metadata"]["finalizers"] == ["vgpu-admission.io/ledger"]
+    assert "ownerReferences" not in found["metadata"]
+    assert found["status"]["nodeUID"] == site.api.get(f"{NODES}/fresh")["metadata"]["uid"]
+    assert decode(found).node == node
+
+
+def test_only_material_change_is_written(site: Installation) -> None:
+    """A register that says the same again costs nothing; a GPU that falls ill is told at once."""
+    node = nodes_of(2, T4, name="steady")
+    site.add_upstream_node(node.name, encode_register(node.gpus))
+    first = wait_for(lambda: status(site, "steady").get("inventory"))
+    version = site.api.get(f"{GPU_NODES}/steady")["metadata"]["resourceVersion"]
+
+    site.api.patch(f"{NODES}/steady", {"metadata": {"annotations": {"other": "noise"}}})
+    announce(site, replace(node, gpus=(replace(node.gpus[0], healthy=False), node.gpus[1])))
+
+    assert wait_for(lambda: status(site, "steady")["inventory"] != first)
+    found = site.api.get(f"{GPU_NODES}/steady")
+    assert [gpu["healthy"] for gpu in found["status"]["gpus"]] == [False, True]
+    assert int(found["metadata"]["resourceVersion"]) > int(version)
+
+
+def test_a_node_that_goes_empty_takes_its_gpu_node_along(site: Installation) -> None:
+    """Nothing is promised there, so nothing has to be kept; a Node of that name starts anew."""
+    node = nodes_of(1, T4, name="short")
+    site.add_upstream_node(node.name, encode_register(node.gpus))
+    wait_for(lambda: status(site, "short").get("inventory"))
+    uid = site.api.get(f"{GPU_NODES}/short")["metadata"]["uid"]
+
+    site.api.delete(f"{NODES}/short")
+    assert wait_for(lambda: not exists(site, "short"))
+    site.add_upstream_node(node.name, encode_register(node.gpus))
+    assert wait_for(lambda: status(site, "short").get("inventory"))
+    assert site.api.get(f"{GPU_NODES}/short")["metadata"]["uid"] != uid
+
+
+def exists(site: Installation, name: str) -> bool:
+    names = [item["metadata"]["name"] for item in site.api.get(GPU_NODES)["items"]]
+    return name in names

@@ -1,0 +1,143 @@
+"""The nodes of the model: what really runs on them, and what their agents say about it.
+
+An agent writes its status in one go, as ours does: a container counts as held before it starts,
+and until it has ended. A node that left the cluster goes on running what it runs.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from allocator.core.gpunodewire import status_of
+from allocator.model.gpu import Gpu, Node
+from allocator.model.ledger import Entry
+from tests.gpunodes import Json
+from tests.model.world import World
+
+
+@dataclass(slots=True)
+class Agent:
+    """One node: its hardware, its containers by pod uid, and how often it was booted."""
+
+    world: World
+    node: Node
+    running: dict[str, Entry] = field(default_factory=dict)
+    boots: int = 1
+    joined: int = 1
+    present: bool = True
+    accounted: bool = False  # it has spoken since it came, and to this very GPUNode
+
+    def join(self) -> None:
+        """Be a Node of the cluster; the kubelet knows boot and uid before the agent speaks."""
+        self.present = True
+        labels = {"vgpu-admission.io/agent": "0.1.0"}
+        self.world.machines[self.name] = {
+            "metadata": {"name": self.name, "uid": f"node-{self.joined}", "labels": labels},
+            "status": {"nodeInfo": {"bootID": f"boot-{self.boots}"}},
+        }
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def ledger(self) -> Json | None:
+        return self.world.gpu_nodes.get(self.name)
+
+    def leave(self) -> None:
+        """Vanish from the cluster, e.g. into a partition; what runs there goes on."""
+        self.world.machines.pop(self.name, None)
+        self.present = self.accounted = False
+        self.joined += 1
+
+    def reboot(self) -> None:
+        """Lose all that runs, and come back under another boot id."""
+        self.running.clear()
+        self.boots += 1
+        self.accounted = False
+        if self.present:
+            self.join()
+
+    def start(self) -> None:
+        """Start containers of a pod that is bound here and promised something, if held first."""
+        stored = self.ledger
+        if stored is None or not self._speaks(stored):
+            return
+        promised = {entry.uid: entry for entry in self.world.decoded(self.name).entries}
+        found = sorted(promised.keys() & self._alive() - self.running.keys())
+        if found:
+            uid = self.world.rng.choice(found)
+            self.running[uid] = promised[uid]
+            self.report()
+
+    def _speaks(self, stored: Json) -> bool:
+        """Say whether it has accounted for what runs, and nobody has shut the node since."""
+        return self.present and self.accounted and bool(stored["status"].get("inventory"))
+
+    def end(self, lingering: float = 0.5) -> None:
+        """Let containers of pods that are gone end, but for those that linger."""
+        for uid in sorted(self.running.keys() - self._alive()):
+            if self.world.rng.random() >= lingering:
+                del self.running[uid]
+
+    def settle(self) -> None:
+        """Speak if there is anything new to say."""
+        stored = self.ledger
+        if stored is not None and stored["status"] != self._status(stored):
+            self.report()
+
+    def report(self) -> None:
+        """Write the whole status: what is there, what is held, and what has no entry."""
+        stored = self.ledger
+        if stored is None or not self.present:
+            return
+        self.accounted = True
+        self.world.report(self.name, self._status(stored))
+
+    def _status(self, stored: Json) -> Json:
+        uids = {entry["pod"]["uid"] for entry in stored["spec"]["entries"]}
+        unpromised = [entry for uid, entry in sorted(self.running.items()) if uid not in uids]
+        return {
+            **status_of(self.node, unpromised),
+            "bootID": f"boot-{self.boots}",
+            "nodeUID": f"node-{self.joined}",
+            "observedGeneration": stored["metadata"]["generation"],
+            "held": sorted(self.running.keys() & uids),
+        }
+
+    def complete(self) -> None:
+        """Let containers of a pod end by themselves; the pod stays, and is over."""
+        ending = [pod for pod in self.world.pods.values() if pod["metadata"]["uid"] in self.running]
+        if ending and self.present:
+            pod = self.world.rng.choice(ending)
+            del self.running[pod["metadata"]["uid"]]
+            self.world.place({**pod, "status": {"phase": "Succeeded"}})
+
+    def fall_ill(self, ill: int) -> None:
+        """Let one GPU fail, or none, and say so."""
+        gpus = tuple(replace(gpu, healthy=gpu.index != ill) for gpu in self.node.gpus)
+        self.node = replace(self.node, gpus=gpus)
+        if self.accounted:
+            self.report()
+
+    def _alive(self) -> set[str]:
+        return set(bound_to(self.world, self.name))
+
+    def used(self) -> Iterator[Gpu]:
+        """Yield every GPU with what really runs on it."""
+        grants = [
+            grant
+            for entry in self.running.values()
+            for held in entry.containers
+            for grant in held.grants
+        ]
+        for gpu in self.node.gpus:
+            yield replace(gpu, grants=tuple(g for g in grants if g.gpu == gpu.uuid))
+
+
+def bound_to(world: World, name: str) -> Iterable[str]:
+    """Return the uids of the pods that are bound to a node and have not ended."""
+    return [
+        pod["metadata"]["uid"]
+        for pod in world.pods.values()
+        if pod["spec"].get("nodeName") == name and "status" not in pod
+    ]

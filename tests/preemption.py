@@ -1,0 +1,109 @@
+"""Preemption for tests: who lives on a node, who wants in, and what the scheduler proposes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from allocator.core.choose import Terms
+from allocator.core.commitment import Wanted
+from allocator.core.extenderwire import ExtenderPreemptionArgs, MetaPod, MetaVictims
+from allocator.core.index import Index, Indexer
+from allocator.core.pods import Pod
+from allocator.core.preempt import victims
+from allocator.model.gpu import Grant, Node
+from allocator.model.request import PodRequest
+from tests.gpunodes import entry
+
+Named = dict[str, list[str]]
+
+RAW = b"{}"  # the preemptor on the wire, which its reader has read already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """A pod with a promise: ``grants`` by index of the GPU; ``gone`` means its object is."""
+
+    uid: str
+    grants: tuple[tuple[int, Grant], ...]
+    priority: int = 0
+    created: str = "2026-11-21T12:00:00Z"
+    deleting: bool = False
+    over: bool = False
+    gone: bool = False
+    bound: bool = True
+
+    @property
+    def stays(self) -> bool:
+        return not (self.deleting or self.over or self.gone)
+
+
+def resident(uid: str, *grants: tuple[int, Grant], **fields: object) -> Resident:
+    """Build a resident of priority 0 unless *fields* say otherwise."""
+    return replace(Resident(uid=uid, grants=grants), **fields)  # type: ignore[arg-type]  # a test's
+
+
+def preemptor(
+    request: PodRequest, *, priority: int = 100, nominated: str = "", uid: str = "high"
+) -> Pod:
+    """Build the pod that wants in."""
+    return Pod(
+        uid=uid,
+        namespace="team-a",
+        name=uid,
+        priority=priority,
+        nominated=nominated,
+        wanted=Wanted(uid=uid, request=request),
+    )
+
+
+def cluster(*sites: tuple[Node, Iterable[Resident]], nominees: Iterable[Pod] = ()) -> Index:
+    """Return the index of nodes, which have no grants of their own, and who lives on them."""
+    indexer = Indexer()
+    pods: dict[str, Pod] = {}
+    for node, residents in sites:
+        entries = []
+        gpus = list(node.gpus)
+        for one in residents:
+            grants = [replace(g, gpu=gpus[i].uuid) for i, g in one.grants]
+            entries.append(entry(one.uid, *grants))
+            for (i, _), grant in zip(one.grants, grants, strict=True):
+                gpus[i] = replace(gpus[i], grants=(*gpus[i].grants, grant))
+            if not one.gone:
+                pods[one.uid] = _pod(one, node.name)
+        indexer.put(replace(node, gpus=tuple(gpus)), entries)
+    nominations: dict[str, tuple[Pod, ...]] = {}
+    for pod in nominees:
+        pods[pod.uid] = pod
+        nominations[pod.nominated] = (*nominations.get(pod.nominated, ()), pod)
+    index = indexer.index(version="1", complete=True)
+    return replace(index, pods=MappingProxyType(pods), nominations=MappingProxyType(nominations))
+
+
+def _pod(one: Resident, node: str) -> Pod:
+    return Pod(
+        uid=one.uid,
+        namespace="team-a",
+        name=one.uid,
+        priority=one.priority,
+        created=one.created,
+        node=node if one.bound else "",
+        deleting=one.deleting,
+        over=one.over,
+    )
+
+
+def offer(uids: Iterable[str] = (), violations: int = 0) -> MetaVictims:
+    """Write what the scheduler proposes for one node."""
+    pods = tuple(MetaPod(uid=uid) for uid in uids)
+    return MetaVictims(pods=pods, num_pdb_violations=violations)
+
+
+def args(**offers: MetaVictims) -> ExtenderPreemptionArgs:
+    """Write the question of a scheduler that sends names only."""
+    return ExtenderPreemptionArgs(pod=RAW, node_name_to_meta_victims=offers)  # type: ignore[arg-type]  # bytes are raw JSON
+
+
+def named(index: Index, pod: Pod, question: ExtenderPreemptionArgs) -> Named:
+    """Return whom the answer names, by node."""
+    answer = victims(index, pod, question, terms=Terms()).node_name_to_meta_victims
+    return {name: [meta.uid for meta in one.pods or ()] for name, one in answer.items()}

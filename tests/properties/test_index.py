@@ -1,0 +1,203 @@
+"""The index, kept up to date change by change, says what one built at once says."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.core.choose import Terms, Verdict, choose
+from allocator.core.commitment import Wanted
+from allocator.core.fleet import snapshot_of
+from allocator.core.index import Holders, Index, Indexer
+from allocator.core.pods import Pod
+from allocator.core.settings import DEFAULTS
+from allocator.core.steering import Circumstances, filtered, prioritized
+from allocator.model.gpu import Gpu, Node
+from allocator.model.ledger import Entry
+from allocator.model.request import Filters, Mode, Packing, PodRequest
+from tests.builders import (
+    A30,
+    A100_40,
+    T4,
+    ask,
+    gpu,
+    init,
+    mig_grant,
+    node,
+    pod,
+    sidecar,
+    snapshot,
+    soft_grant,
+)
+from tests.gpunodes import entry
+
+NAMES = [f"n{i}" for i in range(6)]
+CIRCUMSTANCES = Circumstances(terms=Terms())
+
+soft = st.builds(
+    lambda product, amounts, index: gpu(
+        product, index=index, grants=[soft_grant(memory, cores) for memory, cores in amounts]
+    ),
+    st.sampled_from([A100_40, T4]),
+    st.lists(
+        st.tuples(st.sampled_from([1000, 7000, 15000]), st.sampled_from([0, 60, 100])), max_size=2
+    ),
+    st.integers(0, 3),
+)
+hard = st.builds(
+    lambda cuts, index: gpu(
+        A30,
+        index=index,
+        mode=Mode.MIG,
+        grants=[mig_grant(name, start, product=A30) for name, start in cuts],
+    ),
+    st.sampled_from([(), (("1g.6gb", 3),), (("2g.12gb", 0),), (("4g.24gb", 0),)]),
+    st.integers(0, 3),
+)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    found: list[Gpu] = draw(st.lists(soft | hard, max_size=3, unique_by=lambda gpu: gpu.index))
+    sick = draw(st.booleans())
+    gpus = [replace(found[0], healthy=not sick), *found[1:]] if found else []
+    return node(draw(st.sampled_from(NAMES)), *gpus, fresh=draw(st.integers(0, 5)) > 0)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> PodRequest:
+    one = partial(
+        ask,
+        draw(st.sampled_from([500, 6000, 11000, 20000, 50000])),
+        cores=draw(st.sampled_from([0, 50, 100])),
+        count=draw(st.integers(1, 3)),
+    )
+    asks = [one(name="a")]
+    if draw(st.booleans()):
+        other = ask(draw(st.sampled_from([500, 9000])), name="b")
+        asks.append(draw(st.sampled_from([other, init(other), sidecar(other)])))
+    filters = draw(
+        st.sampled_from(
+            [
+                Filters(),
+                Filters(models=("T4",)),
+                Filters(uuids=("GPU-n1-0", "GPU-n2-1")),
+                Filters(not_uuids=("GPU-n1-0",)),
+            ]
+        )
+    )
+    mode = draw(st.sampled_from([None, Mode.MIG, Mode.HAMI_CORE]))
+    return pod(*asks, mode=mode, filters=filters)
+
+
+def promised(found: Node) -> list[Entry]:
+    """Return an entry for each grant of *found*, so that each can be freed by itself."""
+    return [
+        entry(f"{found.name}-{gpu.index}-{i}", grant)
+        for gpu in found.gpus
+        for i, grant in enumerate(gpu.grants)
+    ]
+
+
+def asking(request: PodRequest, uid: str = "u") -> Pod:
+    wanted = Wanted(uid=uid, request=request)
+    return Pod(uid=uid, namespace="team-a", name="p", wanted=wanted)
+
+
+def answers(index: Index, request: PodRequest) -> tuple[object, ...]:
+    found = filtered(index, asking(request), NAMES, circumstances=CIRCUMSTANCES)
+    scores = prioritized(
+        index,
+        asking(request),
+        NAMES,
+        weights=DEFAULTS.score_weights,
+        packing=Packing.BINPACK,
+    )
+    return found.fitting, found.obstacles, dict(scores)
+
+
+def rebuilt(present: Sequence[Node]) -> Index:
+    indexer = Indexer()
+    for found in present:
+        indexer.put(found, promised(found))
+    return indexer.index(version="1", complete=True)
+
+
+@given(st.lists(nodes() | st.sampled_from(NAMES), max_size=20), requests())
+@settings(max_examples=150, deadline=None)
+def test_changes_add_up(events: list[Node | str], request: PodRequest) -> None:
+    """After any puts and drops, with repetitions, all that is asked is answered as if anew."""
+    indexer, present = Indexer(), dict[str, Node]()
+    for event in events:
+        if isinstance(event, str):
+            indexer.drop(event)
+            present.pop(event, None)
+        else:
+            indexer.put(event, promised(event))
+            present[event.name] = event
+        indexer.index(version="0", complete=True)
+
+    index = indexer.index(version="1", complete=True)
+
+    anew = rebuilt(list(present.values()))
+    assert index.snapshot == anew.snapshot
+    assert index.snapshot == snapshot_of(present.values(), version="1", complete=True)
+    assert {n: s.entries for n, s in index.sites.items()} == {
+        n: s.entries for n, s in anew.sites.items()
+    }
+    assert answers(index, request) == answers(anew, request)
+
+
+@given(st.lists(nodes(), max_size=6), st.lists(nodes() | st.sampled_from(NAMES), max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_an_index_never_changes(first: list[Node], then: list[Node | str]) -> None:
+    """What was handed out stays as it was, whatever is taken in later."""
+    indexer = Indexer()
+    for found in first:
+        indexer.put(found, promised(found))
+    index = indexer.index(version="1", complete=True)
+    before = dict(index.snapshot.nodes), dict(index.sites), dict(index.standings)
+
+    for event in then:
+        if isinstance(event, str):
+            indexer.drop(event)
+        else:
+            indexer.put(event)
+    indexer.index(version="2", complete=True)
+
+    assert (dict(index.snapshot.nodes), dict(index.sites), dict(index.standings)) == before
+
+
+@given(st.lists(nodes(), max_size=6), requests())
+@settings(max_examples=150, deadline=None)
+def test_a_filter_agrees_with_the_bind(found: list[Node], request: PodRequest) -> None:
+    """Of each node it says what the same choice at the bind would say."""
+    index = rebuilt(found)
+
+    answer = filtered(index, asking(request), NAMES, circumstances=CIRCUMSTANCES)
+
+    for name in NAMES:
+        known = index.snapshot.nodes.get(name)
+        if known is None or not known.gpus:
+            assert name not in answer.fitting
+            continue
+        choice = choose(snapshot(known), request, node=name)
+        assert (name in answer.fitting) == (choice.assignment is not None), choice.findings
+        if name in answer.obstacles and answer.obstacles[name].lasting and known.fresh:
+            well = replace(known, gpus=tuple(g for g in known.gpus if g.healthy))
+            assert choose(snapshot(well), request, node=name).verdict is Verdict.NEVER
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.sets(st.sampled_from("uvwx")))))
+def test_holders_add_up(events: list[tuple[str, set[str]]]) -> None:
+    """A pod is promised something on the nodes that say so, and on no other."""
+    holders = Holders()
+    present: dict[str, set[str]] = {}
+    for name, uids in events:
+        holders.put(name, uids)
+        present[name] = uids
+
+    for uid in "uvwx":
+        assert holders.of(uid) == {name for name, uids in present.items() if uid in uids}

@@ -1,0 +1,99 @@
+"""Defects of peers in keeping account, by their numbers, that must not be ours."""
+
+from dataclasses import replace
+
+import pytest
+
+from allocator.core.choose import Terms
+from allocator.core.commitment import Unfit, Wanted, assigned
+from allocator.core.headroom import headroom
+from allocator.core.ledger import promising, without
+from allocator.model.decision import Assignment, ContainerGrants
+from allocator.model.ledger import Entry
+from allocator.model.request import Mode
+from allocator.model.units import MiB
+from tests.builders import A100_40, T4, ask, gpu, mig_grant, nodes_of, pod, soft_grant
+from tests.gpunodes import NOON, entry, gpu_node, ledger, patched
+
+CUT = nodes_of(1, A100_40, mode=Mode.MIG)
+SOFT = nodes_of(1, T4)
+
+
+def wanted(uid: str, memory: int, **more: object) -> Wanted:
+    return replace(Wanted(uid=uid, request=pod(ask(memory))), **more)  # type: ignore[arg-type]  # fields
+
+
+def test_v1_a_place_is_taken_in_the_step_that_returns_it() -> None:
+    """Seven pods that bind in one cycle get seven places, the eighth none."""
+    found, places = ledger(CUT), set[int]()
+    for number in range(7):
+        uid = f"p{number}"
+        got = assigned(found, wanted(uid, 3000, gpus=("GPU-n0-0",)), terms=Terms())
+        assert isinstance(got, Assignment)
+        (grant,) = got.containers[0].grants
+        assert grant.placed is not None
+        places.add(grant.placed.start)
+        found = promising(found, entry(uid, grant))
+
+    assert places == set(range(7))
+    assert isinstance(assigned(found, wanted("p7", 3000), terms=Terms()), Unfit)
+
+
+def test_v5_both_containers_on_one_gpu_are_counted_and_freed() -> None:
+    """After a restart as before, and the pod goes as one."""
+    both = Entry(
+        namespace="team-a",
+        pod="p",
+        uid="p",
+        since=NOON,
+        containers=tuple(
+            ContainerGrants(name=name, grants=(soft_grant(6000, gpu="GPU-n0-0"),))
+            for name in ("a", "b")
+        ),
+    )
+    found = ledger(SOFT, (both,))
+
+    assert found.node.gpus[0].memory_promised == 12000
+    assert isinstance(assigned(found, wanted("next", 4000), terms=Terms()), Unfit)
+
+    left = patched(gpu_node(SOFT, (both,)), without(found, "p"))
+    assert left["spec"]["entries"] == []
+
+
+@pytest.mark.parametrize("node", [CUT, SOFT], ids=["mig", "soft"])
+def test_v6_what_fails_in_part_leaves_nothing(node: object) -> None:
+    """A pod that asks for two GPUs where there is one changes no account."""
+    found = ledger(node)  # type: ignore[arg-type]  # one of the two nodes above
+    before = replace(found)
+
+    refused = assigned(found, Wanted(uid="p", request=pod(ask(3000, count=2))), terms=Terms())
+
+    assert isinstance(refused, Unfit)
+    assert found == before
+
+
+def test_g1_more_in_use_than_there_is_leaves_nothing_free() -> None:
+    """Free memory went below nothing and came out as more than any GPU has."""
+    full = replace(gpu(T4, grants=[soft_grant(15000)]), foreign=MiB(10_000), uuid="GPU-n0-0")
+    node = replace(SOFT, gpus=(full,))
+    found = ledger(node, (entry("a", soft_grant(15000, gpu="GPU-n0-0")),))
+
+    assert headroom(full).memory < 0
+    assert isinstance(assigned(found, wanted("p", 1), terms=Terms()), Unfit)
+
+
+def test_k2_a_promise_in_use_is_never_given_again() -> None:
+    """A pod that is over keeps its place until the ledger says otherwise, however late that is."""
+    held = entry("gone", mig_grant("7g.40gb", 0, gpu="GPU-n0-0"))
+
+    assert isinstance(assigned(ledger(CUT, (held,)), wanted("p", 3000), terms=Terms()), Unfit)
+
+
+def test_d2_two_gpus_are_two() -> None:
+    """A request for two of a kind became one."""
+    two = nodes_of(2, A100_40, mode=Mode.MIG)
+
+    got = assigned(ledger(two), Wanted(uid="p", request=pod(ask(3000, count=2))), terms=Terms())
+
+    assert isinstance(got, Assignment)
+    assert {grant.gpu for grant in got.containers[0].grants} == {"GPU-n0-0", "GPU-n0-1"}

@@ -1,0 +1,171 @@
+"""The registrar writes a register when it has something to say, and answers when it is asked."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import pytest
+
+from allocator.core.podfacts import Seen
+from allocator.core.wire import HANDSHAKE, REGISTER, Phase, decode_handshake, encode_handshake
+from allocator.shell.objects import Registered
+from allocator.shell.registrar import Registrar, World
+from kube.errors import UnreachableError
+from tests.builders import T4, nodes_of, soft_grant
+from tests.fakes.kube_clock import FakeClock
+from tests.gpunodes import entry, ledger
+
+NODE = nodes_of(1, T4)
+EMPTY = "GPU-n0-0,10,15360,NVIDIA-Tesla T4,true,hami-core:"
+PROMISE = entry("a", soft_grant(5000, gpu="GPU-n0-0"))
+BOUND = Seen(uid="a", node="n0", deleting=False, over=False, told="[]")
+
+
+@dataclass
+class Site:
+    """One Node, its GPUNode, and who writes to it."""
+
+    world: World
+    clock: FakeClock = field(default_factory=FakeClock)
+    writes: int = 0
+    down: bool = False
+
+    def __post_init__(self) -> None:
+        self.registrar = Registrar(self, lambda: self.world, clock=self.clock.clock())
+
+    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
+        assert path == "/api/v1/nodes/n0"
+        self.writes += 1
+        if self.down:
+            raise UnreachableError("down", sent=True)
+        (annotations,) = changes["metadata"].values()  # type: ignore[attr-defined]  # ours
+        node = replace(self.node, text=annotations[REGISTER], handshake=annotations[HANDSHAKE])
+        self.world = replace(self.world, nodes={"n0": node})
+        return b"{}"
+
+    @property
+    def node(self) -> Registered:
+        return self.world.nodes["n0"]
+
+    def sweep(self, *, after: float = 0.0) -> None:
+        self.clock.now += after
+        asyncio.run(self.registrar.sweep())
+
+
+def site(text: str = "", handshake: str = "", *, pod: Seen | None = None) -> Site:
+    entries = () if pod is None else (PROMISE,)
+    return Site(
+        World(
+            nodes={"n0": Registered("n0", text, handshake=handshake)},
+            ledgers={"n0": ledger(NODE, entries)},
+            pods={} if pod is None else {"a": pod},
+            factor=1,
+        )
+    )
+
+
+def reported(found: Site) -> str:
+    return encode_handshake(Phase.REPORTED, found.clock.clock().wall())
+
+
+def test_a_new_node_is_registered_at_once() -> None:
+    """Both annotations in one write: one without the other crashes the scheduler."""
+    found = site()
+
+    found.sweep()
+    found.sweep()
+
+    assert found.node.text == EMPTY
+    assert decode_handshake(found.node.handshake) is not None
+    assert found.writes == 1
+
+
+@pytest.mark.parametrize(
+    ("pod", "text"),
+    [
+        pytest.param(BOUND, EMPTY, id="it-counts-the-pod-itself"),
+        pytest.param(
+            replace(BOUND, over=True), EMPTY.replace("10,15360", "9,10360"), id="forgotten-too-soon"
+        ),
+    ],
+)
+def test_what_it_cannot_see_is_taken_off_once(pod: Seen, text: str) -> None:
+    """After a while, so that a promise whose Binding is on its way costs no write."""
+    found = site(EMPTY, pod=pod)
+    found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=reported(found))})
+
+    found.sweep()
+    assert found.node.text == EMPTY
+    found.sweep(after=1.0)
+    assert found.node.text == EMPTY
+    found.sweep(after=1.5)
+    found.sweep(after=5.0)
+
+    assert found.node.text == text
+    assert found.writes == (text != EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("phase", "age", "writes"),
+    [
+        pytest.param(Phase.REPORTED, 1000.0, 0, id="its-turn"),
+        pytest.param(Phase.REQUESTING, 5.0, 0, id="asked-just-now"),
+        pytest.param(Phase.REQUESTING, 50.0, 1, id="asked"),
+        pytest.param(Phase.DELETED, 0.0, 1, id="given-up"),
+        pytest.param(None, 0.0, 1, id="never"),
+    ],
+)
+def test_a_handshake_is_answered(phase: Phase | None, age: float, writes: int) -> None:
+    """Well inside the minute that it waits, and not so fast that it only begs the next question."""
+    found = site(EMPTY)
+    asked = found.clock.clock().wall() - timedelta(seconds=age)
+    text = "" if phase is None else encode_handshake(phase, asked)
+    found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=text)})
+
+    found.sweep()
+
+    assert found.writes == writes
+    assert found.node.text == EMPTY
+
+
+@pytest.mark.parametrize(("phase", "writes"), [(Phase.REQUESTING, 1), (Phase.REPORTED, 0)])
+def test_it_counts_anew_when_a_tenant_has_left(phase: Phase, writes: int) -> None:
+    """Its account took off less than it had charged; one write heals it, where it asks at all."""
+    found = site(EMPTY, pod=BOUND)
+    asked = encode_handshake(phase, found.clock.clock().wall())
+    found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=asked)})
+    found.sweep()
+
+    found.world = replace(found.world, ledgers={"n0": ledger(NODE)}, pods={})
+    found.sweep()
+    assert found.writes == 0
+    for _ in range(4):
+        found.sweep(after=2.5)
+
+    assert found.writes == writes
+    assert found.node.text == EMPTY
+
+
+def test_a_node_that_is_out_of_reach_is_tried_again_later() -> None:
+    """Not at every sweep, and the others are not kept waiting."""
+    found = site()
+    found.down = True
+
+    found.sweep()
+    found.sweep()
+    assert found.writes == 1
+
+    found.down = False
+    found.sweep(after=60.0)
+    assert found.node.text == EMPTY
+
+
+def test_a_gpunode_without_a_node_is_nobodys() -> None:
+    """There is nothing to write to."""
+    found = site()
+    found.world = replace(found.world, nodes={})
+
+    found.sweep()
+
+    assert found.writes == 0

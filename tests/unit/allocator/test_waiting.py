@@ -1,0 +1,199 @@
+"""Pods that no node took: they hear why, once, and are shown nodes that nobody asked about."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from allocator.core.choose import Terms
+from allocator.core.commitment import Wanted
+from allocator.core.index import Index, Indexer
+from allocator.core.obstacles import NO_INVENTORY, Obstacle
+from allocator.core.pods import Pod
+from allocator.core.steering import Circumstances, filtered
+from allocator.core.waiting import LEAST_SAMPLE
+from allocator.model.gpu import Node
+from allocator.model.request import PodRequest
+from allocator.shell.extender import Waiting
+from allocator.shell.waiting import MOST_HINTS, MOST_WAITING, SETTLED, Attendant
+from kube.errors import ApiError, KubeError
+from kube.events import Event
+from tests.builders import T4, ask, gpu, node, pod, soft_grant
+from tests.fakes.kube_clock import FakeClock
+
+CIRCUMSTANCES = Circumstances(terms=Terms())
+SAMPLE = [f"other-{i}" for i in range(LEAST_SAMPLE)]
+ROOMY = node("roomy", gpu(T4))
+FULL = node("full", gpu(T4, grants=[soft_grant(15000)]))
+
+
+def index_of(*nodes: Node) -> Index:
+    indexer = Indexer()
+    for found in nodes:
+        indexer.put(found)
+    return indexer.index(version="1", complete=True)
+
+
+@dataclass(slots=True)
+class Scene:
+    """One attendant, what it wrote and what it told."""
+
+    index: Index = field(default_factory=lambda: index_of(ROOMY, FULL))
+    error: KubeError | None = None
+    hints: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    time: FakeClock = field(default_factory=FakeClock)
+    attendant: Attendant = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.attendant = Attendant(
+            self,
+            self,
+            index=lambda: self.index,
+            circumstances=lambda _: CIRCUMSTANCES,
+            clock=self.time.clock(),
+        )
+
+    async def merge_patch(self, path: str, changes: Mapping[str, Any]) -> bytes:
+        self.hints.append((path, changes))
+        if self.error is not None:
+            raise self.error
+        return b"{}"
+
+    def record(self, event: Event, /) -> None:
+        self.events.append(event)
+
+    def look_after(self, *names: str, request: PodRequest | None = None, uid: str = "u") -> None:
+        wanted = Wanted(uid=uid, request=request or pod(ask(3000)))
+        found = Pod(uid=uid, namespace="team-a", name="p", wanted=wanted)
+        obstacles = filtered(self.index, found, names, circumstances=CIRCUMSTANCES).obstacles
+        asyncio.run(self.attendant.look_after(Waiting(found, names, obstacles)))
+
+    @property
+    def nodes(self) -> list[str]:
+        return [changes["status"]["nominatedNodeName"] for _, changes in self.hints]
+
+    @property
+    def notes(self) -> list[str]:
+        return [event.note for event in self.events]
+
+
+def test_a_node_outside_the_sample_is_named() -> None:
+    """The scheduler looks at the nominated node first, and the uid makes it this very pod."""
+    scene = Scene()
+
+    scene.look_after(*SAMPLE)
+
+    assert scene.hints == [
+        (
+            "/api/v1/namespaces/team-a/pods/p/status",
+            {"metadata": {"uid": "u"}, "status": {"nominatedNodeName": "roomy"}},
+        )
+    ]
+    assert scene.notes == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(SAMPLE[:-1], id="it-has-seen-all"),
+        pytest.param([*SAMPLE, "roomy"], id="it-has-asked"),
+    ],
+)
+def test_no_hint_where_it_would_be_none(names: Sequence[str]) -> None:
+    """A scheduler that asks about few nodes has no others; one it asked about is no news."""
+    scene = Scene()
+
+    scene.look_after(*[name for name in names if name != "roomy"], request=pod(ask(20000)))
+    if "roomy" not in names:
+        scene.look_after(*names)
+
+    assert scene.hints == []
+
+
+def test_hints_come_to_an_end() -> None:
+    """A scheduler that does not follow has reasons of its own; later it is tried again."""
+    scene = Scene(index=index_of(*(node(f"n{i}", gpu(T4)) for i in range(9))))
+
+    for _ in range(9):
+        scene.look_after(*SAMPLE)
+    before = list(scene.nodes)
+    scene.time.now += SETTLED + 1
+    scene.look_after(*SAMPLE)
+
+    assert len(before) == len(set(before)) == MOST_HINTS
+    assert len(scene.nodes) == MOST_HINTS + 1
+
+
+def test_without_the_right_nothing_is_tried_again() -> None:
+    """The component grants it; an installation without it only tells."""
+    scene = Scene(error=ApiError(403, "Forbidden", "no", place="x"))
+
+    scene.look_after(*SAMPLE)
+    scene.look_after(*SAMPLE)
+
+    assert len(scene.hints) == 1
+
+
+def test_a_failed_hint_is_given_anew() -> None:
+    """An API server that is away for a moment is no reason to give up."""
+    scene = Scene(
+        index=index_of(ROOMY, node("also", gpu(T4))),
+        error=ApiError(500, "InternalError", "no", place="x"),
+    )
+
+    scene.look_after(*SAMPLE)
+    scene.look_after(*SAMPLE)
+
+    assert scene.nodes == ["also", "roomy"]
+
+
+def test_amounts_are_told_once() -> None:
+    """A sentence with numbers, and a new one only when other obstacles have come up."""
+    scene = Scene(index=index_of(FULL))
+
+    scene.look_after("full")
+    scene.look_after("full")
+    scene.index = index_of(node("full", gpu(T4, grants=[soft_grant(10, 90)])))
+    scene.look_after("full", request=pod(ask(3000, cores=50)))
+
+    assert [note.partition(":")[0] for note in scene.notes] == ["GpuMemoryShort", "GpuCoresShort"]
+    assert "3000 MiB on one GPU, but the closest GPU has 360 free" in scene.notes[0]
+    assert scene.events[0].regarding.uid == "u"
+
+
+def test_nothing_is_told_where_nothing_is_known() -> None:
+    """Nodes without inventory have no numbers."""
+    scene = Scene()
+    wanted = Wanted(uid="u", request=pod(ask(3000)))
+    waiting = Waiting(
+        Pod(uid="u", namespace="team-a", name="p", wanted=wanted), ["x"], {"x": NO_INVENTORY}
+    )
+
+    asyncio.run(scene.attendant.look_after(waiting))
+
+    assert scene.notes == []
+
+
+def test_one_pod_too_many_is_dropped() -> None:
+    """A flood of pods fills no memory, and is looked after as far as it was noted."""
+    scene = Scene(index=index_of(FULL))
+    short: dict[str, Obstacle] = {"full": Obstacle("GPU memory short")}
+
+    async def flood() -> None:
+        for number in range(MOST_WAITING + 10):
+            wanted = Wanted(uid=f"u{number}", request=pod(ask(3000)))
+            one = Pod(uid=f"u{number}", namespace="team-a", name="p", wanted=wanted)
+            scene.attendant.attend(Waiting(one, ["full"], short))
+        running = asyncio.create_task(scene.attendant.run())
+        async with asyncio.timeout(60):
+            while len(scene.events) < MOST_WAITING:  # noqa: ASYNC110 -- looked at from outside
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        running.cancel()
+
+    asyncio.run(flood())
+
+    assert len(scene.events) == MOST_WAITING

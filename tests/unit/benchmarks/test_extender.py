@@ -1,0 +1,69 @@
+"""The extender benchmark: what it asks about, and what it takes for an answer."""
+
+import json
+
+import orjson
+import pytest
+
+from allocator.core.headroom import headroom
+from allocator.model.request import Mode
+from benchmarks.extender import POD, Waits, bars
+from benchmarks.extender_server import BUSY, GPUS, Fleet, echo, fleet, names, ours
+
+SIZE = 60
+BODY = orjson.dumps({"Pod": POD, "Nodes": None, "NodeNames": names(SIZE)})
+
+
+def test_six_of_eight_gpus_are_busy_and_none_is_overdrawn() -> None:
+    """Both modes occur, and few nodes are alike."""
+    found = list(fleet(SIZE))
+
+    assert [len(node.gpus) for node in found] == [GPUS] * SIZE
+    assert {sum(bool(gpu.grants) for gpu in node.gpus) for node in found} == {BUSY}
+    assert {gpu.mode for node in found for gpu in node.gpus} == {Mode.MIG, Mode.HAMI_CORE}
+    assert all(headroom(gpu).memory >= 0 for node in found for gpu in node.gpus)
+    assert len({id(standing) for standing in Fleet(found).index().standings.values()}) > SIZE // 2
+
+
+def test_a_turn_changes_what_is_answered_on() -> None:
+    """The next question is about another index, of as many nodes."""
+    changing = Fleet(list(fleet(SIZE)))
+    before = changing.index()
+
+    changing.turn()
+
+    after = changing.index()
+    assert after.snapshot.version != before.snapshot.version
+    assert after.snapshot.nodes != before.snapshot.nodes
+    assert len(after.sites) == len(before.sites) == SIZE
+
+
+def test_both_servers_answer_about_all_names() -> None:
+    """Ours says of each whether it fits and how well; the echo says nothing but the names."""
+    extender = ours(Fleet(list(fleet(SIZE))))
+
+    filtered = json.loads(extender.filter(BODY))
+    scored = json.loads(extender.prioritize(BODY))
+    status, echoed = echo(BODY)
+
+    assert set(filtered["NodeNames"]) | filtered["FailedNodes"].keys() == set(names(SIZE))
+    assert {found["Host"] for found in scored} == set(names(SIZE))
+    assert (status, json.loads(echoed)["NodeNames"]) == (200, names(SIZE))
+
+
+@pytest.mark.parametrize(
+    ("ours_ms", "holds"),
+    [
+        pytest.param((7.0,) * 200, (True, True), id="in-time"),
+        pytest.param((16.0,) * 200, (False, False), id="late"),
+    ],
+)
+def test_bars_are_for_5000_nodes(ours_ms: tuple[float, ...], holds: tuple[bool, bool]) -> None:
+    """Both questions together are held against one echo."""
+    echo_ms = (1.0,) * 200
+    other = Waits(nodes=500, echo=echo_ms, ours=(1000.0,) * 200)
+    judged = Waits(nodes=5000, echo=echo_ms, ours=ours_ms)
+
+    p50, p99 = bars([other, judged])
+
+    assert (p50.holds, p99.holds) == holds

@@ -1,0 +1,63 @@
+"""Pods as a scheduler sends them: what admission left to decide is still to be decided."""
+
+import orjson
+import pytest
+
+from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.core.commitment import Wanted
+from allocator.core.settings import DEFAULTS
+from allocator.model.request import Mode
+from tests.builders import A30, T4, node, nodes_of, snapshot
+from tests.pods import MEMORY, MODE, NUMBER, Json, admitted, container, pod, received
+from webhook.core.mutate import Surroundings
+from webhook.core.unbound import unbound, watched
+
+AROUND = Surroundings(
+    settings=DEFAULTS,
+    snapshot=snapshot(
+        nodes_of(1, T4, name="soft"), nodes_of(1, A30, mode=Mode.MIG, name="hard"), node("none")
+    ),
+    host_paths=True,
+)
+
+
+def asked(written: Json) -> Wanted:
+    found = unbound(orjson.dumps(admitted(received(written), AROUND)), VOCABULARIES)
+    assert isinstance(found.wanted, Wanted)
+    return found.wanted
+
+
+def test_a_named_mode_is_final() -> None:
+    """It is the user's word."""
+    wanted = asked(pod(annotations={MODE: "mig"}))
+
+    assert (wanted.mode, wanted.request.named) == (Mode.MIG, Mode.MIG)
+
+
+def test_the_best_mode_may_be_revised() -> None:
+    """What admission found best stands on the pod, and names no mode."""
+    wanted = asked(pod())
+
+    assert (wanted.mode, wanted.request.named) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("nominated", "node_name", "read"),
+    [
+        pytest.param("a", "", True, id="nominee"),
+        pytest.param("", "", False, id="waits"),
+        pytest.param("a", "a", False, id="bound"),
+    ],
+)
+def test_only_nominees_of_a_watch_are_read(nominated: str, node_name: str, *, read: bool) -> None:
+    """Of all other pods no more is kept than who they are and how they rank."""
+    found = received(pod(container(limits={NUMBER: 1, MEMORY: 3000})))
+    found["metadata"] |= {"uid": "u", "creationTimestamp": "2026-11-21T12:00:00Z"}
+    found["spec"] |= {"priority": 7} | ({"nodeName": node_name} if node_name else {})
+    found["status"] = {"phase": "Pending", "nominatedNodeName": nominated}
+
+    seen = watched(orjson.dumps(found), VOCABULARIES)
+
+    assert (seen.uid, seen.priority, seen.created) == ("u", 7, "2026-11-21T12:00:00Z")
+    assert (seen.node, seen.nominated) == (node_name, nominated)
+    assert (seen.wanted is not None) is read

@@ -1,0 +1,142 @@
+"""Late commits: what a pod that was bound past our hook is to be promised, or why nothing.
+
+Such a pod may be running already, on devices of which the ledger knows nothing. What it is known
+to use is promised to it and nothing else; only a pod that uses nothing yet may be given something
+(DESIGN.md §5, rules 5 and 6).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from allocator.catalog.injection import ASSIGNMENT_KEY
+from allocator.catalog.vocabularies import OWN
+from allocator.core.devicelist import IDS, wished
+from allocator.core.ledger import Ledger, promise_told, wire_of
+from allocator.core.podfacts import Seen
+from allocator.core.settings import NodeAgent
+from allocator.model.decision import ContainerGrants
+from allocator.model.ledger import Entry
+from webhook.core.binding import Wish, conflict
+from webhook.core.bindingreview import Binding, BindingRequest, Bound, LivePod, Target
+from webhook.core.bound import Promise, annotations
+from webhook.core.review import Metadata, Refusal, UserInfo
+
+NODE_KEY: Final = "volcano.sh/vgpu-node"
+
+
+class How(StrEnum):
+    """What a late entry rests on; part of its record."""
+
+    KEPT = "kept"  # the entry is there, the pod was not told
+    CONFIRMED = "confirmed"  # the agent found it in use, and the pod was told the same
+    TOLD = "told"  # by its annotations alone, on a node of another plugin
+    CHOSEN = "chosen"  # it uses nothing yet
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a bound pod is to be promised."""
+
+    wish: Wish
+    how: How
+
+
+def as_bound(pod: Seen, user: str) -> Bound:
+    """Return the Binding of *pod* as our hook would have seen it."""
+    binding = Binding(metadata=Metadata(name=pod.name), target=Target(kind="Node", name=pod.node))
+    request = BindingRequest(uid="", user_info=UserInfo(username=user), object=binding)
+    return Bound(
+        request=request,
+        binding=binding,
+        namespace=pod.namespace,
+        pod=pod.name,
+        node=pod.node,
+    )
+
+
+def unbound(live: LivePod) -> LivePod:
+    """Return the pod as it was before it was bound, for whoever judges Bindings."""
+    return replace(live, node="")
+
+
+def claimed(
+    wish: Wish, ledger: Ledger, document: Mapping[str, Any], *, upstream: bool
+) -> Claim | Refusal:
+    """Say on what the late promise to a bound pod rests; *document* is *ledger* as it was read."""
+    uid, told = wish.live.uid, _told(wish.live)
+    entry = ledger.entry(uid)
+    if entry is not None:
+        return _holding(wish, entry, How.KEPT)
+    found = next((held for held in ledger.unpromised if held.uid == uid), None)
+    if found is not None:
+        same = _same(told, found)
+        return _holding(wish, found, How.CONFIRMED) if same else conflict(_DRIFTED)
+    return _by_annotations(wish, document, told) if upstream else Claim(wish, How.CHOSEN)
+
+
+_DRIFTED: Final = (
+    "its containers use devices that its annotations do not tell of; "
+    "delete the pod, and let it be scheduled anew"
+)
+
+
+def _holding(wish: Wish, entry: Entry, how: How) -> Claim:
+    return _with(wish, entry.containers, how)
+
+
+def _with(wish: Wish, holds: tuple[ContainerGrants, ...], how: How) -> Claim:
+    return Claim(replace(wish, wanted=replace(wish.wanted, holds=holds)), how)
+
+
+def _by_annotations(wish: Wish, document: Mapping[str, Any], told: object) -> Claim | Refusal:
+    """Believe what its own scheduler wrote, because the plugin that serves the node does.
+
+    An assignment of ours says all; Volcano's list says which GPUs, so it may be no other.
+    """
+    if told is not None:
+        pod = {"namespace": wish.bound.namespace, "name": wish.bound.pod, "uid": wish.live.uid}
+        entry = promise_told(document, pod, told)
+        return conflict(_DRIFTED) if entry is None else _holding(wish, entry, How.TOLD)
+    written = wish.live.pod.metadata.annotations or {}
+    gpus = wished(written.get(IDS, "")) if written.get(NODE_KEY) == wish.bound.node else ()
+    if not gpus:
+        return Claim(wish, How.CHOSEN)
+    request = wish.wanted.request
+    only = msgspec.structs.replace(request, filters=replace(request.filters, uuids=gpus))
+    return Claim(replace(wish, wanted=replace(wish.wanted, request=only)), How.TOLD)
+
+
+def is_told(live: LivePod) -> bool:
+    """Say whether the pod tells of an assignment."""
+    return bool((live.pod.metadata.annotations or {}).get(ASSIGNMENT_KEY))
+
+
+def _told(live: LivePod) -> object:
+    """Return the assignment that the pod tells of, ``None`` where there is none to be read."""
+    text = (live.pod.metadata.annotations or {}).get(ASSIGNMENT_KEY, "")
+    try:
+        return orjson.loads(text) if text else None
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _same(told: object, entry: Entry) -> bool:
+    found: object = orjson.loads(orjson.dumps(wire_of(entry)["containers"]))
+    return told == found
+
+
+def telling(promise: Promise, written: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that a late promise adds to a pod that has *written* ones.
+
+    Where a pod's own scheduler and plugin are at work, their six keys are theirs.
+    """
+    found = annotations(promise, promise.entry.since)
+    theirs = promise.served_by is NodeAgent.UPSTREAM
+    if theirs and written.get(NODE_KEY) == promise.assignment.node:
+        return {key: text for key, text in found.items() if key.startswith(OWN)}
+    return found

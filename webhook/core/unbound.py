@@ -1,0 +1,94 @@
+"""Unbound pods, as a scheduler sends them and a watch shows them: what each asks for."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.core.commitment import Wanted
+from allocator.core.pods import Pod
+from allocator.core.requests import parsed
+from allocator.model.decision import Finding, Source
+from webhook.core import prior, review
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    node_name: str = ""
+    priority: int | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    phase: str = ""
+    nominated_node_name: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_POD: Final = msgspec.json.Decoder(_Pod)
+_REVIEWED: Final = msgspec.json.Decoder(review.Pod)
+
+
+def unbound(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) -> Pod:
+    """Read a pod that waits for a node; raises ``ValueError`` or msgspec's errors."""
+    return _pod(_POD.decode(raw), _asked(raw, vocabularies))
+
+
+def watched(raw: bytes, vocabularies: Sequence[Vocabulary]) -> Pod:
+    """Read any pod; what it asks for only where a scheduler already makes room for it."""
+    found = _POD.decode(raw)
+    nominee = found.status.nominated_node_name and not found.spec.node_name
+    return _pod(found, _asked(raw, vocabularies) if nominee else None)
+
+
+def _asked(
+    raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]
+) -> Wanted | tuple[Finding, ...] | None:
+    """Return what a pod asks for; a mode that was the best at CREATE may be revised."""
+    pod = _REVIEWED.decode(raw)
+    request = parsed(
+        containers=pod.spec.containers,
+        init_containers=pod.spec.init_containers or (),
+        annotations=pod.metadata.annotations or {},
+        vocabularies=vocabularies,
+    )
+    if request is None or isinstance(request, tuple):
+        return request
+    vocabulary = next(v for v in vocabularies if v.name == request.vocabulary)
+    earlier = prior.claimed(pod, vocabulary)
+    final = earlier is not None and earlier.choice.source is not Source.BEST
+    return Wanted(
+        uid=pod.metadata.uid or "",
+        request=prior.as_first_asked(request, earlier),
+        mode=earlier.choice.mode if earlier is not None and final else None,
+    )
+
+
+def _pod(found: _Pod, wanted: Wanted | tuple[Finding, ...] | None) -> Pod:
+    metadata, spec, status = found.metadata, found.spec, found.status
+    return Pod(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        priority=spec.priority or 0,
+        created=metadata.creation_timestamp or "",
+        node=spec.node_name,
+        nominated=status.nominated_node_name,
+        deleting=metadata.deletion_timestamp is not None,
+        over=status.phase in _OVER,
+        wanted=wanted,
+    )

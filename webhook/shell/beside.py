@@ -1,0 +1,62 @@
+"""Beside: the scheduler extender alone, in the pod of the scheduler that asks it.
+
+It serves no review, keeps no certificate and takes no duty, so that its account needs to read only.
+"""
+
+import asyncio
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from allocator.shell.inventory import Inventory
+from certs.shell.reload import Serving
+from kube.client import Client
+from kube.config import Access
+from kube.events import Recorder
+from webhook.shell.app import NAME, background, routes, version, view_of
+from webhook.shell.metrics import Metrics
+from webhook.shell.server import Listen, serving
+from webhook.shell.steering import Steering
+
+DRAIN: Final = 5  # seconds for questions in flight; a scheduler waits no longer
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line decides; ``identity`` is this process's own, e.g. its pod's name."""
+
+    access: Access
+    listen: Listen
+    health: Listen
+    namespace: str
+    identity: str
+
+
+async def run(options: Options) -> None:
+    """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Client(options.access) as client, background() as start:
+        inventory = Inventory(client, namespace=options.namespace)
+        events = Recorder(client, controller=f"{NAME}/extender", instance=options.identity)
+        start(inventory.run(), "inventory")
+        start(events.run(), "events")
+        steering = Steering(
+            client=client,
+            inventory=inventory,
+            around=lambda namespace: view_of(inventory, namespace).around,
+            events=events,
+        )
+        metrics = Metrics(version=version())
+        rest = routes(metrics, lambda: inventory.synced and not stop.is_set())
+        context = Serving().context  # nobody is served by it on a loopback address
+        async with (
+            serving(rest, options.health, drain=DRAIN),
+            steering.serving(options.listen, start, context=context, drain=DRAIN),
+        ):
+            await stop.wait()

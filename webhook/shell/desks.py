@@ -1,0 +1,207 @@
+"""Desks: one for each node, where binds that wait for one ledger share its reads and its writes.
+
+A ledger is taken from a cache where one has it, because the patch tests that it has not moved; only
+one that was read past all caches may refuse anybody. Whoever is cancelled in the middle leaves the
+ledger as it is: the next one reads it anew, and finds its own entry there.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Final, Protocol
+
+import msgspec
+
+from allocator.core.ledger import Ledger, commit_all, read
+from allocator.core.positions import counted_as
+from allocator.core.settings import NodeAgent
+from allocator.model.ledger import Entry
+from allocator.shell.inventory import GPU_NODES
+from kube.clock import Clock
+from kube.errors import ConflictError, InvalidError, NotFoundError
+from webhook.core.binding import Elsewhere, Wish, forbidden
+from webhook.core.bound import Promise
+from webhook.core.mutate import Surroundings
+from webhook.core.served import Outcome, served
+
+# Of a storm, these are served and the others wait in line: were all at work at once, none would be
+# done before the API server gives up.
+TURNS: Final = 16
+# A bind that is asked for again is carried out for nobody if its first caller is gone by then. So
+# there is one attempt, as long as the hook's 5 s allow, and no new work towards its end.
+LAST_TURN: Final = 4.0  # seconds after which a bind is not begun any more
+PATIENCE: Final = 4.8  # seconds for all of it
+
+
+class Calls(Protocol):
+    """The part of :class:`kube.client.Client` that a commit needs."""
+
+    async def get(self, path: str, *, timeout: float = ...) -> bytes:  # noqa: ASYNC109 -- the client's own option
+        """Read one object, never from a cache."""
+
+    async def json_patch(
+        self,
+        path: str,
+        ops: Sequence[Mapping[str, object]],
+        *,
+        timeout: float = ...,  # noqa: ASYNC109 -- the client's own option
+    ) -> bytes:
+        """Change one object and return it, or nothing where a test in *ops* fails."""
+
+
+class LateError(Exception):
+    """No answer within the deadline; the caller is to be asked to come again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Bid:
+    """One bind that waits for its node; ``won`` is set once the ledger says so."""
+
+    wish: Wish
+    around: Surroundings
+    until: float  # monotonic seconds
+    won: Outcome | None = None
+
+
+@dataclass(slots=True)
+class _Desk:
+    """One node's queue: who holds the lock serves all that wait.
+
+    ``left`` is the GPUNode as our last write left it, while somebody waits.
+    """
+
+    node: str
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: list[_Bid] = field(default_factory=list)
+    left: bytes = b""
+
+
+@dataclass(slots=True, kw_only=True)
+class Desks:
+    """All nodes' desks.
+
+    ``ledgers`` returns a node's ledger as far as a cache knows it. ``stands`` says whether a
+    ledger's status is of its Node as it runs now, as far as is known.
+    """
+
+    calls: Calls
+    ledgers: Callable[[str], Ledger | None]
+    stands: Callable[[Ledger], bool]
+    clock: Clock
+    patience: float = PATIENCE
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
+    _desks: dict[str, _Desk] = field(default_factory=dict)
+
+    async def promise(self, wish: Wish, around: Surroundings) -> Outcome:
+        """Commit what the node of *wish* has for it, or say why it has nothing.
+
+        Raises :class:`LateError` where its turn does not come in time.
+        """
+        bid = _Bid(wish, around, until=self.clock.monotonic() + LAST_TURN)
+        node = wish.bound.node
+        desk = self._desks.setdefault(node, _Desk(node))
+        desk.waiting.append(bid)
+        try:
+            await self._served(desk, bid)
+        finally:
+            desk.waiting.remove(bid)
+            if not desk.waiting and self._desks.get(node) is desk and not desk.lock.locked():
+                del self._desks[node]
+        return _won(bid)
+
+    async def preview(self, wish: Wish, around: Surroundings) -> Outcome:
+        """Say what :meth:`promise` would, and commit nothing."""
+        bid = _Bid(wish, around, until=inf)
+        desk = _Desk(wish.bound.node, waiting=[bid])
+        await self._serve(desk, await self.ledger(desk.node), dry=True)
+        return _won(bid)
+
+    async def ledger(self, node: str) -> Ledger | None:
+        """Read a node's ledger past all caches."""
+        try:
+            raw = await self.calls.get(f"{GPU_NODES}/{node}", timeout=self.patience)
+        except NotFoundError:
+            return None
+        return _read(raw)
+
+    async def _served(self, desk: _Desk, bid: _Bid) -> None:
+        """Wait at the desk until somebody, perhaps we, has served *bid*."""
+        failures = 0
+        while bid.won is None:
+            async with desk.lock:
+                if bid.won is None:
+                    await self._turn(desk)
+            if bid.won is None and self.clock.monotonic() >= bid.until:
+                raise LateError(f"its turn did not come within {LAST_TURN} seconds")
+            if bid.won is None:  # somebody else wrote first
+                failures += 1
+                await self.clock.sleep(self.clock.backoff(failures, first=0.02, most=0.3))
+
+    async def _turn(self, desk: _Desk) -> None:
+        """Serve who waits on the ledger as it is known, and who is left on it as it is."""
+        async with self._turns:
+            known = _read(desk.left) if desk.left else self.ledgers(desk.node)
+            if known is None or not await self._serve(desk, known, certain=False):
+                await self._serve(desk, await self.ledger(desk.node))
+
+    def _open(self, desk: _Desk) -> list[_Bid]:
+        """Return who is to be served; a pod's second bid finds the first one's entry later."""
+        now = self.clock.monotonic()
+        bids = [bid for bid in desk.waiting if bid.won is None and now < bid.until]
+        return list({bid.wish.live.uid: bid for bid in reversed(bids)}.values())[::-1]
+
+    async def _serve(
+        self, desk: _Desk, ledger: Ledger | None, *, certain: bool = True, dry: bool = False
+    ) -> bool:
+        """Serve who waits on *ledger*, all of them or, where it moves, none.
+
+        Says whether nobody of them has to wait for another attempt.
+        """
+        bids = self._open(desk)
+        if ledger is None or not bids:
+            _turned_away(bids)
+            return True
+        known = bids[0].around.snapshot.nodes.get(desk.node)
+        ledger = replace(
+            ledger,
+            # A Node that is back takes nothing before its agent has accounted for it.
+            inventory=ledger.inventory if self.stands(ledger) else "",
+            node=counted_as(ledger.node, known),
+        )
+        results = served(ledger, [(bid.wish, bid.around) for bid in bids], self.clock.wall())
+        entries = [result.entry for result in results if isinstance(result, Promise)]
+        if entries and not dry and not await self._written(desk, ledger, entries):
+            return False
+        for bid, result in zip(bids, results, strict=True):
+            if certain or isinstance(result, Promise):
+                bid.won = result
+        return all(bid.won is not None for bid in bids)
+
+    async def _written(self, desk: _Desk, ledger: Ledger, entries: Sequence[Entry]) -> bool:
+        """Commit *entries*; false where the ledger had moved."""
+        path, ops = f"{GPU_NODES}/{desk.node}", commit_all(ledger, entries)
+        desk.left = b""
+        try:
+            desk.left = await self.calls.json_patch(path, ops, timeout=self.patience)
+        except (ConflictError, InvalidError, NotFoundError):
+            return False
+        return True
+
+
+def _turned_away(bids: Iterable[_Bid]) -> None:
+    """Answer for a node that keeps no ledger of ours."""
+    for bid in bids:
+        upstream = bid.around.settings.node_agent is NodeAgent.UPSTREAM
+        text = f'node "{bid.wish.bound.node}" has no GPUs that vgpu-admission knows of'
+        bid.won = Elsewhere() if upstream else forbidden(text)
+
+
+def _read(raw: bytes) -> Ledger:
+    return read(msgspec.json.decode(raw))
+
+
+def _won(bid: _Bid) -> Outcome:
+    if bid.won is None:
+        raise RuntimeError("a bid left its desk without an outcome")
+    return bid.won

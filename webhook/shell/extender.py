@@ -1,0 +1,126 @@
+"""The extender's port: paths to questions, bodies within bounds, and answers for what is none.
+
+Only the last part of a path counts, because configurations in the wild put their own before it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from allocator.shell.extender import BadQuestionError, Extender
+from webhook.shell.protocol import AtOnce
+
+PREFIXES: Final = ("/extender", "/gpushare-scheduler")  # ours, and that of gpushare's documents
+LARGEST_BODY: Final = 32 * 1024 * 1024  # some thousand whole nodes
+
+Question = Callable[[bytes], bytes]
+Took = Callable[[str, float], None]
+
+log = structlog.get_logger(__name__)
+
+
+def untimed(_verb: str, _seconds: float) -> None:
+    """Take no note of how long an answer took."""
+
+
+def at_once(extender: Extender, took: Took = untimed) -> Mapping[bytes, AtOnce]:
+    """Return what answers names under the usual prefixes without a detour.
+
+    *took* takes each verb, and how many seconds its answer took.
+    """
+    questions = _questions(extender, took)
+    return {
+        f"{prefix}/{verb}".encode(): partial(_answered, question)
+        for prefix in PREFIXES
+        for verb, question in questions.items()
+    }
+
+
+def app(extender: Extender, took: Took = untimed) -> Starlette:
+    """Return the application that serves *extender*."""
+    questions = _questions(extender, took)
+
+    async def asked(request: Request) -> Response:
+        body = await _body(request)
+        if body is None:
+            return PlainTextResponse(f"body is over {LARGEST_BODY} bytes\n", 413)
+        verb = request.url.path.rpartition("/")[2]
+        if verb == "bind":
+            began = perf_counter()
+            status, answer = await _bound(extender.bind(body))
+            took(verb, perf_counter() - began)
+        else:
+            status, answer = _answered(questions[verb], body)
+        kind = "application/json" if status == _OK else "text/plain"
+        return Response(answer, status, media_type=kind)
+
+    verbs = (*questions, "bind")
+    return Starlette(
+        routes=[Route(f"/{{prefix:path}}{verb}", asked, methods=["POST"]) for verb in verbs]
+    )
+
+
+_OK: Final = 200
+
+
+def _questions(extender: Extender, took: Took) -> Mapping[str, Question]:
+    questions: dict[str, Question] = {
+        "filter": extender.filter,
+        "prioritize": extender.prioritize,
+        "preempt": extender.preempt,
+    }
+    return {verb: _timed(verb, question, took) for verb, question in questions.items()}
+
+
+def _timed(verb: str, question: Question, took: Took) -> Question:
+    def timed(body: bytes) -> bytes:
+        began = perf_counter()
+        answer = question(body)
+        took(verb, perf_counter() - began)
+        return answer
+
+    return timed
+
+
+def _answered(question: Question, body: bytes) -> tuple[int, bytes]:
+    try:
+        return _OK, question(body)
+    except Exception as error:  # noqa: BLE001 -- the outermost loop of a question
+        return _failed(error)
+
+
+async def _bound(answer: Awaitable[bytes]) -> tuple[int, bytes]:
+    try:
+        return _OK, await answer
+    except Exception as error:  # noqa: BLE001 -- the outermost loop of a bind
+        return _failed(error)
+
+
+def _failed(error: Exception) -> tuple[int, bytes]:
+    """Say why there is no answer: the scheduler tries again, or skips us if it may."""
+    if isinstance(error, BadQuestionError):
+        return 400, f"{error}\n".encode(errors="replace")
+    log.error("question failed", exc_info=error)
+    return 500, b"internal error; see the log of vgpu-admission\n"
+
+
+async def _body(request: Request) -> bytes | None:
+    """Return the body, ``None`` where it is too large."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in request.stream():
+            parts.append(part)
+            size += len(part)
+            if size > LARGEST_BODY:
+                return None
+    except ClientDisconnect:
+        return b""
+    return b"".join(parts)

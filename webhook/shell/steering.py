@@ -1,0 +1,160 @@
+"""Steering: the scheduler extender beside admission, on a port of its own, where one is given."""
+
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+
+import structlog
+
+from allocator.core.choose import Terms
+from allocator.core.index import Index
+from allocator.core.pods import Pod
+from allocator.core.settings import NodeAgent
+from allocator.core.steering import Circumstances
+from allocator.shell.extender import Extender
+from allocator.shell.inventory import Inventory
+from allocator.shell.nominees import Nominees
+from allocator.shell.waiting import Attendant
+from certs.core.pem import Pair
+from certs.shell.app import Look
+from certs.shell.reload import Serving, server_context
+from kube.client import Client
+from kube.events import Recorder
+from webhook.core.mutate import Surroundings
+from webhook.core.unbound import unbound, watched
+from webhook.shell import extender
+from webhook.shell.duties import Means, Start
+from webhook.shell.server import Listen, serving
+
+log = structlog.get_logger(__name__)
+
+
+def mutually(clients: Path | None, look: Look) -> tuple[Serving | None, Look]:
+    """Return what serves only callers that *clients* vouch for, and what keeps it up to date.
+
+    It serves the pair that *look* finds for admission. Raises ``OSError`` or ``ssl.SSLError`` where
+    *clients* cannot be read.
+    """
+    if clients is None:
+        return None, look
+
+    def build() -> ssl.SSLContext:
+        context = server_context()
+        context.load_verify_locations(clients)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    found = Serving(build=build)
+
+    async def looked() -> Pair | None:
+        pair = await look()
+        if pair is not None:
+            found.load(pair)
+        return pair
+
+    return found, looked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steering:
+    """What the extender works with; ``around`` returns the surroundings of a namespace.
+
+    ``mutual`` serves it where callers must be known. ``took`` takes each verb that was answered,
+    and how many seconds that took.
+    """
+
+    client: Client
+    inventory: Inventory
+    around: Callable[[str], Surroundings]
+    events: Recorder
+    mutual: Serving | None = None
+    took: extender.Took = extender.untimed
+    nominees: Nominees = field(default_factory=Nominees)
+
+    @contextlib.asynccontextmanager
+    async def serving(
+        self, listen: Listen | None, start: Start, *, context: ssl.SSLContext, drain: int
+    ) -> AsyncIterator[None]:
+        """Serve the extender while the block runs; without an address, nothing.
+
+        On a loopback address it is plain HTTP, as published configurations of schedulers have it:
+        nobody listens in there. It binds there, and where callers are known, but nowhere else.
+        """
+        if listen is None:
+            yield
+            return
+        near = loopback(listen.host) and self.mutual is None
+        binds = near or self.mutual is not None
+        attendant = self._attendant()
+        start(attendant.run(), "attendant")
+        start(self.nominees.follow(self.client, self._watched), "nominees")
+        found = self._extender(attendant, binds=binds)
+        async with serving(
+            extender.app(found, self.took),
+            listen,
+            context=None if near else self.mutual.context if self.mutual else context,
+            drain=drain,
+            at_once=extender.at_once(found, self.took),
+        ) as port:
+            log.info("serving the scheduler extender", port=port, binds=binds)
+            yield
+
+    def _extender(self, attendant: Attendant, *, binds: bool) -> Extender:
+        return Extender(
+            index=self._index,
+            read=lambda raw: unbound(raw, self.inventory.vocabularies),
+            settings=lambda: self.inventory.settings,
+            circumstances=self._circumstances,
+            waiting=attendant.attend,
+            writer=self.client if binds else None,
+        )
+
+    def _attendant(self) -> Attendant:
+        return Attendant(
+            self.client,
+            self.events,
+            index=self._index,
+            circumstances=self._circumstances,
+        )
+
+    def _index(self) -> Index:
+        return self.nominees.beside(self.inventory.index())
+
+    def _watched(self, raw: bytes) -> Pod:
+        return watched(raw, self.inventory.vocabularies)
+
+    def _circumstances(self, pod: Pod) -> Circumstances:
+        around = self.around(pod.namespace)
+        settings = around.settings
+        return Circumstances(
+            terms=Terms(
+                prefer=around.prefer or settings.prefer,
+                geometries=around.geometries,
+                packings=settings.packings,
+            ),
+            own=self.inventory.promising(pod.uid),
+            closed_world=settings.node_agent is NodeAgent.OURS,
+        )
+
+
+def steering(means: Means, mutual: Serving | None) -> Steering:
+    """Return the extender that stands beside admission, over what the ledger's duties work with."""
+    return Steering(
+        client=means.client,
+        inventory=means.inventory,
+        around=means.around,
+        events=means.events,
+        mutual=mutual,
+        took=means.metrics.answered,
+    )
+
+
+def loopback(host: str) -> bool:
+    """Say whether only this machine, or this pod, reaches *host*."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
