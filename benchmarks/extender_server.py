@@ -174,7 +174,8 @@ async def run(kind: Kind, count: int) -> None:
             found = ours(changing)
             answers, rest = extender.at_once(found), extender.app(found)
             tasks = [group.create_task(changing.run())]
-        async with serving(rest, Listen(host=HOST, port=0), at_once=answers) as port:
+        listen = Listen(host=HOST, port=0, largest=extender.LARGEST_AT_ONCE)
+        async with serving(rest, listen, at_once=answers) as port:
             sys.stdout.buffer.write(orjson.dumps({"port": port}, option=orjson.OPT_APPEND_NEWLINE))
             sys.stdout.buffer.flush()
             await asyncio.to_thread(sys.stdin.buffer.read)

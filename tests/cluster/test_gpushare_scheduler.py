@@ -61,6 +61,11 @@ def asking(name: str, gib: int) -> Json:
     return written | {"metadata": {**written["metadata"], "name": name}}
 
 
+def records(site: Installation, team: str) -> list[Json]:
+    lines = site.first.lines()
+    return [line for line in lines if line.get("event") == "bind" and line["namespace"] == team]
+
+
 def test_we_post_the_binding_and_the_hook_decides(site: Installation) -> None:
     """The pod is bound by our account, in its scheduler's stead, and promised its share."""
     team = site.namespace()
@@ -70,11 +75,7 @@ def test_we_post_the_binding_and_the_hook_decides(site: Installation) -> None:
 
     (entry,) = (e for e in decode(site.api.get(f"{GPU_NODES}/shared")).entries if e.uid == created)
     stored = site.api.get(f"{PODS.format(team)}/gpu-1")
-    (record,) = (
-        line
-        for line in site.first.lines()
-        if line.get("event") == "bind" and line["namespace"] == team
-    )
+    (record,) = wait_for(lambda: records(site, team))  # written a moment after the answer
     assert entry.containers[0].grants[0].memory == 1024
     assert stored["spec"]["nodeName"] == "shared"
     assert record["user"] == CONTROL_PLANE

@@ -19,6 +19,7 @@ from webhook.shell.protocol import AtOnce
 
 PREFIXES: Final = ("/extender", "/gpushare-scheduler")  # ours, and that of gpushare's documents
 LARGEST_BODY: Final = 32 * 1024 * 1024  # some thousand whole nodes
+LARGEST_AT_ONCE: Final = 1024 * 1024  # the names of some ten thousand; callers are few and known
 
 Question = Callable[[bytes], bytes]
 Took = Callable[[str, float], None]

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 AtOnce = Callable[[bytes], tuple[int, bytes]]  # from a whole body to a status and an answer
 
-LARGEST: Final = 1024 * 1024  # bytes; pods are a hundredth of it
+LARGEST: Final = 64 * 1024  # bytes; uvicorn keeps as many of a request that nobody takes
 SLOWEST: Final = 1.0  # seconds for a body that did not come in one piece
 
 _JSON: Final = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
@@ -27,18 +27,22 @@ _OK: Final = 200
 
 
 class Reviews(HttpToolsProtocol):
-    """One connection; ``at_once`` says which paths are answered without ASGI, and by what."""
+    """One connection; ``at_once`` says which paths are answered without ASGI, and by what.
+
+    A body of more than ``largest`` bytes is left to ASGI.
+    """
 
     at_once: ClassVar[Mapping[bytes, AtOnce]] = MappingProxyType({})
+    largest: ClassVar[int] = LARGEST
     _answer: AtOnce | None = None  # what answers the request that is coming in
     _parts: tuple[bytes, ...] = ()
     _size: int = 0
     _slow: asyncio.TimerHandle | None = None
 
     @classmethod
-    def answering(cls, at_once: Mapping[bytes, AtOnce]) -> type["Reviews"]:
-        """Return the protocol that answers *at_once*, by path."""
-        return type("Answering", (cls,), {"at_once": at_once})
+    def answering(cls, at_once: Mapping[bytes, AtOnce], largest: int) -> type["Reviews"]:
+        """Return the protocol that answers *at_once*, by path, for *largest* bytes at most."""
+        return type("Answering", (cls,), {"at_once": at_once, "largest": largest})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
         """Begin with nothing to decide and nothing to say."""
@@ -81,7 +85,7 @@ class Reviews(HttpToolsProtocol):
             return
         self._parts += (body,)
         self._size += len(body)
-        if self._size > LARGEST:
+        if self._size > self.largest:
             self._leave()
 
     def on_message_complete(self) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 import uvicorn
 
 from webhook.shell.admission import App
-from webhook.shell.protocol import AtOnce, Reviews
+from webhook.shell.protocol import LARGEST, AtOnce, Reviews
 
 # The API server keeps idle connections for 90 s; a server that closes them sooner makes it
 # write into a closed connection now and then, which fails the pod.
@@ -23,10 +23,14 @@ _NOTHING: Final[Mapping[bytes, AtOnce]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where to listen; port 0 takes a free one."""
+    """Where to listen; port 0 takes a free one.
+
+    A body of more than *largest* bytes is never answered past ASGI.
+    """
 
     host: str
     port: int
+    largest: int = LARGEST
 
     @classmethod
     def parse(cls, text: str) -> "Listen":
@@ -65,7 +69,7 @@ async def serving(
     sock = socket.create_server((listen.host, listen.port), family=family, backlog=BACKLOG)
     config = uvicorn.Config(
         app,
-        http=Reviews.answering(at_once),
+        http=Reviews.answering(at_once, listen.largest),
         ws="none",
         loop="none",
         lifespan="off",

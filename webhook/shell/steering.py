@@ -3,7 +3,7 @@
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -94,7 +94,7 @@ class Steering:
         found = self._extender(attendant, binds=binds)
         async with serving(
             extender.app(found, self.took),
-            listen,
+            replace(listen, largest=extender.LARGEST_AT_ONCE),
             context=None if near else self.mutual.context if self.mutual else context,
             drain=drain,
             at_once=extender.at_once(found, self.took),
