@@ -24,9 +24,15 @@ $(STAMP): requirements/dev.txt
 demo: $(STAMP) ## start the webhook on loopback and send it sample pods
 	@$(BIN)/python -m vgpu demo $(DEMO_ARGS)
 
-test: $(STAMP) test-compiled ## run all tests, on a real control plane and on compiled code too
+# What needs no cluster runs beside what does, which waits most of its time; told when both are over.
+test: $(STAMP) ## run all tests, on a real control plane and on compiled code too
 	@$(BIN)/python -m tests.cluster.controlplane.build
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@echo "test: what needs no cluster runs beside, and is told at the end"
+	@$(MAKE) --no-print-directory test-fast test-compiled >$(VENV)/beside.log 2>&1 & beside=$$!; \
+	  trap 'kill $$beside' INT TERM; \
+	  $(BIN)/python -m pytest -m cluster $(PYTEST_ARGS); cluster=$$?; \
+	  wait $$beside; beside=$$?; cat $(VENV)/beside.log; \
+	  exit $$((cluster || beside))
 
 test-fast: $(STAMP) ## run the tests that need no cluster
 	@$(BIN)/python -m pytest -m "not cluster" $(PYTEST_ARGS)
