@@ -4,8 +4,7 @@ A question is answered once for each standing among the nodes asked about, never
 nothing of an answer is kept for the next question.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -25,7 +24,7 @@ from allocator.core.obstacles import (
     Obstacle,
 )
 from allocator.core.pods import Pod
-from allocator.core.scores import near, score, scorer
+from allocator.core.scores import MOST, near, score, scorer
 from allocator.core.settings import ScoreWeights
 from allocator.core.standing import alone
 from allocator.model.decision import Reason
@@ -83,7 +82,7 @@ def wanted_request(wanted: Wanted) -> PodRequest:
 
 
 def _obstacles(
-    index: Index, request: PodRequest, *, names: Iterable[str], circumstances: Circumstances
+    index: Index, request: PodRequest, *, names: Sequence[str], circumstances: Circumstances
 ) -> dict[str, Obstacle]:
     """Judge nodes by their standings, as if no GPU had a name."""
     unknown = NO_INVENTORY if circumstances.closed_world and index.whole else None
@@ -97,13 +96,16 @@ def _obstacles(
     if filters != request.filters:
         plain = msgspec.structs.replace(request, filters=filters)
     judge = Judge(plain, circumstances.terms, index.snapshot.demand, unknown=unknown)
-    plainly, obstacle = judge.plainly, judge.obstacle
-    doubtful = [
-        (name, found)
-        for name in names
-        if (found := standing(name)) is None or not plainly(found.first)
-    ]
-    verdicts = ((name, obstacle(found)) for name, found in doubtful)
+    found = list(map(standing, names))
+    firsts = [None if one is None else one.first for one in found]
+    doubtful = {first for first in set(firsts) if not judge.plainly(first)}
+    if not doubtful:  # of thousands of nodes that take the pod, none is looked at by itself
+        return {}
+    verdicts = (
+        (name, judge.obstacle(one))
+        for name, one, first in zip(names, found, firsts, strict=True)
+        if first in doubtful
+    )
     return {name: verdict for name, verdict in verdicts if verdict is not None}
 
 
@@ -186,22 +188,26 @@ def prioritized(
     if not isinstance(wanted, Wanted):
         return {0: list(names)}
     chosen = wanted.request.packings.node or packing
-    groups: defaultdict[int, list[str]] = defaultdict(list)
+    groups: list[list[str]] = [[] for _ in range(MOST + 1)]
     if any(ask.count > 1 for ask in wanted.request.containers):
         for name in names:
             groups[_score(index.sites.get(name), wanted, chosen, weights=weights)].append(name)
-        return groups
-    scored, standing = scorer(chosen, weights), index.standings.get
-    for name in names:
-        found = standing(name)
+        return _filled(groups)
+    scored, add = scorer(chosen, weights), [group.append for group in groups]
+    for name, found in zip(names, map(index.standings.get, names), strict=True):
         if found is None:
-            groups[0].append(name)
+            add[0](name)
             continue
-        worth = found.scores.get(scored)
-        if worth is None:
-            worth = found.scores[scored] = scored(found.load)
-        groups[worth].append(name)
-    return groups
+        try:
+            add[found.scores[scored]](name)
+        except KeyError:
+            found.scores[scored] = scored(found.load)
+            add[found.scores[scored]](name)
+    return _filled(groups)
+
+
+def _filled(groups: Sequence[list[str]]) -> Mapping[int, list[str]]:
+    return {score: names for score, names in enumerate(groups) if names}
 
 
 def _score(site: Site | None, wanted: Wanted, packing: Packing, *, weights: ScoreWeights) -> int:

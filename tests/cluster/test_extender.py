@@ -205,7 +205,8 @@ def test_a_bind_must_be_enabled(site: Installation) -> None:
     site.configure("extenderBind: false")
     replica, port = add_extender(site)
     team = site.namespace()
-    uid = site.stored(team, pod())["metadata"]["uid"]
+    nobodys = pod(schedulerName="nobody")  # who would bind it otherwise
+    uid = site.stored(team, nobodys)["metadata"]["uid"]
     wait_for(lambda: replica.obeys("extenderBind: false"))
     args = {"PodName": "p", "PodNamespace": team, "PodUID": uid, "Node": "soft"}
 

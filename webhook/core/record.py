@@ -94,7 +94,8 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
 
 def _changes(operations: Sequence[Operation]) -> list[str]:
     """Return which pointers change; a list that grows by twenty entries is named once."""
-    return list(dict.fromkeys([f"{op['op']} {op['path']}" for op in operations]))[:_MOST_CHANGES]
+    changed = {op["path"]: op["op"] for op in operations}
+    return [f"{verb} {path}" for path, verb in changed.items()][:_MOST_CHANGES]
 
 
 def _identity(request: Request) -> dict[str, Any]:
