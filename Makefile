@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 SOURCES := allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-compiled test-cluster check format lock clean
+.PHONY: help setup demo test test-fast test-compiled test-patient test-cluster check format lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,10 +27,11 @@ demo: $(STAMP) ## start the webhook on loopback and send it sample pods
 # What needs no cluster runs beside what does, which waits most of its time; told when both are over.
 test: $(STAMP) ## run all tests, on a real control plane and on compiled code too
 	@$(BIN)/python -m tests.cluster.controlplane.build
-	@echo "test: what needs no cluster runs beside, and is told at the end"
-	@$(MAKE) --no-print-directory test-fast test-compiled >$(VENV)/beside.log 2>&1 & beside=$$!; \
+	@echo "test: what needs no cluster, or only waits, runs beside, and is told at the end"
+	@$(MAKE) --no-print-directory test-fast test-compiled test-patient \
+	  >$(VENV)/beside.log 2>&1 & beside=$$!; \
 	  trap 'kill $$beside' INT TERM; \
-	  $(BIN)/python -m pytest -m cluster $(PYTEST_ARGS); cluster=$$?; \
+	  $(BIN)/python -m pytest -m "cluster and not patient" $(PYTEST_ARGS); cluster=$$?; \
 	  wait $$beside; beside=$$?; cat $(VENV)/beside.log; \
 	  exit $$((cluster || beside))
 
@@ -41,6 +42,10 @@ test-compiled: $(STAMP) ## run the tests of deciding on the hot path as machine 
 	@apart="$$($(BIN)/python -m compiled --apart)" && \
 	  $(BIN)/python -m pytest --override-ini "pythonpath=$$apart ." $(PYTEST_ARGS) \
 	    tests/unit/allocator tests/unit/webhook tests/properties tests/integration/webhook
+
+test-patient: $(STAMP) ## run the tests that wait for minutes
+	@$(BIN)/python -m tests.cluster.controlplane.build
+	@$(BIN)/python -m pytest -m patient $(PYTEST_ARGS)
 
 test-cluster: $(STAMP) ## run the tests on a real control plane only
 	@$(BIN)/python -m tests.cluster.controlplane.build
