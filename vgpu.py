@@ -23,6 +23,7 @@ from webhook.shell import beside
 from webhook.shell import demo as demonstration
 from webhook.shell import plan as planning
 from webhook.shell.admission import MOST
+from webhook.shell.certificates import certificates
 from webhook.shell.server import Listen
 from webhook.shell.steering import loopback
 
@@ -253,7 +254,7 @@ def certs() -> None:
 @namespace
 def certs_status(kubeconfig: Path | None, context: str | None, namespace: str) -> None:
     """Say how far certificates and their rotation have come."""
-    found = _ask(_access(kubeconfig, context), lambda c: status(webhook.certificates(c, namespace)))
+    found = _ask(_access(kubeconfig, context), lambda c: status(certificates(c, namespace)))
     for line in lines(found):
         click.echo(line)
 
@@ -271,7 +272,7 @@ def certs_rotate(which: str, kubeconfig: Path | None, context: str | None, names
     """
     rotation = Rotation(which)
     access = _access(kubeconfig, context)
-    _ask(access, lambda c: rotate(webhook.certificates(c, namespace).secrets, rotation))
+    _ask(access, lambda c: rotate(certificates(c, namespace).secrets, rotation))
     click.echo(f"requested; `vgpu certs status` tells how far the new {which} has come")
 
 

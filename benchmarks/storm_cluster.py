@@ -15,6 +15,7 @@ from allocator.model.request import Mode
 from manifests.generator.names import CONTROL_PLANE
 from tests.cluster.api import MERGE, Api, Json
 from tests.cluster.control_plane import ControlPlane, Settings
+from tests.cluster.extender import apply, extender
 from tests.cluster.installation import (
     GPU_NODES,
     OPTED_IN,
@@ -26,7 +27,6 @@ from tests.cluster.installation import (
 from tests.cluster.process import Process
 from tests.cluster.scheduler import kube_scheduler
 from tests.cluster.site import Who
-from tests.cluster.test_extender import apply, extender
 
 THREADS: Final = 8
 GPUS: Final = 8  # per node

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from allocator.catalog.injection import ASSIGNMENT_KEY
+from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.core.gpunode import decode
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode

@@ -12,38 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from allocator.catalog.vocabularies import OWN
-
 # The library's own limit: it knows devices 0 to 15 of one container.
 MOST_DEVICES: Final = 16
-
-DECISION_KEY: Final = f"{OWN}decision"
-ASKED_KEY: Final = f"{OWN}asked"
-MODE_KEY: Final = f"{OWN}mode"
-MODE_SOURCE_KEY: Final = f"{OWN}mode-source"
-SERVED_BY_KEY: Final = f"{OWN}served-by"
-ASSIGNMENT_KEY: Final = f"{OWN}assignment"
-PROFILE_KEY: Final = f"{OWN}mig-profile"
-NODE_POLICY_KEY: Final = f"{OWN}node-policy"
-GPU_POLICY_KEY: Final = f"{OWN}gpu-policy"
-ISOLATE_KEY: Final = f"{OWN}isolate"
-
-# What a person may write on a pod under our prefix.
-USER_KEYS: Final = frozenset({PROFILE_KEY, ISOLATE_KEY, NODE_POLICY_KEY, GPU_POLICY_KEY})
-# What admission writes; a forged one is overwritten, because it is never believed unverified.
-ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY})
-# Volcano's six, written by a scheduler or on the Binding (volcano-vgpu protocol).
-ALLOCATION_KEYS: Final = frozenset(
-    {
-        "volcano.sh/vgpu-node",
-        "volcano.sh/vgpu-time",
-        "volcano.sh/vgpu-ids-new",
-        "volcano.sh/devices-to-allocate",
-        "volcano.sh/bind-time",
-        "volcano.sh/bind-phase",
-    }
-)
-CDI_PREFIX: Final = "cdi.k8s.io/"
 
 
 class Column(StrEnum):
@@ -256,50 +226,6 @@ VARIABLES: Final = (
         why="the sum over the pod's containers",
     ),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReservedPath:
-    """A path in the container that tenants may not mount over.
-
-    ``parents`` is false where a mount above is usual and harmless: container runtimes order
-    mounts by depth, so ours ends up on top.
-    """
-
-    path: str
-    parents: bool = True
-
-
-RESERVED_PATHS: Final = (
-    ReservedPath(path="/etc/ld.so.preload"),
-    ReservedPath(path="/usr/local/vgpu"),
-    ReservedPath(path="/tmp/vgpu", parents=False),
-    ReservedPath(path="/tmp/vgpulock", parents=False),
-    ReservedPath(path="/var/run/nvidia-container-devices"),
-    ReservedPath(path="/run/nvidia-container-devices"),
-)
-
-# Paths of the node that hand out devices or identities; a pod that asks for vGPU may not
-# mount them, what lies in them, or what holds them.
-RESERVED_HOST_PATHS: Final = (
-    "/dev",
-    "/usr/local/vgpu",
-    "/var/lib/kubelet",
-    "/run/nvidia",
-    "/var/run/nvidia",
-    "/etc/cdi",
-    "/run/cdi",
-    "/var/run/cdi",
-    "/run/containerd",
-    "/var/run/containerd",
-    "/var/run/docker.sock",
-    "/run/docker.sock",
-    "/run/crio",
-    "/proc",
-    "/sys",
-)
-# Shared memory is what data loaders mount from the node; it hands out no device.
-HARMLESS_HOST_PATHS: Final = ("/dev/shm",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from allocator.catalog.boards import shape_of
+from allocator.catalog.profiles import shape_of
 from allocator.catalog.vocabularies import VOLCANO
 from allocator.core.document import DocumentError, Notes, Table, described, read_document
 from allocator.core.geometry import Entry, Geometries, Group, Item, defects

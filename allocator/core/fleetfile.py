@@ -9,14 +9,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
 
-from allocator.catalog.boards import (
-    MODELS,
-    Model,
-    bare_name,
-    canonical_profile,
-    model_named,
-    models_like,
-)
+from allocator.catalog.boards import MODELS, Model, bare_name, model_named, models_like
+from allocator.catalog.profiles import canonical_profile
 from allocator.core.document import DocumentError, Notes, Table, read_document
 from allocator.model.board import Placed, Profile
 from allocator.model.gpu import Gpu, Grant, Node

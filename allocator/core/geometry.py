@@ -12,14 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.catalog.boards import (
-    MODELS,
-    Model,
-    canonical_profile,
-    model_named,
-    models_like,
-    words_of,
-)
+from allocator.catalog.boards import MODELS, Model, model_named, models_like, words_of
+from allocator.catalog.profiles import canonical_profile
 from allocator.model.board import Board, Profile
 from allocator.model.problem import Problem
 from allocator.model.units import MiB

@@ -13,7 +13,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from allocator.catalog.boards import board_named, canonical_profile, shape_of
+from allocator.catalog.boards import board_named
+from allocator.catalog.profiles import canonical_profile, shape_of
 from allocator.core.document import Notes, described
 from allocator.core.gpunodewire import (
     KIND,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from allocator.catalog.boards import canonical_profile
+from allocator.catalog.profiles import canonical_profile
 from allocator.model.board import Board, Profile
 from allocator.model.request import ContainerRequest
 from allocator.model.units import WHOLE_GPU, CorePercent, MiB

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from allocator.catalog.boards import canonical_profile
+from allocator.catalog.profiles import canonical_profile
 from allocator.core.geometry import Geometries, Layouts
 from allocator.core.headroom import Headroom
 from allocator.core.ladder import sufficient

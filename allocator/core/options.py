@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from allocator.catalog.annotations import PROFILE_KEY
 from allocator.catalog.boards import MODELS, Model, bare_name
-from allocator.catalog.injection import PROFILE_KEY
 from allocator.core.choose import Choice, Terms, Verdict, choose
 from allocator.core.fleet import snapshot_of
 from allocator.core.refusals import vocabulary_of

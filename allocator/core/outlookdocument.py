@@ -5,8 +5,9 @@ from typing import Any
 
 from allocator.core.candidates import grouped
 from allocator.core.choose import Choice
+from allocator.core.modes import rule
 from allocator.core.outlook import Device, Outlook
-from allocator.model.decision import Finding
+from allocator.model.decision import Finding, ModeChoice
 from allocator.model.request import ContainerRequest, PodRequest
 
 
@@ -19,6 +20,16 @@ def outlook_document(found: Outlook | None) -> dict[str, Any]:
         "findings": [finding_document(finding) for finding in found.choice.findings],
         "options": [{"kind": option.kind, "text": option.text} for option in found.options],
         "candidates": list(_candidates(found.choice)),
+    }
+
+
+def choice_document(choice: ModeChoice | None) -> dict[str, Any]:
+    """Return the mode that a pod leaves admission with, and why; ``None`` is no mode at all."""
+    return {
+        "mode": None if choice is None else choice.mode,
+        "modeSource": None if choice is None else choice.source,
+        "costsPerMille": {} if choice is None else choice.costs,
+        "rule": "" if choice is None else rule(choice),
     }
 
 

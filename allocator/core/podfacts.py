@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from allocator.catalog.injection import ASSIGNMENT_KEY
+from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.catalog.vocabularies import Vocabulary
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from types import MappingProxyType
 
-from allocator.catalog.boards import canonical_profile
+from allocator.catalog.profiles import canonical_profile
 from allocator.core.geometry import Entry, Geometries, Group
 from allocator.model.board import Board, Placed, Profile
 from allocator.model.gpu import Node

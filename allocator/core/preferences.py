@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from allocator.catalog.injection import GPU_POLICY_KEY, NODE_POLICY_KEY
+from allocator.catalog.annotations import GPU_POLICY_KEY, NODE_POLICY_KEY
 from allocator.core.wording import quoted, shown
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import ANY_PACKING, Packing, Packings

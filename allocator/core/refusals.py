@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from allocator.catalog.annotations import PROFILE_KEY
 from allocator.catalog.boards import MODELS, bare_name
-from allocator.catalog.injection import PROFILE_KEY
 from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO, Vocabulary
 from allocator.core.fit import hardware, holds, serves
 from allocator.core.ladder import Rung, ladder

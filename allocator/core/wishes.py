@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from allocator.catalog.injection import PROFILE_KEY
+from allocator.catalog.annotations import PROFILE_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.wording import quoted, shown
 from allocator.model.decision import Finding, Reason

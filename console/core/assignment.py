@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from allocator.catalog.injection import ASSIGNMENT_KEY, SERVED_BY_KEY
+from allocator.catalog.annotations import ASSIGNMENT_KEY, SERVED_BY_KEY
 from allocator.core.gpunodewire import ContainerWire
 from allocator.core.settings import NodeAgent
 from allocator.model.decision import ContainerGrants

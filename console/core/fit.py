@@ -7,10 +7,14 @@ from typing import Any, Final
 from allocator.core import outlooktext
 from allocator.core.lines import Line, Tone, heading, row
 from allocator.core.manifest import Made
-from allocator.core.modes import rule
 from allocator.core.options import Search
 from allocator.core.outlook import Outlook, Verdict, exit_code, outlook
-from allocator.core.outlookdocument import finding_document, outlook_document, request_document
+from allocator.core.outlookdocument import (
+    choice_document,
+    finding_document,
+    outlook_document,
+    request_document,
+)
 from allocator.core.settings import Prefer
 from allocator.model.decision import Finding, ModeChoice, Source
 from allocator.model.request import PodRequest
@@ -118,10 +122,7 @@ def _document(file: str, found: Fit) -> dict[str, Any]:
         "verdict": str(found.verdict),
         "asked": None if found.request is None else request_document(found.request),
         "admission": {
-            "mode": None if choice is None else choice.mode,
-            "modeSource": None if choice is None else choice.source,
-            "costsPerMille": {} if choice is None else choice.costs,
-            "rule": "" if choice is None else rule(choice),
+            **choice_document(choice),
             "findings": [finding_document(finding) for finding in found.findings],
             "warnings": list(found.warnings),
         },

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from allocator.catalog.injection import (
+from allocator.catalog.annotations import (
     ASKED_KEY,
     DECISION_KEY,
     MODE_KEY,

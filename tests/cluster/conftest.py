@@ -15,6 +15,7 @@ from tests.cluster.control_plane import ControlPlane, Settings
 from tests.cluster.controlplane import build
 from tests.cluster.controlplane.binaries import DEFAULT
 from tests.cluster.controlplane.toolchain import BuildError
+from tests.cluster.gate import missing
 from tests.cluster.installation import Installation, installation
 from tests.cluster.volcano_site import Rig, volcano_site
 
@@ -53,17 +54,11 @@ _AUDIT = {
 
 @pytest.fixture(scope="session")
 def programs(pytestconfig: pytest.Config) -> Mapping[str, Path]:
-    """Return the programs of the control plane by name.
-
-    Without them a developer's run skips. Where the suite is the gate it must not pass unseen.
-    """
+    """Return the programs of the control plane by name."""
     found = pytestconfig.stash[_PROGRAMS]
-    if not isinstance(found, BuildError):
-        return found
-    reason = f"no control plane: {found}"
-    if os.environ.get("CI") or os.environ.get("VGPU_REQUIRE_CLUSTER") == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason.splitlines()[0])
+    if isinstance(found, BuildError):
+        missing(f"no control plane: {found}")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A real kube-scheduler as its own user, with whatever configuration a cluster gives it."""
+"""A real kube-scheduler as its own user, and what its tests give it to do and read of it."""
 
 import contextlib
 import http.client
@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.installation import UNVERIFIED, free_port
+from tests.cluster.installation import PODS, UNVERIFIED, Installation, free_port
 from tests.cluster.process import Process
+from tests.pods import MEMORY, NUMBER, container, pod
 
 READY_WITHIN = 30.0
+MORE_THAN_THERE_IS = {"volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "100000"}
 
 
 def kube_scheduler(
@@ -57,3 +60,32 @@ def ready(port: int) -> bool:
         connection.request("GET", "/readyz")
         return connection.getresponse().status == 200
     return False
+
+
+def schedulable(site: Installation, node: str) -> None:
+    """Do what a kubelet and a device plugin do: report readiness and what may be asked for."""
+    room = {"cpu": "8", "memory": "32Gi", "pods": "110", **MORE_THAN_THERE_IS}
+    site.api.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": []}})
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+    site.api.patch(f"/api/v1/nodes/{node}/status", {"status": status})
+
+
+def half(name: str) -> Json:
+    """Write a pod that needs 2g.12gb, half of the board."""
+    written = pod(
+        container(limits={NUMBER: 1, MEMORY: 10000}), annotations={"volcano.sh/vgpu-mode": "mig"}
+    )
+    return written | {"metadata": {**written["metadata"], "name": name}}
+
+
+def bound(site: Installation, team: str) -> set[str]:
+    """Return the names of the pods that have a node."""
+    pods = site.api.get(PODS.format(team))["items"]
+    return {found["metadata"]["name"] for found in pods if found["spec"].get("nodeName")}
+
+
+def refusals(site: Installation, team: str) -> list[str]:
+    """Return what the scheduler told people about pods that it could not bind."""
+    events = site.api.get(f"/apis/events.k8s.io/v1/namespaces/{team}/events")["items"]
+    return [event["note"] for event in events if event["reason"] == "FailedScheduling"]

@@ -10,9 +10,9 @@ from allocator.model.gpu import Grant
 from allocator.model.request import Mode
 from tests.builders import A100_40, board, nodes_of
 from tests.cluster.api import Json, wait_for
+from tests.cluster.extender import WITHIN, asked
 from tests.cluster.installation import GPU_NODES, Installation
-from tests.cluster.test_extender import WITHIN, asked
-from tests.cluster.test_schedulers import bound
+from tests.cluster.scheduler import bound
 from tests.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 
 SOFT = pod(

@@ -9,10 +9,9 @@ from allocator.core.gpunode import decode
 from manifests.generator.names import CONTROL_PLANE
 from tests.builders import T4, nodes_of
 from tests.cluster.api import Json, wait_for
+from tests.cluster.extender import apply
 from tests.cluster.installation import GPU_NODES, PODS, Installation, free_port, installation
-from tests.cluster.scheduler import kube_scheduler
-from tests.cluster.test_extender import apply
-from tests.cluster.test_schedulers import bound, refusals, schedulable
+from tests.cluster.scheduler import bound, kube_scheduler, refusals, schedulable
 from tests.pods import GPU_MEM, container, pod
 
 WITHIN = 30.0  # seconds; the scheduler's back-off is ten at most

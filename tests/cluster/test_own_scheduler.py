@@ -24,9 +24,8 @@ from tests.cluster.installation import (
     installation,
 )
 from tests.cluster.process import Process
-from tests.cluster.scheduler import READY_WITHIN, ready
+from tests.cluster.scheduler import READY_WITHIN, bound, ready, schedulable
 from tests.cluster.site import MANIFESTS
-from tests.cluster.test_schedulers import bound, schedulable
 from tests.pods import MEMORY, NUMBER, container, pod
 
 OVERLAY = MANIFESTS / "overlays" / "kube-scheduler"

@@ -14,10 +14,10 @@ from manifests.generator.names import CONTROL_PLANE
 from tests.builders import A100_40, nodes_of
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.control_plane import Settings
+from tests.cluster.extender import add_extender, apply, extender
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.scheduler import kube_scheduler
 from tests.cluster.site import Who
-from tests.cluster.test_extender import add_extender, apply, extender
 from tests.pods import MEMORY, NUMBER, container, pod
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"

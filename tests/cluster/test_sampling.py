@@ -9,10 +9,9 @@ import pytest
 from tests.builders import T4, nodes_of
 from tests.cluster.api import Json, wait_for
 from tests.cluster.control_plane import Settings
+from tests.cluster.extender import add_extender, apply, extender
 from tests.cluster.installation import Installation, installation
-from tests.cluster.scheduler import kube_scheduler
-from tests.cluster.test_extender import add_extender, apply, extender
-from tests.cluster.test_schedulers import MORE_THAN_THERE_IS, bound, schedulable
+from tests.cluster.scheduler import MORE_THAN_THERE_IS, bound, kube_scheduler, schedulable
 from tests.pods import MEMORY, NUMBER, container, pod
 
 NODES = 5000

@@ -17,9 +17,8 @@ from tests.cluster.api import Api, ApiError, Json, wait_for
 from tests.cluster.control_plane import Settings
 from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
-from tests.cluster.scheduler import kube_scheduler
+from tests.cluster.scheduler import bound, kube_scheduler, refusals
 from tests.cluster.stub_hook import HOOKS, Stub, Way, stub_hook
-from tests.cluster.test_schedulers import bound, refusals
 from tests.pods import container, pod
 
 NODES = 20

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
 import yaml
 
 from tests.cluster.api import APPLY, Api, ApiError, Json, wait_for
 from tests.cluster.controlplane import build, toolchain
 from tests.cluster.controlplane.binaries import VOLCANO
+from tests.cluster.gate import missing
 from tests.cluster.installation import HOOKS, Installation, free_port
 from tests.cluster.process import Process
 from tests.fakes.pki import Authority
@@ -61,11 +61,11 @@ _VALIDATING: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
 
 
 def volcano_programs() -> Mapping[str, Path]:
-    """Return Volcano's programs and kwok by name, or skip where they cannot be had."""
+    """Return Volcano's programs and kwok by name."""
     try:
         return build.build(PROGRAMS, build.to_stderr)
     except toolchain.BuildError as error:
-        pytest.skip(f"no Volcano: {str(error).splitlines()[0]}")
+        missing(f"no Volcano: {error}")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,7 +9,6 @@ import pytest
 
 from allocator.catalog.injection import (
     MOUNTS,
-    RESERVED_PATHS,
     VARIABLES,
     Annotation,
     Column,
@@ -18,6 +17,7 @@ from allocator.catalog.injection import (
     Known,
     Literal,
 )
+from allocator.catalog.paths import RESERVED_PATHS
 from allocator.core.settings import Settings
 from allocator.model.decision import Reason
 

@@ -104,23 +104,18 @@ def _unbindable(bound: Bound, live: LivePod) -> str:
 
 def _wish(bound: Bound, live: LivePod, request: PodRequest, *, around: Surroundings) -> Wish:
     """Take the mode from admission's word; one that was the best then may be revised now."""
-    vocabulary = next(v for v in around.vocabularies if v.name == request.vocabulary)
-    earlier = prior.claimed(live.pod, vocabulary)
-    request = prior.as_first_asked(request, earlier)
-    unnamed = Source.BEST if request.named is None else Source.NAMED
-    source = unnamed if earlier is None else earlier.choice.source
-    final = earlier is not None and source is not Source.BEST
+    admitted = prior.admitted(live.pod, request, around.vocabularies)
     brought = bound.binding.metadata.annotations or {}
     listed = brought.get(IDS) or (live.pod.metadata.annotations or {}).get(IDS, "")
     return Wish(
         bound=bound,
         live=live,
-        vocabulary=vocabulary,
-        source=source,
+        vocabulary=admitted.vocabulary,
+        source=admitted.source,
         wanted=Wanted(
             uid=live.uid,
-            request=request,
-            mode=earlier.choice.mode if earlier is not None and final else None,
+            request=admitted.request,
+            mode=admitted.mode,
             gpus=wished(listed),
             positions=wished_positions(listed),
         ),

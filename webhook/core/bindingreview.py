@@ -6,14 +6,12 @@ from typing import Final
 import msgspec
 
 from webhook.core.review import (
-    API_VERSION,
-    KIND,
     BadObjectError,
     Kind,
     Metadata,
-    NotAReviewError,
     Pod,
     UserInfo,
+    opened,
 )
 
 
@@ -49,14 +47,6 @@ class _Review(msgspec.Struct, frozen=True, rename="camel", gc=False):
     kind: str = ""
 
 
-class _UidOnly(msgspec.Struct, frozen=True, gc=False):
-    uid: str = ""
-
-
-class _Envelope(msgspec.Struct, frozen=True, gc=False):
-    request: _UidOnly = _UidOnly()
-
-
 class _Gate(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
 
@@ -82,10 +72,8 @@ class _Live(msgspec.Struct, frozen=True, gc=False):
 
 
 _REVIEW: Final = msgspec.json.Decoder(_Review)
-_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _LIVE: Final = msgspec.json.Decoder(_Live)
 _POD: Final = msgspec.json.Decoder(Pod)
-_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -115,22 +103,10 @@ class LivePod:
 def parse(body: bytes) -> Bound:
     """Decode one review of a Binding.
 
-    Raises :class:`NotAReviewError` where the body is no AdmissionReview v1 with a uid, and
-    :class:`BadObjectError` where it carries no Binding of a named pod to a named node.
+    Raises as :func:`opened` does, and :class:`BadObjectError` where the review carries no Binding
+    of a named pod to a named node.
     """
-    try:
-        review = _REVIEW.decode(body)
-    except _UNREADABLE as error:
-        raise _unreadable(body, error) from error
-    if review.kind != KIND or review.api_version != API_VERSION:
-        raise NotAReviewError(
-            f"body is {review.api_version[:64]!r} {review.kind[:64]!r}; "
-            f"expected {API_VERSION} {KIND}"
-        )
-    request = review.request
-    if not request.uid:
-        raise NotAReviewError("request.uid is empty; expected the uid of the review")
-    return _bound(request)
+    return _bound(opened(_REVIEW, body).request)
 
 
 def _bound(request: BindingRequest) -> Bound:
@@ -165,16 +141,6 @@ def _plain(name: str) -> bool:
 
 _LONGEST: Final = 253
 _ALLOWED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
-
-
-def _unreadable(body: bytes, error: Exception) -> Exception:
-    """Say what is wrong with *body*, keeping the uid where there is one."""
-    text = str(error)[:256]
-    try:
-        uid = _ENVELOPE.decode(body).request.uid
-    except _UNREADABLE:
-        return NotAReviewError(f"body is not an AdmissionReview: {text}")
-    return BadObjectError(uid, text) if uid else NotAReviewError(f"no request.uid: {text}")
 
 
 def live_pod(raw: bytes) -> LivePod:

@@ -11,16 +11,15 @@ from typing import Final
 
 import orjson
 
-from allocator.catalog.injection import (
+from allocator.catalog.annotations import (
     ALLOCATION_KEYS,
     ASSIGNMENT_KEY,
     CDI_PREFIX,
     MODE_KEY,
     MODE_SOURCE_KEY,
-    PRELOAD_LIBRARY,
-    PRELOAD_NOTHING,
     SERVED_BY_KEY,
 )
+from allocator.catalog.injection import PRELOAD_LIBRARY, PRELOAD_NOTHING
 from allocator.catalog.vocabularies import OWN, VOLCANO, Vocabulary
 from allocator.core.devicelist import IDS, Device, encoded
 from allocator.core.ledger import wire_of

@@ -4,16 +4,9 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-from allocator.catalog.injection import (
-    ADMISSION_KEYS,
-    ALLOCATION_KEYS,
-    CDI_PREFIX,
-    HARMLESS_HOST_PATHS,
-    RESERVED_HOST_PATHS,
-    RESERVED_PATHS,
-    USER_KEYS,
-    Column,
-)
+from allocator.catalog.annotations import ADMISSION_KEYS, ALLOCATION_KEYS, CDI_PREFIX, USER_KEYS
+from allocator.catalog.injection import Column
+from allocator.catalog.paths import HARMLESS_HOST_PATHS, RESERVED_HOST_PATHS, RESERVED_PATHS
 from allocator.catalog.vocabularies import OWN
 from allocator.core.wording import shown
 from allocator.model.decision import Finding, Reason

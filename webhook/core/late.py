@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from allocator.catalog.injection import ASSIGNMENT_KEY
+from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.catalog.vocabularies import OWN
 from allocator.core.devicelist import IDS, wished
 from allocator.core.ledger import Ledger, promise_told, wire_of

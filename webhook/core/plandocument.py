@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from allocator.core.modes import rule
 from allocator.core.outlook import exit_code
-from allocator.core.outlookdocument import finding_document, outlook_document, request_document
+from allocator.core.outlookdocument import (
+    choice_document,
+    finding_document,
+    outlook_document,
+    request_document,
+)
 from webhook.core.explain import findings, word
 from webhook.core.outcome import Refused, Rewritten
 from webhook.core.plan import Plan
@@ -48,10 +52,7 @@ def _admission(plan: Plan) -> dict[str, Any]:
     refused = findings(outcome) if isinstance(outcome, Refused) else ()
     return {
         "decision": word(outcome),
-        "mode": None if choice is None else choice.mode,
-        "modeSource": None if choice is None else choice.source,
-        "costsPerMille": {} if choice is None else choice.costs,
-        "rule": "" if choice is None else rule(choice),
+        **choice_document(choice),
         "message": answer.message,
         "findings": [finding_document(finding) for finding in refused],
         "warnings": answer.warnings,

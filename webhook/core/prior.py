@@ -6,7 +6,7 @@ otherwise it is dropped and the pod is taken as new, so that a forged one gains 
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import orjson
 
-from allocator.catalog.injection import ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY
+from allocator.catalog.annotations import ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import ModeChoice, Source
 from allocator.model.request import Mode, PodRequest
@@ -22,7 +22,6 @@ from webhook.core.outcome import Asked, AskedWire
 from webhook.core.review import Container, Pod
 
 _LONGEST: Final = 16 * 1024  # characters of an annotation that we bother to decode
-
 
 _DIGITS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS: Final = tuple(one + other for one in _DIGITS for other in _DIGITS)
@@ -158,3 +157,29 @@ def as_first_asked(request: PodRequest, earlier: Earlier | None) -> PodRequest:
 def named_mode(request: PodRequest) -> Mode | None:
     """Return the mode the user named; memory-only is not named, it comes with its vocabulary."""
     return None if request.named is Mode.MEMORY_ONLY else request.named
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What an admitted pod asks for: *source* is how its mode came about.
+
+    ``mode`` is the one that is final; one that was merely the best at CREATE may be revised.
+    """
+
+    vocabulary: Vocabulary
+    request: PodRequest
+    source: Source
+    mode: Mode | None
+
+
+def admitted(pod: Pod, request: PodRequest, vocabularies: Sequence[Vocabulary]) -> Admitted:
+    """Return what *pod* asks for by *request*, which was read from it as it stands."""
+    vocabulary = next(v for v in vocabularies if v.name == request.vocabulary)
+    earlier = claimed(pod, vocabulary)
+    request = as_first_asked(request, earlier)
+    if earlier is None:
+        unnamed = request.named is None
+        return Admitted(vocabulary, request, Source.BEST if unnamed else Source.NAMED, None)
+    choice = earlier.choice
+    final = choice.source is not Source.BEST
+    return Admitted(vocabulary, request, choice.source, choice.mode if final else None)

@@ -8,7 +8,7 @@ field was absent or null, which decides how a patch must create it.
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import msgspec
 import orjson
@@ -182,6 +182,31 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 _REVIEW: Final = msgspec.json.Decoder(Review)
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+
+
+class _Identified(Protocol):
+    @property
+    def uid(self) -> str: ...
+
+
+class Envelope(Protocol):
+    """What every kind of review has, whatever object it carries."""
+
+    @property
+    def api_version(self) -> str:
+        """Return the version it says it is of."""
+
+    @property
+    def kind(self) -> str:
+        """Return what it says it is."""
+
+    @property
+    def request(self) -> _Identified:
+        """Return what is asked."""
+
+
+EnvelopeT = TypeVar("EnvelopeT", bound=Envelope)
 
 
 class NotAReviewError(Exception):
@@ -210,18 +235,7 @@ def parse(body: bytes) -> Reviewed:
     Raises :class:`NotAReviewError` where the body is not an AdmissionReview v1 with a uid, and
     :class:`BadObjectError` where only the object in it is unreadable.
     """
-    try:
-        review = _REVIEW.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise _unreadable(body, error) from error
-    if review.kind != KIND or review.api_version != API_VERSION:
-        raise NotAReviewError(
-            f"body is {review.api_version[:64]!r} {review.kind[:64]!r}; "
-            f"expected {API_VERSION} {KIND}"
-        )
-    request = review.request
-    if not request.uid:
-        raise NotAReviewError("request.uid is empty; expected the uid of the review")
+    request = opened(_REVIEW, body).request
     if request.kind.kind != "Pod" or request.kind.group:
         name = f"{request.kind.group[:64]}/{request.kind.kind[:64]}"
         raise BadObjectError(request.uid, f"object is a {name!r}; expected a pod")
@@ -230,12 +244,32 @@ def parse(body: bytes) -> Reviewed:
     return Reviewed(request, request.object)
 
 
+def opened(decoder: msgspec.json.Decoder[EnvelopeT], body: bytes) -> EnvelopeT:
+    """Return the AdmissionReview v1 with a uid that *body* is.
+
+    Raises :class:`NotAReviewError` where it is none, and :class:`BadObjectError` where only the
+    object in it is unreadable.
+    """
+    try:
+        review = decoder.decode(body)
+    except _UNREADABLE as error:
+        raise _unreadable(body, error) from error
+    if review.kind != KIND or review.api_version != API_VERSION:
+        raise NotAReviewError(
+            f"body is {review.api_version[:64]!r} {review.kind[:64]!r}; "
+            f"expected {API_VERSION} {KIND}"
+        )
+    if not review.request.uid:
+        raise NotAReviewError("request.uid is empty; expected the uid of the review")
+    return review
+
+
 def _unreadable(body: bytes, error: Exception) -> Exception:
     """Say what is wrong with *body*, keeping the uid where there is one."""
     text = str(error)[:256]
     try:
         uid = _ENVELOPE.decode(body).request.uid
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _UNREADABLE:
         return NotAReviewError(f"body is not an AdmissionReview: {text}")
     return BadObjectError(uid, text) if uid else NotAReviewError(f"no request.uid: {text}")
 

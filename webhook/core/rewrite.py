@@ -3,15 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from allocator.catalog.injection import (
-    ASKED_KEY,
-    DECISION_KEY,
-    MODE_KEY,
-    MODE_SOURCE_KEY,
-    MOUNTS,
-    VARIABLES,
-    Column,
-)
+from allocator.catalog.annotations import ASKED_KEY, DECISION_KEY, MODE_KEY, MODE_SOURCE_KEY
+from allocator.catalog.injection import MOUNTS, VARIABLES, Column
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.quantity import canonical
 from allocator.core.settings import (

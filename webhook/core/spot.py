@@ -6,7 +6,7 @@ from posixpath import normpath
 from types import MappingProxyType
 from typing import Final
 
-from allocator.catalog.injection import RESERVED_PATHS
+from allocator.catalog.paths import RESERVED_PATHS
 from allocator.core.wording import shown
 from allocator.model.value import Value
 from webhook.core.inject import RESERVED_NAMES

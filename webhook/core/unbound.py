@@ -9,7 +9,7 @@ from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.commitment import Wanted
 from allocator.core.pods import Pod
 from allocator.core.requests import parsed
-from allocator.model.decision import Finding, Source
+from allocator.model.decision import Finding
 from webhook.core import prior, review
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
@@ -68,14 +68,8 @@ def _asked(
     )
     if request is None or isinstance(request, tuple):
         return request
-    vocabulary = next(v for v in vocabularies if v.name == request.vocabulary)
-    earlier = prior.claimed(pod, vocabulary)
-    final = earlier is not None and earlier.choice.source is not Source.BEST
-    return Wanted(
-        uid=pod.metadata.uid or "",
-        request=prior.as_first_asked(request, earlier),
-        mode=earlier.choice.mode if earlier is not None and final else None,
-    )
+    admitted = prior.admitted(pod, request, vocabularies)
+    return Wanted(uid=pod.metadata.uid or "", request=admitted.request, mode=admitted.mode)
 
 
 def _pod(found: _Pod, wanted: Wanted | tuple[Finding, ...] | None) -> Pod:

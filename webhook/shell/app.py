@@ -8,7 +8,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from importlib import metadata
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -23,12 +22,9 @@ from allocator.core.settings import Prefer
 from allocator.shell.gangs import Gangs
 from allocator.shell.inventory import Inventory
 from allocator.shell.reconciler import Pods
-from certs.core.issue import Names, Terms, service_names
-from certs.core.registration import Kind, Target
 from certs.shell.app import Announce, Files, Keeper, Look, OwnSecret, Source
-from certs.shell.cluster import ApiRegistrations, ApiSecret, announcing
+from certs.shell.cluster import ApiSecret, announcing
 from certs.shell.reload import Serving
-from certs.shell.secret import Writer
 from kube.client import Client
 from kube.config import Access
 from kube.events import Recorder
@@ -36,21 +32,18 @@ from kube.leases import Candidate, Election
 from webhook.core.mutate import Surroundings
 from webhook.shell.admission import MOST, Admission, Reviewer, View
 from webhook.shell.binding import Binder
+from webhook.shell.certificates import NAME, SECRET, certificates
 from webhook.shell.deviceshare import Deviceshare
-from webhook.shell.duties import Means, attend
+from webhook.shell.duties import Means, Start, attend
 from webhook.shell.journal import Journal
 from webhook.shell.metrics import Metrics
 from webhook.shell.pending import Pending
 from webhook.shell.server import Listen, serving
 from webhook.shell.steering import mutually, steering
 
-NAME: Final = "vgpu-admission"
-SERVICE: Final = "vgpu-webhook"
-SECRET: Final = "vgpu-webhook-certificates"  # noqa: S105 -- the name of an object
 LEASE: Final = "vgpu-certificates"
 LEDGER_LEASE: Final = "vgpu-ledger"
 PREFER_KEY: Final = "vgpu-admission.io/prefer"
-TARGETS: Final = (Target(Kind.MUTATING, NAME), Target(Kind.VALIDATING, NAME))
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 GAUGES_EVERY: Final = 5.0  # seconds
 
@@ -91,31 +84,18 @@ def version() -> str:
 
 async def run(options: Options) -> None:
     """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = told_to_stop()
     metrics = Metrics(version=version())
     async with Client(options.access) as client, background() as start:
         inventory = Inventory(client, namespace=options.namespace)
         journal = Journal(sys.stdout.buffer, dropped=metrics.dropped)
         events = Recorder(client, controller=f"{NAME}/webhook", instance=options.identity)
-        live = Serving()
         start(journal.run(), "journal")
         start(inventory.run(), "inventory")
         start(events.run(), "events")
-        secret = ApiSecret(calls=client, namespace=options.namespace, name=SECRET)
-        announce = announcing(events, secret)
-        look = _look(options, client, announce=announce, start=start)
-        mutual, look = mutually(options.clients, look)
-        start(Keeper(serving=live, look=look, announce=announce).run(), "certificates")
+        live = Serving()
+        mutual = _kept(live, options, client, events=events, start=start)
         start(_gauges(metrics, inventory, live), "gauges")
-        reviewer = Reviewer(
-            view=lambda namespace: view_of(inventory, namespace),
-            journal=journal,
-            metrics=metrics,
-            version=version(),
-        )
         rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live))
         pods = Pods()
         gangs = Gangs(client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record)
@@ -146,6 +126,7 @@ async def run(options: Options) -> None:
             metrics=metrics,
         )
         attend(means, _election(options, client, LEDGER_LEASE), start)
+        reviewer = _reviewer(inventory, journal, metrics)
         app = Admission(reviewer, rest, binder=binder, most=options.most)
         extender = steering(means, mutual)
         async with (
@@ -165,7 +146,7 @@ async def run(options: Options) -> None:
 
 
 @contextlib.asynccontextmanager
-async def background() -> AsyncIterator[Callable[[Awaitable[object], str], None]]:
+async def background() -> AsyncIterator[Start]:
     """Run tasks beside the block; when one ends by itself, the block is cancelled."""
     tasks: list[asyncio.Task[object]] = []
 
@@ -187,13 +168,36 @@ async def background() -> AsyncIterator[Callable[[Awaitable[object], str], None]
             task.cancel()
 
 
-def _look(
-    options: Options,
-    client: Client,
-    *,
-    announce: Announce,
-    start: Callable[[Awaitable[object], str], None],
-) -> Look:
+def told_to_stop() -> asyncio.Event:
+    """Return what SIGTERM and SIGINT set from now on."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _reviewer(inventory: Inventory, journal: Journal, metrics: Metrics) -> Reviewer:
+    return Reviewer(
+        view=lambda namespace: view_of(inventory, namespace),
+        journal=journal,
+        metrics=metrics,
+        version=version(),
+    )
+
+
+def _kept(
+    live: Serving, options: Options, client: Client, *, events: Recorder, start: Start
+) -> Serving | None:
+    """Keep the pair of *live* up to date; return what serves known callers only, if any."""
+    secret = ApiSecret(calls=client, namespace=options.namespace, name=SECRET)
+    announce = announcing(events, secret)
+    look = _look(options, client, announce=announce, start=start)
+    mutual, look = mutually(options.clients, look)
+    start(Keeper(serving=live, look=look, announce=announce).run(), "certificates")
+    return mutual
+
+
+def _look(options: Options, client: Client, *, announce: Announce, start: Start) -> Look:
     """Return how the serving pair is found."""
     if options.source is Source.FILES:
         directory = options.files or Path("/tls")
@@ -210,28 +214,6 @@ def _look(
 def _election(options: Options, client: Client, lease: str) -> Election:
     candidate = Candidate(namespace=options.namespace, name=lease, identity=options.identity)
     return Election(client, candidate)
-
-
-def certificates(client: Client, namespace: str, *, names: tuple[str, ...] = ()) -> Writer:
-    """Return what keeps the certificates of the installation in *namespace*."""
-    own = service_names(SERVICE, namespace)
-    return Writer(
-        secrets=ApiSecret(calls=client, namespace=namespace, name=SECRET),
-        registrations=ApiRegistrations(calls=client),
-        targets=TARGETS,
-        terms=Terms(names=_with(own, names)),
-    )
-
-
-def _with(own: Names, more: tuple[str, ...]) -> Names:
-    """Return *own* names with those of the command line, addresses told from names."""
-    names, addresses = list(own.dns), list(own.addresses)
-    for text in more:
-        try:
-            addresses.append(ip_address(text))
-        except ValueError:
-            names.append(text)
-    return Names(dns=tuple(names), addresses=tuple(addresses))
 
 
 def view_of(inventory: Inventory, name: str) -> View:

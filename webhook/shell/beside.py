@@ -3,8 +3,6 @@
 It serves no review, keeps no certificate and takes no duty, so that its account needs to read only.
 """
 
-import asyncio
-import signal
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +13,8 @@ from certs.shell.reload import Serving
 from kube.client import Client
 from kube.config import Access
 from kube.events import Recorder
-from webhook.shell.app import NAME, background, routes, version, view_of
+from webhook.shell.app import background, routes, told_to_stop, version, view_of
+from webhook.shell.certificates import NAME
 from webhook.shell.metrics import Metrics
 from webhook.shell.server import Listen, serving
 from webhook.shell.steering import Steering
@@ -38,9 +37,7 @@ class Options:
 
 async def run(options: Options) -> None:
     """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = told_to_stop()
     async with Client(options.access) as client, background() as start:
         inventory = Inventory(client, namespace=options.namespace)
         events = Recorder(client, controller=f"{NAME}/extender", instance=options.identity)

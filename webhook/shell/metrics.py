@@ -1,6 +1,6 @@
 """What the webhook exports; names, labels and buckets are public API."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -44,27 +44,18 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
-        duration = Histogram(
-            "vgpu_admission_duration_seconds",
-            "Time to decide about one review.",
-            ["pass"],
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        asked = Histogram(
+        self._answered = self._timers(
             "vgpu_schedule_duration_seconds",
             "Time to answer one question of a scheduler.",
-            ["verb"],
-            buckets=_BUCKETS,
-            registry=self.registry,
+            label="verb",
+            values=("filter", "prioritize", "preempt", "bind"),
         )
-        self._answered = {
-            verb: asked.labels(verb).observe for verb in ("filter", "prioritize", "preempt", "bind")
-        }
-        self._observe = {
-            step: duration.labels(step).observe
-            for step in ("mutate", "validate", "ephemeral", "bind")
-        }
+        self._observe = self._timers(
+            "vgpu_admission_duration_seconds",
+            "Time to decide about one review.",
+            label="pass",
+            values=("mutate", "validate", "ephemeral", "bind"),
+        )
         shed = Counter(
             "vgpu_admission_shed", "Reviews answered with try again.", registry=self.registry
         )
@@ -82,6 +73,17 @@ class Metrics:
         )
         self._children: dict[tuple[str, str, str, str], Callable[[], None]] = {}
         self._namespaces: set[str] = set()
+        self._begin()
+
+    def _timers(
+        self, name: str, text: str, *, label: str, values: Iterable[str]
+    ) -> dict[str, Callable[[float], None]]:
+        """Return what takes seconds, for each of the *values* of one *label*."""
+        timer = Histogram(name, text, [label], buckets=_BUCKETS, registry=self.registry)
+        return {value: timer.labels(value).observe for value in values}
+
+    def _begin(self) -> None:
+        """Begin closed label sets at zero."""
         for decision in ("promised", "elsewhere"):
             self._binds.labels(decision, "")
         for reason in (*Reason, *_STATUSES):

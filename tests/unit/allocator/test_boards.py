@@ -8,12 +8,11 @@ from allocator.catalog.boards import (
     MODELS,
     board_named,
     board_of_pci,
-    canonical_profile,
     least_memory,
     model_named,
     models_like,
-    shape_of,
 )
+from allocator.catalog.profiles import canonical_profile, shape_of
 from allocator.model.board import Board
 from allocator.model.units import MiB
 

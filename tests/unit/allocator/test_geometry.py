@@ -2,7 +2,8 @@
 
 import pytest
 
-from allocator.catalog.boards import board_named, canonical_profile
+from allocator.catalog.boards import board_named
+from allocator.catalog.profiles import canonical_profile
 from allocator.core.geometry import Entry, Geometries, Group, Item, Layouts, defects
 from allocator.model.board import Board, Profile
 from allocator.model.units import MiB

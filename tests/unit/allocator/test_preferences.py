@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.catalog.injection import GPU_POLICY_KEY, NODE_POLICY_KEY
+from allocator.catalog.annotations import GPU_POLICY_KEY, NODE_POLICY_KEY
 from allocator.core.preferences import (
     HAMI_GPU_KEY,
     HAMI_NODE_KEY,

@@ -5,7 +5,7 @@ import copy
 import orjson
 import pytest
 
-from allocator.catalog.injection import ASSIGNMENT_KEY
+from allocator.catalog.annotations import ASSIGNMENT_KEY
 from benchmarks.storm import Door, Run, bars
 from benchmarks.storm_cluster import Arm, gpu_node
 from benchmarks.storm_door import summary

@@ -11,7 +11,7 @@ import yaml
 import vgpu
 from allocator.core.settings import DEFAULTS, NodeAgent, Settings, settings_of
 from manifests.generator.names import CONTROL_PLANE, NAMESPACE, REGISTRATION, SERVICE, Json
-from webhook.shell import app
+from webhook.shell import app, certificates
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 BASE = MANIFESTS / "base"
@@ -65,9 +65,9 @@ def test_the_webhook_finds_its_objects_by_the_names_it_knows() -> None:
     (role,) = [r for r in objects("Role") if r["metadata"]["namespace"] == NAMESPACE]
     named = {r["resources"][0]: r["resourceNames"] for r in role["rules"] if "resourceNames" in r}
 
-    assert named["secrets"] == [app.SECRET]
+    assert named["secrets"] == [certificates.SECRET]
     assert named["leases"] == [app.LEASE, app.LEDGER_LEASE]
-    assert (app.NAME, app.SERVICE) == (REGISTRATION, SERVICE)
+    assert (certificates.NAME, certificates.SERVICE) == (REGISTRATION, SERVICE)
 
 
 def test_the_service_reaches_the_deployment() -> None:

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from allocator.catalog.injection import ASKED_KEY, DECISION_KEY, MODE_SOURCE_KEY
+from allocator.catalog.annotations import ASKED_KEY, DECISION_KEY, MODE_SOURCE_KEY
 from allocator.core.settings import Settings
 from allocator.model.decision import Reason, Source
 from allocator.model.gpu import Snapshot

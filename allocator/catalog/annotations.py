@@ -1,0 +1,33 @@
+"""Annotations: the keys on pods that a person, a scheduler or we write, and who may write which."""
+
+from typing import Final
+
+from allocator.catalog.vocabularies import OWN
+
+DECISION_KEY: Final = f"{OWN}decision"
+ASKED_KEY: Final = f"{OWN}asked"
+MODE_KEY: Final = f"{OWN}mode"
+MODE_SOURCE_KEY: Final = f"{OWN}mode-source"
+SERVED_BY_KEY: Final = f"{OWN}served-by"
+ASSIGNMENT_KEY: Final = f"{OWN}assignment"
+PROFILE_KEY: Final = f"{OWN}mig-profile"
+NODE_POLICY_KEY: Final = f"{OWN}node-policy"
+GPU_POLICY_KEY: Final = f"{OWN}gpu-policy"
+ISOLATE_KEY: Final = f"{OWN}isolate"
+
+# What a person may write on a pod under our prefix.
+USER_KEYS: Final = frozenset({PROFILE_KEY, ISOLATE_KEY, NODE_POLICY_KEY, GPU_POLICY_KEY})
+# What admission writes; a forged one is overwritten, because it is never believed unverified.
+ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY})
+# Volcano's six, written by a scheduler or on the Binding (volcano-vgpu protocol).
+ALLOCATION_KEYS: Final = frozenset(
+    {
+        "volcano.sh/vgpu-node",
+        "volcano.sh/vgpu-time",
+        "volcano.sh/vgpu-ids-new",
+        "volcano.sh/devices-to-allocate",
+        "volcano.sh/bind-time",
+        "volcano.sh/bind-phase",
+    }
+)
+CDI_PREFIX: Final = "cdi.k8s.io/"
