@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
+SOURCES := agent allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-compiled test-patient test-cluster check format lock clean

@@ -1,0 +1,61 @@
+"""Promises as the agent meets them: which container, and what the ledger says it may have."""
+
+from dataclasses import dataclass
+
+from allocator.model.gpu import Grant
+from allocator.model.units import MiB
+
+
+class NotYetError(Exception):
+    """The container cannot start yet; kubelet shows the text and asks again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A container of a live pod, by all the names it goes by.
+
+    ``container`` is a candidate only where several share slots (an init container whose slots
+    an app container reuses): see ``containers``, which is never empty.
+    """
+
+    uid: str
+    namespace: str
+    pod: str
+    containers: tuple[str, ...]
+
+    @property
+    def container(self) -> str:
+        """Return the container, the first where slots are shared."""
+        return self.containers[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one container of an entry was promised: *grants* in the PCI order of their GPUs.
+
+    ``key`` is the container's annotation prefix, as ``c0``; ``mounts`` says that admission
+    injected the library's volumes, so that the agent need not.
+    """
+
+    owner: Owner
+    grants: tuple[Grant, ...]
+    key: str
+    mounts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A device file that a container needs, by its path on the node."""
+
+    path: str
+    major: int
+    minor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A MIG instance that is there for the container: its UUID and the files it is reached by."""
+
+    uuid: str
+    memory: MiB
+    nodes: tuple[DeviceNode, ...]
