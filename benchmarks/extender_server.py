@@ -22,11 +22,12 @@ from allocator.catalog.boards import MODELS
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core.choose import Terms
 from allocator.core.index import Index, Indexer
+from allocator.core.scores import scorer
 from allocator.core.settings import DEFAULTS
 from allocator.core.steering import Circumstances
 from allocator.model.board import Placed
 from allocator.model.gpu import Gpu, Grant, Node
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Packing
 from allocator.model.units import CorePercent, MiB
 from allocator.shell.extender import Extender
 from webhook.core.unbound import unbound
@@ -42,6 +43,7 @@ GPUS: Final = 8
 BUSY: Final = 6
 AMOUNTS: Final = (1000, 2000, 3000, 4000, 5000, 6000, 8000, 10000, 12000)  # MiB
 CORES: Final = (0, 10, 20, 30)
+SCORERS: Final = [scorer(packing, DEFAULTS.score_weights) for packing in Packing]
 MODEL: Final = MODELS["NVIDIA A100-SXM4-40GB"]
 
 
@@ -135,7 +137,9 @@ class Fleet:
     def index(self) -> Index:
         """Return the fleet as it is now."""
         if self.folded is None:
-            self.folded = self.indexer.index(version=str(self.turns), complete=True)
+            self.folded = self.indexer.index(
+                version=str(self.turns), complete=True, scorers=SCORERS
+            )
         return self.folded
 
 

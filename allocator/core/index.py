@@ -7,7 +7,9 @@ from types import MappingProxyType
 
 from allocator.core.fleet import Shape, mixed, offers_of
 from allocator.core.pods import Pod
-from allocator.core.standing import Register, Standing
+from allocator.core.ratings import Ratings, Table
+from allocator.core.scores import Scorer
+from allocator.core.standing import Register, Room, Standing
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Gpu, Grant, Node, Snapshot
 from allocator.model.ledger import Entry
@@ -35,7 +37,8 @@ class Site:
 class Index:
     """The cluster at one version, as far as a scheduler asks; replaced, never edited.
 
-    ``sites`` and ``standings`` are of the nodes whose GPUs are known, by name. ``pods`` are by
+    ``sites``, ``standings`` and ``firsts``, the emptiest room of each, are of the nodes whose GPUs
+    are known, by name. ``ratings`` has all of them by the usual ways of scoring. ``pods`` are by
     uid. ``nominations`` are the unbound pods that a scheduler makes room for, by node. ``whole``
     says that a node which is not here has no inventory.
     """
@@ -44,6 +47,8 @@ class Index:
     whole: bool = False
     sites: Mapping[str, Site] = field(default_factory=lambda: MappingProxyType({}))
     standings: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
+    firsts: Mapping[str, Room | None] = field(default_factory=lambda: MappingProxyType({}))
+    ratings: Mapping[Scorer, Table] = field(default_factory=lambda: MappingProxyType({}))
     pods: Mapping[str, Pod] = field(default_factory=lambda: MappingProxyType({}))
     nominations: Mapping[str, tuple[Pod, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -110,6 +115,8 @@ class Indexer:
         self._sites: dict[str, Site] = {}
         self._nodes: dict[str, Node] = {}
         self._standings: dict[str, Standing] = {}
+        self._firsts: dict[str, Room | None] = {}
+        self._ratings = Ratings()
         self._register = Register()
         self._shapes: Counter[Shape] = Counter()
         self._stale = 0
@@ -124,6 +131,8 @@ class Indexer:
         standing = self._register.standing(node, closed=closed)
         self._sites[node.name] = Site(node, held, standing)
         self._nodes[node.name], self._standings[node.name] = node, standing
+        self._firsts[node.name] = standing.first
+        self._ratings.put(node.name, standing.load)
         self._shapes[standing.shape] += 1
         self._stale += not node.fresh
 
@@ -132,15 +141,27 @@ class Indexer:
         site = self._sites.pop(name, None)
         if site is None:
             return
-        del self._nodes[name], self._standings[name]
+        del self._nodes[name], self._standings[name], self._firsts[name]
+        self._ratings.drop(name)
         shape = site.standing.shape
         self._shapes[shape] -= 1
         if not self._shapes[shape]:
             del self._shapes[shape]
         self._stale -= not site.node.fresh
 
-    def index(self, *, version: str, complete: bool, demand: Demand = NOTHING_LEARNED) -> Index:
-        """Return the cluster as it is now; *complete* says that every node was put."""
+    def index(
+        self,
+        *,
+        version: str,
+        complete: bool,
+        demand: Demand = NOTHING_LEARNED,
+        scorers: Collection[Scorer] = (),
+    ) -> Index:
+        """Return the cluster as it is now; *complete* says that every node was put.
+
+        *scorers* are the usual ways of scoring.
+        """
+        loads = ((name, standing.load) for name, standing in self._standings.items())
         snapshot = Snapshot(
             version=version,
             nodes=MappingProxyType(self._nodes.copy()),
@@ -153,7 +174,10 @@ class Indexer:
             snapshot=snapshot,
             whole=complete,
             sites=MappingProxyType(self._sites.copy()),
-            standings=self._standings.copy(),  # looked into for each node of a question
+            # Looked into for each node of a question.
+            standings=self._standings.copy(),
+            firsts=self._firsts.copy(),
+            ratings=self._ratings.by(scorers, loads),
         )
 
 

@@ -55,9 +55,9 @@ class Judge:
 
     def _plainly(self, room: Room | None) -> bool:
         """Say whether it is enough to look at one likeness of a node: a GPU for each container."""
-        if room is None or room[1] < self._at_once:
+        if room is None or room.count < self._at_once:
             return False
-        return all(closeness(room[0]) is None for closeness in self._closeness)
+        return all(closeness(room.likeness) is None for closeness in self._closeness)
 
     def _judged(self, standing: Standing | None) -> Obstacle | None:
         """Return what is in the pod's way, ``None`` where the GPUs take it."""
@@ -73,12 +73,12 @@ class Judge:
 
     def _fits(self, standing: Standing, rooms: Rooms, mode: Mode) -> bool:
         for closeness, count in zip(self._closeness, self._counts, strict=True):
-            if sum([n for likeness, n in rooms if closeness(likeness) is None]) < count:
+            if sum([r.count for r in rooms if closeness(r.likeness) is None]) < count:
                 return False
         if len(self._counts) == 1:
             return True
         # A GPU for each at any time is enough; else they share some, which has to be tried.
-        both = [n for likeness, n in rooms if all(c(likeness) is None for c in self._closeness)]
+        both = [r.count for r in rooms if all(c(r.likeness) is None for c in self._closeness)]
         return sum(both) >= self._at_once or self._found(standing, mode)
 
     def _found(self, standing: Standing, mode: Mode) -> bool:
@@ -115,8 +115,8 @@ class Judge:
             if reason is not None:
                 return EVER[reason]
         met = [
-            closeness(likeness)
-            for likeness, _ in (*standing.hard, *standing.soft)
+            closeness(room.likeness)
+            for room in (*standing.hard, *standing.soft)
             for closeness in self._closeness
         ]
         closest = max([found for found in met if found is not None], default=None)

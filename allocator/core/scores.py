@@ -27,6 +27,7 @@ class Load(NamedTuple):
 
 
 IDLE: Final = Load(0, 0, 0)
+Scorer = Callable[[Load], int]
 
 
 def load_of(node: Node) -> Load:
@@ -51,9 +52,7 @@ def score(load: Load, packing: Packing, weights: ScoreWeights, *, near: bool | N
 
 
 @lru_cache(maxsize=16)
-def scorer(
-    packing: Packing, weights: ScoreWeights, *, near: bool | None = None
-) -> Callable[[Load], int]:
+def scorer(packing: Packing, weights: ScoreWeights, *, near: bool | None = None) -> Scorer:
     """Return :func:`score` for many nodes at a time: all that is equal is worked out once."""
     parts = weights.memory, weights.cores, weights.shares
     total = sum(parts)

@@ -5,7 +5,7 @@ thousands of nodes is answered once for each.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -23,7 +23,14 @@ class Likeness:
     room: Headroom
 
 
-Room = tuple[Likeness, int]  # so many GPUs of one likeness
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Room:
+    """So many GPUs of one likeness; nodes that are alike in it share one."""
+
+    likeness: Likeness
+    count: int
+
+
 Rooms = tuple[Room, ...]
 
 
@@ -35,8 +42,7 @@ class Standing:
     first, and ``first`` is the emptiest of all where anything may be promised. ``shape`` is what
     the node carries and ``sound`` what of it is healthy. ``load`` is how busy it is. ``fresh`` is
     false where some inventory could not be read, so that more may be there. ``closed`` says that
-    nothing may be promised at the moment, whatever is free. ``scores`` fills with what each way of
-    scoring makes of the load.
+    nothing may be promised at the moment, whatever is free.
     """
 
     node: Node
@@ -48,7 +54,6 @@ class Standing:
     load: Load
     fresh: bool
     closed: bool
-    scores: dict[Callable[[Load], int], int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -56,6 +61,7 @@ class Register:
     """Makes standings, one for all nodes in equal state, for as long as anybody holds it."""
 
     _likenesses: WeakValueDictionary[object, Likeness] = field(default_factory=WeakValueDictionary)
+    _rooms: WeakValueDictionary[object, Room] = field(default_factory=WeakValueDictionary)
     _standings: WeakValueDictionary[object, Standing] = field(default_factory=WeakValueDictionary)
 
     def standing(self, node: Node, *, closed: bool) -> Standing:
@@ -64,7 +70,14 @@ class Register:
         key = node.fresh, closed, frozenset(counts.items())
         found = self._standings.get(key)
         if found is None:
-            found = self._standings[key] = _standing(node, counts, closed=closed)
+            rooms = [self._room(likeness, count) for likeness, count in counts.items()]
+            found = self._standings[key] = _standing(node, rooms, closed=closed)
+        return found
+
+    def _room(self, likeness: Likeness, count: int) -> Room:
+        found = self._rooms.get((likeness, count))
+        if found is None:
+            found = self._rooms[likeness, count] = Room(likeness, count)
         return found
 
     def _likeness(self, gpu: Gpu) -> Likeness:
@@ -78,15 +91,15 @@ class Register:
 
 def alone(node: Node) -> Standing:
     """Return a standing that *node* shares with no other, nor any of its GPUs with another."""
-    return _standing(node, {Likeness(headroom(gpu)): 1 for gpu in node.gpus}, closed=False)
+    return _standing(node, [Room(Likeness(headroom(gpu)), 1) for gpu in node.gpus], closed=False)
 
 
-def _standing(node: Node, counts: Mapping[Likeness, int], *, closed: bool) -> Standing:
-    ordered = sorted(counts.items(), key=_emptiness, reverse=True)
+def _standing(node: Node, rooms: Iterable[Room], *, closed: bool) -> Standing:
+    ordered = sorted(rooms, key=_emptiness, reverse=True)
     return Standing(
         node=node,
-        hard=tuple(item for item in ordered if _is_cut(item)),
-        soft=tuple(item for item in ordered if not _is_cut(item)),
+        hard=tuple(room for room in ordered if _is_cut(room)),
+        soft=tuple(room for room in ordered if not _is_cut(room)),
         first=ordered[0] if ordered and not closed else None,
         shape=shape_of(node.gpus),
         sound=shape_of(gpu for gpu in node.gpus if gpu.healthy),
@@ -96,10 +109,10 @@ def _standing(node: Node, counts: Mapping[Likeness, int], *, closed: bool) -> St
     )
 
 
-def _emptiness(item: Room) -> tuple[int, int]:
-    room = item[0].room
-    return room.memory, -room.cores
+def _emptiness(room: Room) -> tuple[int, int]:
+    free = room.likeness.room
+    return free.memory, -free.cores
 
 
-def _is_cut(item: Room) -> bool:
-    return item[0].room.gpu.mode is Mode.MIG
+def _is_cut(room: Room) -> bool:
+    return room.likeness.room.gpu.mode is Mode.MIG

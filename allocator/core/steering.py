@@ -4,9 +4,12 @@ A question is answered once for each standing among the nodes asked about, never
 nothing of an answer is kept for the next question.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import partial
+from itertools import chain, compress, filterfalse
+from typing import Final
 
 import msgspec
 
@@ -24,12 +27,15 @@ from allocator.core.obstacles import (
     Obstacle,
 )
 from allocator.core.pods import Pod
-from allocator.core.scores import MOST, near, score, scorer
+from allocator.core.ratings import rated
+from allocator.core.scores import near, score, scorer
 from allocator.core.settings import ScoreWeights
 from allocator.core.standing import alone
 from allocator.model.decision import Reason
 from allocator.model.gpu import Grant, Node
 from allocator.model.request import Packing, PodRequest
+
+EVEN: Final = ScoreWeights()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +77,7 @@ def filtered(
             obstacles[name] = obstacle
         else:
             obstacles.pop(name, None)
-    fitting = [name for name in names if name not in obstacles] if obstacles else list(names)
+    fitting = list(filterfalse(obstacles.__contains__, names))
     return Filtered(fitting, obstacles)
 
 
@@ -96,16 +102,12 @@ def _obstacles(
     if filters != request.filters:
         plain = msgspec.structs.replace(request, filters=filters)
     judge = Judge(plain, circumstances.terms, index.snapshot.demand, unknown=unknown)
-    found = list(map(standing, names))
-    firsts = [None if one is None else one.first for one in found]
+    firsts = list(map(index.firsts.get, names))
     doubtful = {first for first in set(firsts) if not judge.plainly(first)}
     if not doubtful:  # of thousands of nodes that take the pod, none is looked at by itself
         return {}
-    verdicts = (
-        (name, judge.obstacle(one))
-        for name, one, first in zip(names, found, firsts, strict=True)
-        if first in doubtful
-    )
+    asked = compress(names, map(doubtful.__contains__, firsts))
+    verdicts = ((name, judge.obstacle(standing(name))) for name in asked)
     return {name: verdict for name, verdict in verdicts if verdict is not None}
 
 
@@ -179,40 +181,36 @@ def _taken(node: Node, wanted: Wanted, terms: Terms) -> list[Grant]:
 
 def prioritized(
     index: Index, pod: Pod, names: Sequence[str], *, weights: ScoreWeights, packing: Packing
-) -> Mapping[int, list[str]]:
-    """Return *names* by their scores for *pod*, 0 to 10; one that is not known has 0.
+) -> bytes:
+    """Return the scores of *names* for *pod* as JSON, 0 to 10; one that is not known has 0.
 
     *packing* is the cluster's, and the pod's own goes before it.
     """
     wanted = pod.wanted
     if not isinstance(wanted, Wanted):
-        return {0: list(names)}
+        return _listed(rated(name, 0) for name in names)
     chosen = wanted.request.packings.node or packing
-    groups: list[list[str]] = [[] for _ in range(MOST + 1)]
-    if any(ask.count > 1 for ask in wanted.request.containers):
-        for name in names:
-            groups[_score(index.sites.get(name), wanted, chosen, weights=weights)].append(name)
-        return _filled(groups)
-    scored, add = scorer(chosen, weights), [group.append for group in groups]
-    for name, found in zip(names, map(index.standings.get, names), strict=True):
-        if found is None:
-            add[0](name)
-            continue
-        try:
-            add[found.scores[scored]](name)
-        except KeyError:
-            found.scores[scored] = scored(found.load)
-            add[found.scores[scored]](name)
-    return _filled(groups)
+    if all(ask.count == 1 for ask in wanted.request.containers):
+        table = index.ratings.get(scorer(chosen, weights), {})
+        with suppress(KeyError):
+            return _listed(map(table.__getitem__, names))
+    of = partial(_score, wanted=wanted, packing=chosen, weights=weights)
+    return _listed(rated(name, of(index.sites.get(name))) for name in names)
 
 
-def _filled(groups: Sequence[list[str]]) -> Mapping[int, list[str]]:
-    return {score: names for score, names in enumerate(groups) if names}
+def _listed(parts: Iterable[bytes]) -> bytes:
+    return b"[" + b",".join(parts) + b"]"
 
 
-def _score(site: Site | None, wanted: Wanted, packing: Packing, *, weights: ScoreWeights) -> int:
-    """Score one node for a pod of several GPUs, which had better be close together."""
+def _score(site: Site | None, *, wanted: Wanted, packing: Packing, weights: ScoreWeights) -> int:
+    """Score one node; GPUs of a pod that asks for several had better be close together."""
     if site is None:
         return 0
     close = near(site.node, wanted.request)
     return score(site.standing.load, packing, weights, near=close)
+
+
+def best_first(index: Index, names: Iterable[str]) -> list[str]:
+    """Return *names*, which are known, the fullest node first."""
+    fullness = {name: score(index.standings[name].load, Packing.BINPACK, EVEN) for name in names}
+    return sorted(fullness, key=lambda name: (-fullness[name], name))

@@ -10,11 +10,9 @@ from allocator.core.fleet import snapshot_of
 from allocator.core.index import Index
 from allocator.core.obstacles import Obstacle
 from allocator.core.pods import Pod
-from allocator.core.settings import ScoreWeights
 from allocator.core.standing import Standing
-from allocator.core.steering import Circumstances, filtered, prioritized
+from allocator.core.steering import Circumstances, best_first, filtered
 from allocator.model.decision import Finding
-from allocator.model.request import Packing
 
 # kube-scheduler looks at all nodes until it has found so many; with fewer it has seen them all.
 LEAST_SAMPLE: Final = 100
@@ -63,5 +61,4 @@ def overlooked(
     asked = set(names)
     others = [name for name in index.standings if name not in asked]
     found = filtered(index, pod, others, circumstances=circumstances).fitting
-    groups = prioritized(index, pod, found, weights=ScoreWeights(), packing=Packing.BINPACK)
-    return [name for score in sorted(groups, reverse=True) for name in sorted(groups[score])]
+    return best_first(index, found)

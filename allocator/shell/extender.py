@@ -4,7 +4,7 @@ Filter, prioritize and preempt write nothing and reserve nothing, so a question 
 again, of another replica, or for nothing. What a pod gets is decided when it is bound.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -18,7 +18,6 @@ from allocator.core.extenderwire import (
     ExtenderArgs,
     ExtenderBindingResult,
     ExtenderFilterResult,
-    HostPriority,
     NodeList,
 )
 from allocator.core.index import Index
@@ -112,14 +111,13 @@ class Extender:
         args, pod = self._args(body)
         names = args.node_names or () if args.nodes is None else tuple(_named(args.nodes))
         settings = self.settings()
-        groups = prioritized(
+        return prioritized(
             self.index(),
             pod,
             names,
             weights=settings.score_weights,
             packing=settings.node_policy,
         )
-        return b"[" + b",".join(_scored(groups)) + b"]"
 
     def preempt(self, body: bytes) -> bytes:
         """Answer whom to evict from which node, so that a pod gets its GPUs."""
@@ -177,17 +175,6 @@ def _named(nodes: NodeList) -> dict[str, msgspec.Raw]:
 
 def _texts(obstacles: Mapping[str, Obstacle], *, lasting: bool) -> dict[str, str]:
     return {name: o.text for name, o in obstacles.items() if o.lasting is lasting}
-
-
-def _scored(groups: Mapping[int, Sequence[str]]) -> Iterator[bytes]:
-    """Yield HostPriorities a score at a time: one object for each of 5,000 nodes costs far more."""
-    for score, names in groups.items():
-        listed = orjson.dumps(names)
-        if b"\\" in listed:  # no names of nodes: one may hold what is about to be replaced
-            yield _ENCODE([HostPriority(host=name, score=score) for name in names])[1:-1]
-        elif names:
-            between = b'","Score":%d},{"Host":"' % score
-            yield b'{"Host":%b,"Score":%d}' % (listed[1:-1].replace(b'","', between), score)
 
 
 _ALLOWED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")

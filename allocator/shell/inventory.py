@@ -13,11 +13,12 @@ from allocator.core.deviceconfig import DeviceConfig, NodeConfig
 from allocator.core.index import Holders, Index, Indexer
 from allocator.core.ledger import Ledger, accounted
 from allocator.core.positions import counted
+from allocator.core.scores import scorer
 from allocator.core.settings import DEFAULTS, Settings
 from allocator.core.spoken import spoken
 from allocator.core.upkeep import Machine
 from allocator.model.gpu import Node, Snapshot
-from allocator.model.request import PodRequest
+from allocator.model.request import Packing, PodRequest
 from allocator.shell.configs import (
     DEVICE_CONFIG_NAME,
     NODE_CONFIG_NAME,
@@ -54,10 +55,13 @@ T = TypeVar("T")
 class Inventory:
     """Follows GPUNodes, Nodes, Namespaces and ConfigMaps; everything it hands out is a value."""
 
-    def __init__(self, client: Client, *, namespace: str, clock: Clock = SYSTEM) -> None:
-        """Follow through *client*; settings live in *namespace*."""
+    def __init__(
+        self, client: Client, *, namespace: str, rated: bool = False, clock: Clock = SYSTEM
+    ) -> None:
+        """Follow through *client*; settings live in *namespace*; *rated* is for an extender."""
         self._client = client
         self._namespace = namespace
+        self._packings = tuple(Packing) if rated else ()
         self._clock = clock
         self._listed: Mapping[str, Listed] = {}
         self._texts: Mapping[str, Registered] = {}
@@ -160,6 +164,7 @@ class Inventory:
         found = settings_in(data)
         if found is not None:
             self.settings, self.settings_digest = found
+            self._dirty = True  # another way of scoring
             self._speak()
 
     def _new_devices(self, data: Mapping[str, str]) -> None:
@@ -252,6 +257,7 @@ class Inventory:
             version=str(next(self._versions)),
             complete=self.pulses["gpunodes"].synced and self.pulses["nodes"].synced,
             demand=self._folded.snapshot.demand,
+            scorers=[scorer(packing, self.settings.score_weights) for packing in self._packings],
         )
 
     def _put(self, node: Node) -> None:

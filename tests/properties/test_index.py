@@ -12,6 +12,7 @@ from allocator.core.commitment import Wanted
 from allocator.core.fleet import snapshot_of
 from allocator.core.index import Holders, Index, Indexer
 from allocator.core.pods import Pod
+from allocator.core.scores import scorer
 from allocator.core.settings import DEFAULTS
 from allocator.core.steering import Circumstances, filtered, prioritized
 from allocator.model.gpu import Gpu, Node
@@ -34,6 +35,7 @@ from tests.builders import (
 from tests.gpunodes import entry
 
 NAMES = [f"n{i}" for i in range(6)]
+SCORERS = [scorer(packing, DEFAULTS.score_weights) for packing in Packing]
 CIRCUMSTANCES = Circumstances(terms=Terms())
 
 soft = st.builds(
@@ -115,7 +117,7 @@ def answers(index: Index, request: PodRequest) -> tuple[object, ...]:
         weights=DEFAULTS.score_weights,
         packing=Packing.BINPACK,
     )
-    return found.fitting, found.obstacles, dict(scores)
+    return found.fitting, found.obstacles, scores
 
 
 def rebuilt(present: Sequence[Node]) -> Index:
@@ -137,9 +139,9 @@ def test_changes_add_up(events: list[Node | str], request: PodRequest) -> None:
         else:
             indexer.put(event, promised(event))
             present[event.name] = event
-        indexer.index(version="0", complete=True)
+        indexer.index(version="0", complete=True, scorers=SCORERS[: len(present)])
 
-    index = indexer.index(version="1", complete=True)
+    index = indexer.index(version="1", complete=True, scorers=SCORERS)
 
     anew = rebuilt(list(present.values()))
     assert index.snapshot == anew.snapshot
@@ -147,7 +149,12 @@ def test_changes_add_up(events: list[Node | str], request: PodRequest) -> None:
     assert {n: s.entries for n, s in index.sites.items()} == {
         n: s.entries for n, s in anew.sites.items()
     }
-    assert answers(index, request) == answers(anew, request)
+    assert answers(index, request) == answers(anew, request)  # which has no tables of scores
+
+
+def tables(index: Index) -> list[dict[str, object]]:
+    found = (index.snapshot.nodes, index.sites, index.standings, index.firsts)
+    return [dict(table) for table in (*found, *index.ratings.values())]
 
 
 @given(st.lists(nodes(), max_size=6), st.lists(nodes() | st.sampled_from(NAMES), max_size=6))
@@ -157,17 +164,17 @@ def test_an_index_never_changes(first: list[Node], then: list[Node | str]) -> No
     indexer = Indexer()
     for found in first:
         indexer.put(found, promised(found))
-    index = indexer.index(version="1", complete=True)
-    before = dict(index.snapshot.nodes), dict(index.sites), dict(index.standings)
+    index = indexer.index(version="1", complete=True, scorers=SCORERS)
+    before = tables(index)
 
     for event in then:
         if isinstance(event, str):
             indexer.drop(event)
         else:
             indexer.put(event)
-    indexer.index(version="2", complete=True)
+    indexer.index(version="2", complete=True, scorers=SCORERS)
 
-    assert (dict(index.snapshot.nodes), dict(index.sites), dict(index.standings)) == before
+    assert tables(index) == before
 
 
 @given(st.lists(nodes(), max_size=6), requests())

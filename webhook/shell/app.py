@@ -87,7 +87,8 @@ async def run(options: Options) -> None:
     stop = told_to_stop()
     metrics = Metrics(version=version())
     async with Client(options.access) as client, background() as start:
-        inventory = Inventory(client, namespace=options.namespace)
+        rated = options.extender is not None
+        inventory = Inventory(client, namespace=options.namespace, rated=rated)
         journal = Journal(sys.stdout.buffer, dropped=metrics.dropped)
         events = Recorder(client, controller=f"{NAME}/webhook", instance=options.identity)
         start(journal.run(), "journal")

@@ -39,7 +39,7 @@ async def run(options: Options) -> None:
     """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
     stop = told_to_stop()
     async with Client(options.access) as client, background() as start:
-        inventory = Inventory(client, namespace=options.namespace)
+        inventory = Inventory(client, namespace=options.namespace, rated=True)
         events = Recorder(client, controller=f"{NAME}/extender", instance=options.identity)
         start(inventory.run(), "inventory")
         start(events.run(), "events")

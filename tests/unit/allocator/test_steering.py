@@ -1,5 +1,6 @@
 """Which nodes take a pod, and what a scheduler is told of the others."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -229,14 +230,14 @@ def test_nobody_takes_what_a_nominee_may_still_need() -> None:
 
 
 def scores(index: Index, request: PodRequest, *names: str) -> dict[str, int]:
-    groups = prioritized(
+    answer = prioritized(
         index,
         asking(request),
         names,
         weights=DEFAULTS.score_weights,
         packing=Packing.BINPACK,
     )
-    return {name: score for score, found in groups.items() for name in found}
+    return {found["Host"]: found["Score"] for found in json.loads(answer)}
 
 
 def test_busy_nodes_are_filled_first_unless_a_pod_wants_otherwise() -> None:
