@@ -111,6 +111,23 @@ def test_a_bind_is_promised_and_told(site: Installation, team: str, *, legacy: b
     assert annotations[f"{OURS}served-by"] == "vgpu-admission"
 
 
+@pytest.mark.parametrize("path", [pytest.param("pods/p/binding", id="binding"), "bindings"])
+def test_binds_queue_by_themselves(site: Installation, team: str, path: str) -> None:
+    """A scheduler's binds have a priority level of their own, so that a storm waits before us."""
+    make(site, team, "p", mode="hami-core")
+    schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+    target = {"apiVersion": "v1", "kind": "Node", "name": "soft"}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
+    scheduler = site.plane.api(site.plane.scheduler_token)
+
+    with scheduler:
+        reply = scheduler.create(f"/api/v1/namespaces/{team}/{path}", body)
+
+    queued = site.api.get(f"{schemas}/vgpu-binds")["metadata"]["uid"]
+    headers = {name.lower(): value for name, value in reply.headers.items()}
+    assert headers["x-kubernetes-pf-flowschema-uid"] == queued
+
+
 def test_two_slices_of_one_board_are_disjoint(site: Installation, team: str) -> None:
     """Whatever their schedulers believe, no two pods have the same slots."""
     for name in ("a", "b"):
