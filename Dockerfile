@@ -23,6 +23,7 @@ RUN /opt/compiler/bin/pip install \
     --no-cache-dir --only-binary=:all: --require-hashes --requirement /run.txt --requirement /compile.txt
 WORKDIR /opt/vgpu/app
 COPY compiled.py vgpu.py ./
+COPY agent agent
 COPY allocator allocator
 COPY certs certs
 COPY kube kube
@@ -44,5 +45,5 @@ COPY --from=build /opt/vgpu /opt/vgpu
 ENV PATH=/opt/vgpu/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /opt/vgpu/app
 USER 65532:65532
-EXPOSE 8443 8080
+EXPOSE 8443 8080 9394
 ENTRYPOINT ["python", "-m", "vgpu"]

@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 SOURCES := agent allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-compiled test-patient test-cluster check format lock clean
+.PHONY: help setup demo test test-fast test-compiled test-patient test-cluster check format proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,6 +61,9 @@ check: $(STAMP) ## format, lint, types, import contracts, generated manifests
 format: $(STAMP) ## format the code and order its imports
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+proto: $(STAMP) ## generate the messages of kubelet's protocols anew
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. agent/proto/*.proto
 
 lock: $(STAMP) ## write the hash-locked requirements anew
 	for set in run dev compile; do \

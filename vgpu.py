@@ -10,6 +10,13 @@ import click
 import structlog
 import uvloop
 
+from agent.shell import app as agent
+from agent.shell import doctor
+from agent.shell import options as agent_options
+from agent.shell.drivers import FleetError, Kind, real
+from agent.shell.journal import JournalInUseError
+from agent.shell.libraries import FOLDER
+from agent.shell.server import Listen as AgentListen
 from allocator.shell.files import Streams
 from certs.core.policy import Rotation
 from certs.core.status import lines
@@ -188,6 +195,118 @@ def extender(
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(beside.run(options))
+
+
+@main.command("agent")
+@click.option("--node-name", "node", envvar="NODE_NAME", required=True, help="our Node's name")
+@click.option(
+    "--driver",
+    type=click.Choice([kind.value for kind in Kind]),
+    default=Kind.NVML.value,
+    show_default=True,
+    help="NVIDIA's, or boards that are played",
+)
+@click.option(
+    "--fleet",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=agent_options.FLEET,
+    show_default=True,
+    help="the boards that are played, with --driver=simulated",
+)
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path("/"),
+    show_default=True,
+    help="where the node's own files are",
+)
+@click.option(
+    "--kubelet-dir",
+    "kubelet",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=agent_options.KUBELET,
+    show_default=True,
+    help="kubelet's folder",
+)
+@click.option(
+    "--library",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=FOLDER,
+    show_default=True,
+    help="the folder with the interception library to install",
+)
+@click.option("--metrics", type=ADDRESS, default="0.0.0.0:9394", show_default=True)
+@click.option("--withdraw", is_flag=True, help="take back all that an agent put on node and Node")
+@kubeconfig
+@context
+@namespace
+def node_agent(
+    node: str,
+    driver: str,
+    fleet: Path,
+    root: Path,
+    kubelet: Path,
+    library: Path,
+    metrics: Listen,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    *,
+    withdraw: bool,
+) -> None:
+    """Serve this node's GPUs: promises become hardware, are held, and are reported."""
+    _log_lines()
+    options = agent_options.Options(
+        access=_access(kubeconfig, context),
+        node=node,
+        namespace=namespace,
+        listen=AgentListen(metrics.host, metrics.port),
+        driver=Kind(driver),
+        fleet=fleet,
+        root=root,
+        kubelet=kubelet,
+        library=library,
+        withdraw=withdraw,
+    )
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(agent.run(options))
+    except (FleetError, JournalInUseError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command("doctor")
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path("/"),
+    show_default=True,
+    help="where the node's own files are",
+)
+@click.option(
+    "--kubelet-dir",
+    "kubelet",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/var/lib/kubelet"),
+    show_default=True,
+    help="kubelet's folder on the node",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice([output.value for output in doctor.Output]),
+    default=doctor.Output.TEXT.value,
+    show_default=True,
+)
+def node_doctor(root: Path, kubelet: Path, output: str) -> None:
+    """Say what keeps this node from serving GPUs, and what would help.
+
+    Changes nothing. Exits with 1 if anything fails, with 0 otherwise.
+    """
+    _log_lines()
+    patient = doctor.Patient(driver=real(root), root=root, kubelet=kubelet)
+    found = asyncio.run(doctor.examine(patient))
+    sys.exit(doctor.told(found, doctor.Output(output), sys.stdout))
 
 
 @main.command("plan")

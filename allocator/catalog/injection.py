@@ -12,6 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from allocator.catalog.vocabularies import OWN
+
 # The library's own limit: it knows devices 0 to 15 of one container.
 MOST_DEVICES: Final = 16
 
@@ -272,3 +274,15 @@ MOUNTS: Final[MappingProxyType[Column, tuple[Mount, ...]]] = MappingProxyType(
         ),
     }
 )
+
+_OWN_PATH: Final = f"metadata.annotations['{OWN}"
+
+
+def key_in(field_path: str) -> str | None:
+    """Return the container key, such as ``c0``, of a downward API path to a flat annotation."""
+    if not field_path.startswith(_OWN_PATH):
+        return None
+    key, dot, _ = field_path[len(_OWN_PATH) :].partition(".")
+    return (
+        key if dot and key[:1] in {"c", "i"} and key[1:].isascii() and key[1:].isdigit() else None
+    )

@@ -195,7 +195,11 @@ _CHANGES: Final[dict[str, _Change]] = {"busy": _busy, "idle": _idle, "foreign": 
 
 def _stamped(gpu: Gpu, node: str) -> Gpu:
     """Return *gpu* with an identity of its own, and its grants pointing to it."""
-    digest = hashlib.sha256(f"{node}/{gpu.index}".encode()).hexdigest()
-    parts = (digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32])
-    uuid = f"GPU-{'-'.join(parts)}"
+    uuid = stamp("GPU", f"{node}/{gpu.index}")
     return replace(gpu, uuid=uuid, grants=tuple(replace(g, gpu=uuid) for g in gpu.grants))
+
+
+def stamp(kind: str, seed: str) -> str:
+    """Return the UUID that *seed* always gives, as NVML writes it: ``GPU-…`` or ``MIG-…``."""
+    text = hashlib.sha256(seed.encode()).hexdigest()
+    return f"{kind}-{'-'.join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))}"

@@ -84,6 +84,13 @@ class GangDeadlock(StrEnum):
     EVICT = "evict"
 
 
+class Enforcement(StrEnum):
+    """What happens to a pod that uses more of a GPU, or another, than it was promised."""
+
+    REPORT = "report"
+    EVICT = "evict"
+
+
 class MemoryUnit(StrEnum):
     """The unit of ``aliyun.com/gpu-mem``, which the pod does not carry."""
 
@@ -148,6 +155,7 @@ class Settings(
     bind_failure: BindFailure = BindFailure.FAIL
     gang_deadlock: GangDeadlock = GangDeadlock.REPORT
     gang_timeout_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 300
+    enforcement: Enforcement = Enforcement.REPORT
 
     @property
     def packings(self) -> Packings:

@@ -52,6 +52,7 @@ def _columns() -> list[Json]:
     return [
         _column("Model", ".status.gpus[0].model"),
         _column("Mode", ".status.gpus[0].mode"),
+        _column("Driver", ".status.driver"),
         _column("Boot", ".status.bootID", priority=1),
         _column("Inventory", ".status.inventory", priority=1),
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
@@ -131,6 +132,7 @@ def _status() -> Json:
         {
             "nodeUID": {"type": "string", "pattern": _UID},
             "bootID": {"type": "string", "pattern": _UID},
+            "driver": _text(64) | {"description": "Its version, or that GPUs are simulated."},
             "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
             "inventory": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
             "boards": _list(_board(), most=64),
@@ -180,6 +182,9 @@ def _gpu() -> Json:
             "healthy": {"type": "boolean"},
             "slots": _number() | {"description": "How many containers may share it."},
             "numa": _number(most=1023),
+            "links": _list({"type": "string", "pattern": _DEVICE_ID}, most=64)
+            | {"description": "GPUs on a direct NVLink."},
+            "reason": _text(256) | {"description": "Why it is not healthy."},
             "foreignMiB": _number() | {"description": "Memory held by processes not ours."},
         },
         required=("uuid", "index", "memoryMiB", "mode", "healthy", "slots"),

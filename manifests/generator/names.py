@@ -11,7 +11,9 @@ NAMESPACE: Final = "vgpu-admission-system"
 REGISTRATION: Final = "vgpu-admission"  # both webhook configurations
 SERVICE: Final = "vgpu-webhook"
 CONTROL_PLANE: Final = f"system:serviceaccount:{NAMESPACE}:vgpu-webhook"
-AGENT: Final = f"system:serviceaccount:{NAMESPACE}:vgpu-agent"
+# Its pods need what Pod Security restricted forbids, so they have a namespace to themselves.
+AGENTS: Final = "vgpu-admission-agents"
+AGENT: Final = f"system:serviceaccount:{AGENTS}:vgpu-agent"
 
 OPT_IN_LABEL: Final = f"{OWN}inject"
 OPT_IN_VALUE: Final = "enabled"

@@ -16,12 +16,12 @@ from manifests.generator.names import (
     CONTROL_PLANE,
     DOMAIN,
     LEDGER_FINALIZER,
-    NODE_CLAIM,
     OPT_IN_LABEL,
     OPT_IN_VALUE,
     UPSTREAM,
     Json,
 )
+from manifests.generator.parts import annotations_of, binding, policy, rule, runs_on, variable
 
 SCHEDULERS: Final = ("system:serviceaccount:volcano-system:volcano-scheduler",)
 PLUGINS: Final = ("system:serviceaccount:kube-system:volcano-device-plugin",)
@@ -45,14 +45,14 @@ def _unlabelled() -> tuple[Json, Json]:
         f"k in variables.allocation || k.startsWith({text(OWN)}) && !(k in {listed(USER_KEYS)})"
     )
     spec = {
-        "matchConstraints": _pods("NotIn", _rule("CREATE", "pods"), _annotations()),
+        "matchConstraints": _pods("NotIn", rule("CREATE", "pods"), _annotations()),
         "matchConditions": [_new_or_annotated()],
         "variables": [
             *_accounts(),
-            _variable("allocation", listed(ALLOCATION_KEYS)),
-            _variable("before", _annotations_of("oldObject")),
-            _variable("after", _annotations_of("object")),
-            _variable("forged", _changed(reserved)),
+            variable("allocation", listed(ALLOCATION_KEYS)),
+            variable("before", annotations_of("oldObject")),
+            variable("after", annotations_of("object")),
+            variable("forged", _changed(reserved)),
         ],
         "validations": [
             {
@@ -78,7 +78,7 @@ def _unlabelled() -> tuple[Json, Json]:
         ],
     }
     # Warn is what lets an installation join a running Volcano site; component refuse denies.
-    return _policy("unlabelled", spec), _binding("unlabelled", ["Warn", "Audit"])
+    return policy("unlabelled", spec), binding("unlabelled", ["Warn", "Audit"])
 
 
 def _frozen() -> tuple[Json, Json]:
@@ -91,12 +91,12 @@ def _frozen() -> tuple[Json, Json]:
         "matchConditions": [_new_or_annotated()],
         "variables": [
             *_accounts(),
-            _variable("allocation", listed(ALLOCATION_KEYS)),
-            _variable("before", _annotations_of("oldObject")),
-            _variable("after", _annotations_of("object")),
-            _variable("touched", _changed(reserved)),
-            _variable("node", "has(oldObject.spec.nodeName) ? oldObject.spec.nodeName : ''"),
-            _variable(
+            variable("allocation", listed(ALLOCATION_KEYS)),
+            variable("before", annotations_of("oldObject")),
+            variable("after", annotations_of("object")),
+            variable("touched", _changed(reserved)),
+            variable("node", "has(oldObject.spec.nodeName) ? oldObject.spec.nodeName : ''"),
+            variable(
                 "upstream",
                 f"{text(SERVED_BY_KEY)} in variables.before && "
                 f"variables.before[{text(SERVED_BY_KEY)}] == {text(UPSTREAM)}",
@@ -104,7 +104,7 @@ def _frozen() -> tuple[Json, Json]:
         ],
         "validations": [_decision_holds(), _allocation_holds()],
     }
-    return _policy("frozen", spec), _binding("frozen", ["Deny"])
+    return policy("frozen", spec), binding("frozen", ["Deny"])
 
 
 def _decision_holds() -> Json:
@@ -113,7 +113,7 @@ def _decision_holds() -> Json:
             "variables.touched.all(k, k in variables.allocation) || "
             f"request.userInfo.username == {text(CONTROL_PLANE)} || "
             f"request.userInfo.username == {text(AGENT)} && variables.node != '' && "
-            f"{_runs_on('variables.node')} && "
+            f"{runs_on('variables.node')} && "
             f"variables.touched.all(k, k in variables.allocation || k.startsWith({text(OWN)}))"
         ),
         "message": "what admission decided is frozen once the pod exists; create the pod anew",
@@ -147,15 +147,15 @@ def _gpunodes() -> tuple[Json, Json]:
     spec = {
         "matchConstraints": {
             "resourceRules": [
-                _rule("CREATE", "gpunodes", group=DOMAIN),
-                _rule("UPDATE", "gpunodes", "gpunodes/status", group=DOMAIN),
-                _rule("DELETE", "gpunodes", group=DOMAIN),
+                rule("CREATE", "gpunodes", group=DOMAIN),
+                rule("UPDATE", "gpunodes", "gpunodes/status", group=DOMAIN),
+                rule("DELETE", "gpunodes", group=DOMAIN),
             ]
         },
         "variables": [
-            _variable("status", "has(request.subResource) && request.subResource == 'status'"),
-            _variable("finalizers", _finalizers_of("object")),
-            _variable("held", _finalizers_of("oldObject")),
+            variable("status", "has(request.subResource) && request.subResource == 'status'"),
+            variable("finalizers", _finalizers_of("object")),
+            variable("held", _finalizers_of("oldObject")),
         ],
         "validations": [
             {
@@ -169,7 +169,7 @@ def _gpunodes() -> tuple[Json, Json]:
                 "expression": (
                     f"{control_plane} || !variables.status || "
                     f"request.userInfo.username == {text(AGENT)} && "
-                    f"{_runs_on('oldObject.metadata.name')}"
+                    f"{runs_on('oldObject.metadata.name')}"
                 ),
                 "message": "the status of a GPUNode is written by the agent of that node only",
             },
@@ -190,25 +190,7 @@ def _gpunodes() -> tuple[Json, Json]:
             },
         ],
     }
-    return _policy("gpunodes", spec), _binding("gpunodes", ["Deny"])
-
-
-def _policy(name: str, spec: Json) -> Json:
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": f"{name}.{DOMAIN}"},
-        "spec": {"failurePolicy": "Fail", **spec},
-    }
-
-
-def _binding(name: str, actions: list[str]) -> Json:
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": f"{name}.{DOMAIN}"},
-        "spec": {"policyName": f"{name}.{DOMAIN}", "validationActions": actions},
-    }
+    return policy("gpunodes", spec), binding("gpunodes", ["Deny"])
 
 
 def _pods(operator: str, *rules: Json) -> Json:
@@ -221,7 +203,7 @@ def _pods(operator: str, *rules: Json) -> Json:
 
 def _annotations() -> Json:
     """Match every request that can change a pod's annotations; a status patch can."""
-    return _rule("UPDATE", "pods", "pods/status")
+    return rule("UPDATE", "pods", "pods/status")
 
 
 def _new_or_annotated() -> Json:
@@ -230,36 +212,18 @@ def _new_or_annotated() -> Json:
     No label edit, status update or removal of a finalizer gets past this, so none is refused,
     not even by an error or an exhausted budget in the rest; and most writes cost next to nothing.
     """
-    changed = f"({_annotations_of('object')}) != ({_annotations_of('oldObject')})"
+    changed = f"({annotations_of('object')}) != ({annotations_of('oldObject')})"
     return {
         "name": "new-or-annotated",
         "expression": f"request.operation == 'CREATE' || {changed}",
     }
 
 
-def _rule(operation: str, *resources: str, group: str = "") -> Json:
-    return {
-        "apiGroups": [group],
-        "apiVersions": ["v1alpha1" if group else "v1"],
-        "operations": [operation],
-        "resources": list(resources),
-    }
-
-
 def _accounts() -> list[Json]:
     return [
-        _variable("schedulers", listed(SCHEDULERS)),
-        _variable("plugins", listed(PLUGINS)),
+        variable("schedulers", listed(SCHEDULERS)),
+        variable("plugins", listed(PLUGINS)),
     ]
-
-
-def _variable(name: str, expression: str) -> Json:
-    return {"name": name, "expression": expression}
-
-
-def _annotations_of(which: str) -> str:
-    absent = "oldObject == null || " if which == "oldObject" else ""
-    return f"{absent}!has({which}.metadata.annotations) ? {{}} : {which}.metadata.annotations"
 
 
 def _finalizers_of(which: str) -> str:
@@ -274,13 +238,4 @@ def _changed(condition: str) -> str:
         f"variables.before.filter(k, ({condition}) &&\n"
         "  !(k in variables.after && variables.after[k] == variables.before[k])) +\n"
         f"variables.after.filter(k, ({condition}) && !(k in variables.before))"
-    )
-
-
-def _runs_on(node: str) -> str:
-    """Say that the caller's token belongs to a pod that runs on *node*."""
-    claim = text(NODE_CLAIM)
-    return (
-        f"has(request.userInfo.extra) && {claim} in request.userInfo.extra && "
-        f"{node} in request.userInfo.extra[{claim}]"
     )

@@ -17,6 +17,9 @@ from tests.cluster.controlplane.binaries import DEFAULT
 from tests.cluster.controlplane.toolchain import BuildError
 from tests.cluster.gate import missing
 from tests.cluster.installation import Installation, installation
+from tests.cluster.kubelet import Node
+from tests.cluster.node_agent import GpuNode, served
+from tests.cluster.node_site import IMAGES, node_site
 from tests.cluster.volcano_site import Rig, volcano_site
 
 _PROGRAMS = pytest.StashKey[Mapping[str, Path] | BuildError]()
@@ -130,6 +133,20 @@ def gpu_site(
 def rig(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """Yield an installation with Volcano, for tests that keep to their own nodes."""
     with volcano_site(programs, tmp_path_factory.mktemp("volcano")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def node(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """Yield a real node, for tests that keep to their own namespaces."""
+    with node_site(programs, tmp_path_factory.mktemp("node"), images=IMAGES) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def gpu_node(node: Node) -> Iterator[GpuNode]:
+    """Yield that node with GPUs and our agent."""
+    with served(node) as found:
         yield found
 
 

@@ -96,7 +96,7 @@ class Process:
     def _end(self, number: signal.Signals, within: float) -> None:
         if self._child is None:
             return
-        self._child.send_signal(number)  # does nothing to one that has been waited for
+        self._send(number)
         try:
             self._child.wait(within)
         except subprocess.TimeoutExpired:
@@ -107,7 +107,11 @@ class Process:
     def _signal(self, number: signal.Signals) -> None:
         if self._child is None:
             raise ComponentError(f"{self.name} is not running")
-        self._child.send_signal(number)
+        self._send(number)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._child is not None:
+            self._child.send_signal(number)  # does nothing to one that has been waited for
 
     def _error(self, what: str) -> ComponentError:
         return ComponentError(f"{self.name} {what}; the end of {self.log}:\n{self.tail()}")

@@ -167,7 +167,7 @@ class ApiServer:
                 raise RefusedError(410, "Expired", "The provided continue parameter is too old")
             version, items = self.page.pop(token)
         else:
-            version, items = self.objects.version, self.objects.at(_selected(request, place))
+            version, items = self.objects.version, self._at(request, place)
         most = int(request.query.get("limit", "0")) or len(items)
         meta = {"resourceVersion": str(version)}
         if items[most:]:
@@ -196,21 +196,24 @@ class ApiServer:
     def _past(self, request: web.Request, place: Place) -> list[Change | Json]:
         """Return what a new watch is told at once."""
         since = request.query.get("resourceVersion", "")
-        place = _selected(request, place)
         version = self.objects.version
         if request.query.get("sendInitialEvents") == "true":
             if self.streamed_lists is StreamedLists.OLD_ETCD:
                 told = "a watch stream was requested but RequestWatchProgress is disabled"
                 return [{"type": "ERROR", "object": RefusedError(500, "", told).status()}]
-            added: list[Change | Json] = [_added(item) for item in self.objects.at(place)]
+            added: list[Change | Json] = [_added(item) for item in self._at(request, place)]
             end = _bookmark(version, END_OF_LIST)
             return added if self.streamed_lists is StreamedLists.STUCK else [*added, end]
         if since in ("", "0"):
-            return [_added(item) for item in self.objects.at(place)]
+            return [_added(item) for item in self._at(request, place)]
         if int(since) < self.objects.compacted:
             told = f"too old resource version: {since} ({self.objects.compacted})"
             return [{"type": "ERROR", "object": RefusedError(410, "Expired", told).status()}]
-        return [c for c in self.objects.since(int(since)) if place.holds(c.place)]
+        return [c for c in self.objects.since(int(since)) if _shown(c, request, place)]
+
+    def _at(self, request: web.Request, place: Place) -> list[Json]:
+        found = self.objects.at(_selected(request, place))
+        return [item for item in found if _bound(item, request)]
 
 
 def _check_watch(request: web.Request, streamed: StreamedLists) -> None:
@@ -228,16 +231,24 @@ def _check_watch(request: web.Request, streamed: StreamedLists) -> None:
 
 
 def _selected(request: web.Request, place: Place) -> Place:
-    """Narrow *place* by the one selector we know."""
+    """Narrow *place* by the name that a selector asks for."""
     if "labelSelector" in request.query:
         raise RefusedError(400, "BadRequest", "this server knows no labelSelector")
-    name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+    field, _, name = request.query.get("fieldSelector", "").partition("=")
+    if field != "metadata.name":
+        return place
     return Place(prefix=place.prefix, resource=place.resource, namespace=place.namespace, name=name)
+
+
+def _bound(item: Json, request: web.Request) -> bool:
+    """Say whether a pod is bound to the node that a selector asks for; they never leave it."""
+    field, _, node = request.query.get("fieldSelector", "").partition("=")
+    return field != "spec.nodeName" or item.get("spec", {}).get("nodeName", "") == node
 
 
 def _shown(event: Change | Json, request: web.Request, place: Place) -> bool:
     if isinstance(event, Change):
-        return _selected(request, place).holds(event.place)
+        return _selected(request, place).holds(event.place) and _bound(event.object, request)
     return event["type"] != "BOOKMARK" or request.query.get("allowWatchBookmarks") == "true"
 
 

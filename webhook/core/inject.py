@@ -20,6 +20,7 @@ from allocator.catalog.injection import (
     Literal,
     Mount,
     Variable,
+    key_in,
 )
 from allocator.catalog.vocabularies import OWN
 from allocator.model.value import Value
@@ -179,15 +180,7 @@ def same_volume(present: Volume, entry: Entry) -> bool:
     )
 
 
-_OWN_PATH: Final = f"metadata.annotations['{OWN}"
-
-
 def own_key(present: EnvVar) -> str | None:
     """Return the container key that a variable of ours reads, such as ``c0``."""
     ref = present.value_from.field_ref if present.value_from is not None else None
-    if ref is None or not ref.field_path.startswith(_OWN_PATH):
-        return None
-    key, dot, _ = ref.field_path[len(_OWN_PATH) :].partition(".")
-    return (
-        key if dot and key[:1] in {"c", "i"} and key[1:].isascii() and key[1:].isdigit() else None
-    )
+    return None if ref is None else key_in(ref.field_path)

@@ -1,11 +1,9 @@
 """The webhook program: certificates, inventory and two servers, wired together and kept alive."""
 
 import asyncio
-import contextlib
 import os
-import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +20,7 @@ from allocator.core.settings import Prefer
 from allocator.shell.gangs import Gangs
 from allocator.shell.inventory import Inventory
 from allocator.shell.reconciler import Pods
+from allocator.shell.tasks import Start, background, told_to_stop
 from certs.shell.app import Announce, Files, Keeper, Look, OwnSecret, Source
 from certs.shell.cluster import ApiSecret, announcing
 from certs.shell.reload import Serving
@@ -34,7 +33,7 @@ from webhook.shell.admission import MOST, Admission, Reviewer, View
 from webhook.shell.binding import Binder
 from webhook.shell.certificates import NAME, SECRET, certificates
 from webhook.shell.deviceshare import Deviceshare
-from webhook.shell.duties import Means, Start, attend
+from webhook.shell.duties import Means, attend
 from webhook.shell.journal import Journal
 from webhook.shell.metrics import Metrics
 from webhook.shell.pending import Pending
@@ -144,37 +143,6 @@ async def run(options: Options) -> None:
             log.info("serving", port=port, health=health, version=version())
             await stop.wait()
             log.info("draining", seconds=options.drain)
-
-
-@contextlib.asynccontextmanager
-async def background() -> AsyncIterator[Start]:
-    """Run tasks beside the block; when one ends by itself, the block is cancelled."""
-    tasks: list[asyncio.Task[object]] = []
-
-    async def named(work: Awaitable[object], name: str) -> None:
-        await work
-        raise RuntimeError(f"task {name} ended")
-
-    try:
-        async with asyncio.TaskGroup() as group:
-
-            def start(work: Awaitable[object], name: str) -> None:
-                tasks.append(group.create_task(named(work, name), name=name))
-
-            yield start
-            for task in tasks:
-                task.cancel()
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-def told_to_stop() -> asyncio.Event:
-    """Return what SIGTERM and SIGINT set from now on."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
 
 
 def _reviewer(inventory: Inventory, journal: Journal, metrics: Metrics) -> Reviewer:

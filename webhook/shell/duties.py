@@ -1,6 +1,6 @@
 """Duties: what one replica at a time does for the ledger, beside answering reviews."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from allocator.core.settings import BindFailure, NodeAgent
@@ -9,6 +9,7 @@ from allocator.shell.gangs import Gangs
 from allocator.shell.inventory import Inventory
 from allocator.shell.reconciler import Pods, Reconciler, sweeping
 from allocator.shell.registrar import Registrar, world_of
+from allocator.shell.tasks import Start
 from allocator.shell.upkeep import Upkeep
 from kube.client import Client
 from kube.events import Recorder
@@ -19,8 +20,6 @@ from webhook.shell.following import Following
 from webhook.shell.journal import Journal
 from webhook.shell.late import Caches, LateCommits
 from webhook.shell.metrics import Metrics
-
-Start = Callable[[Awaitable[object], str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

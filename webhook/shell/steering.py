@@ -17,6 +17,7 @@ from allocator.core.steering import Circumstances
 from allocator.shell.extender import Extender
 from allocator.shell.inventory import Inventory
 from allocator.shell.nominees import Nominees
+from allocator.shell.tasks import Start
 from allocator.shell.waiting import Attendant
 from certs.core.pem import Pair
 from certs.shell.app import Look
@@ -26,7 +27,7 @@ from kube.events import Recorder
 from webhook.core.mutate import Surroundings
 from webhook.core.unbound import unbound, watched
 from webhook.shell import extender
-from webhook.shell.duties import Means, Start
+from webhook.shell.duties import Means
 from webhook.shell.server import Listen, serving
 
 log = structlog.get_logger(__name__)

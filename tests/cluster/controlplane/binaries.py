@@ -17,6 +17,7 @@ class Module:
     name: str
     released_as: str
     tags: str = ""
+    cgo: bool = False  # the program is partly C, which the system's compiler links statically
     stamps: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -43,12 +44,13 @@ class Module:
         major, minor, *_ = self.version.split(".")
         values = {"version": self.version, "major": major, "minor": minor}
         stamps = (f"-X {name}={value.format(**values)}" for name, value in self.stamps.items())
+        static = ("-linkmode=external", "-extldflags=-static") if self.cgo else ()
         return (
             "-mod=readonly",
             "-buildvcs=false",
             "-trimpath",
             f"-tags={self.tags}",
-            f"-ldflags={' '.join(('-s', '-w', *stamps))}",
+            f"-ldflags={' '.join(('-s', '-w', *static, *stamps))}",
         )
 
     def _line(self, pattern: str) -> str:
@@ -92,6 +94,14 @@ CONTAINERD = Module(
     tags="no_btrfs,no_devmapper,no_zfs",
     stamps={"github.com/containerd/containerd/v2/version.Version": "{version}"},
 )
+# The release that containerd is tested with; its C enters namespaces before Go's runtime starts.
+RUNC = Module(
+    name="runc",
+    released_as="github.com/opencontainers/runc",
+    tags="netgo,osusergo",
+    cgo=True,
+    stamps={"main.version": "{version}"},
+)
 KWOK = Module(name="kwok", released_as="sigs.k8s.io/kwok")
 
 BINARIES: Mapping[str, Binary] = {
@@ -109,8 +119,12 @@ BINARIES: Mapping[str, Binary] = {
         CONTAINERD, "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"
     ),
     "ctr": Binary(CONTAINERD, "github.com/containerd/containerd/v2/cmd/ctr"),
+    "runc": Binary(RUNC, "github.com/opencontainers/runc"),
     "kwok": Binary(KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
 }
 
 # What tests/cluster needs today; everything else in the table is built when asked for by name.
-DEFAULT = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+DEFAULT = (
+    *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+    *("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc"),
+)

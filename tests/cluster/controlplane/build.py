@@ -107,7 +107,7 @@ def _compile(binary: Binary, target: Path, *, go: Go, say: Say) -> None:
     pinned = f"{binary.module.name} {binary.module.version}"
     say(f"building {target.name} ({pinned}) with {go.version}")
     try:
-        status = _run(command, log, folder=binary.module.folder, name=target.name, say=say)
+        status = _run(command, log, module=binary.module, name=target.name, say=say)
         if status:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
             raise BuildError(f"go build {binary.package} ended with {status}:\n{tail}")
@@ -118,14 +118,14 @@ def _compile(binary: Binary, target: Path, *, go: Go, say: Say) -> None:
     say(f"built {target.name} in {time.monotonic() - started:.0f} s, {size:.0f} MB")
 
 
-def _run(command: list[str | Path], log: Path, *, folder: Path, name: str, say: Say) -> int:
+def _run(command: list[str | Path], log: Path, *, module: Module, name: str, say: Say) -> int:
     started = time.monotonic()
     with (
         log.open("wb") as sink,
         subprocess.Popen(
             command,
-            cwd=folder,
-            env=toolchain.environment(),
+            cwd=module.folder,
+            env=toolchain.environment(cgo=module.cgo),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,

@@ -44,9 +44,10 @@ def locate(oldest: tuple[int, ...], cache: Path, say: Say) -> Go:
     return _ask(_installed(cache, say))
 
 
-def environment() -> dict[str, str]:
-    """Return the variables Go runs with: no cgo, no workspace above us, no other Go fetched."""
-    return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+def environment(*, cgo: bool = False) -> dict[str, str]:
+    """Return the variables Go runs with: no workspace above us, no other Go fetched."""
+    own = {"CGO_ENABLED": str(int(cgo)), "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    return {**os.environ, **own}
 
 
 def _ask(executable: Path) -> Go:

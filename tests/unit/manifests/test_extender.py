@@ -15,9 +15,9 @@ COMPONENT = MANIFESTS / "components" / "extender"
 def patched(kind: str) -> Json:
     """Return the base's object of a *kind* as the component leaves it."""
     component = yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())
-    (standing,) = objects(kind)
     (patch,) = [p for p in component["patches"] if p["target"]["kind"] == kind]
-    assert patch["target"]["name"] == standing["metadata"]["name"]
+    name = patch["target"]["name"]
+    (standing,) = [found for found in objects(kind) if found["metadata"]["name"] == name]
     found: Json = jsonpatch.apply_patch(standing, yaml.safe_load(patch["patch"]))
     return found
 

@@ -62,7 +62,8 @@ def test_the_deployment_runs_as_the_account_that_policies_trust() -> None:
 
 def test_the_webhook_finds_its_objects_by_the_names_it_knows() -> None:
     """Its Secret, its Leases, its registrations and its Service are those of the manifests."""
-    (role,) = [r for r in objects("Role") if r["metadata"]["namespace"] == NAMESPACE]
+    own = {"namespace": NAMESPACE, "name": "vgpu-webhook"}
+    (role,) = [r for r in objects("Role") if r["metadata"] == own]
     named = {r["resources"][0]: r["resourceNames"] for r in role["rules"] if "resourceNames" in r}
 
     assert named["secrets"] == [certificates.SECRET]

@@ -1,0 +1,146 @@
+"""Capacity: how much of each extended resource kubelet is to count on this node.
+
+It is an upper bound: what the ledger accepts, kubelet's sums must not refuse, for it refuses for
+good. A pod's sum there is never more than its share of GPUs in the ledger, so the most that the
+GPUs can hold at once bounds all of them; pods that those GPUs do not account for come on top.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from agent.core.status import fullest
+from agent.core.tenants import Tenant
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.core.fit import hardware
+from allocator.core.ladder import Rung, ladder
+from allocator.core.quantity import parse
+from allocator.model.gpu import Gpu
+from allocator.model.ledger import Entry
+from allocator.model.request import Mode
+from allocator.model.units import WHOLE_GPU
+
+
+def slots(gpus: Iterable[Gpu]) -> int:
+    """Return how many containers the GPUs serve at once, which is what our plugin registers."""
+    return sum(gpu.slots for gpu in gpus)
+
+
+def capacity(
+    gpus: Sequence[Gpu], vocabularies: Iterable[Vocabulary], *, cores_scaling: float = 1.0
+) -> dict[str, int]:
+    """Return the most of each resource, but for the slot; nothing is a resource left out.
+
+    Sick GPUs count: what is promised on them is in kubelet's sums. *cores_scaling* is the
+    site's deviceCoreScaling, which adds to the sum and to no GPU.
+    """
+    found: dict[str, int] = {}
+    for words in vocabularies:
+        serving = [gpu for gpu in gpus if words.mode is None or hardware(words.mode) is gpu.mode]
+        for name, amount in _amounts(words, cores_scaling):
+            if total := sum(map(amount, serving)):
+                found[name] = total
+    return found
+
+
+def _amounts(words: Vocabulary, cores_scaling: float) -> list[tuple[str, Callable[[Gpu], int]]]:
+    """List the resources of a vocabulary with what one GPU has of each."""
+    factor, scaling = words.memory_factor, max(1.0, cores_scaling)
+
+    def memory(gpu: Gpu) -> int:
+        return _most(gpu, gpu.memory // factor, lambda rung: rung.memory // factor)
+
+    def cores(gpu: Gpu) -> int:
+        return int(scaling * _most(gpu, WHOLE_GPU, lambda rung: rung.cores))
+
+    def percent(gpu: Gpu) -> int:
+        return _most(gpu, _percent(gpu), lambda rung: rung.percent)
+
+    def count(_: Gpu) -> int:
+        return 1
+
+    rows = (
+        (words.memory, memory),
+        (words.cores, cores),
+        (words.percent, percent),
+        (None if words.count == words.slot else words.count, count),
+    )
+    return [(name, amount) for name, amount in rows if name is not None]
+
+
+def _most(gpu: Gpu, shared: int, of: Callable[[Rung], int]) -> int:
+    """Return what a GPU holds at most: *shared* in software, else the best layout's sum."""
+    if gpu.mode is not Mode.MIG or gpu.board is None:
+        return shared
+    worth = []
+    for profile in gpu.board.profiles:
+        rungs = ladder(gpu.board, profile.name)
+        worth.append(max(map(of, rungs), default=0))
+    return fullest(gpu.board, worth)
+
+
+def _percent(gpu: Gpu) -> int:
+    """Return the largest sum of percentages that fits in whole MiB, each rounded down."""
+    return int(WHOLE_GPU) - 1 - (-int(WHOLE_GPU) * gpu.slots // max(1, gpu.memory))
+
+
+def beside(
+    gpus: Iterable[Gpu], entries: Iterable[Entry], tenants: Iterable[Tenant]
+) -> dict[str, int]:
+    """Return what kubelet counts for pods that the GPUs do not account for.
+
+    They have no entry, or one on a GPU that is gone or in another mode.
+    """
+    modes = {gpu.uuid: gpu.mode for gpu in gpus}
+    accounted = {
+        entry.uid
+        for entry in entries
+        if all(
+            modes.get(grant.gpu) is hardware(grant.mode)
+            for held in entry.containers
+            for grant in held.grants
+        )
+    }
+    total: dict[str, int] = {}
+    for tenant in tenants:
+        if not tenant.over and tenant.uid not in accounted:
+            for name, amount in tenant.requests.items():
+                total[name] = total.get(name, 0) + amount
+    return total
+
+
+def desired(
+    most: Mapping[str, int], extra: Mapping[str, int], names: Iterable[str]
+) -> dict[str, int]:
+    """Return the capacity to stand on the Node of those *names* that are ours to write.
+
+    A pod may still count for a resource that no GPU has any more: that one stays too.
+    """
+    total = {name: most.get(name, 0) + extra.get(name, 0) for name in names}
+    return {name: amount for name, amount in total.items() if amount}
+
+
+def written(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
+    """Return the names that are ours to write: all but the slot, which is the plugin's."""
+    return frozenset(
+        name for words in vocabularies for name in words.resources if name != words.slot
+    )
+
+
+def changes(
+    standing: Mapping[str, str | int], wanted: Mapping[str, int], ours: Iterable[str]
+) -> dict[str, str | None]:
+    """Return the change of ``status.capacity`` to make; ``None`` takes a key away, never 0.
+
+    A restarting kubelet holds running pods against it, and 0 would end them.
+    """
+    gone = {name: None for name in ours if name not in wanted and name in standing}
+    new = {
+        name: str(amount)
+        for name, amount in wanted.items()
+        if _number(standing.get(name)) != amount
+    }
+    return gone | new
+
+
+def _number(text: str | int | None) -> int | None:
+    quantity = None if text is None else parse(text)
+    return None if quantity is None or quantity.fraction else int(quantity.value)

@@ -1,0 +1,74 @@
+"""CDI: documents by which a container runtime gives one slot's content to one container.
+
+One file per slot in use, written before the container is made and removed when the slot is
+handed on: a missing device is a loud retry, a stale one would be another tenant's (identity.md,
+d). The declared version is the least that knows every field: a file whose version is too low
+for its fields, or unknown to the runtime, does not load at all.
+"""
+
+import re
+from typing import Final
+
+import orjson
+
+from agent.core.content import Content, HostMount
+from agent.core.promise import DeviceNode
+
+KIND: Final = "vgpu-admission.io/slot"
+# Variables, device nodes without a path of their own on the node, mounts without a type.
+VERSION: Final = "0.3.0"
+_STEM: Final = "vgpu-admission.io-slot_"
+_FILE: Final = re.compile(re.escape(_STEM) + r"(slot-[0-9]+)\.json(\.new)?")
+# A device file is for reading and writing, never for making others.
+_PERMISSIONS: Final = "rw"
+
+
+def device(slot: str) -> str:
+    """Return the qualified name that Allocate answers with."""
+    return f"{KIND}={slot}"
+
+
+def file_name(slot: str) -> str:
+    """Return the name of a slot's document."""
+    return f"{_STEM}{slot}.json"
+
+
+def draft_name(slot: str) -> str:
+    """Return a name in the same folder that no runtime reads."""
+    return f"{file_name(slot)}.new"
+
+
+def is_ours(name: str) -> bool:
+    """Say whether a file of the folder is a document or a draft of ours."""
+    return _FILE.fullmatch(name) is not None
+
+
+def document(slot: str, content: Content) -> bytes:
+    """Return the document that gives *content* to whoever is given the slot's device."""
+    edits: dict[str, object] = {"env": [f"{name}={value}" for name, value in content.env]}
+    if content.nodes:
+        edits["deviceNodes"] = [_node(node) for node in content.nodes]
+    if content.mounts:
+        edits["mounts"] = [_mount(mount) for mount in content.mounts]
+    devices = [{"name": slot, "containerEdits": edits}]
+    return orjson.dumps({"cdiVersion": VERSION, "kind": KIND, "devices": devices})
+
+
+def _node(node: DeviceNode) -> dict[str, object]:
+    """Describe a node in full, so that the runtime need not find it on the node first."""
+    return {
+        "path": node.path,
+        "type": "c",
+        "major": node.major,
+        "minor": node.minor,
+        "permissions": _PERMISSIONS,
+    }
+
+
+def _mount(mount: HostMount) -> dict[str, object]:
+    access = "ro" if mount.read_only else "rw"
+    return {
+        "hostPath": mount.host,
+        "containerPath": mount.path,
+        "options": [access, "bind", "nosuid", "nodev"],
+    }

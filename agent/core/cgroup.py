@@ -1,0 +1,61 @@
+"""Control groups: which pod and container a process belongs to, from what ``/proc`` says of it.
+
+The first pod on a path counts: whoever may make groups makes them below their own.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_UID: Final = "[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
+# kubelet's cgroupfs driver writes /kubepods/burstable/pod<uid>/<id>, its systemd driver
+# /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/<runtime>-<id>.scope,
+# with underscores in the uid; containerd under cgroupfs but told to use systemd writes
+# <slice>:cri-containerd:<id> as one part.
+_POD: Final = re.compile(rf"(?:^|/)(?:[a-z.-]*-)?pod({_UID})(?:\.slice)?(?=[/:]|$)")
+_CONTAINER: Final = re.compile(r"[/:](?:[a-z]+(?:-[a-z]+)*[-:])?([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+_START: Final = 19  # among the fields of /proc/<pid>/stat after the name, counted from 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Where a process runs: its pod's uid, and its container's id where one is named."""
+
+    uid: str
+    container: str | None
+
+
+def cell_of(text: str) -> Cell | None:
+    """Return where a process runs whose ``/proc/<pid>/cgroup`` is *text*, ``None`` outside pods.
+
+    Lines are ``number:controllers:path``, one per hierarchy of version 1 and ``0::path`` for
+    version 2. A path may begin with ``/..`` where the reader has a cgroup namespace of its own.
+    """
+    for line in text.splitlines():
+        path = line.partition(":")[2].partition(":")[2]
+        if pod := _POD.search(path):
+            container = _CONTAINER.match(path, pod.end())
+            return Cell(_uid(pod[1]), container[1] if container else None)
+    return None
+
+
+def _uid(written: str) -> str:
+    return written.replace("_", "-")
+
+
+def start_of(stat: str) -> int | None:
+    """Return when a process started, in ticks since boot, from its ``/proc/<pid>/stat``.
+
+    The name is between parentheses and may hold anything, parentheses too.
+    """
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[_START]) if len(fields) > _START and fields[_START].isdecimal() else None
+
+
+def inner_pid_of(status: str) -> int | None:
+    """Return a process's number in its innermost namespace, from its ``/proc/<pid>/status``."""
+    for line in status.splitlines():
+        if line.startswith("NSpid:"):
+            numbers = line.split()[1:]
+            return int(numbers[-1]) if numbers and numbers[-1].isdecimal() else None
+    return None

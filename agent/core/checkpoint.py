@@ -1,0 +1,62 @@
+"""Checkpoint: what kubelet has on disk about the containers that hold its devices.
+
+The file is kubelet's own and no promise to anybody, but it alone names a pod's uid, and init
+containers (identity.md, b). It is true while kubelet waits for PreStartContainer, and tells of
+the slot's last holder while kubelet waits for Allocate. Its checksum goes over Go's rendering of
+Go's types, so nobody else can verify it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+
+class CheckpointError(Exception):
+    """The file does not say what a checkpoint says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One container of the pod *uid*, and the complete set of *slots* it was given."""
+
+    uid: str
+    container: str
+    slots: frozenset[str]
+
+
+class _Entry(msgspec.Struct, frozen=True, rename="pascal"):
+    container_name: str
+    resource_name: str
+    pod_uid: str = msgspec.field(name="PodUID")
+    device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
+
+
+class _Data(msgspec.Struct, frozen=True, rename="pascal"):
+    pod_device_entries: list[_Entry] | None = None  # Go writes an empty list as null
+
+
+class _File(msgspec.Struct, frozen=True, rename="pascal"):
+    data: _Data
+
+
+_DECODER: Final = msgspec.json.Decoder(_File)
+
+
+def recorded(text: bytes, resource: str) -> tuple[Recorded, ...]:
+    """Return the containers that hold slots of *resource*; raises CheckpointError."""
+    try:
+        entries = _DECODER.decode(text).data.pod_device_entries or ()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{len(text)} bytes that are no checkpoint: {error}") from error
+    return tuple(
+        Recorded(uid=entry.pod_uid, container=entry.container_name, slots=_slots(entry))
+        for entry in entries
+        if entry.resource_name == resource
+    )
+
+
+def _slots(entry: _Entry) -> frozenset[str]:
+    """Join what kubelet keeps by NUMA node."""
+    by_node = (entry.device_ids or {}).values()
+    return frozenset(slot for slots in by_node for slot in slots or ())

@@ -1,0 +1,131 @@
+"""Content: what a container receives for its share: variables, mounts and device files.
+
+The values are the injection table's, now that the device is known. Admission wrote the same
+into the pod; here they are repeated because CDI's beat the pod's, so that not even a variable
+that an ``envFrom`` or an image brings can widen a share.
+
+GPU device files and driver libraries are left to NVIDIA's container runtime, which goes by
+``NVIDIA_VISIBLE_DEVICES`` after CDI was applied: it alone knows the driver's files. Only the
+capability files of a MIG instance are named here, because an instance younger than that
+runtime's own list would be missing from it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from posixpath import basename
+from typing import Final
+
+from agent.core.promise import DeviceNode, Ready, Share
+from allocator.catalog.injection import (
+    LIBRARY_VOLUME,
+    MOUNTS,
+    VARIABLES,
+    Annotation,
+    Column,
+    Form,
+    Known,
+    Literal,
+)
+from allocator.model.request import Mode
+
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+NOTHING_VISIBLE: Final = "void"  # the container runtime leaves the container alone
+_COLUMNS: Final = {
+    Mode.HAMI_CORE: Column.HAMI_CORE,
+    Mode.MIG: Column.MIG,
+    Mode.MEMORY_ONLY: Column.MEMORY_ONLY,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMount:
+    """One path of the node mounted into a container."""
+
+    host: str
+    path: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """All that one container receives; ``env`` in the table's order."""
+
+    env: tuple[tuple[str, str], ...]
+    mounts: tuple[HostMount, ...] = ()
+    nodes: tuple[DeviceNode, ...] = ()
+
+
+def mode_of(share: Share) -> Mode:
+    """Return the one mode of a container's grants."""
+    return share.grants[0].mode
+
+
+def visible(share: Share, ready: Sequence[Ready]) -> str:
+    """Return what the container runtime is to show: MIG instances that are *ready*, or GPUs."""
+    if mode_of(share) is Mode.MIG:
+        return ",".join(instance.uuid for instance in ready)
+    return ",".join(grant.gpu for grant in share.grants)
+
+
+def of_instances(share: Share, ready: Sequence[Ready]) -> Content:
+    """Return what a MIG share is made of: its instances, which are *ready*."""
+    return Content(
+        env=tuple(_variables(share, visible(share, ready))),
+        nodes=tuple(node for instance in ready for node in instance.nodes),
+    )
+
+
+def of_library(share: Share, *, library: str, region: str) -> Content:
+    """Return what a hami-core share is made of, from the node's folders *library* and *region*."""
+    mounts = [
+        HostMount(
+            host=f"{library}/{mount.sub_path}" if mount.volume == LIBRARY_VOLUME else region,
+            path=mount.path,
+            read_only=mount.read_only,
+        )
+        for mount in MOUNTS[Column.HAMI_CORE]
+    ]
+    return Content(env=tuple(_variables(share, visible(share, ()))), mounts=tuple(mounts))
+
+
+def of_gpus(share: Share) -> Content:
+    """Return what a share is made of that nothing enforces."""
+    return Content(env=tuple(_variables(share, visible(share, ()))))
+
+
+def slot_mounts(folder: str) -> tuple[HostMount, ...]:
+    """Return the mounts of whatever lies in a slot's *folder* under the names of what they become.
+
+    What a runtime without CDI is told in Allocate, before anybody knows for whom.
+    """
+    return tuple(
+        HostMount(host=f"{folder}/{basename(m.path)}", path=m.path, read_only=m.read_only)
+        for m in MOUNTS[Column.HAMI_CORE]
+    )
+
+
+def _variables(share: Share, shown: str) -> Iterator[tuple[str, str]]:
+    column = _COLUMNS[mode_of(share)]
+    for row in VARIABLES:
+        form = row.forms.get(column)
+        if form is None:
+            continue
+        for k in range(len(share.grants)) if row.per_device else (None,):
+            value = _value(form, share, k=k, shown=shown)
+            if value is not None:
+                yield row.name.replace("{k}", str(k)), value
+
+
+def _value(form: Form, share: Share, *, k: int | None, shown: str) -> str | None:
+    """Return the value of device *k*, or of all; ``None`` is the pod's own to say."""
+    match form:
+        case Annotation("visible"):
+            return shown
+        case Known(literal, _):
+            return _value(literal, share, k=k, shown=shown)
+        case Literal(text) if "units}" not in text:  # of a vocabulary that is not known here
+            grant = share.grants[k or 0]
+            most = max(each.cores for each in share.grants)
+            return text.format(memory=grant.memory, cores=most if k is None else grant.cores)
+        case _:
+            return None

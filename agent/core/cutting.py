@@ -1,0 +1,236 @@
+"""Cutting: which instances of one GPU must go, and which come, so that every promise has its own.
+
+The answer is data: steps that a shell performs, and for what cannot be had yet a sentence that a
+user reads. What is in use, or was not made by us, is never touched; what is idle stays until a
+promise needs its slots; what stands at a promised place already is taken as it is.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from agent.core.driver import Instance
+from agent.core.standing import Present, Situation, listed
+from allocator.model.board import Placed
+
+_TOLD: Final = 4  # pids that a text names
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyCompute:
+    """Take the compute instance, and with it the UUID, from an idle instance of ours."""
+
+    instance: Instance
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyInstance:
+    """Remove an instance of ours that has no compute instance, any more or yet."""
+
+    instance: Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Add an instance, still without compute, at exactly this place."""
+
+    placed: Placed
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCompute:
+    """Give compute to an instance of ours: to *instance*, or to what the step before created."""
+
+    placed: Placed
+    instance: Instance | None = None
+
+
+Step = DestroyCompute | DestroyInstance | Create | CreateCompute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Steps that belong together, in their order; ``placed`` is the promise they are for.
+
+    ``None`` stands where they only remove what a crash left unfinished.
+    """
+
+    placed: Placed | None
+    steps: tuple[Step, ...]
+
+
+class Cause(StrEnum):
+    """Why a promise cannot have its place now."""
+
+    BUSY = "busy"  # processes run in the way, or containers may
+    FOREIGN = "foreign"  # somebody else made what is in the way
+    PROMISED = "promised"  # another promise has the slots
+    IMPOSSIBLE = "impossible"  # the board has no such place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocked:
+    """A promise that must wait for *cause*; ``by`` is what stands in its way, ``why`` says so."""
+
+    placed: Placed
+    cause: Cause
+    why: str
+    by: tuple[Instance, ...] = ()
+
+    @property
+    def lasting(self) -> bool:
+        """Say whether waiting a few seconds is pointless."""
+        return self.cause is not Cause.BUSY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do about one GPU: promises that are there, cuts in their order, and the rest."""
+
+    ready: Mapping[Placed, Instance] = field(default_factory=lambda: MappingProxyType({}))
+    cuts: tuple[Cut, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making; ``doomed`` are ids of instances that go, ``taken`` slots given out."""
+
+    situation: Situation
+    ready: dict[Placed, Instance] = field(default_factory=dict)
+    cuts: list[Cut] = field(default_factory=list)
+    blocked: list[Blocked] = field(default_factory=list)
+    doomed: set[int] = field(default_factory=set)
+    taken: dict[Placed, int] = field(default_factory=dict)
+
+    def serve(self, placed: Placed) -> None:
+        """Decide on one promise, beside those that were decided on before."""
+        other = next((p for p, mask in self.taken.items() if mask & placed.mask), None)
+        standing = self.situation.at(placed)
+        if listed(self.situation.board, placed) is None:
+            self._block(placed, Cause.IMPOSSIBLE, f"{self._board} has no such place")
+        elif other is not None:
+            self._block(placed, Cause.PROMISED, f"{named(other)} is promised too, and overlaps it")
+        elif standing is None:
+            self._make_room(placed)
+        elif not standing.ours:
+            self._block(placed, Cause.FOREIGN, _foreign(standing), standing)
+        elif standing.instance.uuid is None:
+            self._cut(placed, (CreateCompute(placed, standing.instance),))
+        else:
+            self.taken[placed] = placed.mask
+            self.ready[placed] = standing.instance
+
+    @property
+    def _board(self) -> str:
+        return f"the board {self.situation.board.name}"
+
+    def _make_room(self, placed: Placed) -> None:
+        """Destroy what is idle in the way of *placed*, or say what is not."""
+        standing = [one for one in self.situation.standing if one.instance.id not in self.doomed]
+        board = self.situation.board
+        hit = [one for one in standing if one.mask(board) & placed.mask]
+        alike = [one for one in standing if one.placed and one.placed.profile == placed.profile]
+        surplus = 0
+        if placed.profile.limit is not None:  # slots may be free where engines are not
+            surplus = len(alike) - len([o for o in hit if o in alike]) + 1 - placed.profile.limit
+        spare = [one for one in alike if one.idle and one not in hit]
+        hit += spare[: max(surplus, 0)]
+        if placed in self.situation.cramped:
+            hit += [one for one in standing if one.idle and one not in hit]
+        fixed = [one for one in hit if not one.idle]
+        if surplus > len(spare):
+            fixed += [one for one in alike if not one.idle and one not in fixed]
+        if fixed:
+            self._block_by(placed, fixed)
+            return
+        self.doomed |= {one.instance.id for one in hit}
+        removals = (step for one in hit for step in removal(one.instance))
+        self._cut(placed, (*removals, Create(placed), CreateCompute(placed)))
+
+    def _cut(self, placed: Placed, steps: tuple[Step, ...]) -> None:
+        self.taken[placed] = placed.mask
+        self.cuts.append(Cut(placed=placed, steps=steps))
+
+    def _block_by(self, placed: Placed, fixed: Iterable[Present]) -> None:
+        causes = {
+            Cause.FOREIGN: [one for one in fixed if not one.ours],
+            Cause.PROMISED: [one for one in fixed if one.ours and one.promised],
+            Cause.BUSY: [one for one in fixed if one.ours and one.busy and not one.promised],
+        }
+        words = {Cause.FOREIGN: _foreign, Cause.PROMISED: _promised, Cause.BUSY: _busy}
+        for cause, found in causes.items():
+            if found:
+                self._block(placed, cause, words[cause](found[0]), *found)
+                return
+
+    def _block(self, placed: Placed, cause: Cause, why: str, *by: Present) -> None:
+        instances = tuple(one.instance for one in by)
+        self.blocked.append(Blocked(placed=placed, cause=cause, why=why, by=instances))
+
+    def sweep(self) -> None:
+        """Remove what was announced, never finished, and is promised to nobody."""
+        for one in self.situation.standing:
+            if one.unfinished and one.idle and one.instance.id not in self.doomed:
+                self.cuts.append(Cut(placed=None, steps=tuple(removal(one.instance))))
+
+
+def plan(situation: Situation) -> Plan:
+    """Plan for one GPU: promises that are there come first, of others the held, then the large."""
+    draft = _Draft(situation)
+    for placed in sorted(situation.promised, key=lambda p: _order(situation, p)):
+        draft.serve(placed)
+    draft.sweep()
+    return Plan(
+        ready=MappingProxyType(draft.ready),
+        cuts=tuple(draft.cuts),
+        blocked=tuple(draft.blocked),
+    )
+
+
+def _order(situation: Situation, placed: Placed) -> tuple[bool, bool, int, int, int]:
+    standing = situation.at(placed)
+    whole = standing is not None and standing.ours and standing.instance.uuid is not None
+    size = placed.profile.size
+    return not whole, placed not in situation.held, -size, placed.start, placed.profile.id
+
+
+def removal(instance: Instance) -> Iterator[Step]:
+    """Yield the steps that remove *instance*."""
+    if instance.compute is not None:
+        yield DestroyCompute(instance)
+    yield DestroyInstance(instance)
+
+
+def named(placed: Placed) -> str:
+    """Return *placed* as people read it."""
+    return f"{placed.profile.name} at slot {placed.start}"
+
+
+def _called(one: Present) -> str:
+    instance = one.instance
+    shape = f"profile {instance.profile} at slot {instance.start}"
+    what = shape if one.placed is None else named(one.placed)
+    return f"the MIG instance {instance.uuid or instance.id} ({what})"
+
+
+def _foreign(one: Present) -> str:
+    return f"{_called(one)} was not made by this agent and is left alone"
+
+
+def _promised(one: Present) -> str:
+    return f"{_called(one)} is promised to another container"
+
+
+def _busy(one: Present) -> str:
+    if one.pids:
+        return f"{_called(one)} is still in use by {pids(one.pids)}"
+    return f"{_called(one)} is held by a container that may still run"
+
+
+def pids(found: Sequence[int]) -> str:
+    """Return process ids as people read them, some of them."""
+    more = ", …" if len(found) > _TOLD else ""
+    return f"pid {', '.join(map(str, found[:_TOLD]))}{more}"

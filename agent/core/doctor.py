@@ -1,0 +1,262 @@
+"""The doctor: facts about a node → what is well with it, what is not, and what would help.
+
+Every check is a function of the facts; `vgpu doctor` prints the findings in the order of CHECKS,
+and docs/doctor.md explains each check by its name.
+"""
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from agent.core.nodefacts import Facts
+from allocator.core.lines import WIDTH, inert
+
+Version = tuple[int, ...]
+
+DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID (mig.md §3.7)
+SEVERAL_INSTANCES: Final = "570"  # before, a process sees the first of its MIG instances alone
+TOOLKIT_FLOOR: Final = "1.17.8"  # up to 1.17.7 an image takes over the node (CVE-2025-23266)
+LEVELS: Final = 6  # columns of the first word
+CDI_FOLDERS: Final = frozenset(("/var/run/cdi", "/run/cdi"))  # one is a link to the other
+
+
+class Level(StrEnum):
+    """How bad it is; the value is what is printed."""
+
+    OK = "ok"
+    WARN = "warn"  # it works, but weaker than it could, or it could not be looked at
+    FAIL = "fail"  # pods that should start will not, or are not held to their limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One answer of one check; ``remedy`` is what would help, empty where nothing is wrong."""
+
+    check: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+
+def findings(facts: Facts) -> tuple[Finding, ...]:
+    """Return the answers of all checks, in their order."""
+    return tuple(
+        Finding(check=name, level=answer.level, text=answer.text, remedy=answer.remedy)
+        for name, check in CHECKS.items()
+        for answer in check(facts)
+    )
+
+
+def failed(found: Sequence[Finding]) -> bool:
+    """Say whether any of them is a failure."""
+    return any(finding.level is Level.FAIL for finding in found)
+
+
+def render(found: Sequence[Finding]) -> str:
+    """Return the findings as a table of at most WIDTH columns."""
+    names = max((len(finding.check) for finding in found), default=0)
+    indent = " " * (LEVELS + names + 2)
+    lines = []
+    for finding in found:
+        head = f"{finding.level.value:<{LEVELS}}{finding.check:<{names}}  "
+        for text in filter(None, (finding.text, finding.remedy)):
+            lines += textwrap.wrap(
+                inert(text),
+                WIDTH,
+                initial_indent=head,
+                subsequent_indent=indent,
+                break_on_hyphens=False,
+            )
+            head = indent
+    return "".join(f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    level: Level
+    text: str
+    remedy: str = ""
+
+
+_Answers = Iterator[_Answer]
+
+
+def _driver(facts: Facts) -> _Answers:
+    versions = facts.versions
+    if facts.silent is not None or versions is None:
+        why = facts.silent or "it says nothing of its version"
+        remedy = "make nvidia-smi work on the node first"
+        yield _Answer(Level.FAIL, f"the driver does not answer: {why}", remedy)
+        return
+    told = f"{versions.driver}, CUDA {versions.cuda}"
+    if version_of(versions.driver) < version_of(DRIVER_FLOOR):
+        text = f"{told}: older than {DRIVER_FLOOR}, containers cannot name MIG instances"
+        yield _Answer(Level.FAIL, text, f"install driver {DRIVER_FLOOR} or later")
+    elif _cut(facts) and version_of(versions.driver) < version_of(SEVERAL_INSTANCES):
+        text = f"{told}: older than R{SEVERAL_INSTANCES}, a process sees one MIG instance only"
+        yield _Answer(Level.WARN, text, "promise one instance to a container, or update the driver")
+    else:
+        yield _Answer(Level.OK, told)
+
+
+def _gpus(facts: Facts) -> _Answers:
+    if facts.silent is not None:
+        return
+    if not facts.devices:
+        text = "the driver lists no GPU that can be read"
+        yield _Answer(Level.FAIL, text, "look for NVRM in dmesg, and for the device in lspci")
+        return
+    models = sorted({device.model for device in facts.devices})
+    counts = (sum(device.model == model for device in facts.devices) for model in models)
+    text = ", ".join(f"{count} x {model}" for count, model in zip(counts, models, strict=True))
+    yield _Answer(Level.OK, text)
+
+
+def _mig(facts: Facts) -> _Answers:
+    for device in facts.devices:
+        mode = device.mig
+        if mode is None:
+            continue
+        if mode.current != mode.pending:
+            state = "on" if mode.pending else "off"
+            text = f"GPU {device.index}: MIG mode will be {state} after the GPU's next reset"
+            reset = f"nvidia-smi --gpu-reset -i {device.index}"
+            yield _Answer(Level.FAIL, text, f"stop what uses it, then {reset}, or reboot the node")
+        elif mode.current and device.board is None:
+            text = f"GPU {device.index}: in MIG mode, but its placements cannot be read"
+            remedy = "run the agent with NVIDIA_MIG_CONFIG_DEVICES=all and as root"
+            yield _Answer(Level.FAIL, text, remedy)
+        else:
+            profiles = len(device.board.profiles) if device.board else 0
+            on = f"on, {profiles} profiles" if mode.current else "off"
+            yield _Answer(Level.OK, f"GPU {device.index}: MIG mode {on}")
+
+
+def _files(facts: Facts) -> _Answers:
+    if not facts.devices:
+        return
+    wanted = ["nvidiactl", "nvidia-uvm", *(f"nvidia{device.minor}" for device in facts.devices)]
+    missing = [f"/dev/{name}" for name in wanted if name not in facts.files]
+    if missing:
+        text = f"missing: {', '.join(missing)}"
+        yield _Answer(Level.FAIL, text, "run nvidia-modprobe -u -c 0 on the node")
+    elif _cut(facts) and not facts.capabilities:
+        text = "/proc/driver/nvidia-caps/mig-minors cannot be read: instances have no device files"
+        yield _Answer(Level.FAIL, text, "load the module with nvidia-modprobe -m, as root")
+    else:
+        yield _Answer(Level.OK, f"{len(wanted)} device files are there")
+
+
+def _toolkit(facts: Facts) -> _Answers:
+    if facts.toolkit is None:
+        text = "no NVIDIA container toolkit found below the root"
+        remedy = f"install {TOOLKIT_FLOOR} or later; or run this on the node, or with --root"
+        yield _Answer(Level.WARN, text, remedy)
+    elif version_of(facts.toolkit) < version_of(TOOLKIT_FLOOR):
+        text = f"{facts.toolkit} is older than {TOOLKIT_FLOOR}: an image can take over the node"
+        yield _Answer(Level.FAIL, text, f"update to {TOOLKIT_FLOOR} or later (CVE-2025-23266)")
+    else:
+        yield _Answer(Level.OK, facts.toolkit)
+
+
+def _runtime(facts: Facts) -> _Answers:
+    if not facts.runtimes:
+        text = "no configuration of containerd found below the root"
+        yield _Answer(Level.WARN, text, "run this on the node, or with --root")
+    for runtime in facts.runtimes:
+        if runtime.problem:
+            yield _Answer(Level.FAIL, f"{runtime.path}: {runtime.problem}", "mend the file")
+        elif "nvidia" not in runtime.runtimes:
+            text = f"{runtime.path} names no runtime nvidia"
+            remedy = "run nvidia-ctk runtime configure --runtime=containerd, restart containerd"
+            yield _Answer(Level.FAIL, text, remedy)
+        elif runtime.default == "nvidia":
+            text = f"{runtime.path}: nvidia is the runtime of every pod"
+            remedy = "use a RuntimeClass, else pods outside labelled namespaces may see all GPUs"
+            yield _Answer(Level.WARN, text, remedy)
+        else:
+            yield _Answer(Level.OK, f"{runtime.path} has the runtime nvidia")
+
+
+def _cdi(facts: Facts) -> _Answers:
+    for runtime in facts.runtimes:
+        if runtime.problem:
+            continue
+        if not runtime.cdi:
+            off = "CDI is off" if runtime.cdi is False else "CDI is off in containerd 1"
+            text = f"{runtime.path}: {off}, then what is injected does not beat a tenant's own"
+            remedy = "set enable_cdi = true in the section of CRI, or use containerd 2"
+            yield _Answer(Level.WARN, text, remedy)
+        elif CDI_FOLDERS.isdisjoint(runtime.cdi_folders):
+            folders = ", ".join(runtime.cdi_folders) or "nowhere"
+            text = f"{runtime.path}: CDI documents are read from {folders}"
+            yield _Answer(Level.FAIL, text, "add /var/run/cdi to cdi_spec_dirs")
+        else:
+            yield _Answer(Level.OK, f"on, from {', '.join(runtime.cdi_folders)}")
+
+
+def _plugins(facts: Facts) -> _Answers:
+    for plugin in facts.plugins:
+        text = f"{plugin.name} ({plugin.trace})"
+        if plugin.running:
+            remedy = "take the node out of its DaemonSet: what two plugins serve is promised twice"
+            yield _Answer(Level.FAIL, f"also serves GPUs: {text}", remedy)
+        else:
+            remedy = "remove the socket if its plugin is gone; restarting kubelet does"
+            yield _Answer(Level.WARN, f"left a socket behind: {text}", remedy)
+    if not facts.plugins:
+        yield _Answer(Level.OK, "no other plugin for NVIDIA GPUs")
+
+
+def _kubelet(facts: Facts) -> _Answers:
+    sockets = (
+        (facts.registration, "device-plugins/kubelet.sock", "device plugins cannot register"),
+        (facts.podresources, "pod-resources/kubelet.sock", "nobody can tell whose a slot is"),
+    )
+    for there, path, so in sockets:
+        if not there:
+            remedy = "start kubelet, or name its folder with --kubelet-dir"
+            yield _Answer(Level.FAIL, f"no socket {path}: {so}", remedy)
+    if all(there for there, _, _ in sockets):
+        yield _Answer(Level.OK, "both sockets are there")
+
+
+def _library(facts: Facts) -> _Answers:
+    library = facts.library
+    needed = any(device.mig is None or not device.mig.current for device in facts.devices)
+    if library is None or not library.elf:
+        text = "no interception library: shares of a GPU cannot be limited"
+        remedy = "use an image of the agent that brings libvgpu.so"
+        yield _Answer(Level.FAIL if needed else Level.WARN, text, remedy)
+    elif not library.preloaded:
+        text = f"sha256 {library.sha256[:16]}, but ld.so.preload does not name it"
+        yield _Answer(Level.FAIL, text, "restart the agent, which writes both")
+    else:
+        yield _Answer(Level.OK, f"sha256 {library.sha256[:16]}")
+
+
+CHECKS: Final[dict[str, Callable[[Facts], _Answers]]] = {
+    "driver": _driver,
+    "gpus": _gpus,
+    "mig": _mig,
+    "files": _files,
+    "toolkit": _toolkit,
+    "runtime": _runtime,
+    "cdi": _cdi,
+    "plugins": _plugins,
+    "kubelet": _kubelet,
+    "library": _library,
+}
+
+
+def version_of(text: str) -> Version:
+    """Return the numbers a version begins with: ``1.17.8-1`` is 1, 17, 8."""
+    found = re.match(r"\d+(?:\.\d+)*", text.strip(), re.ASCII)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def _cut(facts: Facts) -> bool:
+    return any(device.mig is not None and device.mig.current for device in facts.devices)

@@ -1,0 +1,71 @@
+"""Feedback: who may launch kernels, and whose compute limit holds, among containers of one GPU.
+
+The library of each container looks at two words of its region. While the recent kernel is below
+0 its launches wait; where the utilization switch is 0 its compute limit does not hold, so that a
+container that is alone may use what nobody else asks for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agent.core.region import Region
+from agent.core.seed import LAUNCHED, ON
+
+BLOCKED: Final = -1
+RELEASED: Final = 0
+OFF: Final = 0
+# Seconds after its last kernel that a container counts as active. The library notes the time once
+# a second, and for containers without a compute limit nothing but the time.
+ACTIVE: Final = 5
+# Layouts whose library reads the switch at every launch. Some versions of the later ones read it
+# once, when a process starts, so that one that starts alone would never be limited again.
+FOLLOWING: Final = frozenset("ABC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A container that shares GPUs; a *priority* lower in number goes first.
+
+    The priority is what was promised, never what the region says: its tenant writes there too.
+    ``live`` says that it has a process.
+    """
+
+    gpus: frozenset[str]
+    priority: int
+    region: Region
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What to set in one region."""
+
+    switch: int
+    recent: int
+
+
+def orders(tasks: Mapping[str, Task], *, now: float, following: bool = False) -> dict[str, Orders]:
+    """Return what to set in the region of each task, at *now* in Unix seconds.
+
+    *following* says that the library of the newest layout reads the switch again and again.
+    """
+    active = [task for task in tasks.values() if _active(task, now)]
+    return {key: _orders(task, active, following=following) for key, task in tasks.items()}
+
+
+def _active(task: Task, now: float) -> bool:
+    """Say whether a task has launched a kernel of late; a time to come is an invention."""
+    last = task.region.last_kernel
+    launched = last is not None and -ACTIVE <= now - last <= ACTIVE
+    return task.live and (launched or task.region.recent > 1)
+
+
+def _orders(task: Task, active: Sequence[Task], *, following: bool) -> Orders:
+    near = [other for other in active if other.gpus & task.gpus]
+    held_back = any(other.priority < task.priority for other in near)
+    contended = held_back or sum(other.priority == task.priority for other in near) > 1
+    free = (following or task.region.layout.name in FOLLOWING) and not contended
+    # The library sets 2 at a launch; counted down, it tells for how many looks there was none.
+    waning = min(max(RELEASED, task.region.recent - 1), LAUNCHED - 1)
+    return Orders(switch=OFF if free else ON, recent=BLOCKED if held_back else waning)

@@ -1,0 +1,162 @@
+"""Health: critical errors, failed probes and time → which GPUs may be given out, or why not.
+
+A GPU goes out of service at once for an error that means something, and after a few failed
+probes in a row; it comes back only when what was wrong is over and it has answered well for a
+while, longer each time it relapses. So the inventory, which every commit tests, does not flap
+with a GPU that does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from agent.core.driver import Event, Fault
+from agent.core.xid import Verdict, XidPolicy, title_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long is waited, in seconds and in probes.
+
+    ``misses`` failed probes in a row count as a failure, and ``quiet`` is how long after the last
+    error of its kind a GPU is trusted again. After any trouble it must have been well for
+    ``well`` seconds, doubled with each relapse up to ``longest``; a GPU that was well for
+    ``forgotten`` starts anew.
+    """
+
+    misses: int = 3
+    quiet: float = 300.0
+    well: float = 30.0
+    longest: float = 1800.0
+    forgotten: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What counts as trouble, and how long it lasts."""
+
+    xids: XidPolicy = field(default_factory=XidPolicy)
+    patience: Patience = field(default_factory=Patience)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One GPU; times are seconds of a monotonic clock.
+
+    ``why`` is the reason it is out of service, ``None`` if it is in service. ``latched`` is an
+    XID that only a reset ends, ``quiet`` an XID and when it is over. ``gone`` says that the GPU
+    was lost or not listed, after which it has been reset. ``well`` is since when nothing was
+    wrong; ``relapses`` counts how often it went out of service of late.
+    """
+
+    why: str | None = None
+    latched: int | None = None
+    quiet: tuple[int, float] | None = None
+    misses: int = 0
+    gone: bool = False
+    well: float | None = None
+    relapses: int = 0
+
+
+Conditions = Mapping[str, Condition]
+UNSEEN: Final[Conditions] = MappingProxyType({})
+
+USUAL: Final = Policy()
+_GONE: Final = frozenset((Fault.LOST, Fault.ABSENT))
+# refusals by a driver that is well: it cannot, or may not, do what the probe asks for
+_ANSWERS: Final = frozenset((Fault.NOT_SUPPORTED, Fault.NO_PERMISSION, Fault.IN_USE, Fault.NO_ROOM))
+
+
+def observed(
+    before: Conditions,
+    events: tuple[Event, ...],
+    probes: Mapping[str, Fault | None],
+    *,
+    now: float,
+    policy: Policy = USUAL,
+) -> Conditions:
+    """Return the conditions after one round: *events* since the last, and a probe of each GPU.
+
+    *probes* has every GPU that was ever seen: ``None`` if it answered, ABSENT if it is not listed
+    any more, UNAVAILABLE if the driver did not answer in time. An event that names no GPU
+    concerns all of them.
+    """
+    after = {
+        gpu: _noted(
+            before.get(gpu, Condition()),
+            tuple(event.xid for event in events if event.gpu in {gpu, None}),
+            now=now,
+            policy=policy,
+        )
+        for gpu in probes
+    }
+    return MappingProxyType(
+        {
+            gpu: _judged(_probed(after[gpu], fault, policy.patience), now=now, policy=policy)
+            for gpu, fault in probes.items()
+        }
+    )
+
+
+def pardoned(before: Conditions, gpu: str) -> Conditions:
+    """Return the conditions after an operator declared *gpu* repaired."""
+    return MappingProxyType({**before, gpu: Condition()})
+
+
+def _noted(condition: Condition, xids: tuple[int, ...], *, now: float, policy: Policy) -> Condition:
+    for xid in xids:
+        match policy.xids.verdict(xid):
+            case Verdict.HARMLESS:
+                pass
+            case Verdict.UNTIL_QUIET:
+                condition = replace(condition, quiet=(xid, now + policy.patience.quiet))
+            case Verdict.UNTIL_RESET:
+                condition = replace(condition, latched=xid)
+    return condition
+
+
+def _probed(condition: Condition, fault: Fault | None, patience: Patience) -> Condition:
+    """Count failed probes; a GPU that comes back from being gone has been reset."""
+    if fault is None or fault in _ANSWERS:
+        latched = None if condition.gone else condition.latched
+        return replace(condition, misses=0, gone=False, latched=latched)
+    # lost is said by the driver itself; anything else may be a driver that is busy for once
+    misses = patience.misses if fault is Fault.LOST else condition.misses + 1
+    gone = condition.gone or (fault in _GONE and misses >= patience.misses)
+    return replace(condition, misses=min(misses, patience.misses), gone=gone)
+
+
+def _judged(condition: Condition, *, now: float, policy: Policy) -> Condition:
+    patience = policy.patience
+    if condition.quiet is not None and condition.quiet[1] <= now:
+        condition = replace(condition, quiet=None)
+    wrong = _wrong(condition, patience)
+    if wrong is not None:
+        relapsed = condition.why is None
+        return replace(condition, why=wrong, well=None, relapses=condition.relapses + int(relapsed))
+    since = now if condition.well is None else condition.well
+    waited = now - since
+    if condition.why is not None and waited < _trial(condition.relapses, patience):
+        return replace(condition, well=since)
+    relapses = 0 if waited >= patience.forgotten else condition.relapses
+    return replace(condition, why=None, well=since, relapses=relapses)
+
+
+def _wrong(condition: Condition, patience: Patience) -> str | None:
+    if condition.latched is not None:
+        return f"{title_of(condition.latched)}: the GPU needs a reset, or the node a reboot"
+    if condition.gone:
+        return "the driver has lost the GPU: the node needs a reboot, or its power cycled"
+    if condition.misses >= patience.misses:
+        return f"the driver has not answered for this GPU {condition.misses} times in a row"
+    if condition.quiet is not None:
+        minutes = patience.quiet / 60
+        return f"{title_of(condition.quiet[0])}: until {minutes:g} min pass without another"
+    return None
+
+
+def _trial(relapses: int, patience: Patience) -> float:
+    """Return the seconds a GPU has to be well before it is trusted again."""
+    doublings = min(max(relapses - 1, 0), 16)
+    return min(patience.well * (1 << doublings), patience.longest)

@@ -1,0 +1,89 @@
+"""Identity: whose slots these are, from what kubelet tells in two places.
+
+podresources names namespace, pod and container, but neither a uid nor init containers; the
+checkpoint has the uid and all containers. A container may start only where both and the live pod
+agree: a wrong owner would hand one tenant another's share, while a refusal costs a retry.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.core.checkpoint import Recorded
+from agent.core.promise import NotYetError, Owner
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """What podresources knows a pod by."""
+
+    namespace: str
+    pod: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A container that podresources lists, app container or sidecar, with all its *slots*."""
+
+    name: PodName
+    container: str
+    slots: frozenset[str]
+
+
+def owner_of(
+    slots: Collection[str],
+    *,
+    listed: Sequence[Listed],
+    recorded: Sequence[Recorded],
+    pods: Mapping[str, PodName],
+) -> Owner:
+    """Return who was given exactly *slots*; raises NotYetError where sources are not of one mind.
+
+    *pods* are the live pods of this node by uid. Several containers of one pod are candidates
+    where an app container reuses an init container's slots; those that podresources does not
+    list, init containers, come first, as they start first.
+    """
+    wanted = frozenset(slots)
+    exact = [entry for entry in recorded if entry.slots == wanted]
+    uid = _single({entry.uid for entry in exact}, wanted, "kubelet's checkpoint")
+    name = pods.get(uid)
+    if name is None:
+        raise NotYetError(f"pod {uid}, which holds {_shown(wanted)}, is not seen on this node yet")
+    holders = [entry for entry in listed if entry.slots & wanted]
+    strangers = {entry.name for entry in holders} - {name}
+    if strangers:
+        told = ", ".join(sorted(map(str, strangers)))
+        raise NotYetError(
+            f"kubelet's podresources says that {told} holds {_shown(wanted)}, "
+            f"its checkpoint says {name}"
+        )
+    shown = {entry.container for entry in holders if entry.slots == wanted}
+    candidates = {entry.container for entry in exact}
+    if not shown <= candidates:
+        raise NotYetError(
+            f"{name}: kubelet's podresources and checkpoint name different containers for "
+            f"{_shown(wanted)}: {_names(shown)} and {_names(candidates)}"
+        )
+    containers = (*sorted(candidates - shown), *sorted(shown))
+    return Owner(uid=uid, namespace=name.namespace, pod=name.pod, containers=containers)
+
+
+def _single(uids: set[str], slots: frozenset[str], source: str) -> str:
+    """Return the one uid; none and several are refused."""
+    match sorted(uids):
+        case [uid]:
+            return uid
+        case []:
+            raise NotYetError(f"{source} has no container that holds exactly {_shown(slots)}")
+        case several:
+            raise NotYetError(f"{source} gives {_shown(slots)} to {len(several)} pods at once")
+
+
+def _shown(slots: frozenset[str]) -> str:
+    return f"slot {_names(slots)}" if len(slots) == 1 else f"slots {_names(slots)}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,121 @@
+"""Journal records: what the agent did, and was about to do, to MIG instances, one line each.
+
+The journal answers one question after a crash: which instances are ours. A line is the CRC-32 of
+its JSON, as eight hex digits, a space and the JSON. Every record names the boot it was written
+under, because a reboot takes all instances with it: what was written before then is void.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+_SHOWN: Final = 60  # characters of a damaged line that a report quotes
+
+
+class Act(StrEnum):
+    """What a record says of a place; the first two are written before the driver is asked."""
+
+    PREPARE = "prepare"  # an instance, or what it lacks, is about to be created
+    DOOM = "doom"  # it is about to be destroyed
+    COMMIT = "commit"  # it is there, and has a UUID
+    GONE = "gone"  # nothing of ours is there: destroyed, rolled back, or found missing
+
+
+class Place(msgspec.Struct, frozen=True, order=True):
+    """A place on one GPU: the id of a profile on its board, and the first memory slot."""
+
+    gpu: str
+    profile: int
+    start: int
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line; ``uuid`` is the MIG instance's, where one is known."""
+
+    boot: str
+    act: Act
+    place: Place
+    uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """That a place is ours: ``half`` while something was announced and not concluded.
+
+    ``uuid`` is that of the instance which is ours there, ``None`` before it is known.
+    """
+
+    half: bool
+    uuid: str | None = None
+
+
+Marks = Mapping[Place, Mark]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a journal says under the present boot, and a sentence about each damaged line."""
+
+    marks: Marks
+    damage: tuple[str, ...]
+
+
+def line_of(record: Record) -> bytes:
+    """Return *record* as a line with its end."""
+    body = msgspec.json.encode(record)
+    return b"%08x %s\n" % (crc32(body), body)
+
+
+def after(marks: Marks, record: Record) -> Marks:
+    """Return *marks* as they are once *record* is written."""
+    rest = {place: mark for place, mark in marks.items() if place != record.place}
+    if record.act is not Act.GONE:
+        half = record.act is not Act.COMMIT
+        rest[record.place] = Mark(half=half, uuid=record.uuid)
+    return MappingProxyType(rest)
+
+
+def records_of(marks: Marks, boot: str) -> Iterable[Record]:
+    """Return the fewest records that say the same as *marks*."""
+    for place, mark in sorted(marks.items(), key=lambda pair: pair[0]):
+        act = Act.PREPARE if mark.half else Act.COMMIT
+        yield Record(boot=boot, act=act, place=place, uuid=mark.uuid)
+
+
+def read(data: bytes, boot: str) -> History:
+    """Read a journal of whatever content, as it counts under *boot*.
+
+    A last line without its end is what a crash leaves of a record on which nobody has acted yet.
+    """
+    marks: Marks = MappingProxyType({})
+    damage: list[str] = []
+    *lines, tail = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        record = _record(line)
+        if record is None:
+            damage.append(f"line {number} is damaged: {_shown(line)}")
+        elif record.boot == boot:
+            marks = after(marks, record)
+    record = _record(tail)
+    if record is not None and record.boot == boot:
+        marks = after(marks, record)
+    return History(marks=marks, damage=tuple(damage))
+
+
+def _record(line: bytes) -> Record | None:
+    checksum, _, body = line.partition(b" ")
+    if checksum != b"%08x" % crc32(body):
+        return None
+    try:
+        return msgspec.json.decode(body, type=Record)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _shown(line: bytes) -> str:
+    return ascii(line[:_SHOWN].decode(errors="replace"))

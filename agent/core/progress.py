@@ -1,0 +1,89 @@
+"""Progress: how far one GPU is with its promises, and the words for whoever waits for one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from agent.core.cutting import Blocked, named
+from agent.core.driver import Device
+from agent.core.journalrecord import Place
+from agent.core.promise import Ready
+from agent.core.standing import Present
+from allocator.model.board import Placed
+
+_STUCK: Final = 3  # failures in a row after which an operator should know
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A cut that failed *failures* times in a row, why, and when it is tried again.
+
+    ``what`` is the place that is to be filled, or to be cleared where nothing is promised at it.
+    ``due`` is in seconds of a monotonic clock.
+    """
+
+    what: str
+    failures: int
+    why: str
+    due: float
+
+    @property
+    def stuck(self) -> bool:
+        """Say whether it has failed too often to be only slow."""
+        return self.failures >= _STUCK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the last look at one GPU found, by the places promised; the rest says why.
+
+    ``unreachable`` are promises that have their instance, but not the files to reach it by.
+    ``problem`` says why there has been no look since; ``troubles`` are by the place of the cut.
+    """
+
+    present: tuple[Present, ...] = ()
+    ready: Mapping[Place, Ready] = field(default_factory=lambda: MappingProxyType({}))
+    blocked: Mapping[Place, Blocked] = field(default_factory=lambda: MappingProxyType({}))
+    unreachable: Mapping[Place, str] = field(default_factory=lambda: MappingProxyType({}))
+    troubles: Mapping[Place, Trouble] = field(default_factory=lambda: MappingProxyType({}))
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Why a promise has no instance yet; a *lasting* one does not pass within seconds."""
+
+    why: str
+    lasting: bool = False
+
+
+def answer(progress: Progress, place: Place) -> Ready | Delay:
+    """Return the instance that is promised at *place*, or why it is not there."""
+    ready = progress.ready.get(place)
+    blocked = progress.blocked.get(place)
+    trouble = progress.troubles.get(place)
+    if ready is not None:
+        return ready
+    if progress.problem:
+        return Delay(progress.problem, lasting=True)
+    if blocked is not None:
+        return Delay(blocked.why, lasting=blocked.lasting)
+    if trouble is not None:
+        times = "once" if trouble.failures == 1 else f"{trouble.failures} times"
+        return Delay(f"{trouble.why} (tried {times})", lasting=trouble.stuck)
+    return Delay(progress.unreachable.get(place, "it is being created"))
+
+
+def waiting(gpu: str, placed: Placed, why: str) -> str:
+    """Return the sentence that kubelet shows of a pod that cannot start yet."""
+    return f"MIG instance {named(placed)} of {gpu} is not there yet: {why}"
+
+
+def mode_off(device: Device) -> str:
+    """Return why *device* carries no instances, and what the node's owner does about it."""
+    if device.mig is None:
+        return f"{device.model} has no MIG"
+    if device.mig.pending:
+        return "MIG mode is on only after the GPU's next reset: drain and reboot the node"
+    return f"MIG mode is off: drain the node and run nvidia-smi -i {device.pci} -mig 1"

@@ -1,0 +1,34 @@
+"""Rivals: whether somebody else's device plugin already gives out this node's GPUs.
+
+Two that give out one GPU each believe it free. So who comes second keeps off and says so.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from agent.core.capacity import written
+from allocator.catalog.vocabularies import FOREIGN, Vocabulary
+from allocator.core.quantity import parse
+from allocator.core.wording import quoted
+
+_HOW: Final = "remove it from this node, or this node from the agent's DaemonSet"
+
+
+def rival(
+    allocatable: Mapping[str, str], ours: Collection[str], vocabularies: Iterable[Vocabulary]
+) -> str:
+    """Return a sentence about another plugin on this node, empty where there is none.
+
+    *ours* are the resources that an agent of ours added: in a vocabulary of ours what nobody of us
+    added has a plugin behind it. A plugin that is gone leaves resources with nothing allocatable.
+    """
+    spoken = written(vocabularies).difference(ours)
+    for name in sorted(allocatable):
+        if (name in spoken or name.startswith(FOREIGN)) and _some(allocatable[name]):
+            return f"another device plugin serves {quoted(name)} here: {_HOW}"
+    return ""
+
+
+def _some(text: str) -> bool:
+    quantity = parse(text)
+    return quantity is not None and quantity.value > 0

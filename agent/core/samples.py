@@ -1,0 +1,259 @@
+"""Samples: what the agent measures and the ledger promises, under the names that it exports.
+
+What is not known has no sample: a 0 would say that it was measured.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from agent.core.driver import Device, Instance, Usage
+from agent.core.families import (
+    CONTAINER_CORES,
+    CONTAINER_USED,
+    CORES_PROMISED,
+    CORES_USED,
+    DRIFT,
+    FAULTS,
+    FOREIGN,
+    HOST,
+    INFO,
+    INSTANCE,
+    INSTANCES,
+    LAST_KERNEL,
+    LIMIT,
+    MEMORY,
+    OLD_CORES,
+    OLD_HOST_CORES,
+    OLD_HOST_MEMORY,
+    OLD_LAST_KERNEL,
+    OLD_LIMIT,
+    OLD_MEMORY,
+    OLD_USED,
+    PROMISED,
+    STUCK,
+    UNHEALTHY,
+    USED,
+    VIOLATION,
+    Family,
+)
+from agent.core.promise import Share
+from agent.core.violation import Kind, Violation
+from allocator.model.gpu import Grant
+from allocator.model.request import Mode
+from allocator.model.units import WHOLE_GPU, MiB
+
+_MIB: Final = 1024 * 1024
+_ZONE: Final = "vGPU"  # a constant label of Volcano's plugin
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value, its labels in the order of the family's."""
+
+    family: Family
+    labels: tuple[str, ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one container uses of one GPU; ``None`` is not known.
+
+    ``memory`` is bytes as the container's library counts them, or as the driver does where there
+    is no library, ``host`` bytes as the driver counts them in any case; ``cores`` is percent of
+    the GPU, ``last_kernel`` in Unix seconds.
+    """
+
+    memory: int | None = None
+    host: int | None = None
+    cores: int | None = None
+    last_kernel: int | None = None
+
+
+Place = tuple[str, str, str]  # a pod's uid, a container's name, a GPU's uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """All there is to export at one moment, *now* in Unix seconds.
+
+    ``usage`` and ``sick`` (a reason) are by GPU, and so is ``foreign``, which is ``None`` where no
+    driver tells; ``stuck`` are MIG instances that could not be made or removed. ``faults``
+    counts figures and regions that cannot be believed.
+    """
+
+    node: str
+    now: float
+    devices: tuple[Device, ...]
+    shares: tuple[Share, ...]
+    instances: tuple[Instance, ...]
+    usage: Mapping[str, Usage]
+    foreign: Mapping[str, MiB] | None
+    sick: Mapping[str, str]
+    stuck: Mapping[str, int]
+    measured: Mapping[Place, Measured]
+    violations: tuple[Violation, ...]
+    faults: int
+
+
+def samples(figures: Figures, *, old: bool) -> Iterator[Sample]:
+    """Yield all samples, those under *old* names too if asked for; no labels come twice."""
+    for device in figures.devices:
+        yield from _device(figures, device)
+        if old:
+            yield from _old_device(figures, device)
+    indexes = {device.uuid: str(device.index) for device in figures.devices}
+    for tenancy in _tenancies(figures.shares):
+        yield from _container(figures, tenancy, index=indexes.get(tenancy.gpu))
+        if old:
+            yield from _old_container(figures, tenancy)
+    yield from _node(figures, indexes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tenancy:
+    """What one container was promised of one GPU, the *position*-th that it sees."""
+
+    share: Share
+    position: int
+    gpu: str
+    memory: int  # bytes
+
+    @property
+    def who(self) -> tuple[str, str, str]:
+        """Return namespace, pod and container."""
+        owner = self.share.owner
+        return owner.namespace, owner.pod, owner.container
+
+    @property
+    def place(self) -> Place:
+        """Return under what it is measured."""
+        return self.share.owner.uid, self.share.owner.container, self.gpu
+
+
+def _tenancies(shares: Iterable[Share]) -> Iterator[_Tenancy]:
+    """Yield each container's GPUs; of pods that bear one name, the last promised is meant.
+
+    Its predecessor of the same name may still be on its way out.
+    """
+    latest = {(s.owner.namespace, s.owner.pod, s.owner.container): s for s in shares}
+    for share in latest.values():
+        memory: dict[str, int] = {}
+        for grant in share.grants:
+            memory[grant.gpu] = memory.get(grant.gpu, 0) + grant.memory * _MIB
+        for position, (gpu, amount) in enumerate(memory.items()):
+            yield _Tenancy(share=share, position=position, gpu=gpu, memory=amount)
+
+
+def _grants(shares: Iterable[Share], gpu: str) -> list[Grant]:
+    return [grant for share in shares for grant in share.grants if grant.gpu == gpu]
+
+
+def _device(figures: Figures, device: Device) -> Iterator[Sample]:
+    place = figures.node, str(device.index)
+    in_mig = device.mig is not None and device.mig.current
+    mode = Mode.MIG if in_mig else Mode.HAMI_CORE
+    promised = _grants(figures.shares, device.uuid)
+    yield Sample(INFO, (*place, device.model, mode, device.uuid), 1)
+    yield Sample(MEMORY, place, device.memory * _MIB)
+    yield Sample(PROMISED, place, sum(grant.memory for grant in promised) * _MIB)
+    yield Sample(CORES_PROMISED, place, sum(grant.cores for grant in promised) / WHOLE_GPU)
+    usage = figures.usage.get(device.uuid)
+    if usage is not None:
+        yield Sample(USED, place, usage.memory * _MIB)
+        if usage.utilization is not None:
+            yield Sample(CORES_USED, place, usage.utilization / 100)
+    if figures.foreign is not None and device.uuid in figures.foreign:
+        yield Sample(FOREIGN, place, figures.foreign[device.uuid] * _MIB)
+    if device.uuid in figures.sick:
+        yield Sample(UNHEALTHY, (*place, figures.sick[device.uuid]), 1)
+    if in_mig:
+        yield Sample(STUCK, place, figures.stuck.get(device.uuid, 0))
+        yield from _instances(figures, device)
+
+
+def _instances(figures: Figures, device: Device) -> Iterator[Sample]:
+    """Yield what MIG instances there are; one that lacks compute can serve nobody."""
+    place = figures.node, str(device.index)
+    names = {p.id: p.name for p in device.board.profiles} if device.board is not None else {}
+    owners = {
+        (grant.placed.profile.id, grant.placed.start): share.owner
+        for share in figures.shares
+        for grant in share.grants
+        if grant.gpu == device.uuid and grant.placed is not None
+    }
+    counts: Counter[tuple[str, str]] = Counter()
+    for instance in figures.instances:
+        if instance.gpu == device.uuid:
+            profile = names.get(instance.profile, str(instance.profile))
+            owner = owners.get((instance.profile, instance.start))
+            state = "unfinished" if instance.uuid is None else "busy" if owner else "idle"
+            counts[profile, state] += 1
+            if instance.uuid is not None:
+                who = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
+                at = instance.uuid, profile, str(instance.start)
+                yield Sample(INSTANCE, (*place, *at, *who), 1)
+    for (profile, state), number in sorted(counts.items()):
+        yield Sample(INSTANCES, (*place, profile, state), number)
+
+
+def _container(figures: Figures, tenancy: _Tenancy, *, index: str | None) -> Iterator[Sample]:
+    labels = (*tenancy.who, tenancy.gpu if index is None else index)
+    yield Sample(LIMIT, labels, tenancy.memory)
+    measured = figures.measured.get(tenancy.place, Measured())
+    if measured.memory is not None:
+        yield Sample(CONTAINER_USED, labels, measured.memory)
+    if measured.host is not None:
+        yield Sample(HOST, labels, measured.host)
+    if measured.cores is not None:
+        yield Sample(CONTAINER_CORES, labels, measured.cores / 100)
+    if measured.last_kernel is not None:
+        yield Sample(LAST_KERNEL, labels, measured.last_kernel)
+
+
+def _node(figures: Figures, indexes: Mapping[str, str]) -> Iterator[Sample]:
+    """Yield what is wrong on this node."""
+    for violation in {violation.key: violation for violation in figures.violations}.values():
+        who = violation.pod.namespace, violation.pod.name, violation.container
+        where = indexes.get(violation.gpu, violation.gpu)
+        yield Sample(VIOLATION, (*who, where, violation.kind), 1)
+    for kind, number in _drift(figures).items():
+        yield Sample(DRIFT, (figures.node, kind), number)
+    yield Sample(FAULTS, (figures.node,), figures.faults)
+
+
+def _drift(figures: Figures) -> dict[str, int]:
+    """Count instances that are promised and not there, uses without promise, changed limits."""
+    there = {(i.gpu, i.profile, i.start) for i in figures.instances if i.uuid is not None}
+    grants = [grant for share in figures.shares for grant in share.grants]
+    placed = {(g.gpu, g.placed.profile.id, g.placed.start) for g in grants if g.placed is not None}
+    kinds = Counter(violation.kind for violation in figures.violations)
+    return {
+        "missing": len(placed - there),
+        "extra": kinds[Kind.UNPROMISED] + kinds[Kind.DEVICE],
+        "different": kinds[Kind.LIMITS],
+    }
+
+
+def _old_device(figures: Figures, device: Device) -> Iterator[Sample]:
+    usage = figures.usage.get(device.uuid)
+    labels = _ZONE, str(device.index), device.uuid
+    if usage is not None:
+        yield Sample(OLD_HOST_MEMORY, labels, usage.memory * _MIB)
+        if usage.utilization is not None:
+            yield Sample(OLD_HOST_CORES, labels, usage.utilization)
+
+
+def _old_container(figures: Figures, tenancy: _Tenancy) -> Iterator[Sample]:
+    labels = (_ZONE, *tenancy.who, str(tenancy.position), tenancy.gpu)
+    yield Sample(OLD_LIMIT, labels, tenancy.memory)
+    measured = figures.measured.get(tenancy.place, Measured())
+    if measured.memory is not None:
+        yield Sample(OLD_USED, labels, measured.memory)
+        yield Sample(OLD_MEMORY, labels, measured.memory)
+    if measured.cores is not None:
+        yield Sample(OLD_CORES, labels, measured.cores)
+    if measured.last_kernel is not None:
+        yield Sample(OLD_LAST_KERNEL, labels, max(0.0, figures.now - measured.last_kernel))

@@ -1,0 +1,114 @@
+"""Sharing: what one container of a bound pod was promised, or why it cannot start yet."""
+
+from collections.abc import Iterable, Mapping
+
+from agent.core.driver import Device
+from agent.core.promise import NotYetError, Owner, Share
+from agent.core.tenants import Tenant, Vessel
+from allocator.core.wording import quoted
+from allocator.model.board import Placed
+from allocator.model.gpu import Grant
+from allocator.model.ledger import Entry
+
+
+class StillRunsError(NotYetError):
+    """As far as is known an earlier container still runs; what is known may be old."""
+
+
+def starting(owner: Owner, tenant: Tenant) -> Vessel:
+    """Return the container of *owner* whose turn it is, where several share their slots.
+
+    An app starts once every init container has ended well, so the first that has not is meant.
+    Raises NotYetError where the pod has no such container, StillRunsError where that one runs.
+    """
+    names = frozenset(owner.containers)
+    found = [vessel for vessel in tenant.vessels if vessel.name in names and not vessel.done]
+    if not found:
+        raise NotYetError(f"pod {_who(tenant)} has no container {quoted(owner.container)} to start")
+    if len(names) > 1 and found[0].running:
+        raise StillRunsError(f"container {quoted(found[0].name)} of pod {_who(tenant)} still runs")
+    return found[0]
+
+
+def share_of(
+    owner: Owner,
+    tenant: Tenant | None,
+    entry: Entry | None,
+    *,
+    devices: Iterable[Device],
+    unguarded: bool = False,
+) -> Share:
+    """Return the share of the container of *owner* that starts; grants in PCI order.
+
+    *unguarded* says that nothing but our injection keeps the container to its share, so that one
+    without it may not start. Raises NotYetError with a text for the user.
+    """
+    if tenant is None or tenant.uid != owner.uid:
+        raise NotYetError(f"pod {quoted(f'{owner.namespace}/{owner.pod}')} is not bound here")
+    if tenant.over:
+        raise NotYetError(f"pod {_who(tenant)} is over")
+    if entry is None:
+        raise NotYetError(
+            f"pod {_who(tenant)} has no promise on this node yet; the control plane makes one "
+            "within seconds, or writes an Event that says why not"
+        )
+    vessel = starting(owner, tenant)
+    if unguarded and not vessel.injected:
+        raise NotYetError(
+            f"container {quoted(vessel.name)} of pod {_who(tenant)} was not admitted by "
+            "vgpu-admission and could see every GPU; create the pod anew"
+        )
+    grants = next((held.grants for held in entry.containers if held.name == vessel.name), ())
+    if not grants:
+        raise NotYetError(f"container {quoted(vessel.name)} of pod {_who(tenant)} has no GPU")
+    return _share(tenant, vessel, _ordered(grants, devices))
+
+
+def _share(tenant: Tenant, vessel: Vessel, grants: tuple[Grant, ...]) -> Share:
+    owner = Owner(
+        uid=tenant.uid, namespace=tenant.namespace, pod=tenant.name, containers=(vessel.name,)
+    )
+    return Share(owner=owner, grants=grants, key=vessel.key, mounts=vessel.mounts)
+
+
+def _ordered(grants: Iterable[Grant], devices: Iterable[Device]) -> tuple[Grant, ...]:
+    """Order by PCI address, as CUDA counts under the order that admission injects."""
+    addresses = {device.uuid: device.pci for device in devices}
+    missing = [grant.gpu for grant in grants if grant.gpu not in addresses]
+    if missing:
+        raise NotYetError(f"GPU {quoted(missing[0])} is not on this node any more")
+    return tuple(sorted(grants, key=lambda grant: addresses[grant.gpu].lower()))
+
+
+def _who(tenant: Tenant) -> str:
+    return quoted(f"{tenant.namespace}/{tenant.name}")
+
+
+def shares_of(
+    entries: Iterable[Entry], tenants: Mapping[str, Tenant], devices: Iterable[Device]
+) -> tuple[Share, ...]:
+    """Return what is promised to the containers of pods that are bound here, by pod.
+
+    What is on GPUs that are not there any more cannot be used, and so is left out.
+    """
+    present = tuple(devices)
+    names = {device.uuid for device in present}
+    return tuple(
+        _share(tenant, vessel, _ordered(grants, present))
+        for entry in entries
+        if (tenant := tenants.get(entry.uid)) is not None and not tenant.over
+        for held in entry.containers
+        if (vessel := tenant.vessel(held.name)) is not None
+        if (grants := [grant for grant in held.grants if grant.gpu in names])
+    )
+
+
+def placements(entries: Iterable[Entry]) -> dict[str, frozenset[Placed]]:
+    """Return at which places of which GPUs *entries* promise MIG instances."""
+    found: dict[str, set[Placed]] = {}
+    for entry in entries:
+        for held in entry.containers:
+            for grant in held.grants:
+                if grant.placed is not None:
+                    found.setdefault(grant.gpu, set()).add(grant.placed)
+    return {gpu: frozenset(places) for gpu, places in found.items()}

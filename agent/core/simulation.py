@@ -1,0 +1,299 @@
+"""Simulated boards: what a driver would do to GPUs that do not exist, as a function of values.
+
+The rules are those of mig.md §1 to §3: instances sit at explicit placements and never move, a GPU
+instance is numbered by its place and the number is used again, a compute instance is destroyed
+before its GPU instance, neither while something holds it. Questions and changes return what the
+driver would answer, or :class:`Refused`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from agent.core.driver import Device, Event, Fault, Instance, MigMode, Process, Usage
+from allocator.core.fleetfile import stamp
+from allocator.model.board import Board, Profile
+from allocator.model.units import MiB
+
+_EVENTS: Final = 256  # kept for sessions that have not read them yet
+FALLEN_OFF: Final = 79  # the XID of a GPU that fell off the bus
+FULL_COMPUTE: Final = 0  # the number of a compute instance that fills its GPU instance
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The driver's refusal; *text* is its own word for why."""
+
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One GPU as it was built; the fields are those of :class:`Device`.
+
+    ``mig`` is the mode it was set up in, ``None`` where the product has none. One that is
+    ``faulty`` reports a critical error to every new session.
+    """
+
+    uuid: str
+    index: int
+    minor: int
+    pci: str
+    model: str
+    memory: MiB
+    ampere_or_older: bool
+    board: Board | None = None
+    mig: bool | None = None
+    numa: int | None = None
+    links: tuple[str, ...] = ()
+    faulty: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """One GPU at work; ``leaks`` are GPU instances to which somebody keeps a handle open."""
+
+    chip: Chip
+    mig: MigMode | None
+    instances: tuple[Instance, ...] = ()
+    processes: tuple[Process, ...] = ()
+    leaks: frozenset[int] = frozenset()
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The GPUs of one machine since it was booted as ``boot``.
+
+    ``births`` counts the compute instances ever made, so that none has the UUID of another.
+    ``events`` are numbered by ``reported``, which is the number of the newest one.
+    """
+
+    boot: str
+    gpus: tuple[Running, ...]
+    births: int = 0
+    reported: int = 0
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What the machine is after a creation, and what was created."""
+
+    state: State
+    instance: Instance
+
+
+def delivered(chips: Iterable[Chip], boot: str) -> State:
+    """Return a machine with these GPUs, all idle."""
+    return State(boot=boot, gpus=tuple(_started(chip, chip.mig) for chip in chips))
+
+
+def rebooted(state: State, boot: str) -> State:
+    """Return the machine after a restart: nothing runs, and only Ampere remembers MIG mode."""
+    gpus = tuple(
+        _started(g.chip, None if g.mig is None else g.mig.pending and g.chip.ampere_or_older)
+        for g in state.gpus
+    )
+    return replace(state, boot=boot, gpus=gpus, events=())
+
+
+def _started(chip: Chip, mig: bool | None) -> Running:  # noqa: FBT001 -- a value passed on
+    return Running(chip=chip, mig=None if mig is None else MigMode(current=mig, pending=mig))
+
+
+def refitted(state: State, fresh: State) -> State:
+    """Return *fresh* with what runs on those GPUs of *state* that were built alike."""
+    same = {running.chip.uuid: running for running in state.gpus}
+    gpus = tuple(
+        old if (old := same.get(new.chip.uuid)) and old.chip == new.chip else new
+        for new in fresh.gpus
+    )
+    return replace(state, gpus=gpus)
+
+
+def devices(state: State) -> tuple[Device, ...]:
+    """Return the GPUs that can be spoken to, by index."""
+    return tuple(
+        Device(
+            uuid=gpu.chip.uuid,
+            index=gpu.chip.index,
+            minor=gpu.chip.minor,
+            pci=gpu.chip.pci,
+            model=gpu.chip.model,
+            memory=gpu.chip.memory,
+            ampere_or_older=gpu.chip.ampere_or_older,
+            mig=gpu.mig,
+            board=gpu.chip.board,
+            numa=gpu.chip.numa,
+            links=gpu.chip.links,
+        )
+        for gpu in sorted(state.gpus, key=lambda gpu: gpu.chip.index)
+        if not gpu.lost
+    )
+
+
+def running(state: State, uuid: str) -> Running | Refused:
+    """Return the GPU called *uuid*."""
+    gpu = next((gpu for gpu in state.gpus if gpu.chip.uuid == uuid), None)
+    if gpu is None:
+        return Refused(Fault.ABSENT, f"no GPU {uuid!r}")
+    return Refused(Fault.LOST, f"GPU {uuid!r} is lost") if gpu.lost else gpu
+
+
+def processes(gpu: Running) -> tuple[Process, ...]:
+    """Return the processes as the host sees them: nobody measures them under MIG."""
+    if _cut(gpu):
+        return tuple(replace(process, utilization=None) for process in gpu.processes)
+    return gpu.processes
+
+
+def usage(gpu: Running) -> Usage:
+    """Return the sums over the processes of one GPU."""
+    memory = sum(process.memory or 0 for process in gpu.processes)
+    share = sum(process.utilization or 0 for process in gpu.processes)
+    return Usage(
+        memory=MiB(min(memory, gpu.chip.memory)),
+        utilization=None if _cut(gpu) else min(share, 100),
+    )
+
+
+def events_since(state: State, seen: int) -> tuple[Event, ...]:
+    """Return what was reported after number *seen*, as far as it is kept."""
+    new = min(state.reported - seen, len(state.events))
+    return state.events[len(state.events) - new :] if new > 0 else ()
+
+
+def create_instance(state: State, uuid: str, *, profile: int, start: int) -> Made | Refused:
+    """Create a GPU instance; NO_ROOM where the placement or the media engines are taken."""
+    gpu = running(state, uuid)
+    if isinstance(gpu, Refused):
+        return gpu
+    board = gpu.chip.board
+    if not _cut(gpu) or board is None:
+        return Refused(Fault.NOT_SUPPORTED, "MIG mode is off")
+    wanted = next((p for p in board.profiles if p.id == profile), None)
+    if wanted is None or start not in wanted.starts:
+        return Refused(Fault.OTHER, f"no placement of profile {profile} at {start}")
+    present = [(_profile(board, i), i.start) for i in gpu.instances]
+    if any(p.mask(at) & wanted.mask(start) for p, at in present):
+        return Refused(Fault.NO_ROOM, f"profile {profile} at {start} overlaps an instance")
+    if _exhausted(wanted, [p for p, _ in present]):
+        return Refused(Fault.NO_ROOM, f"no engines left for profile {profile}")
+    number = _number(board, wanted, start, taken={i.id for i in gpu.instances})
+    made = Instance(gpu=uuid, id=number, profile=profile, start=start)
+    return Made(_with(state, replace(gpu, instances=(*gpu.instances, made))), made)
+
+
+def create_compute(state: State, uuid: str, number: int) -> Made | Refused:
+    """Create the compute instance that fills a GPU instance, with a UUID never used before."""
+    found = _found(state, uuid, number)
+    if isinstance(found, Refused):
+        return found
+    gpu, old = found
+    if old.compute is not None:
+        return Refused(Fault.NO_ROOM, f"instance {number} has its compute instance")
+    seed = f"{state.boot}/{uuid}/{state.births}"
+    made = replace(old, compute=FULL_COMPUTE, uuid=stamp("MIG", seed))
+    state = _with(state, _exchanged(gpu, old, made))
+    return Made(replace(state, births=state.births + 1), made)
+
+
+def destroy_compute(state: State, uuid: str, *, number: int, compute: int) -> State | Refused:
+    """Destroy a compute instance; IN_USE while a process runs on it."""
+    found = _found(state, uuid, number)
+    if isinstance(found, Refused):
+        return found
+    gpu, old = found
+    if old.compute != compute:
+        return Refused(Fault.ABSENT, f"no compute instance {compute} of instance {number}")
+    if any(process.instance == old.uuid for process in gpu.processes):
+        return Refused(Fault.IN_USE, f"a process uses instance {number}")
+    return _with(state, _exchanged(gpu, old, replace(old, compute=None, uuid=None)))
+
+
+def destroy_instance(state: State, uuid: str, number: int) -> State | Refused:
+    """Destroy a GPU instance; IN_USE while it has compute, or somebody keeps a handle."""
+    found = _found(state, uuid, number)
+    if isinstance(found, Refused):
+        return found
+    gpu, old = found
+    if old.compute is not None or number in gpu.leaks:
+        return Refused(Fault.IN_USE, f"something holds instance {number}")
+    rest = tuple(i for i in gpu.instances if i.id != number)
+    return _with(state, replace(gpu, instances=rest))
+
+
+def set_mode(state: State, uuid: str, *, on: bool) -> State | Refused:
+    """Ask for MIG mode; on Ampere it waits for the next reset while the GPU is busy."""
+    gpu = running(state, uuid)
+    if isinstance(gpu, Refused):
+        return gpu
+    if gpu.mig is None:
+        return Refused(Fault.NOT_SUPPORTED, f"{gpu.chip.model} has no MIG")
+    busy = bool(gpu.processes)
+    if gpu.instances or (busy and not gpu.chip.ampere_or_older):
+        return Refused(Fault.IN_USE, "something holds the GPU")
+    mode = MigMode(current=gpu.mig.current if busy else on, pending=on)
+    return _with(state, replace(gpu, mig=mode))
+
+
+def changed(state: State, uuid: str, change: Callable[[Running], Running]) -> State:
+    """Return *state* with one GPU changed by what is outside the driver's doing."""
+    gpus = tuple(change(gpu) if gpu.chip.uuid == uuid else gpu for gpu in state.gpus)
+    return replace(state, gpus=gpus)
+
+
+def reported(state: State, event: Event) -> State:
+    """Return *state* after the driver reported *event*."""
+    events = (*state.events, event)[-_EVENTS:]
+    return replace(state, events=events, reported=state.reported + 1)
+
+
+def _cut(gpu: Running) -> bool:
+    return gpu.mig is not None and gpu.mig.current
+
+
+def _profile(board: Board, instance: Instance) -> Profile:
+    return next(p for p in board.profiles if p.id == instance.profile)
+
+
+def _exhausted(wanted: Profile, present: list[Profile]) -> bool:
+    """Say whether media engines are used up: +me.all takes all, only -me needs none of them."""
+    alike = sum(p.id == wanted.id for p in present)
+    if wanted.limit is not None and alike >= wanted.limit:
+        return True
+    using = [p for p in present if not p.name.endswith("-me")]
+    if wanted.name.endswith("-me"):
+        return False
+    return any(p.name.endswith("+me.all") for p in using) or (
+        wanted.name.endswith("+me.all") and bool(using)
+    )
+
+
+def _number(board: Board, profile: Profile, start: int, *, taken: set[int]) -> int:
+    """Return the number of a place: its node in the binary tree over the memory (mig.md §2.1)."""
+    first = (1 << (board.slots // profile.size).bit_length() - 1) - 1
+    number = first + start // profile.size
+    while number in taken:  # an odd board, whose places are no tree
+        number += 1
+    return number
+
+
+def _found(state: State, uuid: str, number: int) -> tuple[Running, Instance] | Refused:
+    gpu = running(state, uuid)
+    if isinstance(gpu, Refused):
+        return gpu
+    instance = next((i for i in gpu.instances if i.id == number), None)
+    if instance is None:
+        return Refused(Fault.ABSENT, f"no instance {number}")
+    return gpu, instance
+
+
+def _exchanged(gpu: Running, old: Instance, new: Instance) -> Running:
+    return replace(gpu, instances=tuple(new if i is old else i for i in gpu.instances))
+
+
+def _with(state: State, gpu: Running) -> State:
+    return changed(state, gpu.chip.uuid, lambda _: gpu)

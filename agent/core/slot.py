@@ -1,0 +1,51 @@
+"""Slots: the device plugin's device ids, how many there may be, and which of them are sound.
+
+A slot names no GPU: the ledger decides at the Binding which one a container gets. So a sick GPU
+takes as many slots away as it would have had, and from the free ones first: a slot in use belongs
+to a container that may well run elsewhere.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+# Longest id, both fields and their tags, in bytes: kubelet takes 4 MiB in one message.
+_DEVICE_BYTES: Final = 27
+MOST: Final = 4 * 1024 * 1024 // _DEVICE_BYTES
+_NAME: Final = re.compile(r"slot-[0-9]{4,6}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """How many slots a node has in all, and how many of them its healthy GPUs bring."""
+
+    total: int
+    healthy: int
+
+
+NOTHING: Final = Offer(total=0, healthy=0)
+
+
+def slot_name(number: int) -> str:
+    """Return the id of one slot, which is also the name of its folder and its CDI device."""
+    return f"slot-{number:04d}"
+
+
+def is_slot(name: str) -> bool:
+    """Say whether *name* is an id of ours, and so fit to be a file's name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def listed(offer: Offer, used: Collection[str]) -> tuple[tuple[str, bool], ...]:
+    """Return every slot and whether it is sound, given the ids in *use*.
+
+    A used slot that the offer no longer reaches stays, unsound, until it is free: its container
+    could not restart under an id that kubelet has never heard of.
+    """
+    names = [slot_name(number) for number in range(min(max(offer.total, 0), MOST))]
+    beyond = sorted(set(used).difference(names))[: MOST - len(names)]
+    taken = [name for name in names if name in used]
+    free = [name for name in names if name not in used]
+    sound = frozenset((*taken, *free)[: max(offer.healthy, 0)])
+    return (*((name, name in sound) for name in names), *((name, False) for name in beyond))

@@ -1,0 +1,155 @@
+"""Standing: of the instances on one GPU, which are ours, which are in use, and which are promised.
+
+The journal and the driver need not agree: the driver knows what is there, the journal whose it is.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from agent.core.driver import Instance
+from agent.core.journalrecord import Act, Mark, Marks, Place
+from allocator.model.board import Board, Placed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """An instance that exists, and what may be done about it.
+
+    ``placed`` is ``None`` where the board does not list its profile, so that nobody knows its
+    slots. ``pids`` run on it; ``held`` says that a container may, ``promised`` that an entry of the
+    ledger names its place, ``unfinished`` that it lacks compute because its creation or destruction
+    was interrupted.
+    """
+
+    instance: Instance
+    placed: Placed | None
+    ours: bool
+    pids: tuple[int, ...]
+    held: bool
+    promised: bool
+    unfinished: bool
+
+    @property
+    def busy(self) -> bool:
+        """Say whether it must not be touched, whoever made it."""
+        return self.held or bool(self.pids)
+
+    @property
+    def reserved(self) -> bool:
+        """Say whether it closes its slots to promises though no entry says so."""
+        return not self.promised and (self.busy or not self.ours)
+
+    @property
+    def idle(self) -> bool:
+        """Say whether it may go when a promise needs its slots."""
+        return self.ours and not self.busy and not self.promised
+
+    def mask(self, board: Board) -> int:
+        """Return its memory slots as a bit mask: all of *board* where they are unknown."""
+        return (1 << board.slots) - 1 if self.placed is None else self.placed.mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """One GPU at one moment: what is there, what the journal marks as ours, what is promised.
+
+    ``used`` has the pids on each UUID that processes run on. ``held`` are places at which a
+    container may run, promised or not. ``cramped`` are promises for which the driver found no room
+    though their slots were free: engines are not ours to count, so all that is idle makes way.
+    """
+
+    board: Board
+    present: tuple[Instance, ...]
+    marks: Marks
+    used: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    promised: frozenset[Placed] = frozenset()
+    held: frozenset[Placed] = frozenset()
+    cramped: frozenset[Placed] = frozenset()
+
+    @property
+    def standing(self) -> tuple[Present, ...]:
+        """Return every instance with its standing."""
+        return tuple(map(self._standing, self.present))
+
+    def at(self, placed: Placed) -> Present | None:
+        """Return what stands at exactly this place."""
+        found = (i for i in self.present if _stands(i, placed))
+        return next(map(self._standing, found), None)
+
+    def _standing(self, instance: Instance) -> Present:
+        placed = placed_as(self.board, instance)
+        mark = self.marks.get(place_of(instance))
+        return Present(
+            instance=instance,
+            placed=placed,
+            ours=_ours(mark, instance),
+            pids=() if instance.uuid is None else self.used.get(instance.uuid, ()),
+            held=placed in self.held,
+            promised=placed in self.promised,
+            unfinished=instance.uuid is None and mark is not None and mark.half,
+        )
+
+
+def place_of(instance: Instance) -> Place:
+    """Return where *instance* is, as the journal calls it."""
+    return Place(gpu=instance.gpu, profile=instance.profile, start=instance.start)
+
+
+def placed_as(board: Board, instance: Instance) -> Placed | None:
+    """Return where *instance* is, by the profiles of *board*."""
+    profile = next((p for p in board.profiles if p.id == instance.profile), None)
+    if profile is None or instance.start + profile.size > board.slots:
+        return None
+    return Placed(profile, instance.start)
+
+
+def listed(board: Board, placed: Placed) -> Placed | None:
+    """Return *placed* with its profile as *board* lists it now, ``None`` if it has no such place.
+
+    A driver's update may change the memory or the name of a profile, not its id and its shape;
+    another board's profiles may have the same ids.
+    """
+    wanted = placed.profile
+    for profile in board.profiles:
+        same = (profile.id, profile.size, profile.slices) == (wanted.id, wanted.size, wanted.slices)
+        if same and placed.start in profile.starts:
+            return Placed(profile, placed.start)
+    return None
+
+
+def _stands(instance: Instance, placed: Placed) -> bool:
+    return instance.profile == placed.profile.id and instance.start == placed.start
+
+
+def _ours(mark: Mark | None, instance: Instance) -> bool:
+    """Say whether the journal knows *instance*; another UUID at a place of ours is a stranger.
+
+    What stands at a place that was announced is ours: nothing would tell it from a stranger's that
+    was made there after we were killed, before we came back.
+    """
+    return mark is not None and (mark.uuid is None or instance.uuid in {None, mark.uuid})
+
+
+def corrections(
+    situation: Situation, gpu: str, *, claimed: frozenset[Placed] = frozenset()
+) -> Iterator[tuple[Act, Place, str | None]]:
+    """Yield what the journal should say of *gpu* and does not: act, place and UUID.
+
+    What it calls ours and is not there was destroyed by others or never came to be; what is whole
+    though it was begun, or doomed, is ours for good. *claimed* are places held by containers of an
+    agent whose journal was lost: what is there and unknown is theirs, and so ours.
+    """
+    there = {place_of(instance): instance for instance in situation.present}
+    for place, mark in sorted(situation.marks.items(), key=lambda pair: pair[0]):
+        if place.gpu != gpu:
+            continue
+        found = there.get(place)
+        if found is None or not _ours(mark, found):
+            yield Act.GONE, place, None
+        elif mark.half and found.uuid is not None:
+            yield Act.COMMIT, place, found.uuid
+    for place, found in sorted(there.items(), key=lambda pair: pair[0]):
+        unknown = place not in situation.marks and found.uuid is not None
+        if unknown and placed_as(situation.board, found) in claimed:
+            yield Act.COMMIT, place, found.uuid

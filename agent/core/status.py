@@ -1,0 +1,296 @@
+"""Status: what stands in ``GPUNode.status``, from what the driver says and what a site configured.
+
+Only what matters for a promise is written, so that it changes when a promise would: memory of
+others is rounded and sticks. What is in use without an entry is told, or closes what it may be on.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from agent.core.driver import Device
+from agent.core.tenants import Tenant
+from allocator.catalog.boards import board_named
+from allocator.core.deviceconfig import DeviceConfig, NodeConfig
+from allocator.core.gpunodewire import status_of
+from allocator.core.ledger import Ledger, promise_told
+from allocator.model.board import Board, Placed
+from allocator.model.decision import ContainerGrants
+from allocator.model.gpu import Gpu, Grant, Node
+from allocator.model.ledger import Entry
+from allocator.model.request import Mode
+from allocator.model.units import NO_CORES, NO_MEMORY, MiB
+
+Json = dict[str, object]
+
+STEP: Final = 256  # MiB in which memory of others is told
+FOREIGN: Final = "foreign"  # where a pod has its namespace: an instance that is nobody's pod's
+LONGEST_REASON: Final = 256  # characters; the CRD's bound
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # since when is not known, and must not move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Realised:
+    """A MIG instance that exists; ``foreign`` says that somebody else made it, and keeps it."""
+
+    gpu: str
+    placed: Placed
+    uuid: str | None = None
+    foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What the driver says, and what was made of it.
+
+    ``sick`` tells by UUID why a GPU must not be promised, ``others`` the MiB that processes
+    without a promise hold, as measured.
+    """
+
+    devices: tuple[Device, ...]
+    driver: str = ""  # its version
+    instances: tuple[Realised, ...] = ()
+    sick: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    others: Mapping[str, MiB] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A GPU as it is told, with what only people and the agent read."""
+
+    gpu: Gpu
+    pci: str
+    links: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which life of which Node a status is of."""
+
+    name: str
+    uid: str
+    boot: str
+
+
+def listed(
+    hardware: Hardware, config: DeviceConfig, node: NodeConfig | None, *, before: Ledger | None
+) -> tuple[Listed, ...]:
+    """Return the GPUs to serve, by index; those that *node* filters out are nobody's.
+
+    *before* is what was told last: memory of others is compared with it.
+    """
+    told = {} if before is None else {gpu.uuid: gpu.foreign for gpu in before.node.gpus}
+    kept = (d for d in hardware.devices if node is None or not node.excludes(d.uuid, d.index))
+    return tuple(
+        _listed(device, hardware, _slots(config, node), wanted=node, told=told)
+        for device in sorted(kept, key=lambda d: d.index)
+    )
+
+
+def _slots(config: DeviceConfig, node: NodeConfig | None) -> int:
+    own = None if node is None else node.split_count
+    return config.split_count if own is None else own
+
+
+def _listed(
+    device: Device,
+    hardware: Hardware,
+    slots: int,
+    *,
+    wanted: NodeConfig | None,
+    told: Mapping[str, MiB],
+) -> Listed:
+    mode, reason = _mode(device, wanted)
+    board = _board(device) if mode is Mode.MIG else None
+    if mode is Mode.MIG and board is None:  # nothing could be promised, and nothing read
+        mode, reason = Mode.HAMI_CORE, "its MIG profiles are unknown"
+    reason = hardware.sick.get(device.uuid, "") or reason
+    others = hardware.others.get(device.uuid, NO_MEMORY)
+    gpu = Gpu(
+        uuid=device.uuid,
+        index=device.index,
+        model=device.model,
+        memory=device.memory,
+        mode=mode,
+        slots=slots if board is None else most(board),
+        board=board,
+        healthy=not reason,
+        numa=device.numa,
+        foreign=settled(told.get(device.uuid, NO_MEMORY), min(others, device.memory)),
+        instances=tuple(i.placed for i in hardware.instances if i.gpu == device.uuid),
+    )
+    return Listed(gpu=gpu, pci=device.pci, links=device.links, reason=reason[:LONGEST_REASON])
+
+
+def _board(device: Device) -> Board | None:
+    return device.board or board_named(device.model)
+
+
+def _mode(device: Device, wanted: NodeConfig | None) -> tuple[Mode, str]:
+    """Return the mode that a GPU is in, and why it may not be used in it.
+
+    What the hardware is in is never changed by us, because that takes a reset; a node that the
+    configuration does not list serves each GPU as it is.
+    """
+    if device.mig is None:
+        return Mode.HAMI_CORE, ""
+    found = Mode.MIG if device.mig.current else Mode.HAMI_CORE
+    if wanted is None or wanted.mode is found:
+        return found, ""
+    switch = 1 if wanted.mode is Mode.MIG else 0
+    return found, (
+        f"operatingmode is {wanted.mode} and MIG is {'off' if switch else 'on'} here: drain the "
+        f"node and run nvidia-smi -i {device.pci} -mig {switch}"
+    )
+
+
+def most(board: Board) -> int:
+    """Return how many instances fit on *board* at once."""
+    return fullest(board, [1] * len(board.profiles))
+
+
+def fullest(board: Board, worth: Sequence[int]) -> int:
+    """Return the largest sum of *worth*, by profile, over all layouts of *board*.
+
+    Instances are intervals of memory slots, so the best from each slot on follows from the slots
+    behind it. Caps on the number of instances are left out: the sum may only be too large.
+    """
+    best = [0] * (board.slots + 1)
+    for slot in reversed(range(board.slots)):
+        fitting = (
+            value + best[slot + profile.size]
+            for profile, value in zip(board.profiles, worth, strict=True)
+            if slot in profile.starts and slot + profile.size <= board.slots
+        )
+        best[slot] = max(best[slot + 1], *fitting, 0)
+    return best[0]
+
+
+def settled(told: MiB, now: MiB) -> MiB:
+    """Return what to tell of *now* MiB, having *told* something before.
+
+    Rounded up to steps, more at once, less only when it is less by two steps, or nothing.
+    """
+    rounded = -(-now // STEP) * STEP
+    same = rounded <= told and told - rounded < 2 * STEP and (now > 0 or told == 0)
+    return told if same else MiB(rounded)
+
+
+def unpromised(
+    document: Mapping[str, object],
+    ledger: Ledger,
+    *,
+    tenants: Iterable[Tenant],
+    instances: Iterable[Realised],
+) -> tuple[tuple[Entry, ...], tuple[Tenant, ...]]:
+    """Return what is in use without an entry, and the pods of which nobody knows what they use.
+
+    *document* is *ledger* as it was read; *tenants* are those with a container that has started.
+    """
+    entries: list[Entry] = []
+    unknown: list[Tenant] = []
+    for tenant in tenants:
+        if ledger.entry(tenant.uid) is not None:
+            continue
+        found = _told(document, tenant)
+        if found is None:
+            unknown.append(tenant)
+        else:
+            entries.append(found)
+    entries += (_reserved(instance) for instance in instances if instance.foreign)
+    return tuple(sorted(entries, key=lambda entry: entry.uid)), tuple(unknown)
+
+
+def _told(document: Mapping[str, object], tenant: Tenant) -> Entry | None:
+    try:
+        told: object = msgspec.json.decode(tenant.told) if tenant.told else None
+    except msgspec.DecodeError:
+        return None
+    pod = {"namespace": tenant.namespace, "name": tenant.name, "uid": tenant.uid}
+    return None if told is None else promise_told(document, pod, told)
+
+
+def _reserved(instance: Realised) -> Entry:
+    """Return what keeps the place of an instance that somebody else made."""
+    placed = instance.placed
+    grant = Grant(
+        gpu=instance.gpu,
+        mode=Mode.MIG,
+        memory=placed.profile.memory,
+        cores=NO_CORES,
+        placed=placed,
+    )
+    name = f"{instance.gpu}-{placed.profile.name}-{placed.start}".lower()
+    uid = instance.uuid or f"{instance.gpu[:48]}-{placed.profile.id}-{placed.start}"
+    return Entry(
+        namespace=FOREIGN,
+        pod=name[:253],
+        uid=uid[:64],
+        since=_BEGINNING,
+        containers=(ContainerGrants(name=FOREIGN, grants=(grant,)),),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """All that a status says; ``shut`` tells why no GPU may be promised now, or is empty.
+
+    One that is ``leaving`` has no inventory, so that nothing is promised on it ever again.
+    """
+
+    identity: Identity
+    gpus: tuple[Listed, ...]
+    driver: str = ""
+    instances: tuple[Realised, ...] = ()
+    unpromised: tuple[Entry, ...] = ()
+    held: Collection[str] = ()
+    generation: int = 0
+    shut: str = ""
+    leaving: bool = False
+
+
+def document(account: Account) -> Json:
+    """Return ``status`` as the API server keeps it: JSON, and nothing empty."""
+    gpus = account.gpus
+    if account.shut:
+        gpus = tuple(replace(one, reason=one.reason or account.shut) for one in gpus)
+    node = Node(
+        name=account.identity.name,
+        gpus=tuple(replace(one.gpu, healthy=one.gpu.healthy and not one.reason) for one in gpus),
+    )
+    written: Json = msgspec.json.decode(msgspec.json.encode(status_of(node, account.unpromised)))
+    told = written["gpus"]
+    if isinstance(told, list):
+        written["gpus"] = [wire | _extras(one) for wire, one in zip(told, gpus, strict=True)]
+    served = {one.gpu.uuid for one in gpus}
+    written["instances"] = [_instance(i) for i in account.instances if i.gpu in served]
+    written |= {
+        "held": sorted(account.held),
+        "observedGeneration": account.generation,
+        "nodeUID": account.identity.uid,
+        "bootID": account.identity.boot,
+        "driver": account.driver,
+    }
+    absent = {"inventory"} if account.leaving else set()
+    return {key: value for key, value in written.items() if value != "" and key not in absent}
+
+
+def _extras(one: Listed) -> Json:
+    links: Json = {"links": list(one.links)} if one.links else {}
+    reason: Json = {"reason": one.reason} if one.reason else {}
+    return {"pci": one.pci} | links | reason
+
+
+def _instance(instance: Realised) -> Json:
+    placed = instance.placed
+    uuid: Json = {"uuid": instance.uuid} if instance.uuid else {}
+    return {
+        "gpu": instance.gpu,
+        "profile": placed.profile.name,
+        "start": placed.start,
+    } | uuid

@@ -1,0 +1,213 @@
+"""Violations: what containers use in the node's own view, against what they were promised.
+
+The interception library counts what goes through it. The driver sees every process on a GPU, so
+that whoever went around the library, or around admission, is found here.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from agent.core.cgroup import Cell
+from agent.core.driver import Instance, Process
+from agent.core.promise import Share
+from allocator.core.settings import Enforcement
+from allocator.model.gpu import Grant
+from allocator.model.request import Mode
+from allocator.model.units import NO_MEMORY, MiB
+
+# The driver counts what the library does not see: a context of each process, the code it loads,
+# a collective library's buffers (hami-core-abi.md §11).
+CONTEXT: Final = MiB(512)  # of one process
+MOST_CONTEXTS: Final = 4  # further processes bring no further allowance
+SHOWN: Final = 4  # processes named in a note
+SLACK: Final = 50  # one in so many MiB of the promise comes on top
+
+
+class Kind(StrEnum):
+    """What a container did. Public API: a metric's label."""
+
+    MEMORY = "memory"  # more than it was promised
+    DEVICE = "device"  # a GPU or MIG instance that another was promised, or nobody
+    UNPROMISED = "unpromised"  # a GPU, by a pod that was promised none here
+    LIMITS = "limits"  # the limits in its region are not those that were written there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod of this node as the API server tells of it.
+
+    ``containers`` has names by the runtime's id, as far as they are told yet. ``kept`` says that
+    evicting it helps nothing: a DaemonSet or kubelet itself would bring it back.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    containers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A process on a GPU, and where it runs; ``cell`` is ``None`` outside pods."""
+
+    process: Process
+    cell: Cell | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One container's misuse of one GPU; ``container`` is empty where it is not known which.
+
+    ``note`` is a sentence about it, whose numbers change while it lasts.
+    """
+
+    kind: Kind
+    pod: Pod
+    container: str
+    gpu: str
+    note: str
+
+    @property
+    def key(self) -> tuple[Kind, str, str, str]:
+        """Return what stays the same while it lasts."""
+        return self.kind, self.pod.uid, self.container, self.gpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """What is known at one moment: processes, promises, pods by uid, instances of MIG."""
+
+    seen: Sequence[Seen]
+    shares: Sequence[Share]
+    pods: Mapping[str, Pod]
+    instances: Sequence[Instance] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """The processes of one container on one GPU, and what it was promised there."""
+
+    pod: Pod
+    container: str
+    gpu: str
+    processes: tuple[Process, ...]
+    grants: tuple[Grant, ...]
+
+    def violation(self, kind: Kind, note: str) -> Violation:
+        """Return this group's."""
+        return Violation(kind=kind, pod=self.pod, container=self.container, gpu=self.gpu, note=note)
+
+
+def violations(picture: Picture) -> tuple[Violation, ...]:
+    """Return what is wrong, by pod; one that the API server does not know is nobody's to tell."""
+    promised = {share.owner.uid for share in picture.shares}
+    found = []
+    for group in _groups(picture):
+        if group.pod.uid not in promised:
+            note = f"uses {group.gpu} without a promise: {_pids(group.processes)}"
+            found.append(group.violation(Kind.UNPROMISED, note))
+            continue
+        admitted = _admitted(group.grants, picture.instances)
+        if stray := tuple(p for p in group.processes if p.instance not in admitted):
+            note = f"uses {stray[0].instance or group.gpu}, not promised to it: {_pids(stray)}"
+            found.append(group.violation(Kind.DEVICE, note))
+        elif note := _excess(group):
+            found.append(group.violation(Kind.MEMORY, note))
+    return tuple(found)
+
+
+def _groups(picture: Picture) -> Iterator[_Group]:
+    uses: dict[tuple[str, str, str], list[Process]] = defaultdict(list)
+    for seen in picture.seen:
+        if seen.cell is not None and (pod := picture.pods.get(seen.cell.uid)) is not None:
+            container = pod.containers.get(seen.cell.container or "", "")
+            uses[pod.uid, container, seen.process.gpu].append(seen.process)
+    for (uid, container, gpu), processes in sorted(uses.items(), key=lambda item: item[0]):
+        yield _Group(
+            pod=picture.pods[uid],
+            container=container,
+            gpu=gpu,
+            processes=tuple(processes),
+            grants=tuple(
+                grant
+                for share in picture.shares
+                if share.owner.uid == uid and (not container or container in share.owner.containers)
+                for grant in share.grants
+                if grant.gpu == gpu
+            ),
+        )
+
+
+def _admitted(grants: Sequence[Grant], instances: Sequence[Instance]) -> frozenset[str | None]:
+    """Return on which instances of a GPU its holder may be; ``None`` is the GPU as a whole.
+
+    On a GPU in MIG mode it is an instance that the driver does not tell.
+    """
+    places = {(g.gpu, g.placed.profile.id, g.placed.start) for g in grants if g.placed is not None}
+    own = {i.uuid for i in instances if (i.gpu, i.profile, i.start) in places}
+    return frozenset(own | {None}) if grants else frozenset()
+
+
+def _excess(group: _Group) -> str:
+    """Say by how much a container is over its memory, if it is; MIG needs no such question."""
+    soft = [grant.memory for grant in group.grants if grant.mode is not Mode.MIG]
+    promised, used = sum(soft), sum(p.memory or 0 for p in group.processes)
+    allowed = promised + promised // SLACK + CONTEXT * min(len(group.processes), MOST_CONTEXTS)
+    if not soft or used <= allowed:
+        return ""
+    return f"uses {used} of {promised} MiB on {group.gpu}: {_pids(group.processes)}"
+
+
+def _pids(processes: Sequence[Process]) -> str:
+    numbers = [str(process.pid) for process in processes]
+    shown = numbers if len(numbers) <= SHOWN else [*numbers[:SHOWN], f"and {len(numbers) - SHOWN}"]
+    return f"pid {', '.join(shown)}"
+
+
+def foreign(picture: Picture, gpus: Iterable[str]) -> dict[str, MiB]:
+    """Return by GPU the memory of processes that nobody was promised it for.
+
+    They are outside pods, or their pod has no share of that GPU. What the driver does not tell of
+    a process counts as nothing.
+    """
+    promised = {(s.owner.uid, grant.gpu) for s in picture.shares for grant in s.grants}
+    held = dict.fromkeys(gpus, NO_MEMORY)
+    for seen in picture.seen:
+        process, uid = seen.process, seen.cell.uid if seen.cell else ""
+        if process.gpu in held and (uid, process.gpu) not in promised:
+            held[process.gpu] = MiB(held[process.gpu] + (process.memory or 0))
+    return held
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to do after a look: violations that began, and pods whose evictions are due."""
+
+    begun: tuple[Violation, ...]
+    due: tuple[Violation, ...]
+
+
+def change(
+    before: Collection[Violation], now: Collection[Violation], enforcement: Enforcement
+) -> Change:
+    """Return what to do about what is wrong *now* and was wrong *before*, one look ago.
+
+    The first look tells. Only a second one evicts, because what the driver says of a process that
+    is ending may be of neither time.
+    """
+    known = {violation.key for violation in before}
+    lasting = tuple(v for v in now if v.key in known and evicts(v))
+    return Change(
+        begun=tuple(v for v in now if v.key not in known),
+        due=lasting if enforcement is Enforcement.EVICT else (),
+    )
+
+
+def evicts(violation: Violation) -> bool:
+    """Say whether a pod may be evicted for it: changed limits are put right, which is enough."""
+    return violation.kind is not Kind.LIMITS and not violation.pod.kept

@@ -1,0 +1,33 @@
+"""Alone: a lock by which only one process at a time has a node's slots."""
+
+import asyncio
+import fcntl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+_AGAIN: Final = 0.5  # seconds between tries
+
+
+@asynccontextmanager
+async def alone(lock: Path) -> AsyncIterator[None]:
+    """Wait until no other process holds the file *lock*, and hold it; raises OSError.
+
+    The kernel lets go of it when its holder dies, however that happens.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    waiting = False
+    with lock.open("ab") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not waiting:
+                    structlog.get_logger().warning("another agent is still here", lock=str(lock))
+                waiting = True
+            await asyncio.sleep(_AGAIN)
+        yield

@@ -1,0 +1,135 @@
+"""The agent program: driver, watches, status, device plugin and metrics, wired and kept alive.
+
+The plugin registers as soon as the slots are known: kubelet ends bound pods that it finds without
+one (identity.md, c). What a container may have is PreStart's to establish, so nothing else has to
+be ready for that. Whatever stops the agent leaves everything on the node as it is: the next one
+goes on with it.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Never
+
+import structlog
+
+from agent.core.runtimes import reads_cdi
+from agent.core.sharing import placements
+from agent.shell.options import Options
+from agent.shell.parts import Parts
+from agent.shell.promises import Promises
+from agent.shell.server import Answers, serving
+from agent.shell.service import Backing, Service
+from agent.shell.withdrawal import Withdrawal
+from allocator.shell.tasks import Start, background, told_to_stop
+from kube.client import Client
+
+log = structlog.get_logger(__name__)
+
+
+async def run(options: Options) -> None:
+    """Run until SIGTERM or SIGINT; a task that dies takes the program with it.
+
+    Raises OSError, FleetError or JournalInUseError where the node is not fit for it.
+    """
+    stop = told_to_stop()
+    async with Client(options.access) as client:
+        parts = Parts(options, client)
+        try:
+            async with background() as start:
+                agent = Agent(options, client, parts)
+                agent.begin(start)
+                answers = Answers(ready=agent.unready, metrics=parts.metrics.exposed)
+                async with serving(answers, options.listen) as port:
+                    log.info("serving", port=port, version=parts.version, node=options.node)
+                    await stop.wait()
+        finally:
+            await parts.close()
+
+
+@dataclass(slots=True)
+class Agent:
+    """What runs, over the parts."""
+
+    options: Options
+    client: Client
+    parts: Parts
+
+    def begin(self, start: Start) -> None:
+        """Start everything, or the withdrawal alone."""
+        parts = self.parts
+        start(parts.around.run(), "watches")
+        start(parts.events.run(), "events")
+        start(parts.survey.run(), "survey")
+        start(parts.writer.run(), "status")
+        if self.options.withdraw:
+            parts.writer.leaving = True
+            leaving = Withdrawal(
+                parts.around, parts.keeper, parts.paths, cdi=parts.cdi, alive=parts.alive
+            )
+            start(leaving.run(), "withdrawal")
+            return
+        start(self._instances(), "instances")
+        start(parts.keeper.run(), "node")
+        start(self._serve(), "service")
+        start(parts.monitor.run(), "monitor")
+
+    def unready(self) -> str:
+        """Say why pods cannot be served yet, or not any more; empty where they can."""
+        parts = self.parts
+        if parts.survey.hardware is None:
+            return "the driver has not answered yet"
+        if not parts.around.synced:
+            return "the API server has not told everything yet"
+        return parts.around.rival or ("" if parts.keeper.serving else "kubelet does not know us")
+
+    async def _instances(self) -> Never:
+        """Look at what is cut already, then keep it as the ledger says."""
+        parts = self.parts
+        changed = parts.around.waker()
+        while parts.survey.hardware is None:  # a driver that is being installed
+            await changed.wait()
+            changed.clear()
+        await parts.instances.settle()
+        parts.survey.settled = True
+        parts.survey.renew()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._wanting())
+            group.create_task(parts.instances.run())
+        raise RuntimeError("nobody keeps the instances any more")
+
+    async def _wanting(self) -> Never:
+        """Pass on what is promised, and at which places containers may run."""
+        around = self.parts.around
+        changed = around.waker()
+        while True:
+            await changed.wait()
+            changed.clear()
+            found = around.gpu_node
+            if found is None or not around.synced:
+                continue
+            ledger = found.ledger
+            same = ledger.boot == self.parts.boot
+            held = [entry for entry in ledger.entries if same and entry.uid in ledger.held]
+            await self.parts.instances.want(placements(ledger.entries), held=placements(held))
+
+    async def _serve(self) -> Never:
+        """Serve kubelet once it is known how this node is set up."""
+        parts = self.parts
+        around, changed = parts.around, parts.around.waker()
+        while not around.configured or around.node is None:
+            await changed.wait()
+            changed.clear()
+        with_cdi = reads_cdi(around.node.runtime)
+        promises = Promises(
+            self.client, around, parts.writer, devices=parts.devices, unguarded=not with_cdi
+        )
+        backing = Backing(
+            around=around,
+            survey=parts.survey,
+            keeper=parts.keeper,
+            promises=promises,
+            instances=parts.instances,
+            regions=parts.regions,
+            alive=parts.alive,
+        )
+        await Service(backing, parts.paths, cdi=parts.cdi if with_cdi else None).run()

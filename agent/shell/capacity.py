@@ -1,0 +1,165 @@
+"""The keeper of the Node: our label, the capacity that no device plugin reports, and the taint.
+
+Capacity comes after vc-scheduler's register, or its scheduler crashes, and goes by the deletion of
+its keys, or a restarting kubelet ends running pods (platform.md §3.5, §4.6). What we added is
+noted on the Node first, so that whoever comes after us can take it away again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Never, Protocol
+
+import structlog
+
+from agent.core import capacity
+from agent.core.status import Hardware, listed
+from agent.shell.node import Neighbourhood, OwnNode
+from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
+from allocator.model.gpu import Gpu
+from allocator.shell.inventory import NODES
+from allocator.shell.objects import AGENT_LABEL
+from kube.clock import SYSTEM, Clock
+from kube.errors import ConflictError, InvalidError, KubeError
+
+EVERY: Final = 1.0  # seconds between two looks at what changed
+LONGEST_PAUSE: Final = 30.0
+
+log = structlog.get_logger(__name__)
+
+
+class Calls(Protocol):
+    """The part of :class:`kube.client.Client` that the keeper needs."""
+
+    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]]) -> bytes:
+        """Change one object, or nothing where a test in *ops* fails."""
+
+    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
+        """Change one object."""
+
+
+class NodeKeeper:
+    """Keeps our part of the Node as it should be; ``serving`` says that kubelet knows our slots."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        around: Neighbourhood,
+        hardware: Callable[[], Hardware | None],
+        *,
+        version: str,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Write through *calls*; *version* is what the label says."""
+        self._calls = calls
+        self._around = around
+        self._hardware = hardware
+        self._version = version
+        self._clock = clock
+        self._changed = around.waker()
+        self.serving = False
+
+    async def run(self) -> Never:
+        """Look at what changed, for ever."""
+        failures = 0
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.sweep()
+                failures = 0
+            except (ConflictError, InvalidError):
+                self._changed.set()
+            except KubeError as error:
+                failures += 1
+                log.warning("Node left as it is", why=str(error))
+                self._changed.set()
+            pause = self._clock.backoff(failures, first=EVERY, most=LONGEST_PAUSE)
+            await self._clock.sleep(pause if failures else EVERY)
+
+    async def sweep(self) -> None:
+        """Bring label, capacity and taint up to date; raises :class:`KubeError`."""
+        node = self._around.node
+        if node is None or not self._around.configured:
+            return
+        if node.label != self._version:
+            await self._note(node, {"labels": {AGENT_LABEL: self._version}})
+        if not self.may_show(node):
+            return
+        if self._around.synced and await self._show(node) and self.serving:
+            await self._untaint(node)
+
+    def may_show(self, node: OwnNode) -> bool:
+        """Say whether capacity, slots included, may appear.
+
+        Not beside another plugin, unless it stands already; nor before the register, where asked.
+        """
+        if self._around.rival and not self.serving:
+            return False
+        return node.registered or not self._around.settings.volcano_register
+
+    async def _show(self, node: OwnNode) -> bool:
+        """Write capacity; say whether it stands."""
+        hardware, found = self._hardware(), self._around.gpu_node
+        if hardware is None or found is None:
+            return False
+        around = self._around
+        told = listed(hardware, around.devices, around.node_config, before=found.ledger)
+        wanted = self._wanted([one.gpu for one in told])
+        ours = capacity.written(around.vocabularies)
+        changed = capacity.changes(node.capacity, wanted, ours | node.names)
+        if not changed:
+            return True
+        if names := frozenset(wanted) - node.names:
+            await self._note(node, {"annotations": {CAPACITY_KEY: _joined(node.names | names)}})
+        await self._calls.merge_patch(
+            f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
+        )
+        log.info("capacity written", changes=changed)
+        return True
+
+    def _wanted(self, gpus: Sequence[Gpu]) -> dict[str, int]:
+        around = self._around
+        own = around.node_config.cores_scaling if around.node_config else None
+        scaling = own or around.devices.cores_scaling
+        most = capacity.capacity(gpus, around.vocabularies, cores_scaling=scaling)
+        found = around.gpu_node
+        entries = () if found is None else found.ledger.entries
+        extra = capacity.beside(gpus, entries, around.tenants.values())
+        return capacity.desired(most, extra, capacity.written(around.vocabularies))
+
+    async def _untaint(self, node: OwnNode) -> None:
+        if NOT_READY_TAINT not in node.taints:
+            return
+        place = node.taints.index(NOT_READY_TAINT)
+        path = f"/spec/taints/{place}"
+        ops = (
+            {"op": "test", "path": f"{path}/key", "value": NOT_READY_TAINT},
+            {"op": "remove", "path": path},
+        )
+        await self._calls.json_patch(f"{NODES}/{node.name}", ops)
+        log.info("node is ready for pods", taint=NOT_READY_TAINT)
+
+    async def _note(self, node: OwnNode, metadata: Mapping[str, object]) -> None:
+        await self._calls.merge_patch(f"{NODES}/{node.name}", {"metadata": metadata})
+
+    async def withdraw(self) -> None:
+        """Take away what stands on the Node because of us; raises :class:`KubeError`.
+
+        Capacity goes first: a scheduler that still saw it would look for what backs it.
+        """
+        node = self._around.node
+        if node is None:
+            return
+        ours = capacity.written(self._around.vocabularies) | node.names
+        slots = {words.slot for words in self._around.vocabularies}
+        ours |= {name for name in slots if node.capacity.get(name) == "0"}  # kubelet's last word
+        if changed := capacity.changes(node.capacity, {}, ours):
+            await self._calls.merge_patch(
+                f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
+            )
+        if node.label is not None or node.names:
+            gone = {"labels": {AGENT_LABEL: None}, "annotations": {CAPACITY_KEY: None}}
+            await self._note(node, gone)
+
+
+def _joined(names: frozenset[str]) -> str:
+    return ",".join(sorted(names))

@@ -1,0 +1,159 @@
+"""Cuts as they are made: each step is announced in the journal, made, read back and concluded.
+
+A process that dies between any two lines leaves what the next look understands: a place that the
+journal marks, with nothing, a part, or the whole of an instance at it.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar, TypeVarTuple, assert_never
+
+import structlog
+
+from agent.core.cutting import Create, CreateCompute, Cut, DestroyCompute, DestroyInstance, named
+from agent.core.driver import Driver, DriverError, Fault, Instance
+from agent.core.journalrecord import Act, Mark, Marks, Place
+from agent.core.standing import place_of
+from allocator.model.board import Placed
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+LOOKING: Final = 15.0  # seconds that the driver has to list instances or processes
+CUTTING: Final = 60.0  # seconds that it has for one change: 10 s are on record (mig.md §4.4)
+_BEGUN: Final = Mark(half=True)  # of a place at which any UUID is the one that was waited for
+
+log = structlog.get_logger(__name__)
+
+
+class Worker(Protocol):
+    """Who asks the driver, one call at a time; see agent/shell/worker.py."""
+
+    driver: Driver
+
+    async def call(self, function: Callable[[*Ts], T], *args: *Ts, within: float) -> T:
+        """Return what a method of the driver answers, or raise DriverError."""
+
+
+class Journal(Protocol):
+    """What says which places are ours; see agent/shell/journal.py."""
+
+    marks: Marks
+
+    async def write(self, act: Act, place: Place, uuid: str | None = None) -> None:
+        """Put a record on disk, or raise OSError."""
+
+
+class Cutter:
+    """Cuts one GPU, called *gpu*; never two cuts at once."""
+
+    def __init__(self, gpu: str, worker: Worker, journal: Journal) -> None:
+        """Touch nothing yet."""
+        self._gpu = gpu
+        self._worker = worker
+        self._journal = journal
+
+    async def make(self, cut: Cut, *, wanted: Callable[[], bool]) -> None:
+        """Perform the steps of *cut*; stop between two of them once it is not *wanted* any more.
+
+        Raises DriverError where the driver refuses, OSError where the journal cannot be written.
+        What was created until then is removed again, as far as the driver lets us.
+        """
+        bare: Instance | None = None
+        for step in cut.steps:
+            if not wanted():
+                break
+            log.info("cutting", gpu=self._gpu, step=type(step).__name__, **_told(step))
+            match step:
+                case DestroyCompute(instance):
+                    await self._destroy_compute(instance)
+                case DestroyInstance(instance):
+                    await self._destroy_instance(instance)
+                case Create(placed):
+                    bare = await self._create(placed)
+                case CreateCompute(placed, instance):
+                    await self._complete(placed, instance or bare)
+                case _:
+                    assert_never(step)
+
+    async def look(self) -> tuple[Instance, ...]:
+        """Return the instances that the driver lists."""
+        return await self._worker.call(self._driver.instances, self._gpu, within=LOOKING)
+
+    @property
+    def _driver(self) -> Driver:
+        return self._worker.driver
+
+    async def _destroy_compute(self, instance: Instance) -> None:
+        await self._journal.write(Act.DOOM, place_of(instance), instance.uuid)
+        await self._take_compute(instance)
+
+    async def _take_compute(self, instance: Instance) -> None:
+        if instance.compute is not None:
+            call = self._driver.destroy_compute
+            await self._worker.call(call, self._gpu, instance.id, instance.compute, within=CUTTING)
+
+    async def _destroy_instance(self, instance: Instance) -> None:
+        place = place_of(instance)
+        mark = self._journal.marks.get(place)
+        if mark is None or not mark.half:
+            await self._journal.write(Act.DOOM, place, None if mark is None else mark.uuid)
+        await self._take_instance(instance)
+
+    async def _take_instance(self, instance: Instance) -> None:
+        call = self._driver.destroy_instance
+        await self._worker.call(call, self._gpu, instance.id, within=CUTTING)
+        await self._journal.write(Act.GONE, place_of(instance))
+
+    async def _create(self, placed: Placed) -> Instance:
+        """Create without compute; one that the driver put elsewhere does not stay."""
+        await self._journal.write(Act.PREPARE, self._place(placed))
+        profile = placed.profile.id
+        call = self._driver.create_instance
+        made = await self._worker.call(call, self._gpu, profile, placed.start, within=CUTTING)
+        if place_of(made) != self._place(placed):
+            await self._undo(made)
+            raise _mistaken("create_instance", placed, made)
+        return made
+
+    async def _complete(self, placed: Placed, bare: Instance | None) -> None:
+        """Create compute and read the whole back; all of it goes if that fails."""
+        if bare is None:
+            raise DriverError(Fault.ABSENT, "create_compute", f"no instance {named(placed)}")
+        if self._journal.marks.get(self._place(placed)) != _BEGUN:
+            await self._journal.write(Act.PREPARE, self._place(placed))
+        try:
+            call = self._driver.create_compute
+            made = await self._worker.call(call, self._gpu, bare.id, within=CUTTING)
+            if made.uuid is None or made not in await self.look():
+                raise _mistaken("create_compute", placed, made)
+        except DriverError:
+            await self._undo(bare)
+            raise
+        await self._journal.write(Act.COMMIT, self._place(placed), made.uuid)
+
+    async def _undo(self, made: Instance) -> None:
+        """Remove what we have just created; what resists is left to the next look."""
+        with suppress(DriverError):
+            for instance in await self.look():
+                if instance.id == made.id:
+                    await self._take_compute(instance)
+                    await self._take_instance(instance)
+
+    def _place(self, placed: Placed) -> Place:
+        return Place(gpu=self._gpu, profile=placed.profile.id, start=placed.start)
+
+
+def _mistaken(call: str, placed: Placed, made: Instance) -> DriverError:
+    found = f"profile {made.profile} at slot {made.start}, {made.uuid or 'no UUID'}"
+    return DriverError(Fault.OTHER, call, f"asked for {named(placed)}, the driver made {found}")
+
+
+def _told(step: Create | CreateCompute | DestroyCompute | DestroyInstance) -> dict[str, object]:
+    match step:
+        case Create(placed) | CreateCompute(placed):
+            return {"placed": named(placed)}
+        case DestroyCompute(instance) | DestroyInstance(instance):
+            return {"instance": instance.uuid or instance.id, "start": instance.start}
+        case _:
+            assert_never(step)

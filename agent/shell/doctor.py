@@ -1,0 +1,60 @@
+"""The doctor: looks at a node and its driver, and prints what it finds."""
+
+import asyncio
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, TextIO
+
+import orjson
+
+from agent.core.doctor import Finding, failed, findings, render
+from agent.core.driver import Device, Driver, DriverError, Versions
+from agent.shell.nodefacts import facts_of
+from agent.shell.worker import Worker
+
+PATIENCE: Final = 60.0  # seconds that a driver has for each answer; a slow NVML takes ten
+
+
+class Output(StrEnum):
+    """In which form the findings are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """The node that is looked at: its driver, where its ``/`` is, and kubelet's folder on it."""
+
+    driver: Driver
+    root: Path
+    kubelet: Path
+
+
+async def examine(patient: Patient) -> tuple[Finding, ...]:
+    """Return what is found; nothing is changed, and what cannot be read is a finding."""
+    worker = Worker(patient.driver)
+    versions: Versions | None = None
+    devices: tuple[Device, ...] = ()
+    silent: str | None = None
+    try:
+        versions = await worker.call(patient.driver.versions, within=PATIENCE)
+        devices = await worker.call(patient.driver.devices, within=PATIENCE)
+    except DriverError as error:
+        silent = str(error)
+    await worker.close()
+    kubelet = patient.root / patient.kubelet.relative_to(patient.kubelet.anchor)
+    facts = await asyncio.to_thread(facts_of, patient.root, kubelet)
+    return findings(replace(facts, versions=versions, devices=devices, silent=silent))
+
+
+def told(found: tuple[Finding, ...], output: Output, stream: TextIO) -> int:
+    """Print the findings, and return the exit code: 1 if one is a failure."""
+    match output:
+        case Output.TEXT:
+            stream.write(render(found))
+        case Output.JSON:
+            document = {"ok": not failed(found), "findings": [asdict(each) for each in found]}
+            stream.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+    return int(failed(found))

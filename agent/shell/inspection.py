@@ -1,0 +1,223 @@
+"""Inspection: one look at the regions of all containers, and what is put right in them."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agent.core.driver import Device, Process
+from agent.core.feedback import Orders, Task, orders
+from agent.core.measurement import Count, container_of
+from agent.core.promise import Share
+from agent.core.region import Region, Slot, Unreadable, totals
+from agent.core.seed import Write, corrections, introductions
+from agent.core.seed import orders as ordered
+from agent.core.violation import Kind, Pod, Seen, Violation
+from agent.shell.processes import Processes, Resident
+from agent.shell.regions import FILE, LOW, Reading, Regions, limits_of
+
+SPARING: Final = 100.0  # a walk of all processes is followed by so many times its length without
+REGION: Final = "/tmp/vgpu"  # where the container has it
+_MIB: Final = 1024 * 1024
+
+Inner = Mapping[int, int]  # processes of one container: numbers on the node by their own
+Place = tuple[str, str]  # a pod's uid and a container's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What is known of the node: its GPUs, what was promised on them, and its pods by uid."""
+
+    devices: tuple[Device, ...]
+    shares: tuple[Share, ...]
+    pods: Mapping[str, Pod]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What an inspection brought to light; ``faults`` are figures that cannot be believed."""
+
+    seen: tuple[Seen, ...]
+    counts: tuple[Count, ...]
+    violations: tuple[Violation, ...]
+    faults: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    """A region that was read, and whose it is."""
+
+    share: Share
+    reading: Reading
+    region: Region
+
+    @property
+    def place(self) -> Place:
+        """Return whose it is."""
+        return self.share.owner.uid, self.share.owner.container
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from all others on this node."""
+        return "/".join((*self.place, self.reading.name))
+
+
+class Inspector:
+    """Inspects; blocks, so it is called from a thread, and from one at a time."""
+
+    def __init__(
+        self,
+        regions: Regions,
+        processes: Processes,
+        *,
+        following: bool = False,
+        now: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Look at nothing yet; *now* gives Unix seconds, *ticks* seconds that only grow.
+
+        *following* says that the installed library reads the utilization switch again and again
+        (HAMi-core from 5091a2f on).
+        """
+        self._regions = regions
+        self._processes = processes
+        self._following = following
+        self._now = now
+        self._ticks = ticks
+        self._rest = 0.0
+        self._dead: frozenset[tuple[str, int, int]] = frozenset()
+
+    def inspect(self, processes: Sequence[Process], site: Site) -> Found:
+        """Look at what *processes* on GPUs and all regions say, and put the regions right."""
+        seen, inner = self._seen(processes, site)
+        opened, violations = self._opened(site)
+        faults = len(violations)
+        self._census(opened, site, inner)
+        live = {one.key: self._live(one, inner[one.place]) for one in opened}
+        wanted = orders(
+            {one.key: _task(one, live=bool(live[one.key])) for one in opened},
+            now=self._now(),
+            following=self._following,
+        )
+        for one in opened:
+            if self._corrected(one, inner[one.place], wanted[one.key]):
+                violations.append(_violation(one.share, site, "were changed, and are put right"))
+        counts = tuple(_count(one, live[one.key], site.devices) for one in opened)
+        return Found(
+            seen=seen,
+            counts=counts,
+            violations=tuple(violations),
+            faults=faults + sum(t.corrupt for count in counts for t in count.totals.values()),
+        )
+
+    def _seen(
+        self, processes: Sequence[Process], site: Site
+    ) -> tuple[tuple[Seen, ...], dict[Place, dict[int, int]]]:
+        """Return processes with where they run, and their numbers; who has ended is left out."""
+        found = {pid: self._processes.resident(pid) for pid in {p.pid for p in processes}}
+        inner: dict[Place, dict[int, int]] = defaultdict(dict)
+        for resident in found.values():
+            if resident is not None:
+                _introduce(resident, site, inner)
+        residents = ((process, found[process.pid]) for process in processes)
+        return tuple(Seen(p, r.cell) for p, r in residents if r is not None), inner
+
+    def _opened(self, site: Site) -> tuple[list[_Open], list[Violation]]:
+        """Read all regions; one of ours that cannot be read was tampered with."""
+        opened, violations = [], []
+        for share in site.shares:
+            if not limits_of(share):
+                continue
+            for reading in self._regions.read(share.owner.uid, share.owner.container):
+                match reading.region:
+                    case Region() as region:
+                        opened.append(_Open(share=share, reading=reading, region=region))
+                    case Unreadable(why=why, missing=missing):
+                        if reading.name == FILE and not missing:
+                            violations.append(_violation(share, site, f"cannot be read: {why}"))
+        return opened, violations
+
+    def _census(
+        self, opened: Sequence[_Open], site: Site, inner: dict[Place, dict[int, int]]
+    ) -> None:
+        """Learn of processes that are on no GPU yet, where a region has one that nobody knows."""
+        unknown = {
+            (one.key, slot.index, slot.pid): one.place
+            for one in opened
+            for slot in one.region.slots
+            if not slot.node_pid and slot.pid not in inner[one.place]
+        }
+        began = self._ticks()
+        if not unknown or began < self._rest:
+            return
+        for resident in self._processes.everyone():
+            _introduce(resident, site, inner)
+        self._dead = frozenset(key for key, place in unknown.items() if key[2] not in inner[place])
+        ended = self._ticks()
+        self._rest = ended + SPARING * (ended - began)
+
+    def _live(self, one: _Open, inner: Inner) -> frozenset[int]:
+        """Return the numbers of slots whose processes live, or may."""
+        return frozenset(
+            slot.index
+            for slot in one.region.slots
+            if slot.pid in inner
+            or (self._lives(slot, one.place[0]) if slot.node_pid else self._may_live(one, slot))
+        )
+
+    def _lives(self, slot: Slot, uid: str) -> bool:
+        resident = self._processes.resident(slot.node_pid)
+        return resident is not None and resident.cell is not None and resident.cell.uid == uid
+
+    def _may_live(self, one: _Open, slot: Slot) -> bool:
+        return (one.key, slot.index, slot.pid) not in self._dead
+
+    def _corrected(self, one: _Open, inner: Inner, wanted: Orders) -> bool:
+        """Write what is to be written; say whether the limits were not as promised."""
+        wrong = corrections(one.region, limits_of(one.share))
+        writes: list[Write] = [*wrong, *introductions(one.region, inner)]
+        writes += ordered(one.region, switch=wanted.switch, recent=wanted.recent)
+        if writes:
+            uid, container = one.place
+            self._regions.write(uid, container, reading=one.reading, writes=writes)
+        return bool(wrong)
+
+
+def _introduce(resident: Resident, site: Site, inner: dict[Place, dict[int, int]]) -> None:
+    """Note a process under its own number, unless another of its container bears that too.
+
+    A process on a GPU is noted first, and is the one that the library means.
+    """
+    container = container_of(resident.cell, site.pods, site.shares)
+    if resident.cell is not None and container is not None and resident.inner is not None:
+        inner[resident.cell.uid, container].setdefault(resident.inner, resident.pid)
+
+
+def _task(one: _Open, *, live: bool) -> Task:
+    gpus = frozenset(grant.gpu for grant in one.share.grants)
+    return Task(gpus=gpus, priority=LOW, region=one.region, live=live)
+
+
+def _count(one: _Open, live: Collection[int], devices: Sequence[Device]) -> Count:
+    promised = {grant.gpu for grant in one.share.grants}
+    sizes = {d.uuid: d.memory * _MIB for d in devices if d.uuid in promised}
+    uid, container = one.place
+    return Count(
+        uid=uid,
+        container=container,
+        totals=totals(one.region, sizes, lambda slot: slot.index in live),
+        last_kernel=one.region.last_kernel if live else None,
+    )
+
+
+def _violation(share: Share, site: Site, what: str) -> Violation:
+    owner = share.owner
+    known = Pod(uid=owner.uid, namespace=owner.namespace, name=owner.pod)
+    return Violation(
+        kind=Kind.LIMITS,
+        pod=site.pods.get(owner.uid, known),
+        container=owner.container,
+        gpu=share.grants[0].gpu,
+        note=f"its limits in {REGION}/{FILE} {what}",
+    )

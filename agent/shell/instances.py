@@ -1,0 +1,175 @@
+"""Instances: the MIG instances of a node, made when a promise appears, told when they are there.
+
+Level-triggered: whoever calls says what is promised now, as often as they like. Each GPU has a task
+of its own, so that one that is stuck delays nobody else's.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Never
+
+import structlog
+
+from agent.core.driver import DriverError
+from agent.core.progress import Delay, Trouble, answer, waiting
+from agent.core.promise import NotYetError, Ready
+from agent.core.standing import Present
+from agent.shell.cuts import LOOKING
+from agent.shell.miggpu import EVERY, MigGpu, Tools, Wants
+from allocator.model.board import Placed
+
+PATIENCE: Final = 15.0  # seconds; kubelet gives PreStartContainer 30, of which others need some
+
+ByGpu = Mapping[str, Collection[Placed]]
+
+log = structlog.get_logger(__name__)
+
+
+def _nobody() -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A GPU and what wakes its task."""
+
+    gpu: MigGpu
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Instances:
+    """Makes, keeps and tells the MIG instances of a node; ``run`` does the work."""
+
+    def __init__(
+        self, tools: Tools, *, changed: Callable[[], None] = _nobody, patience: float = PATIENCE
+    ) -> None:
+        """Look at nothing yet.
+
+        *changed* is called when ``present`` or ``troubles`` may have changed; *patience* is how
+        many seconds ``ensure`` waits.
+        """
+        self._tools = tools
+        self._changed = changed
+        self._patience = patience
+        self._gpus: dict[str, _Watched] = {}
+        self._wants: Mapping[str, Wants] | None = None
+        self._more = asyncio.Event()
+        self._news = asyncio.Event()
+
+    async def want(self, promised: ByGpu, *, held: ByGpu | None = None) -> None:
+        """Set what is promised, by the GPU's UUID, and at which places containers may run.
+
+        GPUs that are named are looked at, even with nothing promised; those that are not are
+        promised nothing. Until the first call nothing is created or destroyed. *held* must not be
+        from before the node's last boot.
+        """
+        running = held or {}
+        self._wants = {
+            gpu: Wants(frozenset(promised.get(gpu, ())), frozenset(running.get(gpu, ())))
+            for gpu in promised.keys() | running.keys()
+        }
+        for gpu in self._wants:
+            self._watch(gpu)
+        for gpu, watched in self._gpus.items():
+            watched.gpu.want(self._wants.get(gpu, Wants()))
+            watched.wake.set()
+        self._wake()
+
+    async def ensure(self, gpu: str, placed: Placed) -> Ready:
+        """Return the instance at exactly this place of *gpu*, once it is promised and there.
+
+        Raises NotYetError, with a text for the user, where that outlasts our patience, or where
+        waiting is pointless.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience
+        while True:
+            news = self._news
+            found = self._answer(gpu, placed)
+            if isinstance(found, Ready):
+                return found
+            left = deadline - loop.time()
+            if found.lasting or left <= 0:
+                raise NotYetError(waiting(gpu, placed, found.why))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), left)
+
+    def present(self) -> tuple[Present, ...]:
+        """Return all instances as they were last seen, by GPU and id."""
+        found = [one for watched in self._gpus.values() for one in watched.gpu.progress.present]
+        return tuple(sorted(found, key=lambda one: (one.instance.gpu, one.instance.id)))
+
+    def troubles(self) -> Mapping[str, tuple[Trouble, ...]]:
+        """Return what failed and is tried again, by the GPU's UUID."""
+        return {
+            gpu: tuple(watched.gpu.progress.troubles.values())
+            for gpu, watched in sorted(self._gpus.items())
+        }
+
+    async def settle(self) -> None:
+        """Look at all GPUs, and make the cuts that can be made now: once, before registering."""
+        await self._discover()
+        async with asyncio.TaskGroup() as group:
+            for watched in self._gpus.values():
+                group.create_task(watched.gpu.settle())
+
+    async def run(self) -> Never:
+        """Keep every GPU as it is wanted."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._discovered())
+            followed: set[str] = set()
+            while True:
+                self._more.clear()
+                for gpu in self._gpus.keys() - followed:
+                    group.create_task(self._follow(self._gpus[gpu]))
+                    followed.add(gpu)
+                await self._more.wait()
+
+    def _answer(self, gpu: str, placed: Placed) -> Ready | Delay:
+        watched = self._gpus.get(gpu)
+        if watched is None or not watched.gpu.promises(watched.gpu.place(placed)):
+            return Delay("the agent does not know yet that it is promised")
+        return answer(watched.gpu.progress, watched.gpu.place(placed))
+
+    def _watch(self, gpu: str) -> None:
+        if gpu not in self._gpus:
+            watched = _Watched(MigGpu(gpu, self._tools, changed=self._tell))
+            if self._wants is not None:
+                watched.gpu.want(self._wants.get(gpu, Wants()))
+            self._gpus[gpu] = watched
+            self._more.set()
+
+    async def _follow(self, watched: _Watched) -> Never:
+        while True:
+            watched.wake.clear()
+            await watched.gpu.settle()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(watched.wake.wait(), watched.gpu.pause)
+
+    async def _discovered(self) -> None:
+        while not await self._discover():
+            await self._tools.clock.sleep(EVERY)
+
+    async def _discover(self) -> bool:
+        """Watch the GPUs that are in MIG mode: what stands on them is told, promised or not."""
+        driver = self._tools.worker.driver
+        try:
+            devices = await self._tools.worker.call(driver.devices, within=LOOKING)
+        except DriverError as error:
+            log.warning("no GPUs known yet", why=str(error))
+            return False
+        for device in devices:
+            if device.mig is not None and device.mig.current:
+                self._watch(device.uuid)
+        return True
+
+    def _tell(self) -> None:
+        self._wake()
+        self._changed()
+
+    def _wake(self) -> None:
+        """Let everyone who waits look again."""
+        self._news.set()
+        self._news = asyncio.Event()

@@ -1,0 +1,107 @@
+"""The interception library on the node's disk: installed beside the one that pods run with.
+
+Containers mount the file ``libvgpu.so`` itself. What they mounted is the file that bore the name
+when they started, so a new library gets a new file and then the name; a file that was changed in
+place would crash every process that runs with it.
+"""
+
+import hashlib
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY, PRELOAD_NOTHING
+
+SOURCE: Final = Path("/opt/vgpu/libvgpu.so")  # where an image has it that brings one
+NAME: Final = "libvgpu.so"
+LARGEST: Final = 256 * 1024 * 1024  # bytes
+_ELF: Final = b"\x7fELF"
+_PREFIX: Final = 16  # characters of the SHA-256 in a file's name
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The library is on the node, in file ``name``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """There is no library to install, or no place for it: containers cannot be limited."""
+
+    why: str
+
+
+def install(root: Path, source: Path = SOURCE) -> Installed | Absent:
+    """Install *source* below *root*, the node's ``/``; twice is once."""
+    try:
+        content = source.read_bytes() if source.stat().st_size <= LARGEST else b""
+    except OSError as error:
+        return Absent(f"the agent's image has no {source}: {error.strerror}")
+    if not content.startswith(_ELF):
+        return Absent(f"{source} of the agent's image is no shared library")
+    folder = root / LIBRARY_DIRECTORY.lstrip("/")
+    name = f"{NAME}.{hashlib.sha256(content).hexdigest()[:_PREFIX]}"
+    preload = f"{LIBRARY_DIRECTORY}/{NAME}\n".encode()
+    try:
+        folder.mkdir(0o755, parents=True, exist_ok=True)
+        _write(folder / name, content)
+        _name(folder / name, folder / NAME)
+        _write(folder / PRELOAD_LIBRARY, preload)
+        _write(folder / PRELOAD_NOTHING, b"")
+    except OSError as error:
+        return Absent(f"{LIBRARY_DIRECTORY} cannot be written: {error.strerror}")
+    return Installed(name)
+
+
+def sweep(root: Path, installed: Installed) -> tuple[str, ...]:
+    """Remove libraries of earlier versions, and return their names.
+
+    To be called while no container of the library has an entry on this node: one that restarts
+    goes on with what it started with.
+    """
+    folder = root / LIBRARY_DIRECTORY.lstrip("/")
+    kept = {installed.name, NAME}
+    removed = []
+    for path in sorted(folder.glob(f"{NAME}*")):
+        if path.name not in kept:
+            with suppress(OSError):
+                path.unlink()
+                removed.append(path.name)
+    return tuple(removed)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Make *path* a file of *content*; one that is, stays as it is."""
+    with suppress(FileNotFoundError):
+        if not path.is_symlink() and path.read_bytes() == content:
+            return
+    unfinished = _unfinished(path)
+    try:
+        with unfinished.open("xb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _name(file: Path, name: Path) -> None:
+    """Let *name* stand for *file*, and for nothing in between."""
+    with suppress(FileNotFoundError):
+        if not name.is_symlink() and name.samefile(file):
+            return
+    unfinished = _unfinished(name)
+    unfinished.hardlink_to(file)
+    unfinished.replace(name)
+
+
+def _unfinished(path: Path) -> Path:
+    """Return a name beside *path* that :func:`sweep` finds if we are killed meanwhile."""
+    return path.with_name(f"{NAME}.{secrets.token_hex(4)}.unfinished")

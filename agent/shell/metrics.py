@@ -1,0 +1,80 @@
+"""What the agent exports on its port; names and labels are public API.
+
+Gauges are made from the monitor's last look at each scrape, so that a pod's series end with it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from agent.core.families import OLD, OURS, Family
+from agent.core.samples import Figures, Sample, samples
+from agent.core.violation import Kind
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+MOST: Final = 10_000  # samples of one scrape
+
+
+class _Gauges(Collector):
+    """Hands out what the monitor saw last, or nothing before its first look."""
+
+    def __init__(self, figures: Callable[[], Figures | None], old: Callable[[], bool]) -> None:
+        self._figures = figures
+        self._old = old
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        figures = self._figures()
+        if figures is None:
+            return
+        found: dict[Family, list[Sample]] = defaultdict(list)
+        for number, sample in enumerate(samples(figures, old=self._old())):
+            if number < MOST:
+                found[sample.family].append(sample)
+        for family in (*OURS, *OLD):
+            if family in found:
+                metric = GaugeMetricFamily(family.name, family.about, labels=family.labels)
+                for sample in found[family]:
+                    metric.add_metric(sample.labels, sample.value)
+                yield metric
+
+
+class Metrics:
+    """The agent's instruments; closed label sets begin at zero so that increases show."""
+
+    def __init__(
+        self, *, version: str, figures: Callable[[], Figures | None], old: Callable[[], bool]
+    ) -> None:
+        """Export *figures*, and under the names of Volcano's plugin too while *old* says so."""
+        self._registry = CollectorRegistry()
+        build = Gauge(
+            "vgpu_build_info", "What runs here.", ["component", "version"], registry=self._registry
+        )
+        build.labels("agent", version).set(1)
+        self._violations = Counter(
+            "vgpu_isolation_violations",
+            "Violations of what was promised that began.",
+            ["kind"],
+            registry=self._registry,
+        )
+        self._evictions = Counter(
+            "vgpu_evictions", "Pods whose eviction was asked for.", registry=self._registry
+        )
+        for kind in Kind:
+            self._violations.labels(kind)
+        self._registry.register(_Gauges(figures, old))
+
+    def violated(self, kind: Kind) -> None:
+        """Count a violation that began."""
+        self._violations.labels(kind).inc()
+
+    def evicted(self) -> None:
+        """Count a pod whose eviction was asked for."""
+        self._evictions.inc()
+
+    def exposed(self) -> tuple[str, bytes]:
+        """Return what a scrape gets: content type and text."""
+        return CONTENT_TYPE, generate_latest(self._registry)

@@ -1,0 +1,283 @@
+"""One GPU in MIG mode: what is there and what is promised, brought together look by look.
+
+Every look starts from what the driver lists, so that a crash, a failure and somebody else's hand
+are all met the same way.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, Protocol
+
+import structlog
+
+from agent.core.cutting import Cut, DestroyInstance, Plan, named, plan
+from agent.core.driver import Device, DriverError, Fault, Instance
+from agent.core.journalrecord import Place
+from agent.core.progress import Progress, Trouble, mode_off
+from agent.core.promise import DeviceNode, Ready
+from agent.core.standing import Situation, corrections, listed, place_of
+from agent.shell.capabilities import CapabilityError
+from agent.shell.cuts import LOOKING, Cutter, Journal, Worker
+from agent.shell.holders import Holder
+from allocator.catalog.boards import board_named
+from allocator.model.board import Board, Placed
+from kube.clock import Clock
+
+FIRST_PAUSE: Final = 0.5  # seconds after a failure
+LONGEST_PAUSE: Final = 30.0
+EVERY: Final = 10.0  # seconds between looks while nothing is to be done
+SOON: Final = 1.0  # seconds between looks while a promise waits for somebody else's process
+_CUTS: Final = 64  # in a row without a pause: no board has as many places
+
+log = structlog.get_logger(__name__)
+
+
+class Nodes(Protocol):
+    """Who makes device files; see agent/shell/capabilities.py."""
+
+    def nodes(self, minor: int, instance: int, compute: int) -> tuple[DeviceNode, ...]:
+        """Return the files of a compute instance, or raise CapabilityError."""
+
+
+class Holding(Protocol):
+    """Who finds out what keeps files open; see agent/shell/holders.py."""
+
+    def of(self, paths: Collection[str]) -> tuple[Holder, ...]:
+        """Return some of the processes that have one of *paths* open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What the GPUs of one node share."""
+
+    worker: Worker
+    journal: Journal
+    nodes: Nodes
+    holding: Holding
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What a GPU is to carry: places by the ledger, and those at which containers may run."""
+
+    promised: frozenset[Placed] = frozenset()
+    held: frozenset[Placed] = frozenset()
+
+
+class UnfitError(Exception):
+    """The GPU cannot carry instances as it is."""
+
+
+class MigGpu:
+    """Keeps the GPU called *uuid* as it is wanted; ``progress`` says how far it is."""
+
+    def __init__(self, uuid: str, tools: Tools, *, changed: Callable[[], None]) -> None:
+        """Look at nothing yet, and change nothing until it is known what is promised.
+
+        *changed* is called whenever ``progress`` has.
+        """
+        self.uuid = uuid
+        self.progress = Progress()
+        self._tools = tools
+        self._changed = changed
+        self._cutter = Cutter(uuid, tools.worker, tools.journal)
+        self._device: Device | None = None
+        self._wants: Wants | None = None
+        self._claimed: frozenset[Placed] = frozenset()
+        self._cramped: frozenset[Place] = frozenset()
+        self._alone = asyncio.Lock()
+
+    def want(self, wants: Wants) -> None:
+        """Set what it is to carry; what is held at first is ours even if the journal was lost."""
+        if self._wants is None:
+            self._claimed = wants.held
+        self._wants = wants
+
+    def place(self, placed: Placed) -> Place:
+        """Return the key of *placed* here: its profile's name and memory may change, not its id."""
+        return Place(gpu=self.uuid, profile=placed.profile.id, start=placed.start)
+
+    def promises(self, place: Place) -> bool:
+        """Say whether something is promised at *place*."""
+        return self._wants is not None and place in map(self.place, self._wants.promised)
+
+    @property
+    def pause(self) -> float:
+        """Return the seconds after which to look again, if nothing happens before."""
+        now = self._tools.clock.monotonic()
+        dues = [max(trouble.due - now, 0.0) for trouble in self.progress.troubles.values()]
+        waiting = any(not blocked.lasting for blocked in self.progress.blocked.values())
+        return min([EVERY, *dues, *([SOON] if waiting else [])])
+
+    async def settle(self) -> None:
+        """Look, and make the cuts that can be made now; what fails is tried again later."""
+        async with self._alone:
+            for _ in range(_CUTS):
+                cut = await self._next()
+                if cut is None:
+                    break
+                await self._attempt(cut)
+
+    async def _next(self) -> Cut | None:
+        """Look, say what there is, and return the first cut that is due."""
+        try:
+            device = await self._found()
+            situation = await self._look(device)
+        except (DriverError, UnfitError) as error:
+            self._say(replace(self.progress, problem=str(error)))
+            return None
+        situation = await self._corrected(situation)
+        planned = Plan() if self._wants is None else plan(situation)
+        self._say(self._told(device, situation, planned))
+        now = self._tools.clock.monotonic()
+        waiting = {place for place, t in self.progress.troubles.items() if t.due > now}
+        return next((cut for cut in planned.cuts if self._aim(cut) not in waiting), None)
+
+    def _say(self, progress: Progress) -> None:
+        if progress != self.progress:
+            self.progress = progress
+            self._changed()
+
+    async def _found(self) -> Device:
+        """Return the device; asked for again while it is not in MIG mode, which may change."""
+        known = self._device
+        if known is None or known.mig is None or not known.mig.current:
+            driver = self._tools.worker.driver
+            devices = await self._tools.worker.call(driver.devices, within=LOOKING)
+            known = next((device for device in devices if device.uuid == self.uuid), None)
+            self._device = known
+        if known is None:
+            raise UnfitError("the driver does not list this GPU")
+        if known.mig is None or not known.mig.current:
+            raise UnfitError(mode_off(known))
+        return known
+
+    async def _look(self, device: Device) -> Situation:
+        board = device.board or board_named(device.model)
+        if board is None:
+            raise UnfitError(f"the MIG profiles of {device.model} are unknown")
+        present = await self._cutter.look()
+        driver = self._tools.worker.driver
+        used: dict[str, tuple[int, ...]] = {}
+        for one in await self._tools.worker.call(driver.processes, self.uuid, within=LOOKING):
+            if one.instance is not None:
+                used[one.instance] = (*used.get(one.instance, ()), one.pid)
+        wants = self._wants or Wants()
+        promised = _listed(board, wants.promised)
+        return Situation(
+            board=board,
+            present=present,
+            marks=self._tools.journal.marks,
+            used=MappingProxyType(used),
+            promised=promised,
+            held=_listed(board, wants.held),
+            cramped=frozenset(p for p in promised if self.place(p) in self._cramped),
+        )
+
+    async def _corrected(self, situation: Situation) -> Situation:
+        """Bring the journal up to what was found; a disk that is full delays that."""
+        claimed = _listed(situation.board, self._claimed)
+        try:
+            for act, place, uuid in corrections(situation, self.uuid, claimed=claimed):
+                log.info("journal corrected", act=act, place=place, uuid=uuid)
+                await self._tools.journal.write(act, place, uuid)
+            if self._wants is not None:
+                self._claimed = frozenset()
+        except OSError as error:
+            log.warning("journal not corrected", gpu=self.uuid, error=str(error))
+        return replace(situation, marks=self._tools.journal.marks)
+
+    def _told(self, device: Device, situation: Situation, planned: Plan) -> Progress:
+        ready: dict[Place, Ready] = {}
+        unreachable: dict[Place, str] = {}
+        for placed, instance in planned.ready.items():
+            try:
+                ready[self.place(placed)] = self._ready(device, placed, instance)
+            except CapabilityError as error:
+                unreachable[self.place(placed)] = str(error)
+        aims = {self._aim(cut) for cut in planned.cuts}
+        troubles = {k: t for k, t in self.progress.troubles.items() if k in aims}
+        return Progress(
+            present=situation.standing,
+            ready=MappingProxyType(ready),
+            blocked=MappingProxyType({self.place(b.placed): b for b in planned.blocked}),
+            unreachable=MappingProxyType(unreachable),
+            troubles=MappingProxyType(troubles),
+        )
+
+    def _ready(self, device: Device, placed: Placed, instance: Instance) -> Ready:
+        """Return what is to be told of an instance that is whole; its files are in memory."""
+        if instance.uuid is None or instance.compute is None:
+            raise CapabilityError("it has no compute instance")
+        nodes = self._tools.nodes.nodes(device.minor, instance.id, instance.compute)
+        return Ready(uuid=instance.uuid, memory=placed.profile.memory, nodes=nodes)
+
+    def _aim(self, cut: Cut) -> Place:
+        """Return the place that *cut* is to fill, or to clear."""
+        if cut.placed is not None:
+            return self.place(cut.placed)
+        return next(place_of(doomed) for doomed in _doomed(cut))
+
+    async def _attempt(self, cut: Cut) -> None:
+        aim = self._aim(cut)
+        try:
+            await self._cutter.make(cut, wanted=lambda: self._wanted(cut))
+        except DriverError as error:
+            if error.fault is Fault.NO_ROOM:
+                self._cramped |= {aim}
+            self._fail(cut, await self._why(cut, error))
+        except OSError as error:
+            self._fail(cut, f"the journal cannot be written: {error}")
+        else:
+            self._cramped -= {aim}
+            rest = {k: t for k, t in self.progress.troubles.items() if k != aim}
+            self._say(replace(self.progress, troubles=MappingProxyType(rest)))
+
+    def _wanted(self, cut: Cut) -> bool:
+        """Say whether *cut* is still for a promise, and nothing that it takes has become one."""
+        wants = self._wants or Wants()
+        kept = set(map(self.place, wants.promised | wants.held))
+        aimed = cut.placed is None or self.promises(self.place(cut.placed))
+        return aimed and kept.isdisjoint(map(place_of, _doomed(cut)))
+
+    async def _why(self, cut: Cut, error: DriverError) -> str:
+        """Return the driver's words, and for what is in use the processes that hold it."""
+        device = self._device
+        if error.fault is not Fault.IN_USE or device is None:
+            return str(error)
+        paths: set[str] = set()
+        for instance in _doomed(cut):
+            with_files = instance.compute or 0
+            try:
+                nodes = self._tools.nodes.nodes(device.minor, instance.id, with_files)
+            except CapabilityError:
+                continue
+            paths |= {node.path for node in nodes if "nvidia-caps" in node.path}
+        found = await asyncio.to_thread(self._tools.holding.of, paths or {_file(device)})
+        return f"{error}; open in {', '.join(map(str, found)) or 'no process that can be seen'}"
+
+    def _fail(self, cut: Cut, why: str) -> None:
+        clock, aim = self._tools.clock, self._aim(cut)
+        before = self.progress.troubles.get(aim)
+        failures = 1 if before is None else before.failures + 1
+        pause = clock.backoff(failures, first=FIRST_PAUSE, most=LONGEST_PAUSE)
+        what = "what was left unfinished" if cut.placed is None else named(cut.placed)
+        trouble = Trouble(what=what, failures=failures, why=why, due=clock.monotonic() + pause)
+        rest = {**self.progress.troubles, aim: trouble}
+        self._say(replace(self.progress, troubles=MappingProxyType(rest)))
+        log.warning("cut failed", gpu=self.uuid, why=why, failures=failures, again_in=pause)
+
+
+def _listed(board: Board, wanted: Collection[Placed]) -> frozenset[Placed]:
+    return frozenset(listed(board, placed) or placed for placed in wanted)
+
+
+def _doomed(cut: Cut) -> tuple[Instance, ...]:
+    return tuple(s.instance for s in cut.steps if isinstance(s, DestroyInstance))
+
+
+def _file(device: Device) -> str:
+    return f"/dev/nvidia{device.minor}"

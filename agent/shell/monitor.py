@@ -1,0 +1,255 @@
+"""The monitor: every two seconds, what is used against what was promised, and what follows.
+
+A look costs three things in turn: the driver's own view, GPU by GPU, so that nobody waits long for
+the driver; the regions, in a thread; and what is told about it. Whatever fails is left out of that
+look alone.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Never, Protocol
+
+import structlog
+
+from agent.core.driver import Device, DriverError, Instance, Process, Usage
+from agent.core.measurement import measured
+from agent.core.promise import Share
+from agent.core.samples import Figures
+from agent.core.violation import (
+    Change,
+    Kind,
+    Picture,
+    Pod,
+    Violation,
+    change,
+    evicts,
+    foreign,
+    violations,
+)
+from agent.shell.inspection import Found, Inspector, Site
+from agent.shell.regions import Regions, limits_of
+from agent.shell.worker import Worker
+from allocator.core.settings import Enforcement
+from allocator.model.units import MiB
+from kube.clock import SYSTEM, Clock
+from kube.events import Event, Reference, Severity
+
+EVERY: Final = 1.8  # seconds from look to look: what one finds was never there for two seconds
+SOON: Final = 0.4  # seconds to the look that confirms a violation before its pod is evicted
+PATIENCE: Final = 5.0  # seconds that the driver has to tell of one GPU
+AGAIN: Final = 10.0  # seconds between attempts to evict one pod
+SWEEP: Final = 30.0  # seconds between searches for regions of pods that are over
+
+log = structlog.get_logger(__name__)
+
+
+class Surroundings(Protocol):
+    """What others know of this node; ``None`` is not known yet."""
+
+    def devices(self) -> tuple[Device, ...] | None:
+        """Return the GPUs that are served."""
+
+    def shares(self) -> tuple[Share, ...] | None:
+        """Return what the ledger promises here, container by container."""
+
+    def pods(self) -> Mapping[str, Pod]:
+        """Return the pods that are bound here, by uid."""
+
+    def instances(self) -> tuple[Instance, ...]:
+        """Return the MIG instances that exist."""
+
+    def sick(self) -> Mapping[str, str]:
+        """Return why GPUs must not be promised, by UUID."""
+
+    def stuck(self) -> Mapping[str, int]:
+        """Return how many MIG instances could not be made or removed, by the GPU's UUID."""
+
+    def enforcement(self) -> Enforcement:
+        """Return what a site wants done about violations."""
+
+
+class Evictor(Protocol):
+    """Who removes pods."""
+
+    async def evict(self, pod: Pod, why: str) -> None:
+        """Ask for the eviction of exactly this pod; what stands against it is logged."""
+
+
+class Tally(Protocol):
+    """Who counts, for metrics."""
+
+    def violated(self, kind: Kind) -> None:
+        """Count a violation that began."""
+
+    def evicted(self) -> None:
+        """Count a pod whose eviction was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a monitor works with; *node* is our Node's name.
+
+    *unused* is called now and then while no container has an entry that uses the library.
+    """
+
+    node: str
+    worker: Worker
+    around: Surroundings
+    inspector: Inspector
+    regions: Regions
+    unused: Callable[[], object]
+    evictor: Evictor
+    tell: Callable[[Event], None]
+    tally: Tally
+    clock: Clock = SYSTEM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Host:
+    """The driver's view: processes and usage of those GPUs of which it told."""
+
+    processes: Mapping[str, tuple[Process, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    usage: Mapping[str, Usage] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Monitor:
+    """Keeps ``figures``, which is replaced and never edited, and acts by them."""
+
+    def __init__(self, means: Means) -> None:
+        """Know nothing yet."""
+        self._means = means
+        self._standing: tuple[Violation, ...] = ()
+        self._asked: dict[str, float] = {}
+        self._swept: float | None = None
+        self.figures: Figures | None = None
+        self.told: Callable[[], None] = lambda: None
+
+    @property
+    def foreign(self) -> Mapping[str, MiB]:
+        """Return the memory that nobody was promised and somebody holds, by GPU; may be partial."""
+        figures = self.figures
+        return {} if figures is None or figures.foreign is None else figures.foreign
+
+    async def run(self) -> Never:
+        """Look again and again; how long a look takes is part of the time between two."""
+        clock = self._means.clock
+        while True:
+            began = clock.monotonic()
+            unconfirmed = await self.look()
+            pause = SOON if unconfirmed else max(SOON, EVERY - (clock.monotonic() - began))
+            await clock.sleep(pause)
+
+    async def look(self) -> bool:
+        """Look once; say whether somebody is to be evicted if the next look finds the same."""
+        around = self._means.around
+        devices, shares = around.devices(), around.shares()
+        if devices is None or shares is None:
+            return False
+        site = Site(devices=devices, shares=shares, pods=around.pods())
+        host = await self._host(devices)
+        seen = [process for found in host.processes.values() for process in found]
+        found = await asyncio.to_thread(self._means.inspector.inspect, seen, site)
+        picture = Picture(
+            seen=found.seen, shares=shares, pods=site.pods, instances=around.instances()
+        )
+        self.figures = self._figures(picture, site, host, found=found)
+        self.told()
+        unconfirmed = await self._follow_up(self.figures.violations)
+        await self._sweep(shares)
+        return unconfirmed
+
+    async def _host(self, devices: Sequence[Device]) -> _Host:
+        processes: dict[str, tuple[Process, ...]] = {}
+        usage: dict[str, Usage] = {}
+        worker = self._means.worker
+        for device in devices:
+            try:
+                gpu = device.uuid
+                processes[gpu] = await worker.call(worker.driver.processes, gpu, within=PATIENCE)
+                usage[gpu] = await worker.call(worker.driver.usage, gpu, within=PATIENCE)
+            except DriverError as error:
+                log.debug("GPU not looked at", gpu=device.uuid, why=str(error))
+        return _Host(processes=processes, usage=usage)
+
+    def _figures(self, picture: Picture, site: Site, host: _Host, *, found: Found) -> Figures:
+        around, answered = self._means.around, host.processes.keys()
+        # What a driver that is silent for a moment does not confirm is not over.
+        held = (v for v in self._standing if v.gpu not in answered and v.kind is not Kind.LIMITS)
+        return Figures(
+            node=self._means.node,
+            now=self._means.clock.wall().timestamp(),
+            devices=site.devices,
+            shares=site.shares,
+            instances=tuple(picture.instances),
+            usage=host.usage,
+            foreign=foreign(picture, answered),
+            sick=around.sick(),
+            stuck=around.stuck(),
+            measured=measured(picture, found.counts, answered=answered),
+            violations=(*violations(picture), *held, *found.violations),
+            faults=found.faults,
+        )
+
+    async def _follow_up(self, now: Sequence[Violation]) -> bool:
+        """Tell what began and evict what lasts; say whether something that began may evict."""
+        means = self._means
+        enforcement = means.around.enforcement()
+        found: Change = change(self._standing, now, enforcement)
+        self._standing = tuple(now)
+        for violation in found.begun:
+            means.tally.violated(violation.kind)
+            means.tell(_event(violation))
+            log.warning("violation", kind=str(violation.kind), **_who(violation))
+        for violation in found.due:
+            await self._evict(violation)
+        self._asked = {v.pod.uid: self._asked[v.pod.uid] for v in now if v.pod.uid in self._asked}
+        return enforcement is Enforcement.EVICT and any(map(evicts, found.begun))
+
+    async def _evict(self, violation: Violation) -> None:
+        pod, now = violation.pod, self._means.clock.monotonic()
+        asked = self._asked.get(pod.uid)
+        if asked is None or now - asked >= AGAIN:
+            self._asked[pod.uid] = now
+            self._means.tally.evicted()
+            await self._means.evictor.evict(pod, violation.note)
+
+    async def _sweep(self, shares: Sequence[Share]) -> None:
+        """Remove now and then what pods that are over left behind."""
+        now = self._means.clock.monotonic()
+        if self._swept is not None and now - self._swept < SWEEP:
+            return
+        self._swept = now
+        live = frozenset(share.owner.uid for share in shares)
+        for name in await asyncio.to_thread(self._means.regions.collect, live):
+            log.info("region removed", name=name)
+        if not any(map(limits_of, shares)):
+            await asyncio.to_thread(self._means.unused)
+
+
+def _event(violation: Violation) -> Event:
+    """Return what the pod's user is told."""
+    pod = violation.pod
+    known = violation.kind in {Kind.MEMORY, Kind.LIMITS}
+    who = f'container "{violation.container}" ' if violation.container else ""
+    return Event(
+        regarding=Reference(
+            api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
+        ),
+        severity=Severity.WARNING,
+        reason="VgpuLimitBreached" if known else "VgpuUnpromisedUse",
+        action="Enforce",
+        note=f"{who}{violation.note}",
+    )
+
+
+def _who(violation: Violation) -> dict[str, str]:
+    pod = violation.pod
+    return {
+        "pod": f"{pod.namespace}/{pod.name}",
+        "container": violation.container,
+        "note": violation.note,
+    }

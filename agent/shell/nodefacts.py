@@ -1,0 +1,176 @@
+"""What a node's files say about it, for the doctor: read within bounds, and changed never."""
+
+import hashlib
+import re
+import socket
+import stat
+import tomllib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from agent.core.containerd import imports_of, runtime_of
+from agent.core.doctor import version_of
+from agent.core.nodefacts import Facts, Library, Plugin, Runtime
+from agent.shell.library import LARGEST, NAME
+from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY
+
+_CONNECTING: Final = 1.0  # seconds that a socket has to take a connection
+_LARGEST_FILE: Final = 32 * 1024 * 1024  # bytes; the status of a package database is some
+_MOST_IMPORTS: Final = 64
+_MOST_PROCESSES: Final = 100_000
+
+_CONFIGURATIONS: Final = (
+    "etc/containerd/config.toml",
+    "var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+    "var/snap/microk8s/current/args/containerd.toml",
+)
+_PACKAGES: Final = "var/lib/dpkg/status"
+# The toolkit's own library bears its version, whoever installed it.
+_TOOLKIT: Final = tuple(
+    f"{folder}/libnvidia-container.so.1.*"
+    for folder in ("usr/lib/*", "usr/lib64", "usr/lib", "usr/local/nvidia/toolkit")
+)
+_MINORS: Final = "proc/driver/nvidia-caps/mig-minors"
+
+_NVIDIA_OR_HAMI: Final = "NVIDIA's or HAMi's device plugin"
+_VOLCANO: Final = "Volcano's vGPU device plugin"
+_GPUSHARE: Final = "the gpushare device plugin"
+_SOCKETS: Final = (
+    (re.compile(r"nvidia-(?:vgpu-.*|gpu-memory|gpu-cores)\.sock"), _VOLCANO),
+    (re.compile(r"nvidia-.*\.sock"), _NVIDIA_OR_HAMI),
+    (re.compile(r"aliyungpushare\.sock"), _GPUSHARE),
+)
+_PROGRAMS: Final = {
+    "nvidia-device-plugin": _NVIDIA_OR_HAMI,
+    "volcano-vgpu-device-plugin": _VOLCANO,
+    "gpushare-device-plugin-v2": _GPUSHARE,
+}
+
+
+def facts_of(root: Path, kubelet: Path) -> Facts:
+    """Return what is found below *root*, the node's ``/``, and *kubelet*, kubelet's folder there.
+
+    The driver is not asked.
+    """
+    plugins = kubelet / "device-plugins"
+    return Facts(
+        toolkit=_toolkit(root),
+        runtimes=tuple(_runtimes(root)),
+        plugins=(*_sockets(plugins), *_programs(root / "proc")),
+        registration=_is_socket(plugins / "kubelet.sock"),
+        podresources=_is_socket(kubelet / "pod-resources/kubelet.sock"),
+        library=_library(root / LIBRARY_DIRECTORY.lstrip("/")),
+        files=frozenset(path.name for path in _listed(root / "dev") if "nvidia" in path.name),
+        capabilities=bool(_read(root / _MINORS)),
+    )
+
+
+def _toolkit(root: Path) -> str | None:
+    """Return the newest version of the container toolkit that is installed."""
+    found = [
+        path.name.removeprefix("libnvidia-container.so.")
+        for pattern in _TOOLKIT
+        for path in root.glob(pattern)
+    ]
+    for paragraph in (_read(root / _PACKAGES) or b"").decode(errors="replace").split("\n\n"):
+        fields = dict(line.partition(": ")[::2] for line in paragraph.splitlines())
+        installed = fields.get("Status", "").endswith(" installed")
+        if fields.get("Package") == "nvidia-container-toolkit" and installed:
+            found.append(fields.get("Version", ""))
+    return max(found, key=version_of, default=None)
+
+
+def _runtimes(root: Path) -> Iterator[Runtime]:
+    for name in _CONFIGURATIONS:
+        content = _read(root / name)
+        if content is None:
+            continue
+        try:
+            main = tomllib.loads(content.decode())
+            files = _imported(root, (root / name).parent, imports_of(main))
+            imported = [tomllib.loads((_read(file) or b"").decode()) for file in files]
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            yield Runtime(path=f"/{name}", problem=f"it or a file it imports is no TOML: {error}")
+        else:
+            yield runtime_of(f"/{name}", [main, *imported])
+
+
+def _imported(root: Path, folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """Return the files that patterns of the node name, seen from *root*."""
+    files: list[Path] = []
+    for pattern in patterns:
+        base = root if pattern.startswith("/") else folder
+        try:
+            files += sorted(base.glob(pattern.lstrip("/")))
+        except (ValueError, NotImplementedError):  # a pattern that is none
+            continue
+    return files[:_MOST_IMPORTS]
+
+
+def _sockets(folder: Path) -> Iterator[Plugin]:
+    for path in sorted(_listed(folder)):
+        name = next((name for pattern, name in _SOCKETS if pattern.fullmatch(path.name)), None)
+        if name is not None and _is_socket(path):
+            yield Plugin(name, f"socket {path.name}", _listens(path))
+
+
+def _programs(proc: Path) -> Iterator[Plugin]:
+    for folder in islice(_listed(proc), _MOST_PROCESSES):
+        if not folder.name.isdecimal():
+            continue
+        command = (_read(folder / "cmdline") or b"").split(b"\0")[0].decode(errors="replace")
+        name = _PROGRAMS.get(command.rpartition("/")[2])
+        if name is not None:
+            yield Plugin(name, f"process {folder.name}", running=True)
+
+
+def _library(folder: Path) -> Library | None:
+    content = _read(folder / NAME, LARGEST)
+    if content is None:
+        return None
+    preload = (_read(folder / PRELOAD_LIBRARY) or b"").decode(errors="replace").split()
+    return Library(
+        sha256=hashlib.sha256(content).hexdigest(),
+        elf=content.startswith(b"\x7fELF"),
+        preloaded=f"{LIBRARY_DIRECTORY}/{NAME}" in preload,
+    )
+
+
+def _listens(path: Path) -> bool:
+    """Say whether somebody takes connections there; nothing is said to them."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_CONNECTING)
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _read(path: Path, most: int = _LARGEST_FILE) -> bytes | None:
+    """Return the content of a plain file, ``None`` if there is none, or more of it than *most*."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError:
+        return None
+    return content if len(content) <= most else None

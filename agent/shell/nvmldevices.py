@@ -1,0 +1,109 @@
+"""What a GPU is, through NVML: the facts that stay as they are for as long as it is there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pynvml
+
+from agent.core.discovery import pci_address
+from agent.core.driver import MigMode
+from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_told
+
+_LAST_WITH_RESET: Final = 8  # the compute capability's major number of Ampere (and Ada)
+_NO_LINK: Final = frozenset((pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """The facts of one GPU: ``peers`` are PCI addresses at the other ends of its NVLinks.
+
+    ``switched`` says that some of them end at an NVSwitch, which joins all GPUs that reach it.
+    """
+
+    uuid: str
+    pci: str
+    model: str
+    ampere_or_older: bool
+    numa: int | None
+    peers: frozenset[str]
+    switched: bool
+
+
+def fixed(device: Handle, uuid: str, sysfs: Path) -> Fixed:
+    """Read the facts of *device*, whose UUID is *uuid*; *sysfs* is where ``/sys`` is."""
+    pci = pci_address(str(ask(pynvml.nvmlDeviceGetPciInfo_v3, device).busId))
+    peers, switched = _links(device)
+    return Fixed(
+        uuid=uuid,
+        pci=pci,
+        model=str(ask(pynvml.nvmlDeviceGetName, device)),
+        ampere_or_older=_ampere_or_older(device),
+        numa=_numa(sysfs, pci),
+        peers=peers,
+        switched=switched,
+    )
+
+
+def mig_mode(device: Handle) -> MigMode | None:
+    """Return the MIG mode now and after the next reset, ``None`` where the product has none."""
+    told = ask_if_told(pynvml.nvmlDeviceGetMigMode, device)
+    return None if told is None else MigMode(current=bool(told[0]), pending=bool(told[1]))
+
+
+def in_mig_mode(device: Handle) -> bool:
+    """Say whether the GPU is in MIG mode now."""
+    mode = mig_mode(device)
+    return mode is not None and mode.current
+
+
+def links_of(gpu: Fixed, beside: tuple[Fixed, ...]) -> tuple[str, ...]:
+    """Return the UUIDs of those GPUs of *beside* that NVLink joins with *gpu*."""
+    return tuple(
+        other.uuid
+        for other in beside
+        if other.uuid != gpu.uuid and (other.pci in gpu.peers or (gpu.switched and other.switched))
+    )
+
+
+def _ampere_or_older(device: Handle) -> bool:
+    """Say whether MIG mode needs a reset; what cannot be told is treated with that care."""
+    told = ask_if_told(pynvml.nvmlDeviceGetArchitecture, device)
+    if told is not None and told != pynvml.NVML_DEVICE_ARCH_UNKNOWN:
+        return bool(told <= pynvml.NVML_DEVICE_ARCH_AMPERE)
+    capability = ask_if_told(pynvml.nvmlDeviceGetCudaComputeCapability, device)
+    return capability is None or int(capability[0]) <= _LAST_WITH_RESET
+
+
+def _numa(sysfs: Path, pci: str) -> int | None:
+    """Return the NUMA node of the GPU's slot, as the kernel tells; -1 is its word for unknown.
+
+    NVML's own question is about GPUs that are NUMA nodes themselves (Grace), another thing.
+    """
+    try:
+        node = int((sysfs / "bus/pci/devices" / pci / "numa_node").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
+
+
+def _links(device: Handle) -> tuple[frozenset[str], bool]:
+    peers: set[str] = set()
+    switched = False
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            active = ask(pynvml.nvmlDeviceGetNvLinkState, device, link)
+        except NvmlError as error:
+            if error.code in _NO_LINK:
+                break
+            raise
+        if not active:
+            continue
+        kind = ask_if_told(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)
+        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            switched = True
+        elif (
+            remote := ask_if_told(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device, link)
+        ) is not None:
+            peers.add(pci_address(str(remote.busId)))
+    return frozenset(peers), switched

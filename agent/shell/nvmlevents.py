@@ -1,0 +1,77 @@
+"""Critical errors of GPUs (XIDs), through an NVML event set that is polled and never waited on."""
+
+import ctypes
+from typing import Final
+
+import pynvml
+
+from agent.core.driver import Event
+from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_told
+
+_MOST: Final = 256  # events in one poll; a storm goes on in the next
+_NO_INSTANCE: Final = 0xFFFFFFFF
+
+
+class Errors:
+    """The event set of one session, and the GPUs that report into it."""
+
+    def __init__(self) -> None:
+        """Watch no GPU yet."""
+        self._set: object | None = None
+        self._uuids: dict[int | None, str] = {}
+
+    def watch(self, uuid: str, device: Handle) -> None:
+        """Have *device* report, if it is not watched yet and knows how to."""
+        if uuid in self._uuids.values():
+            return
+        if self._set is None:
+            self._set = ask(pynvml.nvmlEventSetCreate)
+        told = ask_if_told(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0
+        wanted = int(told) & pynvml.nvmlEventTypeXidCriticalError
+        if wanted:
+            ask(pynvml.nvmlDeviceRegisterEvents, device, wanted, self._set)
+        self._uuids[_address(device)] = uuid
+
+    def poll(self) -> tuple[Event, ...]:
+        """Return what was reported since the last poll.
+
+        A GPU is told by the handle it was watched by: one that fell off the bus, which is what it
+        may report, cannot be asked for its UUID any more.
+
+        Raises
+        ------
+        NvmlError
+            LOST if a watched GPU is; all are watched anew after that.
+
+        """
+        found: list[Event] = []
+        while self._set is not None and len(found) < _MOST:
+            try:
+                data = ask(pynvml.nvmlEventSetWait_v2, self._set, 0)
+            except NvmlError as error:
+                if error.code == pynvml.NVML_ERROR_TIMEOUT:
+                    break
+                self.close()
+                if found:
+                    break
+                raise
+            instance = int(data.gpuInstanceId)
+            found.append(
+                Event(
+                    gpu=self._uuids.get(_address(data.device)),
+                    xid=int(data.eventData),
+                    instance=None if instance == _NO_INSTANCE else instance,
+                )
+            )
+        return tuple(found)
+
+    def close(self) -> None:
+        """Give the event set back; nothing is watched any more."""
+        freed, self._set, self._uuids = self._set, None, {}
+        if freed is not None:
+            ask_if_told(pynvml.nvmlEventSetFree, freed)
+
+
+def _address(device: Handle) -> int | None:
+    """Return what tells handles apart: the pointers themselves never compare equal."""
+    return ctypes.cast(device, ctypes.c_void_p).value

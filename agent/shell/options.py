@@ -1,0 +1,35 @@
+"""Options: what the command line of the agent decides."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.shell.drivers import Kind
+from agent.shell.libraries import FOLDER
+from agent.shell.server import Listen
+from kube.config import Access
+
+FLEET: Final = Path("/etc/vgpu-admission/fleet.yaml")
+KUBELET: Final = Path("/var/lib/kubelet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line decides.
+
+    ``node`` is our Node's name, ``namespace`` where settings live. All paths of the node are below
+    ``root``, but for ``kubelet``, its folder. ``library`` is the folder of the interception library
+    in our own image. ``fleet`` says which boards are played where the driver is simulated.
+    ``withdraw`` takes everything back instead of serving.
+    """
+
+    access: Access
+    node: str
+    namespace: str
+    listen: Listen
+    driver: Kind = Kind.NVML
+    fleet: Path = FLEET
+    root: Path = Path("/")
+    kubelet: Path = KUBELET
+    library: Path = FOLDER
+    withdraw: bool = False

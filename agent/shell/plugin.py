@@ -1,0 +1,122 @@
+"""DevicePlugin: what kubelet asks about slots, answered.
+
+Allocate is never refused: kubelet would fail the pod for good. It says for whom nothing, so the
+answer belongs to the slot alone, and whatever is wrong with the container is PreStart's to say.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Final, Protocol
+
+import structlog
+
+from agent.core.content import NOTHING_VISIBLE, VISIBLE
+from agent.core.promise import NotYetError
+from agent.core.slot import NOTHING, Offer, is_slot, listed
+from agent.proto import deviceplugin_pb2 as pb
+from agent.shell import rpc
+from agent.shell.slots import Slots
+
+_HEALTHY: Final = "Healthy"
+_UNHEALTHY: Final = "Unhealthy"
+
+
+class Starts(Protocol):
+    """What establishes that a container may start."""
+
+    async def start(self, slots: Collection[str]) -> None:
+        """Return when it may; raises NotYetError."""
+
+    def handed(self, slots: Collection[str]) -> None:
+        """Note that *slots* are another container's from now on."""
+
+
+class DevicePlugin:
+    """The plugin's answers over *slots*; the offer is replaced as GPUs come, go and fall ill."""
+
+    def __init__(self, slots: Slots, starts: Starts) -> None:
+        """Offer nothing yet."""
+        self._slots = slots
+        self._starts = starts
+        self._offer = NOTHING
+        self._changed = asyncio.Event()
+        self._streams = 0
+        self._generation = 0  # of streams
+        self.watched: Callable[[int], None] = lambda _: None
+
+    @property
+    def handlers(self) -> tuple[rpc.Handler, ...]:
+        """Return what a server needs; GetPreferredAllocation is not offered."""
+        return (
+            rpc.answering(rpc.OPTIONS, self._options),
+            rpc.streaming(rpc.WATCH, self._watch),
+            rpc.answering(rpc.ALLOCATE, self._allocate),
+            rpc.answering(rpc.PRESTART, self._prestart),
+        )
+
+    def offer(self, offer: Offer) -> None:
+        """Let kubelet know of *offer*, unless it knows."""
+        if offer != self._offer:
+            self._offer = offer
+            self._stir()
+
+    def hang_up(self) -> None:
+        """End all streams that kubelet listens to."""
+        self._generation += 1
+        self._stir()
+
+    def _stir(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _options(self, _: pb.Empty) -> pb.DevicePluginOptions:
+        return pb.DevicePluginOptions(pre_start_required=True)
+
+    async def _watch(self, _: pb.Empty) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Yield all slots, and again after each change; kubelet writes a file for each."""
+        generation = self._generation
+        self._streams += 1
+        self.watched(self._streams)
+        try:
+            while generation == self._generation:
+                changed = self._changed
+                devices = [
+                    pb.Device(ID=name, health=_HEALTHY if sound else _UNHEALTHY)
+                    for name, sound in listed(self._offer, self._slots.used)
+                ]
+                yield pb.ListAndWatchResponse(devices=devices)
+                await changed.wait()
+        finally:
+            self._streams -= 1
+            self.watched(self._streams)
+
+    async def _allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        answers = [self._handed(asked.devices_ids) for asked in request.container_requests]
+        return pb.AllocateResponse(container_responses=answers)
+
+    def _handed(self, slots: Collection[str]) -> pb.ContainerAllocateResponse:
+        """Answer for one container; until PreStart says otherwise, it sees no GPU."""
+        answer = pb.ContainerAllocateResponse(envs={VISIBLE: NOTHING_VISIBLE})
+        if not slots or not all(map(is_slot, slots)):
+            structlog.get_logger().warning("allocate for no slot of ours", slots=list(slots))
+            return answer
+        self._starts.handed(slots)
+        try:
+            self._slots.empty(slots)
+        except OSError as error:  # PreStart meets it again, where it may be said
+            structlog.get_logger().warning("slots not emptied", slots=list(slots), error=str(error))
+        handed = self._slots.handed(slots)
+        if handed.device is not None:
+            answer.cdi_devices.add(name=handed.device)
+        for mount in handed.mounts:
+            answer.mounts.add(
+                container_path=mount.path, host_path=mount.host, read_only=mount.read_only
+            )
+        return answer
+
+    async def _prestart(self, request: pb.PreStartContainerRequest) -> pb.PreStartContainerResponse:
+        try:
+            await self._starts.start(request.devices_ids)
+        except NotYetError as error:
+            raise rpc.CallError(rpc.Code.NOT_YET, str(error)) from error
+        return pb.PreStartContainerResponse()

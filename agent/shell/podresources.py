@@ -1,0 +1,66 @@
+"""podresources: kubelet's list of which container holds which slots."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from agent.core.identity import Listed, PodName
+from agent.proto import podresources_pb2 as pb
+from agent.shell import rpc
+from kube.clock import SYSTEM, Clock
+
+# Every client of a node shares 100 calls a second, with bursts of 10 (platform.md §3.7).
+_TRIES: Final = 100
+_PATIENCE: Final = 5.0  # seconds for one answer
+# A pod with hundreds of devices of other plugins has each of them listed.
+_MOST_BYTES: Final = 16 * 1024 * 1024
+
+
+class PodResources:
+    """The containers that hold slots of *resource*, as the kubelet behind *socket* lists them."""
+
+    def __init__(self, socket: Path, resource: str, *, clock: Clock = SYSTEM) -> None:
+        """Connect at the first call."""
+        self._channel = rpc.Channel(socket, most_bytes=_MOST_BYTES)
+        self._resource = resource
+        self._clock = clock
+
+    async def list(self) -> tuple[Listed, ...]:
+        """Return app containers and sidecars of active pods; raises CallError."""
+        answer = await self._ask(rpc.LIST, pb.ListPodResourcesRequest())
+        return tuple(found for pod in answer.pod_resources for found in self._listed(pod))
+
+    async def get(self, name: PodName) -> tuple[Listed, ...]:
+        """Return the containers of one pod; raises CallError, also where there is none."""
+        request = pb.GetPodResourcesRequest(pod_name=name.pod, pod_namespace=name.namespace)
+        answer = await self._ask(rpc.GET, request)
+        return tuple(self._listed(answer.pod_resources))
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._channel.close()
+
+    async def _ask(
+        self, method: rpc.Method[rpc.Request, rpc.Answer], request: rpc.Request
+    ) -> rpc.Answer:
+        """Call again soon where kubelet's limit was met, which says nothing against the call."""
+        for _ in range(_TRIES - 1):
+            try:
+                return await self._channel.ask(method, request, within=_PATIENCE)
+            except rpc.CallError as error:
+                if error.code is not rpc.Code.BUSY:
+                    raise
+            await self._clock.sleep(self._clock.between(0.010, 0.030))
+        return await self._channel.ask(method, request, within=_PATIENCE)
+
+    def _listed(self, pod: pb.PodResources) -> Iterator[Listed]:
+        name = PodName(pod.namespace, pod.name)
+        for container in pod.containers:
+            slots = frozenset(
+                slot
+                for devices in container.devices
+                if devices.resource_name == self._resource
+                for slot in devices.device_ids
+            )
+            if slots:
+                yield Listed(name=name, container=container.name, slots=slots)

@@ -1,0 +1,123 @@
+"""Region files: opened, read and amended without trusting whoever owns the directory.
+
+A tenant may put anything under the name: a link out of its directory, a pipe, a device whose mere
+opening does harm, a file that shrinks while it is read. So nothing is mapped, which would kill
+the reader, and nothing but a regular file with one name is ever opened.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Final
+
+from agent.core.layouts import Layout
+from agent.core.region import HEAD, Region, Unreadable, Windows, layout_of, region_of, slots_taken
+from agent.core.seed import Seed, Write
+
+SUFFIX: Final = ".cache"
+MOST_NAMES: Final = 64  # names looked at in one directory, and
+MOST_FILES: Final = 4  # further regions read
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_AMEND: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class RefusedError(OSError):
+    """The name does not stand for a regular file of its own."""
+
+
+@contextmanager
+def directory(path: str, *, at: int | None = None) -> Iterator[int]:
+    """Open a directory that is no link; raises ``OSError``."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags, dir_fd=at)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _regular(name: str, at: int, flags: int) -> Iterator[int]:
+    """Open a regular file with one name; what it is, is known before it is opened for use."""
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise RefusedError(f"{stat.filemode(found.st_mode)[0]!r} is no regular file")
+        if found.st_nlink != 1:
+            raise RefusedError(f"{found.st_nlink} names for one file")
+        fd = os.open(f"/proc/self/fd/{handle}", flags)
+    finally:
+        os.close(handle)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def listed(at: int, *, most: int | None = None) -> tuple[str, ...]:
+    """Return the names in a directory, in no order, at *most* so many."""
+    with os.scandir(at) as entries:
+        return tuple(entry.name for entry in islice(entries, most))
+
+
+def names(at: int, first: str) -> tuple[str, ...]:
+    """Return the names of regions in a directory: *first*, there or not, then some others."""
+    some = sorted(listed(at, most=MOST_NAMES))
+    others = (name for name in some if name.endswith(SUFFIX) and name != first)
+    return (first, *islice(others, MOST_FILES))
+
+
+def read(name: str, at: int) -> Region | Unreadable:
+    """Read the region called *name* in directory *at*."""
+    try:
+        with _regular(name, at, _READ) as fd:
+            return _region(fd)
+    except FileNotFoundError:
+        return Unreadable("no file", missing=True)
+    except OSError as error:
+        return Unreadable(str(error.args[0] if error.errno is None else os.strerror(error.errno)))
+
+
+def _region(fd: int) -> Region | Unreadable:
+    size = os.fstat(fd).st_size
+    layout = layout_of(size, os.pread(fd, HEAD, 0))
+    if isinstance(layout, Unreadable):
+        return layout
+    tail = os.pread(fd, layout.size - layout.process_count, layout.process_count)
+    taken = slots_taken(layout, tail)
+    if isinstance(taken, Unreadable):
+        return taken
+    header = os.pread(fd, layout.slots, 0)
+    slots = os.pread(fd, taken * layout.slot.size, layout.slots) if taken else b""
+    return region_of(layout, Windows(header=header, slots=slots, tail=tail))
+
+
+def amend(name: str, at: int, *, layout: Layout, writes: Sequence[Write]) -> bool:
+    """Write into the region called *name*, if it still is one of *layout*; say whether it was."""
+    try:
+        with _regular(name, at, _AMEND) as fd:
+            if layout_of(os.fstat(fd).st_size, os.pread(fd, HEAD, 0)) is not layout:
+                return False
+            for write in writes:
+                before = os.pread(fd, len(write.after), write.at - len(write.after))
+                if before == write.after:
+                    os.pwrite(fd, write.data, write.at)
+    except OSError:
+        return False
+    return True
+
+
+def create(name: str, at: int, seed: Seed, *, mode: int) -> None:
+    """Write *seed* into a new file; raises ``OSError``, ``FileExistsError`` where there is one."""
+    fd = os.open(name, _CREATE, 0o600, dir_fd=at)
+    try:
+        os.ftruncate(fd, seed.size)
+        for offset, data in seed.parts:
+            os.pwrite(fd, data, offset)
+        os.fchmod(fd, mode)
+    finally:
+        os.close(fd)

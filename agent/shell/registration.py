@@ -1,0 +1,174 @@
+"""Registration: the plugin served and made known to kubelet, again whenever kubelet forgets it.
+
+Kubelet forgets without a word: when it starts it removes all sockets of its folder, and it mistakes
+a stream that ended for another plugin's (platform.md §3.2). Until it knows the plugin again, no
+container of ours starts, and pods that it admits meanwhile are lost for good: so all of this is
+noticed within a second.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NewType
+
+import structlog
+
+from agent.proto import deviceplugin_pb2 as pb
+from agent.shell import rpc
+from agent.shell.alone import alone
+from agent.shell.plugin import DevicePlugin
+from kube.clock import SYSTEM, Clock
+
+ENDPOINT: Final = "vgpu-admission.sock"
+KUBELET: Final = "kubelet.sock"
+KUBELET_DIRECTORY: Final = "/var/lib/kubelet/device-plugins"
+_VERSION: Final = "v1beta1"
+_POLL: Final = 0.5  # seconds between looks at the sockets
+_DIAL: Final = 15.0  # seconds for Register: kubelet dials back meanwhile, for up to 10
+_LISTEN: Final = 10.0  # seconds in which a kubelet that took us in begins to listen
+_GRACE: Final = 1.0  # seconds for calls in flight: an Allocate cut off would fail its pod
+_SOUND: Final = 60.0  # seconds after which a registration counts as one that held
+_FIRST, _MOST = 0.2, 10.0  # seconds of back-off
+
+_Identity = NewType("_Identity", tuple[int, int, int])
+
+
+class _LostError(Exception):
+    """The registration is no longer what it was, or never came to be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a plugin of *resource* is known: kubelet's *folder*; *lock* keeps a second one out."""
+
+    resource: str
+    folder: Path
+    lock: Path
+
+
+class Registration:
+    """Keeps *plugin* known at its *place*."""
+
+    def __init__(self, plugin: DevicePlugin, place: Place, *, clock: Clock = SYSTEM) -> None:
+        """Touch nothing yet."""
+        self._plugin = plugin
+        self._place = place
+        self._clock = clock
+        self._streams = 0
+        self._listened = False
+        self._stirred = asyncio.Event()
+        self.registered = False
+        plugin.watched = self._watched
+
+    async def run(self) -> None:
+        """Serve and register until cancelled, as soon as no other process does; raises OSError."""
+        async with alone(self._place.lock):
+            failures = 0
+            while True:
+                kubelet = await self._kubelet()
+                began = self._clock.monotonic()
+                try:
+                    await self._registered(kubelet)
+                except (_LostError, rpc.CallError, OSError) as error:
+                    held = self._clock.monotonic() - began
+                    failures = 1 if held >= _SOUND else failures + 1
+                    structlog.get_logger().warning(
+                        "not registered with kubelet", why=str(error), failures=failures
+                    )
+                await self._pause(kubelet, failures)
+
+    def _watched(self, streams: int) -> None:
+        self._streams = streams
+        self._listened = True
+        self._stirred.set()
+
+    async def _kubelet(self) -> _Identity:
+        """Return which kubelet there is, once there is one.
+
+        Before that nothing is served: a kubelet that starts would remove the socket.
+        """
+        while (kubelet := _identity(self._place.folder / KUBELET)) is None:
+            await self._clock.sleep(_POLL)
+        return kubelet
+
+    async def _registered(self, kubelet: _Identity) -> None:
+        """Serve and register; raises _LostError when that is over, CallError if it cannot be."""
+        self._listened = False
+        async with self._serving() as own:
+            await self._register()
+            self.registered = True
+            structlog.get_logger().info("registered with kubelet", resource=self._place.resource)
+            try:
+                await self._watch(kubelet, own)
+            finally:
+                self.registered = False
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[_Identity]:
+        """Serve while the block runs: kubelet calls back before it answers Register."""
+        server = rpc.Server(self._plugin.handlers)
+        path = self._place.folder / ENDPOINT
+        try:
+            await server.start(path)
+            own = _identity(path)
+            if own is None:
+                raise _LostError(f"{path} is gone as soon as it was made")
+            yield own
+        finally:
+            self._plugin.hang_up()
+            await server.stop(_GRACE)
+
+    async def _register(self) -> None:
+        channel = rpc.Channel(self._place.folder / KUBELET)
+        request = pb.RegisterRequest(
+            version=_VERSION,
+            endpoint=ENDPOINT,
+            resource_name=self._place.resource,
+            options=pb.DevicePluginOptions(pre_start_required=True),
+        )
+        try:
+            await channel.ask(rpc.REGISTER, request, within=_DIAL)
+        finally:
+            await channel.close()
+
+    async def _watch(self, kubelet: _Identity, own: _Identity) -> None:
+        """Raise _LostError when kubelet no longer knows the plugin."""
+        folder, began = self._place.folder, self._clock.monotonic()
+        while True:
+            if _identity(folder / KUBELET) != kubelet:
+                raise _LostError("kubelet's socket is another one: it restarted")
+            if _identity(folder / ENDPOINT) != own:
+                raise _LostError("our socket was removed, or taken by somebody else")
+            if self._listened and not self._streams:
+                raise _LostError("kubelet stopped listening")
+            if not self._listened and self._clock.monotonic() - began > _LISTEN:
+                raise _LostError("kubelet took us in and does not listen")
+            self._stirred.clear()
+            await self._until_stirred()
+
+    async def _until_stirred(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_POLL):
+                await self._stirred.wait()
+
+    async def _pause(self, kubelet: _Identity, failures: int) -> None:
+        """Back off, but not from a kubelet that has come since."""
+        left = self._clock.backoff(failures, first=_FIRST, most=_MOST)
+        while left > 0:
+            step = min(_POLL, left)
+            await self._clock.sleep(step)
+            left -= step
+            if _identity(self._place.folder / KUBELET) not in {kubelet, None}:
+                return
+
+
+def _identity(socket: Path) -> _Identity | None:
+    """Return what tells this socket from any other that takes its name; inodes are reused."""
+    try:
+        found = socket.stat()
+    except OSError:
+        return None
+    return _Identity((found.st_dev, found.st_ino, found.st_ctime_ns))

@@ -1,0 +1,162 @@
+"""Service: our slots made known to kubelet, as soon and for as long as they may be."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Never
+
+import structlog
+
+from agent.core.capacity import slots
+from agent.core.identity import PodName
+from agent.core.slot import Offer
+from agent.core.status import listed
+from agent.shell.capacity import NodeKeeper
+from agent.shell.node import Neighbourhood
+from agent.shell.owners import Owners
+from agent.shell.plugin import DevicePlugin
+from agent.shell.podresources import PodResources
+from agent.shell.prestart import Instances, Parts, PreStart, Regions
+from agent.shell.promises import Promises
+from agent.shell.registration import Place, Registration
+from agent.shell.slots import Slots
+from agent.shell.status import Alive
+from agent.shell.survey import Survey
+
+CHECKPOINT: Final = "kubelet_internal_checkpoint"
+EVERY: Final = 5.0  # seconds between two looks at slots whose holders are gone
+SOON: Final = 1.0  # seconds in which a registration that came or went is noticed
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Where things are: the node's ``root``, kubelet's folder, and ours for what must last."""
+
+    root: Path
+    kubelet: Path
+    state: Path
+
+    @property
+    def plugins(self) -> Path:
+        """Return kubelet's folder of device plugins."""
+        return self.kubelet / "device-plugins"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backing:
+    """What the starts of containers rest on."""
+
+    around: Neighbourhood
+    survey: Survey
+    keeper: NodeKeeper
+    promises: Promises
+    instances: Instances
+    regions: Regions
+    alive: Alive
+
+
+class Service:
+    """Registers the plugin once it may, and keeps its offer true."""
+
+    def __init__(self, backing: Backing, paths: Paths, *, cdi: Path | None) -> None:
+        """Touch nothing yet; *cdi* is where the runtime reads documents, ``None`` if it does not.
+
+        The resource is the one that is configured now: under another name we start anew.
+        """
+        self._backing = backing
+        self._paths = paths
+        self._resource = backing.around.devices.count_name
+        self._slots = Slots(paths.root, cdi=cdi)
+        self._changed = backing.around.waker()
+
+    async def run(self) -> Never:
+        """Serve for ever; raises OSError where the node's files cannot be written."""
+        await asyncio.to_thread(self._slots.recover)
+        lister = PodResources(self._paths.kubelet / "pod-resources/kubelet.sock", self._resource)
+        owners = Owners(
+            self._resource, self._paths.plugins / CHECKPOINT, lister=lister, pods=self._pods
+        )
+        backing = self._backing
+        parts = Parts(
+            owners=owners,
+            promises=backing.promises,
+            instances=backing.instances,
+            regions=backing.regions,
+            slots=self._slots,
+        )
+        plugin = DevicePlugin(self._slots, PreStart(parts))
+        await self._allowed()
+        place = Place(
+            resource=self._resource,
+            folder=self._paths.plugins,
+            lock=self._paths.state / "slots.lock",
+        )
+        registration = Registration(plugin, place)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._offering(plugin, registration))
+            group.create_task(self._sweeping())
+            await registration.run()
+        raise RuntimeError("the registration ended")
+
+    async def _allowed(self) -> None:
+        """Wait until slots may appear: there are GPUs, nobody else's, and whoever asks is told."""
+        told = ""
+        while True:
+            self._changed.clear()
+            around = self._backing.around
+            node, hardware = around.node, self._backing.survey.hardware
+            if around.rival != told:
+                told = around.rival
+                log.warning("nothing is served", why=told)
+            ready = around.configured and hardware is not None and hardware.devices
+            if ready and node is not None and self._backing.keeper.may_show(node):
+                return
+            await self._changed.wait()
+
+    async def _offering(self, plugin: DevicePlugin, registration: Registration) -> None:
+        """Tell kubelet of as many slots as the GPUs have, and others that it knows."""
+        around, survey = self._backing.around, self._backing.survey
+        while True:
+            self._changed.clear()
+            if around.devices.count_name != self._resource:
+                raise RuntimeError(f"the slots are called {around.devices.count_name} from now on")
+            if survey.hardware is not None:
+                found = around.gpu_node
+                told = listed(
+                    survey.hardware,
+                    around.devices,
+                    around.node_config,
+                    before=None if found is None else found.ledger,
+                )
+                well = [one.gpu for one in told if one.gpu.healthy]
+                plugin.offer(Offer(total=slots(one.gpu for one in told), healthy=slots(well)))
+            if registration.registered != self._backing.keeper.serving:
+                self._backing.keeper.serving = registration.registered
+                around.wake()
+            await _either(self._changed, SOON)
+
+    async def _sweeping(self) -> Never:
+        """Empty the slots of pods that are over and have no process left."""
+        around = self._backing.around
+        while True:
+            if around.synced:
+                alive = frozenset(await self._backing.alive())
+                live = {uid for uid, tenant in around.tenants.items() if not tenant.over}
+                await asyncio.to_thread(self._slots.sweep, live | alive)
+            await asyncio.sleep(EVERY)
+
+    def _pods(self) -> Mapping[str, PodName]:
+        tenants = self._backing.around.tenants
+        return {uid: PodName(t.namespace, t.name) for uid, t in tenants.items() if not t.over}
+
+
+async def _either(event: asyncio.Event, seconds: float) -> None:
+    """Wait for *event*, but not for longer than *seconds*."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

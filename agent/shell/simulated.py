@@ -1,0 +1,165 @@
+"""The driver of simulated boards: one process's own, or a machine that lies in a file.
+
+With a file, several processes act on the same boards, and what one of them leaves behind when it
+is killed is what the next one finds, as with hardware.
+"""
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from agent.core import simulation
+from agent.core.driver import (
+    Device,
+    DriverError,
+    Event,
+    Fault,
+    Instance,
+    Process,
+    Usage,
+    Versions,
+)
+from agent.core.simulation import Made, Refused, Running, State
+
+T = TypeVar("T")
+
+_VERSIONS: Final = Versions(driver="simulated", nvml="simulated", cuda="13.0")
+
+
+class SimulatedDriver:
+    """Implements the driver over *fresh* boards, or over those that *file* already holds.
+
+    Boards are kept from *file* while they are built alike and the machine has not been booted
+    since; a file that cannot be understood is that of another machine.
+    """
+
+    def __init__(self, fresh: State, *, file: Path | None = None) -> None:
+        """Open a session; raises DriverError where the file cannot be written."""
+        self._fresh = fresh
+        self._file = file
+        self._state = fresh
+        self.change(lambda state: state)
+        self._seen = self._state.reported
+        self._faulty = tuple(gpu.chip for gpu in self._state.gpus if gpu.chip.faulty)
+
+    def change(self, act: Callable[[State], State]) -> None:
+        """Do to the machine what is outside the driver's doing, as a function of its state."""
+        with self._alone("change"):
+            self._store(act(self._load()))
+
+    def state(self) -> State:
+        """Return the machine as it is."""
+        return self._state if self._file is None else self._load()
+
+    def versions(self) -> Versions:
+        """Return versions that say what they are of."""
+        return _VERSIONS
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return all GPUs by index."""
+        return simulation.devices(self.state())
+
+    def instances(self, gpu: str) -> tuple[Instance, ...]:
+        """Return all GPU instances of one GPU."""
+        return self._running(gpu, "instances").instances
+
+    def processes(self, gpu: str) -> tuple[Process, ...]:
+        """Return the processes that use one GPU or an instance of it."""
+        return simulation.processes(self._running(gpu, "processes"))
+
+    def usage(self, gpu: str) -> Usage:
+        """Return what is used of one GPU."""
+        return simulation.usage(self._running(gpu, "usage"))
+
+    def events(self) -> tuple[Event, ...]:
+        """Return the critical errors since the last call."""
+        faulty, self._faulty = self._faulty, ()
+        state = self.state()
+        new = simulation.events_since(state, self._seen)
+        self._seen = state.reported
+        return (*(Event(gpu=chip.uuid, xid=simulation.FALLEN_OFF) for chip in faulty), *new)
+
+    def create_instance(self, gpu: str, profile: int, start: int) -> Instance:
+        """Create a GPU instance at exactly this placement."""
+        return self._make(
+            "create_instance",
+            lambda state: simulation.create_instance(state, gpu, profile=profile, start=start),
+        )
+
+    def create_compute(self, gpu: str, instance: int) -> Instance:
+        """Create the compute instance that fills a GPU instance."""
+        return self._make(
+            "create_compute", lambda state: simulation.create_compute(state, gpu, instance)
+        )
+
+    def destroy_compute(self, gpu: str, instance: int, compute: int) -> None:
+        """Destroy a compute instance."""
+        self._try(
+            "destroy_compute",
+            lambda state: simulation.destroy_compute(state, gpu, number=instance, compute=compute),
+        )
+
+    def destroy_instance(self, gpu: str, instance: int) -> None:
+        """Destroy a GPU instance without compute."""
+        self._try(
+            "destroy_instance", lambda state: simulation.destroy_instance(state, gpu, instance)
+        )
+
+    def close(self) -> None:
+        """End the session, which holds nothing open between calls."""
+
+    def _running(self, gpu: str, call: str) -> Running:
+        return _granted(simulation.running(self.state(), gpu), call)
+
+    def _make(self, call: str, act: Callable[[State], Made | Refused]) -> Instance:
+        with self._alone(call):
+            made = _granted(act(self._load()), call)
+            self._store(made.state)
+        return made.instance
+
+    def _try(self, call: str, act: Callable[[State], State | Refused]) -> None:
+        with self._alone(call):
+            self._store(_granted(act(self._load()), call))
+
+    @contextmanager
+    def _alone(self, call: str) -> Iterator[None]:
+        """Keep other processes from changing the machine meanwhile."""
+        if self._file is None:
+            yield
+            return
+        try:
+            with self._file.with_name(f"{self._file.name}.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # held for one change; ends with its process
+                yield
+        except OSError as error:
+            raise DriverError(Fault.UNAVAILABLE, call, str(error)) from error
+
+    def _load(self) -> State:
+        if self._file is None:
+            return self._state
+        try:
+            stored = msgspec.json.decode(self._file.read_bytes(), type=State)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return self._fresh
+        except OSError as error:
+            raise DriverError(Fault.UNAVAILABLE, "state", str(error)) from error
+        if stored.boot != self._fresh.boot:
+            return self._fresh
+        return simulation.refitted(stored, self._fresh)
+
+    def _store(self, state: State) -> None:
+        self._state = state
+        if self._file is not None:
+            unfinished = self._file.with_name(f"{self._file.name}.new")
+            unfinished.write_bytes(msgspec.json.encode(state))
+            unfinished.replace(self._file)
+
+
+def _granted(answer: T | Refused, call: str) -> T:
+    if isinstance(answer, Refused):
+        raise DriverError(answer.fault, call, answer.text)
+    return answer

@@ -1,0 +1,242 @@
+"""The writer of ``GPUNode.status``: one write at a time, on material change, at once for a hold.
+
+A write says which version of the promises it was made on, and fails where that is not the newest:
+a container is held on a version that contains its entry, or does not start (DESIGN.md §5, rule 4).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Never, Protocol
+
+import structlog
+
+from agent.core.promise import NotYetError
+from agent.core.status import Account, Hardware, Identity, Json, document, listed, unpromised
+from agent.core.tenants import Tenant
+from agent.shell.node import Neighbourhood, OwnNode, Stored, stored
+from allocator.core.wording import quoted
+from allocator.shell.inventory import GPU_NODES
+from kube.clock import SYSTEM, Clock
+from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
+
+SETTLED: Final = 1.0  # seconds for which changes are collected, where nobody waits
+LOOK_AGAIN: Final = 2.0  # seconds after which processes that linger are looked for anew
+GRACE: Final = 10.0  # seconds after a hold in which a container may be on its way to its start
+ATTEMPTS: Final = 5  # at one write, each on the newest version
+FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
+LONGEST_PAUSE: Final = 30.0
+
+log = structlog.get_logger(__name__)
+
+
+class Calls(Protocol):
+    """The part of :class:`kube.client.Client` that the writer needs."""
+
+    async def get(self, path: str) -> bytes:
+        """Read one object, never from a cache."""
+
+    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]]) -> bytes:
+        """Change one object, or nothing where a test in *ops* fails."""
+
+
+Alive = Callable[[], Awaitable[Collection[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the node itself tells: its boot, its hardware, and the uids of pods with processes."""
+
+    boot: str
+    hardware: Callable[[], Hardware | None]
+    alive: Alive
+
+
+class StatusWriter:
+    """Keeps the status true, and holds entries before containers start."""
+
+    def __init__(
+        self, calls: Calls, around: Neighbourhood, facts: Facts, *, clock: Clock = SYSTEM
+    ) -> None:
+        """Write through *calls* what *around* and *facts* say."""
+        self._calls = calls
+        self._around = around
+        self._facts = facts
+        self._clock = clock
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._urgent = asyncio.Event()
+        self._changed = around.waker()
+        self._since: dict[str, float] = {}  # when each entry was last held for a start
+        # What was written last, and what the API server made of it: an older schema drops fields.
+        self._told: tuple[Json, Mapping[str, Any]] | None = None
+        self.written = 0  # writes so far
+        self.leaving = False  # nothing is to be promised here any more
+
+    async def hold(self, uid: str) -> None:
+        """Return once the entry of pod *uid* stands in ``status.held``; raises NotYetError."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(uid, []).append(waiter)
+        self._urgent.set()
+        await waiter
+
+    async def run(self) -> Never:
+        """Write whenever there is something to say, for ever."""
+        failures = 0
+        while True:
+            await self._due()
+            waiting, self._waiting = self._waiting, {}
+            try:
+                missing = await self.flush(waiting.keys())
+                failures = 0
+            except KubeError as error:
+                failures += 1
+                log.warning("status left as it is", why=str(error))
+                missing = dict.fromkeys(waiting, f"its start cannot be noted down: {error}")
+                pause = self._clock.backoff(failures, first=FIRST_PAUSE, most=LONGEST_PAUSE)
+                self._changed.set()
+                _answer(waiting, missing)
+                await self._clock.sleep(pause)
+                continue
+            _answer(waiting, missing)
+
+    async def _due(self) -> None:
+        """Wait for a hold, or for a change to settle, or until it is time to look again."""
+        if not self._changed.is_set():
+            await self._patience(LOOK_AGAIN if self._since else LONGEST_PAUSE, self._changed)
+        if self._changed.is_set() and not self._urgent.is_set():
+            await self._patience(SETTLED)
+        self._urgent.clear()
+        self._changed.clear()
+
+    async def _patience(self, seconds: float, also: asyncio.Event | None = None) -> None:
+        events = [self._urgent, *(() if also is None else (also,))]
+        tasks = [asyncio.ensure_future(event.wait()) for event in events]
+        tasks.append(asyncio.ensure_future(self._clock.sleep(seconds)))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def flush(self, holds: Collection[str] = ()) -> dict[str, str]:
+        """Bring the status up to date with *holds* in it; return those that cannot be, and why.
+
+        Raises :class:`KubeError` where the API server does not take it.
+        """
+        alive = frozenset(await self._facts.alive())
+        found = self._around.gpu_node
+        refused: KubeError | None = None
+        for _ in range(ATTEMPTS):
+            if refused or found is None or any(found.ledger.entry(uid) is None for uid in holds):
+                found = await self._read()
+            account = None if found is None else self._account(found, holds, alive)
+            if found is None or account is None:
+                return dict.fromkeys(holds, "its node has not been accounted for yet")
+            wanted = document(account)
+            if found.status != wanted and self._told != (wanted, found.status):
+                try:
+                    found = await self._write(found, wanted)
+                except (ConflictError, InvalidError) as error:
+                    refused = error
+                    continue
+            return {uid: _NO_ENTRY for uid in holds if uid not in account.held}
+        assert refused is not None  # noqa: S101 -- the loop ends no other way
+        raise refused
+
+    async def _read(self) -> Stored | None:
+        try:
+            raw = await self._calls.get(f"{GPU_NODES}/{self._around.name}")
+        except NotFoundError:
+            return None
+        return self._around.learn(stored(raw))
+
+    async def _write(self, found: Stored, wanted: Json) -> Stored:
+        ops = (
+            {"op": "test", "path": "/metadata/uid", "value": found.ledger.uid},
+            {"op": "test", "path": "/metadata/generation", "value": found.ledger.generation},
+            {"op": "add", "path": "/status", "value": wanted},
+        )
+        raw = await self._calls.json_patch(f"{GPU_NODES}/{self._around.name}/status", ops)
+        self.written += 1
+        answer = stored(raw)
+        self._told = wanted, answer.status
+        return self._around.learn(answer)
+
+    def _account(
+        self, found: Stored, holds: Collection[str], alive: Collection[str]
+    ) -> Account | None:
+        """Return what there is to say, ``None`` before enough is known to say anything."""
+        around, hardware, node = self._around, self._facts.hardware(), self._around.node
+        if node is None or hardware is None or not around.synced:
+            return None
+        now = self._clock.monotonic()
+        self._since |= dict.fromkeys((uid for uid in holds if found.ledger.entry(uid)), now)
+        live = [tenant for tenant in around.tenants.values() if not tenant.over]
+        started = [t for t in live if t.started and self._asks(t)]
+        entries, unknown = unpromised(
+            found.document, found.ledger, tenants=started, instances=hardware.instances
+        )
+        return Account(
+            identity=self._identity(node),
+            gpus=listed(hardware, around.devices, around.node_config, before=found.ledger),
+            driver=hardware.driver,
+            instances=hardware.instances,
+            unpromised=entries,
+            held=self._held(found, started, alive),
+            generation=found.ledger.generation,
+            shut=around.rival or _shut(unknown),
+            leaving=self.leaving,
+        )
+
+    def _identity(self, node: OwnNode) -> Identity:
+        return Identity(name=node.name, uid=node.uid, boot=self._facts.boot)
+
+    def _asks(self, tenant: Tenant) -> bool:
+        names = {name for words in self._around.vocabularies for name in words.resources}
+        return not names.isdisjoint(tenant.requests)
+
+    def _held(
+        self, found: Stored, started: Collection[Tenant], alive: Collection[str]
+    ) -> frozenset[str]:
+        """Return the entries whose containers may have started and have not all gone yet."""
+        ledger = found.ledger
+        before = ledger.held if ledger.boot == self._facts.boot else frozenset()
+        known = {*before, *self._since, *(tenant.uid for tenant in started)}
+        held = frozenset(
+            uid for uid in known if ledger.entry(uid) is not None and not self._gone(uid, alive)
+        )
+        self._since = {uid: at for uid, at in self._since.items() if uid in held}
+        return held
+
+    def _gone(self, uid: str, alive: Collection[str]) -> bool:
+        """Say whether no container of pod *uid* runs, nor is about to."""
+        if uid in alive:
+            return False
+        tenant = self._around.tenants.get(uid)
+        if tenant is not None:
+            return tenant.over
+        # Deleted by force, or so new that only kubelet has heard of it.
+        at = self._since.get(uid)
+        return at is None or self._clock.monotonic() - at >= GRACE
+
+
+_NO_ENTRY: Final = "it has no promise on this node any more"
+
+
+def _answer(waiting: Mapping[str, list[asyncio.Future[None]]], missing: Mapping[str, str]) -> None:
+    for uid, waiters in waiting.items():
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if why := missing.get(uid):
+                waiter.set_exception(NotYetError(f"pod {quoted(uid)} cannot start yet: {why}"))
+            else:
+                waiter.set_result(None)
+
+
+def _shut(unknown: Sequence[Tenant]) -> str:
+    if not unknown:
+        return ""
+    first: Any = unknown[0]
+    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    return f"nobody knows what pod {quoted(f'{first.namespace}/{first.name}')}{more} uses here"

@@ -1,0 +1,153 @@
+"""The survey: what hardware there is and how it fares, looked at again and again, as one value.
+
+A driver that stops answering, or a GPU that it no longer lists, takes nothing off the node: what
+was there is told as sick, because containers may still use it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Never, Protocol
+
+import structlog
+
+from agent.core.driver import Device, DriverError, Event, Fault
+from agent.core.health import UNSEEN, Conditions, observed
+from agent.core.standing import Present
+from agent.core.status import Hardware, Realised
+from agent.shell.worker import Worker
+from allocator.model.units import MiB
+from kube.clock import SYSTEM, Clock
+
+EVERY: Final = 5.0  # seconds between looks
+PATIENCE: Final = 30.0  # seconds that the driver has to list its GPUs
+PROBE: Final = 10.0  # seconds that it has to answer for one
+_UNKNOWN: Final = "it has a MIG instance of a profile that its driver does not list"
+_UNSEEN: Final = "its MIG instances are not known yet"
+
+log = structlog.get_logger(__name__)
+
+
+class Instances(Protocol):
+    """What is known of MIG instances."""
+
+    def present(self) -> tuple[Present, ...]:
+        """Return all that exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whom to tell: that the hardware changed, and that a GPU fell ill or is well again."""
+
+    changed: Callable[[], None]
+    health: Callable[[str, str], None]  # its UUID, and why; empty where it is well again
+
+
+class Survey:
+    """Keeps ``hardware``; whoever learns of a change elsewhere calls :meth:`renew`.
+
+    ``settled`` says that the instances on the GPUs were looked at, so that what others made there
+    is known before anything is promised beside it.
+    """
+
+    def __init__(self, worker: Worker, told: Told, *, clock: Clock = SYSTEM) -> None:
+        """Ask the driver through *worker*."""
+        self._worker = worker
+        self._told = told
+        self._clock = clock
+        self._devices: tuple[Device, ...] | None = None
+        self._driver = ""
+        self._conditions: Conditions = UNSEEN
+        self.instances: Instances | None = None
+        self.settled = False
+        self.others: Mapping[str, MiB] = {}  # by UUID, what processes without a promise hold
+        self.hardware: Hardware | None = None
+
+    async def run(self) -> Never:
+        """Look again and again."""
+        while True:
+            await self.look()
+            await self._clock.sleep(EVERY)
+
+    async def look(self) -> None:
+        """Ask the driver for its GPUs, for each of them, and for what went wrong."""
+        before = self._devices or ()
+        driver, call = self._worker.driver, self._worker.call
+        try:
+            found = await call(driver.devices, within=PATIENCE)
+            self._driver = (await call(driver.versions, within=PROBE)).driver
+        except DriverError as error:
+            if not before:
+                log.warning("no GPUs known yet", why=str(error))
+                return
+            probes: dict[str, Fault | None] = {d.uuid: Fault.UNAVAILABLE for d in before}
+        else:
+            listed = {device.uuid for device in found}
+            gone = tuple(device for device in before if device.uuid not in listed)
+            self._devices = (*found, *gone)
+            probes = {device.uuid: await self._probe(device.uuid) for device in found}
+            probes |= {device.uuid: Fault.ABSENT for device in gone}
+        self._observe(await self._events(), probes)
+        self.renew()
+
+    async def _probe(self, gpu: str) -> Fault | None:
+        try:
+            await self._worker.call(self._worker.driver.usage, gpu, within=PROBE)
+        except DriverError as error:
+            return error.fault
+        return None
+
+    async def _events(self) -> tuple[Event, ...]:
+        try:
+            return await self._worker.call(self._worker.driver.events, within=PROBE)
+        except DriverError:  # the probes say so too
+            return ()
+
+    def _observe(self, events: tuple[Event, ...], probes: Mapping[str, Fault | None]) -> None:
+        before = self._conditions
+        self._conditions = observed(before, events, probes, now=self._clock.monotonic())
+        for gpu, condition in self._conditions.items():
+            known = before[gpu].why if gpu in before else None
+            if condition.why != known:
+                log.warning("health of a GPU changed", gpu=gpu, why=condition.why)
+                self._told.health(gpu, condition.why or "")
+
+    def renew(self) -> None:
+        """Put together anew what is known, and say so where it changed."""
+        if self._devices is None:
+            return
+        present = () if self.instances is None else self.instances.present()
+        found = Hardware(
+            devices=self._devices,
+            driver=self._driver,
+            instances=tuple(_realised(present)),
+            sick=dict(self._sick(self._devices, present)),
+            others=dict(self.others),
+        )
+        if found != self.hardware:
+            self.hardware = found
+            self._told.changed()
+
+    def _sick(
+        self, devices: tuple[Device, ...], present: tuple[Present, ...]
+    ) -> Iterator[tuple[str, str]]:
+        strange = {one.instance.gpu for one in present if one.placed is None}
+        for device in devices:
+            condition = self._conditions.get(device.uuid)
+            cut = device.mig is not None and device.mig.current
+            if condition is not None and condition.why:
+                yield device.uuid, condition.why
+            elif device.uuid in strange:
+                yield device.uuid, _UNKNOWN
+            elif cut and not self.settled:
+                yield device.uuid, _UNSEEN
+
+
+def _realised(present: tuple[Present, ...]) -> Iterator[Realised]:
+    for one in present:
+        if one.placed is not None:
+            yield Realised(
+                gpu=one.instance.gpu,
+                placed=one.placed,
+                uuid=one.instance.uuid,
+                foreign=one.reserved,
+            )

@@ -1,0 +1,104 @@
+"""The view: what the monitor has to know of this node, and the evictions that it asks for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from agent.core.driver import Device, Instance
+from agent.core.promise import Share
+from agent.core.sharing import shares_of
+from agent.core.violation import Pod
+from agent.shell.instances import Instances
+from agent.shell.node import Neighbourhood
+from agent.shell.survey import Survey
+from allocator.core.settings import Enforcement
+from allocator.shell.gangs import EVICTION
+from kube.errors import KubeError
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Answers from what the agent's other parts know."""
+
+    around: Neighbourhood
+    survey: Survey
+    made: Instances
+
+    def devices(self) -> tuple[Device, ...] | None:
+        """Return the GPUs that are served; those that the configuration filters out are not."""
+        hardware, node = self.survey.hardware, self.around.node_config
+        if hardware is None or not self.around.synced:
+            return None
+        return tuple(
+            device
+            for device in hardware.devices
+            if node is None or not node.excludes(device.uuid, device.index)
+        )
+
+    def shares(self) -> tuple[Share, ...] | None:
+        """Return what is promised to containers of pods that are bound here."""
+        found, devices = self.around.gpu_node, self.devices()
+        if found is None or devices is None:
+            return None
+        return shares_of(found.ledger.entries, self.around.tenants, devices)
+
+    def pods(self) -> Mapping[str, Pod]:
+        """Return the pods that are bound here, by uid."""
+        return {
+            uid: Pod(uid=uid, namespace=t.namespace, name=t.name, containers=t.ids, kept=t.kept)
+            for uid, t in self.around.tenants.items()
+        }
+
+    def instances(self) -> tuple[Instance, ...]:
+        """Return the MIG instances that exist."""
+        return tuple(present.instance for present in self.made.present())
+
+    def sick(self) -> Mapping[str, str]:
+        """Return why GPUs must not be promised, by UUID."""
+        hardware = self.survey.hardware
+        return {} if hardware is None else hardware.sick
+
+    def stuck(self) -> Mapping[str, int]:
+        """Return how many MIG instances could not be made or removed, by the GPU's UUID."""
+        troubles = self.made.troubles().items()
+        return {gpu: sum(trouble.stuck for trouble in found) for gpu, found in troubles}
+
+    def enforcement(self) -> Enforcement:
+        """Return what a site wants done about violations."""
+        return self.around.settings.enforcement
+
+
+class Calls(Protocol):
+    """The part of :class:`kube.client.Client` that an eviction needs."""
+
+    async def create(self, path: str, body: bytes) -> bytes:
+        """Create one object."""
+
+
+class Evictor:
+    """Evicts through the API server, which minds disruption budgets."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Ask through *calls*."""
+        self._calls = calls
+
+    async def evict(self, pod: Pod, why: str) -> None:
+        """Ask for the eviction of exactly this pod; what stands against it is logged."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        path = EVICTION.format(pod.namespace, pod.name)
+        try:
+            await self._calls.create(path, msgspec.json.encode(body))
+        except KubeError as error:
+            log.warning("pod not evicted", pod=f"{pod.namespace}/{pod.name}", why=str(error))
+        else:
+            log.warning("pod evicted", pod=f"{pod.namespace}/{pod.name}", because=why)

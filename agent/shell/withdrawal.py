@@ -1,0 +1,93 @@
+"""Withdrawal: the agent's way out of a node, which takes nothing from pods that still run.
+
+What the cluster sees goes at once, so that nobody is sent here any more; files go when the last
+tenant is gone, because containers have them mounted. Nothing of it happens when an agent merely
+stops: the next one goes on where it was.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final, Never
+
+import structlog
+
+from agent.core.cdi import is_ours
+from agent.shell.capacity import NodeKeeper
+from agent.shell.node import Neighbourhood
+from agent.shell.registration import ENDPOINT
+from agent.shell.service import Paths
+from agent.shell.status import Alive
+from allocator.catalog.injection import LIBRARY_DIRECTORY
+from kube.errors import KubeError
+
+EVERY: Final = 5.0  # seconds between looks at what is left
+
+log = structlog.get_logger(__name__)
+
+
+class Withdrawal:
+    """Takes everything back, and again whatever comes back; any number of times."""
+
+    def __init__(
+        self, around: Neighbourhood, keeper: NodeKeeper, paths: Paths, *, cdi: Path, alive: Alive
+    ) -> None:
+        """Touch nothing yet."""
+        self._around = around
+        self._keeper = keeper
+        self._paths = paths
+        self._cdi = cdi
+        self._alive = alive
+        self._told: Collection[str] | None = None
+
+    async def run(self) -> Never:
+        """Withdraw until told to stop."""
+        while True:
+            try:
+                await self.step()
+            except (KubeError, OSError) as error:
+                log.warning("not all taken back yet", why=str(error))
+            await asyncio.sleep(EVERY)
+
+    async def step(self) -> None:
+        """Take back what can be taken back now; raises KubeError, OSError."""
+        if not self._around.synced:
+            return
+        await self._keeper.withdraw()
+        (self._paths.plugins / ENDPOINT).unlink(missing_ok=True)
+        left = await self._tenants()
+        if left != self._told:
+            self._told = left
+            log.info("files stay for pods" if left else "nothing is left", pods=sorted(left))
+        if not left:
+            await asyncio.to_thread(self._remove)
+
+    async def _tenants(self) -> frozenset[str]:
+        """Return the uids of pods that may have our files mounted."""
+        around = self._around
+        names = {name for words in around.vocabularies for name in words.resources}
+        live = {
+            uid
+            for uid, tenant in around.tenants.items()
+            if not tenant.over and not names.isdisjoint(tenant.requests)
+        }
+        found = around.gpu_node
+        held = frozenset() if found is None else found.ledger.held
+        return frozenset(live | (held & frozenset(await self._alive())))
+
+    def _remove(self) -> None:
+        """Remove all files of ours, but for what a process holds a lock on: our own folder's."""
+        for path in _listed(self._cdi, is_ours):
+            path.unlink(missing_ok=True)
+        root = self._paths.root
+        shutil.rmtree(root / LIBRARY_DIRECTORY.lstrip("/"), ignore_errors=True)
+        for path in _listed(self._paths.state, lambda _: True):
+            path.unlink(missing_ok=True)
+
+
+def _listed(folder: Path, wanted: Callable[[str], bool]) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if wanted(path.name) and path.is_file()]
+    except FileNotFoundError:
+        return []

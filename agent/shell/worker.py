@@ -1,0 +1,125 @@
+"""The worker: the one thread that talks to the driver, and what is known when it stops answering.
+
+A driver call cannot be interrupted. One that outlasts its caller's patience goes on, and the next
+one waits for it rather than run beside it: two walks of NVML at once take seconds (mig.md §3.6).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Thread
+from typing import TypeVar, TypeVarTuple
+
+from agent.core.driver import Driver, DriverError, Fault
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+CLOSING = 5.0  # seconds that a driver has to end its session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hung:
+    """A call that outlasted the patience of a caller and still runs, for ``seconds`` so far."""
+
+    call: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    """The call on the thread now: its name and when it began, by the worker's clock."""
+
+    call: str
+    began: float
+
+
+class Worker:
+    """Asks *driver* one call at a time, on a thread of its own."""
+
+    def __init__(self, driver: Driver, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start the thread; a daemon, so that a driver that hangs does not outlive the agent."""
+        self.driver = driver
+        self._clock = clock
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._running: _Running | None = None
+        self._overdue: _Running | None = None
+        self._closed: Future[None] | None = None
+        self._thread = Thread(target=self._work, name="driver", daemon=True)
+        self._thread.start()
+
+    async def call(self, function: Callable[[*Ts], T], *args: *Ts, within: float) -> T:
+        """Return what *function*, a method of the driver, answers to *args*.
+
+        *within* bounds the seconds of waiting in line and running together. A call that has not
+        begun by then never will; one that has is left to end alone, and its answer is dropped.
+
+        Raises
+        ------
+        DriverError
+            What the driver raised, or UNAVAILABLE if it took longer or the worker is closed.
+
+        """
+        name = getattr(function, "__name__", "driver")
+        if self._closed is not None:
+            raise DriverError(Fault.UNAVAILABLE, name, "the session with the driver has ended")
+        answer: Future[T] = Future()
+        self._jobs.put(lambda: self._run(answer, name, lambda: function(*args)))
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(answer), within)
+        except TimeoutError:
+            self._overdue = self._running
+            raise DriverError(Fault.UNAVAILABLE, name, self._lateness(name, within)) from None
+        finally:
+            answer.cancel()  # at once: a loop that is busy would let it begin meanwhile
+
+    @property
+    def hung(self) -> Hung | None:
+        """Return the call that runs and made somebody wait in vain, ``None`` if all is well."""
+        running, overdue = self._running, self._overdue
+        if running is None or running is not overdue:
+            return None
+        return Hung(call=running.call, seconds=self._clock() - running.began)
+
+    async def close(self, *, within: float = CLOSING) -> bool:
+        """End the driver's session after the calls in line; say whether it ended in time.
+
+        One that hangs is left behind: its thread ends with the process.
+        """
+        if self._closed is None:
+            self._closed = Future()
+            ended = self._closed
+            self._jobs.put(lambda: self._run(ended, "close", self.driver.close))
+            self._jobs.put(None)
+        try:
+            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._closed)), within)
+        except (TimeoutError, DriverError):
+            return False
+        return True
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _run(self, answer: Future[T], call: str, work: Callable[[], T]) -> None:
+        if not answer.set_running_or_notify_cancel():
+            return
+        self._running = _Running(call=call, began=self._clock())
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - handed to the caller, as executors do
+            self._running = None
+            answer.set_exception(error)
+        else:
+            self._running = None
+            answer.set_result(result)
+
+    def _lateness(self, name: str, within: float) -> str:
+        running = self._running
+        if running is None or running.call == name:
+            return f"no answer within {within:g} s"
+        seconds = self._clock() - running.began
+        return f"no answer within {within:g} s: {running.call} runs since {seconds:.0f} s"

@@ -1,0 +1,161 @@
+"""What an agent may write: its own node's part of the Node, and what pods there were given.
+
+Roles cannot tell one node's objects from another's, so a policy does, by the node that the token
+was issued on: who takes over one node can speak for that node only (docs/agent.md).
+"""
+
+from typing import Final
+
+from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
+from allocator.catalog.vocabularies import OWN
+from allocator.shell.objects import AGENT_LABEL
+from manifests.generator.cel import text
+from manifests.generator.names import AGENT, Json
+from manifests.generator.parts import binding, policy, rule, runs_on, variable
+
+# Everything of a Node's status but what an agent writes.
+_STATUS: Final = (
+    "addresses",
+    "allocatable",
+    "conditions",
+    "config",
+    "daemonEndpoints",
+    "features",
+    "images",
+    "nodeInfo",
+    "runtimeHandlers",
+    "volumesAttached",
+    "volumesInUse",
+)
+_SPEC: Final = ("configSource", "podCIDR", "podCIDRs", "providerID", "unschedulable")
+_LINKS: Final = ("finalizers", "ownerReferences")
+
+
+def agents() -> tuple[Json, ...]:
+    """Return the policies about agents, each followed by its binding."""
+    return (
+        policy("agents-nodes", _nodes()),
+        binding("agents-nodes", ["Deny"]),
+        policy("agents-pods", _pods()),
+        binding("agents-pods", ["Deny"]),
+    )
+
+
+def _nodes() -> Json:
+    extended = "k.contains('/') && !k.contains('kubernetes.io/')"
+    return {
+        "matchConstraints": {"resourceRules": [rule("UPDATE", "nodes", "nodes/status")]},
+        "matchConditions": [_by_an_agent()],
+        "variables": [
+            variable("labelsBefore", _map("oldObject", "metadata", "labels")),
+            variable("labelsAfter", _map("object", "metadata", "labels")),
+            variable("before", _map("oldObject", "metadata", "annotations")),
+            variable("after", _map("object", "metadata", "annotations")),
+            variable("had", _map("oldObject", "status", "capacity")),
+            variable("has", _map("object", "status", "capacity")),
+            variable("taintsBefore", _list("oldObject", "spec", "taints")),
+            variable("taintsAfter", _list("object", "spec", "taints")),
+        ],
+        "validations": [
+            {
+                "expression": runs_on("oldObject.metadata.name"),
+                "message": "an agent writes its own Node only",
+            },
+            {
+                "expression": " &&\n".join(
+                    (
+                        _only(("labelsBefore", "labelsAfter"), f"k == {text(AGENT_LABEL)}"),
+                        _only(("before", "after"), f"k == {text(CAPACITY_KEY)}"),
+                        *(_same("metadata", key) for key in _LINKS),
+                    )
+                ),
+                "message": f"an agent writes {AGENT_LABEL} and {CAPACITY_KEY} of its Node only",
+            },
+            {
+                "expression": " &&\n".join(
+                    (
+                        "variables.taintsAfter.all(t, t in variables.taintsBefore)",
+                        (
+                            f"variables.taintsBefore.all(t, t.key == {text(NOT_READY_TAINT)} || "
+                            "t in variables.taintsAfter)"
+                        ),
+                        *(_same("spec", key) for key in _SPEC),
+                    )
+                ),
+                "message": f"an agent takes {NOT_READY_TAINT} off, and changes no other spec",
+            },
+            {
+                "expression": " &&\n".join(
+                    (
+                        _only(("had", "has"), extended),
+                        *(_same("status", key) for key in _STATUS),
+                    )
+                ),
+                "message": "an agent writes capacity of extended resources, and no other status",
+            },
+        ],
+    }
+
+
+def _pods() -> Json:
+    ours = f"k.matches({text('^' + OWN.replace('.', '[.]') + '[ci][0-9]+[.]visible$')})"
+    return {
+        "matchConstraints": {"resourceRules": [rule("UPDATE", "pods", "pods/status")]},
+        "matchConditions": [_by_an_agent()],
+        "variables": [
+            variable("labelsBefore", _map("oldObject", "metadata", "labels")),
+            variable("labelsAfter", _map("object", "metadata", "labels")),
+            variable("before", _map("oldObject", "metadata", "annotations")),
+            variable("after", _map("object", "metadata", "annotations")),
+            variable("node", "has(oldObject.spec.nodeName) ? oldObject.spec.nodeName : ''"),
+        ],
+        "validations": [
+            {
+                "expression": f"variables.node != '' && {runs_on('variables.node')}",
+                "message": "an agent writes on pods of its own node only",
+            },
+            {
+                "expression": " &&\n".join(
+                    (
+                        _only(("before", "after"), ours),
+                        "variables.labelsBefore == variables.labelsAfter",
+                        "object.spec == oldObject.spec",
+                        _same("", "status"),
+                        *(_same("metadata", key) for key in _LINKS),
+                    )
+                ),
+                "message": "an agent writes on a pod which instances it was given, and no more",
+            },
+        ],
+    }
+
+
+def _by_an_agent() -> Json:
+    return {
+        "name": "by-an-agent",
+        "expression": f"request.userInfo.username == {text(AGENT)}",
+    }
+
+
+def _map(which: str, part: str, key: str) -> str:
+    return f"has({which}.{part}.{key}) ? dyn({which}.{part}.{key}) : {{}}"
+
+
+def _list(which: str, part: str, key: str) -> str:
+    return f"has({which}.{part}.{key}) ? {which}.{part}.{key} : []"
+
+
+def _same(part: str, key: str) -> str:
+    """Say that a field is as it was, also absent."""
+    path = f"{part}.{key}" if part else key
+    new, old = f"object.{path}", f"oldObject.{path}"
+    return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
+
+
+def _only(pair: tuple[str, str], condition: str) -> str:
+    """Say that two maps differ in keys only for which *condition* on ``k`` holds."""
+    before, after = (f"variables.{name}" for name in pair)
+    return (
+        f"{before}.all(k, {condition} || k in {after} && {after}[k] == {before}[k]) &&\n"
+        f"{after}.all(k, {condition} || k in {before})"
+    )

@@ -1,0 +1,54 @@
+"""Parts of policies: the objects' frames, and conditions that several of them share."""
+
+from manifests.generator.cel import text
+from manifests.generator.names import DOMAIN, NODE_CLAIM, Json
+
+
+def policy(name: str, spec: Json) -> Json:
+    """Return the policy *name*, which refuses where it cannot judge."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": f"{name}.{DOMAIN}"},
+        "spec": {"failurePolicy": "Fail", **spec},
+    }
+
+
+def binding(name: str, actions: list[str]) -> Json:
+    """Return what puts the policy *name* in force; *actions* are what a refusal does."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": f"{name}.{DOMAIN}"},
+        "spec": {"policyName": f"{name}.{DOMAIN}", "validationActions": actions},
+    }
+
+
+def rule(operation: str, *resources: str, group: str = "") -> Json:
+    """Match an *operation* on *resources* of the core, or of our own *group*."""
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1alpha1" if group else "v1"],
+        "operations": [operation],
+        "resources": list(resources),
+    }
+
+
+def variable(name: str, expression: str) -> Json:
+    """Name an *expression*."""
+    return {"name": name, "expression": expression}
+
+
+def annotations_of(which: str) -> str:
+    """Return the annotations of ``object`` or ``oldObject``, which may be absent."""
+    absent = "oldObject == null || " if which == "oldObject" else ""
+    return f"{absent}!has({which}.metadata.annotations) ? {{}} : {which}.metadata.annotations"
+
+
+def runs_on(node: str) -> str:
+    """Say that the caller's token belongs to a pod that runs on *node*."""
+    claim = text(NODE_CLAIM)
+    return (
+        f"has(request.userInfo.extra) && {claim} in request.userInfo.extra && "
+        f"{node} in request.userInfo.extra[{claim}]"
+    )

@@ -1,0 +1,226 @@
+"""A machine of its own for a node under test, made of namespaces of this one.
+
+It has its own processes, mounts, devices, control groups, and its own ``/var``, ``/run`` and
+``/dev``; ``/usr`` and ``/etc`` are copies that it writes to as it likes. All of it goes when its
+first process goes, which the kernel ends with the tests: a test that is killed leaves empty control
+groups, and the next machine removes those. The network is shared, and so is the kernel: what a
+kubelet wants the kernel to be like is told to it, never set.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.cluster.api import wait_for
+from tests.cluster.gate import missing
+from tests.cluster.process import ComponentError, Process
+
+_SCRIPT = Path(__file__).with_name("host.sh")
+_PREFIX = "vgpu-host-"  # of control groups; the rest is the pid of the tests and a number
+_JOIN = 'for group in {groups}; do echo $$ >"$group/cgroup.procs"; done\n'
+_ENTER = 'exec nsenter --target={pid} --mount --pid --cgroup -- setpriv --pdeathsig KILL "$@"\n'
+_BOOTED_WITHIN = 30.0
+_GONE_WITHIN = 10.0
+_NEEDS_CONTROLLERS = {"cpu", "cpuacct", "cpuset", "devices", "memory", "pids"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Hierarchy:
+    """One hierarchy of control groups, and where this process stands in it."""
+
+    controllers: str
+    place: Path
+
+
+class Host:
+    """One such machine, whose files lie in *folder* by the paths they have on it.
+
+    ``folder/var``, ``run``, ``dev`` are those of the machine; of ``usr`` and ``etc`` there is what
+    it has written. Entering it boots it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.boot_id = ""
+        self._first: Process | None = None
+        self._groups: list[Path] = []
+        self._processes: list[Process] = []
+
+    def __enter__(self) -> Self:
+        _require()
+        _sweep()
+        self.boot()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.power_off()
+
+    @property
+    def _enter(self) -> Path:
+        """What starts a process on the machine that is on now."""
+        return self.folder / "enter"
+
+    def boot(self) -> None:
+        """Start it under a new boot id, with its disks as they were and all else empty."""
+        for place in ("run", "dev"):
+            shutil.rmtree(self.folder / place, ignore_errors=True)
+        ready = self.folder / "ready"
+        ready.unlink(missing_ok=True)
+        self.boot_id = str(uuid.uuid4())
+        found = _hierarchies()
+        name = f"{_PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._groups = [hierarchy.place / name for hierarchy in found]
+        for group in self._groups:
+            _make_group(group)
+        join = _JOIN.format(groups=" ".join(map(str, self._groups)))
+        command: list[str | Path] = [
+            *("/bin/sh", "-c", f'{join}exec "$@"', "join"),
+            *("unshare", "--mount", "--propagation", "private", "--cgroup"),
+            *("--pid", "--fork", "--kill-child=KILL", "/bin/sh", _SCRIPT),
+            *(self.folder, self.boot_id, " ".join(h.controllers for h in found)),
+        ]
+        self._first = Process("host", command, self.folder / "host.log")
+        self._first.start(ready.exists, within=_BOOTED_WITHIN)
+        self._enter.write_text(join + _ENTER.format(pid=_inner(self._first.pid)))
+
+    def power_off(self) -> None:
+        """End all its processes at once, as a failing power supply does."""
+        if self._first is not None:
+            self._first.kill()
+            self._first = None
+        for process in self._processes:
+            process.kill()  # the machine has ended it; what stood for it is to be waited for
+        for group in self._groups:
+            wait_for(lambda group=group: _remove_group(group), within=_GONE_WITHIN)  # type: ignore[misc]
+        self._groups = []
+
+    def process(self, name: str, command: Sequence[str | Path], **variables: str) -> Process:
+        """Return a component that will run on it and log below its folder."""
+        made = _Inside(name, self._entering(command, variables), self.folder / f"{name}.log")
+        self._processes.append(made)
+        return made
+
+    def run(self, *command: str | Path) -> str:
+        """Run a command on it and return what it prints."""
+        answer = subprocess.run(
+            list(map(str, self._entering(command, {}))),
+            capture_output=True,
+            check=False,
+            text=True,
+        )
+        assert answer.returncode == 0, f"{' '.join(map(str, command))}: {answer.stderr}"
+        return answer.stdout
+
+    def pids(self) -> list[int]:
+        """Return its processes by the numbers that they have on the real machine."""
+        return sorted({pid for group in self._groups for pid in _members(group)})
+
+    def _entering(
+        self, command: Sequence[str | Path], variables: dict[str, str]
+    ) -> list[str | Path]:
+        return [
+            *("/bin/sh", self._enter, "env"),
+            *(f"{name}={value}" for name, value in variables.items()),
+            *command,
+        ]
+
+
+class _Inside(Process):
+    """A process of a host; a child of ours stands for it and waits for its end."""
+
+    @property
+    def pid(self) -> int:
+        """The process by the number it has on the real machine."""
+        return _inner(super().pid)
+
+    def _send(self, number: signal.Signals) -> None:
+        """Signal the process itself; the one that stands for it stops when it stops."""
+        if number == signal.SIGCONT:
+            super()._send(number)
+            return
+        with contextlib.suppress(ProcessLookupError, ComponentError):
+            os.kill(self.pid, number)
+
+
+def _inner(pid: int) -> int:
+    """Return the only child of a process that waits for it."""
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    except (OSError, IndexError):
+        raise ComponentError(f"process {pid} has no child") from None
+
+
+def _require() -> None:
+    """Tell what this machine lacks."""
+    if os.geteuid() != 0:
+        missing("no node: a kubelet needs root")
+    found = {name for h in _hierarchies() for name in h.controllers.split(",")}
+    if lacking := _NEEDS_CONTROLLERS - found:
+        missing(f"no node: no control groups, version 1, of {', '.join(sorted(lacking))}")
+    for program in ("unshare", "nsenter", "setpriv", "mount", "cc"):
+        if shutil.which(program) is None:
+            missing(f"no node: {program} is not installed")
+
+
+def _hierarchies() -> list[_Hierarchy]:
+    """Return the hierarchies of version 1 that are mounted."""
+    mine = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        mine[controllers] = path
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split()
+        if kind != "cgroup":
+            continue
+        names = frozenset(options.split(","))
+        for controllers, path in mine.items():
+            if controllers and frozenset(controllers.split(",")) <= names:
+                place = Path(before.split()[4], path.lstrip("/"))
+                found.append(_Hierarchy(controllers, place))
+    return found
+
+
+def _make_group(group: Path) -> None:
+    group.mkdir()
+    for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group, which then holds nothing
+        if (group / name).exists():
+            (group / name).write_text((group.parent / name).read_text())
+
+
+def _members(group: Path) -> Iterator[int]:
+    for folder, _, names in os.walk(group):
+        if "cgroup.procs" in names:
+            with contextlib.suppress(FileNotFoundError):
+                yield from map(int, Path(folder, "cgroup.procs").read_text().split())
+
+
+def _remove_group(group: Path) -> bool:
+    """Remove a group and those below it; say whether it is gone."""
+    for folder, _, _ in os.walk(group, topdown=False):
+        with contextlib.suppress(OSError):  # somebody is still dying in it
+            Path(folder).rmdir()
+    return not group.exists()
+
+
+def _sweep() -> None:
+    """Remove what machines of tests that were killed have left."""
+    for hierarchy in _hierarchies():
+        for group in hierarchy.place.glob(f"{_PREFIX}*"):
+            owner = group.name.removeprefix(_PREFIX).split("-")[0]
+            if not Path("/proc", owner).exists():
+                _remove_group(group)

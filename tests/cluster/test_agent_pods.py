@@ -1,0 +1,228 @@
+"""From a user's pod to a running container on a real node: what arrives is what was promised."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.api import Json, wait_for
+from tests.cluster.node_agent import GpuNode
+from tests.cluster.node_pods import (
+    CACHE,
+    HARD,
+    LIBRARY,
+    PRELOAD,
+    SOFT,
+    grants_of,
+    hard,
+    inside,
+    looking,
+    over,
+    pod_of,
+    running,
+    soft,
+    team_of,
+)
+from tests.pods import CORES, MEMORY, MODE, NUMBER, container
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+
+
+@pytest.fixture
+def team(gpu_node: GpuNode) -> Iterator[str]:
+    """Yield a namespace whose pods and promises are gone when the test is over."""
+    with team_of(gpu_node) as name:
+        yield name
+
+
+# As the guides have them (seeds 000, 001, 002), but for the scheduler, which is the cluster's own.
+GUIDES = {
+    "hami-pod": ({MODE: "hami-core"}, {NUMBER: 1, CORES: 50, MEMORY: 3000}),
+    "mig-pod": ({MODE: "mig"}, {NUMBER: 1, MEMORY: 3000}),
+    "gpu-pod": ({MODE: "hami-core"}, {NUMBER: 1, MEMORY: 1000, CORES: 10}),
+    "gpu-pod1": ({}, {NUMBER: 2, MEMORY: 3000, CORES: 50}),
+}
+
+
+def guide(name: str, **spec: object) -> Json:
+    annotations, limits = GUIDES[name]
+    image = "nvidia/cuda:9.0-devel"
+    one = container("cuda-container", limits, image=image, command=["sleep"], args=["100000"])
+    metadata = {"name": name, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"containers": [one], **spec}}
+
+
+def test_pods_of_the_guides_run_with_what_they_asked_for(gpu_node: GpuNode, team: str) -> None:
+    """Each starts, and its containers were given devices of its own promise, as many as asked."""
+    for name in GUIDES:
+        gpu_node.site.create(team, guide(name))
+
+    for name, (_, limits) in GUIDES.items():
+        found = running(gpu_node.site, team, name)
+        grants = grants_of(gpu_node, found, "cuda-container")
+        assert len(grants) == limits[NUMBER]
+        assert all(grant.memory >= int(limits[MEMORY]) for grant in grants)
+
+
+def test_a_soft_slice_from_inside(gpu_node: GpuNode, team: str) -> None:
+    """Limits, library and region are there, and none of them can be written to but the region."""
+    gpu_node.site.create(team, soft())
+
+    found = running(gpu_node.site, team)
+    seen = inside(gpu_node.node, found)
+
+    (grant,) = grants_of(gpu_node, found)
+    assert seen.env[VISIBLE] == grant.gpu
+    assert seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{grant.memory}m" == "3000m"
+    assert seen.env["CUDA_DEVICE_SM_LIMIT_0"] == "50"
+    assert seen.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == CACHE
+    assert seen.env["LD_PRELOAD"] == ""
+    assert seen.told(f"read {PRELOAD}:") == [LIBRARY]
+    assert (seen.mounts[PRELOAD], seen.mounts[LIBRARY], seen.mounts["/tmp/vgpu"]) == (
+        *("ro", "ro", "rw"),
+    )
+    for path in (PRELOAD, LIBRARY):
+        assert seen.told(f"write {path}:") == ["Read-only file system"]
+    ((size, magic),) = (line.split() for line in seen.told(f"bytes {CACHE}:"))
+    assert int(size) > 1_000_000
+    assert magic.startswith("4ef72f01")  # 19920718, as the library writes it
+    assert not [name for name in seen.told("list /dev:") if "nvidia-cap" in name]
+
+
+def test_a_mig_instance_from_inside(gpu_node: GpuNode, team: str) -> None:
+    """The promised placement exists, is all that is visible, and its capability files are there."""
+    gpu_node.site.create(team, hard())
+
+    found = running(gpu_node.site, team)
+    seen = inside(gpu_node.node, found)
+
+    (grant,) = grants_of(gpu_node, found)
+    assert grant.placed is not None
+    assert gpu_node.instances()[seen.env[VISIBLE]] == (grant.gpu, grant.placed.start)
+    assert "CUDA_DEVICE_MEMORY_LIMIT" not in seen.env
+    assert PRELOAD not in seen.mounts
+    assert len(seen.told("list /dev/nvidia-caps:")) == 2
+    index = gpu_node.uuids.index(grant.gpu)
+    assert {f"nvidia{index}", "nvidiactl", "nvidia-uvm"} <= set(seen.told("list /dev:"))
+
+
+def test_an_instance_goes_after_its_tenant(gpu_node: GpuNode, team: str) -> None:
+    """What was cut for a pod stays its own until it is over; a second pod gets another."""
+    gpu_node.site.create(team, hard(name="one"))
+    gpu_node.site.create(team, hard(name="two"))
+
+    one = inside(gpu_node.node, running(gpu_node.site, team, "one")).env[VISIBLE]
+    two = inside(gpu_node.node, running(gpu_node.site, team, "two")).env[VISIBLE]
+
+    assert one != two
+    assert {one, two} <= gpu_node.instances().keys()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"name": VISIBLE, "value": "all"},
+        {"name": "CUDA_DEVICE_MEMORY_LIMIT_0", "value": "0"},
+        {"name": "CUDA_DISABLE_CONTROL", "value": "true"},
+        {"name": "LD_PRELOAD", "value": "/tmp/mine.so"},
+    ],
+    ids=lambda forged: forged["name"],
+)
+def test_a_tenant_cannot_write_a_wider_share(
+    gpu_node: GpuNode, team: str, forged: dict[str, str]
+) -> None:
+    """A variable that would lift a limit is refused when the pod is created, by its name."""
+    refusal = gpu_node.site.refusal(team, soft(looking(limits=SOFT, env=[forged])))
+
+    assert forged["name"] in refusal
+
+
+def test_what_a_config_map_brings_loses(gpu_node: GpuNode, team: str) -> None:
+    """Variables that nobody sees at CREATE, as those of envFrom, do not widen a share either."""
+    data = {VISIBLE: "all", "CUDA_DEVICE_MEMORY_LIMIT_0": "0", "CUDA_DISABLE_CONTROL": "true"}
+    maps = f"/api/v1/namespaces/{team}/configmaps"
+    gpu_node.site.api.create(maps, {"metadata": {"name": "wide"}, "data": data})
+    wide = looking(limits=SOFT, envFrom=[{"configMapRef": {"name": "wide"}}])
+    gpu_node.site.create(team, soft(wide))
+
+    found = running(gpu_node.site, team)
+    seen = inside(gpu_node.node, found)
+
+    (grant,) = grants_of(gpu_node, found)
+    assert seen.env[VISIBLE] == grant.gpu
+    assert seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
+    assert seen.env["CUDA_DISABLE_CONTROL"] == "false"
+
+
+def test_two_containers_have_a_share_each(gpu_node: GpuNode, team: str) -> None:
+    """Containers of one pod see their own devices, limits and regions."""
+    small = {NUMBER: 1, MEMORY: 1000, CORES: 10}
+    gpu_node.site.create(team, soft(looking("one", SOFT), looking("two", small)))
+
+    found = running(gpu_node.site, team)
+
+    limits = {}
+    for name in ("one", "two"):
+        seen = inside(gpu_node.node, found, name)
+        (grant,) = grants_of(gpu_node, found, name)
+        assert seen.env[VISIBLE] == grant.gpu
+        limits[name] = seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"]
+    assert limits == {"one": "3000m", "two": "1000m"}
+
+
+def test_an_init_container_and_its_heir(gpu_node: GpuNode, team: str) -> None:
+    """Slots that an app container takes over from an init container tell each who it is."""
+    big = {NUMBER: 2, MEMORY: 2000, CORES: 20}
+    first = looking("first", big, then=("exit", "0"))
+    gpu_node.site.create(team, soft(looking(limits=SOFT), init=[first]))
+
+    found = running(gpu_node.site, team)
+    before = inside(gpu_node.node, found, "first")
+    after = inside(gpu_node.node, found)
+
+    assert len(before.env[VISIBLE].split(",")) == 2
+    assert before.env["CUDA_DEVICE_MEMORY_LIMIT_1"] == "2000m"
+    assert len(after.env[VISIBLE].split(",")) == 1
+    assert after.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
+
+
+def test_a_sidecar_runs_beside(gpu_node: GpuNode, team: str) -> None:
+    """A restartable init container has a share of its own for as long as the pod runs."""
+    small = {NUMBER: 1, MEMORY: 1000, CORES: 10}
+    sidecar = looking("sidecar", small, restartPolicy="Always")
+    gpu_node.site.create(team, soft(looking(limits=SOFT), init=[sidecar]))
+
+    found = running(gpu_node.site, team)
+
+    assert inside(gpu_node.node, found, "sidecar").env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "1000m"
+    assert inside(gpu_node.node, found).env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
+
+
+@pytest.mark.parametrize("write", [soft, hard], ids=["hami-core", "mig"])
+def test_a_crash_loop_keeps_its_share(gpu_node: GpuNode, team: str, write: object) -> None:
+    """Every life of a container has the same devices, and nobody else gets them meanwhile."""
+    assert callable(write)
+    limits = SOFT if write is soft else HARD
+    gpu_node.site.create(team, write(looking(limits=limits, then=("exit", "1"))))
+
+    def restarts() -> int:
+        (status,) = pod_of(gpu_node.site, team)["status"].get("containerStatuses", [{}])
+        return int(status.get("restartCount", 0))
+
+    wait_for(lambda: restarts() >= 1, within=60)
+    first = inside(gpu_node.node, pod_of(gpu_node.site, team)).env[VISIBLE]
+    count = restarts()
+    wait_for(lambda: restarts() > count, within=60)
+    assert inside(gpu_node.node, pod_of(gpu_node.site, team)).env[VISIBLE] == first
+
+
+def test_a_pod_without_gpus_sees_none(gpu_node: GpuNode, team: str) -> None:
+    """The image asks for all GPUs; a pod of the namespace that asked for none has none."""
+    one = looking(then=("exit", "0"))
+    gpu_node.site.create(
+        team,
+        {"metadata": {"name": "p"}, "spec": {"containers": [one], "restartPolicy": "Never"}},
+    )
+
+    seen = inside(gpu_node.node, over(gpu_node.site, team))
+
+    assert seen.env[VISIBLE] == "void"

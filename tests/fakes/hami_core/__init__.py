@@ -1,0 +1,117 @@
+"""A container's program under the interception library, played by a C program of ours.
+
+It is built from what is known of the binary layout alone, so that it and the agent's tables are
+two accounts of the same facts.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.fakes.native import built
+
+SOURCE: Final = Path(__file__).parent / "source"
+_FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread")
+
+
+def program(generation: str = "E") -> Path:
+    """Return the program whose region is of one generation, A to E."""
+    return built(SOURCE, "hami-core", [*_FLAGS, f"-DGENERATION='{generation}'"])
+
+
+class Tenant:
+    """A running process of a container; closing it kills what still runs."""
+
+    def __init__(
+        self,
+        region: Path,
+        *,
+        uuids: tuple[str, ...] = (),
+        generation: str = "E",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it, and wait until it is attached to *region*."""
+        variables = {
+            "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region),
+            "PLAYED_UUIDS": ",".join(uuids),
+        }
+        self._process = subprocess.Popen(
+            [program(generation)],
+            env=variables | dict(env or {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.attached = self._answer()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def tell(self, command: str) -> str:
+        """Return the answer to one command; ``library.c`` lists them."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def exit(self) -> None:
+        """End as a program does."""
+        self.tell("exit")
+        self._process.wait(10)
+
+    def kill(self) -> None:
+        """End without a chance to tidy up."""
+        self._process.kill()
+        self._process.wait(10)
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process.poll() is None:
+            self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def offsets(generation: str) -> tuple[int, ...]:
+    """Return what the compiler makes of the region's struct; ``library.c`` has the order."""
+    answer = subprocess.run(
+        [program(generation), "offsets"], capture_output=True, text=True, check=True, timeout=30
+    )
+    return tuple(map(int, answer.stdout.split()))
+
+
+def enrol(proc: Path, pid: int, *, uid: str, container: str, inner: int | None = None) -> None:
+    """Tell in a folder that stands for ``/proc`` where process *pid* runs; its maps are its own."""
+    folder = proc / str(pid)
+    folder.mkdir(parents=True, exist_ok=True)
+    real = Path("/proc") / str(pid)
+    (folder / "stat").write_text((real / "stat").read_text())
+    (folder / "status").write_text(f"Name:\tx\nNSpid:\t{pid}\t{inner or pid}\n")
+    (folder / "cgroup").write_text(f"0::/kubepods/burstable/pod{uid}/{container}\n")
+    maps = folder / "maps"
+    if not os.path.lexists(maps):
+        maps.symlink_to(real / "maps")
+
+
+def bury(proc: Path, pid: int) -> None:
+    """Take a process out of the folder again, as the kernel does when one has ended."""
+    folder = proc / str(pid)
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()

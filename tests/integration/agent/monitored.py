@@ -1,0 +1,147 @@
+"""A node under the monitor: simulated GPUs, real regions, a ``/proc`` of our own."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from agent.core.driver import Device, Instance, Process
+from agent.core.promise import Share
+from agent.core.simulation import Chip, Running, changed, delivered
+from agent.core.violation import Kind, Pod
+from agent.shell.inspection import Inspector
+from agent.shell.monitor import Means, Monitor
+from agent.shell.processes import Processes
+from agent.shell.simulated import SimulatedDriver
+from agent.shell.worker import Worker
+from allocator.core.settings import Enforcement
+from allocator.model.units import MiB
+from kube.events import Event
+from tests.fakes.hami_core import Tenant, bury, enrol
+from tests.fakes.kube_clock import FakeClock
+from tests.integration.agent.shares import GPU, ID, OTHER, UID, device, regions, share
+
+POD: Final = Pod(
+    uid=UID, namespace="team-a", name="train-0", containers=MappingProxyType({ID: "main"})
+)
+
+
+def _chip(one: Device) -> Chip:
+    return Chip(
+        uuid=one.uuid,
+        index=one.index,
+        minor=one.minor,
+        pci=one.pci,
+        model=one.model,
+        memory=one.memory,
+        ampere_or_older=True,
+    )
+
+
+@dataclass(slots=True)
+class Node:
+    """What the monitor is told, and what it does about it; a dictionary of fields to set."""
+
+    root: Path
+    promised: tuple[Share, ...] = (share(),)
+    known: Mapping[str, Pod] = field(default_factory=lambda: {UID: POD})
+    wanted: Enforcement = Enforcement.REPORT
+    following: bool = False
+    clock: FakeClock = field(default_factory=FakeClock)
+    events: list[Event] = field(default_factory=list)
+    counted: list[Kind] = field(default_factory=list)
+    evictions: list[str] = field(default_factory=list)
+    driver: SimulatedDriver = field(init=False)
+    monitor: Monitor = field(init=False)
+
+    def __post_init__(self) -> None:
+        chips = [_chip(device()), _chip(device(OTHER, index=1))]
+        self.driver = SimulatedDriver(delivered(chips, "boot-1"))
+        clock = self.clock.clock()
+        now = clock.wall().timestamp()
+        kept = regions(self.root, now=now)
+        self.monitor = Monitor(
+            Means(
+                node="gpu-1",
+                worker=Worker(self.driver),
+                around=self,
+                inspector=Inspector(
+                    kept,
+                    Processes(self.root),
+                    following=self.following,
+                    now=lambda: clock.wall().timestamp(),
+                    ticks=clock.monotonic,
+                ),
+                regions=kept,
+                unused=lambda: None,
+                evictor=self,
+                tell=self.events.append,
+                tally=self,
+                clock=clock,
+            )
+        )
+
+    def look(self) -> None:
+        """Let the monitor look once."""
+        asyncio.run(self.monitor.look())
+
+    def seed(self, of: Share) -> Path:
+        """Return the file that *of*'s container finds."""
+        return Path(asyncio.run(regions(self.root).seed(of))) / "vgpu.cache"
+
+    def enrol(self, tenant: Tenant, *, uid: str = UID) -> None:
+        """Let the tenant's process be one of a container."""
+        enrol(self.root / "proc", tenant.pid, uid=uid, container=ID)
+
+    def use(self, tenant: Tenant, memory: int, *, gpu: str = GPU, percent: int = 40) -> None:
+        """Let the driver see the tenant's process on a GPU, and no other there."""
+        seen = Process(pid=tenant.pid, gpu=gpu, memory=MiB(memory), utilization=percent)
+        self._running(gpu, processes=(seen,))
+
+    def kill(self, tenant: Tenant) -> None:
+        """Let the tenant end without a chance to tidy up."""
+        tenant.kill()
+        bury(self.root / "proc", tenant.pid)
+        self._running(GPU, processes=())
+
+    def lose(self, gpu: str, *, lost: bool = True) -> None:
+        """Let a GPU stop answering, or answer again."""
+        self.driver.change(lambda state: changed(state, gpu, lambda g: replace(g, lost=lost)))
+
+    def _running(self, gpu: str, processes: tuple[Process, ...]) -> None:
+        def used(running: Running) -> Running:
+            return replace(running, processes=processes)
+
+        self.driver.change(lambda state: changed(state, gpu, used))
+
+    def devices(self) -> tuple[Device, ...]:
+        return device(), device(OTHER, index=1)
+
+    def shares(self) -> tuple[Share, ...]:
+        return self.promised
+
+    def pods(self) -> Mapping[str, Pod]:
+        return self.known
+
+    def instances(self) -> tuple[Instance, ...]:
+        return ()
+
+    def sick(self) -> Mapping[str, str]:
+        return {}
+
+    def stuck(self) -> Mapping[str, int]:
+        return {}
+
+    def enforcement(self) -> Enforcement:
+        return self.wanted
+
+    async def evict(self, pod: Pod, why: str) -> None:
+        self.evictions.append(f"{pod.name}: {why}")
+
+    def violated(self, kind: Kind) -> None:
+        self.counted.append(kind)
+
+    def evicted(self) -> None:
+        """Be told that somebody was evicted, which ``evictions`` says already."""

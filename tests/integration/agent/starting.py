@@ -1,0 +1,175 @@
+"""A device plugin with a kubelet before it, and promises, instances and regions behind it."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.core.identity import PodName
+from agent.core.promise import DeviceNode, NotYetError, Owner, Ready, Share
+from agent.core.slot import Offer
+from agent.shell.owners import Owners
+from agent.shell.plugin import DevicePlugin
+from agent.shell.podresources import PodResources
+from agent.shell.prestart import Parts, PreStart, Regions
+from agent.shell.registration import Place, Registration
+from agent.shell.slots import Slots
+from allocator.model.board import Placed
+from allocator.model.gpu import Grant
+from tests.fakes.kubelet import Kubelet
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Return once *holds*; a test that waits in vain is cut off by its own time limit."""
+    while not holds():  # noqa: ASYNC110 -- what is looked at is another process's in real life
+        await asyncio.sleep(0.01)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Promises by uid and container, and what the agent asked for them, in order."""
+
+    shares: dict[tuple[str, str], tuple[Grant, ...]] = field(default_factory=dict)
+    pods: dict[str, PodName] = field(default_factory=dict)
+    annotations: dict[str, dict[str, str]] = field(default_factory=dict)
+    held: list[str] = field(default_factory=list)
+    vacated: list[str] = field(default_factory=list)
+    lingering: set[str] = field(default_factory=set)
+    asked: int = 0
+    made: list[tuple[str, Placed]] = field(default_factory=list)
+    regions: Regions | None = None  # real ones, where a test wants them
+    stuck: asyncio.Event | None = None  # while set to an event, instances wait for it
+
+    def promise(self, uid: str, pod: str, *grants: Grant, container: str = "main") -> None:
+        self.pods[uid] = PodName("team-a", pod)
+        self.shares[uid, container] = grants
+
+    async def share(self, owner: Owner) -> Share:
+        for container in owner.containers:
+            if (grants := self.shares.get((owner.uid, container))) is not None:
+                sole = Owner(
+                    uid=owner.uid,
+                    namespace=owner.namespace,
+                    pod=owner.pod,
+                    containers=(container,),
+                )
+                return Share(owner=sole, grants=grants, key="c0")
+        raise NotYetError(f"{owner.pod} has no entry in the ledger")
+
+    async def hold(self, uid: str) -> None:
+        self.held.append(uid)
+
+    async def annotate(self, owner: Owner, annotations: Mapping[str, str]) -> None:
+        self.annotations.setdefault(owner.uid, {}).update(annotations)
+
+    async def ensure(self, gpu: str, placed: Placed) -> Ready:
+        self.asked += 1
+        if self.stuck is not None:
+            await self.stuck.wait()
+        self.made.append((gpu, placed))
+        nodes = (DeviceNode("/dev/nvidia-caps/nvidia-cap30", 237, 30),)
+        return Ready(
+            uuid=f"MIG-{gpu}-{placed.start}", memory=placed.profile.memory, nodes=nodes
+        )  # fmt: skip
+
+    async def seed(self, share: Share) -> str:
+        if self.regions is not None:
+            return await self.regions.seed(share)
+        return f"/regions/{share.owner.uid}_{share.owner.container}"
+
+    async def vacate(self, uid: str) -> None:
+        if self.regions is not None:
+            await self.regions.vacate(uid)
+        if uid in self.lingering:
+            raise NotYetError(f"a process of {uid} still runs")
+        self.vacated.append(uid)
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """One node: everything that a test turns or looks at."""
+
+    root: Path
+    kubelet: Kubelet
+    ledger: Ledger
+    slots: Slots
+    plugin: DevicePlugin
+    prestart: PreStart
+    registration: Registration
+    resources: PodResources
+
+    async def registered(self) -> None:
+        """Return once kubelet has the offer."""
+        await until(lambda: self.kubelet.allocatable > 0)
+
+
+def site(root: Path, *, cdi: bool = True, kubelet: Kubelet | None = None, count: int = 8) -> Site:
+    """Put an agent's parts together below *root*, of which nothing runs yet."""
+    kubelet = kubelet or Kubelet(root)
+    ledger = Ledger()
+    resources = PodResources(kubelet.socket, kubelet.resource)
+    owners = Owners(
+        kubelet.resource, kubelet.checkpoint, lister=resources, pods=lambda: ledger.pods
+    )
+    slots = Slots(root, cdi=root / "cdi" if cdi else None)
+    slots.recover()
+    parts = Parts(owners=owners, promises=ledger, instances=ledger, regions=ledger, slots=slots)
+    prestart = PreStart(parts)
+    plugin = DevicePlugin(slots, prestart)
+    plugin.offer(Offer(total=count, healthy=count))
+    place = Place(resource=kubelet.resource, folder=kubelet.plugins, lock=root / "state" / "lock")
+    return Site(
+        root=root,
+        kubelet=kubelet,
+        ledger=ledger,
+        slots=slots,
+        plugin=plugin,
+        prestart=prestart,
+        registration=Registration(plugin, place),
+        resources=resources,
+    )
+
+
+@asynccontextmanager
+async def running(*, cdi: bool = True, count: int = 8) -> AsyncIterator[Site]:
+    """Run kubelet and agent while the block runs, registered."""
+    with tempfile.TemporaryDirectory(prefix="vgpu-") as folder:  # a socket's path is short
+        made = site(Path(folder), cdi=cdi, count=count)
+        await made.kubelet.start()
+        keeper = asyncio.create_task(made.registration.run())
+        try:
+            await made.registered()
+            yield made
+        finally:
+            keeper.cancel()
+            await asyncio.wait([keeper])
+            await made.resources.close()
+            await made.kubelet.stop()
+
+
+def on(act: Callable[[Site], Awaitable[None]], *, cdi: bool = True) -> None:
+    """Run *act* on a node whose plugin is registered."""
+
+    async def main() -> None:
+        async with running(cdi=cdi) as site:
+            await act(site)
+
+    asyncio.run(main())
+
+
+def edits(site: Site, slot: str) -> dict[str, list[object]]:
+    """Return what the document of *slot* hands out now."""
+    path = site.root / "cdi" / f"vgpu-admission.io-slot_{slot}.json"
+    (device,) = json.loads(path.read_text())["devices"]
+    assert device["name"] == slot
+    found: dict[str, list[object]] = device["containerEdits"]
+    return found
+
+
+def links(site: Site, slot: str) -> dict[str, str]:
+    """Return where each file of the folder of *slot* leads."""
+    folder = site.root / "usr/local/vgpu/slots" / slot
+    return {path.name: str(path.readlink()) for path in folder.glob("*") if path.is_symlink()}

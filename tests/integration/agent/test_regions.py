@@ -1,0 +1,186 @@
+"""Regions on a disk: what a program under the library finds in them, and what is read back."""
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from agent.core.layouts import LAYOUTS, Layout
+from agent.core.promise import NotYetError
+from agent.core.region import Region
+from agent.shell.library import Absent
+from agent.shell.processes import Processes
+from agent.shell.regions import Regions
+from tests.builders import soft_grant
+from tests.fakes.hami_core import Tenant, bury, enrol, offsets
+from tests.integration.agent.shares import GIB, GPU, ID, NOW, OTHER, UID, regions, share
+
+UNLIMITED = {"CUDA_DEVICE_MEMORY_LIMIT_0": "0", "CUDA_DEVICE_SM_LIMIT": "0"}
+
+
+def seed(root: Path, *, now: float = NOW) -> Path:
+    return Path(asyncio.run(regions(root, now=now).seed(share()))) / "vgpu.cache"
+
+
+def region(root: Path) -> Region:
+    """Return the one region of the container."""
+    (reading,) = regions(root).read(UID, "main")
+    assert isinstance(reading.region, Region)
+    return reading.region
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_tables_and_compiler_agree(layout: Layout) -> None:
+    """The struct of each generation has its fields where the agent looks for them."""
+    assert offsets(layout.name) == (
+        layout.size,
+        layout.device_count,
+        layout.uuids,
+        layout.memory_limits,
+        layout.core_limits,
+        layout.slots,
+        layout.process_count,
+        layout.slot.size,
+        layout.slot.used,
+        layout.slot.stride,
+        layout.slot.status,
+    )
+
+
+@pytest.mark.parametrize("env", [{}, UNLIMITED], ids=["no-environment", "a-lying-environment"])
+def test_limits_are_the_regions_whatever_the_environment(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    """A process without variables, or with its own, gets what was promised."""
+    with Tenant(seed(tmp_path), uuids=(GPU,), env=env) as tenant:
+        assert tenant.tell("limit 0") == str(8 * GIB)
+        assert tenant.tell(f"alloc 0 {6 * GIB}") == str(6 * GIB)
+        assert tenant.tell(f"alloc 0 {3 * GIB}") == "oom"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_what_a_program_did_is_read(tmp_path: Path, layout: Layout) -> None:
+    """A region that a library of any generation made says what its processes hold."""
+    path = tmp_path / f"usr/local/vgpu/vgpu/containers/{UID}_main/vgpu.cache"
+    path.parent.mkdir(parents=True)
+    with Tenant(path, uuids=(GPU, OTHER), generation=layout.name) as tenant:
+        tenant.tell(f"alloc 1 {GIB}")
+        tenant.tell(f"alloc 1 {GIB}")
+        tenant.tell(f"free 1 {GIB // 2}")
+        found = region(tmp_path)
+
+    assert found.layout is layout
+    assert found.uuids == (GPU, OTHER)
+    assert [(s.pid, s.running, s.uses[1].total) for s in found.slots] == [
+        (tenant.pid, True, 3 * GIB // 2)
+    ]
+
+
+def test_modes_let_any_user_write_the_file_and_nobody_replace_it(tmp_path: Path) -> None:
+    """Containers run as any user; the directory stays the agent's."""
+    path = seed(tmp_path)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
+    assert path.stat().st_blocks * 512 < 64 * 1024  # sparse
+
+
+def test_a_restarted_container_begins_with_an_empty_region(tmp_path: Path) -> None:
+    """What a killed process left would count against the next one of the same number."""
+    path = seed(tmp_path)
+    with Tenant(path, uuids=(GPU,)) as tenant:
+        tenant.tell(f"alloc 0 {6 * GIB}")
+        tenant.kill()
+    assert len(region(tmp_path).slots) == 1
+
+    seed(tmp_path)
+
+    assert region(tmp_path).slots == ()
+
+
+def test_a_region_in_use_is_kept_and_set_right(tmp_path: Path) -> None:
+    """Asked twice for one start, the processes that are attached stay attached."""
+    path = seed(tmp_path)
+    with Tenant(path, uuids=(GPU,)) as tenant:
+        enrol(tmp_path / "proc", tenant.pid, uid=UID, container=ID)
+        tenant.tell(f"alloc 0 {GIB}")
+        inode = path.stat().st_ino
+        with path.open("r+b") as file:
+            file.seek(LAYOUTS[-1].memory_limits)
+            file.write(bytes(8))
+
+        seed(tmp_path)
+
+        assert path.stat().st_ino == inode
+        assert tenant.tell("limit 0") == str(8 * GIB)
+
+
+def test_without_a_library_nothing_is_seeded(tmp_path: Path) -> None:
+    """The user reads why."""
+    bare = Regions(tmp_path, Processes(tmp_path), library=Absent("the agent's image has none"))
+
+    with pytest.raises(NotYetError, match="image has none"):
+        asyncio.run(bare.seed(share()))
+
+
+def test_a_share_without_a_limit_is_not_seeded(tmp_path: Path) -> None:
+    """0 would be no limit at all."""
+    with pytest.raises(NotYetError, match="memory limit"):
+        asyncio.run(regions(tmp_path).seed(share(soft_grant(0, gpu=GPU))))
+
+
+def test_a_pod_is_gone_when_its_last_process_is(tmp_path: Path) -> None:
+    """Whoever gets its slots waits for that."""
+    node = regions(tmp_path)
+    enrol(tmp_path / "proc", os.getpid(), uid=UID, container=ID)
+
+    async def vacated() -> None:
+        waiting = asyncio.create_task(node.vacate(UID))
+        done, _ = await asyncio.wait([waiting], timeout=0.1)
+        assert not done
+        bury(tmp_path / "proc", os.getpid())
+        await waiting
+
+    asyncio.run(vacated())
+
+
+def test_directories_go_when_their_pods_have(tmp_path: Path) -> None:
+    """At once where the entry ended, after a while where nobody ever knew; not while one lives."""
+    path = seed(tmp_path)
+    stranger = path.parent.with_name(f"{UID.replace('6', '5')}_main")
+    stranger.mkdir()
+    (tmp_path / "outside").write_text("kept")
+    (path.parent / "link").symlink_to(tmp_path / "outside")
+    (path.parent / "deep/er").mkdir(parents=True)
+    node = regions(tmp_path, now=path.stat().st_ctime + 10)
+
+    assert node.collect([UID]) == ()
+    enrol(tmp_path / "proc", os.getpid(), uid=UID, container=ID)
+    assert node.collect([]) == ()
+    bury(tmp_path / "proc", os.getpid())
+    assert node.collect([]) == (path.parent.name,)
+    assert sorted(path.parent.parent.iterdir()) == [stranger]
+    assert (tmp_path / "outside").exists()
+
+    later = regions(tmp_path, now=path.parent.parent.stat().st_ctime + 400)
+    assert later.collect([]) == (stranger.name,)
+
+
+def test_a_deep_directory_is_removed(tmp_path: Path) -> None:
+    """A tenant may nest deeper than any path is long."""
+    path = seed(tmp_path)
+    node = regions(tmp_path)
+    node.collect([UID])
+    at = os.open(path.parent, os.O_RDONLY)
+    for _ in range(2000):
+        os.mkdir("d", dir_fd=at)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = deeper
+    os.close(at)
+
+    assert node.collect([]) == (path.parent.name,)
+
+    assert list(path.parent.parent.iterdir()) == []

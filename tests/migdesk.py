@@ -1,0 +1,114 @@
+"""A desk at which a test plays one node's agent: simulated boards, and all that can go wrong."""
+
+import errno
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from agent.core import simulation
+from agent.core.driver import Instance
+from agent.core.promise import DeviceNode, NotYetError
+from agent.core.simulation import Running, State
+from agent.shell.capabilities import CapabilityError
+from agent.shell.cuts import Worker
+from agent.shell.holders import Holder
+from agent.shell.instances import Instances
+from agent.shell.journal import Journal
+from agent.shell.miggpu import Tools
+from agent.shell.simulated import SimulatedDriver
+from allocator.model.board import Placed
+from tests.builders import A100_40
+from tests.crashing import Direct, Fuse
+from tests.fakes.driver import Faults, RelayedDriver, machine
+from tests.fakes.kube_clock import FakeClock
+from tests.migboards import GPU
+
+
+@dataclass
+class Files:
+    """Device files: ``missing`` says why they cannot be had."""
+
+    missing: str = ""
+
+    def nodes(self, minor: int, instance: int, compute: int) -> tuple[DeviceNode, ...]:
+        if self.missing:
+            raise CapabilityError(self.missing)
+        return (DeviceNode(f"/dev/nvidia-caps/{minor}.{instance}.{compute}", 234, instance),)
+
+
+@dataclass
+class Open:
+    """Who has which files open."""
+
+    holders: tuple[Holder, ...] = ()
+    asked: list[Collection[str]] = field(default_factory=list)
+
+    def of(self, paths: Collection[str]) -> tuple[Holder, ...]:
+        self.asked.append(paths)
+        return self.holders
+
+
+class Desk:
+    """An agent over simulated boards, of which a test says what goes wrong."""
+
+    def __init__(self, folder: Path, state: State | None = None, boot: str = "boot-1") -> None:
+        self.driver = SimulatedDriver(state or machine(A100_40))
+        self.faults = Faults(self.driver, {})
+        self.clock = FakeClock()
+        self.files = Files()
+        self.open = Open()
+        self.told = 0
+        self.full = False
+        self.journal = Journal(folder / "mig.journal", boot=boot, sync=self._sync)
+        self.tools = Tools(
+            worker=Direct(RelayedDriver(self.faults), Fuse(), lambda _: False),
+            journal=self.journal,
+            nodes=self.files,
+            holding=self.open,
+            clock=self.clock.clock(),
+        )
+        self.restart()
+
+    def restart(self, *, patience: float = 0, worker: Worker | None = None) -> None:
+        """Start an agent that knows what the journal knows, perhaps with another worker."""
+        tools = replace(self.tools, worker=worker or self.tools.worker)
+        self.instances = Instances(tools, changed=self._tell, patience=patience)
+
+    def _tell(self) -> None:
+        self.told += 1
+
+    def _sync(self, _: int) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def settle(self, *promised: Placed, held: tuple[Placed, ...] = ()) -> None:
+        """Promise these on the first GPU, and let the agent work."""
+        await self.instances.want({GPU: promised}, held={GPU: held})
+        await self.instances.settle()
+
+    async def again(self) -> None:
+        """Let the agent work once what failed is due again."""
+        self.clock.now += 60
+        await self.instances.settle()
+
+    async def why(self, place: Placed, gpu: str = GPU) -> str:
+        """Return what a user is told who waits for *place*."""
+        with pytest.raises(NotYetError) as raised:
+            await self.instances.ensure(gpu, place)
+        return str(raised.value)
+
+    def on(self) -> list[tuple[int, int, bool]]:
+        """Return what is on the first GPU: profile, start, and whether it is whole."""
+        return [(i.profile, i.start, i.uuid is not None) for i in self.driver.instances(GPU)]
+
+    def hand(self, place: Placed) -> Instance:
+        """Make an instance by somebody else's hand."""
+        bare = self.driver.create_instance(GPU, place.profile.id, place.start)
+        return self.driver.create_compute(GPU, bare.id)
+
+    def change(self, change: Callable[[Running], Running]) -> None:
+        """Let something befall the first GPU."""
+        self.driver.change(lambda state: simulation.changed(state, GPU, change))

@@ -1,0 +1,88 @@
+"""The checkpoint: kubelet's file read as it is in the wild, refused when it is anything else."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.checkpoint import CheckpointError, Recorded, recorded
+
+RESOURCE = "volcano.sh/vgpu-number"
+# As kubelet 1.36 writes it: integers for a checksum, a null for what Go calls an empty list.
+WILD = {
+    "Data": {
+        "PodDeviceEntries": [
+            {
+                "PodUID": "uid-1",
+                "ContainerName": "main",
+                "ResourceName": RESOURCE,
+                "DeviceIDs": {"-1": ["slot-0001"], "0": ["slot-0000"], "1": None},
+                "AllocResp": "Q2dkUw==",
+            },
+            {
+                "PodUID": "uid-1",
+                "ContainerName": "main",
+                "ResourceName": "example.com/nic",
+                "DeviceIDs": {"0": ["slot-0002"]},
+                "AllocResp": "",
+            },
+            {
+                "PodUID": "uid-2",
+                "ContainerName": "side",
+                "ResourceName": RESOURCE,
+                "DeviceIDs": None,
+                "AllocResp": None,
+            },
+        ],
+        "RegisteredDevices": {RESOURCE: ["slot-0000"]},
+    },
+    "Checksum": 2543198476,
+}
+
+
+def test_what_kubelet_writes_is_read() -> None:
+    """Slots of one container are joined over NUMA nodes; other resources are left out."""
+    found = recorded(json.dumps(WILD).encode(), RESOURCE)
+
+    assert found == (
+        Recorded(uid="uid-1", container="main", slots=frozenset({"slot-0000", "slot-0001"})),
+        Recorded(uid="uid-2", container="side", slots=frozenset()),
+    )
+
+
+@pytest.mark.parametrize("entries", ["null", "[]"])
+def test_an_empty_checkpoint_names_nobody(entries: str) -> None:
+    """A node without containers has a checkpoint all the same."""
+    text = f'{{"Data": {{"PodDeviceEntries": {entries}}}, "Checksum": 1}}'
+
+    assert recorded(text.encode(), RESOURCE) == ()
+
+
+@given(st.integers(min_value=0, max_value=len(json.dumps(WILD)) - 1))
+def test_a_file_cut_short_is_refused(length: int) -> None:
+    """No beginning of a checkpoint is a checkpoint."""
+    with pytest.raises(CheckpointError):
+        recorded(json.dumps(WILD).encode()[:length], RESOURCE)
+
+
+@given(
+    st.binary()
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(["Data", "PodDeviceEntries", "PodUID", "DeviceIDs"]), inner
+            )
+        ),
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_anything_is_read_or_refused(text: bytes) -> None:
+    """A file that somebody else wrote ends no agent."""
+    try:
+        found = recorded(text, RESOURCE)
+    except CheckpointError:
+        return
+
+    assert all(isinstance(entry.slots, frozenset) for entry in found)

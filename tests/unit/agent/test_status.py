@@ -1,0 +1,245 @@
+"""What an agent says of its node is read back as it was meant, and only changes when it matters."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.driver import Device, MigMode
+from agent.core.status import (
+    STEP,
+    Account,
+    Hardware,
+    Identity,
+    Realised,
+    document,
+    listed,
+    settled,
+    unpromised,
+)
+from agent.core.tenants import Tenant, tenant
+from allocator.core.deviceconfig import DeviceConfig, NodeConfig
+from allocator.core.gpunode import decode
+from allocator.core.ledger import Ledger, read
+from allocator.model.request import Mode
+from allocator.model.units import MiB
+from tests.builders import A100_40, T4, board, model, nodes_of, placed, soft_grant
+from tests.gpunodes import entry, gpu_node, ledger
+
+WHO = Identity(name="n", uid="node-1", boot="boot-1")
+ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=False)
+
+
+def device(product: str = A100_40, index: int = 0, mig: MigMode | None = None) -> Device:
+    known = model(product)
+    return Device(
+        uuid=f"GPU-{index}",
+        index=index,
+        minor=index,
+        pci=f"0000:{index + 1:02x}:00.0",
+        model=product,
+        memory=known.memory,
+        ampere_or_older=True,
+        mig=mig,
+        board=known.board,
+        links=("GPU-9",),
+    )
+
+
+def told(
+    hardware: Hardware, *, node: NodeConfig | None = None, before: Ledger | None = None
+) -> dict[str, Any]:
+    gpus = listed(hardware, DeviceConfig(), node, before=before)
+    return document(Account(identity=WHO, gpus=gpus, instances=hardware.instances, generation=3))
+
+
+def stored(status: Mapping[str, object]) -> Ledger:
+    return read(
+        {"metadata": {"name": "n", "uid": "u", "generation": 3}, "spec": {}, "status": status}
+    )
+
+
+def test_the_control_plane_reads_what_the_agent_writes() -> None:
+    """GPUs, modes, instances and the identity, without a single problem."""
+    small = placed("1g.5gb", 6)
+    hardware = Hardware(
+        devices=(device(index=1), device(index=0, mig=ON)),
+        instances=(Realised(gpu="GPU-0", placed=small, uuid="MIG-1"),),
+    )
+
+    status = told(hardware)
+
+    found = decode({"metadata": {"name": "n"}, "status": status})
+    assert found.problems == ()
+    first, second = found.node.gpus
+    assert (first.uuid, first.mode, first.instances) == ("GPU-0", Mode.MIG, (small,))
+    assert (second.uuid, second.mode, second.board) == ("GPU-1", Mode.HAMI_CORE, None)
+    known = stored(status)
+    assert (known.boot, known.node_uid, known.observed_generation) == ("boot-1", "node-1", 3)
+    assert known.closed == ""
+
+
+def test_it_survives_the_way_through_json() -> None:
+    """So that what is wanted can be compared with what is stored."""
+    status = told(Hardware(devices=(device(mig=ON), device(T4, 1))))
+
+    assert json.loads(json.dumps(status)) == status
+    assert status["gpus"][0]["pci"] == "0000:01:00.0"
+    assert status["gpus"][0]["links"] == ["GPU-9"]
+
+
+@pytest.mark.parametrize(
+    ("mig", "wanted", "mode", "healthy"),
+    [
+        pytest.param(ON, None, Mode.MIG, True, id="unlisted-cut"),
+        pytest.param(OFF, None, Mode.HAMI_CORE, True, id="unlisted-whole"),
+        pytest.param(ON, Mode.MIG, Mode.MIG, True, id="as-configured"),
+        pytest.param(ON, Mode.HAMI_CORE, Mode.MIG, False, id="cut-against-the-configuration"),
+        pytest.param(OFF, Mode.MIG, Mode.HAMI_CORE, False, id="whole-against-the-configuration"),
+        pytest.param(None, Mode.MIG, Mode.HAMI_CORE, True, id="cannot-be-cut"),
+    ],
+)
+def test_the_operating_mode_of_a_node_is_honoured(
+    mig: MigMode | None, wanted: Mode | None, mode: Mode, *, healthy: bool
+) -> None:
+    """A GPU in another mode than configured is closed, and says how to switch it."""
+    node = None if wanted is None else NodeConfig(name="n", mode=wanted)
+
+    (gpu,) = told(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
+
+    assert (gpu["mode"], gpu["healthy"]) == (mode, healthy)
+    assert ("nvidia-smi" in gpu.get("reason", "")) is not healthy
+
+
+@pytest.mark.parametrize(
+    ("split", "mig", "slots"), [(None, None, 10), (4, None, 4), (4, ON, 7), (None, ON, 7)]
+)
+def test_as_many_may_share_a_gpu_as_the_site_says(
+    split: int | None, mig: MigMode | None, slots: int
+) -> None:
+    """Except where instances do: a board takes as many as it takes."""
+    node = NodeConfig(name="n", mode=Mode.MIG if mig else Mode.HAMI_CORE, split_count=split)
+
+    (gpu,) = told(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
+
+    assert gpu["slots"] == slots
+
+
+def test_a_gpu_that_is_filtered_out_is_nobodys() -> None:
+    """By UUID or by index."""
+    node = NodeConfig(
+        name="n", excluded_uuids=frozenset({"GPU-0"}), excluded_indexes=frozenset({2})
+    )
+    hardware = Hardware(devices=tuple(device(T4, i) for i in range(4)))
+
+    gpus = told(hardware, node=node)["gpus"]
+
+    assert [gpu["uuid"] for gpu in gpus] == ["GPU-1", "GPU-3"]
+
+
+def test_a_sick_gpu_stays_with_its_reason() -> None:
+    """Its promises have to be seen; nothing more is promised on it."""
+    (gpu,) = told(Hardware(devices=(device(T4),), sick={"GPU-0": "Xid 79"}))["gpus"]
+
+    assert (gpu["healthy"], gpu["reason"]) == (False, "Xid 79")
+
+
+def test_a_board_that_nobody_knows_closes_the_gpu() -> None:
+    """Rather than an object that cannot be read."""
+    strange = replace(device(mig=ON), model="NVIDIA Unheard-of", board=None)
+
+    status = told(Hardware(devices=(strange,)))
+
+    assert decode({"metadata": {"name": "n"}, "status": status}).problems == ()
+    assert status["gpus"][0]["healthy"] is False
+
+
+def test_who_leaves_takes_no_commit_any_more() -> None:
+    """A commit tests the inventory."""
+    gpus = listed(Hardware(devices=(device(T4),)), DeviceConfig(), None, before=None)
+
+    status = document(Account(identity=WHO, gpus=gpus, leaving=True))
+
+    assert stored(status).closed
+
+
+def test_where_something_unknown_runs_nothing_is_promised() -> None:
+    """Doubt costs capacity, not safety; and the reason is told of every GPU."""
+    gpus = listed(Hardware(devices=(device(T4), device(T4, 1))), DeviceConfig(), None, before=None)
+
+    status: dict[str, Any] = document(Account(identity=WHO, gpus=gpus, shut="why not"))
+
+    assert [(g["healthy"], g["reason"]) for g in status["gpus"]] == [(False, "why not")] * 2
+
+
+@given(st.lists(st.integers(0, 60_000), min_size=1))
+def test_memory_of_others_is_told_in_steps(amounts: list[int]) -> None:
+    """Never less than it is, at most two steps more, and not at every change."""
+    before = MiB(0)
+    for amount in map(MiB, amounts):
+        now = settled(before, amount)
+        assert now % STEP == 0
+        assert amount <= now < amount + 3 * STEP
+        assert settled(now, amount) == now
+        assert (now == 0) == (amount == 0)
+        before = now
+
+
+def test_memory_of_others_does_not_flap() -> None:
+    """A process that grows and shrinks by less than a step is told of once."""
+    first = settled(MiB(0), MiB(1000))
+
+    assert {settled(first, MiB(amount)) for amount in range(700, 1024)} == {first}
+
+
+def pod(uid: str, assigned: str = "") -> Tenant:
+    metadata = {"uid": uid, "name": uid, "namespace": "team-a"}
+    if assigned:
+        metadata["annotations"] = {"vgpu-admission.io/assignment": assigned}  # type: ignore[assignment]
+    return tenant(json.dumps({"metadata": metadata}).encode())
+
+
+def test_what_runs_without_a_promise_is_told_as_its_pod_tells_it() -> None:
+    """After the ledger was lost, the pod's own annotations say what to keep free."""
+    node = nodes_of(1, T4, name="n")
+    lost = entry("lost", soft_grant(3000, gpu="GPU-n-0"))
+    holding = [entry("known", soft_grant(1000, gpu="GPU-n-0"))]
+    stands = gpu_node(node, holding)
+    containers = gpu_node(node, [lost])["spec"]["entries"][0]["containers"]
+
+    found, unknown = unpromised(
+        stands,
+        ledger(node, holding),
+        tenants=[pod("known"), pod("lost", json.dumps(containers)), pod("odd", "{")],
+        instances=[],
+    )
+
+    assert [(e.uid, e.containers) for e in found] == [("lost", lost.containers)]
+    assert [one.uid for one in unknown] == ["odd"]
+
+
+@pytest.mark.parametrize("uuid", ["MIG-5c1e2d3f-0000-4000-8000-000000000001", None])
+def test_an_instance_of_somebody_else_keeps_its_slots(uuid: str | None) -> None:
+    """The ledger sees them taken, by a name that is no pod's; twice the same words."""
+    node = nodes_of(1, A100_40, mode=Mode.MIG, name="n")
+    theirs = Realised(gpu="GPU-n-0", placed=placed("3g.20gb", 4), uuid=uuid, foreign=True)
+
+    found, _ = unpromised(gpu_node(node), ledger(node), tenants=[], instances=[theirs])
+
+    again, _ = unpromised(gpu_node(node), ledger(node), tenants=[], instances=[theirs])
+    assert found == again
+    gpus = listed(
+        Hardware(devices=(replace(device(mig=ON), uuid="GPU-n-0"),)),
+        DeviceConfig(),
+        None,
+        before=None,
+    )
+    status = document(Account(identity=WHO, gpus=gpus, unpromised=found))
+    decoded = decode({"metadata": {"name": "n"}, "status": status})
+    assert decoded.problems == ()
+    assert decoded.node.gpus[0].taken == theirs.placed.mask
+    assert board(A100_40).slots == 8

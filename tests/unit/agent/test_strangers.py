@@ -1,0 +1,222 @@
+"""Strangers: instances, processes and modes that are not the agent's doing are left as they are."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.core.driver import Fault, MigMode, Process
+from allocator.model.units import MiB
+from tests.builders import A100_40, placed
+from tests.fakes.driver import T4, floor_swept, machine
+from tests.migboards import GPU
+from tests.migdesk import Desk
+
+SMALL = placed("1g.5gb", 0)
+LARGE = placed("2g.10gb", 0)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def run(story: Coroutine[object, object, None]) -> None:
+    asyncio.run(story)
+
+
+def test_an_instance_that_somebody_made_is_reserved(desk: Desk) -> None:
+    """It is told as closing its slots, never destroyed, and a promise there says what is so."""
+
+    async def story() -> None:
+        stranger = desk.hand(SMALL)
+        await desk.settle()
+        (one,) = desk.instances.present()
+        assert (one.placed, one.ours, one.reserved) == (SMALL, False, True)
+        for wanted in (LARGE, SMALL):
+            await desk.settle(wanted)
+            assert "was not made by this agent and is left alone" in await desk.why(wanted)
+        assert desk.driver.instances(GPU) == (stranger,)
+
+    run(story())
+
+
+def test_an_instance_without_compute_that_somebody_made_is_reserved_too(desk: Desk) -> None:
+    """Somebody in the middle of making an instance is not disturbed."""
+
+    async def story() -> None:
+        desk.driver.create_instance(GPU, SMALL.profile.id, SMALL.start)
+        await desk.settle(LARGE)
+        assert desk.on() == [(19, 0, False)]
+        assert desk.instances.present()[0].reserved
+
+    run(story())
+
+
+def test_what_containers_hold_is_ours_though_the_journal_was_lost(tmp_path: Path) -> None:
+    """After the journal was lost, a running container keeps its instance, and starts again."""
+    desk = Desk(tmp_path)
+
+    async def story() -> None:
+        tenant = desk.hand(SMALL)
+        await desk.settle(SMALL, held=(SMALL,))
+        assert (await desk.instances.ensure(GPU, SMALL)).uuid == tenant.uuid
+        desk.restart()
+        await desk.settle()
+        assert desk.instances.present()[0].idle
+
+    run(story())
+
+
+def test_what_is_held_later_makes_nothing_ours(desk: Desk) -> None:
+    """Only what was held when the agent came up is taken over, not what appears meanwhile."""
+
+    async def story() -> None:
+        await desk.settle()
+        desk.hand(SMALL)
+        await desk.settle(SMALL, held=(SMALL,))
+        assert "was not made by this agent" in await desk.why(SMALL)
+
+    run(story())
+
+
+def test_one_that_was_replaced_by_hand_is_a_strangers(desk: Desk) -> None:
+    """An instance of ours that somebody destroyed and made anew is not ours any more."""
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        (ours,) = desk.driver.instances(GPU)
+        desk.driver.destroy_compute(GPU, ours.id, 0)
+        desk.driver.destroy_instance(GPU, ours.id)
+        theirs = desk.hand(SMALL)
+        assert theirs.id == ours.id
+        await desk.settle(LARGE)
+        assert desk.driver.instances(GPU) == (theirs,)
+        assert desk.journal.marks == {}
+
+    run(story())
+
+
+def test_one_that_was_destroyed_by_hand_is_made_again(desk: Desk) -> None:
+    """A promise whose instance vanished gets another one."""
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        before = await desk.instances.ensure(GPU, SMALL)
+        desk.change(lambda gpu: replace(gpu, instances=()))
+        await desk.again()
+        after = await desk.instances.ensure(GPU, SMALL)
+        assert before.uuid != after.uuid
+
+    run(story())
+
+
+def test_a_process_in_the_way_is_waited_for(desk: Desk) -> None:
+    """An instance with a process on it stays, is told with its pid, and goes when that ends."""
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        (instance,) = desk.driver.instances(GPU)
+        process = Process(pid=77, gpu=GPU, memory=MiB(1), instance=instance.uuid)
+        desk.change(lambda gpu: replace(gpu, processes=(process,)))
+        await desk.settle(LARGE)
+        assert (await desk.why(LARGE)).endswith("is still in use by pid 77")
+        assert desk.instances.present()[0].reserved
+        assert desk.faults.calls["destroy_compute"] == 0
+        desk.change(lambda gpu: replace(gpu, processes=()))
+        await desk.again()
+        assert desk.on() == [(14, 0, True)]
+
+    run(story())
+
+
+def test_mig_mode_is_not_switched(desk: Desk) -> None:
+    """A GPU out of MIG mode is left so, the user reads what its owner does, and it is noticed."""
+
+    async def story() -> None:
+        desk.change(lambda gpu: replace(gpu, mig=MigMode(current=False, pending=False)))
+        await desk.settle(SMALL)
+        assert "drain the node and run nvidia-smi -i 0000:01:00.0 -mig 1" in await desk.why(SMALL)
+        desk.change(lambda gpu: replace(gpu, mig=MigMode(current=False, pending=True)))
+        await desk.again()
+        assert "only after the GPU's next reset" in await desk.why(SMALL)
+        desk.change(lambda gpu: replace(gpu, mig=MigMode(current=True, pending=True)))
+        await desk.again()
+        assert desk.on() == [(19, 0, True)]
+
+    run(story())
+
+
+def test_a_gpu_without_mig_says_so(tmp_path: Path) -> None:
+    """A promise on a GPU that cannot be cut is answered, not retried in silence."""
+    desk = Desk(tmp_path, machine(T4))
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        assert "Tesla T4 has no MIG" in await desk.why(SMALL)
+
+    run(story())
+
+
+@pytest.mark.parametrize("call", ["devices", "instances", "processes"])
+def test_a_driver_that_does_not_answer_is_asked_again(desk: Desk, call: str) -> None:
+    """While the driver fails nothing is changed, and afterwards all goes on."""
+    desk.faults.at |= {(call, n): Fault.UNAVAILABLE for n in range(1, 4)}
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        assert "fails, as the test says" in await desk.why(SMALL)
+        assert desk.on() == []
+        for _ in range(3):
+            await desk.again()
+        assert desk.on() == [(19, 0, True)]
+
+    run(story())
+
+
+def test_a_lost_gpu_keeps_what_was_known(desk: Desk) -> None:
+    """A GPU that fell off the bus is told as it was: its tenants' promises are not forgotten."""
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        ready = await desk.instances.ensure(GPU, SMALL)
+        desk.change(lambda gpu: replace(gpu, lost=True))
+        await desk.again()
+        assert [one.instance.uuid for one in desk.instances.present()] == [ready.uuid]
+        assert "GPU" in await desk.why(LARGE)
+
+    run(story())
+
+
+def test_places_are_those_of_this_very_gpu(tmp_path: Path) -> None:
+    """A promise at a place that this GPU lacks, though its siblings have it, is not attempted."""
+    desk = Desk(tmp_path, floor_swept())
+
+    async def story() -> None:
+        lacking = placed("1g.5gb", 2)
+        await desk.settle(lacking, placed("1g.5gb", 4))
+        assert f"the board {A100_40} has no such place" in await desk.why(lacking)
+        assert desk.on() == [(19, 4, True)]
+
+    run(story())
+
+
+def test_a_rebooted_node_is_cut_as_promised(tmp_path: Path) -> None:
+    """What the journal says of the last boot is void; what is promised is made again."""
+    desk = Desk(tmp_path)
+
+    async def before() -> None:
+        await desk.settle(SMALL, LARGE)
+
+    async def after() -> None:
+        await again.settle(placed("2g.10gb", 2))
+        assert (await again.instances.ensure(GPU, placed("2g.10gb", 2))).uuid
+        assert again.on() == [(14, 2, True)]
+
+    run(before())
+    desk.journal.close()
+    again = Desk(tmp_path, machine(A100_40, boot="boot-2"), boot="boot-2")
+    assert again.journal.marks == {}
+    run(after())

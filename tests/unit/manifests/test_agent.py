@@ -1,0 +1,140 @@
+"""The agent's manifests: what it may do is what it needs, and what is played says that it is."""
+
+import re
+
+import jsonpatch
+import pytest
+import yaml
+
+import vgpu
+from agent.shell.drivers import Kind
+from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
+from allocator.core.fleetfile import load_fleet
+from allocator.model.problem import Loaded
+from manifests.generator.names import AGENT, AGENTS, Json
+from tests.unit.manifests.test_written import BASE, MANIFESTS, objects
+
+SIMULATED = MANIFESTS / "components" / "simulated"
+
+
+def daemon_set() -> Json:
+    (found,) = objects("DaemonSet")
+    return found
+
+
+def simulated() -> Json:
+    """Return the DaemonSet as the component leaves it."""
+    component = yaml.safe_load((SIMULATED / "kustomization.yaml").read_text())
+    (patch,) = component["patches"]
+    changed: Json = jsonpatch.apply_patch(daemon_set(), yaml.safe_load(patch["patch"]))
+    return changed
+
+
+def container(found: Json) -> Json:
+    (only,) = found["spec"]["template"]["spec"]["containers"]
+    return dict(only)
+
+
+def test_it_runs_as_the_account_that_policies_trust() -> None:
+    """In a namespace of its own: the other one keeps to Pod Security restricted."""
+    found = daemon_set()
+
+    account = found["spec"]["template"]["spec"]["serviceAccountName"]
+    assert f"system:serviceaccount:{found['metadata']['namespace']}:{account}" == AGENT
+    assert found["metadata"]["namespace"] == AGENTS
+
+
+@pytest.mark.parametrize(("make", "kind"), [(daemon_set, Kind.NVML), (simulated, Kind.SIMULATED)])
+def test_the_program_takes_its_arguments(make: object, kind: Kind) -> None:
+    """A flag that the command line does not know would stop every agent from starting."""
+    found = container(make())  # type: ignore[operator]
+    program, *arguments = found["args"]
+
+    command = vgpu.main.commands[program]
+    context = command.make_context(program, [*arguments, "--node-name=n"])
+
+    assert context.params["driver"] == kind
+    assert context.params["metrics"].port == found["ports"][0]["containerPort"]
+
+
+def test_two_agents_never_serve_one_node() -> None:
+    """Kubelet disconnects the new plugin when the old one's stream ends."""
+    assert daemon_set()["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
+
+
+def test_it_runs_where_somebody_asked_for_it() -> None:
+    """Installing takes no node away from the plugin that serves it."""
+    assert daemon_set()["spec"]["template"]["spec"]["nodeSelector"] == {
+        "vgpu-admission.io/node": "enabled"
+    }
+
+
+def test_every_privilege_has_its_reason_beside_it() -> None:
+    """It is not privileged; each capability stands on a line with why."""
+    security = container(daemon_set())["securityContext"]
+    text = (BASE / "agent.yaml").read_text()
+    lines = dict(re.findall(r"(?m)^ +- ([A-Z_]+) +# (.+)$", text))
+
+    assert "privileged" not in security
+    assert security["capabilities"]["drop"] == ["ALL"]
+    assert security["readOnlyRootFilesystem"]
+    assert lines.keys() == set(security["capabilities"]["add"])
+
+
+def test_nothing_is_mounted_that_is_not_its_own_business() -> None:
+    """No container runtime's socket, no root of the node, nothing of other pods."""
+    volumes = daemon_set()["spec"]["template"]["spec"]["volumes"]
+
+    assert {volume["hostPath"]["path"] for volume in volumes} == {
+        "/var/lib/kubelet/device-plugins",
+        "/var/lib/kubelet/pod-resources",
+        "/var/lib/vgpu-admission",
+        "/usr/local/vgpu",
+        "/var/run/cdi",
+        "/dev",
+    }
+
+
+def test_the_played_agent_needs_no_rights_over_hardware() -> None:
+    """It cuts nothing and makes no device files."""
+    added = set(container(simulated())["securityContext"]["capabilities"]["add"])
+    real = set(container(daemon_set())["securityContext"]["capabilities"]["add"])
+
+    assert real - added == {"SYS_ADMIN", "MKNOD"}
+
+
+def test_the_fleet_that_is_shipped_can_be_played() -> None:
+    """By nodes of any name."""
+    loaded = load_fleet((SIMULATED / "fleet.yaml").read_text())
+
+    assert isinstance(loaded, Loaded)
+    assert [node.name for node in loaded.value] == ["*"]
+
+
+def test_all_that_is_played_says_so() -> None:
+    """Every object carries the label and the annotation, the pods of the DaemonSet too."""
+    component = yaml.safe_load((SIMULATED / "kustomization.yaml").read_text())
+
+    assert component["labels"] == [{"pairs": {"vgpu-admission.io/simulated": "true"}}]
+    assert "simulated" in component["commonAnnotations"]["vgpu-admission.io/simulated"]
+    labels = simulated()["spec"]["template"]["metadata"]["labels"]
+    assert labels["vgpu-admission.io/simulated"] == "true"
+
+
+def test_evictions_are_a_right_of_their_own() -> None:
+    """No policy can hold one to the agent's node, so a site decides."""
+    rules = [rule for role in objects("ClusterRole") for rule in role["rules"]]
+    agents = [role for role in objects("ClusterRole") if role["metadata"]["name"] == "vgpu-agent"]
+    more = yaml.safe_load_all((MANIFESTS / "components/evict/rbac.yaml").read_text())
+
+    assert rules
+    assert not [r for role in agents for r in role["rules"] if "pods/eviction" in r["resources"]]
+    assert next(iter(more))["rules"][0]["resources"] == ["pods/eviction"]
+
+
+def test_the_policy_knows_the_names_that_the_agent_writes() -> None:
+    """Another key would be refused at its first write."""
+    text = (BASE / "policies.yaml").read_text()
+
+    assert f"'{CAPACITY_KEY}'" in text
+    assert f"'{NOT_READY_TAINT}'" in text
