@@ -147,6 +147,7 @@ class Settings(
     volcano_schedulers: tuple[Name, ...] = ("volcano",)
     volcano_register: bool = False
     volcano_metrics: bool = False
+    plugin_metrics: bool = True
     privileged: Policy = Policy.REFUSE
     gpushare_memory_unit: MemoryUnit = MemoryUnit.GIB
     scheduler_name: SchedulerName = SchedulerName.KEEP

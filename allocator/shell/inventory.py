@@ -124,28 +124,21 @@ class Inventory:
         await self._follow(source, publish, "namespaces")
 
     async def _settings(self) -> None:
-        await self._config(
-            "settings", namespace=self._namespace, name=SETTINGS_NAME, accept=self._new_settings
-        )
+        await self._config("settings", SETTINGS_NAME, self._new_settings, namespace=self._namespace)
 
     async def _devices(self) -> None:
-        await self._config(
-            "devices",
-            namespace="kube-system",
-            name=DEVICE_CONFIG_NAME,
-            accept=self._new_devices,
-        )
+        await self._config("devices", DEVICE_CONFIG_NAME, self._new_devices)
 
     async def _node_config(self) -> None:
-        await self._config(
-            "nodeconfig",
-            namespace="kube-system",
-            name=NODE_CONFIG_NAME,
-            accept=self._new_node_configs,
-        )
+        await self._config("nodeconfig", NODE_CONFIG_NAME, self._new_node_configs)
 
     async def _config(
-        self, kind: str, *, namespace: str, name: str, accept: Callable[[Mapping[str, str]], None]
+        self,
+        kind: str,
+        name: str,
+        accept: Callable[[Mapping[str, str]], None],
+        *,
+        namespace: str = "kube-system",
     ) -> None:
         source = Source(
             path=f"/api/v1/namespaces/{namespace}/configmaps",
@@ -282,11 +275,14 @@ class Inventory:
 
     def machine(self, found: Registered) -> Machine:
         """Return a Node with what its register annotation announces."""
-        return found.machine(announced=self._registers.node(found.name, found.text))
+        return self._registers.machine(found)
 
     def machines(self) -> Mapping[str, Machine] | None:
-        """Return all Nodes by name, ``None`` while not all are known."""
-        found = {name: self.machine(node) for name, node in self._texts.items()}
+        """Return all Nodes by name, ``None`` while not all are known.
+
+        One that has not changed is the same object as before.
+        """
+        found = {name: self._registers.machine(node) for name, node in self._texts.items()}
         return found if self.synced else None
 
     def ledgers(self) -> Mapping[str, Ledger] | None:

@@ -6,8 +6,10 @@ from dataclasses import replace
 import structlog
 
 from allocator.core.deviceconfig import NodeConfig
+from allocator.core.upkeep import Machine
 from allocator.core.wire import node_from_register
 from allocator.model.gpu import Node
+from allocator.shell.objects import Registered
 
 log = structlog.get_logger(__name__)
 
@@ -18,6 +20,7 @@ class Registers:
     def __init__(self) -> None:
         """Know no configuration yet."""
         self._read: dict[str, tuple[str, Node]] = {}
+        self._machines: dict[str, tuple[Registered, Machine]] = {}
         self._factor = 1
         self._configs: Mapping[str, NodeConfig] = {}
 
@@ -25,6 +28,15 @@ class Registers:
         """Read every register anew, with *factor* MiB a unit, and *configs* by node."""
         self._factor, self._configs = factor, configs
         self._read.clear()
+        self._machines.clear()
+
+    def machine(self, found: Registered) -> Machine:
+        """Return a Node with what it announces: the same object as long as nothing changes."""
+        known = self._machines.get(found.name)
+        if known is None or known[0] is not found:
+            seen = found.machine(announced=self.node(found.name, found.text))
+            known = self._machines[found.name] = (found, seen)
+        return known[1]
 
     def node(self, name: str, text: str) -> Node | None:
         """Return node *name* as *text* describes it, ``None`` where there is no text."""

@@ -5,6 +5,7 @@ version that it was decided on.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, Unpack, assert_never
 
 import msgspec
@@ -62,6 +63,20 @@ class Known(Protocol):
         """Return all GPUNodes by name, ``None`` while not all are known."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a judgement rested on."""
+
+    machine: Machine | None
+    ledger: Ledger | None
+    upstream: bool
+
+    def same(self, other: "_Seen") -> bool:
+        """Say whether nothing is new: caches replace what has changed."""
+        unmoved = self.machine is other.machine and self.ledger is other.ledger
+        return unmoved and self.upstream is other.upstream
+
+
 class Upkeep:
     """Keeps one GPUNode for each Node with GPUs; any number may run, one at a time is enough."""
 
@@ -78,19 +93,14 @@ class Upkeep:
         self._known = known
         self._upstream = upstream
         self._kept: Retries[str] = Retries(clock)
+        self._fine: dict[str, _Seen] = {}
 
     async def sweep(self) -> None:
         """Look closer at every GPUNode that the caches say is not as it should be."""
         machines, ledgers = self._known.machines(), self._known.ledgers()
         if machines is None or ledgers is None:
             return
-        upstream = self._upstream()
-        names = [
-            name
-            for name in machines.keys() | ledgers.keys()
-            if due(machines.get(name), ledgers.get(name), upstream=upstream) is not None
-        ]
-        for name in self._kept.due(sorted(names)):
+        for name in self._kept.due(sorted(self._due(machines, ledgers))):
             try:
                 await self.tend(name)
             except _MOVED:  # the next sweep sees how
@@ -98,6 +108,26 @@ class Upkeep:
             except KubeError as error:
                 log.warning("GPUNode left as it is", node=name, why=str(error))
                 self._kept.failed(name)
+
+    def _due(self, machines: Mapping[str, Machine], ledgers: Mapping[str, Ledger]) -> list[str]:
+        """Return whose GPUNode is not as it should be.
+
+        A sweep is every second and a judgement compares whole inventories, so nothing is judged
+        again that neither side has changed since it was found to be in order.
+        """
+        upstream = self._upstream()
+        fine, self._fine = self._fine, {}
+        found = []
+        for name in machines.keys() | ledgers.keys():
+            seen = _Seen(machines.get(name), ledgers.get(name), upstream)
+            before = fine.get(name)
+            if before is not None and before.same(seen):
+                self._fine[name] = before
+            elif due(seen.machine, seen.ledger, upstream=upstream) is None:
+                self._fine[name] = seen
+            else:
+                found.append(name)
+        return found
 
     async def tend(self, name: str) -> None:
         """Take the next step for one GPUNode; raises :class:`KubeError` where it cannot."""

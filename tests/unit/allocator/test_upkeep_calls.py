@@ -118,6 +118,42 @@ def swept(cluster: Cluster, times: int = 1, *, blind: bool = False) -> list[str]
     return cluster.calls
 
 
+@dataclass(slots=True)
+class Steady:
+    """Caches that hand out the same objects until something changes, as ours do."""
+
+    nodes: dict[str, Machine]
+    held: dict[str, Ledger]
+
+    def machines(self) -> Mapping[str, Machine]:
+        return self.nodes
+
+    def machine(self, found: Registered) -> Machine:
+        return found.machine()
+
+    def ledgers(self) -> Mapping[str, Ledger]:
+        return self.held
+
+
+def test_what_was_in_order_is_looked_at_again_once_it_changes() -> None:
+    """As long as nothing moves nothing is done, and what moves is noticed."""
+    cluster = Cluster(stored=gpu_node(NODE))
+    there = Machine(name="n0", uid="u", boot="", agent=True)
+    caches = Steady(nodes={"n0": there}, held={"n0": read(gpu_node(NODE))})
+    upkeep = Upkeep(cluster, caches, upstream=lambda: False)
+
+    async def sweeps() -> list[str]:
+        await upkeep.sweep()
+        await upkeep.sweep()
+        before = list(cluster.calls)
+        caches.nodes, cluster.machine = {}, False
+        await upkeep.sweep()
+        return before
+
+    assert asyncio.run(sweeps()) == []
+    assert [call.partition(" {")[0] for call in cluster.calls] == ["patch status"]
+
+
 def test_a_missing_gpu_node_is_made_once() -> None:
     """Empty, with our finalizer; the next sweep finds it."""
     cluster = Cluster()
