@@ -10,6 +10,7 @@ import click
 import structlog
 import uvloop
 
+from agent.core.xid import xid_policy
 from agent.shell import app as agent
 from agent.shell import doctor
 from agent.shell import options as agent_options
@@ -17,6 +18,7 @@ from agent.shell.drivers import FleetError, Kind, real
 from agent.shell.journal import JournalInUseError
 from agent.shell.libraries import FOLDER
 from agent.shell.server import Listen as AgentListen
+from allocator.model.problem import Problem
 from allocator.shell.files import Streams
 from certs.core.policy import Rotation
 from certs.core.status import lines
@@ -236,6 +238,20 @@ def extender(
     help="the folder with the interception library to install",
 )
 @click.option("--metrics", type=ADDRESS, default="0.0.0.0:9394", show_default=True)
+@click.option(
+    "--xids-ignored",
+    "ignored",
+    envvar="DP_DISABLE_HEALTHCHECKS",
+    default="",
+    help="critical errors that take no GPU out of service: numbers with commas, or all",
+)
+@click.option(
+    "--xids-heeded",
+    "heeded",
+    envvar="DP_ENABLE_HEALTHCHECKS",
+    default="",
+    help="critical errors that do, though ignored or the application's fault",
+)
 @click.option("--withdraw", is_flag=True, help="take back all that an agent put on node and Node")
 @kubeconfig
 @context
@@ -248,6 +264,8 @@ def node_agent(
     kubelet: Path,
     library: Path,
     metrics: Listen,
+    ignored: str,
+    heeded: str,
     kubeconfig: Path | None,
     context: str | None,
     namespace: str,
@@ -256,6 +274,9 @@ def node_agent(
 ) -> None:
     """Serve this node's GPUs: promises become hardware, are held, and are reported."""
     _log_lines()
+    xids = xid_policy(ignored, heeded)
+    if isinstance(xids, Problem):
+        raise click.BadParameter(str(xids), param_hint="--xids-ignored, --xids-heeded")
     options = agent_options.Options(
         access=_access(kubeconfig, context),
         node=node,
@@ -266,6 +287,7 @@ def node_agent(
         root=root,
         kubelet=kubelet,
         library=library,
+        xids=xids,
         withdraw=withdraw,
     )
     try:
@@ -287,7 +309,7 @@ def node_agent(
     "--kubelet-dir",
     "kubelet",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("/var/lib/kubelet"),
+    default=agent_options.KUBELET,
     show_default=True,
     help="kubelet's folder on the node",
 )

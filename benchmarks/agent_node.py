@@ -36,6 +36,7 @@ NODE: Final = "n0"
 GPUS: Final = 8
 CONTAINERS: Final = 64
 SETTLING: Final = 15.0  # seconds before anything counts: imports, first reads, registration
+INNER: Final = 7  # every container's process under its own number
 BOOT: Final = "0d1c0000-0000-4000-8000-000000000000"
 LOG: Final = "agent.log"
 _FLEET: Final = {"nodes": [{"name": NODE, "model": "NVIDIA A100-SXM4-40GB", "gpus": GPUS}]}
@@ -136,7 +137,7 @@ async def _furnish(root: Path) -> None:
     regions = Regions(root, Processes(root), library=Installed("libvgpu.so"))
     for i in range(CONTAINERS):
         folder = await regions.seed(_share(i))
-        _attach(Path(folder) / FILE, inner=7, host=_pid(i))
+        _attach(Path(folder) / FILE, i)
         _process(root / "proc" / str(_pid(i)), i)
 
 
@@ -157,12 +158,13 @@ def _share(i: int) -> Share:
     return Share(owner=owner, grants=(soft_grant(4000, 10, gpu=_gpu(i)),), key="c0")
 
 
-def _attach(file: Path, *, inner: int, host: int) -> None:
+def _attach(file: Path, i: int) -> None:
     """Write what the library writes of one process that holds 1 GiB on its first device."""
     slot = SEEDED.slot
     with file.open("r+b") as region:
         for at, form, value in (
-            (SEEDED.slots, "<ii", (inner, host)),
+            (SEEDED.slots, "<ii", (INNER, _pid(i))),
+            (SEEDED.uuids, "<40s", (_gpu(i).encode(),)),
             (SEEDED.slots + slot.used + 32, "<Q", (1024 * _MEBI,)),
             (SEEDED.slots + slot.status, "<i", (1,)),
             (SEEDED.device_count, "<i", (1,)),
@@ -177,7 +179,7 @@ def _process(folder: Path, i: int) -> None:
     folder.mkdir(parents=True)
     after = " ".join(["S", *["0"] * 18, "4711", *["0"] * 20])
     (folder / "stat").write_text(f"{folder.name} (train) {after}\n")
-    (folder / "status").write_text(f"Name:\ttrain\nNSpid:\t{folder.name}\t7\n")
+    (folder / "status").write_text(f"Name:\ttrain\nNSpid:\t{folder.name}\t{INNER}\n")
     (folder / "cgroup").write_text(f"0::/kubepods/burstable/pod{_uid(i)}/{i:064x}\n")
     (folder / "maps").write_text("")
 
@@ -212,7 +214,11 @@ def _pod(i: int) -> dict[str, Any]:
         "name": "NVIDIA_VISIBLE_DEVICES",
         "valueFrom": {"fieldRef": {"fieldPath": path}},
     }
-    running = {"name": "main", "state": {"running": {"startedAt": "2026-11-21T17:00:00Z"}}}
+    running = {
+        "name": "main",
+        "containerID": f"containerd://{i:064x}",
+        "state": {"running": {"startedAt": "2026-11-21T17:00:00Z"}},
+    }
     return {
         "metadata": {"name": _uid(i)},
         "spec": {"nodeName": NODE, "containers": [{"name": "main", "env": [visible]}]},

@@ -104,7 +104,10 @@ class NoHolders:
 
 @dataclass
 class Node:
-    """The hardware, the file, what the ledger promises, and who runs: ``tenants`` have a UUID."""
+    """The hardware, the file, what the ledger promises, and who runs: ``tenants`` have a UUID.
+
+    Where the ledger is ``fickle``, promises that nobody holds are withdrawn while there is no agent.
+    """
 
     folder: Path
     machine: State
@@ -112,6 +115,7 @@ class Node:
     promised: set[Tenancy] = field(default_factory=set)
     tenants: dict[Tenancy, str] = field(default_factory=dict)
     strangers: dict[str, set[int]] = field(default_factory=dict)
+    fickle: bool = False
     boots: int = 1
     kills: int = 0
 
@@ -155,6 +159,8 @@ class Node:
             self.kills += 1
             self.journal.close()
             meanwhile()
+            if self.fickle:
+                self.promised &= self.tenants.keys()
             self.start(Fuse())
             await self.work()
 
@@ -183,25 +189,27 @@ class Node:
         assert ready.uuid not in self.tenants.values()
         self.tenants[tenancy] = ready.uuid
         process = Process(pid=4242, gpu=tenancy[0], memory=MiB(1), instance=ready.uuid)
-        self._change(tenancy[0], lambda g: replace(g, processes=(*g.processes, process)))
+        self.befall(tenancy[0], lambda g: replace(g, processes=(*g.processes, process)))
 
     def leave(self, tenancy: Tenancy) -> None:
         """End a container, its pod and its promise."""
         uuid = self.tenants.pop(tenancy)
         self.promised.discard(tenancy)
-        self._change(
+        self.befall(
             tenancy[0],
             lambda g: replace(g, processes=tuple(p for p in g.processes if p.instance != uuid)),
         )
 
     def intrude(self, gpu: str, placed: Placed) -> None:
-        """Let somebody else make an instance where nothing is, or is promised."""
-        free = [p for g, p in self.promised if g == gpu and p.mask & placed.mask]
+        """Let somebody else make an instance, unless it would be in a promise's way."""
+        wanted = [p for g, p in self.promised if g == gpu]
+        limited = [p for p in wanted if p.profile == placed.profile and p.profile.limit]
+        hit = [p for p in wanted if p.mask & placed.mask]
         state = self.driver.state()
         found = simulation.create_instance(
             state, gpu, profile=placed.profile.id, start=placed.start
         )
-        if free or isinstance(found, simulation.Refused):
+        if hit or limited or isinstance(found, simulation.Refused):
             return
         self.strangers.setdefault(gpu, set()).add(found.instance.id)
         self.driver.change(lambda _: found.state)
@@ -218,5 +226,6 @@ class Node:
         self.driver.change(lambda state: replace(state, boot=boot, gpus=kept))
         self.start(Fuse())
 
-    def _change(self, gpu: str, change: Callable[[Running], Running]) -> None:
+    def befall(self, gpu: str, change: Callable[[Running], Running]) -> None:
+        """Change a GPU by what is not the agent's doing."""
         self.driver.change(lambda state: simulation.changed(state, gpu, change))

@@ -92,10 +92,10 @@ def _driver(facts: Facts) -> _Answers:
         yield _Answer(Level.FAIL, f"the driver does not answer: {why}", remedy)
         return
     told = f"{versions.driver}, CUDA {versions.cuda}"
-    if version_of(versions.driver) < version_of(DRIVER_FLOOR):
+    if older(versions.driver, DRIVER_FLOOR):
         text = f"{told}: older than {DRIVER_FLOOR}, containers cannot name MIG instances"
         yield _Answer(Level.FAIL, text, f"install driver {DRIVER_FLOOR} or later")
-    elif _cut(facts) and version_of(versions.driver) < version_of(SEVERAL_INSTANCES):
+    elif _cut(facts) and older(versions.driver, SEVERAL_INSTANCES):
         text = f"{told}: older than R{SEVERAL_INSTANCES}, a process sees one MIG instance only"
         yield _Answer(Level.WARN, text, "promise one instance to a container, or update the driver")
     else:
@@ -155,7 +155,7 @@ def _toolkit(facts: Facts) -> _Answers:
         text = "no NVIDIA container toolkit found below the root"
         remedy = f"install {TOOLKIT_FLOOR} or later; or run this on the node, or with --root"
         yield _Answer(Level.WARN, text, remedy)
-    elif version_of(facts.toolkit) < version_of(TOOLKIT_FLOOR):
+    elif older(facts.toolkit, TOOLKIT_FLOOR):
         text = f"{facts.toolkit} is older than {TOOLKIT_FLOOR}: an image can take over the node"
         yield _Answer(Level.FAIL, text, f"update to {TOOLKIT_FLOOR} or later (CVE-2025-23266)")
     else:
@@ -256,6 +256,12 @@ def version_of(text: str) -> Version:
     """Return the numbers a version begins with: ``1.17.8-1`` is 1, 17, 8."""
     found = re.match(r"\d+(?:\.\d+)*", text.strip(), re.ASCII)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def older(version: str, floor: str) -> bool:
+    """Say whether *version* is before *floor*; one without a number is not."""
+    numbers = version_of(version)
+    return bool(numbers) and numbers < version_of(floor)
 
 
 def _cut(facts: Facts) -> bool:

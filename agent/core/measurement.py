@@ -7,10 +7,9 @@ from typing import Final
 
 from agent.core.cgroup import Cell
 from agent.core.driver import Process
-from agent.core.promise import Share
 from agent.core.region import Total
 from agent.core.samples import Measured, Place
-from agent.core.violation import Picture, Pod
+from agent.core.violation import Picture, Pod, Shares, by_pod
 from allocator.model.request import Mode
 
 _MIB: Final = 1024 * 1024
@@ -26,18 +25,16 @@ class Count:
     last_kernel: int | None
 
 
-def container_of(cell: Cell | None, pods: Mapping[str, Pod], shares: Iterable[Share]) -> str | None:
+def container_of(cell: Cell, pods: Mapping[str, Pod], shares: Mapping[str, Shares]) -> str | None:
     """Return the name of the container that runs in *cell*, ``None`` where it is not known.
 
     The API server tells containers' ids a moment after they started; until it has told any, a pod
-    with one share leaves no choice.
+    with one of the *shares*, which are by uid, leaves no choice.
     """
-    if cell is None:
-        return None
     pod = pods.get(cell.uid)
     if pod is not None and pod.containers:
         return pod.containers.get(cell.container or "")
-    names = {share.owner.container for share in shares if share.owner.uid == cell.uid}
+    names = {share.owner.container for share in shares.get(cell.uid, ())}
     return names.pop() if len(names) == 1 else None
 
 
@@ -46,9 +43,12 @@ def measured(
 ) -> dict[Place, Measured]:
     """Return what is known of each share; *answered* are the GPUs whose processes are known."""
     host: dict[Place, list[Process]] = defaultdict(list)
+    shares = by_pod(picture.shares)
     for seen in picture.seen:
-        name = container_of(seen.cell, picture.pods, picture.shares)
-        if seen.cell is not None and name is not None:
+        if seen.cell is None:
+            continue
+        name = container_of(seen.cell, picture.pods, shares)
+        if name is not None:
             host[seen.cell.uid, name, seen.process.gpu].append(seen.process)
     counted: dict[Place, list[tuple[Total, int | None]]] = defaultdict(list)
     for count in counts:

@@ -14,7 +14,7 @@ import msgspec
 
 from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.catalog.injection import REGIONS_VOLUME, key_in
-from allocator.core.quantity import parse
+from allocator.core.quantity import LARGEST, parse
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -237,7 +237,11 @@ def _requests(apps: Sequence[_Container], init: Sequence[_Container]) -> dict[st
 def _limits(container: _Container) -> dict[str, int]:
     limits = (container.resources.limits if container.resources else None) or {}
     amounts = {name: parse(text) for name, text in limits.items() if "/" in name}
-    return {name: ceil(q.value) for name, q in amounts.items() if q is not None and q.value > 0}
+    return {
+        name: ceil(q.value)
+        for name, q in amounts.items()
+        if q is not None and 0 < q.value <= LARGEST
+    }
 
 
 def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

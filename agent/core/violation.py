@@ -88,6 +88,17 @@ class Picture:
     instances: Sequence[Instance] = ()
 
 
+Shares = Sequence[Share]
+
+
+def by_pod(shares: Iterable[Share]) -> dict[str, Shares]:
+    """Return *shares* by the uid of their pod."""
+    found: dict[str, list[Share]] = defaultdict(list)
+    for share in shares:
+        found[share.owner.uid].append(share)
+    return dict(found)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
     """The processes of one container on one GPU, and what it was promised there."""
@@ -105,9 +116,9 @@ class _Group:
 
 def violations(picture: Picture) -> tuple[Violation, ...]:
     """Return what is wrong, by pod; one that the API server does not know is nobody's to tell."""
-    promised = {share.owner.uid for share in picture.shares}
+    promised = by_pod(picture.shares)
     found = []
-    for group in _groups(picture):
+    for group in _groups(picture, promised):
         if group.pod.uid not in promised:
             note = f"uses {group.gpu} without a promise: {_pids(group.processes)}"
             found.append(group.violation(Kind.UNPROMISED, note))
@@ -121,7 +132,7 @@ def violations(picture: Picture) -> tuple[Violation, ...]:
     return tuple(found)
 
 
-def _groups(picture: Picture) -> Iterator[_Group]:
+def _groups(picture: Picture, promised: Mapping[str, Shares]) -> Iterator[_Group]:
     uses: dict[tuple[str, str, str], list[Process]] = defaultdict(list)
     for seen in picture.seen:
         if seen.cell is not None and (pod := picture.pods.get(seen.cell.uid)) is not None:
@@ -135,8 +146,8 @@ def _groups(picture: Picture) -> Iterator[_Group]:
             processes=tuple(processes),
             grants=tuple(
                 grant
-                for share in picture.shares
-                if share.owner.uid == uid and (not container or container in share.owner.containers)
+                for share in promised.get(uid, ())
+                if not container or container in share.owner.containers
                 for grant in share.grants
                 if grant.gpu == gpu
             ),

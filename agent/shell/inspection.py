@@ -11,9 +11,9 @@ from agent.core.feedback import Orders, Task, orders
 from agent.core.measurement import Count, container_of
 from agent.core.promise import Share
 from agent.core.region import Region, Slot, Unreadable, totals
-from agent.core.seed import Write, corrections, introductions
+from agent.core.seed import Limit, Write, corrections, introductions
 from agent.core.seed import orders as ordered
-from agent.core.violation import Kind, Pod, Seen, Violation
+from agent.core.violation import Kind, Pod, Seen, Shares, Violation, by_pod
 from agent.shell.processes import Processes, Resident
 from agent.shell.regions import FILE, LOW, Reading, Regions, limits_of
 
@@ -46,9 +46,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Open:
-    """A region that was read, and whose it is."""
+    """A region that was read, whose it is, and what it should limit."""
 
     share: Share
+    limits: tuple[Limit, ...]
     reading: Reading
     region: Region
 
@@ -117,9 +118,10 @@ class Inspector:
         """Return processes with where they run, and their numbers; who has ended is left out."""
         found = {pid: self._processes.resident(pid) for pid in {p.pid for p in processes}}
         inner: dict[Place, dict[int, int]] = defaultdict(dict)
+        shares = by_pod(site.shares)
         for resident in found.values():
             if resident is not None:
-                _introduce(resident, site, inner)
+                _introduce(resident, site.pods, shares, inner=inner)
         residents = ((process, found[process.pid]) for process in processes)
         return tuple(Seen(p, r.cell) for p, r in residents if r is not None), inner
 
@@ -127,12 +129,15 @@ class Inspector:
         """Read all regions; one of ours that cannot be read was tampered with."""
         opened, violations = [], []
         for share in site.shares:
-            if not limits_of(share):
+            limits = limits_of(share)
+            if not limits:
                 continue
             for reading in self._regions.read(share.owner.uid, share.owner.container):
                 match reading.region:
                     case Region() as region:
-                        opened.append(_Open(share=share, reading=reading, region=region))
+                        opened.append(
+                            _Open(share=share, limits=limits, reading=reading, region=region)
+                        )
                     case Unreadable(why=why, missing=missing):
                         if reading.name == FILE and not missing:
                             violations.append(_violation(share, site, f"cannot be read: {why}"))
@@ -151,8 +156,9 @@ class Inspector:
         began = self._ticks()
         if not unknown or began < self._rest:
             return
+        shares = by_pod(site.shares)
         for resident in self._processes.everyone():
-            _introduce(resident, site, inner)
+            _introduce(resident, site.pods, shares, inner=inner)
         self._dead = frozenset(key for key, place in unknown.items() if key[2] not in inner[place])
         ended = self._ticks()
         self._rest = ended + SPARING * (ended - began)
@@ -175,7 +181,7 @@ class Inspector:
 
     def _corrected(self, one: _Open, inner: Inner, wanted: Orders) -> bool:
         """Write what is to be written; say whether the limits were not as promised."""
-        wrong = corrections(one.region, limits_of(one.share))
+        wrong = corrections(one.region, one.limits)
         writes: list[Write] = [*wrong, *introductions(one.region, inner)]
         writes += ordered(one.region, switch=wanted.switch, recent=wanted.recent)
         if writes:
@@ -184,14 +190,21 @@ class Inspector:
         return bool(wrong)
 
 
-def _introduce(resident: Resident, site: Site, inner: dict[Place, dict[int, int]]) -> None:
+def _introduce(
+    resident: Resident,
+    pods: Mapping[str, Pod],
+    shares: Mapping[str, Shares],
+    *,
+    inner: dict[Place, dict[int, int]],
+) -> None:
     """Note a process under its own number, unless another of its container bears that too.
 
     A process on a GPU is noted first, and is the one that the library means.
     """
-    container = container_of(resident.cell, site.pods, site.shares)
-    if resident.cell is not None and container is not None and resident.inner is not None:
-        inner[resident.cell.uid, container].setdefault(resident.inner, resident.pid)
+    cell = resident.cell
+    container = None if cell is None else container_of(cell, pods, shares)
+    if cell is not None and container is not None and resident.inner is not None:
+        inner[cell.uid, container].setdefault(resident.inner, resident.pid)
 
 
 def _task(one: _Open, *, live: bool) -> Task:

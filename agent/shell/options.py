@@ -1,9 +1,10 @@
 """Options: what the command line of the agent decides."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from agent.core.xid import XidPolicy
 from agent.shell.drivers import Kind
 from agent.shell.libraries import FOLDER
 from agent.shell.server import Listen
@@ -20,7 +21,8 @@ class Options:
     ``node`` is our Node's name, ``namespace`` where settings live. All paths of the node are below
     ``root``, but for ``kubelet``, its folder. ``library`` is the folder of the interception library
     in our own image. ``fleet`` says which boards are played where the driver is simulated.
-    ``withdraw`` takes everything back instead of serving.
+    ``xids`` is what the driver's critical errors mean. ``withdraw`` takes everything back instead
+    of serving.
     """
 
     access: Access
@@ -32,4 +34,5 @@ class Options:
     root: Path = Path("/")
     kubelet: Path = KUBELET
     library: Path = FOLDER
+    xids: XidPolicy = field(default_factory=XidPolicy)
     withdraw: bool = False

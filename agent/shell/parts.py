@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from agent.core.driver import Device, Driver
+from agent.core.health import Policy
 from agent.core.status import settled
 from agent.shell.capabilities import Capabilities, NoFiles
 from agent.shell.capacity import NodeKeeper
@@ -56,7 +57,8 @@ class Parts:
         self.events = Recorder(client, controller="vgpu-admission.io/agent", instance=options.node)
         self.worker = Worker(self._driver())
         self.processes = Processes(root)
-        self.survey = Survey(self.worker, Told(self.around.wake, self._tell_health))
+        told = Told(self.around.wake, self._tell_health)
+        self.survey = Survey(self.worker, told, policy=Policy(xids=options.xids))
         self.journal = Journal(state / "mig.journal", boot=self.boot)
         for damage in self.journal.damage:
             log.warning("journal was damaged", what=damage)
@@ -68,7 +70,9 @@ class Parts:
             client, self.around, lambda: self.survey.hardware, version=self.version
         )
         self.metrics = Metrics(
-            version=self.version, figures=lambda: self.monitor.figures, old=lambda: True
+            version=self.version,
+            figures=lambda: self.monitor.figures,
+            old=lambda: self.around.settings.plugin_metrics,
         )
         library = played(root) if self._played else brought(root, options.library)
         self.regions = Regions(root, self.processes, library=library)

@@ -8,7 +8,7 @@ the slots: not even for whom kubelet asked the last time.
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, assert_never
 
@@ -93,15 +93,19 @@ class PreStart:
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
     _told: dict[str, tuple[str, str]] = field(default_factory=dict)
     _hands: Counter[str] = field(default_factory=Counter)
+    _limits: dict[asyncio.Timeout, Mapping[str, int]] = field(default_factory=dict)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
 
     def handed(self, slots: Collection[str]) -> None:
         """Note that kubelet gives *slots* to a container of which nothing has started yet.
 
         Whoever waits for a start in them had them before: its pod was deleted by force, and what
-        the slot holds from now on is not for it.
+        the slot holds from now on is not for it. It stops at once, lest it keep the heir waiting.
         """
         self._hands.update(slots)
+        for limit, hands in self._limits.items():
+            if not hands.keys().isdisjoint(slots):
+                limit.reschedule(asyncio.get_running_loop().time())
 
     async def start(self, slots: Collection[str]) -> None:
         """Return when the container that holds exactly *slots* may be made.
@@ -131,21 +135,33 @@ class PreStart:
             task.exception()  # noted: whoever asked may have stopped listening
 
     async def _in_turn(self, hands: Mapping[str, int]) -> None:
-        course, slots = _Course(), frozenset(hands)
+        course, slots, limit = _Course(), frozenset(hands), asyncio.timeout(self.deadline)
         async with contextlib.AsyncExitStack() as turns:
             try:
-                async with asyncio.timeout(self.deadline):
+                async with limit, self._limited(limit, hands):
                     for slot in sorted(slots):
                         turn = self._turns.setdefault(slot, asyncio.Lock())
                         await turns.enter_async_context(turn)
                     owner, content = await self._prepared(slots, course)
             except TimeoutError as error:
+                self._check_hands(hands)
+                ours = f"takes longer than {self.deadline:g} s"
                 raise NotYetError(
-                    f"{course.doing} takes longer than {self.deadline:g} s"
+                    f"{course.doing} {ours if limit.expired() else 'was given up'}"
                 ) from error
             self._check_hands(hands)
             # Past the deadline's reach: a write must not go on behind the next start's back.
             await asyncio.to_thread(self.parts.slots.write, slots, owner, content)
+
+    @contextlib.asynccontextmanager
+    async def _limited(
+        self, limit: asyncio.Timeout, hands: Mapping[str, int]
+    ) -> AsyncIterator[None]:
+        self._limits[limit] = hands
+        try:
+            yield
+        finally:
+            del self._limits[limit]
 
     async def _prepared(self, slots: frozenset[str], course: _Course) -> tuple[Owner, Content]:
         """Return who starts and what it receives, once all of that is there."""

@@ -11,7 +11,7 @@ from typing import Final, Never, Protocol
 import structlog
 
 from agent.core.driver import Device, DriverError, Event, Fault
-from agent.core.health import UNSEEN, Conditions, observed
+from agent.core.health import UNSEEN, USUAL, Conditions, Policy, observed
 from agent.core.standing import Present
 from agent.core.status import Hardware, Realised
 from agent.shell.worker import Worker
@@ -49,10 +49,13 @@ class Survey:
     is known before anything is promised beside it.
     """
 
-    def __init__(self, worker: Worker, told: Told, *, clock: Clock = SYSTEM) -> None:
-        """Ask the driver through *worker*."""
+    def __init__(
+        self, worker: Worker, told: Told, *, policy: Policy = USUAL, clock: Clock = SYSTEM
+    ) -> None:
+        """Ask the driver through *worker*; *policy* says what takes a GPU out of service."""
         self._worker = worker
         self._told = told
+        self._policy = policy
         self._clock = clock
         self._devices: tuple[Device, ...] | None = None
         self._driver = ""
@@ -104,7 +107,9 @@ class Survey:
 
     def _observe(self, events: tuple[Event, ...], probes: Mapping[str, Fault | None]) -> None:
         before = self._conditions
-        self._conditions = observed(before, events, probes, now=self._clock.monotonic())
+        self._conditions = observed(
+            before, events, probes, now=self._clock.monotonic(), policy=self._policy
+        )
         for gpu, condition in self._conditions.items():
             known = before[gpu].why if gpu in before else None
             if condition.why != known:

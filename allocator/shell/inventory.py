@@ -278,10 +278,7 @@ class Inventory:
         return self._registers.machine(found)
 
     def machines(self) -> Mapping[str, Machine] | None:
-        """Return all Nodes by name, ``None`` while not all are known.
-
-        One that has not changed is the same object as before.
-        """
+        """Return all Nodes by name, the same objects as before unless changed; ``None`` so far."""
         found = {name: self._registers.machine(node) for name, node in self._texts.items()}
         return found if self.synced else None
 

@@ -54,6 +54,16 @@ class Agreement(RuleBasedStateMachine):
         self.both("create_instance", profile.id, start)
 
     @rule(data=st.data())
+    def create_both(self, data: st.DataObject) -> None:
+        """Go where a random walk of single calls seldom gets: to instances that can be used."""
+        profile = data.draw(st.sampled_from(self.board.profiles))
+        before = {instance.id for instance in self.drivers[0].instances(self.gpu)}
+        self.both("create_instance", profile.id, data.draw(st.sampled_from(profile.starts)))
+        for instance in self.drivers[0].instances(self.gpu):
+            if instance.id not in before:
+                self.both("create_compute", instance.id)
+
+    @rule(data=st.data())
     def create_compute(self, data: st.DataObject) -> None:
         self.both("create_compute", self.some_instance(data))
 
@@ -140,7 +150,7 @@ def test_the_simulation_does_what_nvml_does(agreement: type[Agreement]) -> None:
     run(
         agreement,
         settings=settings(
-            max_examples=60,
+            max_examples=100,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

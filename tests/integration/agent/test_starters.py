@@ -103,7 +103,6 @@ def test_a_start_of_whoever_lost_the_slot_is_refused() -> None:
 
         site.kubelet.forget("uid-1")
         heir = await site.kubelet.admit("uid-2", "next")
-        site.ledger.stuck.set()
         with pytest.raises(rpc.CallError, match="went to another pod"):
             await starting
         await site.kubelet.run(heir)

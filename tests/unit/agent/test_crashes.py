@@ -2,7 +2,10 @@
 
 import asyncio
 import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import event, given, settings
@@ -15,7 +18,7 @@ from tests.crashing import Node
 from tests.fakes.driver import machine
 from tests.migboards import GPU, placements
 
-LEAST_MOMENTS = 30
+LEAST_MOMENTS = 20
 MOST_MOMENTS = 80
 
 
@@ -120,32 +123,63 @@ def test_killed_at_random_moments_nothing_is_lost_leaked_or_used_twice(data: st.
     event(f"{asyncio.run(live())} kills")
 
 
-async def recut(node: Node, *, withdrawn: bool) -> None:
-    """Fill a board, leave it, and cut it otherwise; or lose the reason to while nobody looks."""
-    small = [placed("1g.5gb", start) for start in range(3)]
-    large = (GPU, placed("2g.10gb", 0))
-    node.promised |= {(GPU, place) for place in small}
+Story = Callable[[Node], Awaitable[None]]
+
+SMALL = [placed("1g.5gb", start) for start in range(3)]
+LARGE = (GPU, placed("2g.10gb", 0))
+
+
+async def recut(node: Node) -> None:
+    """Fill a board, leave it, and cut it otherwise."""
+    node.promised |= {(GPU, place) for place in SMALL}
     await node.settle()
-    await node.admit((GPU, small[2]))
-    node.promised -= {(GPU, place) for place in small[:2]}
-    node.promised.add(large)
-    gone = {large} if withdrawn else set()
-    await node.settle(meanwhile=lambda: node.promised.difference_update(gone))
+    await node.admit((GPU, SMALL[2]))
+    node.promised -= {(GPU, place) for place in SMALL[:2]}
+    node.promised.add(LARGE)
+    await node.settle()
 
 
-@pytest.mark.parametrize("torn", [0, 7], ids=["whole", "torn"])
-@pytest.mark.parametrize("withdrawn", [False, True], ids=["kept", "withdrawn"])
-def test_killed_at_every_moment_of_a_recut(tmp_path: Path, torn: int, withdrawn: bool) -> None:
-    """There is no moment at which being killed does harm, whatever is left of the last line."""
+async def revive(node: Node) -> None:
+    """Take an instance apart that cannot be removed, and be promised that very place again."""
+    first = (GPU, SMALL[0])
+    node.promised.add(first)
+    await node.settle()
+    (instance,) = node.driver.instances(GPU)
+    node.befall(GPU, lambda gpu: replace(gpu, leaks=frozenset({instance.id})))
+    node.promised.remove(first)
+    node.promised.add(LARGE)
+    await node.settle()
+    node.promised.remove(LARGE)
+    node.promised.add(first)
+    await node.settle()
+    node.befall(GPU, lambda gpu: replace(gpu, leaks=frozenset()))
+    await node.settle()
+
+
+class Death(NamedTuple):
+    """How an agent dies: what is missing of its last line, and whether it was wanted still."""
+
+    torn: int
+    fickle: bool
+
+
+@pytest.mark.parametrize(
+    "death", [Death(torn, fickle) for torn in (0, 7) for fickle in (False, True)]
+)
+@pytest.mark.parametrize("story", [recut, revive])
+def test_there_is_no_moment_at_which_being_killed_does_harm(
+    tmp_path: Path, story: Story, death: Death
+) -> None:
+    """At whichever moment of a story an agent is killed, the next one gets it all right."""
 
     async def live(moment: int) -> int:
         folder = tmp_path / str(moment)
         folder.mkdir()
-        node = Node(folder, machine(A100_40))
-        node.arm(moment, torn)
-        await recut(node, withdrawn=withdrawn)
+        node = Node(folder, machine(A100_40), fickle=death.fickle)
+        node.arm(moment, death.torn)
+        await story(node)
         await check(node)
-        node.intrude(GPU, placed("2g.10gb", 0))  # what a killed agent had in mind is not ours
+        node.intrude(*LARGE)  # what a killed agent had in mind is not ours
         await node.settle()
         await check(node)
         node.journal.close()

@@ -9,7 +9,7 @@ from typing import TypeVar, TypeVarTuple
 
 import pytest
 
-from agent.core.driver import Driver, Fault
+from agent.core.driver import Driver, Fault, Instance
 from agent.core.journalrecord import Act, Place
 from agent.core.promise import DeviceNode, Ready
 from agent.shell.cuts import Worker
@@ -154,6 +154,55 @@ def test_a_failure_after_the_gpu_instance_is_rolled_back(desk: Desk, fault: Faul
         await desk.again()
         assert (await desk.instances.ensure(GPU, SMALL)).memory == SMALL.profile.memory
         assert desk.instances.troubles() == {GPU: ()}
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("call", "lie"),
+    [
+        pytest.param("create_instance", {"start": 3}, id="elsewhere"),
+        pytest.param("create_compute", {"uuid": "MIG-other"}, id="another-uuid"),
+        pytest.param("create_compute", {"uuid": None}, id="no-uuid"),
+    ],
+)
+def test_what_the_driver_made_is_read_back(
+    desk: Desk, call: str, lie: dict[str, int | str | None]
+) -> None:
+    """An instance that is not what was asked for, or what is listed, does not stay."""
+
+    def lied(made: object) -> object:
+        assert isinstance(made, Instance)
+        return replace(made, **lie)  # type: ignore[arg-type]  # of whatever type the field is
+
+    desk.after[call] = lied
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        assert desk.on() == []
+        assert "asked for 1g.5gb at slot 0, the driver made profile 19" in await desk.why(SMALL)
+        await desk.again()
+        assert desk.on() == [(19, 0, True)]
+
+    run(story())
+
+
+def test_a_promise_that_is_withdrawn_meanwhile_is_not_cut_for(desk: Desk) -> None:
+    """Between two steps it is asked again whether they are still for something."""
+
+    def withdraw(answer: object) -> object:
+        withdrawn.append(asyncio.create_task(desk.instances.want({GPU: []})))
+        return answer
+
+    withdrawn: list[asyncio.Task[None]] = []
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        desk.after["destroy_compute"] = withdraw
+        await desk.settle(LARGE)
+        assert withdrawn
+        assert desk.on() == []
+        assert desk.faults.calls["create_instance"] == 1
 
     run(story())
 

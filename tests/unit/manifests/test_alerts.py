@@ -7,6 +7,8 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
+from agent.core.families import OURS
+from agent.shell.metrics import Metrics as AgentMetrics
 from manifests.generator.names import Json
 from manifests.generator.registrations import registrations
 from webhook.shell.metrics import Metrics
@@ -38,8 +40,10 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
     asked = {name for rule in RULES for name in re.findall(r"\bvgpu_\w+", rule["expr"])}
     metrics = Metrics(version="0")
     metrics.certified(1.0)
-    exposed = generate_latest(metrics.registry).decode()
-    known = set(re.findall(r"(?m)^# TYPE (\w+) ", exposed))
+    agent = AgentMetrics(version="0", figures=lambda: None, old=lambda: False)
+    exposed = generate_latest(metrics.registry).decode() + agent.exposed()[1].decode()
+    known = {family.name for family in OURS}
+    known |= set(re.findall(r"(?m)^# TYPE (\w+) ", exposed))
 
     assert asked
     assert {name.removesuffix("_bucket") for name in asked} <= known
