@@ -5,7 +5,6 @@ nothing of an answer is kept for the next question.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, compress, filterfalse
@@ -27,7 +26,7 @@ from allocator.core.obstacles import (
     Obstacle,
 )
 from allocator.core.pods import Pod
-from allocator.core.ratings import rated
+from allocator.core.ratings import Table, rated
 from allocator.core.scores import near, score, scorer
 from allocator.core.settings import ScoreWeights
 from allocator.core.standing import alone
@@ -191,11 +190,19 @@ def prioritized(
         return _listed(rated(name, 0) for name in names)
     chosen = wanted.request.packings.node or packing
     if all(ask.count == 1 for ask in wanted.request.containers):
-        table = index.ratings.get(scorer(chosen, weights), {})
-        with suppress(KeyError):
-            return _listed(map(table.__getitem__, names))
+        found = _usual(index.ratings.get(scorer(chosen, weights), {}), names)
+        if found is not None:
+            return _listed(found)
     of = partial(_score, wanted=wanted, packing=chosen, weights=weights)
     return _listed(rated(name, of(index.sites.get(name))) for name in names)
+
+
+def _usual(table: Table, names: Sequence[str]) -> list[bytes] | None:
+    """Return what *table* has for *names*, ``None`` where one is missing."""
+    try:
+        return list(map(table.__getitem__, names))
+    except KeyError:
+        return None
 
 
 def _listed(parts: Iterable[bytes]) -> bytes:
