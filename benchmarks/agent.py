@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     waits = asyncio.run(timed())
     wrong = asyncio.run(mistaken())
     spent = asyncio.run(cost(options.seconds))
-    print(_rendered(waits))
+    print(_rendered(waits, spent))
     figures = {"waits": asdict(waits), "starts": STARTS, "cost": asdict(spent)}
     return conclude(bars(waits, wrong, spent), figures, options.json)
 
@@ -160,10 +160,15 @@ def _p99(waits: Sequence[float]) -> float:
     return quantiles(waits, n=100)[98]
 
 
-def _rendered(waits: Waits) -> str:
+def _rendered(waits: Waits, spent: Cost) -> str:
+    measured = {
+        "Allocate": waits.allocate,
+        "PreStartContainer": waits.prestart,
+        "PreStartContainer, whole program": spent.starts,
+    }
     rows = [
         (name, f"{median(of):.2f}", f"{_p99(of):.2f}", f"{max(of):.2f}")
-        for name, of in (("Allocate", waits.allocate), ("PreStartContainer", waits.prestart))
+        for name, of in measured.items()
     ]
     return table(("call", "p50 ms", "p99 ms", "most ms"), rows) + "\n"
 

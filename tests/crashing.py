@@ -106,7 +106,7 @@ class NoHolders:
 class Node:
     """The hardware, the file, what the ledger promises, and who runs: ``tenants`` have a UUID.
 
-    Where the ledger is ``fickle``, promises that nobody holds are withdrawn while there is no agent.
+    ``fading`` promises are withdrawn while there is no agent, if the ledger is ``fickle``.
     """
 
     folder: Path
@@ -116,6 +116,7 @@ class Node:
     tenants: dict[Tenancy, str] = field(default_factory=dict)
     strangers: dict[str, set[int]] = field(default_factory=dict)
     fickle: bool = False
+    fading: set[Tenancy] = field(default_factory=set)
     boots: int = 1
     kills: int = 0
 
@@ -160,7 +161,7 @@ class Node:
             self.journal.close()
             meanwhile()
             if self.fickle:
-                self.promised &= self.tenants.keys()
+                self.promised -= self.fading
             self.start(Fuse())
             await self.work()
 

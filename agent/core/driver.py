@@ -44,6 +44,14 @@ class MigMode:
     pending: bool
 
 
+class Recovery(StrEnum):
+    """What the driver says a GPU needs before it can be relied on again."""
+
+    NOTHING = "nothing"
+    RESET = "reset"
+    REBOOT = "reboot"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One physical GPU as the driver lists it.
@@ -51,7 +59,8 @@ class Device:
     ``minor`` is the N of ``/dev/nvidiaN``, not the index; ``pci`` is ``0000:3b:00.0``. ``memory``
     is the total, which includes what the driver keeps for itself. ``mig`` is ``None`` where the
     product has no MIG. ``board`` has profiles and placements, ``None`` without MIG or where the
-    driver lists them only in MIG mode. ``links`` are UUIDs of GPUs on a direct NVLink.
+    driver lists them only in MIG mode. ``links`` are UUIDs of GPUs that NVLink joins with it,
+    directly or through a switch. ``recovery`` is ``None`` where the driver does not tell.
     """
 
     uuid: str
@@ -65,6 +74,7 @@ class Device:
     board: Board | None = None
     numa: int | None = None
     links: tuple[str, ...] = ()
+    recovery: Recovery | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +167,9 @@ class Driver(Protocol):
 
     def destroy_instance(self, gpu: str, instance: int) -> None:
         """Destroy a GPU instance without compute; IN_USE while something holds it."""
+
+    def enable_mig(self, gpu: str) -> MigMode:
+        """Switch MIG mode on and return it; IN_USE while the GPU has clients. Resets Ampere."""
 
     def close(self) -> None:
         """End the session."""

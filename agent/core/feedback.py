@@ -5,7 +5,8 @@ The library of each container looks at two words of its region. While the recent
 container that is alone may use what nobody else asks for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,8 +51,19 @@ def orders(tasks: Mapping[str, Task], *, now: float, following: bool = False) ->
 
     *following* says that the library of the newest layout reads the switch again and again.
     """
-    active = [task for task in tasks.values() if _active(task, now)]
-    return {key: _orders(task, active, following=following) for key, task in tasks.items()}
+    active = Counter(
+        (gpu, task.priority) for task in tasks.values() if _active(task, now) for gpu in task.gpus
+    )
+    first = {gpu: min(p for g, p in active if g == gpu) for gpu in {gpu for gpu, _ in active}}
+    found = {}
+    for key, task in tasks.items():
+        held_back = any(first.get(gpu, task.priority) < task.priority for gpu in task.gpus)
+        contended = held_back or any(active[gpu, task.priority] > 1 for gpu in task.gpus)
+        limited = contended or not (following or task.region.layout.name in FOLLOWING)
+        found[key] = Orders(
+            switch=ON if limited else OFF, recent=BLOCKED if held_back else _waning(task.region)
+        )
+    return found
 
 
 def _active(task: Task, now: float) -> bool:
@@ -61,11 +73,6 @@ def _active(task: Task, now: float) -> bool:
     return task.live and (launched or task.region.recent > 1)
 
 
-def _orders(task: Task, active: Sequence[Task], *, following: bool) -> Orders:
-    near = [other for other in active if other.gpus & task.gpus]
-    held_back = any(other.priority < task.priority for other in near)
-    contended = held_back or sum(other.priority == task.priority for other in near) > 1
-    free = (following or task.region.layout.name in FOLLOWING) and not contended
-    # The library sets 2 at a launch; counted down, it tells for how many looks there was none.
-    waning = min(max(RELEASED, task.region.recent - 1), LAUNCHED - 1)
-    return Orders(switch=OFF if free else ON, recent=BLOCKED if held_back else waning)
+def _waning(region: Region) -> int:
+    """Return the next recent kernel: the library sets 2 at a launch, and it is counted down."""
+    return min(max(RELEASED, region.recent - 1), LAUNCHED - 1)

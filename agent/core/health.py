@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from agent.core.driver import Event, Fault
+from agent.core.driver import Event, Fault, Recovery
 from agent.core.xid import Verdict, XidPolicy, title_of
 
 
@@ -46,8 +46,9 @@ class Condition:
 
     ``why`` is the reason it is out of service, ``None`` if it is in service. ``latched`` is an
     XID that only a reset ends, ``quiet`` an XID and when it is over. ``gone`` says that the GPU
-    was lost or not listed, after which it has been reset. ``well`` is since when nothing was
-    wrong; ``relapses`` counts how often it went out of service of late.
+    was lost or not listed, after which it has been reset. ``needs`` is what the driver last said
+    it needs. ``well`` is since when nothing was wrong; ``relapses`` counts how often it went out
+    of service of late.
     """
 
     why: str | None = None
@@ -55,8 +56,23 @@ class Condition:
     quiet: tuple[int, float] | None = None
     misses: int = 0
     gone: bool = False
+    needs: Recovery | None = None
     well: float | None = None
     relapses: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one round of looking brought: ``events`` since the last, and a probe of each GPU.
+
+    ``probes`` has every GPU that was ever seen: ``None`` if it answered, ABSENT if it is not listed
+    any more, UNAVAILABLE if the driver did not answer in time. ``needs`` is what the driver says of
+    those that it lists. An event that names no GPU concerns all of them.
+    """
+
+    events: tuple[Event, ...] = ()
+    probes: Mapping[str, Fault | None]
+    needs: Mapping[str, Recovery | None] = field(default_factory=dict)
 
 
 Conditions = Mapping[str, Condition]
@@ -64,44 +80,27 @@ UNSEEN: Final[Conditions] = MappingProxyType({})
 
 USUAL: Final = Policy()
 _GONE: Final = frozenset((Fault.LOST, Fault.ABSENT))
+_NEEDED: Final = MappingProxyType(
+    {
+        Recovery.RESET: "the driver says that the GPU needs a reset",
+        Recovery.REBOOT: "the driver says that the node needs a reboot for this GPU",
+    }
+)
 # refusals by a driver that is well: it cannot, or may not, do what the probe asks for
 _ANSWERS: Final = frozenset((Fault.NOT_SUPPORTED, Fault.NO_PERMISSION, Fault.IN_USE, Fault.NO_ROOM))
 
 
-def observed(
-    before: Conditions,
-    events: tuple[Event, ...],
-    probes: Mapping[str, Fault | None],
-    *,
-    now: float,
-    policy: Policy = USUAL,
-) -> Conditions:
-    """Return the conditions after one round: *events* since the last, and a probe of each GPU.
-
-    *probes* has every GPU that was ever seen: ``None`` if it answered, ABSENT if it is not listed
-    any more, UNAVAILABLE if the driver did not answer in time. An event that names no GPU
-    concerns all of them.
-    """
-    after = {
-        gpu: _noted(
-            before.get(gpu, Condition()),
-            tuple(event.xid for event in events if event.gpu in {gpu, None}),
-            now=now,
-            policy=policy,
-        )
-        for gpu in probes
-    }
-    return MappingProxyType(
-        {
-            gpu: _judged(_probed(after[gpu], fault, policy.patience), now=now, policy=policy)
-            for gpu, fault in probes.items()
-        }
-    )
-
-
-def pardoned(before: Conditions, gpu: str) -> Conditions:
-    """Return the conditions after an operator declared *gpu* repaired."""
-    return MappingProxyType({**before, gpu: Condition()})
+def observed(before: Conditions, look: Look, *, now: float, policy: Policy = USUAL) -> Conditions:
+    """Return the conditions after one round, at *now* of a monotonic clock."""
+    after: dict[str, Condition] = {}
+    for gpu, fault in look.probes.items():
+        condition = before.get(gpu, Condition())
+        xids = tuple(event.xid for event in look.events if event.gpu in {gpu, None})
+        condition = _noted(condition, xids, now=now, policy=policy)
+        condition = _probed(condition, fault, policy.patience)
+        condition = _told(condition, look.needs.get(gpu))
+        after[gpu] = _judged(condition, now=now, policy=policy)
+    return MappingProxyType(after)
 
 
 def _noted(condition: Condition, xids: tuple[int, ...], *, now: float, policy: Policy) -> Condition:
@@ -127,6 +126,14 @@ def _probed(condition: Condition, fault: Fault | None, patience: Patience) -> Co
     return replace(condition, misses=min(misses, patience.misses), gone=gone)
 
 
+def _told(condition: Condition, needs: Recovery | None) -> Condition:
+    """Believe the driver's own word; one that needed something and does not has been reset."""
+    if needs is None:
+        return condition
+    reset = needs is Recovery.NOTHING and condition.needs not in {None, Recovery.NOTHING}
+    return replace(condition, needs=needs, latched=None if reset else condition.latched)
+
+
 def _judged(condition: Condition, *, now: float, policy: Policy) -> Condition:
     patience = policy.patience
     if condition.quiet is not None and condition.quiet[1] <= now:
@@ -135,6 +142,8 @@ def _judged(condition: Condition, *, now: float, policy: Policy) -> Condition:
     if wrong is not None:
         relapsed = condition.why is None
         return replace(condition, why=wrong, well=None, relapses=condition.relapses + int(relapsed))
+    if condition.why is not None and condition.misses:  # on trial, and not well at all
+        return replace(condition, well=None)
     since = now if condition.well is None else condition.well
     waited = now - since
     if condition.why is not None and waited < _trial(condition.relapses, patience):
@@ -146,6 +155,8 @@ def _judged(condition: Condition, *, now: float, policy: Policy) -> Condition:
 def _wrong(condition: Condition, patience: Patience) -> str | None:
     if condition.latched is not None:
         return f"{title_of(condition.latched)}: the GPU needs a reset, or the node a reboot"
+    if condition.needs is not None and condition.needs in _NEEDED:
+        return _NEEDED[condition.needs]
     if condition.gone:
         return "the driver has lost the GPU: the node needs a reboot, or its power cycled"
     if condition.misses >= patience.misses:

@@ -113,7 +113,7 @@ def _record(line: bytes) -> Record | None:
         return None
     try:
         return msgspec.json.decode(body, type=Record)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):  # of msgspec, and of text that is no UTF-8
         return None
 
 

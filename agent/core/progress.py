@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
@@ -13,6 +14,13 @@ from agent.core.standing import Present
 from allocator.model.board import Placed
 
 _STUCK: Final = 3  # failures in a row after which an operator should know
+
+
+class Outcome(StrEnum):
+    """How an attempt to cut a GPU ended. Public API: a metric's label."""
+
+    DONE = "done"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

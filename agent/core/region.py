@@ -19,6 +19,9 @@ from agent.core.layouts import (
 )
 
 HEAD: Final = 12  # bytes from which, with the size, the layout is known
+# Slots that are read: more contexts than fit on a GPU, and few enough that a tenant who fills
+# them all costs the agent little.
+MOST_READ: Final = 256
 _HEX: Final = frozenset("0123456789abcdefABCDEF-")
 _LIMITS: Final = struct.Struct(f"<{MOST_DEVICES}Q")
 _TAIL: Final = struct.Struct("<iiii")
@@ -104,12 +107,12 @@ def layout_of(size: int, head: bytes) -> Layout | Unreadable:
 
 
 def slots_taken(layout: Layout, tail: bytes) -> int | Unreadable:
-    """Return how many slots the *tail* of a region says are taken."""
+    """Return how many slots to read, by what the *tail* of a region says are taken."""
     if len(tail) < layout.size - 1 - layout.process_count:
         return Unreadable(f"cut short at {layout.process_count + len(tail)} bytes")
     taken = int(_TAIL.unpack_from(tail)[0])
     if 0 <= taken <= MOST_PROCESSES:
-        return taken
+        return min(taken, MOST_READ)
     return Unreadable(f"{taken} process slots, 0 to {MOST_PROCESSES} expected")
 
 

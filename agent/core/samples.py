@@ -215,7 +215,7 @@ def _container(figures: Figures, tenancy: _Tenancy, *, index: str | None) -> Ite
 
 def _node(figures: Figures, indexes: Mapping[str, str]) -> Iterator[Sample]:
     """Yield what is wrong on this node."""
-    for violation in {violation.key: violation for violation in figures.violations}.values():
+    for violation in figures.violations:
         who = violation.pod.namespace, violation.pod.name, violation.container
         where = indexes.get(violation.gpu, violation.gpu)
         yield Sample(VIOLATION, (*who, where, violation.kind), 1)

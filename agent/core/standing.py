@@ -131,14 +131,13 @@ def _ours(mark: Mark | None, instance: Instance) -> bool:
     return mark is not None and (mark.uuid is None or instance.uuid in {None, mark.uuid})
 
 
-def corrections(
-    situation: Situation, gpu: str, *, claimed: frozenset[Placed] = frozenset()
-) -> Iterator[tuple[Act, Place, str | None]]:
+def corrections(situation: Situation, gpu: str) -> Iterator[tuple[Act, Place, str | None]]:
     """Yield what the journal should say of *gpu* and does not: act, place and UUID.
 
     What it calls ours and is not there was destroyed by others or never came to be; what is whole
-    though it was begun, or doomed, is ours for good. *claimed* are places held by containers of an
-    agent whose journal was lost: what is there and unknown is theirs, and so ours.
+    though it was begun, or doomed, is ours for good. What stands at a held place and is unknown
+    became ours with its tenant: the journal was lost, or another agent made it. Nothing is held
+    before it was ready, so it is no stranger's that came first.
     """
     there = {place_of(instance): instance for instance in situation.present}
     for place, mark in sorted(situation.marks.items(), key=lambda pair: pair[0]):
@@ -151,5 +150,5 @@ def corrections(
             yield Act.COMMIT, place, found.uuid
     for place, found in sorted(there.items(), key=lambda pair: pair[0]):
         unknown = place not in situation.marks and found.uuid is not None
-        if unknown and placed_as(situation.board, found) in claimed:
+        if unknown and placed_as(situation.board, found) in situation.held:
             yield Act.COMMIT, place, found.uuid

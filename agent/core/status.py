@@ -134,8 +134,8 @@ def _board(device: Device) -> Board | None:
 def _mode(device: Device, wanted: NodeConfig | None) -> tuple[Mode, str]:
     """Return the mode that a GPU is in, and why it may not be used in it.
 
-    What the hardware is in is never changed by us, because that takes a reset; a node that the
-    configuration does not list serves each GPU as it is.
+    What the hardware is in is its owner's business, because changing it may take a reset; a node that
+    the configuration does not list serves each GPU as it is.
     """
     if device.mig is None:
         return Mode.HAMI_CORE, ""

@@ -93,6 +93,7 @@ class _Status(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
     container_statuses: tuple[_ContainerStatus, ...] | None = None
     init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+    ephemeral_container_statuses: tuple[_ContainerStatus, ...] | None = None
 
 
 class _Pod(msgspec.Struct, gc=False):
@@ -160,6 +161,7 @@ def tenant(raw: bytes) -> Tenant:
     metadata, spec, status = found.metadata, found.spec, found.status
     told = {s.name: s for s in status.container_statuses or ()}
     told_init = {s.name: s for s in status.init_container_statuses or ()}
+    beside = status.ephemeral_container_statuses or ()
     init = spec.init_containers or ()
     return Tenant(
         uid=metadata.uid,
@@ -171,7 +173,7 @@ def tenant(raw: bytes) -> Tenant:
         kept=_kept(metadata),
         told=(metadata.annotations or {}).get(ASSIGNMENT_KEY, ""),
         requests=MappingProxyType(_requests(spec.containers, init)),
-        ids=MappingProxyType(_ids((*told.values(), *told_init.values()))),
+        ids=MappingProxyType(_ids((*told.values(), *told_init.values(), *beside))),
         vessels=(
             *(_vessel(f"i{i}", c, told_init.get(c.name)) for i, c in enumerate(init)),
             *(_vessel(f"c{i}", c, told.get(c.name)) for i, c in enumerate(spec.containers)),

@@ -195,6 +195,11 @@ def foreign(picture: Picture, gpus: Iterable[str]) -> dict[str, MiB]:
     return held
 
 
+def distinct(found: Iterable[Violation]) -> tuple[Violation, ...]:
+    """Return each violation once, whatever was noted about it."""
+    return tuple({violation.key: violation for violation in found}.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What to do after a look: violations that began, and pods whose evictions are due."""

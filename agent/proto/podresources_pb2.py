@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61gent/proto/podresources.proto\x12\x02v1\"\x19\n\x17ListPodResourcesRequest\"C\n\x18ListPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x03(\x0b\x32\x10.v1.PodResources\"A\n\x16GetPodResourcesRequest\x12\x10\n\x08pod_name\x18\x01 \x01(\t\x12\x15\n\rpod_namespace\x18\x02 \x01(\t\"B\n\x17GetPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x01(\x0b\x32\x10.v1.PodResources\"[\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12*\n\ncontainers\x18\x03 \x03(\x0b\x32\x16.v1.ContainerResources\"I\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x14.v1.ContainerDevices\"=\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t2\x9b\x01\n\x12PodResourcesLister\x12\x43\n\x04List\x12\x1b.v1.ListPodResourcesRequest\x1a\x1c.v1.ListPodResourcesResponse\"\x00\x12@\n\x03Get\x12\x1a.v1.GetPodResourcesRequest\x1a\x1b.v1.GetPodResourcesResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61gent/proto/podresources.proto\x12\x02v1\"\x19\n\x17ListPodResourcesRequest\"C\n\x18ListPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x03(\x0b\x32\x10.v1.PodResources\"[\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12*\n\ncontainers\x18\x03 \x03(\x0b\x32\x16.v1.ContainerResources\"I\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x14.v1.ContainerDevices\"=\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t2Y\n\x12PodResourcesLister\x12\x43\n\x04List\x12\x1b.v1.ListPodResourcesRequest\x1a\x1c.v1.ListPodResourcesResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,16 +35,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTPODRESOURCESREQUEST']._serialized_end=63
   _globals['_LISTPODRESOURCESRESPONSE']._serialized_start=65
   _globals['_LISTPODRESOURCESRESPONSE']._serialized_end=132
-  _globals['_GETPODRESOURCESREQUEST']._serialized_start=134
-  _globals['_GETPODRESOURCESREQUEST']._serialized_end=199
-  _globals['_GETPODRESOURCESRESPONSE']._serialized_start=201
-  _globals['_GETPODRESOURCESRESPONSE']._serialized_end=267
-  _globals['_PODRESOURCES']._serialized_start=269
-  _globals['_PODRESOURCES']._serialized_end=360
-  _globals['_CONTAINERRESOURCES']._serialized_start=362
-  _globals['_CONTAINERRESOURCES']._serialized_end=435
-  _globals['_CONTAINERDEVICES']._serialized_start=437
-  _globals['_CONTAINERDEVICES']._serialized_end=498
-  _globals['_PODRESOURCESLISTER']._serialized_start=501
-  _globals['_PODRESOURCESLISTER']._serialized_end=656
+  _globals['_PODRESOURCES']._serialized_start=134
+  _globals['_PODRESOURCES']._serialized_end=225
+  _globals['_CONTAINERRESOURCES']._serialized_start=227
+  _globals['_CONTAINERRESOURCES']._serialized_end=300
+  _globals['_CONTAINERDEVICES']._serialized_start=302
+  _globals['_CONTAINERDEVICES']._serialized_end=363
+  _globals['_PODRESOURCESLISTER']._serialized_start=365
+  _globals['_PODRESOURCESLISTER']._serialized_end=454
 # @@protoc_insertion_point(module_scope)

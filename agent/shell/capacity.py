@@ -78,7 +78,7 @@ class NodeKeeper:
     async def sweep(self) -> None:
         """Bring label, capacity and taint up to date; raises :class:`KubeError`."""
         node = self._around.node
-        if node is None or not self._around.configured:
+        if node is None or not self._around.configured or self._around.idle:
             return
         if node.label != self._version:
             await self._note(node, {"labels": {AGENT_LABEL: self._version}})

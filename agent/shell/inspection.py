@@ -18,6 +18,7 @@ from agent.shell.processes import Processes, Resident
 from agent.shell.regions import FILE, LOW, Reading, Regions, limits_of
 
 SPARING: Final = 100.0  # a walk of all processes is followed by so many times its length without
+SKEW: Final = 60  # seconds that a last kernel may lie ahead
 REGION: Final = "/tmp/vgpu"  # where the container has it
 _MIB: Final = 1024 * 1024
 
@@ -104,7 +105,7 @@ class Inspector:
         for one in opened:
             if self._corrected(one, inner[one.place], wanted[one.key]):
                 violations.append(_violation(one.share, site, "were changed, and are put right"))
-        counts = tuple(_count(one, live[one.key], site.devices) for one in opened)
+        counts = tuple(self._count(one, live[one.key], site.devices) for one in opened)
         return Found(
             seen=seen,
             counts=counts,
@@ -189,6 +190,19 @@ class Inspector:
             self._regions.write(uid, container, reading=one.reading, writes=writes)
         return bool(wrong)
 
+    def _count(self, one: _Open, live: Collection[int], devices: Sequence[Device]) -> Count:
+        promised = {grant.gpu for grant in one.share.grants}
+        sizes = {d.uuid: d.memory * _MIB for d in devices if d.uuid in promised}
+        uid, container = one.place
+        last = one.region.last_kernel
+        known = live and last is not None and last <= self._now() + SKEW
+        return Count(
+            uid=uid,
+            container=container,
+            totals=totals(one.region, sizes, lambda slot: slot.index in live),
+            last_kernel=last if known else None,
+        )
+
 
 def _introduce(
     resident: Resident,
@@ -210,18 +224,6 @@ def _introduce(
 def _task(one: _Open, *, live: bool) -> Task:
     gpus = frozenset(grant.gpu for grant in one.share.grants)
     return Task(gpus=gpus, priority=LOW, region=one.region, live=live)
-
-
-def _count(one: _Open, live: Collection[int], devices: Sequence[Device]) -> Count:
-    promised = {grant.gpu for grant in one.share.grants}
-    sizes = {d.uuid: d.memory * _MIB for d in devices if d.uuid in promised}
-    uid, container = one.place
-    return Count(
-        uid=uid,
-        container=container,
-        totals=totals(one.region, sizes, lambda slot: slot.index in live),
-        last_kernel=one.region.last_kernel if live else None,
-    )
 
 
 def _violation(share: Share, site: Site, what: str) -> Violation:

@@ -73,8 +73,8 @@ class Instances:
         for gpu in self._wants:
             self._watch(gpu)
         for gpu, watched in self._gpus.items():
-            watched.gpu.want(self._wants.get(gpu, Wants()))
-            watched.wake.set()
+            if watched.gpu.want(self._wants.get(gpu, Wants())):
+                watched.wake.set()
         self._wake()
 
     async def ensure(self, gpu: str, placed: Placed) -> Ready:
@@ -94,7 +94,8 @@ class Instances:
             if found.lasting or left <= 0:
                 raise NotYetError(waiting(gpu, placed, found.why))
             with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), left)
+                async with asyncio.timeout(left):
+                    await news.wait()
 
     def present(self) -> tuple[Present, ...]:
         """Return all instances as they were last seen, by GPU and id."""
@@ -146,7 +147,8 @@ class Instances:
             watched.wake.clear()
             await watched.gpu.settle()
             with suppress(TimeoutError):
-                await asyncio.wait_for(watched.wake.wait(), watched.gpu.pause)
+                async with asyncio.timeout(watched.gpu.pause):
+                    await watched.wake.wait()
 
     async def _discovered(self) -> None:
         while not await self._discover():

@@ -6,13 +6,16 @@ from typing import Final
 from agent.shell.library import NAME, Absent, Installed, install
 from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY, PRELOAD_NOTHING
 
-FOLDER: Final = Path("/opt/vgpu/lib/nvidia")  # where our image has the published one
+FOLDER: Final = Path("/opt/vgpu")  # of our image
+_PUBLISHED: Final = "lib/nvidia"  # where in it the image of its authors is copied to
 _PLAYED: Final = b"simulated GPUs need no library\n"
 
 
 def brought(root: Path, folder: Path) -> Installed | Absent:
     """Install the library of *folder*, whose name may carry a version, below *root*."""
-    found = sorted(folder.glob(f"{NAME}*"))
+    found = [
+        path for place in ("", _PUBLISHED) for path in sorted((folder / place).glob(f"{NAME}*"))
+    ]
     return install(root, found[0] if found else folder / NAME)
 
 

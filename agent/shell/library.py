@@ -7,6 +7,7 @@ place would crash every process that runs with it.
 
 import hashlib
 import os
+import re
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ NAME: Final = "libvgpu.so"
 LARGEST: Final = 256 * 1024 * 1024  # bytes
 _ELF: Final = b"\x7fELF"
 _PREFIX: Final = 16  # characters of the SHA-256 in a file's name
+_OURS: Final = re.compile(rf"libvgpu\.so\.(?:[0-9a-f]{{{_PREFIX}}}|[0-9a-f]+\.unfinished)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,15 @@ def install(root: Path, source: Path = SOURCE) -> Installed | Absent:
 
 
 def sweep(root: Path, installed: Installed) -> tuple[str, ...]:
-    """Remove libraries of earlier versions, and return their names.
+    """Remove libraries that earlier agents installed, and return their names.
 
     To be called while no container of the library has an entry on this node: one that restarts
-    goes on with what it started with.
+    goes on with what it started with. Libraries that others installed are theirs.
     """
     folder = root / LIBRARY_DIRECTORY.lstrip("/")
-    kept = {installed.name, NAME}
     removed = []
-    for path in sorted(folder.glob(f"{NAME}*")):
-        if path.name not in kept:
+    for path in sorted(folder.glob(f"{NAME}.*")):
+        if path.name != installed.name and _OURS.fullmatch(path.name):
             with suppress(OSError):
                 path.unlink()
                 removed.append(path.name)

@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agent.core.families import OLD, OURS, Family
+from agent.core.progress import Outcome
 from agent.core.samples import Figures, Sample, samples
 from agent.core.violation import Kind
 
@@ -63,8 +64,19 @@ class Metrics:
         self._evictions = Counter(
             "vgpu_evictions", "Pods whose eviction was asked for.", registry=self._registry
         )
+        self._failures = Counter(
+            "vgpu_monitor_failures", "Looks that came to no end.", registry=self._registry
+        )
+        self._cuts = Counter(
+            "vgpu_mig_reconfigurations",
+            "Attempts to create or remove MIG instances.",
+            ["outcome"],
+            registry=self._registry,
+        )
         for kind in Kind:
             self._violations.labels(kind)
+        for outcome in Outcome:
+            self._cuts.labels(outcome)
         self._registry.register(_Gauges(figures, old))
 
     def violated(self, kind: Kind) -> None:
@@ -74,6 +86,14 @@ class Metrics:
     def evicted(self) -> None:
         """Count a pod whose eviction was asked for."""
         self._evictions.inc()
+
+    def failed(self) -> None:
+        """Count a look that came to no end."""
+        self._failures.inc()
+
+    def recut(self, outcome: Outcome) -> None:
+        """Count an attempt to cut a GPU."""
+        self._cuts.labels(outcome).inc()
 
     def exposed(self) -> tuple[str, bytes]:
         """Return what a scrape gets: content type and text."""

@@ -15,12 +15,13 @@ import structlog
 from agent.core.cutting import Cut, DestroyInstance, Plan, named, plan
 from agent.core.driver import Device, DriverError, Fault, Instance
 from agent.core.journalrecord import Place
-from agent.core.progress import Progress, Trouble, mode_off
+from agent.core.progress import Outcome, Progress, Trouble
 from agent.core.promise import DeviceNode, Ready
 from agent.core.standing import Situation, corrections, listed, place_of
 from agent.shell.capabilities import CapabilityError
 from agent.shell.cuts import LOOKING, Cutter, Journal, Worker
 from agent.shell.holders import Holder
+from agent.shell.modes import Modes, UnfitError
 from allocator.catalog.boards import board_named
 from allocator.model.board import Board, Placed
 from kube.clock import Clock
@@ -32,6 +33,15 @@ SOON: Final = 1.0  # seconds between looks while a promise waits for somebody el
 _CUTS: Final = 64  # in a row without a pause: no board has as many places
 
 log = structlog.get_logger(__name__)
+
+
+def _nobody(_: Outcome) -> None:
+    """Tell nobody."""
+
+
+def _never() -> bool:
+    """Allow nothing."""
+    return False
 
 
 class Nodes(Protocol):
@@ -50,13 +60,19 @@ class Holding(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What the GPUs of one node share."""
+    """What the GPUs of one node share.
+
+    ``counted`` is told how each attempt to cut one ended; ``may_switch`` says whether the node's
+    owner lets us switch MIG mode on where that takes no reset.
+    """
 
     worker: Worker
     journal: Journal
     nodes: Nodes
     holding: Holding
     clock: Clock
+    counted: Callable[[Outcome], None] = _nobody
+    may_switch: Callable[[], bool] = _never
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +81,6 @@ class Wants:
 
     promised: frozenset[Placed] = frozenset()
     held: frozenset[Placed] = frozenset()
-
-
-class UnfitError(Exception):
-    """The GPU cannot carry instances as it is."""
 
 
 class MigGpu:
@@ -84,17 +96,18 @@ class MigGpu:
         self._tools = tools
         self._changed = changed
         self._cutter = Cutter(uuid, tools.worker, tools.journal)
-        self._device: Device | None = None
+        self._modes = Modes(uuid, tools.worker, tools.may_switch)
         self._wants: Wants | None = None
-        self._claimed: frozenset[Placed] = frozenset()
         self._cramped: frozenset[Place] = frozenset()
         self._alone = asyncio.Lock()
 
-    def want(self, wants: Wants) -> None:
-        """Set what it is to carry; what is held at first is ours even if the journal was lost."""
-        if self._wants is None:
-            self._claimed = wants.held
+    def want(self, wants: Wants) -> bool:
+        """Set what it is to carry, and say whether that is news."""
+        if wants == self._wants:
+            return False
         self._wants = wants
+        self._cramped &= frozenset(map(self.place, wants.promised))
+        return True
 
     def place(self, placed: Placed) -> Place:
         """Return the key of *placed* here: its profile's name and memory may change, not its id."""
@@ -107,6 +120,8 @@ class MigGpu:
     @property
     def pause(self) -> float:
         """Return the seconds after which to look again, if nothing happens before."""
+        if self.progress.problem:
+            return EVERY
         now = self._tools.clock.monotonic()
         dues = [max(trouble.due - now, 0.0) for trouble in self.progress.troubles.values()]
         waiting = any(not blocked.lasting for blocked in self.progress.blocked.values())
@@ -123,14 +138,16 @@ class MigGpu:
 
     async def _next(self) -> Cut | None:
         """Look, say what there is, and return the first cut that is due."""
+        wants = self._wants
         try:
-            device = await self._found()
-            situation = await self._look(device)
+            device = await self._modes.device(promised=bool(wants and wants.promised))
+            situation = await self._look(device, wants or Wants())
         except (DriverError, UnfitError) as error:
+            self._modes.forget()
             self._say(replace(self.progress, problem=str(error)))
             return None
         situation = await self._corrected(situation)
-        planned = Plan() if self._wants is None else plan(situation)
+        planned = Plan() if wants is None else plan(situation)
         self._say(self._told(device, situation, planned))
         now = self._tools.clock.monotonic()
         waiting = {place for place, t in self.progress.troubles.items() if t.due > now}
@@ -141,21 +158,7 @@ class MigGpu:
             self.progress = progress
             self._changed()
 
-    async def _found(self) -> Device:
-        """Return the device; asked for again while it is not in MIG mode, which may change."""
-        known = self._device
-        if known is None or known.mig is None or not known.mig.current:
-            driver = self._tools.worker.driver
-            devices = await self._tools.worker.call(driver.devices, within=LOOKING)
-            known = next((device for device in devices if device.uuid == self.uuid), None)
-            self._device = known
-        if known is None:
-            raise UnfitError("the driver does not list this GPU")
-        if known.mig is None or not known.mig.current:
-            raise UnfitError(mode_off(known))
-        return known
-
-    async def _look(self, device: Device) -> Situation:
+    async def _look(self, device: Device, wants: Wants) -> Situation:
         board = device.board or board_named(device.model)
         if board is None:
             raise UnfitError(f"the MIG profiles of {device.model} are unknown")
@@ -165,7 +168,6 @@ class MigGpu:
         for one in await self._tools.worker.call(driver.processes, self.uuid, within=LOOKING):
             if one.instance is not None:
                 used[one.instance] = (*used.get(one.instance, ()), one.pid)
-        wants = self._wants or Wants()
         promised = _listed(board, wants.promised)
         return Situation(
             board=board,
@@ -179,13 +181,10 @@ class MigGpu:
 
     async def _corrected(self, situation: Situation) -> Situation:
         """Bring the journal up to what was found; a disk that is full delays that."""
-        claimed = _listed(situation.board, self._claimed)
         try:
-            for act, place, uuid in corrections(situation, self.uuid, claimed=claimed):
+            for act, place, uuid in corrections(situation, self.uuid):
                 log.info("journal corrected", act=act, place=place, uuid=uuid)
                 await self._tools.journal.write(act, place, uuid)
-            if self._wants is not None:
-                self._claimed = frozenset()
         except OSError as error:
             log.warning("journal not corrected", gpu=self.uuid, error=str(error))
         return replace(situation, marks=self._tools.journal.marks)
@@ -232,9 +231,11 @@ class MigGpu:
         except OSError as error:
             self._fail(cut, f"the journal cannot be written: {error}")
         else:
+            self._tools.counted(Outcome.DONE)
             self._cramped -= {aim}
             rest = {k: t for k, t in self.progress.troubles.items() if k != aim}
             self._say(replace(self.progress, troubles=MappingProxyType(rest)))
+        self._modes.forget()  # what took its instances may have been a reset, with a new minor
 
     def _wanted(self, cut: Cut) -> bool:
         """Say whether *cut* is still for a promise, and nothing that it takes has become one."""
@@ -245,7 +246,7 @@ class MigGpu:
 
     async def _why(self, cut: Cut, error: DriverError) -> str:
         """Return the driver's words, and for what is in use the processes that hold it."""
-        device = self._device
+        device = self._modes.known
         if error.fault is not Fault.IN_USE or device is None:
             return str(error)
         paths: set[str] = set()
@@ -260,6 +261,7 @@ class MigGpu:
         return f"{error}; open in {', '.join(map(str, found)) or 'no process that can be seen'}"
 
     def _fail(self, cut: Cut, why: str) -> None:
+        self._tools.counted(Outcome.FAILED)
         clock, aim = self._tools.clock, self._aim(cut)
         before = self.progress.troubles.get(aim)
         failures = 1 if before is None else before.failures + 1

@@ -7,13 +7,14 @@ look alone.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Never, Protocol
 
 import structlog
 
-from agent.core.driver import Device, DriverError, Instance, Process, Usage
+from agent.core.driver import Device, DriverError, Fault, Instance, Process, Usage
 from agent.core.measurement import measured
 from agent.core.promise import Share
 from agent.core.samples import Figures
@@ -24,6 +25,7 @@ from agent.core.violation import (
     Pod,
     Violation,
     change,
+    distinct,
     evicts,
     foreign,
     violations,
@@ -40,6 +42,7 @@ EVERY: Final = 1.8  # seconds from look to look: what one finds was never there 
 SOON: Final = 0.4  # seconds to the look that confirms a violation before its pod is evicted
 PATIENCE: Final = 5.0  # seconds that the driver has to tell of one GPU
 AGAIN: Final = 10.0  # seconds between attempts to evict one pod
+EVICTING: Final = 1.0  # seconds that a look waits for the API server
 SWEEP: Final = 30.0  # seconds between searches for regions of pods that are over
 
 log = structlog.get_logger(__name__)
@@ -85,6 +88,9 @@ class Tally(Protocol):
 
     def evicted(self) -> None:
         """Count a pod whose eviction was asked for."""
+
+    def failed(self) -> None:
+        """Count a look that came to no end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +145,13 @@ class Monitor:
         clock = self._means.clock
         while True:
             began = clock.monotonic()
-            unconfirmed = await self.look()
+            try:
+                unconfirmed = await self.look()
+            except Exception:
+                # What a tenant wrote must never end the agent, which serves all others.
+                log.exception("look failed")
+                self._means.tally.failed()
+                unconfirmed = False
             pause = SOON if unconfirmed else max(SOON, EVERY - (clock.monotonic() - began))
             await clock.sleep(pause)
 
@@ -173,6 +185,8 @@ class Monitor:
                 usage[gpu] = await worker.call(worker.driver.usage, gpu, within=PATIENCE)
             except DriverError as error:
                 log.debug("GPU not looked at", gpu=device.uuid, why=str(error))
+                if error.fault is Fault.UNAVAILABLE:  # nor will it tell of the others
+                    break
         return _Host(processes=processes, usage=usage)
 
     def _figures(self, picture: Picture, site: Site, host: _Host, *, found: Found) -> Figures:
@@ -190,7 +204,7 @@ class Monitor:
             sick=around.sick(),
             stuck=around.stuck(),
             measured=measured(picture, found.counts, answered=answered),
-            violations=(*violations(picture), *held, *found.violations),
+            violations=distinct((*violations(picture), *held, *found.violations)),
             faults=found.faults,
         )
 
@@ -204,8 +218,7 @@ class Monitor:
             means.tally.violated(violation.kind)
             means.tell(_event(violation))
             log.warning("violation", kind=str(violation.kind), **_who(violation))
-        for violation in found.due:
-            await self._evict(violation)
+        await asyncio.gather(*map(self._evict, found.due))
         self._asked = {v.pod.uid: self._asked[v.pod.uid] for v in now if v.pod.uid in self._asked}
         return enforcement is Enforcement.EVICT and any(map(evicts, found.begun))
 
@@ -215,7 +228,9 @@ class Monitor:
         if asked is None or now - asked >= AGAIN:
             self._asked[pod.uid] = now
             self._means.tally.evicted()
-            await self._means.evictor.evict(pod, violation.note)
+            with suppress(TimeoutError):  # it is asked for again if the pod stays
+                async with asyncio.timeout(EVICTING):
+                    await self._means.evictor.evict(pod, violation.note)
 
     async def _sweep(self, shares: Sequence[Share]) -> None:
         """Remove now and then what pods that are over left behind."""

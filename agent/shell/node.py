@@ -17,7 +17,7 @@ from allocator.catalog.nodes import CAPACITY_KEY
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.core.deviceconfig import DeviceConfig, NodeConfig
 from allocator.core.ledger import Ledger, read
-from allocator.core.settings import DEFAULTS, Settings
+from allocator.core.settings import DEFAULTS, NodeAgent, Settings
 from allocator.core.spoken import spoken
 from allocator.core.wire import HANDSHAKE, REGISTER
 from allocator.shell.configs import (
@@ -180,9 +180,16 @@ class Neighbourhood:
         return all(self.pulses[kind].synced for kind in kinds)
 
     @property
+    def idle(self) -> bool:
+        """Say whether the control plane speaks for this node, by its register annotation."""
+        return self.settings.node_agent is NodeAgent.UPSTREAM
+
+    @property
     def rival(self) -> str:
         """Return a sentence about another plugin that serves this node's GPUs, or nothing."""
         node = self.node
+        if self.idle:
+            return "setting nodeAgent says that another plugin serves the nodes"
         return "" if node is None else rival(node.allocatable, node.names, self.vocabularies)
 
     @property

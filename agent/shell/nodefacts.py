@@ -104,7 +104,7 @@ def _imported(root: Path, folder: Path, patterns: tuple[str, ...]) -> list[Path]
     for pattern in patterns:
         base = root if pattern.startswith("/") else folder
         try:
-            files += sorted(base.glob(pattern.lstrip("/")))
+            files += sorted(islice(base.glob(pattern.lstrip("/")), _MOST_IMPORTS))
         except (ValueError, NotImplementedError):  # a pattern that is none
             continue
     return files[:_MOST_IMPORTS]

@@ -11,8 +11,18 @@ from typing import Final, TypeVar
 
 import structlog
 
-from agent.core.driver import Device, DriverError, Event, Instance, Process, Usage, Versions
+from agent.core.driver import (
+    Device,
+    DriverError,
+    Event,
+    Instance,
+    MigMode,
+    Process,
+    Usage,
+    Versions,
+)
 from agent.shell.nvmlcalls import ends_session
+from agent.shell.nvmldevices import switched_on
 from agent.shell.nvmlsession import Session
 
 T = TypeVar("T")
@@ -69,6 +79,10 @@ class NvmlDriver:
     def destroy_instance(self, gpu: str, instance: int) -> None:
         """Destroy a GPU instance without compute; IN_USE while something holds it."""
         self._asked(lambda session: session.destroy_instance(gpu, instance))
+
+    def enable_mig(self, gpu: str) -> MigMode:
+        """Switch MIG mode on and return it; IN_USE while the GPU has clients."""
+        return self._asked(lambda _: switched_on(gpu))
 
     def close(self) -> None:
         """End the session, if there is one."""

@@ -50,6 +50,10 @@ _REMEDIES: Final = MappingProxyType(
             "the driver's library and its kernel module differ in version: reboot the node, or"
             " reload the module, after an upgrade of the driver"
         ),
+        pynvml.NVML_ERROR_UNKNOWN: (
+            "in a container this is also how a lost device cgroup looks, as systemctl daemon-reload"
+            " takes it: restart the agent's pod"
+        ),
         pynvml.NVML_ERROR_NO_PERMISSION: (
             "the agent must run as root, privileged, with NVIDIA_MIG_CONFIG_DEVICES=all"
         ),
@@ -82,14 +86,16 @@ def ask(function: Callable[..., T], *args: object) -> T:
 
     pynvml's own exception compares by code and fails on any other object: it stays in here.
     """
+    named = function.func if isinstance(function, partial) else function
+    name = getattr(named, "__name__", "nvml")
     try:
         return function(*args)
     except pynvml.NVMLError as error:
         text = f"{error} ({error.value})"
         remedy = _REMEDIES.get(error.value)
-        named = function.func if isinstance(function, partial) else function
-        name = getattr(named, "__name__", "nvml")
         raise NvmlError(error.value, name, f"{text}; {remedy}" if remedy else text) from error
+    except UnicodeDecodeError as error:
+        raise NvmlError(pynvml.NVML_ERROR_UNKNOWN, name, "its answer is no text") from error
 
 
 def ask_if_told(function: Callable[..., T], *args: object) -> T | None:
@@ -123,6 +129,6 @@ def says_none(error: DriverError) -> bool:
     return error.fault is Fault.ABSENT or (isinstance(error, NvmlError) and error.code in _NO_SUCH)
 
 
-def ends_session(error: DriverError) -> bool:
+def ends_session(error: Exception) -> bool:
     """Say whether the session itself is gone: the driver was reloaded."""
     return isinstance(error, NvmlError) and error.code in _SESSION_LOST

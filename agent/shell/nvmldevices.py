@@ -2,16 +2,29 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import pynvml
 
 from agent.core.discovery import pci_address
-from agent.core.driver import MigMode
-from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_told
+from agent.core.driver import MigMode, Recovery
+from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_told, found_by
 
 _LAST_WITH_RESET: Final = 8  # the compute capability's major number of Ampere (and Ada)
-_NO_LINK: Final = frozenset((pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED))
+# NVML_GPU_RECOVERY_ACTION_*: trouble of NVLink and of IMEX leaves what one GPU does alone intact.
+_RECOVERIES: Final = MappingProxyType(
+    {
+        pynvml.NVML_GPU_RECOVERY_ACTION_NONE: Recovery.NOTHING,
+        pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_P2P: Recovery.NOTHING,
+        pynvml.NVML_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN: Recovery.NOTHING,
+        pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: Recovery.RESET,
+        pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: Recovery.RESET,
+        pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: Recovery.RESET,
+        pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: Recovery.REBOOT,
+        pynvml.NVML_GPU_RECOVERY_ACTION_SYSTEM_REBOOT: Recovery.REBOOT,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +64,34 @@ def mig_mode(device: Handle) -> MigMode | None:
     return None if told is None else MigMode(current=bool(told[0]), pending=bool(told[1]))
 
 
+def switched_on(gpu: str) -> MigMode:
+    """Switch MIG mode of the GPU with this UUID on, and return what it is then.
+
+    The call succeeds even where the mode stays: its answer is the code that says why.
+    """
+    device = found_by(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
+    status = int(ask(pynvml.nvmlDeviceSetMigMode, device, pynvml.NVML_DEVICE_MIG_ENABLE))
+    mode = mig_mode(device)
+    if mode is None or not mode.current:
+        code = status or pynvml.NVML_ERROR_UNKNOWN
+        raise NvmlError(code, "nvmlDeviceSetMigMode", f"MIG mode stays off ({code})")
+    return mode
+
+
 def in_mig_mode(device: Handle) -> bool:
     """Say whether the GPU is in MIG mode now."""
     mode = mig_mode(device)
     return mode is not None and mode.current
+
+
+def recovery(device: Handle) -> Recovery | None:
+    """Return what the GPU needs, ``None`` with drivers before 565, which do not tell."""
+    fields = ask_if_told(
+        pynvml.nvmlDeviceGetFieldValues, device, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
+    )
+    if fields is None or fields[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return _RECOVERIES.get(int(fields[0].value.uiVal))
 
 
 def links_of(gpu: Fixed, beside: tuple[Fixed, ...]) -> tuple[str, ...]:
@@ -91,12 +128,9 @@ def _links(device: Handle) -> tuple[frozenset[str], bool]:
     peers: set[str] = set()
     switched = False
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        try:
-            active = ask(pynvml.nvmlDeviceGetNvLinkState, device, link)
-        except NvmlError as error:
-            if error.code in _NO_LINK:
-                break
-            raise
+        active = ask_if_told(pynvml.nvmlDeviceGetNvLinkState, device, link)
+        if active is None:  # how many there are is told by nothing else on every driver
+            break
         if not active:
             continue
         kind = ask_if_told(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)

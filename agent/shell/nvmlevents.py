@@ -1,7 +1,8 @@
 """Critical errors of GPUs (XIDs), through an NVML event set that is polled and never waited on."""
 
 import ctypes
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, Protocol
 
 import pynvml
 
@@ -12,13 +13,21 @@ _MOST: Final = 256  # events in one poll; a storm goes on in the next
 _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
+class _Data(Protocol):
+    """What NVML says of an event, in its spelling."""
+
+    device: Handle
+    eventData: int  # noqa: N815
+    gpuInstanceId: int  # noqa: N815
+
+
 class Errors:
     """The event set of one session, and the GPUs that report into it."""
 
     def __init__(self) -> None:
         """Watch no GPU yet."""
         self._set: object | None = None
-        self._uuids: dict[int | None, str] = {}
+        self._uuids: dict[int, str] = {}
 
     def watch(self, uuid: str, device: Handle) -> None:
         """Have *device* report, if it is not watched yet and knows how to."""
@@ -30,7 +39,9 @@ class Errors:
         wanted = int(told) & pynvml.nvmlEventTypeXidCriticalError
         if wanted:
             ask(pynvml.nvmlDeviceRegisterEvents, device, wanted, self._set)
-        self._uuids[_address(device)] = uuid
+        address = _address(device)
+        if address is not None:
+            self._uuids[address] = uuid
 
     def poll(self) -> tuple[Event, ...]:
         """Return what was reported since the last poll.
@@ -55,15 +66,24 @@ class Errors:
                 if found:
                     break
                 raise
-            instance = int(data.gpuInstanceId)
-            found.append(
-                Event(
-                    gpu=self._uuids.get(_address(data.device)),
-                    xid=int(data.eventData),
-                    instance=None if instance == _NO_INSTANCE else instance,
-                )
-            )
+            found += self._event(data)
         return tuple(found)
+
+    def _event(self, data: _Data) -> Iterator[Event]:
+        """Yield what was reported, unless it is of a GPU that nobody can name any more.
+
+        Such a one is lost, which probing it tells; it must not be taken for all of them.
+        """
+        address = _address(data.device)
+        gpu = None if address is None else self._uuids.get(address)
+        if address is not None and gpu is None:
+            try:
+                gpu = str(ask(pynvml.nvmlDeviceGetUUID, data.device))
+            except NvmlError:
+                return
+        instance = int(data.gpuInstanceId)
+        xid = int(data.eventData)
+        yield Event(gpu=gpu, xid=xid, instance=None if instance == _NO_INSTANCE else instance)
 
     def close(self) -> None:
         """Give the event set back; nothing is watched any more."""

@@ -69,7 +69,6 @@ def _profile_facts(device: Handle) -> Iterator[ProfileFacts]:
         info = _versioned(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, device, enum)
         if info is None:
             continue
-        name = getattr(info, "name", "")  # since version 2 of the struct
         yield ProfileFacts(
             enum=enum,
             id=int(info.id),
@@ -77,7 +76,7 @@ def _profile_facts(device: Handle) -> Iterator[ProfileFacts]:
             most=int(info.instanceCount),
             sms=int(info.multiprocessorCount),
             memory=MiB(int(info.memorySizeMB)),
-            name=str(name) or None,
+            name=_name_of(info),
             spans=_spans(device, int(info.id)),
         )
 
@@ -242,6 +241,7 @@ def _mig_devices(device: Handle) -> Iterator[Handle]:
 def mig_ids(mig: Handle) -> tuple[int, int] | None:
     """Return the ids of a MIG device's instances, ``None`` for the handle of anything else."""
     try:
+        # the answer is a ctypes object, which is always true
         # the answer is a ctypes object, which is always true
         if not ask(pynvml.nvmlDeviceIsMigDeviceHandle, mig).value:
             return None

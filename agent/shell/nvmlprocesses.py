@@ -1,4 +1,4 @@
-"""Who uses a GPU, through NVML: processes of compute, graphics and MPS, and their utilization."""
+"""Who uses a GPU and how much, through NVML: processes of compute, graphics and MPS, and sums."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import pynvml
 
 from agent.core.discovery import MIB
-from agent.core.driver import Fault
+from agent.core.driver import Fault, Usage
 from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_told
 from allocator.model.units import MiB
 
@@ -79,6 +79,18 @@ def utilization(device: Handle, now: float) -> dict[int, int]:
     samples = ask_if_told(pynvml.nvmlDeviceGetProcessUtilization, device, since) or ()
     newest = sorted(samples, key=lambda sample: int(sample.timeStamp))
     return {int(s.pid): int(s.smUtil) for s in newest if int(s.smUtil) <= _WHOLE}
+
+
+def usage_of(device: Handle, *, cut: bool) -> Usage:
+    """Return what is used of *device* in all; where it is *cut* nobody measures utilization."""
+    told = ask_if_told(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
+    if told is None:  # the first version counts what the driver keeps for itself as used
+        told = ask(pynvml.nvmlDeviceGetMemoryInfo, device)
+    rates = None if cut else ask_if_told(pynvml.nvmlDeviceGetUtilizationRates, device)
+    return Usage(
+        memory=MiB(-(-int(told.used) // MIB)),
+        utilization=None if rates is None else int(rates.gpu),
+    )
 
 
 def _listed_if_any(device: Handle, listings: Sequence[_Listing]) -> Sequence[_Record]:

@@ -28,7 +28,7 @@ from agent.shell.nvmlcalls import (
     found_by,
     says_none,
 )
-from agent.shell.nvmldevices import Fixed, fixed, in_mig_mode, links_of, mig_mode
+from agent.shell.nvmldevices import Fixed, fixed, in_mig_mode, links_of, mig_mode, recovery
 from agent.shell.nvmlevents import Errors
 from agent.shell.nvmlmig import (
     ComputeProfile,
@@ -41,7 +41,7 @@ from agent.shell.nvmlmig import (
     gpu_instances,
     profile_facts,
 )
-from agent.shell.nvmlprocesses import users, utilization
+from agent.shell.nvmlprocesses import usage_of, users, utilization
 from allocator.model.units import MiB
 
 log = structlog.get_logger()
@@ -86,7 +86,7 @@ class Session:
         for index in range(int(ask(pynvml.nvmlDeviceGetCount))):
             try:
                 yield self._read(index)
-            except DriverError as error:
+            except (DriverError, ValueError) as error:  # the latter for what is no text or address
                 if ends_session(error):
                     raise
                 self._warn_once("GPU cannot be read", index, error)
@@ -99,7 +99,7 @@ class Session:
         if known is None:
             known = self._fixed[uuid] = fixed(handle, uuid, self._sysfs)
         told = ask_if_told(pynvml.nvmlDeviceGetMemoryInfo, handle)
-        total = None if told is None else int(told.total)
+        total = None if told is None else int(told.total) or None
         mig = mig_mode(handle)
         facts = () if mig is None else self._profiles_if_allowed(uuid, handle)
         board = board_of(known.model, facts, total=total)
@@ -118,6 +118,7 @@ class Session:
             mig=mig,
             board=board,
             numa=known.numa,
+            recovery=recovery(handle),
         )
 
     def instances(self, gpu: str) -> tuple[Instance, ...]:
@@ -128,15 +129,24 @@ class Session:
         return tuple(instance for instance in found if instance is not None)
 
     def _described(self, gpu: str, device: Handle, handle: Handle) -> Instance | None:
-        """Return a GPU instance by its handle, ``None`` if it is gone by now."""
+        """Return a GPU instance by its handle, ``None`` if it is gone by now.
+
+        One whose compute instance goes meanwhile is neither there nor gone: that is an error.
+        """
         try:
             info = ask(pynvml.nvmlGpuInstanceGetInfo, handle)
         except NvmlError as error:
             if says_none(error):
                 return None
             raise
-        shapes = self._compute_profiles(gpu, int(info.profileId), handle)
-        compute = min(computes(device, handle, shapes), key=lambda c: c.id, default=None)
+        try:
+            shapes = self._compute_profiles(gpu, int(info.profileId), handle)
+            compute = min(computes(device, handle, shapes), key=lambda c: c.id, default=None)
+        except DriverError as error:
+            if says_none(error):
+                text = f"GPU instance {info.id} changed while it was looked at: {error}"
+                raise DriverError(Fault.OTHER, "instances", text) from error
+            raise
         return Instance(
             gpu=gpu,
             id=int(info.id),
@@ -178,16 +188,7 @@ class Session:
     def usage(self, gpu: str) -> Usage:
         """Return what is used of one GPU, as far as told without what the driver keeps."""
         device = self._device(gpu)
-        told = ask_if_told(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
-        if told is None:  # an older driver's first version counts its own memory as used
-            told = ask(pynvml.nvmlDeviceGetMemoryInfo, device)
-        rates = None
-        if not in_mig_mode(device):
-            rates = ask_if_told(pynvml.nvmlDeviceGetUtilizationRates, device)
-        return Usage(
-            memory=MiB(-(-int(told.used) // MIB)),
-            utilization=None if rates is None else int(rates.gpu),
-        )
+        return usage_of(device, cut=in_mig_mode(device))
 
     def events(self) -> tuple[Event, ...]:
         """Return the critical errors since the last call, without waiting."""
@@ -281,7 +282,7 @@ class Session:
             self._warn_once("MIG placements are withheld", gpu, error)
             return ()
 
-    def _warn_once(self, event: str, gpu: int | str, error: DriverError) -> None:
+    def _warn_once(self, event: str, gpu: int | str, error: Exception) -> None:
         """Log what would otherwise be logged at every look."""
         if (gpu, str(error)) not in self._warned:
             self._warned.add((gpu, str(error)))

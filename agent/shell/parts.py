@@ -31,6 +31,7 @@ from agent.shell.survey import Survey, Told
 from agent.shell.view import Evictor, View
 from agent.shell.worker import Worker
 from allocator.core.wording import quoted
+from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY
 from kube.client import Client, user_agent
 from kube.clock import SYSTEM
@@ -62,6 +63,11 @@ class Parts:
         self.journal = Journal(state / "mig.journal", boot=self.boot)
         for damage in self.journal.damage:
             log.warning("journal was damaged", what=damage)
+        self.metrics = Metrics(
+            version=self.version,
+            figures=lambda: self.monitor.figures,
+            old=lambda: self.around.settings.plugin_metrics,
+        )
         self.instances = Instances(self._tools(), changed=self.survey.renew)
         self.survey.instances = self.instances
         facts = Facts(self.boot, lambda: self.survey.hardware, self.alive)
@@ -69,12 +75,9 @@ class Parts:
         self.keeper = NodeKeeper(
             client, self.around, lambda: self.survey.hardware, version=self.version
         )
-        self.metrics = Metrics(
-            version=self.version,
-            figures=lambda: self.monitor.figures,
-            old=lambda: self.around.settings.plugin_metrics,
-        )
         library = played(root) if self._played else brought(root, options.library)
+        if isinstance(library, Absent):
+            log.warning("hami-core is not served on this node", why=library.why)
         self.regions = Regions(root, self.processes, library=library)
         self.monitor = Monitor(self._means(client, library))
         self.monitor.told = self._take_over
@@ -124,7 +127,14 @@ class Parts:
             nodes=NoFiles() if self._played else Capabilities(root),
             holding=Holders(root),
             clock=SYSTEM,
+            counted=self.metrics.recut,
+            may_switch=self._for_mig,
         )
+
+    def _for_mig(self) -> bool:
+        """Say whether the node's owner set it up for MIG: what a reboot undid may be made good."""
+        own = self.around.node_config
+        return own is not None and own.mode is Mode.MIG
 
     def _means(self, client: Client, library: Installed | Absent) -> Means:
         root = self._options.root

@@ -54,6 +54,10 @@ class DevicePlugin:
             rpc.answering(rpc.PRESTART, self._prestart),
         )
 
+    async def recover(self) -> None:
+        """Take over the slots as the last process left them; raises OSError."""
+        await asyncio.to_thread(self._slots.recover)
+
     def offer(self, offer: Offer) -> None:
         """Let kubelet know of *offer*, unless it knows."""
         if offer != self._offer:

@@ -27,31 +27,24 @@ class PodResources:
 
     async def list(self) -> tuple[Listed, ...]:
         """Return app containers and sidecars of active pods; raises CallError."""
-        answer = await self._ask(rpc.LIST, pb.ListPodResourcesRequest())
+        answer = await self._ask()
         return tuple(found for pod in answer.pod_resources for found in self._listed(pod))
-
-    async def get(self, name: PodName) -> tuple[Listed, ...]:
-        """Return the containers of one pod; raises CallError, also where there is none."""
-        request = pb.GetPodResourcesRequest(pod_name=name.pod, pod_namespace=name.namespace)
-        answer = await self._ask(rpc.GET, request)
-        return tuple(self._listed(answer.pod_resources))
 
     async def close(self) -> None:
         """Hang up."""
         await self._channel.close()
 
-    async def _ask(
-        self, method: rpc.Method[rpc.Request, rpc.Answer], request: rpc.Request
-    ) -> rpc.Answer:
+    async def _ask(self) -> pb.ListPodResourcesResponse:
         """Call again soon where kubelet's limit was met, which says nothing against the call."""
+        request = pb.ListPodResourcesRequest()
         for _ in range(_TRIES - 1):
             try:
-                return await self._channel.ask(method, request, within=_PATIENCE)
+                return await self._channel.ask(rpc.LIST, request, within=_PATIENCE)
             except rpc.CallError as error:
                 if error.code is not rpc.Code.BUSY:
                     raise
             await self._clock.sleep(self._clock.between(0.010, 0.030))
-        return await self._channel.ask(method, request, within=_PATIENCE)
+        return await self._channel.ask(rpc.LIST, request, within=_PATIENCE)
 
     def _listed(self, pod: pb.PodResources) -> Iterator[Listed]:
         name = PodName(pod.namespace, pod.name)

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, assert_never
 
+import structlog
+
 from agent.core import content as contents
 from agent.core.content import Content
 from agent.core.promise import NotYetError, Owner, Ready, Share
@@ -20,9 +22,12 @@ from agent.shell.slots import Slots
 from allocator.catalog.vocabularies import OWN
 from allocator.model.board import Placed
 from allocator.model.request import Mode
+from kube.clock import SYSTEM, Clock
 
 # Kubelet hangs up after 30 seconds, and then its own words hide our reason.
 DEADLINE: Final = 25.0
+
+log = structlog.get_logger(__name__)
 
 
 class Owners(Protocol):
@@ -90,11 +95,12 @@ class PreStart:
 
     parts: Parts
     deadline: float = DEADLINE
+    clock: Clock = SYSTEM
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
     _told: dict[str, tuple[str, str]] = field(default_factory=dict)
     _hands: Counter[str] = field(default_factory=Counter)
     _limits: dict[asyncio.Timeout, Mapping[str, int]] = field(default_factory=dict)
-    _running: set[asyncio.Task[None]] = field(default_factory=set)
+    _running: set[asyncio.Task[Owner]] = field(default_factory=set)
 
     def handed(self, slots: Collection[str]) -> None:
         """Note that kubelet gives *slots* to a container of which nothing has started yet.
@@ -118,23 +124,36 @@ class PreStart:
             told = ", ".join(unknown) or "nothing"
             raise NotYetError(f"{told}: no slot of this node's; accepted are slot-0000 and so on")
         hands = {slot: self._hands[slot] for slot in slots}
+        began = self.clock.monotonic()
         task = asyncio.create_task(self._in_turn(hands))
         self._running.add(task)
         task.add_done_callback(self._over)
-        await asyncio.shield(task)
-        self._check_hands(hands)
+        try:
+            owner = await asyncio.shield(task)
+            self._check_hands(hands)
+        except NotYetError as error:
+            log.info("start refused", slots=sorted(hands), why=str(error))
+            raise
+        log.info(
+            "start granted",
+            slots=sorted(hands),
+            pod=f"{owner.namespace}/{owner.pod}",
+            uid=owner.uid,
+            container=owner.container,
+            seconds=round(self.clock.monotonic() - began, 4),
+        )
 
     def _check_hands(self, hands: Mapping[str, int]) -> None:
         lost = sorted(slot for slot in hands if self._hands[slot] != hands[slot])
         if lost:
             raise NotYetError(f"{', '.join(lost)} went to another pod meanwhile")
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _over(self, task: asyncio.Task[Owner]) -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # noted: whoever asked may have stopped listening
 
-    async def _in_turn(self, hands: Mapping[str, int]) -> None:
+    async def _in_turn(self, hands: Mapping[str, int]) -> Owner:
         course, slots, limit = _Course(), frozenset(hands), asyncio.timeout(self.deadline)
         async with contextlib.AsyncExitStack() as turns:
             try:
@@ -152,6 +171,7 @@ class PreStart:
             self._check_hands(hands)
             # Past the deadline's reach: a write must not go on behind the next start's back.
             await asyncio.to_thread(self.parts.slots.write, slots, owner, content)
+        return owner
 
     @contextlib.asynccontextmanager
     async def _limited(
@@ -177,7 +197,7 @@ class PreStart:
         content = await self._content(share, slots, course)
         course.doing = "recording that the promise is held"
         await parts.promises.hold(owner.uid)
-        return owner, content
+        return share.owner, content
 
     async def _content(self, share: Share, slots: frozenset[str], course: _Course) -> Content:
         mode = contents.mode_of(share)

@@ -18,7 +18,7 @@ from agent.core.seed import Seed, Write
 
 SUFFIX: Final = ".cache"
 MOST_NAMES: Final = 64  # names looked at in one directory, and
-MOST_FILES: Final = 4  # further regions read
+MOST_FILES: Final = 2  # further regions read
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _AMEND: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

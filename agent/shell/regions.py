@@ -145,7 +145,7 @@ class Regions:
                     Reading(name=name, region=regionfiles.read(name, here))
                     for name in regionfiles.names(here, FILE)
                 )
-        except OSError:
+        except (OSError, NotYetError):
             return ()
 
     def write(self, uid: str, container: str, *, reading: Reading, writes: Sequence[Write]) -> bool:
@@ -156,7 +156,7 @@ class Regions:
             with regionfiles.directory(self._path(uid, container)) as here:
                 layout = reading.region.layout
                 return regionfiles.amend(reading.name, here, layout=layout, writes=writes)
-        except OSError:
+        except (OSError, NotYetError):
             return False
 
     def collect(self, live: Collection[str]) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ class Registration:
     async def run(self) -> None:
         """Serve and register until cancelled, as soon as no other process does; raises OSError."""
         async with alone(self._place.lock):
+            await self._plugin.recover()  # now that nobody else writes to the slots
             failures = 0
             while True:
                 kubelet = await self._kubelet()

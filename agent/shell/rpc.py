@@ -76,12 +76,6 @@ LIST: Final = Method(
     resources.ListPodResourcesRequest,
     resources.ListPodResourcesResponse,
 )
-GET: Final = Method(
-    "v1.PodResourcesLister",
-    "Get",
-    resources.GetPodResourcesRequest,
-    resources.GetPodResourcesResponse,
-)
 
 
 class Channel:

@@ -74,7 +74,6 @@ class Service:
 
     async def run(self) -> Never:
         """Serve for ever; raises OSError where the node's files cannot be written."""
-        await asyncio.to_thread(self._slots.recover)
         lister = PodResources(self._paths.kubelet / "pod-resources/kubelet.sock", self._resource)
         owners = Owners(
             self._resource, self._paths.plugins / CHECKPOINT, lister=lister, pods=self._pods

@@ -19,6 +19,7 @@ from agent.core.driver import (
     Event,
     Fault,
     Instance,
+    MigMode,
     Process,
     Usage,
     Versions,
@@ -108,6 +109,14 @@ class SimulatedDriver:
         self._try(
             "destroy_instance", lambda state: simulation.destroy_instance(state, gpu, instance)
         )
+
+    def enable_mig(self, gpu: str) -> MigMode:
+        """Switch MIG mode on and return it."""
+        self._try("enable_mig", lambda state: simulation.set_mode(state, gpu, on=True))
+        mode = self._running(gpu, "enable_mig").mig
+        if mode is None or not mode.current:
+            raise DriverError(Fault.IN_USE, "enable_mig", "MIG mode is pending")
+        return mode
 
     def close(self) -> None:
         """End the session, which holds nothing open between calls."""

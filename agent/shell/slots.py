@@ -50,7 +50,7 @@ class Slots:
     """
 
     def __init__(self, root: Path, *, cdi: Path | None) -> None:
-        """Remember where the slots are; ``recover`` comes first."""
+        """Remember where the slots are; nothing is known of them before ``recover``."""
         self._folder = root / SLOTS_DIRECTORY.lstrip("/")
         self._cdi = cdi
         self.library = str(root / LIBRARY_DIRECTORY.lstrip("/"))

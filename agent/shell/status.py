@@ -22,7 +22,10 @@ from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 
 SETTLED: Final = 1.0  # seconds for which changes are collected, where nobody waits
 LOOK_AGAIN: Final = 2.0  # seconds after which processes that linger are looked for anew
-GRACE: Final = 10.0  # seconds after a hold in which a container may be on its way to its start
+# Seconds after a hold in which a container may be on its way to its first process; a pod that was
+# seen with a process since, a sandbox's too, shows one until the last container is over.
+GRACE: Final = 10.0
+NEVER: Final = float("-inf")
 ATTEMPTS: Final = 5  # at one write, each on the newest version
 FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
 LONGEST_PAUSE: Final = 30.0
@@ -69,6 +72,7 @@ class StatusWriter:
         self._since: dict[str, float] = {}  # when each entry was last held for a start
         # What was written last, and what the API server made of it: an older schema drops fields.
         self._told: tuple[Json, Mapping[str, Any]] | None = None
+        self._processes: tuple[float, frozenset[str]] = NEVER, frozenset()
         self.written = 0  # writes so far
         self.leaving = False  # nothing is to be promised here any more
 
@@ -123,7 +127,7 @@ class StatusWriter:
 
         Raises :class:`KubeError` where the API server does not take it.
         """
-        alive = frozenset(await self._facts.alive())
+        alive = await self._alive(fresh=not holds)
         found = self._around.gpu_node
         refused: KubeError | None = None
         for _ in range(ATTEMPTS):
@@ -142,6 +146,19 @@ class StatusWriter:
             return {uid: _NO_ENTRY for uid in holds if uid not in account.held}
         assert refused is not None  # noqa: S101 -- the loop ends no other way
         raise refused
+
+    async def _alive(self, *, fresh: bool) -> frozenset[str]:
+        """Return the pods with processes; a start does not wait for a walk over all of them.
+
+        What is a little old names pods that have ended since, and so lets go of nothing early: one
+        that has started since is live, or was held a moment ago.
+        """
+        now = self._clock.monotonic()
+        at, known = self._processes
+        if fresh or now - at >= LOOK_AGAIN:
+            known = frozenset(await self._facts.alive())
+            self._processes = now, known
+        return known
 
     async def _read(self) -> Stored | None:
         try:
@@ -163,11 +180,11 @@ class StatusWriter:
         return self._around.learn(answer)
 
     def _account(
-        self, found: Stored, holds: Collection[str], alive: Collection[str]
+        self, found: Stored, holds: Collection[str], alive: frozenset[str]
     ) -> Account | None:
         """Return what there is to say, ``None`` before enough is known to say anything."""
         around, hardware, node = self._around, self._facts.hardware(), self._around.node
-        if node is None or hardware is None or not around.synced:
+        if node is None or hardware is None or not around.synced or around.idle:
             return None
         now = self._clock.monotonic()
         self._since |= dict.fromkeys((uid for uid in holds if found.ledger.entry(uid)), now)
@@ -196,12 +213,13 @@ class StatusWriter:
         return not names.isdisjoint(tenant.requests)
 
     def _held(
-        self, found: Stored, started: Collection[Tenant], alive: Collection[str]
+        self, found: Stored, started: Collection[Tenant], alive: frozenset[str]
     ) -> frozenset[str]:
         """Return the entries whose containers may have started and have not all gone yet."""
         ledger = found.ledger
         before = ledger.held if ledger.boot == self._facts.boot else frozenset()
         known = {*before, *self._since, *(tenant.uid for tenant in started)}
+        self._since |= dict.fromkeys(self._since.keys() & alive, NEVER)
         held = frozenset(
             uid for uid in known if ledger.entry(uid) is not None and not self._gone(uid, alive)
         )

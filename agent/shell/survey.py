@@ -11,7 +11,7 @@ from typing import Final, Never, Protocol
 import structlog
 
 from agent.core.driver import Device, DriverError, Event, Fault
-from agent.core.health import UNSEEN, USUAL, Conditions, Policy, observed
+from agent.core.health import UNSEEN, USUAL, Conditions, Look, Policy, observed
 from agent.core.standing import Present
 from agent.core.status import Hardware, Realised
 from agent.shell.worker import Worker
@@ -79,6 +79,9 @@ class Survey:
             found = await call(driver.devices, within=PATIENCE)
             self._driver = (await call(driver.versions, within=PROBE)).driver
         except DriverError as error:
+            hung = self._worker.hung
+            if hung is not None:
+                log.warning("the driver hangs", call=hung.call, seconds=round(hung.seconds))
             if not before:
                 log.warning("no GPUs known yet", why=str(error))
                 return
@@ -89,7 +92,8 @@ class Survey:
             self._devices = (*found, *gone)
             probes = {device.uuid: await self._probe(device.uuid) for device in found}
             probes |= {device.uuid: Fault.ABSENT for device in gone}
-        self._observe(await self._events(), probes)
+        needs = {device.uuid: device.recovery for device in self._devices or ()}
+        self._observe(Look(events=await self._events(), probes=probes, needs=needs))
         self.renew()
 
     async def _probe(self, gpu: str) -> Fault | None:
@@ -105,11 +109,9 @@ class Survey:
         except DriverError:  # the probes say so too
             return ()
 
-    def _observe(self, events: tuple[Event, ...], probes: Mapping[str, Fault | None]) -> None:
+    def _observe(self, look: Look) -> None:
         before = self._conditions
-        self._conditions = observed(
-            before, events, probes, now=self._clock.monotonic(), policy=self._policy
-        )
+        self._conditions = observed(before, look, now=self._clock.monotonic(), policy=self._policy)
         for gpu, condition in self._conditions.items():
             known = before[gpu].why if gpu in before else None
             if condition.why != known:

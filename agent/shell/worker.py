@@ -69,12 +69,12 @@ class Worker:
         answer: Future[T] = Future()
         self._jobs.put(lambda: self._run(answer, name, lambda: function(*args)))
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(answer), within)
+            # Not wait_for, which in Python 3.11 loses a cancellation that meets the answer.
+            async with asyncio.timeout(within):
+                return await asyncio.wrap_future(answer)
         except TimeoutError:
             self._overdue = self._running
             raise DriverError(Fault.UNAVAILABLE, name, self._lateness(name, within)) from None
-        finally:
-            answer.cancel()  # at once: a loop that is busy would let it begin meanwhile
 
     @property
     def hung(self) -> Hung | None:
@@ -95,7 +95,8 @@ class Worker:
             self._jobs.put(lambda: self._run(ended, "close", self.driver.close))
             self._jobs.put(None)
         try:
-            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._closed)), within)
+            async with asyncio.timeout(within):
+                await asyncio.shield(asyncio.wrap_future(self._closed))
         except (TimeoutError, DriverError):
             return False
         return True

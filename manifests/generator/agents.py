@@ -51,8 +51,11 @@ def _nodes() -> Json:
             variable("labelsAfter", _map("object", "metadata", "labels")),
             variable("before", _map("oldObject", "metadata", "annotations")),
             variable("after", _map("object", "metadata", "annotations")),
-            variable("had", _map("oldObject", "status", "capacity")),
-            variable("has", _map("object", "status", "capacity")),
+            # The type checker knows no maps of quantities.
+            variable("statusBefore", "dyn(oldObject.status)"),
+            variable("statusAfter", "dyn(object.status)"),
+            variable("had", _capacity("variables.statusBefore")),
+            variable("has", _capacity("variables.statusAfter")),
             variable("taintsBefore", _list("oldObject", "spec", "taints")),
             variable("taintsAfter", _list("object", "spec", "taints")),
         ],
@@ -88,7 +91,7 @@ def _nodes() -> Json:
                 "expression": " &&\n".join(
                     (
                         _only(("had", "has"), extended),
-                        *(_same("status", key) for key in _STATUS),
+                        *(_unchanged(key) for key in _STATUS),
                     )
                 ),
                 "message": "an agent writes capacity of extended resources, and no other status",
@@ -141,6 +144,15 @@ def _map(which: str, part: str, key: str) -> str:
     return f"has({which}.{part}.{key}) ? dyn({which}.{part}.{key}) : {{}}"
 
 
+def _capacity(status: str) -> str:
+    return f"has({status}.capacity) ? {status}.capacity : {{}}"
+
+
+def _unchanged(key: str) -> str:
+    new, old = f"variables.statusAfter.{key}", f"variables.statusBefore.{key}"
+    return _equal(new, old)
+
+
 def _list(which: str, part: str, key: str) -> str:
     return f"has({which}.{part}.{key}) ? {which}.{part}.{key} : []"
 
@@ -148,7 +160,10 @@ def _list(which: str, part: str, key: str) -> str:
 def _same(part: str, key: str) -> str:
     """Say that a field is as it was, also absent."""
     path = f"{part}.{key}" if part else key
-    new, old = f"object.{path}", f"oldObject.{path}"
+    return _equal(f"object.{path}", f"oldObject.{path}")
+
+
+def _equal(new: str, old: str) -> str:
     return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
 
 

@@ -4,13 +4,15 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from agent.core.simulatedfleet import chip
 from agent.core.simulation import State, delivered
+from agent.shell.library import SOURCE
 from allocator.core.ledger import Ledger, read
 from manifests.generator.names import AGENT
 from tests.builders import A100_40, model
@@ -32,14 +34,32 @@ _MAJORS: Final = ("195 nvidia", "508 nvidia-uvm", "509 nvidia-caps")
 _FIRST_MINOR, _PER_GPU, _PER_INSTANCE = 3, 135, 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: cached_property
 class GpuNode:
     """A node, its GPUs, and the agent that serves them; the ports stay over a restart."""
 
     node: Node
     machine: Machine
-    agent: Process
+    kubeconfig: Path
     port: int
+
+    @cached_property
+    def agent(self) -> Process:
+        """The agent's program, which can be stopped and started again."""
+        return self.program("agent")
+
+    def program(self, name: str, *options: str) -> Process:
+        """Return an agent that runs with further *options* and is not started yet."""
+        command: list[str | Path] = [
+            sys.executable,
+            MANIFESTS.parent / "vgpu.py",
+            "agent",
+            f"--node-name={self.node.name}",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--metrics=127.0.0.1:{self.port}",
+            *options,
+        ]
+        return self.node.host.process(name, command, **self.machine.environment)
 
     @property
     def site(self) -> Installation:
@@ -103,43 +123,30 @@ class GpuNode:
 
 
 @contextlib.contextmanager
-def served(node: Node) -> Iterator[GpuNode]:
-    """Give a node GPUs and start the agent on it."""
+def served(node: Node, gpus: Sequence[bool] = GPUS) -> Iterator[GpuNode]:
+    """Give a node GPUs, which are in MIG mode or are not, and start the agent on it."""
     host = node.host
-    machine = Machine(host.folder / "gpus", _gpus(node.name))
-    _driver(host.folder)
-    library = host.folder / "opt/vgpu/libvgpu.so"
+    machine = Machine(host.folder / "gpus", _gpus(node.name, gpus))
+    _driver(host.folder, len(gpus))
+    library = host.folder / str(SOURCE).lstrip("/")
     library.parent.mkdir(parents=True, exist_ok=True)
-    command = ["cc", "-shared", "-o", library, "-x", "c", "/dev/null"]
+    command: list[str | Path] = ["cc", "-shared", "-o", library, "-x", "c", "/dev/null"]
     subprocess.run(command, capture_output=True, check=True)
-    port = free_port()
-    process = host.process(
-        "agent",
-        [
-            sys.executable,
-            MANIFESTS.parent / "vgpu.py",
-            "agent",
-            f"--node-name={node.name}",
-            f"--kubeconfig={_kubeconfig(node)}",
-            f"--metrics=127.0.0.1:{port}",
-        ],
-        **machine.environment,
-    )
-    found = GpuNode(node=node, machine=machine, agent=process, port=port)
+    found = GpuNode(node=node, machine=machine, kubeconfig=_kubeconfig(node), port=free_port())
     found.start()
     try:
         yield found
     finally:
-        process.stop()
+        found.agent.stop()
 
 
-def _gpus(name: str) -> State:
+def _gpus(name: str, gpus: Sequence[bool]) -> State:
     board = model(A100_40)
-    chips = (chip(board, node=name, index=index, mig=mig) for index, mig in enumerate(GPUS))
+    chips = (chip(board, node=name, index=index, mig=mig) for index, mig in enumerate(gpus))
     return delivered(chips, "first")
 
 
-def _driver(folder: Path) -> None:
+def _driver(folder: Path, count: int) -> None:
     """Tell of the driver what it tells itself, below /proc (mig.md §3.7)."""
     devices = folder / "proc/devices"
     before, block, after = devices.read_text().partition("\nBlock devices:")
@@ -147,11 +154,11 @@ def _driver(folder: Path) -> None:
     devices.write_text("\n".join((before, *_MAJORS, block + after)))
     caps = folder / "proc/driver/nvidia-caps"
     caps.mkdir(parents=True, exist_ok=True)
-    (caps / "mig-minors").write_text("config 1\nmonitor 2\n" + "".join(_minors()))
+    (caps / "mig-minors").write_text("config 1\nmonitor 2\n" + "".join(_minors(count)))
 
 
-def _minors() -> Iterator[str]:
-    for gpu in range(len(GPUS)):
+def _minors(count: int) -> Iterator[str]:
+    for gpu in range(count):
         for instance in range(15):
             first = _FIRST_MINOR + _PER_GPU * gpu + _PER_INSTANCE * instance
             yield f"gpu{gpu}/gi{instance}/access {first}\n"

@@ -14,8 +14,8 @@ from tests.cluster.kubelet import Node, pods_of
 from tests.cluster.node_agent import GpuNode
 from tests.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 
-RUN_WITHIN: Final = 60.0
-GONE_WITHIN: Final = 60.0
+RUN_WITHIN: Final = 30.0
+GONE_WITHIN: Final = 90.0
 CACHE: Final = "/tmp/vgpu/vgpu.cache"
 PRELOAD: Final = "/etc/ld.so.preload"
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
@@ -25,7 +25,7 @@ LOOK: Final = (
     *("write", PRELOAD, "write", LIBRARY, "say", "looked"),
 )
 STAY: Final = ("sleep", "100000")
-SOFT: Final = {NUMBER: 1, MEMORY: 3000, CORES: 50}
+SOFT: Final = {NUMBER: 1, MEMORY: 3000, CORES: 10}
 HARD: Final = {NUMBER: 1, MEMORY: 3000}
 
 
@@ -42,17 +42,19 @@ def looking(
 
 def soft(*containers: Json, name: str = "p", init: Sequence[Json] = (), **spec: object) -> Json:
     """Write a pod that asks for slices by HAMi-core; it stays a while unless told otherwise."""
-    return _named(name, pod(*containers or (looking(limits=SOFT),), init=init, **spec), "hami-core")
+    return _written(
+        pod(*containers or (looking(limits=SOFT),), init=init), name, "hami-core", spec=spec
+    )
 
 
 def hard(*containers: Json, name: str = "p", **spec: object) -> Json:
     """Write a pod that asks for MIG instances."""
-    return _named(name, pod(*containers or (looking(limits=HARD),), **spec), "mig")
+    return _written(pod(*containers or (looking(limits=HARD),)), name, "mig", spec=spec)
 
 
-def _named(name: str, written: Json, mode: str) -> Json:
-    metadata = {**written["metadata"], "name": name, "annotations": {MODE: mode}}
-    return {**written, "metadata": metadata}
+def _written(found: Json, name: str, mode: str, *, spec: Mapping[str, object]) -> Json:
+    metadata = {**found["metadata"], "name": name, "annotations": {MODE: mode}}
+    return {**found, "metadata": metadata, "spec": {**found["spec"], **spec}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +130,17 @@ def delete(site: Installation, team: str, name: str = "p", *, grace: int | None 
 
 @contextlib.contextmanager
 def team_of(found: GpuNode) -> Iterator[str]:
-    """Yield a namespace; when it is left its pods go, and with them all that they were given."""
+    """Yield a namespace; when it is left its pods go, and a little later their promises."""
     site = found.site
     name = site.namespace()
     yield name
-    uids = {p["metadata"]["uid"] for p in pods_of(site, name).values()}
     site.api.delete(PODS.format(name), {"gracePeriodSeconds": 1})
     wait_for(lambda: not pods_of(site, name), within=GONE_WITHIN)
-    wait_for(lambda: not uids & found.promised(), within=GONE_WITHIN)
+
+
+def empty(found: GpuNode) -> None:
+    """Return once nothing of the node is promised to anybody."""
+    wait_for(lambda: not found.promised(), within=GONE_WITHIN)
 
 
 def entry_of(found: GpuNode, what: Json) -> Entry:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 from typing import Final, Self
@@ -12,15 +12,18 @@ from tests.cluster.node_agent import GpuNode, log_lines
 
 _LINE: Final = re.compile(r'time="([^"]+)" .*? msg="(.*)"', re.ASCII)
 _SANDBOX: Final = re.compile(r'RunPodSandbox for (?:name|&).*?[uU]id:\\*"?([0-9a-f-]{36})')
+_READY: Final = re.compile(_SANDBOX.pattern + r'.* returns sandbox id \\"([0-9a-f]{64})')
+_ASKED: Final = re.compile(r'CreateContainer within sandbox \\"([0-9a-f]{64})\\" for container')
 _STARTED: Final = re.compile(r'StartContainer for \\"([0-9a-f]{64})\\" returns successfully')
-STEPS: Final = ("allocated", "instance", "started")
+STEPS: Final = ("allocated", "instance", "sandbox", "prestart", "started")
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
     """Seconds since the binding hook's answer, by pod and step, of those that could be found.
 
-    A pod is *allocated* when its sandbox is asked for, which is right after Allocate.
+    A pod is *allocated* when its sandbox is asked for, which is right after Allocate, has its
+    *sandbox* when that is made, and is past *prestart* when its container is asked for.
     """
 
     seconds: Mapping[str, Mapping[str, float]]
@@ -33,7 +36,7 @@ class Times:
             for line in found.site.first.lines()
             if line.get("event") == "bind" and line.get("decision") == "promised"
         }
-        sandboxes, started = _runtime(found)
+        runtime = _Runtime.read(found)
         cuts = {
             (line["gpu"], line["placed"]): _when(str(line["at"]))
             for line in log_lines(found.agent)
@@ -53,9 +56,11 @@ class Times:
             uid = pod["metadata"]["uid"]
             (status,) = pod["status"]["containerStatuses"]
             moments = {
-                "allocated": sandboxes.get(uid),
+                "allocated": runtime.asked.get(uid),
                 "instance": max((cuts[p] for p in places[uid] if p in cuts), default=None),
-                "started": started.get(status["containerID"].rpartition("/")[2]),
+                "sandbox": runtime.sandboxes.get(uid),
+                "prestart": runtime.created.get(uid),
+                "started": runtime.started.get(status["containerID"].rpartition("/")[2]),
             }
             seconds[uid] = {k: v - bound[uid] for k, v in moments.items() if v is not None}
         return cls(seconds)
@@ -71,19 +76,32 @@ class Times:
         return "\n".join(lines)
 
 
-def _runtime(found: GpuNode) -> tuple[dict[str, float], dict[str, float]]:
-    """Return when the sandbox of each pod was first asked for, and when each container ran."""
-    sandboxes: dict[str, float] = {}
-    started = {}
-    for line in found.node.runtime.process.log.read_text(errors="replace").splitlines():
-        if (parsed := _LINE.match(line)) is None:
-            continue
-        at, text = _when(parsed[1]), parsed[2]
-        if sandbox := _SANDBOX.match(text):
-            sandboxes.setdefault(sandbox[1], at)
-        elif container := _STARTED.match(text):
-            started[container[1]] = at
-    return sandboxes, started
+@dataclass(frozen=True, slots=True)
+class _Runtime:
+    """When the runtime was asked for what and had it: by pod, and by container at last."""
+
+    asked: dict[str, float] = field(default_factory=dict)
+    sandboxes: dict[str, float] = field(default_factory=dict)
+    created: dict[str, float] = field(default_factory=dict)
+    started: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, found: GpuNode) -> Self:
+        self, owners = cls(), dict[str, str]()
+        for line in found.node.runtime.process.log.read_text(errors="replace").splitlines():
+            if (parsed := _LINE.match(line)) is None:
+                continue
+            at, text = _when(parsed[1]), parsed[2]
+            if made := _READY.match(text):
+                self.sandboxes.setdefault(made[1], at)
+                owners[made[2]] = made[1]
+            elif asked := _SANDBOX.match(text):
+                self.asked.setdefault(asked[1], at)
+            elif (created := _ASKED.match(text)) and created[1] in owners:
+                self.created.setdefault(owners[created[1]], at)
+            elif started := _STARTED.match(text):
+                self.started[started[1]] = at
+        return self
 
 
 def _when(text: str) -> float:

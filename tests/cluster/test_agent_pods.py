@@ -73,7 +73,7 @@ def test_a_soft_slice_from_inside(gpu_node: GpuNode, team: str) -> None:
     (grant,) = grants_of(gpu_node, found)
     assert seen.env[VISIBLE] == grant.gpu
     assert seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{grant.memory}m" == "3000m"
-    assert seen.env["CUDA_DEVICE_SM_LIMIT_0"] == "50"
+    assert seen.env["CUDA_DEVICE_SM_LIMIT_0"] == "10"
     assert seen.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == CACHE
     assert seen.env["LD_PRELOAD"] == ""
     assert seen.told(f"read {PRELOAD}:") == [LIBRARY]
@@ -105,8 +105,8 @@ def test_a_mig_instance_from_inside(gpu_node: GpuNode, team: str) -> None:
     assert {f"nvidia{index}", "nvidiactl", "nvidia-uvm"} <= set(seen.told("list /dev:"))
 
 
-def test_an_instance_goes_after_its_tenant(gpu_node: GpuNode, team: str) -> None:
-    """What was cut for a pod stays its own until it is over; a second pod gets another."""
+def test_pods_have_an_instance_each(gpu_node: GpuNode, team: str) -> None:
+    """What was cut for a pod is nobody else's while it runs."""
     gpu_node.site.create(team, hard(name="one"))
     gpu_node.site.create(team, hard(name="two"))
 

@@ -1,5 +1,6 @@
 """What is disturbed on a real node while tenants run or start, and what they notice of it."""
 
+import sys
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -10,7 +11,9 @@ from tests.cluster.node_agent import GpuNode
 from tests.cluster.node_pods import (
     HARD,
     RUN_WITHIN,
+    SOFT,
     delete,
+    empty,
     entry_of,
     grants_of,
     hard,
@@ -21,7 +24,6 @@ from tests.cluster.node_pods import (
     running,
     soft,
     team_of,
-    waiting,
 )
 from tests.cluster.node_times import Times
 from tests.pods import CORES, MEMORY, NUMBER
@@ -29,6 +31,7 @@ from tests.pods import CORES, MEMORY, NUMBER
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 OTHER = 999  # NVML_ERROR_UNKNOWN
 CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+COMPUTE = "nvmlGpuInstanceCreateComputeInstance"
 
 
 @pytest.fixture
@@ -94,10 +97,10 @@ def test_a_killed_agent(gpu_node: GpuNode, team: str, tenants: dict[str, str]) -
 
 def test_an_agent_killed_while_it_cuts(gpu_node: GpuNode, team: str) -> None:
     """The half of an instance that a dead agent left is finished or removed, never leaked."""
-    gpu_node.machine.fail("nvmlGpuInstanceCreateComputeInstance", OTHER, nth=0)
+    gpu_node.machine.fail(COMPUTE, OTHER, nth=0)
     try:
-        gpu_node.site.create(team, hard())
-        wait_for(lambda: waiting(pod_of(gpu_node.site, team)), within=RUN_WITHIN)
+        gpu_node.site.create(team, hard(looking(limits=HARD | {MEMORY: 9000})))
+        wait_for(lambda: gpu_node.machine.calls(COMPUTE), within=RUN_WITHIN)
         gpu_node.agent.kill()
     finally:
         gpu_node.machine.mend()
@@ -141,6 +144,7 @@ def test_a_rebooted_node(gpu_node: GpuNode, team: str) -> None:
 
 def test_a_container_that_outlives_its_pod(gpu_node: GpuNode, team: str) -> None:
     """After a deletion by force the share is nobody's until the last process has ended."""
+    empty(gpu_node)
     all_of_it = {NUMBER: 2, MEMORY: 3000, CORES: 100}
     deaf = looking(limits=all_of_it, then=("linger", "100000"))
     gpu_node.site.create(team, soft(deaf, name="old", terminationGracePeriodSeconds=5))
@@ -170,30 +174,29 @@ def test_a_container_that_outlives_its_pod(gpu_node: GpuNode, team: str) -> None
 
 
 def test_a_pod_deleted_while_it_starts(gpu_node: GpuNode, team: str) -> None:
-    """Nothing is left of what was begun for it: no promise, no instance."""
-    before = gpu_node.instances()
+    """Nothing is left of what was begun for it: no promise, and no half of an instance."""
     gpu_node.machine.fail(CREATE, OTHER, nth=0)
     try:
-        gpu_node.site.create(team, hard())
-        wait_for(lambda: waiting(pod_of(gpu_node.site, team)), within=RUN_WITHIN)
+        gpu_node.site.create(team, hard(looking(limits=HARD | {MEMORY: 18000})))
+        wait_for(lambda: gpu_node.machine.calls(CREATE), within=RUN_WITHIN)
         uid = pod_of(gpu_node.site, team)["metadata"]["uid"]
         delete(gpu_node.site, team)
     finally:
         gpu_node.machine.mend()
 
     wait_for(lambda: uid not in gpu_node.promised(), within=RUN_WITHIN)
-    wait_for(lambda: gpu_node.instances().keys() <= before.keys(), within=RUN_WITHIN)
+    wait_for(lambda: len(gpu_node.halves()) == len(gpu_node.instances()), within=RUN_WITHIN)
 
 
 def test_twenty_pods_at_once(
     gpu_node: GpuNode, team: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every container sees its own promise and nobody else's, however many start at a time."""
-    little = {NUMBER: 1, MEMORY: 1000, CORES: 10}
+    empty(gpu_node)
     wanted = [
         hard(looking(limits=HARD), name=f"p{n}")
         if n % 3
-        else soft(looking(limits=little), name=f"p{n}")
+        else soft(looking(limits=SOFT), name=f"p{n}")
         for n in range(20)
     ]
 
@@ -213,4 +216,4 @@ def test_twenty_pods_at_once(
     instances = [visible for visible in seen.values() if visible.startswith("MIG-")]
     assert len(instances) == len(set(instances)) == 13
     with capsys.disabled():
-        print(Times.of(gpu_node, pods).table())
+        sys.stdout.write(Times.of(gpu_node, pods).table())

@@ -38,7 +38,9 @@ def test_every_object_of_the_base_is_stored_as_written(site: Site) -> None:
     assert difference == ""
 
 
-@pytest.mark.parametrize("overlay", ["volcano", "vc-scheduler", "cert-manager", "extender"])
+@pytest.mark.parametrize(
+    "overlay", ["volcano", "vc-scheduler", "cert-manager", "extender", "simulated"]
+)
 def test_overlays_are_valid(site: Site, overlay: str) -> None:
     """Each object is accepted, except those of kinds that cert-manager would bring."""
     built = site.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay))
@@ -50,7 +52,9 @@ def test_overlays_are_valid(site: Site, overlay: str) -> None:
     assert len(applied.splitlines()) == len(known)
 
 
-@pytest.mark.parametrize("name", ["unlabelled", "frozen", "gpunodes"])
+@pytest.mark.parametrize(
+    "name", ["unlabelled", "frozen", "gpunodes", "agents-nodes", "agents-pods"]
+)
 def test_expressions_have_no_type_errors(site: Site, name: str) -> None:
     """The controller checks each against the schemas of all that it matches."""
     path = f"{POLICIES}/{name}.vgpu-admission.io"

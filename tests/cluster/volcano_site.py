@@ -188,9 +188,17 @@ def asking(
 
 @contextlib.contextmanager
 def volcano_site(
-    programs: Mapping[str, Path], folder: Path, *, settings: str = "", table: str = "b"
+    programs: Mapping[str, Path],
+    folder: Path,
+    *,
+    settings: str = "",
+    table: str = "b",
+    real: bool = False,
 ) -> Iterator[Rig]:
-    """Yield an installation with Volcano, the shipped geometry *table*, and kubelets of air."""
+    """Yield an installation with Volcano and the shipped geometry *table*.
+
+    Kubelets of air serve its nodes, unless they are *real*, for the caller to start.
+    """
     plane = Settings(controllers=True, controller_flags=("--controllers=-nodelifecycle",))
     found = volcano_programs()
     with installation(programs, folder, settings=plane) as site, contextlib.ExitStack() as stack:
@@ -204,8 +212,9 @@ def volcano_site(
         text = settings or (COMPONENT / "settings.yaml").read_text()
         site.configure(text)
         wait_for(lambda: site.first.obeys(text))
-        kubelets = _kubelets(found["kwok"], site.plane)
-        stack.callback(kubelets.stop)
+        if not real:
+            kubelets = _kubelets(found["kwok"], site.plane)
+            stack.callback(kubelets.stop)
         yield Rig(site=site, volcano=stack.enter_context(volcano(site, found)))
 
 

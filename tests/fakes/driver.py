@@ -12,6 +12,7 @@ from agent.core.driver import (
     Event,
     Fault,
     Instance,
+    MigMode,
     Process,
     Usage,
     Versions,
@@ -89,6 +90,10 @@ class RelayedDriver:
 
     def destroy_instance(self, gpu: str, instance: int) -> None:
         self._relay("destroy_instance", (gpu, instance))
+
+    def enable_mig(self, gpu: str) -> MigMode:
+        answer: MigMode = self._relay("enable_mig", (gpu,))
+        return answer
 
     def close(self) -> None:
         self._relay("close", ())

@@ -53,7 +53,7 @@ class Kubelet:
 
     @property
     def socket(self) -> Path:
-        return self.folder / "pod-resources.sock"
+        return self.folder / "pod-resources" / "kubelet.sock"
 
     @property
     def checkpoint(self) -> Path:
@@ -62,6 +62,7 @@ class Kubelet:
     async def start(self) -> None:
         """Come up as a new process: remove all sockets, listen, remember what is recorded."""
         self.plugins.mkdir(parents=True, exist_ok=True)
+        self.socket.parent.mkdir(exist_ok=True)
         for path in self.plugins.iterdir():
             if path.is_socket():
                 path.unlink()

@@ -1,6 +1,7 @@
 """The podresources side of a kubelet: what it lists, and how often it may be asked."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,9 +40,7 @@ class PodResourcesServer:
         self._at = time.monotonic()
         self.calls = 0
         self.rejected = 0
-        self._server = rpc.Server(
-            (rpc.answering(rpc.LIST, self._list), rpc.answering(rpc.GET, self._get))
-        )
+        self._server = rpc.Server((rpc.answering(rpc.LIST, self._list),))
 
     async def start(self, socket: Path) -> None:
         await self._server.start(socket)
@@ -63,19 +62,9 @@ class PodResourcesServer:
 
     async def _list(self, _: pb.ListPodResourcesRequest) -> pb.ListPodResourcesResponse:
         self._count()
-        return pb.ListPodResourcesResponse(pod_resources=self._pods().values())
+        return pb.ListPodResourcesResponse(pod_resources=self._pods())
 
-    async def _get(self, request: pb.GetPodResourcesRequest) -> pb.GetPodResourcesResponse:
-        self._count()
-        key = request.pod_namespace, request.pod_name
-        pods = self._pods()
-        if key not in pods:
-            raise rpc.CallError(
-                rpc.Code.OTHER, f"pod {key[1]} in namespace {key[0]} not found"
-            )  # fmt: skip
-        return pb.GetPodResourcesResponse(pod_resources=pods[key])
-
-    def _pods(self) -> dict[tuple[str, str], pb.PodResources]:
+    def _pods(self) -> Iterable[pb.PodResources]:
         pods: dict[tuple[str, str], pb.PodResources] = {}
         for held in self._held:
             key = held.namespace, held.pod
@@ -85,4 +74,4 @@ class PodResourcesServer:
             container = pod.containers.add(name=held.container)
             for slot in sorted(held.slots):
                 container.devices.add(resource_name=self._resource, device_ids=[slot])
-        return pods
+        return pods.values()

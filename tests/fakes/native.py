@@ -1,4 +1,4 @@
-"""Programs of ours in C: compiled once per state of their sources, outside the tree."""
+"""Our programs and libraries in C, compiled once per state of their sources, outside the tree."""
 
 import fcntl
 import hashlib
@@ -11,7 +11,10 @@ from tests.cluster.controlplane.build import cache_folder
 
 
 def built(sources: Path, name: str, flags: Sequence[str]) -> Path:
-    """Return what the system's compiler makes of the C files in folder *sources*."""
+    """Return what the system's compiler makes of the C files in folder *sources*, called *name*.
+
+    It lies in a folder that holds nothing else.
+    """
     files = sorted(path for path in sources.iterdir() if path.suffix in {".c", ".h"})
     compiler = os.environ.get("CC", "cc")
     digest = hashlib.sha256("\0".join((compiler, *flags)).encode())

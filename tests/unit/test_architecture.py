@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OURS = ("allocator", "webhook", "console", "certs", "kube", "manifests")
+OURS = ("agent", "allocator", "webhook", "console", "certs", "kube", "manifests")
 PURE = [
     path
     for folder in (
+        "agent/core",
         "allocator/model",
         "allocator/catalog",
         "allocator/core",
@@ -49,11 +50,13 @@ COMPUTES = frozenset(
         "posixpath",
         "re",
         "string",
+        "struct",
         "textwrap",
         "types",
         "typing",
         "weakref",
         "yaml",
+        "zlib",
     )
 )
 
@@ -98,5 +101,5 @@ def test_the_wheel_holds_what_runs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
 
-    assert {"allocator", "webhook", "console", "certs", "kube", "vgpu.py"} <= set(shipped)
+    assert {"agent", "allocator", "webhook", "console", "certs", "kube", "vgpu.py"} <= set(shipped)
     assert not {"tests", "benchmarks"} & set(shipped)

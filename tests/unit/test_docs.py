@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import assert_never
 
 import pytest
 
+from agent.core.families import OURS
+from agent.core.xid import XIDS, Xid
 from allocator.catalog.injection import (
     MOUNTS,
     VARIABLES,
@@ -71,12 +74,38 @@ def mounts() -> str:
     return table(["column", "mounted at", "volume", "sub-path", ""], rows)
 
 
-@pytest.mark.parametrize(("name", "rendered"), [("variables", variables()), ("mounts", mounts())])
-def test_the_injection_page_shows_the_table_that_is_injected(
-    name: str, rendered: str, request: pytest.FixtureRequest
+def agent_metrics() -> str:
+    rows = ([f"`{f.name}`", ", ".join(f"`{n}`" for n in f.labels), f.about] for f in OURS)
+    return table(["name", "labels", "what"], rows)
+
+
+def xids() -> str:
+    alike = groupby(sorted(XIDS.values(), key=meaning, reverse=True), key=meaning)
+    rows = (
+        [", ".join(map(str, sorted(xid.number for xid in same))), title, verdict, source]
+        for (verdict, source, title), same in alike
+    )
+    return table(["XID", "what", "out of service", "source"], rows)
+
+
+def meaning(xid: Xid) -> tuple[str, str, str]:
+    return xid.verdict.value, xid.source, xid.title
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "rendered"),
+    [
+        pytest.param("injection.md", "variables", variables(), id="variables"),
+        pytest.param("injection.md", "mounts", mounts(), id="mounts"),
+        pytest.param("enforcement.md", "agent metrics", agent_metrics(), id="agent-metrics"),
+        pytest.param("health.md", "xids", xids(), id="xids"),
+    ],
+)
+def test_a_page_shows_the_table_that_the_code_goes_by(
+    file: str, name: str, rendered: str, *, request: pytest.FixtureRequest
 ) -> None:
     """The table in the docs is the code's own data; --update-golden writes it anew."""
-    page = DOCS / "injection.md"
+    page = DOCS / file
     marked = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
     if request.config.getoption("--update-golden"):
         page.write_text(marked.sub(lambda m: m[1] + rendered + m[2], page.read_text()))

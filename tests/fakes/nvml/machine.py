@@ -141,7 +141,7 @@ class Machine:
             for gpu in machine.gpus:
                 gpu.mig_current = gpu.mig_pending if gpu.architecture < _HOPPER else 0
                 gpu.mig_pending = gpu.mig_current
-                gpu.lost = 0
+                gpu.lost = gpu.recovery = 0
                 gpu.instances = (CInstance * len(gpu.instances))()
 
     def _create(self, state: State) -> None:

@@ -42,17 +42,19 @@ def _chip(one: Device) -> Chip:
 
 @dataclass(slots=True)
 class Node:
-    """What the monitor is told, and what it does about it; a dictionary of fields to set."""
+    """What the monitor is told, and what it does about it; fields are for a test to set."""
 
     root: Path
     promised: tuple[Share, ...] = (share(),)
     known: Mapping[str, Pod] = field(default_factory=lambda: {UID: POD})
     wanted: Enforcement = Enforcement.REPORT
     following: bool = False
+    broken: bool = False
     clock: FakeClock = field(default_factory=FakeClock)
     events: list[Event] = field(default_factory=list)
     counted: list[Kind] = field(default_factory=list)
     evictions: list[str] = field(default_factory=list)
+    failures: int = 0
     driver: SimulatedDriver = field(init=False)
     monitor: Monitor = field(init=False)
 
@@ -60,8 +62,7 @@ class Node:
         chips = [_chip(device()), _chip(device(OTHER, index=1))]
         self.driver = SimulatedDriver(delivered(chips, "boot-1"))
         clock = self.clock.clock()
-        now = clock.wall().timestamp()
-        kept = regions(self.root, now=now)
+        kept = regions(self.root)
         self.monitor = Monitor(
             Means(
                 node="gpu-1",
@@ -71,7 +72,6 @@ class Node:
                     kept,
                     Processes(self.root),
                     following=self.following,
-                    now=lambda: clock.wall().timestamp(),
                     ticks=clock.monotonic,
                 ),
                 regions=kept,
@@ -126,6 +126,8 @@ class Node:
         return self.known
 
     def instances(self) -> tuple[Instance, ...]:
+        if self.broken:
+            raise RuntimeError("as the test says")
         return ()
 
     def sick(self) -> Mapping[str, str]:
@@ -145,3 +147,6 @@ class Node:
 
     def evicted(self) -> None:
         """Be told that somebody was evicted, which ``evictions`` says already."""
+
+    def failed(self) -> None:
+        self.failures += 1

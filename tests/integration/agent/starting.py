@@ -115,7 +115,6 @@ def site(root: Path, *, cdi: bool = True, kubelet: Kubelet | None = None, count:
         kubelet.resource, kubelet.checkpoint, lister=resources, pods=lambda: ledger.pods
     )
     slots = Slots(root, cdi=root / "cdi" if cdi else None)
-    slots.recover()
     parts = Parts(owners=owners, promises=ledger, instances=ledger, regions=ledger, slots=slots)
     prestart = PreStart(parts)
     plugin = DevicePlugin(slots, prestart)

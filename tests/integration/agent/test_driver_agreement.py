@@ -1,6 +1,5 @@
 """Drivers: NVML on the stand-in and the simulation do the same, whatever is asked of them."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -37,10 +36,10 @@ class Agreement(RuleBasedStateMachine):
     def build(self, name: str) -> None:
         state = _MACHINES[name]
         self.children.put_back()
-        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        (self.folder / "simulated").unlink(missing_ok=True)
         self.hardware: tuple[Hardware, ...] = (
-            SimulatedHardware(state, folder / "simulated"),
-            NvmlHardware(state, folder / "nvml", self.children),
+            SimulatedHardware(state, self.folder / "simulated"),
+            NvmlHardware(state, self.folder / "nvml", self.children),
         )
         self.drivers = tuple(hardware.session() for hardware in self.hardware)
         self.gpu = state.gpus[0].chip.uuid

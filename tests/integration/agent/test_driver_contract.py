@@ -167,6 +167,20 @@ def test_nothing_is_cut_without_mig_mode(make: Make) -> None:
         assert fault(driver, "create_instance", device.uuid, 19, 0) is Fault.NOT_SUPPORTED
 
 
+@pytest.mark.parametrize("model", [A100, H200])
+def test_mig_mode_is_switched_on_where_nobody_is_in_the_way(make: Make, model: str) -> None:
+    """The mode is on when the call returns; with clients it stays off, and without MIG it fails."""
+    hardware = make(machine(model, model, T4, mig=False))
+    driver = hardware.session()
+    idle, busy, plain = (device.uuid for device in driver.devices())
+    hardware.add(Process(pid=4242, gpu=busy, memory=MiB(256)))
+
+    assert driver.enable_mig(idle) == MigMode(current=True, pending=True)
+    assert driver.create_instance(idle, 19, 0).start == 0
+    assert fault(driver, "enable_mig", busy) is Fault.IN_USE
+    assert fault(driver, "enable_mig", plain) is Fault.NOT_SUPPORTED
+
+
 def test_busy_instances_stay(make: Make) -> None:
     """A process keeps the compute, compute keeps the instance, and so does a leaked handle."""
     hardware = make(machine(A100))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.driver import Driver, DriverError, Instance
+from agent.core.driver import Driver, DriverError, Fault, Instance
 from agent.core.simulation import State
 from agent.shell.simulated import SimulatedDriver
 from allocator.model.board import Placed
@@ -139,3 +139,38 @@ def test_failures_are_injected_by_call(tmp_path: Path, stack: ExitStack) -> None
     drivers[0].create_instance(gpu, 19, 2)
     assert hardware.calls(CREATE) == 3
     assert [instance.start for instance in drivers[1].instances(gpu)] == [0, 2]
+
+
+def test_compute_may_fail_after_its_instance(tmp_path: Path, stack: ExitStack) -> None:
+    """What is left is a GPU instance without compute, which a MIG device's listing would hide."""
+    hardware = Machine(tmp_path / "machine", machine(A100))
+    gpu = machine(A100).gpus[0].chip.uuid
+    driver = stack.enter_context(driver_process(hardware.environment)).open(nvml, hardware.path)
+    hardware.fail(COMPUTE, 999)
+    made = driver.create_instance(gpu, 14, 4)
+
+    with pytest.raises(DriverError, match=COMPUTE):
+        driver.create_compute(gpu, made.id)
+
+    assert driver.instances(gpu) == (made,)
+    assert driver.create_compute(gpu, made.id).uuid is not None
+
+
+def test_a_reloaded_driver_is_found_again(tmp_path: Path, stack: ExitStack) -> None:
+    """While it is away it is UNAVAILABLE, whatever is asked; then the same driver goes on."""
+    hardware = Machine(tmp_path / "machine", machine(A100))
+    gpu = machine(A100).gpus[0].chip.uuid
+    driver = stack.enter_context(driver_process(hardware.environment)).open(nvml, hardware.path)
+    before = driver.devices()
+
+    with hardware.changing() as changed:
+        changed.unloaded = 1
+    for call, arguments in (("devices", ()), ("instances", (gpu,)), ("events", ())):
+        with pytest.raises(DriverError) as caught:
+            getattr(driver, call)(*arguments)
+        assert caught.value.fault is Fault.UNAVAILABLE
+    with hardware.changing() as changed:
+        changed.unloaded = 0
+
+    assert driver.devices() == before
+    assert driver.events() == ()

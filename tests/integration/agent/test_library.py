@@ -64,8 +64,13 @@ def test_an_upgrade_leaves_the_file_that_pods_have_open(root: Path, source: Path
         assert mapped.read() == OLD
     assert (root / "usr/local/vgpu/libvgpu.so").read_bytes() == NEW
     assert (root / "usr/local/vgpu" / old.name).read_bytes() == OLD
-    assert sweep(root, new) == (old.name,)
-    assert names(root) == ["ld.so.preload", "ld.so.preload.empty", "libvgpu.so", new.name]
+    (root / "usr/local/vgpu/libvgpu.so.v2.10.0").touch()  # another plugin's
+    (root / "usr/local/vgpu/libvgpu.so.0a1b2c3d.unfinished").touch()
+    assert sweep(root, new) == ("libvgpu.so.0a1b2c3d.unfinished", old.name)
+    assert names(root) == [
+        *("ld.so.preload", "ld.so.preload.empty", "libvgpu.so"),
+        *sorted((new.name, "libvgpu.so.v2.10.0")),
+    ]
 
 
 def test_what_another_plugin_copied_there_is_replaced_not_overwritten(

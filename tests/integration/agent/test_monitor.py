@@ -177,3 +177,13 @@ def test_two_looks_are_never_two_seconds_apart(tmp_path: Path, wanted: Enforceme
 
     assert max(node.clock.slept) < 2
     assert (node.clock.slept[0] < 1) == (wanted is Enforcement.EVICT)
+
+
+def test_a_look_that_fails_is_not_the_last(tmp_path: Path) -> None:
+    """It is counted, and the next one comes as if nothing had been."""
+    node = Node(tmp_path, clock=Bounded(), broken=True)
+
+    with pytest.raises(EnoughError):
+        asyncio.run(node.monitor.run())
+
+    assert node.failures == 3

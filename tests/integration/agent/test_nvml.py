@@ -8,20 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.driver import DriverError, Event, Fault, Process
+from agent.core.driver import DriverError, Event, Fault, Recovery
 from agent.core.simulation import State, delivered
-from allocator.model.units import MiB
 from tests.fakes.driver import machine
 from tests.fakes.driver_process import DriverProcess, driver_process, hardware
 from tests.fakes.nvml.library import library
-from tests.fakes.nvml.machine import Kind
 from tests.integration.agent.nvmlsession import Scene, scene
 
 A100, L40S = "NVIDIA A100-SXM4-40GB", "NVIDIA L40S"
 SERVER = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
 
-UNINITIALIZED, NOT_SUPPORTED, NOT_FOUND, TOO_SMALL, NO_FUNCTION, UNKNOWN = 1, 3, 6, 7, 13, 999
+UNINITIALIZED, NOT_FOUND, NO_FUNCTION, UNKNOWN = 1, 6, 13, 999
 EVERY = 0  # for the n-th call: each of them
+AT = ((19, 6), (14, 4))  # profiles and starts that fit side by side
 NEVER = 1_000_000  # for the n-th call: only counts
 
 
@@ -160,11 +159,13 @@ def test_what_cannot_be_verified_is_undone(two: Scene, call: str) -> None:
 
 def test_a_mig_handle_that_does_not_answer_is_found_by_walking(two: Scene) -> None:
     """A handle is believed only with the ids it should have."""
-    made = two.driver.create_instance(two.gpu, 14, 4)
-    whole = two.driver.create_compute(two.gpu, made.id)
+    made = [two.driver.create_instance(two.gpu, profile, start) for profile, start in AT]
+    wholes = {two.driver.create_compute(two.gpu, instance.id) for instance in made}
     two.machine.fail("nvmlDeviceGetGpuInstanceId", NOT_FOUND)
+    two.machine.fail("nvmlDeviceGetMigDeviceHandleByIndex", UNKNOWN, nth=NEVER)
 
-    assert two.driver.instances(two.gpu) == (whole,)
+    assert set(two.driver.instances(two.gpu)) == wholes
+    assert two.machine.calls("nvmlDeviceGetMigDeviceHandleByIndex") > 0
 
 
 def test_a_handle_is_not_believed_for_another_gpu(two: Scene) -> None:
@@ -225,48 +226,25 @@ def test_a_gpu_off_the_bus_can_still_be_named(two: Scene) -> None:
     assert two.driver.events() == (Event(gpu=two.gpu, xid=13, instance=7),)
 
 
-def test_a_process_is_listed_once(two: Scene) -> None:
-    """One that computes and draws is in several listings with the same memory."""
-    gpu = two.devices[1].uuid
-    for kind in Kind:
-        two.machine.add(Process(pid=40, gpu=gpu, memory=MiB(300), utilization=7), kind=kind)
-    two.machine.add(Process(pid=41, gpu=gpu, memory=None), kind=Kind.GRAPHICS)
+def test_answers_that_are_no_text_cost_what_they_name(two: Scene) -> None:
+    """A profile is named by the formula then; a GPU without a name is left out alone."""
+    two.driver.close()
+    with two.machine.changing() as changing:
+        changing.gpus[0].profiles[0].name = b"\xff\xfe"
+        changing.gpus[1].name = b"\xff\xfe"
 
-    found = {process.pid: process for process in two.driver.processes(gpu)}
-
-    assert len(found) == len(two.driver.processes(gpu)) == 2
-    assert found[40] == Process(pid=40, gpu=gpu, memory=MiB(300), utilization=7)
-    assert found[41].memory is None
+    assert two.driver.devices() == two.devices[:1]
 
 
-@pytest.mark.parametrize(
-    ("call", "code", "nth"),
-    [
-        pytest.param("nvmlDeviceGetComputeRunningProcesses_v3", NO_FUNCTION, EVERY, id="old"),
-        pytest.param("nvmlDeviceGetComputeRunningProcesses_v3", TOO_SMALL, 2, id="grew"),
-        pytest.param("nvmlDeviceGetGraphicsRunningProcesses_v3", NOT_SUPPORTED, EVERY, id="blind"),
-        pytest.param("nvmlDeviceGetMPSComputeRunningProcesses_v3", NO_FUNCTION, EVERY, id="no MPS"),
-    ],
-)
-def test_processes_are_listed_by_what_the_driver_has(
-    two: Scene, call: str, code: int, *, nth: int
-) -> None:
-    """Older listings stand in, other kinds may be missing, and a list may grow meanwhile."""
-    gpu = two.devices[1].uuid
-    two.machine.add(Process(pid=40, gpu=gpu, memory=MiB(300)))
-    two.machine.fail(call, code, nth=nth)
+def test_what_a_gpu_needs_is_the_drivers_word(two: Scene) -> None:
+    """A reset, or a reboot of the node; what only concerns links is nothing."""
+    told = []
+    for action in (0, 1, 2, 3, 99):
+        two.machine.set(two.gpu, recovery=action)
+        told.append(two.driver.devices()[0].recovery)
 
-    assert [process.pid for process in two.driver.processes(gpu)] == [40]
-
-
-def test_utilization_of_long_ago_is_none_of_now(two: Scene) -> None:
-    """The driver keeps samples for long; one from before the last seconds is not told."""
-    gpu = two.devices[1].uuid
-    two.machine.add(Process(pid=40, gpu=gpu, memory=MiB(300), utilization=90), seen=1_000_000)
-
-    (process,) = two.driver.processes(gpu)
-
-    assert process.utilization is None
+    wanted = [Recovery.NOTHING, Recovery.RESET, Recovery.REBOOT, Recovery.NOTHING, None]
+    assert told == wanted
 
 
 def test_the_node_of_a_gpu_is_the_kernels_word(child: DriverProcess, tmp_path: Path) -> None:

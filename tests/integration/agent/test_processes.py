@@ -47,6 +47,43 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     assert (second.cell, second.started) == (Cell(NEIGHBOUR, ID), 22)
 
 
+def test_a_containers_first_process_is_found_once_it_is_inside(tmp_path: Path) -> None:
+    """It begins its life in the runtime's group; what is old stays where it is."""
+    now = [0.0]
+    node = Processes(tmp_path, ticks=lambda: now[0])
+    enrol(tmp_path / "proc", os.getpid(), uid=UID, container=ID)
+    group = tmp_path / "proc" / str(os.getpid()) / "cgroup"
+    inside, outside = group.read_text(), "0::/system.slice/containerd.service\n"
+
+    cells = []
+    for text, pause in ((outside, 1), (inside, 1), (outside, 100), (outside, 0)):
+        group.write_text(text)
+        found = node.resident(os.getpid())
+        assert found is not None
+        cells.append(found.cell)
+        now[0] += pause
+    assert cells == [None, *[Cell(UID, ID)] * 3]
+
+
+def test_what_has_been_outside_for_long_stays_there(tmp_path: Path) -> None:
+    """Most processes of a node are not read again and again."""
+    now = [0.0]
+    node = Processes(tmp_path, ticks=lambda: now[0])
+    enrol(tmp_path / "proc", os.getpid(), uid=UID, container=ID)
+    group = tmp_path / "proc" / str(os.getpid()) / "cgroup"
+    inside = group.read_text()
+    group.write_text("0::/system.slice/nvidia-persistenced.service\n")
+
+    for _ in range(2):
+        node.resident(os.getpid())
+        now[0] += 100
+    group.write_text(inside)
+    found = node.resident(os.getpid())
+
+    assert found is not None
+    assert found.cell is None
+
+
 def test_everyone_is_whoever_runs_in_a_pod(tmp_path: Path) -> None:
     """The node's own processes are not among them, nor is who has left."""
     node = Processes(tmp_path)

@@ -10,9 +10,10 @@ import pytest
 from agent.core.layouts import LAYOUTS, Layout
 from agent.core.promise import NotYetError
 from agent.core.region import Region
+from agent.core.seed import SEMAPHORE
 from agent.shell.library import Absent
 from agent.shell.processes import Processes
-from agent.shell.regions import Regions
+from agent.shell.regions import Regions, semaphore
 from tests.builders import soft_grant
 from tests.fakes.hami_core import Tenant, bury, enrol, offsets
 from tests.integration.agent.shares import GIB, GPU, ID, NOW, OTHER, UID, regions, share
@@ -76,6 +77,19 @@ def test_what_a_program_did_is_read(tmp_path: Path, layout: Layout) -> None:
     assert [(s.pid, s.running, s.uses[1].total) for s in found.slots] == [
         (tenant.pid, True, 3 * GIB // 2)
     ]
+
+
+def test_processes_of_one_container_share_its_limit(tmp_path: Path) -> None:
+    """They take turns by the semaphores that we wrote, which are as the C library makes them."""
+    path = seed(tmp_path)
+    with Tenant(path, uuids=(GPU,)) as one, Tenant(path, uuids=(GPU,)) as other:
+        first = one.tell(f"alloc 0 {5 * GIB}")
+        crowded = other.tell(f"alloc 0 {5 * GIB}")
+        one.exit()
+
+        assert (first, crowded) == (str(5 * GIB), "oom")
+        assert other.tell(f"alloc 0 {5 * GIB}") == str(5 * GIB)
+    assert semaphore() == SEMAPHORE
 
 
 def test_modes_let_any_user_write_the_file_and_nobody_replace_it(tmp_path: Path) -> None:

@@ -198,10 +198,15 @@ def test_an_agent_started_twice_serves_once() -> None:
         await asyncio.sleep(1)
         meanwhile = one.kubelet.registrations
 
+        one.ledger.promise("uid-1", "train-0", soft_grant(6000))
+        held = await one.kubelet.admit("uid-1", "train-0")
+        await one.kubelet.run(held)
+
         await ended(first)
         await until(lambda: one.kubelet.allocatable == 5)
 
         assert meanwhile == 1
+        assert other.slots.holders(held.slots) == {"uid-1"}  # written while it waited
         await ended(second)
         await other.resources.close()
 

@@ -136,6 +136,7 @@ async def recut(node: Node) -> None:
     await node.admit((GPU, SMALL[2]))
     node.promised -= {(GPU, place) for place in SMALL[:2]}
     node.promised.add(LARGE)
+    node.fading.add(LARGE)
     await node.settle()
 
 
@@ -151,6 +152,7 @@ async def revive(node: Node) -> None:
     await node.settle()
     node.promised.remove(LARGE)
     node.promised.add(first)
+    node.fading.add(first)
     await node.settle()
     node.befall(GPU, lambda gpu: replace(gpu, leaks=frozenset()))
     await node.settle()

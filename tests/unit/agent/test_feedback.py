@@ -56,7 +56,12 @@ def told(*tasks: Task, following: bool = True) -> list[tuple[int, int]]:
         ),
         pytest.param(
             [task(last=BUSY), task(last=BUSY, gpus="1"), task(gpus="01")],
-            [(0, 0), (0, 0), (1, 0)],
+            [(0, 0), (0, 0), (0, 0)],
+            id="one-on-both-idle",
+        ),
+        pytest.param(
+            [task(last=BUSY), task(gpus="1"), task(gpus="01", last=BUSY)],
+            [(1, 0), (0, 0), (1, 0)],
             id="one-on-both",
         ),
         pytest.param(

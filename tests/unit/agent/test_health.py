@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.driver import Event, Fault
-from agent.core.health import UNSEEN, Conditions, Patience, Policy, observed, pardoned
+from agent.core.driver import Event, Fault, Recovery
+from agent.core.health import UNSEEN, Conditions, Look, Patience, Policy, observed
 
 A, B = "GPU-a", "GPU-b"
 WELL: Mapping[str, Fault | None] = {A: None, B: None}
@@ -31,7 +31,8 @@ def history(
     for n, (xids, fault) in enumerate(rounds):
         events = tuple(Event(gpu=A, xid=xid) for xid in xids)
         probes = {A: fault, B: None}
-        states.append(observed(states[-1], events, probes, now=now + n * STEP, policy=POLICY))
+        look = Look(events=events, probes=probes)
+        states.append(observed(states[-1], look, now=now + n * STEP, policy=POLICY))
     return states
 
 
@@ -41,7 +42,7 @@ def seconds(count: float) -> list[Round]:
 
 def test_a_gpu_that_answers_is_in_service() -> None:
     """Nothing seen is nothing wrong."""
-    assert [c.why for c in observed(UNSEEN, (), WELL, now=0).values()] == [None, None]
+    assert [c.why for c in observed(UNSEEN, Look(probes=WELL), now=0).values()] == [None, None]
 
 
 @given(st.lists(st.sampled_from([13, 31, 43, 45, 68, 94, 109]), max_size=20))
@@ -64,7 +65,7 @@ def test_only_the_gpu_that_reported_is_concerned() -> None:
     """One GPU's error is not its neighbour's, unless the event names nobody."""
     assert after([((79,), None)])[B].why is None
 
-    everybody = observed(UNSEEN, (Event(gpu=None, xid=119),), WELL, now=0)
+    everybody = observed(UNSEEN, Look(events=(Event(gpu=None, xid=119),), probes=WELL), now=0)
 
     assert all(condition.why for condition in everybody.values())
 
@@ -82,6 +83,29 @@ def test_a_reset_is_noticed_by_its_absence() -> None:
 
     assert states[-2][A].why is not None
     assert states[-1][A].why is None
+
+
+@pytest.mark.parametrize("needed", [Recovery.RESET, Recovery.REBOOT])
+def test_the_drivers_own_word_is_believed(needed: Recovery) -> None:
+    """Out of service while it says that something is needed; then the error before is over too."""
+    state = after([((95,), None)])
+    for told, now in ((needed, 10), (Recovery.NOTHING, 20), (Recovery.NOTHING, 50)):
+        assert state[A].why is not None
+        look = Look(probes=WELL, needs={A: told, B: None})
+        state = observed(state, look, now=now, policy=POLICY)
+
+    assert state[A].why is None
+
+
+def test_a_driver_that_needs_nothing_does_not_end_an_error() -> None:
+    """Not every error that only a reset ends makes it say so."""
+    state = after([((119,), None)])
+
+    for now in (1e6, 2e6):
+        look = Look(probes=WELL, needs={A: Recovery.NOTHING})
+        state = observed(state, look, now=now, policy=POLICY)
+
+    assert state[A].why is not None
 
 
 def test_an_error_that_passes_is_over_when_it_is_quiet() -> None:
@@ -120,18 +144,29 @@ def test_time_outs_are_no_reset() -> None:
     assert after([((95,), None), *slow, *seconds(10_000)])[A].why is not None
 
 
+def test_a_missed_probe_begins_the_trial_anew() -> None:
+    """Once is no failure, but it is not the good conduct that a trial asks for either."""
+    almost: list[Round] = [((), Fault.LOST), *seconds(PATIENCE.well - STEP)]
+    missed: Round = ((), Fault.UNAVAILABLE)
+
+    assert after([*almost, ((), None)])[A].why is None
+    assert after([*almost, missed])[A].why is not None
+    assert after([*almost, missed, *seconds(PATIENCE.well - STEP)])[A].why is not None
+    assert after([*almost, missed, *seconds(PATIENCE.well)])[A].why is None
+
+
 def test_each_relapse_makes_the_trial_longer() -> None:
     """Until the longest; and a GPU that was well for an hour has a clean slate."""
     condition, waits, now = UNSEEN, [], 0.0
     for _ in range(7):
-        condition = observed(condition, (), {A: Fault.LOST}, now=now, policy=POLICY)
+        condition = observed(condition, Look(probes={A: Fault.LOST}), now=now, policy=POLICY)
         began = now
         while condition[A].why is not None:
             now += STEP
-            condition = observed(condition, (), {A: None}, now=now, policy=POLICY)
+            condition = observed(condition, Look(probes={A: None}), now=now, policy=POLICY)
         waits.append(now - began - STEP)
 
-    rested = observed(condition, (), {A: None}, now=now + 3600, policy=POLICY)
+    rested = observed(condition, Look(probes={A: None}), now=now + 3600, policy=POLICY)
 
     assert waits == [30, 60, 120, 240, 480, 480, 480]
     assert rested[A].relapses == 0
@@ -173,17 +208,7 @@ def test_a_flapping_gpu_hardly_flaps_the_inventory(runs: list[tuple[int, Fault |
 
 def test_a_gpu_that_is_not_probed_any_more_is_forgotten() -> None:
     """One that was taken out of the machine leaves nothing behind."""
-    assert set(observed(after([((79,), None)]), (), {B: None}, now=0)) == {B}
-
-
-def test_an_operator_may_declare_it_repaired() -> None:
-    """A pardon puts exactly this GPU back into service."""
-    broken = observed(UNSEEN, (Event(gpu=None, xid=79),), WELL, now=0)
-
-    repaired = observed(pardoned(broken, A), (), WELL, now=STEP)
-
-    assert repaired[A].why is None
-    assert repaired[B].why is not None
+    assert set(observed(after([((79,), None)]), Look(probes={B: None}), now=0)) == {B}
 
 
 def test_the_clock_may_stand_still() -> None:
@@ -191,7 +216,7 @@ def test_the_clock_may_stand_still() -> None:
     state = after([((), Fault.LOST)])
 
     for _ in range(10):
-        state = observed(state, (), WELL, now=0, policy=POLICY)
+        state = observed(state, Look(probes=WELL), now=0, policy=POLICY)
 
     assert state[A].why is not None
     assert state[A] == replace(state[A], well=0)

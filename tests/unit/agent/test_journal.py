@@ -4,9 +4,10 @@ import asyncio
 import errno
 import os
 from pathlib import Path
+from zlib import crc32
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.core.journalrecord import (
@@ -87,9 +88,13 @@ def test_a_damaged_line_is_reported_and_the_rest_counts(
 
 
 @given(st.binary(max_size=300))
+@example(b"[" * 100_000)
+@example(b'{"a":' + b"[" * 100_000)
+@example(b'{"boot":"\xff"}')
 def test_any_bytes_can_be_read(data: bytes) -> None:
-    """Whatever is in the file, nothing becomes ours by it."""
+    """Whatever is in the file, even with a checksum that fits, nothing becomes ours by it."""
     assert read(data, "now").marks == {}
+    assert read(b"%08x %s\n" % (crc32(data), data), "now").marks == {}
 
 
 @given(st.lists(RECORDS))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agent.core.layouts import BY_NAME, LAYOUTS, MAGIC, SEEDED, Layout
 from agent.core.region import (
     HEAD,
+    MOST_READ,
     Region,
     Total,
     Unreadable,
@@ -237,9 +238,9 @@ def test_whatever_a_tenant_writes_is_read_without_fault(
     region = read(content[:length])
 
     if isinstance(region, Region):
-        assert len(region.slots) <= 1024
+        assert len(region.slots) <= MOST_READ
         found = totals(region, {GPU: 1000}, lambda _: True)
-        assert all(total.total <= 1000 * 1024 for total in found.values())
+        assert all(total.total <= 1000 * MOST_READ for total in found.values())
 
 
 @given(header=st.binary(max_size=1900), slots=st.binary(max_size=64), tail=st.binary(max_size=80))

@@ -55,8 +55,8 @@ def test_an_instance_without_compute_that_somebody_made_is_reserved_too(desk: De
     run(story())
 
 
-def test_what_containers_hold_is_ours_though_the_journal_was_lost(tmp_path: Path) -> None:
-    """After the journal was lost, a running container keeps its instance, and starts again."""
+def test_what_containers_hold_is_ours_whoever_made_it(tmp_path: Path) -> None:
+    """After a lost journal, or another agent, a running container keeps its instance."""
     desk = Desk(tmp_path)
 
     async def story() -> None:
@@ -66,18 +66,6 @@ def test_what_containers_hold_is_ours_though_the_journal_was_lost(tmp_path: Path
         desk.restart()
         await desk.settle()
         assert desk.instances.present()[0].idle
-
-    run(story())
-
-
-def test_what_is_held_later_makes_nothing_ours(desk: Desk) -> None:
-    """Only what was held when the agent came up is taken over, not what appears meanwhile."""
-
-    async def story() -> None:
-        await desk.settle()
-        desk.hand(SMALL)
-        await desk.settle(SMALL, held=(SMALL,))
-        assert "was not made by this agent" in await desk.why(SMALL)
 
     run(story())
 
@@ -109,6 +97,23 @@ def test_one_that_was_destroyed_by_hand_is_made_again(desk: Desk) -> None:
         await desk.again()
         after = await desk.instances.ensure(GPU, SMALL)
         assert before.uuid != after.uuid
+
+    run(story())
+
+
+def test_an_instance_that_is_not_listed_once_stays_its_tenants(desk: Desk) -> None:
+    """A driver that leaves a held instance out of one listing does not make it a stranger's."""
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        before = await desk.instances.ensure(GPU, SMALL)
+        listed = desk.driver.instances(GPU)
+        desk.faults.at |= {("create_instance", 2): Fault.NO_ROOM}
+        desk.after["instances"] = lambda _: ()
+        await desk.settle(SMALL, held=(SMALL,))
+        await desk.again()
+        assert desk.driver.instances(GPU) == listed
+        assert await desk.instances.ensure(GPU, SMALL) == before
 
     run(story())
 
@@ -176,6 +181,33 @@ def test_a_driver_that_does_not_answer_is_asked_again(desk: Desk, call: str) -> 
     run(story())
 
 
+def test_a_gpu_that_was_reset_is_reached_by_its_new_minor(desk: Desk) -> None:
+    """A reset takes the instances and may number the GPU anew: its files are looked up again."""
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        desk.change(lambda gpu: replace(gpu, instances=(), chip=replace(gpu.chip, minor=5)))
+        await desk.again()
+        assert [node.path for node in (await desk.instances.ensure(GPU, SMALL)).nodes] == [
+            "/dev/nvidia-caps/5.7.0"
+        ]
+
+    run(story())
+
+
+def test_a_mode_that_is_switched_off_later_is_noticed(desk: Desk) -> None:
+    """A GPU that its owner takes out of MIG mode says so to who waits for it."""
+
+    async def story() -> None:
+        await desk.settle()
+        desk.change(lambda gpu: replace(gpu, mig=MigMode(current=False, pending=False)))
+        await desk.settle(SMALL)
+        await desk.again()
+        assert "MIG mode is off: drain the node" in await desk.why(SMALL)
+
+    run(story())
+
+
 def test_a_lost_gpu_keeps_what_was_known(desk: Desk) -> None:
     """A GPU that fell off the bus is told as it was: its tenants' promises are not forgotten."""
 
@@ -208,7 +240,7 @@ def test_a_rebooted_node_is_cut_as_promised(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
 
     async def before() -> None:
-        await desk.settle(SMALL, LARGE)
+        await desk.settle(SMALL)
 
     async def after() -> None:
         await again.settle(placed("2g.10gb", 2))

@@ -34,6 +34,17 @@ def test_every_row_says_where_it_is_from() -> None:
     assert all(number == xid.number for number, xid in XIDS.items())
 
 
+@pytest.mark.parametrize(
+    ("number", "verdict"),
+    [(13, Verdict.UNTIL_QUIET), (79, Verdict.UNTIL_RESET), (9_999, Verdict.UNTIL_QUIET)],
+)
+def test_what_is_heeded_is_never_harmless(number: int, verdict: Verdict) -> None:
+    """An error of applications is over when it is quiet, others mean what they meant."""
+    policy = XidPolicy(ignored=frozenset({number}), heeded=frozenset({number}), all_ignored=True)
+
+    assert policy.verdict(number) is verdict
+
+
 @given(NUMBERS, NUMBERS, st.integers(0, 200))
 def test_an_operators_word_wins(ignored: frozenset[int], heeded: frozenset[int], one: int) -> None:
     """A heeded number is never harmless, an ignored one is unless it is heeded too."""

@@ -91,7 +91,7 @@ def test_nothing_is_mounted_that_is_not_its_own_business() -> None:
         "/var/lib/vgpu-admission",
         "/usr/local/vgpu",
         "/var/run/cdi",
-        "/dev",
+        "/dev/nvidia-caps",
     }
 
 
@@ -101,6 +101,7 @@ def test_the_played_agent_needs_no_rights_over_hardware() -> None:
     real = set(container(daemon_set())["securityContext"]["capabilities"]["add"])
 
     assert real - added == {"SYS_ADMIN", "MKNOD"}
+    assert "/dev/nvidia-caps" not in str(simulated())
 
 
 def test_the_fleet_that_is_shipped_can_be_played() -> None:

@@ -229,7 +229,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count,
       value->value.ui = at.gpu->architecture >= NVML_DEVICE_ARCH_HOPPER;
     else if (value->fieldId == NVML_FI_DEV_IS_MIG_MODE_INDEPENDENT_MIG_QUERY_CAPABLE)
       value->value.ui = !machine->old_driver;
-    else
+    else if (value->fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION) {
+      value->nvmlReturn = NVML_SUCCESS;
+      value->value.ui = at.gpu->recovery;
+    } else
       value->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
   }
   return NVML_SUCCESS;

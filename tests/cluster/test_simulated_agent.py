@@ -1,0 +1,241 @@
+"""The agent over simulated boards on a real API server: from an empty node to a promise held."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.core.promise import NotYetError, Owner
+from agent.shell.app import Agent
+from agent.shell.drivers import Kind
+from agent.shell.options import Options
+from agent.shell.parts import Parts
+from agent.shell.promises import Promises
+from agent.shell.server import Listen
+from allocator.core.ledger import Ledger, read
+from allocator.shell.tasks import background
+from kube.client import Client
+from kube.config import from_kubeconfig
+from manifests.generator.names import AGENT
+from tests.cluster.api import MERGE, Json, wait_for
+from tests.cluster.installation import GPU_NODES, PODS, Installation, free_port, installation
+from tests.cluster.process import Process
+from tests.cluster.site import MANIFESTS
+from tests.cluster.volcano import http_get
+from tests.pods import CORES, MEMORY, MODE, NUMBER, container, pod
+
+NODE = "/api/v1/nodes/sim-1"
+WITHIN = 30.0
+
+
+class Node:
+    """A node that nobody is but its agent; there is no kubelet."""
+
+    def __init__(self, site: Installation, folder: Path) -> None:
+        self.site = site
+        self.root = folder / "root"
+        boot = self.root / "proc/sys/kernel/random/boot_id"
+        boot.parent.mkdir(parents=True)
+        boot.write_text(Path("/proc/sys/kernel/random/boot_id").read_text())
+        self.port = free_port()
+        self.kubeconfig = self._kubeconfig(folder)
+        self.options = Options(
+            access=from_kubeconfig(self.kubeconfig),
+            node="sim-1",
+            namespace="vgpu-admission-system",
+            listen=Listen("127.0.0.1", self.port),
+            driver=Kind.SIMULATED,
+            fleet=MANIFESTS / "components/simulated/fleet.yaml",
+            root=self.root,
+            kubelet=folder / "kubelet",
+        )
+        command: list[str | Path] = [
+            *(sys.executable, MANIFESTS.parent / "vgpu.py", "agent", "--driver=simulated"),
+            f"--node-name={self.options.node}",
+            f"--fleet={self.options.fleet}",
+            f"--root={self.root}",
+            f"--kubelet-dir={self.options.kubelet}",
+            f"--metrics=127.0.0.1:{self.port}",
+            f"--kubeconfig={self.kubeconfig}",
+        ]
+        self.agent = Process("agent", command, folder / "agent.log")
+        self.leaving = Process("leaving", [*command, "--withdraw"], folder / "leaving.log")
+
+    def _kubeconfig(self, folder: Path) -> Path:
+        """Write a kubeconfig of the agent's account, with a token for this node only."""
+        api = self.site.api
+        *_, team, account = AGENT.split(":")
+        uid = api.get(NODE)["metadata"]["uid"]
+        bound = {"kind": "Node", "apiVersion": "v1", "name": "sim-1", "uid": uid}
+        spec = {"spec": {"expirationSeconds": 7200, "boundObjectRef": bound}}
+        path = f"/api/v1/namespaces/{team}/serviceaccounts/{account}/token"
+        config: Json = json.loads(self.site.plane.kubeconfig.read_text())
+        token = api.create(path, spec).body["status"]["token"]
+        config["users"] = [{"name": "admin", "user": {"token": token}}]
+        written = folder / "agent.kubeconfig"
+        written.write_text(json.dumps(config))
+        return written
+
+    def start(self, process: Process) -> None:
+        process.start(lambda: bool(http_get(self.port, "/healthz")), within=WITHIN)
+
+    @property
+    def object(self) -> Json:
+        return self.site.api.get(NODE)
+
+    @property
+    def capacity(self) -> Mapping[str, str]:
+        return dict(self.object["status"]["capacity"])
+
+    @property
+    def ledger(self) -> Ledger:
+        return read(self.site.api.get(f"{GPU_NODES}/sim-1"))
+
+    @property
+    def accounted(self) -> bool:
+        found = self.site.api.get(GPU_NODES)["items"]
+        return any(read(item).inventory for item in found if item["metadata"]["name"] == "sim-1")
+
+    @contextlib.asynccontextmanager
+    async def promises(self) -> AsyncIterator[Promises]:
+        """Run the agent in this process, but for what speaks to kubelet."""
+        async with Client(self.options.access) as client, background() as start:
+            parts = Parts(self.options, client)
+            try:
+                Agent(self.options, client, parts).begin(start)
+                async with asyncio.timeout(WITHIN):
+                    changed = parts.around.waker()
+                    while not parts.around.synced or parts.survey.hardware is None:
+                        await changed.wait()
+                        changed.clear()
+                yield Promises(client, parts.around, parts.writer, devices=parts.devices)
+            finally:
+                await parts.close()
+
+
+@pytest.fixture(scope="module")
+def node(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folder = tmp_path_factory.mktemp("simulated")
+    (folder / "plane").mkdir()
+    with installation(programs, folder / "plane") as site:
+        site.api.create("/api/v1/nodes", {"metadata": {"name": "sim-1"}})
+        runtime = {"nodeInfo": {"containerRuntimeVersion": "containerd://2.2.1"}}
+        status = {"status": {"capacity": {"cpu": "2"}, **runtime}}
+        site.api.request("PATCH", f"{NODE}/status", status, headers={"Content-Type": MERGE})
+        found = Node(site, folder)
+        found.start(found.agent)
+        wait_for(lambda: found.accounted, within=WITHIN)
+        yield found
+        found.agent.stop()
+        found.leaving.stop()
+
+
+@pytest.fixture
+def team(node: Node) -> str:
+    return node.site.namespace()
+
+
+def bound(node: Node, team: str, name: str, *, mode: str, **limits: object) -> Owner:
+    """Create a pod and bind it as a scheduler does; return its container."""
+    asking = container(limits={NUMBER: 1, **limits})
+    written = pod(asking, annotations={MODE: mode})
+    written["metadata"]["name"] = name
+    made = node.site.stored(team, written)
+    target = {"apiVersion": "v1", "kind": "Node", "name": "sim-1"}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    wait_for(lambda: node.site.api.create(f"{PODS.format(team)}/{name}/binding", body))
+    uid = made["metadata"]["uid"]
+    return Owner(uid=uid, namespace=team, pod=name, containers=("main",))
+
+
+def test_an_empty_node_becomes_one_with_gpus(node: Node) -> None:
+    """By its agent's account alone: label, ledger, inventory, capacity; all say what they are."""
+    wait_for(lambda: MEMORY in node.capacity, within=WITHIN)
+
+    assert node.object["metadata"]["labels"]["vgpu-admission.io/agent"].endswith("-simulated")
+    assert node.site.api.get(f"{GPU_NODES}/sim-1")["status"]["driver"] == "simulated"
+    assert [gpu.mode for gpu in node.ledger.node.gpus] == ["mig"] * 4 + ["hami-core"] * 4
+    assert node.capacity[CORES] == "800"
+    assert node.ledger.closed == ""
+    assert NUMBER not in node.capacity  # kubelet's to tell, and there is none
+
+
+@pytest.mark.parametrize("mode", ["mig", "hami-core"])
+def test_a_bound_pod_has_its_share_and_holds_it(node: Node, team: str, mode: str) -> None:
+    """On the version of the ledger that has the entry; the agent starts anew in between."""
+    owner = bound(node, team, f"p-{mode}", mode=mode, **{MEMORY: 4000})
+    node.agent.stop()
+
+    async def act() -> None:
+        async with node.promises() as promises:
+            share = await promises.share(owner)
+            assert (share.key, share.grants[0].mode) == ("c0", mode)
+            assert share.grants[0].memory >= 4000
+            await promises.hold(owner.uid)
+            await promises.annotate(owner, {"vgpu-admission.io/c0.visible": "MIG-1"})
+
+    asyncio.run(act())
+    assert owner.uid in node.ledger.held
+    assert node.ledger.observed_generation == node.ledger.generation
+    node.start(node.agent)
+    stored = node.site.api.get(f"{PODS.format(team)}/{owner.pod}")
+    assert stored["metadata"]["annotations"]["vgpu-admission.io/c0.visible"] == "MIG-1"
+
+
+def test_a_pod_that_nobody_promised_anything_does_not_start(node: Node, team: str) -> None:
+    """The refusal is for its user to read."""
+    stranger = Owner(uid="none", namespace=team, pod="none", containers=("main",))
+    node.agent.stop()
+
+    async def act() -> None:
+        async with node.promises() as promises:
+            with pytest.raises(NotYetError, match="not bound here"):
+                await promises.share(stranger)
+            with pytest.raises(NotYetError, match="no promise"):
+                await promises.hold(stranger.uid)
+
+    asyncio.run(act())
+    node.start(node.agent)
+
+
+def test_an_instance_is_there_soon_after_its_promise(node: Node, team: str) -> None:
+    """It is cut when the entry appears, before kubelet asks; and told in the status."""
+    owner = bound(node, team, "cut", mode="mig", **{MEMORY: 9000})
+    entry = node.ledger.entry(owner.uid)
+    assert entry is not None
+    (grant,) = entry.containers[0].grants
+
+    def there() -> bool:
+        found = node.site.api.get(f"{GPU_NODES}/sim-1")["status"]["instances"]
+        places = {(i["gpu"], i["profile"], i["start"]) for i in found if i.get("uuid")}
+        assert grant.placed is not None
+        return (grant.gpu, grant.placed.profile.name, grant.placed.start) in places
+
+    wait_for(there, within=WITHIN)
+
+
+def test_metrics_tell_of_promises(node: Node, team: str) -> None:
+    """From the Binding on."""
+    owner = bound(node, team, "measured", mode="hami-core", **{MEMORY: 2000})
+
+    def told() -> bool:
+        text = http_get(node.port, "/metrics") or ""
+        return any(owner.pod in line and team in line for line in text.splitlines())
+
+    wait_for(told, within=WITHIN)
+
+
+def test_a_withdrawing_agent_takes_everything_back(node: Node) -> None:
+    """Capacity and label go, nothing more is promised; the promises of pods stay."""
+    promised = {entry.uid for entry in node.ledger.entries}
+    node.agent.stop()
+    node.start(node.leaving)
+
+    wait_for(lambda: set(node.capacity) == {"cpu"}, within=WITHIN)
+    wait_for(lambda: bool(node.ledger.closed), within=WITHIN)
+    wait_for(lambda: not node.object["metadata"].get("labels"), within=WITHIN)
+    assert {entry.uid for entry in node.ledger.entries} == promised

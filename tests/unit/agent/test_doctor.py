@@ -1,0 +1,177 @@
+"""The doctor's answers follow from facts; each failure says what would help."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.doctor import CHECKS, Finding, Level, failed, findings, older, render, version_of
+from agent.core.driver import Device, MigMode, Versions
+from agent.core.nodefacts import Facts, Library, Plugin, Runtime
+from allocator.catalog.boards import MODELS
+from allocator.core.lines import WIDTH
+
+DOCS = Path(__file__).parents[3] / "docs"
+ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=False)
+
+
+def gpu(model: str, index: int, mig: MigMode | None = None) -> Device:
+    known = MODELS[model]
+    return Device(
+        uuid=f"GPU-{index}",
+        index=index,
+        minor=index,
+        pci=f"0000:0{index}:00.0",
+        model=model,
+        memory=known.memory,
+        ampere_or_older=True,
+        mig=mig,
+        board=known.board,
+    )
+
+
+WELL = Facts(
+    versions=Versions(driver="580.95.05", nvml="13.580.95.05", cuda="13.0"),
+    devices=(gpu("NVIDIA A100-SXM4-40GB", 0, ON), gpu("NVIDIA L40S", 1)),
+    toolkit="1.18.1-1",
+    runtimes=(
+        Runtime(
+            path="/etc/containerd/config.toml",
+            runtimes=frozenset(("runc", "nvidia")),
+            cdi=True,
+            cdi_folders=("/etc/cdi", "/var/run/cdi"),
+        ),
+    ),
+    registration=True,
+    podresources=True,
+    library=Library(sha256="9f2c4e01b7d3a655" + "0" * 48, elf=True, preloaded=True),
+    files=frozenset(("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1")),
+    capabilities=True,
+)
+(RUNTIME,) = WELL.runtimes
+SICK = Facts(
+    versions=Versions(driver="535.54.03", nvml="12.535.54.03", cuda="12.2"),
+    devices=(
+        gpu("NVIDIA A100-SXM4-40GB", 0, MigMode(current=False, pending=True)),
+        replace(gpu("NVIDIA A30", 1, ON), board=None),
+    ),
+    toolkit="1.17.4",
+    runtimes=(
+        replace(RUNTIME, runtimes=frozenset(("runc",)), cdi=None),
+        Runtime(path="/etc/rancher/config.toml", problem="it is no TOML: line 3"),
+    ),
+    plugins=(
+        Plugin("Volcano's vGPU device plugin", "process 4711", running=True),
+        Plugin("the gpushare device plugin", "socket aliyungpushare.sock", running=False),
+    ),
+    files=frozenset(("nvidiactl", "nvidia0", "nvidia1")),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"), [("well", WELL), ("sick", SICK), ("elsewhere", Facts(silent="no library"))]
+)
+def test_a_report_reads_well(name: str, facts: Facts, golden: Callable[[str, str], str]) -> None:
+    """The whole text, as reviewed; --update-golden writes it anew."""
+    shown = render(findings(facts))
+
+    assert shown == golden(f"doctor-{name}.txt", shown)
+
+
+def test_a_node_that_is_well_passes_every_check() -> None:
+    """No check is skipped where everything is there, and none fails."""
+    found = findings(WELL)
+
+    assert {finding.check for finding in found} == set(CHECKS)
+    assert {finding.level for finding in found} == {Level.OK}
+    assert not failed(found)
+
+
+@pytest.mark.parametrize("facts", [SICK, Facts(), Facts(silent="it hangs")])
+def test_what_is_not_well_says_what_would_help(facts: Facts) -> None:
+    """Every warning and failure has a remedy, and a failure makes the whole fail."""
+    found = findings(facts)
+
+    assert failed(found)
+    assert all(bool(f.remedy) == (f.level is not Level.OK) for f in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "level"),
+    [
+        pytest.param({"registration": False}, "kubelet", Level.FAIL, id="kubelet"),
+        pytest.param({"toolkit": "1.17.7"}, "toolkit", Level.FAIL, id="toolkit too old"),
+        pytest.param({"toolkit": "1.17.8"}, "toolkit", Level.OK, id="toolkit just right"),
+        pytest.param({"toolkit": None}, "toolkit", Level.WARN, id="toolkit unseen"),
+        pytest.param({"files": frozenset()}, "files", Level.FAIL, id="no device files"),
+        pytest.param({"capabilities": False}, "files", Level.FAIL, id="no capabilities"),
+        pytest.param({"library": None}, "library", Level.FAIL, id="no library"),
+        pytest.param({"devices": ()}, "gpus", Level.FAIL, id="no GPU"),
+        pytest.param({"runtimes": (replace(RUNTIME, cdi=False),)}, "cdi", Level.WARN, id="CDI off"),
+        pytest.param(
+            {"runtimes": (replace(RUNTIME, cdi_folders=("/etc/cdi",)),)},
+            "cdi",
+            Level.FAIL,
+            id="CDI from elsewhere",
+        ),
+        pytest.param(
+            {"runtimes": (replace(RUNTIME, default="nvidia"),)},
+            "runtime",
+            Level.WARN,
+            id="everybody's runtime",
+        ),
+    ],
+)
+def test_one_change_is_seen_by_one_check(
+    change: dict[str, object], check: str, level: Level
+) -> None:
+    """A fact is judged where a person looks for it."""
+    found = findings(replace(WELL, **change))  # type: ignore[arg-type]  # a row of a table
+
+    assert {f.level for f in found if f.check == check} == {level}
+    assert all(f.level is Level.OK for f in found if f.check != check)
+
+
+def test_a_node_of_mig_only_needs_no_library() -> None:
+    """Hardware limits its pods; the library is missed, and nothing fails."""
+    (only, _) = WELL.devices
+
+    found = findings(replace(WELL, devices=(only,), library=None))
+
+    assert not failed(found)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Finding,
+            check=st.sampled_from(sorted(CHECKS)),
+            level=st.sampled_from(list(Level)),
+            text=st.text(min_size=1, max_size=300).filter(str.strip),
+            remedy=st.text(max_size=300),
+        )
+    )
+)
+def test_no_text_breaks_the_table(found: list[Finding]) -> None:
+    """Whatever a file or driver says, lines are short and hold nothing a terminal would obey."""
+    for line in render(found).splitlines():
+        assert len(line) <= WIDTH
+        assert line.isprintable()
+
+
+def test_versions_compare_as_numbers() -> None:
+    """1.9 is older than 1.10, and a packager's suffix is no version."""
+    assert version_of("1.9.0") < version_of("1.10.0-1")
+    assert version_of("1.17.8-1") == version_of("1.17.8")
+    assert older("1.9.0", "1.10")
+    assert not older("simulated", "1.10")
+
+
+def test_every_check_is_explained() -> None:
+    """The page names each check as the command does."""
+    page = (DOCS / "doctor.md").read_text()
+
+    assert all(f"| `{check}` |" in page for check in CHECKS)

@@ -1,0 +1,56 @@
+"""What a Node tells of the machine: who else serves its GPUs, and what its runtime reads."""
+
+import pytest
+
+from agent.core.rivals import rival
+from agent.core.runtimes import reads_cdi
+from allocator.catalog.vocabularies import SLOT, VOCABULARIES
+
+MEMORY = "volcano.sh/vgpu-memory"
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "ours", "named"),
+    [
+        pytest.param({"cpu": "2", "nvidia.com/gpu": "2"}, [], "nvidia.com/gpu", id="nvidia"),
+        pytest.param({"nvidia.com/mig-1g.5gb": "7"}, [], "nvidia.com/mig-1g.5gb", id="nvidia-mig"),
+        pytest.param({"volcano.sh/gpu-memory": "9"}, [], "volcano.sh/gpu-memory", id="old-volcano"),
+        pytest.param({MEMORY: "3k"}, [], MEMORY, id="volcanos-plugin"),
+        pytest.param({"aliyun.com/gpu-mem": "15"}, [], "aliyun.com/gpu-mem", id="gpushare"),
+        pytest.param({MEMORY: "3000"}, [MEMORY], "", id="ours"),
+        pytest.param({MEMORY: "0", "nvidia.com/gpu": "0"}, [], "", id="gone"),
+        pytest.param({SLOT: "20"}, [], "", id="our-own-slots"),
+        pytest.param({"nvidia.com/gpu": "many"}, [], "", id="no-number"),
+        pytest.param({}, [], "", id="nothing"),
+    ],
+)
+def test_another_plugin_is_known_by_what_it_gives_out(
+    allocatable: dict[str, str], ours: list[str], named: str
+) -> None:
+    """Where something is allocatable that no agent of ours added, somebody serves it."""
+    found = rival(allocatable, ours, VOCABULARIES)
+
+    assert named in found
+    assert bool(found) == bool(named)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "reads"),
+    [
+        ("containerd://1.6.20~ds1", False),
+        ("containerd://1.7.28", False),
+        ("containerd://2.0.0", True),
+        ("containerd://v2.2.1", True),
+        ("containerd://10.0", True),
+        ("cri-o://1.22.5", False),
+        ("cri-o://1.34.0", True),
+        ("docker://28.0.1", False),
+        ("", False),
+        ("containerd://", False),
+    ],
+)
+def test_a_runtime_reads_cdi_from_the_release_that_turned_it_on(
+    runtime: str, *, reads: bool
+) -> None:
+    """Where it does not, what Allocate answers is dropped without a word."""
+    assert reads_cdi(runtime) is reads
