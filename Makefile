@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 SOURCES := agent allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-compiled test-patient test-cluster check format proto lock clean
+.PHONY: help setup demo test test-fast test-compiled test-patient test-node test-cluster check format proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -28,10 +28,10 @@ demo: $(STAMP) ## start the webhook on loopback and send it sample pods
 test: $(STAMP) ## run all tests, on a real control plane and on compiled code too
 	@$(BIN)/python -m tests.cluster.controlplane.build
 	@echo "test: what needs no cluster, or only waits, runs beside, and is told at the end"
-	@$(MAKE) --no-print-directory test-fast test-compiled test-patient \
+	@$(MAKE) --no-print-directory test-fast test-compiled test-patient test-node \
 	  >$(VENV)/beside.log 2>&1 & beside=$$!; \
 	  trap 'kill $$beside' INT TERM; \
-	  $(BIN)/python -m pytest -m "cluster and not patient" $(PYTEST_ARGS); cluster=$$?; \
+	  $(BIN)/python -m pytest -m "cluster and not patient and not node" $(PYTEST_ARGS); cluster=$$?; \
 	  wait $$beside; beside=$$?; cat $(VENV)/beside.log; \
 	  exit $$((cluster || beside))
 
@@ -46,6 +46,10 @@ test-compiled: $(STAMP) ## run the tests of deciding on the hot path as machine 
 test-patient: $(STAMP) ## run the tests that wait for minutes
 	@$(BIN)/python -m tests.cluster.controlplane.build
 	@$(BIN)/python -m pytest -m patient $(PYTEST_ARGS)
+
+test-node: $(STAMP) ## run the tests on a real kubelet, which need root
+	@$(BIN)/python -m tests.cluster.controlplane.build
+	@$(BIN)/python -m pytest -m node $(PYTEST_ARGS)
 
 test-cluster: $(STAMP) ## run the tests on a real control plane only
 	@$(BIN)/python -m tests.cluster.controlplane.build

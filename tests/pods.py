@@ -12,7 +12,7 @@ from allocator.core import manifest
 from webhook.core.mutate import Surroundings, decide
 from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten
 from webhook.core.patch import operations
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 
 Json = dict[str, Any]
 

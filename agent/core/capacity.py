@@ -7,7 +7,7 @@ GPUs can hold at once bounds all of them; pods that those GPUs do not account fo
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from agent.core.status import fullest
+from agent.core.fullness import fullest
 from agent.core.tenants import Tenant
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.fit import hardware

@@ -12,6 +12,8 @@ from agent.core.journalrecord import Place
 from agent.core.promise import Ready
 from agent.core.standing import Present
 from allocator.model.board import Placed
+from allocator.model.gpu import Gpu
+from allocator.model.request import Mode
 
 _STUCK: Final = 3  # failures in a row after which an operator should know
 
@@ -86,6 +88,18 @@ def answer(progress: Progress, place: Place) -> Ready | Delay:
 def waiting(gpu: str, placed: Placed, why: str) -> str:
     """Return the sentence that kubelet shows of a pod that cannot start yet."""
     return f"MIG instance {named(placed)} of {gpu} is not there yet: {why}"
+
+
+def mode_clash(mode: Mode, before: Gpu | None) -> str:
+    """Return why a GPU that is in *mode* takes no more promises; empty where it does.
+
+    Its mode was changed, by hand or by a reboot, under promises that it can keep in the other only.
+    """
+    cut = mode is Mode.MIG
+    if before is None or all((grant.mode is Mode.MIG) is cut for grant in before.grants):
+        return ""
+    what, state = ("shares without MIG", "on") if cut else ("MIG instances", "off")
+    return f"{what} are promised on it, and its MIG mode is {state} now"
 
 
 def mode_off(device: Device) -> str:

@@ -168,7 +168,9 @@ def _device(figures: Figures, device: Device) -> Iterator[Sample]:
     if figures.foreign is not None and device.uuid in figures.foreign:
         yield Sample(FOREIGN, place, figures.foreign[device.uuid] * _MIB)
     if device.uuid in figures.sick:
-        yield Sample(UNHEALTHY, (*place, figures.sick[device.uuid]), 1)
+        # What follows a colon may hold numbers that change, each of which were a series.
+        reason = figures.sick[device.uuid].partition(":")[0]
+        yield Sample(UNHEALTHY, (*place, reason), 1)
     if in_mig:
         yield Sample(STUCK, place, figures.stuck.get(device.uuid, 0))
         yield from _instances(figures, device)

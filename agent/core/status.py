@@ -4,7 +4,7 @@ Only what matters for a promise is written, so that it changes when a promise wo
 others is rounded and sticks. What is in use without an entry is told, or closes what it may be on.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -13,6 +13,8 @@ from typing import Final
 import msgspec
 
 from agent.core.driver import Device
+from agent.core.fullness import most
+from agent.core.progress import mode_clash
 from agent.core.tenants import Tenant
 from allocator.catalog.boards import board_named
 from allocator.core.deviceconfig import DeviceConfig, NodeConfig
@@ -84,7 +86,7 @@ def listed(
 
     *before* is what was told last: memory of others is compared with it.
     """
-    told = {} if before is None else {gpu.uuid: gpu.foreign for gpu in before.node.gpus}
+    told = {} if before is None else {gpu.uuid: gpu for gpu in before.node.gpus}
     kept = (d for d in hardware.devices if node is None or not node.excludes(d.uuid, d.index))
     return tuple(
         _listed(device, hardware, _slots(config, node), wanted=node, told=told)
@@ -103,25 +105,28 @@ def _listed(
     slots: int,
     *,
     wanted: NodeConfig | None,
-    told: Mapping[str, MiB],
+    told: Mapping[str, Gpu],
 ) -> Listed:
     mode, reason = _mode(device, wanted)
     board = _board(device) if mode is Mode.MIG else None
     if mode is Mode.MIG and board is None:  # nothing could be promised, and nothing read
         mode, reason = Mode.HAMI_CORE, "its MIG profiles are unknown"
-    reason = hardware.sick.get(device.uuid, "") or reason
+    before = told.get(device.uuid)
+    reason = hardware.sick.get(device.uuid, "") or reason or mode_clash(mode, before)
+    if device.memory < 1:  # an object that says so would be refused as a whole
+        reason = reason or "its driver does not tell how much memory it has"
     others = hardware.others.get(device.uuid, NO_MEMORY)
     gpu = Gpu(
         uuid=device.uuid,
         index=device.index,
         model=device.model,
-        memory=device.memory,
+        memory=max(device.memory, MiB(1)),
         mode=mode,
         slots=slots if board is None else most(board),
         board=board,
         healthy=not reason,
         numa=device.numa,
-        foreign=settled(told.get(device.uuid, NO_MEMORY), min(others, device.memory)),
+        foreign=settled(before.foreign if before else NO_MEMORY, min(others, device.memory)),
         instances=tuple(i.placed for i in hardware.instances if i.gpu == device.uuid),
     )
     return Listed(gpu=gpu, pci=device.pci, links=device.links, reason=reason[:LONGEST_REASON])
@@ -132,43 +137,23 @@ def _board(device: Device) -> Board | None:
 
 
 def _mode(device: Device, wanted: NodeConfig | None) -> tuple[Mode, str]:
-    """Return the mode that a GPU is in, and why it may not be used in it.
+    """Return the mode that a GPU serves in, and why it may not be used in it.
 
-    What the hardware is in is its owner's business, because changing it may take a reset; a node that
-    the configuration does not list serves each GPU as it is.
+    A node that the configuration does not list serves each GPU as it is. From Hopper on a reboot
+    ends MIG mode; where the node is to be cut, the first promise brings it back without a reset.
     """
     if device.mig is None:
         return Mode.HAMI_CORE, ""
     found = Mode.MIG if device.mig.current else Mode.HAMI_CORE
     if wanted is None or wanted.mode is found:
         return found, ""
+    if wanted.mode is Mode.MIG and not device.ampere_or_older:
+        return Mode.MIG, ""
     switch = 1 if wanted.mode is Mode.MIG else 0
     return found, (
         f"operatingmode is {wanted.mode} and MIG is {'off' if switch else 'on'} here: drain the "
         f"node and run nvidia-smi -i {device.pci} -mig {switch}"
     )
-
-
-def most(board: Board) -> int:
-    """Return how many instances fit on *board* at once."""
-    return fullest(board, [1] * len(board.profiles))
-
-
-def fullest(board: Board, worth: Sequence[int]) -> int:
-    """Return the largest sum of *worth*, by profile, over all layouts of *board*.
-
-    Instances are intervals of memory slots, so the best from each slot on follows from the slots
-    behind it. Caps on the number of instances are left out: the sum may only be too large.
-    """
-    best = [0] * (board.slots + 1)
-    for slot in reversed(range(board.slots)):
-        fitting = (
-            value + best[slot + profile.size]
-            for profile, value in zip(board.profiles, worth, strict=True)
-            if slot in profile.starts and slot + profile.size <= board.slots
-        )
-        best[slot] = max(best[slot + 1], *fitting, 0)
-    return best[0]
 
 
 def settled(told: MiB, now: MiB) -> MiB:

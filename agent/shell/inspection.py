@@ -49,20 +49,22 @@ class Found:
 class _Open:
     """A region that was read, whose it is, and what it should limit."""
 
+    key: str  # what tells it from all others on this node
+    place: Place
     share: Share
     limits: tuple[Limit, ...]
     reading: Reading
     region: Region
 
-    @property
-    def place(self) -> Place:
-        """Return whose it is."""
-        return self.share.owner.uid, self.share.owner.container
 
-    @property
-    def key(self) -> str:
-        """Return what tells it from all others on this node."""
-        return "/".join((*self.place, self.reading.name))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What a region was found to say, and on what that rests beside it."""
+
+    region: Region
+    basis: tuple[tuple[Limit, ...], frozenset[int], tuple[Device, ...]]
+    wrong: tuple[Write, ...]
+    count: Count
 
 
 class Inspector:
@@ -89,6 +91,7 @@ class Inspector:
         self._ticks = ticks
         self._rest = 0.0
         self._dead: frozenset[tuple[str, int, int]] = frozenset()
+        self._known: dict[str, _Known] = {}
 
     def inspect(self, processes: Sequence[Process], site: Site) -> Found:
         """Look at what *processes* on GPUs and all regions say, and put the regions right."""
@@ -97,15 +100,21 @@ class Inspector:
         faults = len(violations)
         self._census(opened, site, inner)
         live = {one.key: self._live(one, inner[one.place]) for one in opened}
+        known = {one.key: self._judged(one, live[one.key], site.devices) for one in opened}
+        self._known = known
         wanted = orders(
             {one.key: _task(one, live=bool(live[one.key])) for one in opened},
             now=self._now(),
             following=self._following,
         )
         for one in opened:
-            if self._corrected(one, inner[one.place], wanted[one.key]):
+            wrong = known[one.key].wrong
+            self._write(
+                one, [*wrong, *introductions(one.region, inner[one.place])], wanted[one.key]
+            )
+            if wrong:
                 violations.append(_violation(one.share, site, "were changed, and are put right"))
-        counts = tuple(self._count(one, live[one.key], site.devices) for one in opened)
+        counts = tuple(judged.count for judged in known.values())
         return Found(
             seen=seen,
             counts=counts,
@@ -133,12 +142,19 @@ class Inspector:
             limits = limits_of(share)
             if not limits:
                 continue
-            for reading in self._regions.read(share.owner.uid, share.owner.container):
+            place = share.owner.uid, share.owner.container
+            for reading in self._regions.read(*place):
                 match reading.region:
                     case Region() as region:
-                        opened.append(
-                            _Open(share=share, limits=limits, reading=reading, region=region)
+                        one = _Open(
+                            key="/".join((*place, reading.name)),
+                            place=place,
+                            share=share,
+                            limits=limits,
+                            reading=reading,
+                            region=region,
                         )
+                        opened.append(one)
                     case Unreadable(why=why, missing=missing):
                         if reading.name == FILE and not missing:
                             violations.append(_violation(share, site, f"cannot be read: {why}"))
@@ -180,15 +196,25 @@ class Inspector:
     def _may_live(self, one: _Open, slot: Slot) -> bool:
         return (one.key, slot.index, slot.pid) not in self._dead
 
-    def _corrected(self, one: _Open, inner: Inner, wanted: Orders) -> bool:
-        """Write what is to be written; say whether the limits were not as promised."""
-        wrong = corrections(one.region, one.limits)
-        writes: list[Write] = [*wrong, *introductions(one.region, inner)]
-        writes += ordered(one.region, switch=wanted.switch, recent=wanted.recent)
-        if writes:
+    def _write(self, one: _Open, corrected: Sequence[Write], wanted: Orders) -> None:
+        ordering = ordered(one.region, switch=wanted.switch, recent=wanted.recent)
+        if corrected or ordering:
             uid, container = one.place
+            writes = (*corrected, *ordering)
             self._regions.write(uid, container, reading=one.reading, writes=writes)
-        return bool(wrong)
+
+    def _judged(self, one: _Open, live: frozenset[int], devices: tuple[Device, ...]) -> _Known:
+        """Judge a region, or return what was found of the very same one at the last look."""
+        known = self._known.get(one.key)
+        basis = one.limits, live, devices
+        if known is not None and known.region is one.region and known.basis == basis:
+            return known
+        return _Known(
+            region=one.region,
+            basis=basis,
+            wrong=corrections(one.region, one.limits),
+            count=self._count(one, live, devices),
+        )
 
     def _count(self, one: _Open, live: Collection[int], devices: Sequence[Device]) -> Count:
         promised = {grant.gpu for grant in one.share.grants}

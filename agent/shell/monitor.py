@@ -14,7 +14,7 @@ from typing import Final, Never, Protocol
 
 import structlog
 
-from agent.core.driver import Device, DriverError, Fault, Instance, Process, Usage
+from agent.core.driver import Device, Driver, DriverError, Fault, Instance, Process, Usage
 from agent.core.measurement import measured
 from agent.core.promise import Share
 from agent.core.samples import Figures
@@ -180,9 +180,8 @@ class Monitor:
         worker = self._means.worker
         for device in devices:
             try:
-                gpu = device.uuid
-                processes[gpu] = await worker.call(worker.driver.processes, gpu, within=PATIENCE)
-                usage[gpu] = await worker.call(worker.driver.usage, gpu, within=PATIENCE)
+                found = await worker.call(_looked_at, worker.driver, device.uuid, within=PATIENCE)
+                processes[device.uuid], usage[device.uuid] = found
             except DriverError as error:
                 log.debug("GPU not looked at", gpu=device.uuid, why=str(error))
                 if error.fault is Fault.UNAVAILABLE:  # nor will it tell of the others
@@ -243,6 +242,11 @@ class Monitor:
             log.info("region removed", name=name)
         if not any(map(limits_of, shares)):
             await asyncio.to_thread(self._means.unused)
+
+
+def _looked_at(driver: Driver, gpu: str) -> tuple[tuple[Process, ...], Usage]:
+    """Return what runs on a GPU and what is used of it: two answers for one turn of the driver."""
+    return driver.processes(gpu), driver.usage(gpu)
 
 
 def _event(violation: Violation) -> Event:

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Final
 
-from agent.core.layouts import Layout
+from agent.core.layouts import LAYOUTS, Layout
 from agent.core.region import HEAD, Region, Unreadable, Windows, layout_of, region_of, slots_taken
 from agent.core.seed import Seed, Write
 
 SUFFIX: Final = ".cache"
 MOST_NAMES: Final = 64  # names looked at in one directory, and
 MOST_FILES: Final = 2  # further regions read
+_HEADER: Final = max(layout.slots for layout in LAYOUTS)
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _AMEND: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -41,21 +42,29 @@ def directory(path: str, *, at: int | None = None) -> Iterator[int]:
 
 @contextmanager
 def _regular(name: str, at: int, flags: int) -> Iterator[int]:
-    """Open a regular file with one name; what it is, is known before it is opened for use."""
-    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise RefusedError(f"{stat.filemode(found.st_mode)[0]!r} is no regular file")
-        if found.st_nlink != 1:
-            raise RefusedError(f"{found.st_nlink} names for one file")
-        fd = os.open(f"/proc/self/fd/{handle}", flags)
-    finally:
-        os.close(handle)
+    fd = _opened(name, at, flags)
     try:
         yield fd
     finally:
         os.close(fd)
+
+
+def _opened(name: str, at: int | None, flags: int) -> int:
+    """Open a regular file with one name; what it is, is known before it is opened for use."""
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        _check(os.fstat(handle))
+        return os.open(f"/proc/self/fd/{handle}", flags)
+    finally:
+        os.close(handle)
+
+
+def _check(found: os.stat_result) -> None:
+    """Raise RefusedError for what is no regular file, or has a second name."""
+    if not stat.S_ISREG(found.st_mode):
+        raise RefusedError(f"{stat.filemode(found.st_mode)[0]!r} is no regular file")
+    if found.st_nlink != 1:
+        raise RefusedError(f"{found.st_nlink} names for one file")
 
 
 def listed(at: int, *, most: int | None = None) -> tuple[str, ...]:
@@ -71,29 +80,71 @@ def names(at: int, first: str) -> tuple[str, ...]:
     return (first, *islice(others, MOST_FILES))
 
 
+class Reader:
+    """A region file that is looked at again and again; opened anew when another has its name."""
+
+    def __init__(self) -> None:
+        """Open nothing yet."""
+        self._fd: int | None = None
+        self._file = (0, 0)
+        self._windows: Windows | None = None
+        self._region: Region | Unreadable | None = None
+
+    def read(self, path: str) -> Region | Unreadable:
+        """Return what the file at *path* says now: the very same value while it does not change."""
+        try:
+            found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
+            _check(found)
+            if self._fd is None or self._file != (found.st_dev, found.st_ino):
+                self.close()
+                self._fd = _opened(path, None, _READ)
+                self._file = found.st_dev, found.st_ino
+            return self._told(self._fd, os.fstat(self._fd).st_size)
+        except FileNotFoundError:
+            self.close()
+            return Unreadable("no file", missing=True)
+        except OSError as error:
+            self.close()
+            return Unreadable(str(error.args[0] if error.errno is None else error.strerror))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = self._windows = self._region = None
+
+    def _told(self, fd: int, size: int) -> Region | Unreadable:
+        found = _windows(fd, size)
+        if isinstance(found, Unreadable):
+            return found
+        layout, windows = found
+        if self._region is None or windows != self._windows:
+            self._windows, self._region = windows, region_of(layout, windows)
+        return self._region
+
+
 def read(name: str, at: int) -> Region | Unreadable:
-    """Read the region called *name* in directory *at*."""
+    """Read the region called *name* in directory *at* once."""
     try:
         with _regular(name, at, _READ) as fd:
-            return _region(fd)
-    except FileNotFoundError:
-        return Unreadable("no file", missing=True)
+            found = _windows(fd, os.fstat(fd).st_size)
     except OSError as error:
-        return Unreadable(str(error.args[0] if error.errno is None else os.strerror(error.errno)))
+        return Unreadable(str(error))
+    return found if isinstance(found, Unreadable) else region_of(*found)
 
 
-def _region(fd: int) -> Region | Unreadable:
-    size = os.fstat(fd).st_size
-    layout = layout_of(size, os.pread(fd, HEAD, 0))
+def _windows(fd: int, size: int) -> tuple[Layout, Windows] | Unreadable:
+    """Read what is needed of an open file, by the layout that its beginning and size tell."""
+    header = os.pread(fd, _HEADER, 0)
+    layout = layout_of(size, header[:HEAD])
     if isinstance(layout, Unreadable):
         return layout
     tail = os.pread(fd, layout.size - layout.process_count, layout.process_count)
     taken = slots_taken(layout, tail)
     if isinstance(taken, Unreadable):
         return taken
-    header = os.pread(fd, layout.slots, 0)
     slots = os.pread(fd, taken * layout.slot.size, layout.slots) if taken else b""
-    return region_of(layout, Windows(header=header, slots=slots, tail=tail))
+    return layout, Windows(header=header[: layout.slots], slots=slots, tail=tail)
 
 
 def amend(name: str, at: int, *, layout: Layout, writes: Sequence[Write]) -> bool:

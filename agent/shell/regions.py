@@ -7,12 +7,11 @@ directory stays the agent's: a tenant without root's rights cannot replace the f
 
 import asyncio
 import ctypes
-import itertools
 import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from agent.core.layouts import SEEDED, SEMAPHORE_SIZE
 from agent.core.promise import NotYetError, Share
 from agent.core.region import Region, Unreadable
 from agent.core.seed import SEMAPHORE, Limit, Seed, UnlimitedError, Write, corrections, seeded
-from agent.shell import regionfiles
+from agent.shell import burial, regionfiles
 from agent.shell.library import Absent, Installed
 from agent.shell.processes import Processes, Resident
 from allocator.catalog.injection import REGIONS_DIRECTORY
@@ -35,9 +34,8 @@ LOW: Final = 1  # the priority of every task: one that is lower in number holds 
 LOOKS: Final = 80  # at processes that should be gone
 BETWEEN: Final = 0.25  # seconds between them; all together less than kubelet's 30
 SHOWN: Final = 8  # processes named in a refusal
+TICK: Final = 1.0  # seconds; far more than one of the kernel's clock
 PATIENCE: Final = 300.0  # seconds that a directory of nobody known is kept
-_MOST_REMOVED: Final = 10_000  # names in one sweep; a tenant may leave any number
-_BURIED: Final = ".buried-"
 _UNFINISHED: Final = ".seed-"
 _DIRECTORY_MODE: Final = 0o755
 _FILE_MODE: Final = 0o666  # containers run as any user, and all of them write
@@ -66,6 +64,14 @@ def semaphore() -> bytes:
     return made.raw
 
 
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A directory at one *version*, where that is sure: readers of its regions by name."""
+
+    version: tuple[int, int] | None
+    readers: Mapping[str, regionfiles.Reader]
+
+
 class Regions:
     """Keeps the directories below *root*; *now* gives Unix seconds."""
 
@@ -88,6 +94,7 @@ class Regions:
         self._sound = semaphore() == SEMAPHORE
         self._live: frozenset[str] = frozenset()
         self._over: frozenset[str] = frozenset()
+        self._open: dict[tuple[str, str], _Listed] = {}
 
     async def seed(self, share: Share) -> str:
         """Make the region of a container that is about to start; return its directory's path.
@@ -137,16 +144,20 @@ class Regions:
     def read(self, uid: str, container: str) -> tuple[Reading, ...]:
         """Return the regions in a container's directory, that of the agent first.
 
-        More than one is there when a program of the tenant made its own.
+        More than one is there when a program of the tenant made its own. Not to be called from two
+        threads, nor beside :meth:`collect`.
         """
+        place = uid, container
         try:
-            with regionfiles.directory(self._path(uid, container)) as here:
-                return tuple(
-                    Reading(name=name, region=regionfiles.read(name, here))
-                    for name in regionfiles.names(here, FILE)
-                )
+            path = self._path(uid, container)
+            readers = self._readers(place, path)
         except (OSError, NotYetError):
+            self._forget([place])
             return ()
+        return tuple(
+            Reading(name=name, region=reader.read(f"{path}/{name}"))
+            for name, reader in readers.items()
+        )
 
     def write(self, uid: str, container: str, *, reading: Reading, writes: Sequence[Write]) -> bool:
         """Amend a region that was read; say whether it still was there and of the same layout."""
@@ -167,6 +178,7 @@ class Regions:
         """
         self._over = (self._over | self._live) - frozenset(live)
         self._live = frozenset(live)
+        self._forget([place for place in self._open if place[0] not in live])
         try:
             with self._top() as top:
                 found = [name for name in regionfiles.listed(top) if _uid(name) not in live]
@@ -176,12 +188,36 @@ class Regions:
                     inhabited = {one.cell.uid for one in self._processes.everyone() if one.cell}
                     doomed = [name for name in doomed if _uid(name) not in inhabited]
                 for name in doomed:
-                    _bury(name, at=top, top=top)
-                _dig(top)
+                    burial.bury(name, at=top, top=top)
+                burial.dig(top)
         except OSError as error:
             log.warning("regions not collected", why=str(error))
             return ()
         return tuple(sorted(name for name in doomed if "_" in name))
+
+    def _readers(self, place: tuple[str, str], path: str) -> Mapping[str, regionfiles.Reader]:
+        """Return readers by the names in a directory, which is listed again where it changed."""
+        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
+        # A change within one tick of the kernel's clock after another bears the same time.
+        settled = self._now() - found.st_ctime > TICK
+        version = (found.st_ino, found.st_ctime_ns) if settled else None
+        known = self._open.get(place)
+        if known is not None and version is not None and known.version == version:
+            return known.readers
+        with regionfiles.directory(path) as here:
+            names = regionfiles.names(here, FILE)
+        before = {} if known is None else known.readers
+        for name in before.keys() - set(names):
+            before[name].close()
+        readers = {name: before.get(name) or regionfiles.Reader() for name in names}
+        self._open[place] = _Listed(version, readers)
+        return readers
+
+    def _forget(self, places: Iterable[tuple[str, str]]) -> None:
+        for place in places:
+            known = self._open.pop(place, None)
+            for reader in known.readers.values() if known is not None else ():
+                reader.close()
 
     @contextmanager
     def _top(self) -> Iterator[int]:
@@ -240,35 +276,6 @@ def _clear(here: int, top: int) -> None:
     for name in regionfiles.names(here, FILE):
         with suppress(FileNotFoundError):
             if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
-                _bury(name, at=here, top=top)
+                burial.bury(name, at=here, top=top)
             else:
                 os.unlink(name, dir_fd=here)
-
-
-def _bury(name: str, *, at: int, top: int) -> None:
-    """Take a directory out of its place, to be emptied; a file is removed."""
-    with suppress(FileNotFoundError):
-        try:
-            os.rename(name, f"{_BURIED}{secrets.token_hex(8)}/", src_dir_fd=at, dst_dir_fd=top)
-        except NotADirectoryError:
-            os.unlink(name, dir_fd=at)
-
-
-def _dig(top: int) -> None:
-    """Empty what is buried, level by level: a tenant's tree may be deeper than any stack."""
-    budget = itertools.count()
-    stuck: set[str] = set()
-    while graves := [
-        n for n in regionfiles.listed(top) if n.startswith(_BURIED) and n not in stuck
-    ]:
-        for grave in graves:
-            try:
-                with regionfiles.directory(grave, at=top) as here:
-                    for name in regionfiles.listed(here, most=_MOST_REMOVED):
-                        if next(budget) >= _MOST_REMOVED:
-                            return
-                        _bury(name, at=here, top=top)
-                os.rmdir(grave, dir_fd=top)
-            except OSError as error:
-                stuck.add(grave)
-                log.warning("directory not removed", name=grave, why=str(error))

@@ -70,6 +70,7 @@ class StatusWriter:
         self._urgent = asyncio.Event()
         self._changed = around.waker()
         self._since: dict[str, float] = {}  # when each entry was last held for a start
+        self._begun = False
         # What was written last, and what the API server made of it: an older schema drops fields.
         self._told: tuple[Json, Mapping[str, Any]] | None = None
         self._processes: tuple[float, frozenset[str]] = NEVER, frozenset()
@@ -218,6 +219,9 @@ class StatusWriter:
         """Return the entries whose containers may have started and have not all gone yet."""
         ledger = found.ledger
         before = ledger.held if ledger.boot == self._facts.boot else frozenset()
+        if not self._begun:  # the agent before us may have held them a moment ago
+            self._begun = True
+            self._since = dict.fromkeys(before, self._clock.monotonic()) | self._since
         known = {*before, *self._since, *(tenant.uid for tenant in started)}
         self._since |= dict.fromkeys(self._since.keys() & alive, NEVER)
         held = frozenset(

@@ -59,6 +59,7 @@ class Survey:
         self._clock = clock
         self._devices: tuple[Device, ...] | None = None
         self._driver = ""
+        self._why = ""
         self._conditions: Conditions = UNSEEN
         self.instances: Instances | None = None
         self.settled = False
@@ -83,7 +84,7 @@ class Survey:
             if hung is not None:
                 log.warning("the driver hangs", call=hung.call, seconds=round(hung.seconds))
             if not before:
-                log.warning("no GPUs known yet", why=str(error))
+                self._wait(str(error))
                 return
             probes: dict[str, Fault | None] = {d.uuid: Fault.UNAVAILABLE for d in before}
         else:
@@ -95,6 +96,12 @@ class Survey:
         needs = {device.uuid: device.recovery for device in self._devices or ()}
         self._observe(Look(events=await self._events(), probes=probes, needs=needs))
         self.renew()
+
+    def _wait(self, why: str) -> None:
+        """Say once why no GPUs are known: a node without a driver may stay so for ever."""
+        if why != self._why:
+            self._why = why
+            log.warning("no GPUs known yet", why=why)
 
     async def _probe(self, gpu: str) -> Fault | None:
         try:

@@ -28,7 +28,7 @@ _PREFIX = "vgpu-host-"  # of control groups; the rest is the pid of the tests an
 _JOIN = 'for group in {groups}; do echo $$ >"$group/cgroup.procs"; done\n'
 _ENTER = 'exec nsenter --target={pid} --mount --pid --cgroup -- setpriv --pdeathsig KILL "$@"\n'
 _BOOTED_WITHIN = 30.0
-_GONE_WITHIN = 10.0
+_GONE_WITHIN = 30.0
 _NEEDS_CONTROLLERS = {"cpu", "cpuacct", "cpuset", "devices", "memory", "pids"}
 
 
@@ -57,7 +57,11 @@ class Host:
     def __enter__(self) -> Self:
         _require()
         _sweep()
-        self.boot()
+        try:
+            self.boot()
+        except (ComponentError, OSError) as error:  # no right to, or a kernel without overlays
+            self.power_off()
+            missing(f"no node: {error}")
         return self
 
     def __exit__(
@@ -127,6 +131,12 @@ class Host:
     def pids(self) -> list[int]:
         """Return its processes by the numbers that they have on the real machine."""
         return sorted({pid for group in self._groups for pid in _members(group)})
+
+    @staticmethod
+    def number(pid: int) -> int:
+        """Return the number on the host itself of a process, given the real machine's."""
+        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return int(next(line for line in status if line.startswith("NSpid:")).split()[2])
 
     def _entering(
         self, command: Sequence[str | Path], variables: dict[str, str]
@@ -217,10 +227,18 @@ def _remove_group(group: Path) -> bool:
     return not group.exists()
 
 
+def groups_of(tests: int | str) -> list[Path]:
+    """Return the control groups of all machines that the process *tests* has made."""
+    return [
+        group
+        for hierarchy in _hierarchies()
+        for group in hierarchy.place.glob(f"{_PREFIX}{tests}-*")
+    ]
+
+
 def _sweep() -> None:
     """Remove what machines of tests that were killed have left."""
-    for hierarchy in _hierarchies():
-        for group in hierarchy.place.glob(f"{_PREFIX}*"):
-            owner = group.name.removeprefix(_PREFIX).split("-")[0]
-            if not Path("/proc", owner).exists():
-                _remove_group(group)
+    for group in groups_of("*"):
+        owner = group.name.removeprefix(_PREFIX).split("-")[0]
+        if not Path("/proc", owner).exists():
+            _remove_group(group)

@@ -1,11 +1,12 @@
 """An installation with one real node: kube-scheduler, containerd and kubelet around our webhook."""
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tests.cluster.containerd import containerd, forget
-from tests.cluster.host import Host
+from tests.cluster.host import Host, groups_of
 from tests.cluster.installation import Installation, installation
 from tests.cluster.kubelet import Node, kubelet
 from tests.cluster.scheduler import kube_scheduler
@@ -51,11 +52,10 @@ def node_of(
 
 def traces() -> dict[str, list[str]]:
     """Return all that a node could leave behind on this machine, to be compared."""
-    groups = (path for path in Path("/sys/fs/cgroup").glob("*/**/") if "vgpu-host-" in path.name)
     return {
         "mounts": sorted(Path("/proc/self/mounts").read_text().splitlines()),
         "sysctls": [Path("/proc/sys", name).read_text() for name in SYSCTLS],
-        "groups": sorted(map(str, groups)),
+        "groups": sorted(map(str, groups_of(os.getpid()))),
         "devices": sorted(path.name for path in Path("/dev").iterdir()),
         "places": [
             place

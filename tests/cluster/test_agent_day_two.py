@@ -1,15 +1,20 @@
 """What operators do to a node that serves tenants, and what the tenants notice of it: nothing."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.api import wait_for
+from tests.cluster.image.archive import PROBE
+from tests.cluster.installation import PODS
 from tests.cluster.kubelet import NODES, pods_of
 from tests.cluster.node_agent import SERVES_WITHIN, GpuNode
 from tests.cluster.node_pods import (
+    LOOK,
     RUN_WITHIN,
+    STAY,
     empty,
     grants_of,
     hard,
@@ -20,7 +25,11 @@ from tests.cluster.node_pods import (
     soft,
     team_of,
 )
-from tests.pods import CORES, MEMORY, NUMBER
+from tests.cluster.site import MANIFESTS
+from tests.cluster.volcano import http_get
+from tests.pods import CORES, MEMORY, NUMBER, container, pod
+
+pytestmark = pytest.mark.node
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 
@@ -98,33 +107,72 @@ def test_pods_bound_while_the_kubelet_is_away(gpu_node: GpuNode, team: str) -> N
     assert inside(gpu_node.node, found).env[VISIBLE] == grant.gpu
 
 
+def files(found: GpuNode) -> list[Path]:
+    """Return all files of ours on a node's host."""
+    places = ("usr/local/vgpu", "var/lib/vgpu-admission", "run/cdi")
+    folders = (found.node.host.folder / place for place in places)
+    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+
+
+def uninstall(found: GpuNode) -> None:
+    """Do what the documentation says, on a node without tenants."""
+    found.agent.stop()
+    withdrawal = found.program("withdrawal", "--withdraw")
+    withdrawal.start(lambda: not files(found), within=SERVES_WITHIN)
+    withdrawal.stop()
+
+    def capacities() -> set[str]:
+        capacity = found.node.status()["capacity"]
+        return {name for name in capacity if name in {MEMORY, CORES}}
+
+    wait_for(lambda: not capacities(), within=RUN_WITHIN)
+    wait_for(lambda: found.node.allocatable(NUMBER) in {"", "0"}, within=RUN_WITHIN)
+
+
 def test_an_uninstalled_agent_leaves_nothing(gpu_node: GpuNode, team: str) -> None:
     """Capacities are gone from the Node and files from the host; installed again, it serves."""
     gpu_node.site.create(team, soft())
     inside(gpu_node.node, running(gpu_node.site, team))
     gpu_node.site.api.delete(f"/api/v1/namespaces/{team}/pods/p", {"gracePeriodSeconds": 1})
     empty(gpu_node)
-    gpu_node.agent.stop()
+    assert files(gpu_node)
 
-    def files() -> list[Path]:
-        places = ("usr/local/vgpu", "var/lib/vgpu-admission", "run/cdi")
-        found = (gpu_node.node.host.folder / place for place in places)
-        return [path for place in found for path in place.rglob("*") if path.is_file()]
+    uninstall(gpu_node)
 
-    assert files()
-    withdrawal = gpu_node.program("withdrawal", "--withdraw")
-    withdrawal.start(lambda: not files(), within=SERVES_WITHIN)
-    withdrawal.stop()
-
-    def capacities() -> set[str]:
-        capacity = gpu_node.node.status()["capacity"]
-        return {name for name, amount in capacity.items() if name in {MEMORY, CORES} and amount}
-
-    wait_for(lambda: not capacities(), within=RUN_WITHIN)
-    assert gpu_node.node.allocatable(NUMBER) in {"", "0"}
     node = gpu_node.site.api.get(f"{NODES}/{gpu_node.node.name}")
     assert "vgpu-admission.io/agent" not in node["metadata"]["labels"]
-    assert not files()
+    assert not files(gpu_node)
     gpu_node.start()
     gpu_node.site.create(team, soft(name="again"))
     running(gpu_node.site, team, "again")
+
+
+def test_a_plugin_of_others_is_replaced(gpu_node: GpuNode, team: str) -> None:
+    """Ours keeps off while another serves the GPUs; its tenants run on when ours takes over."""
+    empty(gpu_node)
+    uninstall(gpu_node)
+    site, host, gpu = gpu_node.site, gpu_node.node.host, gpu_node.uuids[0]
+    other = host.process(
+        "other",
+        [sys.executable, "-m", "tests.cluster.other_plugin", NUMBER, gpu],
+        PYTHONPATH=str(MANIFESTS.parent),
+    )
+    other.start(lambda: gpu_node.node.allocatable(NUMBER) == "10", within=SERVES_WITHIN)
+    theirs = container(limits={NUMBER: 1}, image=PROBE, command=["/probe", *LOOK, *STAY])
+    unlabelled = site.namespace({})
+    site.create(unlabelled, pod(theirs))
+    assert inside(gpu_node.node, running(site, unlabelled)).env[VISIBLE] == gpu
+
+    gpu_node.agent.start(lambda: bool(http_get(gpu_node.port, "/healthz")), within=SERVES_WITHIN)
+    wait_for(lambda: "nothing is served" in gpu_node.agent.tail(), within=SERVES_WITHIN)
+    assert gpu_node.node.allocatable(NUMBER) == "10"
+    assert not http_get(gpu_node.port, "/readyz")
+    other.stop()
+    gpu_node.wait_until_serving()
+
+    assert first_life(gpu_node, unlabelled, "p")
+    site.create(team, hard(name="ours"))
+    assert inside(gpu_node.node, running(site, team, "ours")).env[VISIBLE].startswith("MIG-")
+    assert first_life(gpu_node, unlabelled, "p")
+    site.api.delete(PODS.format(unlabelled), {"gracePeriodSeconds": 1})
+    wait_for(lambda: not pods_of(site, unlabelled), within=RUN_WITHIN)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.core.driver import Process
+from allocator.model.units import MiB
 from tests.cluster.api import wait_for
 from tests.cluster.node_agent import GpuNode
 from tests.cluster.node_pods import (
@@ -19,6 +20,8 @@ from tests.cluster.node_pods import (
     team_of,
 )
 from tests.cluster.volcano import http_get
+
+pytestmark = pytest.mark.node
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -60,7 +63,7 @@ def test_memory_beyond_the_promise_is_told(gpu_node: GpuNode, team: str) -> None
     found = running(gpu_node.site, team)
     (grant,) = grants_of(gpu_node, found)
     pid = only_process(gpu_node, found["metadata"]["uid"])
-    gpu_node.machine.add(Process(pid=pid, gpu=grant.gpu, memory=grant.memory + 2000))
+    gpu_node.machine.add(Process(pid=pid, gpu=grant.gpu, memory=MiB(grant.memory + 2000)))
     try:
         wait_for(
             lambda: samples(gpu_node, "vgpu_container_violation", pod="p", kind="memory"),
@@ -83,12 +86,12 @@ def test_memory_beyond_the_promise_is_told(gpu_node: GpuNode, team: str) -> None
 def test_memory_of_strangers_is_not_promised(gpu_node: GpuNode) -> None:
     """What a process outside every pod holds is told and taken from what can be promised."""
     gpu = gpu_node.uuids[0]
-    stranger = gpu_node.node.kubelet.pid
+    stranger = gpu_node.node.host.number(gpu_node.node.kubelet.pid)
 
     def foreign() -> int:
         return next(g.foreign for g in gpu_node.ledger().node.gpus if g.uuid == gpu)
 
-    gpu_node.machine.add(Process(pid=stranger, gpu=gpu, memory=7000))
+    gpu_node.machine.add(Process(pid=stranger, gpu=gpu, memory=MiB(7000)))
     try:
         wait_for(lambda: foreign() >= 7000, within=RUN_WITHIN)
     finally:

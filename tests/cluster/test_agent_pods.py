@@ -24,6 +24,8 @@ from tests.cluster.node_pods import (
 )
 from tests.pods import CORES, MEMORY, MODE, NUMBER, container
 
+pytestmark = pytest.mark.node
+
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 
 

@@ -28,6 +28,8 @@ from tests.cluster.node_pods import (
 from tests.cluster.node_times import Times
 from tests.pods import CORES, MEMORY, NUMBER
 
+pytestmark = pytest.mark.node
+
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 OTHER = 999  # NVML_ERROR_UNKNOWN
 CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"

@@ -13,6 +13,8 @@ from tests.cluster.node_site import IMAGES, node_of
 from tests.cluster.volcano_site import SERVED_WITHIN, volcano_site
 from tests.pods import CORES, MEMORY, MODE, NUMBER, container
 
+pytestmark = pytest.mark.node
+
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 
 

@@ -20,6 +20,8 @@ from tests.cluster.node_pods import (
 )
 from tests.cluster.node_site import node_site
 
+pytestmark = pytest.mark.node
+
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 
 

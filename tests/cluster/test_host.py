@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.cluster.api import wait_for
-from tests.cluster.host import Host
+from tests.cluster.host import Host, groups_of
 from tests.cluster.node_site import traces
 
 DEFACE = """
@@ -22,12 +22,12 @@ sleep 1000 & sleep 1000 & sleep 1000
 KILLED = """
 import os, sys
 from pathlib import Path
-from tests.cluster.host import Host
+from tests.cluster.host import Host, groups_of
 with Host(Path(sys.argv[1])) as host:
     host.process("deface", ["/bin/sh", "-c", sys.argv[2]]).start(lambda: True, within=5)
     while host.run("ps", "ax").count("sleep 1000") < 3:
         pass
-    print(*host.pids(), flush=True)
+    print(os.getpid(), *host.pids(), flush=True)
     os.kill(os.getpid(), 9)
 """
 
@@ -75,11 +75,11 @@ def test_a_killed_test_leaves_no_process_and_no_mount(tmp_path: Path) -> None:
     )
 
     assert run.returncode == -signal.SIGKILL, run.stderr
-    pids = run.stdout.split()
+    killed, *pids = run.stdout.split()
     assert pids
     wait_for(lambda: not alive(map(int, pids)))
     with Host(tmp_path / "next"):
-        pass
+        assert not groups_of(killed)
     assert traces() == before
 
 

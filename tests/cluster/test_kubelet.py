@@ -9,6 +9,8 @@ from tests.cluster.image.archive import PROBE
 from tests.cluster.installation import PODS
 from tests.cluster.kubelet import Node
 
+pytestmark = pytest.mark.node
+
 RUN_WITHIN = 60.0
 
 

@@ -15,7 +15,7 @@ from webhook.core.mutate import Surroundings
 from webhook.core.plan import plan
 from webhook.core.plandocument import document
 from webhook.core.plantext import lines
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 
 AROUND = Surroundings(
     settings=Settings(), snapshot=snapshot(nodes_of(1, A100_40, mode=Mode.MIG)), host_paths=True

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webhook.core.patch import ContainerIntent, Intent, operations, pointer_token
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 
 Json = dict[str, Any]
 

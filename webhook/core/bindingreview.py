@@ -5,14 +5,8 @@ from typing import Final
 
 import msgspec
 
-from webhook.core.review import (
-    BadObjectError,
-    Kind,
-    Metadata,
-    Pod,
-    UserInfo,
-    opened,
-)
+from webhook.core.podwire import Metadata, Pod
+from webhook.core.review import BadObjectError, Kind, UserInfo, opened
 
 
 class Target(msgspec.Struct, frozen=True, rename="camel", gc=False):

@@ -33,7 +33,7 @@ from webhook.core.binding import Wish
 from webhook.core.bindingreview import Binding
 from webhook.core.patch import Intent, Operation
 from webhook.core.patch import operations as annotating
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 from webhook.core.rewrite import keys_of
 from webhook.core.spot import spots
 

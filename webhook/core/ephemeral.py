@@ -10,7 +10,7 @@ from webhook.core import hygiene
 from webhook.core.mutate import Surroundings
 from webhook.core.outcome import Hidden, Outcome, Refused, Untouched
 from webhook.core.patch import Intent
-from webhook.core.review import Container, Pod
+from webhook.core.podwire import Container, Pod
 from webhook.core.rewrite import blinded
 from webhook.core.spot import Spot, spots_of
 

@@ -20,7 +20,7 @@ from webhook.core.inject import (
     same_volume,
 )
 from webhook.core.patch import Entry
-from webhook.core.review import EnvVar, Pod
+from webhook.core.podwire import EnvVar, Pod
 from webhook.core.spot import Spot, normal
 
 _KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS

@@ -25,7 +25,7 @@ from allocator.catalog.injection import (
 from allocator.catalog.vocabularies import OWN
 from allocator.model.value import Value
 from webhook.core.patch import Entry
-from webhook.core.review import EnvVar, Volume, VolumeMount
+from webhook.core.podwire import EnvVar, Volume, VolumeMount
 
 
 class Amounts(Value, frozen=True):

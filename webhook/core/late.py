@@ -24,7 +24,8 @@ from allocator.model.ledger import Entry
 from webhook.core.binding import Wish, conflict
 from webhook.core.bindingreview import Binding, BindingRequest, Bound, LivePod, Target
 from webhook.core.bound import Promise, annotations
-from webhook.core.review import Metadata, Refusal, UserInfo
+from webhook.core.podwire import Metadata
+from webhook.core.review import Refusal, UserInfo
 
 NODE_KEY: Final = "volcano.sh/vgpu-node"
 

@@ -17,7 +17,7 @@ from allocator.model.value import Value
 from webhook.core import hygiene, prior
 from webhook.core.outcome import Asked, Hidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Intent
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 from webhook.core.rewrite import Rewrite, blinded
 from webhook.core.spot import spots
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from allocator.model.value import Value
-from webhook.core.review import Container, Pod
+from webhook.core.podwire import Container, Pod
 
 Operation = dict[str, Any]
 Entry = Mapping[str, Any]

@@ -14,7 +14,7 @@ from webhook.core.explain import refusal, warnings
 from webhook.core.mutate import Surroundings, decide
 from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Operation, operations
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

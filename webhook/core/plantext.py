@@ -13,7 +13,7 @@ from allocator.model.request import Mode
 from webhook.core.diff import sections
 from webhook.core.outcome import Hidden, Refused, Rewritten, Untouched
 from webhook.core.plan import Plan
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 
 
 def lines(plan: Plan, file: str, *, tried: bool = True) -> Iterator[Line]:

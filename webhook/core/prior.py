@@ -19,7 +19,7 @@ from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import ModeChoice, Source
 from allocator.model.request import Mode, PodRequest
 from webhook.core.outcome import Asked, AskedWire
-from webhook.core.review import Container, Pod
+from webhook.core.podwire import Container, Pod
 
 _LONGEST: Final = 16 * 1024  # characters of an annotation that we bother to decode
 

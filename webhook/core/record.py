@@ -14,7 +14,8 @@ from allocator.model.value import Value
 from webhook.core.explain import word
 from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Operation
-from webhook.core.review import Metadata, OwnerReference, Request
+from webhook.core.podwire import Metadata, OwnerReference
+from webhook.core.review import Request
 
 _MOST_FINDINGS = 8
 _MOST_CHANGES = 50

@@ -28,7 +28,7 @@ from webhook.core.inject import (
     variables,
 )
 from webhook.core.patch import ContainerIntent, Entry, Intent
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 from webhook.core.spot import Spot
 
 _VOLUME_ROWS: Final = frozenset(row.name for row in VARIABLES if row.volumes)

@@ -10,7 +10,7 @@ from allocator.catalog.paths import RESERVED_PATHS
 from allocator.core.wording import shown
 from allocator.model.value import Value
 from webhook.core.inject import RESERVED_NAMES
-from webhook.core.review import Container, Pod
+from webhook.core.podwire import Container, Pod
 
 _WORDS: Final = MappingProxyType(
     {

@@ -10,7 +10,7 @@ from allocator.core.commitment import Wanted
 from allocator.core.pods import Pod
 from allocator.core.requests import parsed
 from allocator.model.decision import Finding
-from webhook.core import prior, review
+from webhook.core import podwire, prior
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 
@@ -40,7 +40,7 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
 
 
 _POD: Final = msgspec.json.Decoder(_Pod)
-_REVIEWED: Final = msgspec.json.Decoder(review.Pod)
+_REVIEWED: Final = msgspec.json.Decoder(podwire.Pod)
 
 
 def unbound(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) -> Pod:

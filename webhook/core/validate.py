@@ -10,7 +10,7 @@ from allocator.model.decision import Finding, Reason
 from webhook.core.mutate import Surroundings, decide
 from webhook.core.outcome import Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import operations
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 
 
 def confirm(pod: Pod, around: Surroundings) -> Outcome:

@@ -16,11 +16,11 @@ from webhook.core.explain import refusal, warnings, word
 from webhook.core.mutate import Surroundings, decide
 from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten
 from webhook.core.patch import operations
+from webhook.core.podwire import Pod
 from webhook.core.record import Circumstances, audit, confirmed, record
 from webhook.core.review import (
     BadObjectError,
     NotAReviewError,
-    Pod,
     Refusal,
     Request,
     Reviewed,

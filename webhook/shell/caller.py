@@ -13,7 +13,8 @@ import orjson
 from allocator.core.manifest import Made
 from allocator.core.wording import shown
 from webhook.core.plan import Answer
-from webhook.core.review import API_VERSION, KIND, Pod
+from webhook.core.podwire import Pod
+from webhook.core.review import API_VERSION, KIND
 
 HOOK: Final = "pods.vgpu-admission.io"  # its name in manifests/base/registrations.yaml
 PATIENCE: Final = 10  # seconds, as long as an API server waits for a hook by default

@@ -26,7 +26,7 @@ from certs.shell.reload import Serving
 from webhook.core.mutate import Surroundings
 from webhook.core.plan import plan
 from webhook.core.plantext import lines
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 from webhook.shell.admission import Admission, Remember, Reviewer, View
 from webhook.shell.app import routes, version
 from webhook.shell.caller import HookError, answered, review, session, told

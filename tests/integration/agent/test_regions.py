@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from agent.core.layouts import LAYOUTS, Layout
 from agent.core.promise import NotYetError
-from agent.core.region import Region
+from agent.core.region import Region, Unreadable
 from agent.core.seed import SEMAPHORE
 from agent.shell.library import Absent
 from agent.shell.processes import Processes
@@ -23,6 +24,10 @@ UNLIMITED = {"CUDA_DEVICE_MEMORY_LIMIT_0": "0", "CUDA_DEVICE_SM_LIMIT": "0"}
 
 def seed(root: Path, *, now: float = NOW) -> Path:
     return Path(asyncio.run(regions(root, now=now).seed(share()))) / "vgpu.cache"
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def region(root: Path) -> Region:
@@ -129,6 +134,49 @@ def test_a_region_in_use_is_kept_and_set_right(tmp_path: Path) -> None:
 
         assert path.stat().st_ino == inode
         assert tenant.tell("limit 0") == str(8 * GIB)
+
+
+@pytest.mark.parametrize("later", [0.0, 1e9], ids=["just-now", "long-settled"])
+def test_what_takes_a_files_place_is_read(tmp_path: Path, later: float) -> None:
+    """A new file of that name, one more beside it, and neither any more."""
+    path = seed(tmp_path)
+    node = regions(tmp_path, now=path.stat().st_ctime + later)
+    first = node.read(UID, "main")
+    same = node.read(UID, "main")
+    other = share(soft_grant(4096, gpu=GPU))
+    asyncio.run(regions(tmp_path).seed(other))
+    second = node.read(UID, "main")
+    (path.with_name("mine.cache")).write_bytes(path.read_bytes())
+    beside = node.read(UID, "main")
+    path.unlink()
+    third = node.read(UID, "main")
+    shutil.rmtree(path.parent)
+
+    assert first[0].region is same[0].region
+    assert [r.region.limits[0] for r in (*first, *second) if isinstance(r.region, Region)] == [
+        8 * GIB,
+        4 * GIB,
+    ]
+    assert [reading.name for reading in beside] == ["vgpu.cache", "mine.cache"]
+    assert third[0].region == Unreadable("no file", missing=True)
+    assert isinstance(third[1].region, Region)
+    assert node.read(UID, "main") == ()
+
+
+def test_what_is_watched_takes_no_more_files_than_there_are(tmp_path: Path) -> None:
+    """Pods come and go, and an agent runs for months."""
+    path = seed(tmp_path)
+    node = regions(tmp_path)
+    open_before = descriptors()
+    for _ in range(20):
+        asyncio.run(regions(tmp_path).seed(share()))
+        node.read(UID, "main")
+    watched = descriptors()
+    shutil.rmtree(path.parent)
+    node.collect([])
+
+    assert watched == open_before + 1
+    assert descriptors() == open_before
 
 
 def test_without_a_library_nothing_is_seeded(tmp_path: Path) -> None:

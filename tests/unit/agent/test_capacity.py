@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.core.capacity import beside, capacity, changes, desired, slots, written
-from agent.core.status import fullest, most
+from agent.core.fullness import fullest, most
 from agent.core.tenants import Tenant, tenant
 from allocator.catalog.vocabularies import GPUSHARE, SLOT, VOCABULARIES, VOLCANO, configured
 from allocator.core.choose import Terms

@@ -59,7 +59,7 @@ def figures(*shares: Share, measured: Mapping[tuple[str, str, str], Measured]) -
         ),
         usage={SOFT: Usage(memory=MiB(4000), utilization=37)},
         foreign={SOFT: MiB(700)},
-        sick={CUT: "Xid 79"},
+        sick={CUT: "Xid 79: it has been silent for 12 s"},
         stuck={CUT: 1},
         measured=measured,
         violations=(),

@@ -25,9 +25,10 @@ from agent.core.tenants import Tenant, tenant
 from allocator.core.deviceconfig import DeviceConfig, NodeConfig
 from allocator.core.gpunode import decode
 from allocator.core.ledger import Ledger, read
+from allocator.model.gpu import Grant
 from allocator.model.request import Mode
 from allocator.model.units import MiB
-from tests.builders import A100_40, T4, board, model, nodes_of, placed, soft_grant
+from tests.builders import A100_40, T4, board, mig_grant, model, nodes_of, placed, soft_grant
 from tests.gpunodes import entry, gpu_node, ledger
 
 WHO = Identity(name="n", uid="node-1", boot="boot-1")
@@ -109,10 +110,33 @@ def test_the_operating_mode_of_a_node_is_honoured(
     """A GPU in another mode than configured is closed, and says how to switch it."""
     node = None if wanted is None else NodeConfig(name="n", mode=wanted)
 
-    (gpu,) = told(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
+    (found,) = told(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
 
-    assert (gpu["mode"], gpu["healthy"]) == (mode, healthy)
-    assert ("nvidia-smi" in gpu.get("reason", "")) is not healthy
+    assert (found["mode"], found["healthy"]) == (mode, healthy)
+    assert ("nvidia-smi" in found.get("reason", "")) is not healthy
+
+
+@pytest.mark.parametrize(
+    ("grant", "mig", "reason"),
+    [
+        pytest.param(mig_grant("1g.5gb", 0), ON, "", id="instances-where-there-can-be"),
+        pytest.param(mig_grant("1g.5gb", 0), OFF, "MIG instances are promised", id="mode-lost"),
+        pytest.param(soft_grant(1000), OFF, "", id="shares-where-there-can-be"),
+        pytest.param(soft_grant(1000), ON, "shares without MIG are promised", id="mode-taken-on"),
+    ],
+)
+def test_a_gpu_has_one_mode_as_long_as_it_is_promised(
+    grant: Grant, mig: MigMode, reason: str
+) -> None:
+    """A GPU whose mode changed under its promises takes no others, and says why."""
+    before = stored(told(Hardware(devices=(device(mig=ON),))))
+    (known,) = before.node.gpus
+    promised = replace(before, node=replace(before.node, gpus=(replace(known, grants=(grant,)),)))
+
+    (found,) = told(Hardware(devices=(device(mig=mig),)), before=promised)["gpus"]
+
+    assert found["healthy"] is not bool(reason)
+    assert reason in found.get("reason", "")
 
 
 @pytest.mark.parametrize(
@@ -124,9 +148,18 @@ def test_as_many_may_share_a_gpu_as_the_site_says(
     """Except where instances do: a board takes as many as it takes."""
     node = NodeConfig(name="n", mode=Mode.MIG if mig else Mode.HAMI_CORE, split_count=split)
 
-    (gpu,) = told(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
+    (found,) = told(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
 
-    assert gpu["slots"] == slots
+    assert found["slots"] == slots
+
+
+def test_where_a_node_is_to_be_cut_a_reboot_closes_no_hopper() -> None:
+    """It is switched on for the first promise; closed, it would never get one."""
+    there = replace(device(mig=OFF), ampere_or_older=False)
+
+    (found,) = told(Hardware(devices=(there,)), node=NodeConfig(name="n", mode=Mode.MIG))["gpus"]
+
+    assert (found["mode"], found["healthy"]) == (Mode.MIG, True)
 
 
 def test_a_gpu_that_is_filtered_out_is_nobodys() -> None:
@@ -143,9 +176,18 @@ def test_a_gpu_that_is_filtered_out_is_nobodys() -> None:
 
 def test_a_sick_gpu_stays_with_its_reason() -> None:
     """Its promises have to be seen; nothing more is promised on it."""
-    (gpu,) = told(Hardware(devices=(device(T4),), sick={"GPU-0": "Xid 79"}))["gpus"]
+    (found,) = told(Hardware(devices=(device(T4),), sick={"GPU-0": "Xid 79"}))["gpus"]
 
-    assert (gpu["healthy"], gpu["reason"]) == (False, "Xid 79")
+    assert (found["healthy"], found["reason"]) == (False, "Xid 79")
+
+
+def test_a_gpu_that_tells_no_memory_spoils_nothing() -> None:
+    """The API server would refuse the whole status, and with it every start on the node."""
+    odd = replace(device(T4), memory=MiB(0))
+
+    (found,) = told(Hardware(devices=(odd,)))["gpus"]
+
+    assert (found["memoryMiB"], found["healthy"]) == (1, False)
 
 
 def test_a_board_that_nobody_knows_closes_the_gpu() -> None:

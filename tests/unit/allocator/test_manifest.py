@@ -7,7 +7,7 @@ import pytest
 from allocator.core.document import MAX_BYTES
 from allocator.core.manifest import MOST_DOCUMENTS, Made, pods_in
 from allocator.model.problem import Loaded, Rejected
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 
 CONTAINERS = "containers: [{name: main, resources: {limits: {volcano.sh/vgpu-memory: 3000}}}]"
 POD = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{{CONTAINERS}}}\n"

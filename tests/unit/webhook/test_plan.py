@@ -32,7 +32,7 @@ from webhook.core.mutate import Surroundings
 from webhook.core.plan import Plan, plan
 from webhook.core.plandocument import document
 from webhook.core.plantext import lines
-from webhook.core.review import Pod
+from webhook.core.podwire import Pod
 
 A100S = node(
     "a100",
