@@ -160,7 +160,8 @@ def _wrong(condition: Condition, patience: Patience) -> str | None:
     if condition.gone:
         return "the driver has lost the GPU: the node needs a reboot, or its power cycled"
     if condition.misses >= patience.misses:
-        return f"the driver has not answered for this GPU {condition.misses} times in a row"
+        # Not how often: a reason that moves with every probe would rewrite the status with it.
+        return "the driver has not answered for this GPU several times in a row"
     if condition.quiet is not None:
         minutes = patience.quiet / 60
         return f"{title_of(condition.quiet[0])}: until {minutes:g} min pass without another"
