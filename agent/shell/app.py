@@ -76,10 +76,12 @@ class Agent:
     def unready(self) -> str:
         """Say why pods cannot be served yet, or not any more; empty where they can."""
         parts = self.parts
-        if parts.survey.hardware is None:
-            return "the driver has not answered yet"
         if not parts.around.synced:
             return "the API server has not told everything yet"
+        if self.options.withdraw:  # the DaemonSet goes on to the next node
+            return ""
+        if parts.survey.hardware is None:
+            return "the driver has not answered yet"
         return parts.around.rival or ("" if parts.keeper.serving else "kubelet does not know us")
 
     async def _instances(self) -> Never:

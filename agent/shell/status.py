@@ -184,7 +184,9 @@ class StatusWriter:
         self, found: Stored, holds: Collection[str], alive: frozenset[str]
     ) -> Account | None:
         """Return what there is to say, ``None`` before enough is known to say anything."""
-        around, hardware, node = self._around, self._facts.hardware(), self._around.node
+        around, node = self._around, self._around.node
+        # Who leaves needs no driver to say so; it may have gone before.
+        hardware = self._facts.hardware() or (Hardware(devices=()) if self.leaving else None)
         if node is None or hardware is None or not around.synced or around.idle:
             return None
         now = self._clock.monotonic()

@@ -12,6 +12,7 @@ from tests.cluster.node_pods import (
     LIBRARY,
     PRELOAD,
     SOFT,
+    empty,
     grants_of,
     hard,
     inside,
@@ -38,10 +39,10 @@ def team(gpu_node: GpuNode) -> Iterator[str]:
 
 # As the guides have them (seeds 000, 001, 002), but for the scheduler, which is the cluster's own.
 GUIDES = {
+    "gpu-pod1": ({}, {NUMBER: 2, MEMORY: 3000, CORES: 50}),  # first: it needs room on two
     "hami-pod": ({MODE: "hami-core"}, {NUMBER: 1, CORES: 50, MEMORY: 3000}),
     "mig-pod": ({MODE: "mig"}, {NUMBER: 1, MEMORY: 3000}),
     "gpu-pod": ({MODE: "hami-core"}, {NUMBER: 1, MEMORY: 1000, CORES: 10}),
-    "gpu-pod1": ({}, {NUMBER: 2, MEMORY: 3000, CORES: 50}),
 }
 
 
@@ -55,11 +56,12 @@ def guide(name: str, **spec: object) -> Json:
 
 def test_pods_of_the_guides_run_with_what_they_asked_for(gpu_node: GpuNode, team: str) -> None:
     """Each starts, and its containers were given devices of its own promise, as many as asked."""
-    for name in GUIDES:
+    empty(gpu_node)
+    for name, (_, limits) in GUIDES.items():
         gpu_node.site.create(team, guide(name))
 
-    for name, (_, limits) in GUIDES.items():
         found = running(gpu_node.site, team, name)
+
         grants = grants_of(gpu_node, found, "cuda-container")
         assert len(grants) == limits[NUMBER]
         assert all(grant.memory >= int(limits[MEMORY]) for grant in grants)

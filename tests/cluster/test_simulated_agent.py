@@ -239,3 +239,4 @@ def test_a_withdrawing_agent_takes_everything_back(node: Node) -> None:
     wait_for(lambda: bool(node.ledger.closed), within=WITHIN)
     wait_for(lambda: not node.object["metadata"].get("labels"), within=WITHIN)
     assert {entry.uid for entry in node.ledger.entries} == promised
+    wait_for(lambda: http_get(node.port, "/readyz"))  # the DaemonSet goes on to the next node

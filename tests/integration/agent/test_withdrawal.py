@@ -111,6 +111,23 @@ def test_a_node_that_is_left_takes_no_promise(tmp_path: Path) -> None:
     play(act)
 
 
+def test_a_node_can_be_left_without_its_driver(tmp_path: Path) -> None:
+    """It may have been removed first."""
+    files = Files(tmp_path)
+
+    async def act(scene: Scene) -> None:
+        await scene.writer.flush()
+        assert scene.status["inventory"]
+        scene.hardware, scene.writer.leaving = None, True
+        await scene.caught_up()
+        await scene.writer.flush()
+        await withdrawal(scene, files).step()
+
+        assert "inventory" not in scene.status
+
+    play(act)
+
+
 def test_an_agent_of_another_plugins_node_says_nothing(tmp_path: Path) -> None:
     """There the control plane writes the status; two would write for ever."""
     files = Files(tmp_path)
