@@ -68,12 +68,17 @@ def _patch(path: str, body: bytes, *, content_type: str, options: Options) -> _C
     return _Call(method="PATCH", path=path, body=body, content_type=content_type, options=options)
 
 
+def version() -> str:
+    """Return the distribution's version."""
+    try:
+        return metadata.version("vgpu-admission")
+    except metadata.PackageNotFoundError:  # run from a checkout
+        return "0+source"
+
+
 def user_agent() -> str:
     """Return ``vgpu-admission/<version>``; its first part is the default field manager."""
-    try:
-        return f"vgpu-admission/{metadata.version('vgpu-admission')}"
-    except metadata.PackageNotFoundError:  # run from a checkout
-        return "vgpu-admission/source"
+    return f"vgpu-admission/{version()}"
 
 
 class Client:

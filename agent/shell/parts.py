@@ -33,7 +33,7 @@ from agent.shell.worker import Worker
 from allocator.core.wording import quoted
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY
-from kube.client import Client, user_agent
+from kube.client import Client, version
 from kube.clock import SYSTEM
 from kube.events import Event, Recorder, Reference, Severity
 
@@ -85,8 +85,7 @@ class Parts:
     @property
     def version(self) -> str:
         """Return our version; one that plays says so wherever it is shown."""
-        own = user_agent().partition("/")[2]
-        return f"{own}-{self._options.driver}" if self._played else own
+        return f"{version()}-{self._options.driver}" if self._played else version()
 
     @property
     def cdi(self) -> Path:

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +23,7 @@ from allocator.shell.tasks import Start, background, told_to_stop
 from certs.shell.app import Announce, Files, Keeper, Look, OwnSecret, Source
 from certs.shell.cluster import ApiSecret, announcing
 from certs.shell.reload import Serving
-from kube.client import Client
+from kube.client import Client, version
 from kube.config import Access
 from kube.events import Recorder
 from kube.leases import Candidate, Election
@@ -71,14 +70,6 @@ class Options:
     most: int = MOST
     extender: Listen | None = None
     clients: Path | None = None
-
-
-def version() -> str:
-    """Return the distribution's version."""
-    try:
-        return metadata.version("vgpu-admission")
-    except metadata.PackageNotFoundError:
-        return "0+source"
 
 
 async def run(options: Options) -> None:

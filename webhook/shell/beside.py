@@ -11,10 +11,10 @@ import structlog
 from allocator.shell.inventory import Inventory
 from allocator.shell.tasks import background, told_to_stop
 from certs.shell.reload import Serving
-from kube.client import Client
+from kube.client import Client, version
 from kube.config import Access
 from kube.events import Recorder
-from webhook.shell.app import routes, version, view_of
+from webhook.shell.app import routes, view_of
 from webhook.shell.certificates import NAME
 from webhook.shell.metrics import Metrics
 from webhook.shell.server import Listen, serving

@@ -23,12 +23,13 @@ from allocator.shell.terminal import show
 from certs.core.issue import Names, Terms
 from certs.shell.app import throwaway
 from certs.shell.reload import Serving
+from kube.client import version
 from webhook.core.mutate import Surroundings
 from webhook.core.plan import plan
 from webhook.core.plantext import lines
 from webhook.core.podwire import Pod
 from webhook.shell.admission import Admission, Remember, Reviewer, View
-from webhook.shell.app import routes, version
+from webhook.shell.app import routes
 from webhook.shell.caller import HookError, answered, review, session, told
 from webhook.shell.metrics import Metrics
 from webhook.shell.plan import ERROR, surroundings

@@ -32,14 +32,6 @@ class Listen:
     port: int
     largest: int = LARGEST
 
-    @classmethod
-    def parse(cls, text: str) -> "Listen":
-        """Read ``HOST:PORT``; raises ``ValueError`` naming what would be accepted."""
-        host, colon, port = text.rpartition(":")
-        if not colon or not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 -- TCP
-            raise ValueError(f'address "{text}" is not HOST:PORT, e.g. 0.0.0.0:8443')
-        return cls(host=host.strip("[]"), port=int(port))
-
 
 class _Server(uvicorn.Server):
     """A uvicorn server that leaves signals to the program, which runs several of them."""

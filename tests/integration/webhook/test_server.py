@@ -9,6 +9,7 @@ import pytest
 
 from allocator.core.settings import Settings
 from allocator.model.gpu import Snapshot
+from allocator.shell.commands import HostPort
 from tests.pods import pod, received
 from tests.properties.test_hostile_reviews import review
 from webhook.core.mutate import Surroundings
@@ -156,4 +157,4 @@ def test_a_port_that_is_taken_is_said_at_once() -> None:
 def test_an_address_must_have_a_host_and_a_port(text: str) -> None:
     """The error shows what one looks like."""
     with pytest.raises(ValueError, match=r"e\.g\."):
-        Listen.parse(text)
+        HostPort.parse(text)

@@ -50,7 +50,7 @@ def test_the_program_takes_its_arguments(make: object, kind: Kind) -> None:
     found = container(make())  # type: ignore[operator]
     program, *arguments = found["args"]
 
-    command = vgpu.main.commands[program]
+    command = vgpu.program(program)
     context = command.make_context(program, [*arguments, "--node-name=n"])
 
     assert context.params["driver"] == kind

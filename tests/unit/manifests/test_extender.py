@@ -42,7 +42,7 @@ def test_the_port_is_open_from_the_service_to_the_program() -> None:
         for port in rule["ports"]
     ]
 
-    context = vgpu.main.commands[program].make_context(program, arguments)
+    context = vgpu.program(program).make_context(program, arguments)
 
     assert context.params["extender"].port == ports["extender"] == entry["port"]
     assert entry["targetPort"] == "extender"

@@ -90,7 +90,7 @@ def test_the_program_takes_the_arguments_of_the_deployment() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     program, *arguments = container["args"]
 
-    command = vgpu.main.commands[program]
+    command = vgpu.program(program)
     context = command.make_context(program, arguments)
 
     assert context.params["source"] == "secret"

@@ -1,0 +1,159 @@
+"""The agent's commands: the program itself, and the doctor that looks at a node."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+import uvloop
+
+from agent.core.xid import xid_policy
+from agent.shell import app
+from agent.shell import doctor as examination
+from agent.shell import options as agent_options
+from agent.shell.drivers import FleetError, Kind, real
+from agent.shell.journal import JournalInUseError
+from agent.shell.libraries import FOLDER
+from agent.shell.server import Listen
+from allocator.model.problem import Problem
+from allocator.shell.commands import (
+    ADDRESS,
+    HostPort,
+    access,
+    context,
+    kubeconfig,
+    log_lines,
+    namespace,
+)
+
+
+@click.command("agent")
+@click.option("--node-name", "node", envvar="NODE_NAME", required=True, help="our Node's name")
+@click.option(
+    "--driver",
+    type=click.Choice([kind.value for kind in Kind]),
+    default=Kind.NVML.value,
+    show_default=True,
+    help="NVIDIA's, or boards that are played",
+)
+@click.option(
+    "--fleet",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=agent_options.FLEET,
+    show_default=True,
+    help="the boards that are played, with --driver=simulated",
+)
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path("/"),
+    show_default=True,
+    help="where the node's own files are",
+)
+@click.option(
+    "--kubelet-dir",
+    "kubelet",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=agent_options.KUBELET,
+    show_default=True,
+    help="kubelet's folder",
+)
+@click.option(
+    "--library",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=FOLDER,
+    show_default=True,
+    help="the folder with the interception library to install",
+)
+@click.option("--metrics", type=ADDRESS, default="0.0.0.0:9394", show_default=True)
+@click.option(
+    "--xids-ignored",
+    "ignored",
+    envvar="DP_DISABLE_HEALTHCHECKS",
+    default="",
+    help="critical errors that take no GPU out of service: numbers with commas, or all",
+)
+@click.option(
+    "--xids-heeded",
+    "heeded",
+    envvar="DP_ENABLE_HEALTHCHECKS",
+    default="",
+    help="critical errors that do, though ignored or the application's fault",
+)
+@click.option("--withdraw", is_flag=True, help="take back all that an agent put on node and Node")
+@kubeconfig
+@context
+@namespace
+def agent(
+    node: str,
+    driver: str,
+    fleet: Path,
+    root: Path,
+    kubelet: Path,
+    library: Path,
+    metrics: HostPort,
+    ignored: str,
+    heeded: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    *,
+    withdraw: bool,
+) -> None:
+    """Serve this node's GPUs: promises become hardware, are held, and are reported."""
+    log_lines()
+    xids = xid_policy(ignored, heeded)
+    if isinstance(xids, Problem):
+        raise click.BadParameter(str(xids), param_hint="--xids-ignored, --xids-heeded")
+    options = agent_options.Options(
+        access=access(kubeconfig, context),
+        node=node,
+        namespace=namespace,
+        listen=Listen(*metrics),
+        driver=Kind(driver),
+        fleet=fleet,
+        root=root,
+        kubelet=kubelet,
+        library=library,
+        xids=xids,
+        withdraw=withdraw,
+    )
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(app.run(options))
+    except (FleetError, JournalInUseError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@click.command("doctor")
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path("/"),
+    show_default=True,
+    help="where the node's own files are",
+)
+@click.option(
+    "--kubelet-dir",
+    "kubelet",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=agent_options.KUBELET,
+    show_default=True,
+    help="kubelet's folder on the node",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice([output.value for output in examination.Output]),
+    default=examination.Output.TEXT.value,
+    show_default=True,
+)
+def doctor(root: Path, kubelet: Path, output: str) -> None:
+    """Say what keeps this node from serving GPUs, and what would help.
+
+    Changes nothing. Exits with 1 if anything fails, with 0 otherwise.
+    """
+    log_lines()
+    patient = examination.Patient(driver=real(root), root=root, kubelet=kubelet)
+    found = asyncio.run(examination.examine(patient))
+    sys.exit(examination.told(found, examination.Output(output), sys.stdout))
