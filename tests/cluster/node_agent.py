@@ -124,7 +124,17 @@ class GpuNode:
 
 @contextlib.contextmanager
 def served(node: Node, gpus: Sequence[bool] = GPUS) -> Iterator[GpuNode]:
-    """Give a node GPUs, which are in MIG mode or are not, and start the agent on it."""
+    """Give a node GPUs, which are in MIG mode or are not, and run the agent on it."""
+    found = gpus_on(node, gpus)
+    found.start()
+    try:
+        yield found
+    finally:
+        found.agent.stop()
+
+
+def gpus_on(node: Node, gpus: Sequence[bool] = GPUS) -> GpuNode:
+    """Give a node GPUs, and an agent that is not started yet."""
     host = node.host
     machine = Machine(host.folder / "gpus", _gpus(node.name, gpus))
     _driver(host.folder, len(gpus))
@@ -132,12 +142,7 @@ def served(node: Node, gpus: Sequence[bool] = GPUS) -> Iterator[GpuNode]:
     library.parent.mkdir(parents=True, exist_ok=True)
     command: list[str | Path] = ["cc", "-shared", "-o", library, "-x", "c", "/dev/null"]
     subprocess.run(command, capture_output=True, check=True)
-    found = GpuNode(node=node, machine=machine, kubeconfig=_kubeconfig(node), port=free_port())
-    found.start()
-    try:
-        yield found
-    finally:
-        found.agent.stop()
+    return GpuNode(node=node, machine=machine, kubeconfig=_kubeconfig(node), port=free_port())
 
 
 def _gpus(name: str, gpus: Sequence[bool]) -> State:

@@ -1,7 +1,7 @@
-"""Somebody else's device plugin, as a program: it gives out a resource that we want to serve.
+"""Somebody else's device plugin, as a program: it gives out resources that we want to serve.
 
-Run as ``python -m tests.cluster.other_plugin RESOURCE GPU`` on a node; every container is given the
-same GPU.
+Run as ``python -m tests.cluster.other_plugin GPU RESOURCE…`` on a node; every container is given
+the same GPU.
 """
 
 import sys
@@ -15,11 +15,12 @@ import grpc
 from agent.proto import deviceplugin_pb2 as wire
 
 FOLDER = Path("/var/lib/kubelet/device-plugins")
-ENDPOINT = "others.sock"
 DEVICES = 10
 
 
-def _main(resource: str, gpu: str) -> None:
+def _served(resource: str, gpu: str) -> grpc.Server:
+    """Serve one resource and tell kubelet of it."""
+
     def options(_: wire.Empty, __: object) -> wire.DevicePluginOptions:
         return wire.DevicePluginOptions()
 
@@ -47,7 +48,8 @@ def _main(resource: str, gpu: str) -> None:
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods),)
     )
-    server.add_insecure_port(f"unix:{FOLDER / ENDPOINT}")
+    endpoint = f"others-{resource.replace('/', '_')}.sock"
+    server.add_insecure_port(f"unix:{FOLDER / endpoint}")
     server.start()
     with grpc.insecure_channel(f"unix:{FOLDER / 'kubelet.sock'}") as channel:
         register = channel.unary_unary(
@@ -55,8 +57,15 @@ def _main(resource: str, gpu: str) -> None:
             wire.RegisterRequest.SerializeToString,
             wire.Empty.FromString,
         )
-        register(wire.RegisterRequest(version="v1beta1", endpoint=ENDPOINT, resource_name=resource))
-    server.wait_for_termination()
+        told = wire.RegisterRequest(version="v1beta1", endpoint=endpoint, resource_name=resource)
+        register(told)
+    return server
+
+
+def _main(gpu: str, *resources: str) -> None:
+    servers = [_served(resource, gpu) for resource in resources]
+    for server in servers:
+        server.wait_for_termination()
 
 
 if __name__ == "__main__":

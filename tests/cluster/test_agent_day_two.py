@@ -1,20 +1,15 @@
 """What operators do to a node that serves tenants, and what the tenants notice of it: nothing."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.api import wait_for
-from tests.cluster.image.archive import PROBE
-from tests.cluster.installation import PODS
 from tests.cluster.kubelet import NODES, pods_of
 from tests.cluster.node_agent import SERVES_WITHIN, GpuNode
 from tests.cluster.node_pods import (
-    LOOK,
     RUN_WITHIN,
-    STAY,
     empty,
     grants_of,
     hard,
@@ -25,9 +20,7 @@ from tests.cluster.node_pods import (
     soft,
     team_of,
 )
-from tests.cluster.site import MANIFESTS
-from tests.cluster.volcano import http_get
-from tests.pods import CORES, MEMORY, NUMBER, container, pod
+from tests.pods import CORES, MEMORY, NUMBER
 
 pytestmark = pytest.mark.node
 
@@ -145,34 +138,3 @@ def test_an_uninstalled_agent_leaves_nothing(gpu_node: GpuNode, team: str) -> No
     gpu_node.start()
     gpu_node.site.create(team, soft(name="again"))
     running(gpu_node.site, team, "again")
-
-
-def test_a_plugin_of_others_is_replaced(gpu_node: GpuNode, team: str) -> None:
-    """Ours keeps off while another serves the GPUs; its tenants run on when ours takes over."""
-    empty(gpu_node)
-    uninstall(gpu_node)
-    site, host, gpu = gpu_node.site, gpu_node.node.host, gpu_node.uuids[0]
-    other = host.process(
-        "other",
-        [sys.executable, "-m", "tests.cluster.other_plugin", NUMBER, gpu],
-        PYTHONPATH=str(MANIFESTS.parent),
-    )
-    other.start(lambda: gpu_node.node.allocatable(NUMBER) == "10", within=SERVES_WITHIN)
-    theirs = container(limits={NUMBER: 1}, image=PROBE, command=["/probe", *LOOK, *STAY])
-    unlabelled = site.namespace({})
-    site.create(unlabelled, pod(theirs))
-    assert inside(gpu_node.node, running(site, unlabelled)).env[VISIBLE] == gpu
-
-    gpu_node.agent.start(lambda: bool(http_get(gpu_node.port, "/healthz")), within=SERVES_WITHIN)
-    wait_for(lambda: "nothing is served" in gpu_node.agent.tail(), within=SERVES_WITHIN)
-    assert gpu_node.node.allocatable(NUMBER) == "10"
-    assert not http_get(gpu_node.port, "/readyz")
-    other.stop()
-    gpu_node.wait_until_serving()
-
-    assert first_life(gpu_node, unlabelled, "p")
-    site.create(team, hard(name="ours"))
-    assert inside(gpu_node.node, running(site, team, "ours")).env[VISIBLE].startswith("MIG-")
-    assert first_life(gpu_node, unlabelled, "p")
-    site.api.delete(PODS.format(unlabelled), {"gracePeriodSeconds": 1})
-    wait_for(lambda: not pods_of(site, unlabelled), within=RUN_WITHIN)
