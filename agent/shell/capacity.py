@@ -18,7 +18,7 @@ from allocator.model.gpu import Gpu
 from allocator.shell.inventory import NODES
 from allocator.shell.objects import AGENT_LABEL
 from kube.clock import SYSTEM, Clock
-from kube.errors import ConflictError, InvalidError, KubeError
+from kube.errors import ConflictError, KubeError
 
 EVERY: Final = 1.0  # seconds between two looks at what changed
 LONGEST_PAUSE: Final = 30.0
@@ -66,7 +66,7 @@ class NodeKeeper:
             try:
                 await self.sweep()
                 failures = 0
-            except (ConflictError, InvalidError):
+            except ConflictError:
                 self._changed.set()
             except KubeError as error:
                 failures += 1

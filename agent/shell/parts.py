@@ -84,8 +84,9 @@ class Parts:
 
     @property
     def version(self) -> str:
-        """Return our version; one that plays says so wherever it is shown."""
-        return f"{version()}-{self._options.driver}" if self._played else version()
+        """Return our version as a label may have it; one that plays says so wherever it is shown."""
+        own = version().replace("+", "-")
+        return f"{own}-{self._options.driver}" if self._played else own
 
     @property
     def cdi(self) -> Path:

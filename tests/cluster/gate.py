@@ -11,3 +11,8 @@ def missing(reason: str) -> Never:
     if os.environ.get("CI") or os.environ.get("VGPU_REQUIRE_CLUSTER") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason.splitlines()[0])
+
+
+def unable(reason: str) -> Never:
+    """Skip where this machine cannot run it, whatever is installed; the reason is in the report."""
+    pytest.skip(reason)

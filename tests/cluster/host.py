@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.cluster.api import wait_for
-from tests.cluster.gate import missing
+from tests.cluster.gate import missing, unable
 from tests.cluster.process import ComponentError, Process
 
 _SCRIPT = Path(__file__).with_name("host.sh")
@@ -59,9 +59,10 @@ class Host:
         _sweep()
         try:
             self.boot()
-        except (ComponentError, OSError) as error:  # no right to, or a kernel without overlays
+        except (ComponentError, OSError) as error:
             self.power_off()
-            missing(f"no node: {error}")
+            # A sandbox without the right to, or a kernel without overlays.
+            (unable if "not permitted" in str(error) else missing)(f"no node: {error}")
         return self
 
     def __exit__(
@@ -176,10 +177,10 @@ def _inner(pid: int) -> int:
 def _require() -> None:
     """Tell what this machine lacks."""
     if os.geteuid() != 0:
-        missing("no node: a kubelet needs root")
+        unable("no node: a kubelet needs root")
     found = {name for h in _hierarchies() for name in h.controllers.split(",")}
     if lacking := _NEEDS_CONTROLLERS - found:
-        missing(f"no node: no control groups, version 1, of {', '.join(sorted(lacking))}")
+        unable(f"no node: no control groups, version 1, of {', '.join(sorted(lacking))}")
     for program in ("unshare", "nsenter", "setpriv", "mount", "cc"):
         if shutil.which(program) is None:
             missing(f"no node: {program} is not installed")

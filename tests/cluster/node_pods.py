@@ -14,7 +14,7 @@ from tests.cluster.kubelet import Node, pods_of
 from tests.cluster.node_agent import GpuNode
 from tests.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 
-RUN_WITHIN: Final = 30.0
+RUN_WITHIN: Final = 60.0
 GONE_WITHIN: Final = 90.0
 CACHE: Final = "/tmp/vgpu/vgpu.cache"
 PRELOAD: Final = "/etc/ld.so.preload"
