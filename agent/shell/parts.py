@@ -84,7 +84,7 @@ class Parts:
 
     @property
     def version(self) -> str:
-        """Return our version as a label may have it; one that plays says so wherever it is shown."""
+        """Return our version as a label may have it; one that plays says so in it."""
         own = version().replace("+", "-")
         return f"{own}-{self._options.driver}" if self._played else own
 
