@@ -165,12 +165,12 @@ def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...
     )
 
 
-def without(ledger: Ledger, uid: str) -> tuple[Operation, ...]:
-    """Return the patch that removes what pod *uid* was promised; empty where that is nothing.
+def without(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
+    """Return the patch that removes what pods *uids* were promised; empty where that is nothing.
 
     It fails where anything about the GPUNode has changed since it was read (rule 3).
     """
-    places = _places(ledger.written or (), uid)
+    places = [place for uid in set(uids) for place in _places(ledger.written or (), uid)]
     if not places:
         return ()
     unchanged = _test("/metadata/resourceVersion", ledger.resource_version)

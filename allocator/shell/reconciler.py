@@ -5,6 +5,7 @@ writes on the version that it read, so that no Binding can land in between unsee
 rule 3).
 """
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Never, Protocol
 
@@ -102,39 +103,54 @@ class Reconciler:
             for entry in ledger.entries
             if doubtful(entry.since, pods.get(entry.uid), node=node, now=now)
         ]
+        places: defaultdict[str, list[tuple[str, str, str]]] = defaultdict(list)
         for place in self._kept.due(found):
-            node, uid, _ = place
-            if not await self._went(node, uid):
-                self._kept.failed(place)
+            places[place[0]].append(place)
+        for node, there in places.items():
+            gone = await self._gone(node, [uid for _, uid, _ in there])
+            for place in there:
+                if place[1] not in gone:
+                    self._kept.failed(place)
 
-    async def _went(self, node: str, uid: str) -> bool:
+    async def _gone(self, node: str, uids: Sequence[str]) -> frozenset[str]:
         try:
-            return await self.settle(node, uid)
+            return await self.settle(node, *uids)
         except KubeError as error:
-            log.warning("promise left as it is", node=node, pod=uid, why=str(error))
-            return False
+            log.warning("promises left as they are", node=node, pods=uids, why=str(error))
+            return frozenset()
 
-    async def settle(self, node: str, uid: str) -> bool:
-        """Remove the promise to pod *uid* on *node* if it may go; say whether it went."""
-        # Before all reads: by the time of the pod's, every Binding of an aged promise must be dead,
+    async def settle(self, node: str, *uids: str) -> frozenset[str]:
+        """Remove those promises to pods *uids* on *node* that may go; return whose went.
+
+        In one write: after it, the agent has to have seen the new version before more may go.
+        """
+        # Before all reads: by the time of the pods', every Binding of an aged promise must be dead,
         # also where this process is stopped for minutes between its read and its decision.
         now = self._clock.wall()
         path = f"{GPU_NODES}/{node}"
         ledger = read(msgspec.json.decode(await self._calls.get(path)))
-        entry = ledger.entry(uid)
-        if entry is None:
-            return False
-        pod = await self._pod(entry)
+        entries = [entry for entry in map(ledger.entry, uids) if entry is not None]
+        if not entries:
+            return frozenset()
+        pods = [await self._pod(entry) for entry in entries]
         machine = await self._machine(node)
-        evidence = Evidence(pod=pod, machine=machine, now=now, agent=self._agent())
-        if not reclaimable(ledger, entry, evidence):
-            return False
+        gone = [
+            entry
+            for entry, pod in zip(entries, pods, strict=True)
+            if reclaimable(
+                ledger, entry, Evidence(pod=pod, machine=machine, now=now, agent=self._agent())
+            )
+        ]
+        if not gone:
+            return frozenset()
         try:
-            await self._calls.json_patch(path, without(ledger, uid))
+            await self._calls.json_patch(path, without(ledger, *(entry.uid for entry in gone)))
         except (ConflictError, InvalidError):  # it moved: the next sweep sees how
-            return False
-        log.info("promise taken back", node=node, pod=f"{entry.namespace}/{entry.pod}", uid=uid)
-        return True
+            return frozenset()
+        for entry in gone:
+            pod = f"{entry.namespace}/{entry.pod}"
+            log.info("promise taken back", node=node, pod=pod, uid=entry.uid)
+        return frozenset(entry.uid for entry in gone)
 
     async def _pod(self, entry: Entry) -> Seen | None:
         try:

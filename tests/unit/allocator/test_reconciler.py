@@ -100,6 +100,17 @@ def test_a_ledger_that_moved_keeps_its_entry() -> None:
     assert sweep(Api(WAITING, moves=True), known={"a": UNBOUND}).left == 1
 
 
+def test_what_one_node_may_be_rid_of_goes_in_one_write() -> None:
+    """Each write needs the agent's answer to it before the next: pods that end together go so."""
+    entries = [entry(uid, mig_grant("1g.5gb", i, gpu="GPU-n0-0")) for i, uid in enumerate("abc")]
+    api = Api(None, gpu_node(NODE, entries, held=["b"]))
+
+    sweep(api, known={})
+
+    assert [left["pod"]["uid"] for left in api.stored["spec"]["entries"]] == ["b"]
+    assert api.stored["metadata"]["generation"] == 8
+
+
 def test_nothing_is_touched_before_anything_is_known() -> None:
     """Without a picture of all pods every promise would look lost."""
     assert sweep(Api(None), known=None).reads == []
