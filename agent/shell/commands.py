@@ -27,6 +27,23 @@ from allocator.shell.commands import (
 )
 
 
+_root = click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path("/"),
+    show_default=True,
+    help="where the node's own files are",
+)
+_kubelet = click.option(
+    "--kubelet-dir",
+    "kubelet",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=agent_options.KUBELET,
+    show_default=True,
+    help="kubelet's folder on the node",
+)
+
+
 @click.command("agent")
 @click.option("--node-name", "node", envvar="NODE_NAME", required=True, help="our Node's name")
 @click.option(
@@ -43,21 +60,8 @@ from allocator.shell.commands import (
     show_default=True,
     help="the boards that are played, with --driver=simulated",
 )
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    default=Path("/"),
-    show_default=True,
-    help="where the node's own files are",
-)
-@click.option(
-    "--kubelet-dir",
-    "kubelet",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=agent_options.KUBELET,
-    show_default=True,
-    help="kubelet's folder",
-)
+@_root
+@_kubelet
 @click.option(
     "--library",
     type=click.Path(path_type=Path, file_okay=False),
@@ -126,21 +130,8 @@ def agent(
 
 
 @click.command("doctor")
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    default=Path("/"),
-    show_default=True,
-    help="where the node's own files are",
-)
-@click.option(
-    "--kubelet-dir",
-    "kubelet",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=agent_options.KUBELET,
-    show_default=True,
-    help="kubelet's folder on the node",
-)
+@_root
+@_kubelet
 @click.option(
     "-o",
     "--output",
