@@ -26,7 +26,6 @@ from allocator.shell.commands import (
     namespace,
 )
 
-
 _root = click.option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
