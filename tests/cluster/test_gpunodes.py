@@ -207,7 +207,7 @@ def test_columns_tell_what_a_node_has(site: Site, node: str) -> None:
     short = site.kubectl("get", "gpunode", name)
     wide = site.kubectl("get", "gpunode", name, "--output=wide")
 
-    assert short.splitlines()[0].split() == ["NAME", "MODEL", "MODE", "AGE"]
+    assert short.splitlines()[0].split() == ["NAME", "MODEL", "MODE", "DRIVER", "AGE"]
     assert "NVIDIA A100-SXM4-40GB   mig" in short.splitlines()[1]
     assert STATUS["inventory"] in wide
 
