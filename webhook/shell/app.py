@@ -18,6 +18,7 @@ from starlette.routing import Route
 from allocator.core.settings import Prefer
 from allocator.shell.gangs import Gangs
 from allocator.shell.inventory import Inventory
+from allocator.shell.memory import settled
 from allocator.shell.reconciler import Pods
 from allocator.shell.tasks import Start, background, told_to_stop
 from certs.shell.app import Announce, Files, Keeper, Look, OwnSecret, Source
@@ -87,6 +88,7 @@ async def run(options: Options) -> None:
         live = Serving()
         mutual = _kept(live, options, client, events=events, start=start)
         start(_gauges(metrics, inventory, live), "gauges")
+        start(settled(lambda: inventory.synced), "memory")
         rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live))
         pods = Pods()
         gangs = Gangs(client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record)

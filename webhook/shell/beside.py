@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from allocator.shell.inventory import Inventory
+from allocator.shell.memory import settled
 from allocator.shell.tasks import background, told_to_stop
 from certs.shell.reload import Serving
 from kube.client import Client, version
@@ -44,6 +45,7 @@ async def run(options: Options) -> None:
         events = Recorder(client, controller=f"{NAME}/extender", instance=options.identity)
         start(inventory.run(), "inventory")
         start(events.run(), "events")
+        start(settled(lambda: inventory.synced), "memory")
         steering = Steering(
             client=client,
             inventory=inventory,
