@@ -34,6 +34,7 @@ class _Entry(msgspec.Struct, frozen=True, rename="pascal"):
 
 class _Data(msgspec.Struct, frozen=True, rename="pascal"):
     pod_device_entries: list[_Entry] | None = None  # Go writes an empty list as null
+    registered_devices: dict[str, list[str] | None] | None = None
 
 
 class _File(msgspec.Struct, frozen=True, rename="pascal"):
@@ -45,15 +46,25 @@ _DECODER: Final = msgspec.json.Decoder(_File)
 
 def recorded(text: bytes, resource: str) -> tuple[Recorded, ...]:
     """Return the containers that hold slots of *resource*; raises CheckpointError."""
-    try:
-        entries = _DECODER.decode(text).data.pod_device_entries or ()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{len(text)} bytes that are no checkpoint: {error}") from error
+    entries = _data(text).pod_device_entries or ()
     return tuple(
         Recorded(uid=entry.pod_uid, container=entry.container_name, slots=_slots(entry))
         for entry in entries
         if entry.resource_name == resource
     )
+
+
+def registered(text: bytes, resource: str) -> frozenset[str]:
+    """Return the ids that a plugin last registered for *resource*; raises CheckpointError."""
+    devices = _data(text).registered_devices or {}
+    return frozenset(devices.get(resource) or ())
+
+
+def _data(text: bytes) -> _Data:
+    try:
+        return _DECODER.decode(text).data
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{len(text)} bytes that are no checkpoint: {error}") from error
 
 
 def _slots(entry: _Entry) -> frozenset[str]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from agent.core.capacity import written
+from agent.core.slot import is_slot
 from allocator.catalog.vocabularies import FOREIGN, Vocabulary
 from allocator.core.quantity import parse
 from allocator.core.wording import quoted
@@ -25,8 +26,21 @@ def rival(
     spoken = written(vocabularies).difference(ours)
     for name in sorted(allocatable):
         if (name in spoken or name.startswith(FOREIGN)) and _some(allocatable[name]):
-            return f"another device plugin serves {quoted(name)} here: {_HOW}"
+            return _told(name)
     return ""
+
+
+def rival_slots(allocatable: Mapping[str, str], resource: str, registered: Iterable[str]) -> str:
+    """Return the same sentence where the slots themselves are another plugin's.
+
+    *registered* are the ids that kubelet last heard of for *resource*; ours look like ours.
+    """
+    theirs = not all(map(is_slot, registered))
+    return _told(resource) if theirs and _some(allocatable.get(resource, "0")) else ""
+
+
+def _told(resource: str) -> str:
+    return f"another device plugin serves {quoted(resource)} here: {_HOW}"
 
 
 def _some(text: str) -> bool:

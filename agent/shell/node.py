@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from agent.core.rivals import rival
+from agent.core.rivals import rival, rival_slots
 from agent.core.tenants import Tenant, tenant
 from allocator.catalog.nodes import CAPACITY_KEY
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
@@ -153,6 +153,7 @@ class Neighbourhood:
     node_config: NodeConfig | None = None
     vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
     pulses: dict[str, Pulse] = field(default_factory=lambda: {kind: Pulse() for kind in KINDS})
+    registered: frozenset[str] = frozenset()  # ids of slots that kubelet had before we came
     _stored: Stored | None = None
     _wakers: list[asyncio.Event] = field(default_factory=list)
 
@@ -190,7 +191,10 @@ class Neighbourhood:
         node = self.node
         if self.idle:
             return "setting nodeAgent says that another plugin serves the nodes"
-        return "" if node is None else rival(node.allocatable, node.names, self.vocabularies)
+        if node is None:
+            return ""
+        slot = rival_slots(node.allocatable, self.devices.count_name, self.registered)
+        return slot or rival(node.allocatable, node.names, self.vocabularies)
 
     @property
     def gpu_node(self) -> Stored | None:

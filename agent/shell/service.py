@@ -9,6 +9,7 @@ from typing import Final, Never
 import structlog
 
 from agent.core.capacity import slots
+from agent.core.checkpoint import CheckpointError, registered
 from agent.core.identity import PodName
 from agent.core.slot import Offer
 from agent.core.status import listed
@@ -106,14 +107,27 @@ class Service:
         while True:
             self._changed.clear()
             around = self._backing.around
+            known = await asyncio.to_thread(self._registered)
+            if known != around.registered:
+                around.registered = known
+                around.wake()
             node, hardware = around.node, self._backing.survey.hardware
             if around.rival != told:
                 told = around.rival
                 log.warning("nothing is served", why=told)
             ready = around.configured and hardware is not None and hardware.devices
             if ready and node is not None and self._backing.keeper.may_show(node):
+                around.registered = frozenset()  # from here on they are ours
                 return
             await self._changed.wait()
+
+    def _registered(self) -> frozenset[str]:
+        """Return the ids that kubelet has for our resource; nothing where it does not say."""
+        try:
+            text = (self._paths.plugins / CHECKPOINT).read_bytes()
+            return registered(text, self._resource)
+        except (OSError, CheckpointError):
+            return frozenset()
 
     async def _offering(self, plugin: DevicePlugin, registration: Registration) -> None:
         """Tell kubelet of as many slots as the GPUs have, and others that it knows."""

@@ -28,16 +28,20 @@ def their_node(
         yield found
 
 
-def test_a_plugin_of_others_is_replaced(their_node: Node) -> None:
+@pytest.mark.parametrize(
+    "resources",
+    [pytest.param((NUMBER, MEMORY), id="slots-and-memory"), pytest.param((NUMBER,), id="slots")],
+)
+def test_a_plugin_of_others_is_replaced(their_node: Node, resources: tuple[str, ...]) -> None:
     """Ours serves nothing beside another; when that is gone it takes over, and tenants run on."""
     site, host = their_node.site, their_node.host
     found = gpus_on(their_node)
     other = host.process(
         "other",
-        [sys.executable, "-m", "tests.cluster.other_plugin", found.uuids[0], NUMBER, MEMORY],
+        [sys.executable, "-m", "tests.cluster.other_plugin", found.uuids[0], *resources],
         PYTHONPATH=str(MANIFESTS.parent),
     )
-    other.start(lambda: their_node.allocatable(MEMORY) == "10", within=SERVES_WITHIN)
+    other.start(lambda: their_node.allocatable(resources[-1]) == "10", within=SERVES_WITHIN)
     team = site.namespace({})
     theirs = container(limits={NUMBER: 1}, image=PROBE, command=["/probe", *LOOK, *STAY])
     site.create(team, pod(theirs))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.checkpoint import CheckpointError, Recorded, recorded
+from agent.core.checkpoint import CheckpointError, Recorded, recorded, registered
 
 RESOURCE = "volcano.sh/vgpu-number"
 # As kubelet 1.36 writes it: integers for a checksum, a null for what Go calls an empty list.
@@ -86,3 +86,18 @@ def test_anything_is_read_or_refused(text: bytes) -> None:
         return
 
     assert all(isinstance(entry.slots, frozenset) for entry in found)
+
+
+@pytest.mark.parametrize(
+    ("devices", "found"),
+    [
+        pytest.param({RESOURCE: ["GPU-1-0"], "example.com/nic": ["a"]}, {"GPU-1-0"}, id="some"),
+        pytest.param({RESOURCE: None}, set(), id="null"),
+        pytest.param(None, set(), id="nothing"),
+    ],
+)
+def test_what_was_registered_is_told(devices: object, found: set[str]) -> None:
+    """By resource, whoever registered it."""
+    text = json.dumps({"Data": {"RegisteredDevices": devices}, "Checksum": 1}).encode()
+
+    assert registered(text, RESOURCE) == found

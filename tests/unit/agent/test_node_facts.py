@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.core.rivals import rival
+from agent.core.rivals import rival, rival_slots
 from agent.core.runtimes import reads_cdi
 from allocator.catalog.vocabularies import SLOT, VOCABULARIES
 
@@ -32,6 +32,22 @@ def test_another_plugin_is_known_by_what_it_gives_out(
 
     assert named in found
     assert bool(found) == bool(named)
+
+
+@pytest.mark.parametrize(
+    ("count", "registered", "theirs"),
+    [
+        pytest.param("10", ["GPU-1-0", "GPU-1-1"], True, id="theirs"),
+        pytest.param("10", ["slot-0000", "slot-0001"], False, id="ours"),
+        pytest.param("0", ["GPU-1-0"], False, id="theirs-that-is-gone"),
+        pytest.param("10", [], False, id="nothing-known"),
+    ],
+)
+def test_slots_of_another_plugin_are_known_by_their_names(
+    count: str, registered: list[str], *, theirs: bool
+) -> None:
+    """The resource is the same; the ids are not."""
+    assert bool(rival_slots({SLOT: count}, SLOT, registered)) is theirs
 
 
 @pytest.mark.parametrize(
