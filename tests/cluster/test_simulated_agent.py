@@ -30,6 +30,7 @@ from tests.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 
 NODE = "/api/v1/nodes/sim-1"
 WITHIN = 30.0
+FAREWELL = 0.3  # seconds in which TLS connections that were closed end; the loop must still run
 
 
 class Node:
@@ -115,6 +116,7 @@ class Node:
                 yield Promises(client, parts.around, parts.writer, devices=parts.devices)
             finally:
                 await parts.close()
+        await asyncio.sleep(FAREWELL)
 
 
 @pytest.fixture(scope="module")
