@@ -6,7 +6,7 @@ and the change makes it try. It is a hint: what the node lacks otherwise, the sc
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,11 +50,11 @@ class Recorder(Protocol):
 
 @dataclass(slots=True)
 class _Told:
-    """What one pod was told so far; ``since`` is monotonic seconds."""
+    """What one pod was told so far; ``since`` is monotonic seconds, ``hints`` count by node."""
 
     since: float
     texts: frozenset[str] = frozenset()
-    hints: set[str] = field(default_factory=set)
+    hints: Counter[str] = field(default_factory=Counter)
 
 
 class Attendant:
@@ -123,15 +123,19 @@ class Attendant:
         return told
 
     async def _hinted(self, waiting: Waiting, told: _Told) -> bool:
-        """Nominate the pod to a node that its scheduler has not looked at; say whether it is."""
-        if not self._hints or len(told.hints) >= MOST_HINTS:
+        """Nominate the pod to a node that its scheduler has not looked at; say whether it is.
+
+        A node may be named again: a hint that reaches the scheduler before it has written down
+        that the pod does not fit is wiped out by that very write.
+        """
+        if not self._hints or told.hints.total() >= MOST_HINTS:
             return False
         pod, circumstances = waiting.pod, self._circumstances(waiting.pod)
         found = overlooked(self._index(), pod, waiting.names, circumstances=circumstances)
-        node = next((name for name in found if name not in told.hints), None)
-        if node is None:
+        if not found:
             return False
-        told.hints.add(node)
+        node = min(found, key=told.hints.__getitem__)  # the best of those named least
+        told.hints[node] += 1
         changes = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
         try:
             await self._writer.merge_patch(STATUS.format(pod.namespace, pod.name), changes)

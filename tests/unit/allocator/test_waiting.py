@@ -127,6 +127,16 @@ def test_hints_come_to_an_end() -> None:
     assert len(scene.nodes) == MOST_HINTS + 1
 
 
+def test_the_only_node_is_named_again() -> None:
+    """A hint may be wiped out by what its scheduler writes of the try before."""
+    scene = Scene()
+
+    for _ in range(MOST_HINTS + 1):
+        scene.look_after(*SAMPLE)
+
+    assert scene.nodes == ["roomy"] * MOST_HINTS
+
+
 def test_without_the_right_nothing_is_tried_again() -> None:
     """The component grants it; an installation without it only tells."""
     scene = Scene(error=ApiError(403, "Forbidden", "no", place="x"))
