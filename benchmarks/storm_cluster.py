@@ -12,6 +12,7 @@ from allocator.catalog.boards import model_named
 from allocator.core.gpunodewire import status_of
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode
+from compiled import apart
 from manifests.generator.names import CONTROL_PLANE
 from tests.cluster.api import MERGE, Api, Json
 from tests.cluster.control_plane import ControlPlane, Settings
@@ -96,7 +97,7 @@ def cluster(
             port = free_port()
             options = [f"--extender=127.0.0.1:{port}"] if arm is Arm.EXTENDER else []
             site = stack.enter_context(
-                installation(programs, folder, options=options, settings=settings)
+                installation(programs, folder, options=options, settings=settings, tree=apart())
             )
             plane, api = site.plane, site.api
             if arm is Arm.EXTENDER:

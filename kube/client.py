@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from types import MappingProxyType
 from typing import Final, Self, TypedDict, TypeVar, Unpack
 
 import aiohttp
@@ -43,6 +44,10 @@ class Options(TypedDict, total=False):
     dry_run: bool
 
 
+# Nobody reads warnings of fields that a schema lacks, and looking for them costs the server time.
+_UNWARNED: Final = MappingProxyType({"fieldValidation": "Ignore"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
     """One request as data."""
@@ -65,7 +70,14 @@ class _Call:
 
 
 def _patch(path: str, body: bytes, *, content_type: str, options: Options) -> _Call:
-    return _Call(method="PATCH", path=path, body=body, content_type=content_type, options=options)
+    return _Call(
+        method="PATCH",
+        path=path,
+        params=_UNWARNED,
+        body=body,
+        content_type=content_type,
+        options=options,
+    )
 
 
 def version() -> str:

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, Never
+from typing import Final
 
 from allocator.core.index import Index
 from allocator.core.pods import Pod
-from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.watch import Pulse, Source, follow_changes
+from kube.shared import Shared
 
-PODS = "/api/v1/pods"
 # kube-scheduler forgets a nomination as soon as the evicted pods are gone, which is before their
 # node says that their room is free. Until the pod has had its next turn, after a back-off of up
 # to ten seconds, somebody has to keep that room for it.
@@ -19,7 +17,7 @@ REMEMBERED: Final = 30.0  # seconds
 
 
 class Nominees:
-    """Follows pods; ``pulse`` says how that fares."""
+    """Knows the pods that others are ranked beside, and to which nodes they are nominated."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         """Know of none yet."""
@@ -28,12 +26,10 @@ class Nominees:
         self._unbound: dict[str, Pod] = {}
         self._until: dict[str, float] = {}  # of nominations that are only remembered
         self._by_node: Mapping[str, tuple[Pod, ...]] = MappingProxyType({})
-        self.pulse = Pulse()
 
-    async def follow(self, client: Client, read: Callable[[bytes], Pod]) -> Never:
-        """Follow all pods, which *read* reads, for ever."""
-        source = Source(path=PODS, decode=read, key=lambda pod: pod.uid)
-        await follow_changes(client, source, self.know, pulse=self.pulse, clock=self._clock)
+    def follow(self, watch: Shared, read: Callable[[bytes], Pod]) -> None:
+        """Take part in a watch of all pods, which *read* reads."""
+        watch.add(read, self.know)
 
     def know(self, pods: Mapping[str, Pod], touched: Collection[str]) -> None:
         """Take *pods* by uid, of which those *touched* may have changed."""
@@ -79,6 +75,6 @@ def _gone(pod: Pod) -> bool:
 def _grouped(pods: Collection[Pod]) -> Mapping[str, tuple[Pod, ...]]:
     """Group *pods* by the node that they are nominated to, the most important first."""
     groups: dict[str, list[Pod]] = {}
-    for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.uid)):
+    for pod in sorted(pods, key=lambda pod: pod.turn):
         groups.setdefault(pod.nominated, []).append(pod)
     return MappingProxyType({name: tuple(found) for name, found in groups.items()})

@@ -20,12 +20,10 @@ from allocator.model.ledger import Entry
 from allocator.shell.inventory import GPU_NODES, NODES
 from allocator.shell.objects import registered
 from allocator.shell.retries import Retries
-from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
-from kube.watch import Source, follow
+from kube.shared import Shared
 
-PODS: Final = "/api/v1/pods"
 EVERY: Final = 1.0  # seconds; a freed GPU is to be seen within two
 
 log = structlog.get_logger(__name__)
@@ -48,9 +46,9 @@ class Pods:
         """Know nothing yet."""
         self.seen: Mapping[str, Seen] | None = None
 
-    async def follow(self, client: Client) -> Never:
-        """Follow all pods, for ever."""
-        await follow(client, Source(path=PODS, decode=seen, key=lambda pod: pod.uid), self.know)
+    def follow(self, watch: Shared) -> None:
+        """Take part in a watch of all pods."""
+        watch.add(seen, lambda pods, _: self.know(pods))
 
     def know(self, pods: Mapping[str, Seen]) -> None:
         """Take what a watch says of all pods."""

@@ -107,6 +107,7 @@ class Installation:
     plane: ControlPlane
     api: Api
     kubeconfig: Path
+    tree: Path = MANIFESTS.parent  # what replicas run
     replicas: list[Replica] = field(default_factory=list)
 
     @property
@@ -175,7 +176,7 @@ class Installation:
         port, health = free_port(), free_port()
         command: list[str | Path] = [
             sys.executable,
-            MANIFESTS.parent / "vgpu.py",
+            self.tree / "vgpu.py",
             "webhook",
             f"--listen=127.0.0.1:{port}",
             f"--health=127.0.0.1:{health}",
@@ -225,15 +226,19 @@ class Installation:
 
 
 @contextlib.contextmanager
-def installation(
+def installation(  # noqa: PLR0913 -- what a site may differ in
     programs: Mapping[str, Path],
     folder: Path,
     *,
     replicas: int = 1,
     options: Sequence[str] = (),
     settings: Settings | None = None,
+    tree: Path = MANIFESTS.parent,
 ) -> Iterator[Installation]:
-    """Yield a cluster with the base and replicas run with *options*, whose first one is called."""
+    """Yield a cluster with the base and replicas run with *options*, whose first one is called.
+
+    Replicas run the sources in *tree*.
+    """
     plane = ControlPlane(folder, programs, settings or Settings())
     with plane, plane.api() as api, contextlib.ExitStack() as stack:
         apply_base(programs, plane)
@@ -241,7 +246,7 @@ def installation(
         spec = {"spec": {"expirationSeconds": 7200}}
         token = api.create(account, spec).body["status"]["token"]
         kubeconfig = _kubeconfig(plane, token, folder / "webhook.kubeconfig")
-        found = Installation(plane=plane, api=api, kubeconfig=kubeconfig)
+        found = Installation(plane=plane, api=api, kubeconfig=kubeconfig, tree=tree)
         stack.callback(found.stop)
         for _ in range(replicas):
             found.add_replica(*options).start()

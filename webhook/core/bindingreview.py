@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.core.names import harmless
 from webhook.core.podwire import Metadata, Pod
 from webhook.core.review import BadObjectError, Kind, UserInfo, opened
 
@@ -55,8 +56,24 @@ class _LiveSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
     scheduling_gates: tuple[_Gate, ...] | None = None
 
 
-class _LiveStatus(msgspec.Struct, frozen=True, gc=False):
+class _State(msgspec.Struct, frozen=True, gc=False):
+    running: dict[str, msgspec.Raw] | None = None
+    terminated: dict[str, msgspec.Raw] | None = None
+
+    @property
+    def ran(self) -> bool:
+        return self.running is not None or self.terminated is not None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    state: _State | None = None
+    last_state: _State | None = None
+
+
+class _LiveStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
     phase: str = ""
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
 
 
 class _Live(msgspec.Struct, frozen=True, gc=False):
@@ -84,7 +101,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePod:
-    """A pod as the API server has it now; ``node`` is empty until it is bound."""
+    """A pod as the API server has it now; ``node`` is empty until it is bound.
+
+    ``started`` says that one of its containers runs or ran.
+    """
 
     pod: Pod
     uid: str
@@ -92,6 +112,7 @@ class LivePod:
     gated: bool
     deleting: bool
     over: bool
+    started: bool
 
 
 def parse(body: bytes) -> Bound:
@@ -117,7 +138,7 @@ def _bound(request: BindingRequest) -> Bound:
     if target.kind not in {"", "Node"} or not target.name:
         what = f"{target.kind[:64]} {target.name[:64]}"
         raise BadObjectError(request.uid, f"target is {what!r}; expected a Node with a name")
-    if not all(map(_plain, (request.namespace, name, target.name))):
+    if not all(map(harmless, (request.namespace, name, target.name))):
         raise BadObjectError(request.uid, "a name holds more than letters, digits, '-' and '.'")
     return Bound(
         request=request,
@@ -126,15 +147,6 @@ def _bound(request: BindingRequest) -> Bound:
         pod=name,
         node=target.name,
     )
-
-
-def _plain(name: str) -> bool:
-    """Say whether *name* may be part of a path; the API server checks names after the hooks."""
-    return 0 < len(name) <= _LONGEST and name[0] != "." and _ALLOWED.issuperset(name)
-
-
-_LONGEST: Final = 253
-_ALLOWED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
 
 
 def live_pod(raw: bytes) -> LivePod:
@@ -147,4 +159,10 @@ def live_pod(raw: bytes) -> LivePod:
         gated=bool(found.spec.scheduling_gates),
         deleting=found.metadata.deletion_timestamp is not None,
         over=found.status.phase in _OVER,
+        started=_started(found.status),
     )
+
+
+def _started(status: _LiveStatus) -> bool:
+    told = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    return any(state.ran for one in told for state in (one.state, one.last_state) if state)

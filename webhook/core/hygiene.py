@@ -4,12 +4,21 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-from allocator.catalog.annotations import ADMISSION_KEYS, ALLOCATION_KEYS, CDI_PREFIX, USER_KEYS
+from allocator.catalog.annotations import (
+    ADMISSION_KEYS,
+    ALLOCATION_KEYS,
+    CDI_PREFIX,
+    HIGH_ALLOWED,
+    HIGH_KEY,
+    PRIORITY_KEY,
+    USER_KEYS,
+)
 from allocator.catalog.injection import Column
 from allocator.catalog.paths import HARMLESS_HOST_PATHS, RESERVED_HOST_PATHS, RESERVED_PATHS
 from allocator.catalog.vocabularies import OWN
 from allocator.core.wording import shown
 from allocator.model.decision import Finding, Reason
+from allocator.model.request import Priority
 from allocator.model.value import Value
 from webhook.core.inject import (
     RESERVED,
@@ -55,6 +64,20 @@ def placement(pod: Pod) -> Iterator[Finding]:
             field="spec.nodeName",
             what=f"nodeName {shown(pod.spec.node_name)} goes past the scheduler",
             remedy="use nodeSelector kubernetes.io/hostname instead",
+        )
+
+
+def priority(asked: Priority, *, allowed: bool) -> Iterator[Finding]:
+    """Find a pod that would hold back its neighbours where no administrator lets it."""
+    if asked is Priority.HIGH and not allowed:
+        yield Finding(
+            reason=Reason.PRIORITY,
+            place="pod",
+            field=f'metadata.annotations["{PRIORITY_KEY}"]',
+            what=f"{PRIORITY_KEY} high holds back the pod's neighbours, and its namespace does not "
+            "allow that",
+            remedy=f"remove it, or ask an administrator to annotate the namespace with "
+            f"{HIGH_KEY}={HIGH_ALLOWED}",
         )
 
 

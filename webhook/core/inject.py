@@ -23,6 +23,7 @@ from allocator.catalog.injection import (
     key_in,
 )
 from allocator.catalog.vocabularies import OWN
+from allocator.model.request import Priority
 from allocator.model.value import Value
 from webhook.core.patch import Entry
 from webhook.core.podwire import EnvVar, Volume, VolumeMount
@@ -41,6 +42,7 @@ class Amounts(Value, frozen=True):
     cores: int = 0
     units: int = 0
     pod_units: int = 0
+    priority: Priority = Priority.LOW
 
 
 def reserved_names() -> dict[str, tuple[Variable, int]]:
@@ -100,6 +102,7 @@ def _filled(text: str, amounts: Amounts) -> str:
         cores=amounts.cores,
         units=amounts.units,
         pod_units=amounts.pod_units,
+        priority=int(amounts.priority),
     )
 
 

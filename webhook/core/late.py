@@ -5,7 +5,7 @@ to use is promised to it and nothing else; only a pod that uses nothing yet may 
 (DESIGN.md §5, rules 5 and 6).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -15,26 +15,26 @@ import orjson
 
 from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.catalog.vocabularies import OWN
-from allocator.core.devicelist import IDS, wished
+from allocator.core.devicelist import IDS, NODE, parts, wished
 from allocator.core.ledger import Ledger, promise_told, wire_of
 from allocator.core.podfacts import Seen
 from allocator.core.settings import NodeAgent
 from allocator.model.decision import ContainerGrants
+from allocator.model.gpu import Grant
 from allocator.model.ledger import Entry
+from allocator.model.request import Mode
 from webhook.core.binding import Wish, conflict
 from webhook.core.bindingreview import Binding, BindingRequest, Bound, LivePod, Target
 from webhook.core.bound import Promise, annotations
 from webhook.core.podwire import Metadata
 from webhook.core.review import Refusal, UserInfo
 
-NODE_KEY: Final = "volcano.sh/vgpu-node"
-
 
 class How(StrEnum):
     """What a late entry rests on; part of its record."""
 
     KEPT = "kept"  # the entry is there, the pod was not told
-    CONFIRMED = "confirmed"  # the agent found it in use, and the pod was told the same
+    CONFIRMED = "confirmed"  # the agent found it in use, and the pod tells the same
     TOLD = "told"  # by its annotations alone, on a node of another plugin
     CHOSEN = "chosen"  # it uses nothing yet
 
@@ -75,15 +75,58 @@ def claimed(
         return _holding(wish, entry, How.KEPT)
     found = next((held for held in ledger.unpromised if held.uid == uid), None)
     if found is not None:
+        return _confirmed(wish, found, told, ledger=ledger)
+    if upstream:
+        return _by_annotations(wish, document, told, ledger=ledger)
+    return conflict(_RUNS) if wish.live.started else Claim(wish, How.CHOSEN)
+
+
+_ANEW: Final = "delete the pod, and let it be scheduled anew"
+_DRIFTED: Final = f"its containers use devices that its annotations do not tell of; {_ANEW}"
+_RUNS: Final = f"its containers run on devices that nobody promised it; {_ANEW}"
+
+
+def _confirmed(wish: Wish, found: Entry, told: object, *, ledger: Ledger) -> Claim | Refusal:
+    """Promise what the agent *found* where the pod tells the same, by our word or another's."""
+    if told is not None:
         same = _same(told, found)
         return _holding(wish, found, How.CONFIRMED) if same else conflict(_DRIFTED)
-    return _by_annotations(wish, document, told) if upstream else Claim(wish, How.CHOSEN)
+    listed = _listed(wish, ledger)
+    same = listed is not None and _gpus(listed) == _gpus(found.containers)
+    return _with(wish, listed, How.CONFIRMED) if listed and same else conflict(_DRIFTED)
 
 
-_DRIFTED: Final = (
-    "its containers use devices that its annotations do not tell of; "
-    "delete the pod, and let it be scheduled anew"
-)
+def _listed(wish: Wish, ledger: Ledger) -> tuple[ContainerGrants, ...] | None:
+    """Return the shares that another scheduler gave to the pod; ``None`` where it named instances.
+
+    Its list says on which GPUs. How much is in the pod's own words, which nobody can change.
+    """
+    written = wish.live.pod.metadata.annotations or {}
+    listed = parts(written.get(IDS, "")) if written.get(NODE) == wish.bound.node else ()
+    asks = wish.wanted.request.containers
+    memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
+    devices = [device for part in listed for device in part]
+    if any(d.position or d.uuid not in memory for d in devices) or len(asks) != len(listed):
+        return None
+    return tuple(
+        ContainerGrants(
+            name=ask.name,
+            grants=tuple(
+                Grant(
+                    gpu=device.uuid,
+                    mode=wish.wanted.mode or Mode.HAMI_CORE,
+                    memory=ask.memory_on(memory[device.uuid]),
+                    cores=ask.cores,
+                )
+                for device in part
+            ),
+        )
+        for ask, part in zip(asks, listed, strict=True)
+    )
+
+
+def _gpus(containers: Iterable[ContainerGrants]) -> list[str]:
+    return sorted(grant.gpu for held in containers for grant in held.grants)
 
 
 def _holding(wish: Wish, entry: Entry, how: How) -> Claim:
@@ -94,17 +137,22 @@ def _with(wish: Wish, holds: tuple[ContainerGrants, ...], how: How) -> Claim:
     return Claim(replace(wish, wanted=replace(wish.wanted, holds=holds)), how)
 
 
-def _by_annotations(wish: Wish, document: Mapping[str, Any], told: object) -> Claim | Refusal:
+def _by_annotations(
+    wish: Wish, document: Mapping[str, Any], told: object, *, ledger: Ledger
+) -> Claim | Refusal:
     """Believe what its own scheduler wrote, because the plugin that serves the node does.
 
-    An assignment of ours says all; Volcano's list says which GPUs, so it may be no other.
+    An assignment of ours says all; Volcano's list says which GPUs, so it may be no other. Where an
+    instance sits it does not say.
     """
     if told is not None:
         pod = {"namespace": wish.bound.namespace, "name": wish.bound.pod, "uid": wish.live.uid}
         entry = promise_told(document, pod, told)
         return conflict(_DRIFTED) if entry is None else _holding(wish, entry, How.TOLD)
+    if listed := _listed(wish, ledger):
+        return _with(wish, listed, How.TOLD)
     written = wish.live.pod.metadata.annotations or {}
-    gpus = wished(written.get(IDS, "")) if written.get(NODE_KEY) == wish.bound.node else ()
+    gpus = wished(written.get(IDS, "")) if written.get(NODE) == wish.bound.node else ()
     if not gpus:
         return Claim(wish, How.CHOSEN)
     request = wish.wanted.request
@@ -138,6 +186,6 @@ def telling(promise: Promise, written: Mapping[str, str]) -> dict[str, str]:
     """
     found = annotations(promise, promise.entry.since)
     theirs = promise.served_by is NodeAgent.UPSTREAM
-    if theirs and written.get(NODE_KEY) == promise.assignment.node:
+    if theirs and written.get(NODE) == promise.assignment.node:
         return {key: text for key, text in found.items() if key.startswith(OWN)}
     return found

@@ -26,8 +26,8 @@ class Surroundings(Value, frozen=True):
     """What a decision rests on besides the pod: settings, one snapshot, its namespace.
 
     ``host_paths`` says whether the namespace admits hostPath volumes; ``None`` is unknown.
-    ``prefer`` is the namespace's own preference between modes, ``geometries`` how an operator
-    allows GPUs to be cut.
+    ``prefer`` is the namespace's own preference between modes, ``high_priority`` says whether its
+    pods may hold back others, ``geometries`` how an operator allows GPUs to be cut.
     """
 
     settings: Settings
@@ -35,17 +35,13 @@ class Surroundings(Value, frozen=True):
     vocabularies: Sequence[Vocabulary] = VOCABULARIES
     host_paths: bool | None = None
     prefer: Prefer | None = None
+    high_priority: bool = False
     geometries: Geometries | None = None
 
     @property
     def offers(self) -> Mapping[Offer, int]:
         """Return the kinds of GPU that are here, and those that may come."""
-        if not self.settings.node_templates:
-            return self.snapshot.offers
-        offers = dict(self.snapshot.offers)
-        for offer, count in templated(self.settings.node_templates).items():
-            offers[offer] = max(count, offers.get(offer, 0))
-        return offers
+        return foreseen(self.snapshot.offers, self.settings.node_templates)
 
 
 def decide(pod: Pod, around: Surroundings) -> Outcome:
@@ -105,6 +101,7 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
         settings=around.settings,
         resources=now,
         host_paths=around.host_paths,
+        high_priority=around.high_priority,
     )
     intent, findings = rewrite.intent(text, digest)
     warnings = (*decided.warnings, *rewrite.warnings())

@@ -58,7 +58,7 @@ class Rewrite(Value, frozen=True):
 
     ``spots`` are all containers of the pod, ``resources`` holds what each asking one showed
     when it was received, and ``host_paths`` whether its namespace admits hostPath volumes;
-    ``None`` is unknown.
+    ``None`` is unknown. ``high_priority`` says that the namespace lets a pod hold back others.
     """
 
     pod: Pod
@@ -69,6 +69,7 @@ class Rewrite(Value, frozen=True):
     settings: Settings
     resources: Mapping[str, Mapping[str, str]]
     host_paths: bool | None
+    high_priority: bool
 
     @property
     def column(self) -> Column:
@@ -130,6 +131,7 @@ class Rewrite(Value, frozen=True):
             *hygiene.annotations(self.pod),
             *hygiene.placement(self.pod),
             *hygiene.volumes(self.pod),
+            *hygiene.priority(self.request.priority, allowed=self.high_priority),
         ]
 
     def _subject(
@@ -148,6 +150,7 @@ class Rewrite(Value, frozen=True):
             cores=container.cores,
             units=memory // factor,
             pod_units=sum([c.memory or 0 for c in self.request.containers]) // factor,
+            priority=self.request.priority,
         )
         return hygiene.Subject(
             spot, column, key, variables(column, amounts), mounts(column, container.name)

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from allocator.catalog.annotations import HIGH_ALLOWED, HIGH_KEY
 from allocator.core.settings import Prefer
 from allocator.shell.gangs import Gangs
 from allocator.shell.inventory import Inventory
@@ -28,6 +29,7 @@ from kube.client import Client, version
 from kube.config import Access
 from kube.events import Recorder
 from kube.leases import Candidate, Election
+from kube.shared import Shared
 from webhook.core.mutate import Surroundings
 from webhook.shell.admission import MOST, Admission, Reviewer, View
 from webhook.shell.binding import Binder
@@ -40,6 +42,7 @@ from webhook.shell.pending import Pending
 from webhook.shell.server import Listen, serving
 from webhook.shell.steering import mutually, steering
 
+PODS: Final = "/api/v1/pods"
 LEASE: Final = "vgpu-certificates"
 LEDGER_LEASE: Final = "vgpu-ledger"
 PREFER_KEY: Final = "vgpu-admission.io/prefer"
@@ -90,38 +93,17 @@ async def run(options: Options) -> None:
         start(_gauges(metrics, inventory, live), "gauges")
         start(settled(lambda: inventory.synced), "memory")
         rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live))
-        pods = Pods()
-        gangs = Gangs(client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record)
-        pending = Pending()
-        start(pending.follow(client), "pending pods")
-        binder = Binder(
-            calls=client,
-            around=lambda namespace: view_of(inventory, namespace).around,
-            reserved=inventory.promising,
-            pods=pending.pod,
-            ledgers=inventory.ledger,
-            stands=inventory.stands,
-            arrived=inventory.arrived,
-            remember=journal.remember,
-            denied=gangs.refused,
-            counted=metrics.bound,
-            took=lambda seconds: metrics.took("bind", seconds),
-        )
-        means = Means(
-            client=client,
-            inventory=inventory,
-            pods=pods,
-            binder=binder,
-            gangs=gangs,
-            around=binder.around,
-            events=events,
-            journal=journal,
-            metrics=metrics,
+        watch = Shared(PODS)
+        means = _means(
+            client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
         attend(means, _election(options, client, LEDGER_LEASE), start)
         reviewer = _reviewer(inventory, journal, metrics)
-        app = Admission(reviewer, rest, binder=binder, most=options.most)
+        app = Admission(reviewer, rest, binder=means.binder, most=options.most)
         extender = steering(means, mutual)
+        if rated:
+            extender.follow(watch)
+        start(watch.follow(client), "pods")
         async with (
             serving(rest, options.health, drain=options.drain) as health,
             serving(
@@ -136,6 +118,46 @@ async def run(options: Options) -> None:
             log.info("serving", port=port, health=health, version=version())
             await stop.wait()
             log.info("draining", seconds=options.drain)
+
+
+def _means(  # noqa: PLR0913 -- the parts of one whole
+    client: Client,
+    inventory: Inventory,
+    *,
+    watch: Shared,
+    events: Recorder,
+    journal: Journal,
+    metrics: Metrics,
+) -> Means:
+    """Set up the door, and all that the ledger's duties work with; both know pods by *watch*."""
+    pods, pending = Pods(), Pending()
+    pods.follow(watch)
+    pending.follow(watch)
+    gangs = Gangs(client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record)
+    binder = Binder(
+        calls=client,
+        around=lambda namespace: view_of(inventory, namespace).around,
+        reserved=inventory.promising,
+        pods=pending.pod,
+        ledgers=inventory.ledger,
+        stands=inventory.stands,
+        arrived=inventory.arrived,
+        remember=journal.remember,
+        denied=gangs.refused,
+        counted=metrics.bound,
+        took=lambda seconds: metrics.took("bind", seconds),
+    )
+    return Means(
+        client=client,
+        inventory=inventory,
+        pods=pods,
+        binder=binder,
+        gangs=gangs,
+        around=binder.around,
+        events=events,
+        journal=journal,
+        metrics=metrics,
+    )
 
 
 def _reviewer(inventory: Inventory, journal: Journal, metrics: Metrics) -> Reviewer:
@@ -181,13 +203,15 @@ def _election(options: Options, client: Client, lease: str) -> Election:
 def view_of(inventory: Inventory, name: str) -> View:
     """Return what a decision in namespace *name* rests on, now."""
     namespace = inventory.namespace(name)
-    prefer = namespace.annotations.get(PREFER_KEY, "") if namespace is not None else ""
+    said = namespace.annotations if namespace is not None else {}
+    prefer = said.get(PREFER_KEY, "")
     around = Surroundings(
         settings=inventory.settings,
         snapshot=inventory.snapshot(),
         vocabularies=inventory.vocabularies,
         host_paths=None if namespace is None else namespace.host_paths,
         prefer=Prefer(prefer) if prefer in set(Prefer) else None,
+        high_priority=said.get(HIGH_KEY) == HIGH_ALLOWED,
         geometries=inventory.device_config.geometries,
     )
     return View(around=around, settings_digest=inventory.settings_digest, age=inventory.age())

@@ -15,7 +15,8 @@ from certs.shell.reload import Serving
 from kube.client import Client, version
 from kube.config import Access
 from kube.events import Recorder
-from webhook.shell.app import routes, view_of
+from kube.shared import Shared
+from webhook.shell.app import PODS, routes, view_of
 from webhook.shell.certificates import NAME
 from webhook.shell.metrics import Metrics
 from webhook.shell.server import Listen, serving
@@ -52,6 +53,9 @@ async def run(options: Options) -> None:
             around=lambda namespace: view_of(inventory, namespace).around,
             events=events,
         )
+        pods = Shared(PODS)
+        steering.follow(pods)
+        start(pods.follow(client), "pods")
         metrics = Metrics(version=version())
         rest = routes(metrics, lambda: inventory.synced and not stop.is_set())
         context = Serving().context  # nobody is served by it on a loopback address

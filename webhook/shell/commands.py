@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-import uvloop
 
 from allocator.shell.commands import (
     ADDRESS,
     HostPort,
     access,
     context,
+    finished,
     kubeconfig,
     log_lines,
     namespace,
@@ -110,8 +110,7 @@ def webhook(
         extender=None if extender is None else _at(extender),
         clients=clients,
     )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(app.run(options))
+    finished(app.run(options))
 
 
 @click.command("extender")
@@ -134,8 +133,7 @@ def extender(
         namespace=namespace,
         identity=app.identity(),
     )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(beside.run(options))
+    finished(beside.run(options))
 
 
 @click.command("plan")
@@ -177,8 +175,7 @@ def demo(files: tuple[str, ...], fleet: str | None, listen: HostPort, *, stay: b
     options = demonstration.Options(
         files=files, fleet=fleet, listen=_at(listen), stay=stay, again=_again()
     )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        sys.exit(runner.run(demonstration.run(options, Streams.standard())))
+    sys.exit(finished(demonstration.run(options, Streams.standard())))
 
 
 def _again() -> str:

@@ -1,5 +1,8 @@
 """Desks: one for each node, where binds that wait for one ledger share its reads and its writes.
 
+A write costs the API server the more the more a node promises, up to some tens of milliseconds. So
+after one the next waits a moment, for others to come: they share it.
+
 A ledger is taken from a cache where one has it, because the patch tests that it has not moved; only
 one that was read past all caches may refuse anybody. Whoever is cancelled in the middle leaves the
 ledger as it is: the next one reads it anew, and finds its own entry there.
@@ -32,6 +35,7 @@ TURNS: Final = 16
 # there is one attempt, as long as the hook's 5 s allow, and no new work towards its end.
 LAST_TURN: Final = 4.0  # seconds after which a bind is not begun any more
 PATIENCE: Final = 4.8  # seconds for all of it
+PAUSE: Final = 0.1  # seconds between two writes of one ledger
 
 
 class Calls(Protocol):
@@ -92,6 +96,7 @@ class Desks:
     patience: float = PATIENCE
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
     _desks: dict[str, _Desk] = field(default_factory=dict)
+    _pauses: dict[str, float] = field(default_factory=dict)  # by node, until when; the oldest first
 
     async def promise(self, wish: Wish, around: Surroundings) -> Outcome:
         """Commit what the node of *wish* has for it, or say why it has nothing.
@@ -131,12 +136,27 @@ class Desks:
         while bid.won is None:
             async with desk.lock:
                 if bid.won is None:
+                    await self._paused(desk.node)
                     await self._turn(desk)
             if bid.won is None and self.clock.monotonic() >= bid.until:
                 raise LateError(f"its turn did not come within {LAST_TURN} seconds")
             if bid.won is None:  # somebody else wrote first
                 failures += 1
                 await self.clock.sleep(self.clock.backoff(failures, first=0.02, most=0.3))
+
+    async def _paused(self, node: str) -> None:
+        """Wait until the ledger of *node* may be written again."""
+        pause = self._pauses.get(node, 0.0) - self.clock.monotonic()
+        if pause > 0:
+            await self.clock.sleep(pause)
+
+    def _pause(self, node: str) -> None:
+        """Let the ledger of *node* rest after a write; forget the rests that are over."""
+        now = self.clock.monotonic()
+        self._pauses.pop(node, None)
+        self._pauses[node] = now + PAUSE
+        while next(iter(self._pauses.values())) <= now:
+            del self._pauses[next(iter(self._pauses))]
 
     async def _turn(self, desk: _Desk) -> None:
         """Serve who waits on the ledger as it is known, and who is left on it as it is."""
@@ -186,6 +206,7 @@ class Desks:
             desk.left = await self.calls.json_patch(path, ops, timeout=self.patience)
         except (ConflictError, InvalidError, NotFoundError):
             return False
+        self._pause(desk.node)
         return True
 
 

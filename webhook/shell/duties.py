@@ -48,11 +48,12 @@ def attend(means: Means, election: Election, start: Start) -> None:
         "gangs": lambda: means.gangs.sweep(means.inventory.settings),
     }
     start(election.run(), "ledger election")
-    start(means.pods.follow(means.client), "pods")
     start(means.gangs.run(), "refused members")
     for name, sweep in duties.items():
         start(sweeping(sweep, lambda: election.leading), name)
-    start(sweeping(_waker(means).sweep, lambda: election.leading, waking.EVERY), "waker")
+    waker = _waker(means)
+    wake = sweeping(lambda: waker.sweep(election.term), lambda: election.leading, waking.EVERY)
+    start(wake, "waker")
     start(sweeping(_drift(means).sweep, lambda: election.leading, drift.EVERY), "drift")
 
 

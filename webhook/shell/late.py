@@ -121,13 +121,13 @@ class LateCommits:
         around = self.caches.around(pod.namespace)
         judged = judge(as_bound(pod, USER), unbound(live), around)
         if isinstance(judged, Refusal | Denied):
-            return self._refused(pod, judged)
+            return self._refused(pod, judged, started=live.started)
         if not isinstance(judged, Wish):
             return True
         upstream = around.settings.node_agent is NodeAgent.UPSTREAM
         claim = claimed(judged, ledger, document, upstream=upstream)
         if isinstance(claim, Refusal):
-            return self._refused(pod, claim)
+            return self._refused(pod, claim, started=live.started)
         return await self._committed(pod, claim, around)
 
     async def _committed(self, pod: Seen, claim: Claim, around: Surroundings) -> bool:
@@ -142,12 +142,13 @@ class LateCommits:
             self.tell(_event(pod, "VgpuAssigned", note=_WAYS[claim.how]))
             return True
         if isinstance(outcome, Refusal | Denied):
-            return self._refused(pod, outcome)
+            return self._refused(pod, outcome, started=claim.wish.live.started)
         return True
 
-    def _refused(self, pod: Seen, why: Refusal | Denied) -> bool:
+    def _refused(self, pod: Seen, why: Refusal | Denied, *, started: bool) -> bool:
         refusal = why.refusal if isinstance(why, Denied) else why
-        note = f"bound past vgpu-admission, so it does not start: {refusal.message}"
+        so = "and was promised nothing" if started else "so it does not start"
+        note = f"bound past vgpu-admission, {so}: {refusal.message}"
         self.tell(_event(pod, "VgpuUnpromised", note=note))
         return False
 
@@ -177,7 +178,7 @@ class LateCommits:
 
 _WAYS: Final = {
     How.KEPT: "was told what it is promised",
-    How.CONFIRMED: "its entry was lost, and is back as the agent found it in use",
+    How.CONFIRMED: "it had no entry, and was promised what the agent found in use",
     How.TOLD: "its entry was missing, and was taken from its annotations",
     How.CHOSEN: "it was bound past vgpu-admission, and was promised a GPU late",
 }

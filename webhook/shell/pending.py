@@ -1,16 +1,13 @@
 """Pending: the pods that have no node yet, so that a bind need not ask for each."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, Never
+from typing import Final
 
 import msgspec
 
-from kube.client import Client
-from kube.watch import Source, follow
+from kube.shared import Shared
 from webhook.core.bindingreview import LivePod, live_pod
-
-PODS: Final = "/api/v1/pods"
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -18,11 +15,16 @@ class _Metadata(msgspec.Struct, gc=False):
     namespace: str
 
 
-class _Named(msgspec.Struct, gc=False):
+class _Spec(msgspec.Struct, rename="camel", gc=False):
+    node_name: str = ""
+
+
+class _Placed(msgspec.Struct, gc=False):
     metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-_NAMED: Final = msgspec.json.Decoder(_Named)
+_PLACED: Final = msgspec.json.Decoder(_Placed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +36,31 @@ class Stored:
 
 
 class Pending:
-    """Follows pods without a node; knows nothing before the first picture."""
+    """Knows the pods without a node; none before the first picture."""
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self._pods: Mapping[str, Stored] = {}
+        self._pods: dict[str, Stored] = {}  # by uid
+        self._places: dict[str, Stored] = {}
 
-    async def follow(self, client: Client) -> Never:
-        """Follow them, for ever."""
-        unbound = {"fieldSelector": "spec.nodeName="}
-        source = Source(path=PODS, decode=stored, key=lambda found: found.place, selectors=unbound)
-        await follow(client, source, self.know)
+    def follow(self, watch: Shared) -> None:
+        """Take part in a watch of all pods."""
+        watch.add(unbound, self.know)
 
-    def know(self, pods: Mapping[str, Stored]) -> None:
-        """Take what a watch says of all pods without a node."""
-        self._pods = pods
+    def know(self, pods: Mapping[str, Stored], touched: Collection[str]) -> None:
+        """Take *pods* without a node by uid, of which those *touched* may have changed."""
+        for uid in touched:
+            before = self._pods.pop(uid, None)
+            if before is not None:
+                self._places.pop(before.place, None)
+        for uid in touched:  # after all that went: a name may have been taken again
+            found = pods.get(uid)
+            if found is not None:
+                self._pods[uid] = self._places[found.place] = found
 
     def pod(self, namespace: str, name: str) -> LivePod | None:
         """Return a pod as it was last heard of; ``None`` also where it cannot be read."""
-        found = self._pods.get(f"{namespace}/{name}")
+        found = self._places.get(f"{namespace}/{name}")
         if found is None:
             return None
         try:
@@ -61,7 +69,9 @@ class Pending:
             return None
 
 
-def stored(raw: bytes) -> Stored:
-    """Read where a pod belongs; raises ``ValueError`` where it is none."""
-    metadata = _NAMED.decode(raw).metadata
-    return Stored(f"{metadata.namespace}/{metadata.name}", raw)
+def unbound(raw: bytes) -> Stored | None:
+    """Return a pod without a node as it stands; raises ``ValueError`` where it is no pod."""
+    found = _PLACED.decode(raw)
+    if found.spec.node_name:
+        return None
+    return Stored(f"{found.metadata.namespace}/{found.metadata.name}", raw)

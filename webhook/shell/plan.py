@@ -70,7 +70,7 @@ def surroundings(*, fleet: str, name: str, settings: Settings) -> Surroundings:
     """Return what decisions rest on, from the text of the fleet file *name*.
 
     The namespace is taken for one that admits hostPath volumes, as one without Pod Security
-    labels does. Raises :class:`UnusableError`.
+    labels does, and that allows a high priority. Raises :class:`UnusableError`.
     """
     loaded = load_fleet(fleet)
     if isinstance(loaded, Rejected):
@@ -80,6 +80,7 @@ def surroundings(*, fleet: str, name: str, settings: Settings) -> Surroundings:
         snapshot=snapshot_of(loaded.value, version="file", complete=True),
         vocabularies=spoken(settings, DeviceConfig()),
         host_paths=True,
+        high_priority=True,
     )
 
 

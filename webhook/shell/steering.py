@@ -24,6 +24,7 @@ from certs.shell.app import Look
 from certs.shell.reload import Serving, server_context
 from kube.client import Client
 from kube.events import Recorder
+from kube.shared import Shared
 from webhook.core.mutate import Surroundings
 from webhook.core.unbound import unbound, watched
 from webhook.shell import extender
@@ -75,6 +76,10 @@ class Steering:
     took: extender.Took = extender.untimed
     nominees: Nominees = field(default_factory=Nominees)
 
+    def follow(self, watch: Shared) -> None:
+        """Take part in a watch of all pods, without which nobody is ranked beside others."""
+        self.nominees.follow(watch, self._watched)
+
     @contextlib.asynccontextmanager
     async def serving(
         self, listen: Listen | None, start: Start, *, context: ssl.SSLContext, drain: int
@@ -91,7 +96,6 @@ class Steering:
         binds = near or self.mutual is not None
         attendant = self._attendant()
         start(attendant.run(), "attendant")
-        start(self.nominees.follow(self.client, self._watched), "nominees")
         found = self._extender(attendant, binds=binds)
         async with serving(
             extender.app(found, self.took),

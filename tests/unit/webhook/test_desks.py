@@ -13,13 +13,14 @@ from allocator.core.settings import DEFAULTS
 from kube.clock import Clock
 from tests.bindings import answered, binding, review, stored
 from tests.builders import nodes_of, snapshot, soft_grant
+from tests.fakes.kube_clock import FakeClock
 from tests.fakes.ledger_server import LedgerServer
 from tests.gpunodes import Json, entry, gpu_node
 from tests.pods import MEMORY, NUMBER, admitted, container, pod, received
 from webhook.core.bindingreview import LivePod, live_pod
 from webhook.core.mutate import Surroundings
 from webhook.shell.binding import Binder, LateError
-from webhook.shell.desks import LAST_TURN, TURNS
+from webhook.shell.desks import LAST_TURN, PAUSE, TURNS
 
 NODE = nodes_of(1)
 AROUND = Surroundings(settings=DEFAULTS, snapshot=snapshot(NODE))
@@ -176,6 +177,31 @@ def test_who_waits_goes_by_our_own_last_write() -> None:
 
     assert sorted(api.uids) == [f"uid-{name}" for name in names]
     assert (api.reads, api.writes) == (0, 2)
+
+
+def test_between_two_writes_of_a_ledger_others_may_come() -> None:
+    """They share the second one; the first waits for nobody, nor does another node's."""
+    api, clock = server(*(made(f"p{i}", memory=1) for i in range(6))), FakeClock()
+    binder = Binder(
+        calls=api, around=lambda _: AROUND, reserved=lambda _: frozenset(), clock=clock.clock()
+    )
+
+    async def one_after_another() -> None:
+        await binder.bind(named("p0"))
+        assert (api.writes, clock.slept) == (1, [])
+        clock.now += 0.03
+        later = [asyncio.ensure_future(binder.bind(named(f"p{i}"))) for i in range(1, 5)]
+        await asyncio.gather(*later)
+        assert api.writes == 2
+        assert clock.slept == pytest.approx([PAUSE - 0.03])
+        clock.now += PAUSE
+        await binder.bind(named("p5"))
+
+    asyncio.run(one_after_another())
+
+    assert api.writes == 3
+    assert len(clock.slept) == 1
+    assert api.uids == [f"uid-p{i}" for i in range(6)]
 
 
 def test_of_a_storm_only_some_are_at_work() -> None:

@@ -5,14 +5,16 @@ import pytest
 
 from tests.bindings import stored as kept
 from tests.pods import pod
-from webhook.shell.pending import Pending, stored
+from webhook.shell.pending import Pending, unbound
 
 POD = kept(pod())
 
 
 def known(*raw: bytes) -> Pending:
+    """Return what one hears of these pods from a watch, whose uids are numbers."""
     pending = Pending()
-    pending.know({found.place: found for found in map(stored, raw)})
+    pods = {str(number): found for number, found in enumerate(map(unbound, raw)) if found}
+    pending.know(pods, pods.keys())
     return pending
 
 
@@ -25,8 +27,28 @@ def test_a_pod_is_known_by_its_place() -> None:
     assert found is not None
     assert found.uid == POD["metadata"]["uid"]
     assert pending.pod("team-b", "p") is None
-    pending.know({})
+    pending.know({}, {"0"})
     assert pending.pod("team-a", "p") is None
+
+
+def test_a_name_that_is_taken_again_is_the_new_pods() -> None:
+    """Whichever of the two is told of first."""
+    first, second = (orjson.dumps(kept(pod(), uid=uid)) for uid in ("u-1", "u-2"))
+    for order in (["0", "1"], ["1", "0"]):
+        pending = known(first)
+        found = unbound(second)
+        assert found is not None
+
+        pending.know({"1": found}, order)
+
+        live = pending.pod("team-a", "p")
+        assert live is not None
+        assert live.uid == "u-2"
+
+
+def test_a_pod_with_a_node_waits_for_none() -> None:
+    """A bind of it is asked about past all caches."""
+    assert unbound(orjson.dumps(POD | {"spec": {**POD["spec"], "nodeName": "n"}})) is None
 
 
 def test_nothing_is_known_to_begin_with() -> None:
@@ -49,4 +71,4 @@ def test_a_pod_that_cannot_be_read_is_not_known(change: dict[str, object]) -> No
 def test_what_has_no_place_is_no_pod() -> None:
     """The watch notes it and goes on."""
     with pytest.raises(ValueError, match="metadata"):
-        stored(b"{}")
+        unbound(b"{}")

@@ -1,0 +1,90 @@
+"""Shared: one watch of a kind of object for several parts, each of which makes its own of it.
+
+Every watch costs the API server an answer per change, and us the reading of it, whoever it is for.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Generic, Never, TypeVar
+
+import msgspec
+
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+from kube.watch import Publish, Source, follow_changes
+
+T = TypeVar("T")
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    uid: str
+
+
+class _Identified(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_IDENTIFIED: Final = msgspec.json.Decoder(_Identified)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What the parts made of one object, in their order."""
+
+    uid: str
+    of: tuple[Any, ...]
+
+
+class _Part(Generic[T]):
+    """One part's picture, by uid."""
+
+    def __init__(self, read: Callable[[bytes], T | None], know: Publish[T]) -> None:
+        self.read = read
+        self._know = know
+        self._picture: Mapping[str, T] = {}
+
+    def renew(self, made: Mapping[str, T | None]) -> None:
+        """Replace the picture by one with *made*, where ``None`` is nothing to this part."""
+        picture = dict(self._picture)
+        for uid, found in made.items():
+            if found is None:
+                picture.pop(uid, None)
+            else:
+                picture[uid] = found
+        self._picture = picture
+        self._know(MappingProxyType(picture), made.keys())
+
+
+class Shared:
+    """A watch on the collection at *path*, of which parts may be added until it is followed."""
+
+    def __init__(self, path: str, *, clock: Clock = SYSTEM) -> None:
+        """Watch for nobody yet."""
+        self._path = path
+        self._clock = clock
+        self._parts: list[_Part[Any]] = []
+
+    def add(self, read: Callable[[bytes], T | None], know: Publish[T]) -> None:
+        """Let *know* take all that *read* makes of objects, by uid, and the uids that may differ.
+
+        *read* returns ``None`` of an object that is nothing to it. What it raises as ``ValueError``
+        or msgspec's errors leaves the object as it was last understood, for all parts.
+        """
+        self._parts.append(_Part(read, know))
+
+    async def follow(self, client: Client) -> Never:
+        """Follow, for ever, as :func:`kube.watch.follow_changes` does; RBAC: list, watch."""
+        source = Source(path=self._path, decode=self.read, key=lambda made: made.uid)
+        await follow_changes(client, source, self.publish, clock=self._clock)
+
+    def read(self, raw: bytes) -> _Made:
+        """Let each part make of an object what it needs."""
+        uid = _IDENTIFIED.decode(raw).metadata.uid
+        return _Made(uid, tuple(part.read(raw) for part in self._parts))
+
+    def publish(self, found: Mapping[str, _Made], touched: Collection[str]) -> None:
+        """Tell each part of those objects that it was *touched* by."""
+        changes = {uid: found.get(uid) for uid in touched}
+        for index, part in enumerate(self._parts):
+            part.renew({uid: made and made.of[index] for uid, made in changes.items()})
