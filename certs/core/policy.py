@@ -2,10 +2,12 @@
 
 An authority is replaced in two phases. ``AddNextCA`` puts the new one into the bundle. Only when
 every registration has been seen trusting it, long enough for every API server to have noticed,
-``SwitchLeaf`` signs with it. ``DropOldCA`` ends the overlap when the last leaf that the old one
-can have signed has expired. So a leaf is never written before all who verify it can, and what a
-replica still serves never stops being verifiable: **how far replicas have loaded need not be
-known**. The price is that an old authority stays trusted for up to one leaf's life.
+``SwitchLeaf`` signs with it: at once where a person asked for it, else after some weeks, because
+kube-scheduler reads what it trusts when it starts, from its own configuration. ``DropOldCA`` ends
+the overlap when the last leaf that the old one can have signed has expired. So a leaf is never
+written before all who verify it can, and what a replica still serves never stops being verifiable:
+**how far replicas have loaded need not be known**. The price is that an old authority stays
+trusted for up to one leaf's life.
 
 The first installation is the same walk from nothing, and so is recovery from a lost Secret.
 """
@@ -24,7 +26,8 @@ class Lifetimes:
 
     ``skew`` is how far clocks may differ: certificates start that much earlier and the overlap
     lasts that much longer. ``settle`` is how long registrations must have been seen unchanged
-    before a leaf relies on them; it covers an API server's delay in noticing. ``poll`` is the
+    before a leaf relies on them; it covers an API server's delay in noticing. ``notice`` is how
+    long a new authority is trusted before it signs unless a person asked for it. ``poll`` is the
     pause between two looks at the Secret or the files. ``warn`` is how long before the end of
     a served leaf we raise our voice.
     """
@@ -33,6 +36,7 @@ class Lifetimes:
     leaf: timedelta = timedelta(days=30)
     skew: timedelta = timedelta(hours=1)
     settle: timedelta = timedelta(seconds=15)
+    notice: timedelta = timedelta(days=30)
     poll: timedelta = timedelta(seconds=5)
     warn: timedelta = timedelta(days=7)
 
@@ -43,6 +47,11 @@ class Lifetimes:
             raise ValueError(
                 f"ca {self.ca}, leaf {self.leaf}, settle {self.settle}, poll {self.poll}: "
                 "settle and two polls must end within a third of a leaf, a leaf before its ca"
+            )
+        if self.notice + self.leaf > self.ca / RENEW_LEFT:
+            raise ValueError(
+                f"ca {self.ca}, leaf {self.leaf}, notice {self.notice}: "
+                "notice and a leaf must end within a third of a ca"
             )
 
 
@@ -141,7 +150,9 @@ def next_step(state: State, seen: Seen, *, now: datetime, lifetimes: Lifetimes) 
     if _authority_due(state, now, lifetimes):
         return AddNextCA()
     relied_on = _relied_on(state, seen, now=now, lifetimes=lifetimes)
-    if state.next in relied_on:
+    signs = signs_from(state, lifetimes)
+    noticed = signs is None or now >= signs or state.signing not in relied_on
+    if state.next in relied_on and noticed:
         return SwitchLeaf()
     due = _leaf_due(state, now, lifetimes)
     if due and state.signing in relied_on:
@@ -149,9 +160,20 @@ def next_step(state: State, seen: Seen, *, now: datetime, lifetimes: Lifetimes) 
     over = _overlap_over(state, now)
     if over and seen.steady >= lifetimes.settle:
         return DropOldCA()
-    if due or over or state.next is not None:
+    if due or over or (state.next is not None and state.next not in relied_on):
         return Settling()
     return Nothing(min(_dates(state, lifetimes)))
+
+
+def signs_from(state: State, lifetimes: Lifetimes) -> datetime | None:
+    """Return when the next authority may sign; ``None`` is at once, as where that is asked for.
+
+    No later than when the signing one could not sign a leaf for its whole life any more.
+    """
+    if state.next is None or state.signing is None or state.request is Rotation.CA:
+        return None
+    noticed = state.next.not_before + lifetimes.skew + lifetimes.notice
+    return min(noticed, state.signing.not_after - lifetimes.leaf)
 
 
 def expiring(not_after: datetime, now: datetime, lifetimes: Lifetimes) -> bool:
@@ -211,4 +233,5 @@ def _dates(state: State, lifetimes: Lifetimes) -> list[datetime]:
         dates.append(state.leaf.not_after - lifetimes.leaf / RENEW_LEFT)
     if state.signing is not None:
         dates.append(state.signing.not_after - lifetimes.ca / RENEW_LEFT)
-    return dates
+    signs = signs_from(state, lifetimes)
+    return dates if signs is None else [*dates, signs]

@@ -48,7 +48,10 @@ def performed(step: Step) -> str | None:
         case policy.Nothing() | policy.Settling():
             return None
         case policy.AddNextCA():
-            return "a new authority is trusted; it signs when every registration trusts it"
+            return (
+                "a new authority is trusted; unless asked for it signs in some weeks: "
+                "give it to schedulers that ask the extender (vgpu certs status)"
+            )
         case policy.SwitchLeaf():
             return "the new authority has signed the serving certificate"
         case policy.RenewLeaf():
@@ -81,7 +84,9 @@ def _phase_told(state: State) -> str:
         case Phase.EMPTY:
             return "empty: no usable certificate yet"
         case Phase.PUBLISHING:
-            return "publishing: the next CA signs when every registration is seen trusting it"
+            told = "publishing: the next CA signs when every registration is seen trusting it"
+            signs = policy.signs_from(state, policy.DEFAULT)
+            return told if signs is None else f"{told}, from {_minute(signs)} on"
         case Phase.OVERLAP:
             until = state.old_until or max(old.not_after for old in state.old)
             return f"overlap: old CAs are trusted until {_minute(until)}"

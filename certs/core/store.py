@@ -118,12 +118,14 @@ def advanced(store: Store, step: Step, terms: Terms, *, fresh: Fresh) -> Store:
 
 
 def _with_next(store: Store, terms: Terms, fresh: Fresh) -> Store:
-    """Trust a new authority; one that was next until now has signed nothing and goes."""
+    """Trust a new authority; one that was next until now has signed nothing and goes.
+
+    A request for it stands until it signs, which it would else do much later.
+    """
     made = issue.authority(terms.lifetimes, fresh)
     idle = store.next.certificate if store.next else None
     kept = tuple(item for item in store.bundle if item != idle)
-    request = None if store.request is Rotation.CA else store.request
-    return replace(store, bundle=(*kept, made.certificate), next=made, request=request)
+    return replace(store, bundle=(*kept, made.certificate), next=made)
 
 
 def _switched(store: Store, terms: Terms, fresh: Fresh) -> Store:

@@ -21,6 +21,7 @@ LIFETIMES = Lifetimes(
     leaf=timedelta(seconds=300),
     skew=timedelta(seconds=10),
     settle=timedelta(seconds=15),
+    notice=timedelta(seconds=400),
     poll=timedelta(seconds=5),
 )
 TERMS = Terms(names=service_names("vgpu-webhook", "vgpu-system"), lifetimes=LIFETIMES)

@@ -28,6 +28,8 @@ DAY = timedelta(days=1)
 LIFETIMES = Lifetimes()
 CA = Certificate(fingerprint="one", not_before=NOW - 10 * DAY, not_after=NOW + 355 * DAY)
 NEXT = Certificate(fingerprint="two", not_before=NOW, not_after=NOW + 365 * DAY)
+NOTICED = replace(NEXT, not_before=NOW - 30 * DAY - timedelta(hours=1))
+ENDING = replace(CA, not_after=NOW + 30 * DAY)
 OLD = Certificate(fingerprint="nil", not_before=NOW - 300 * DAY, not_after=NOW + 65 * DAY)
 LEAF = Certificate(
     fingerprint="leaf", not_before=NOW - 10 * DAY, not_after=NOW + 20 * DAY, issuer="one"
@@ -52,7 +54,17 @@ def step(state: State, what: Seen) -> Step:
         pytest.param({"request": Rotation.CA}, ["one"], AddNextCA(), id="authority-requested"),
         pytest.param({"signing": None}, ["one"], AddNextCA(), id="signing-key-lost"),
         pytest.param({"next": NEXT}, ["one"], Settling(), id="next-not-published"),
-        pytest.param({"next": NEXT}, ["one", "two"], SwitchLeaf(), id="next-published"),
+        pytest.param({"next": NEXT}, ["one", "two"], Nothing(NOW + 10 * DAY), id="next-new"),
+        pytest.param({"next": NOTICED}, ["one", "two"], SwitchLeaf(), id="next-published"),
+        pytest.param({"next": NOTICED}, ["one"], Settling(), id="known-for-long-yet-not-trusted"),
+        pytest.param({"next": NEXT}, ["two"], SwitchLeaf(), id="only-the-next-is-trusted"),
+        pytest.param(
+            {"next": NEXT, "request": Rotation.CA}, ["one", "two"], SwitchLeaf(), id="asked-for"
+        ),
+        pytest.param({"next": NEXT, "leaf": None}, ["one", "two"], RenewLeaf(), id="meanwhile"),
+        pytest.param(
+            {"next": NEXT, "signing": ENDING}, ["one", "two"], SwitchLeaf(), id="no-time-left"
+        ),
         pytest.param({"leaf": None}, ["one"], RenewLeaf(), id="leaf-unusable"),
         pytest.param({"leaf": None}, ["nil"], Settling(), id="its-authority-not-trusted"),
         pytest.param({"old": (OLD,)}, ["one"], Nothing(NOW + 10 * DAY), id="overlap-by-old-ca"),
@@ -139,3 +151,10 @@ def test_lifetimes_that_cannot_work_are_refused(changes: dict[str, timedelta]) -
     """Renewal has to be able to finish before the leaf ends."""
     with pytest.raises(ValueError, match="must end within a third"):
         replace(LIFETIMES, **changes)
+
+
+def test_an_authority_can_be_known_for_weeks_before_it_signs() -> None:
+    """It is made early enough for that, and for a leaf of the old one to end in peace."""
+    assert LIFETIMES.notice + LIFETIMES.leaf < LIFETIMES.ca / 3
+    with pytest.raises(ValueError, match="notice and a leaf must end within a third"):
+        replace(LIFETIMES, notice=92 * DAY)

@@ -1,5 +1,6 @@
 """What a person reads about certificates, and what registrations are said to trust."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -49,6 +50,14 @@ def test_phases(store: Store, expected: Phase) -> None:
 
     assert phase(told.state) is expected
     assert next(lines(told)).split()[1].rstrip(":") == expected
+
+
+def test_the_report_says_from_when_the_next_authority_signs() -> None:
+    """Some time after it was made, unless a person asked for it."""
+    asked = replace(PUBLISHING, request=Rotation.CA)
+
+    assert re.search(r", from \d{4}-\d\d-\d\d \d\d:\d\d UTC on$", next(lines(status(PUBLISHING))))
+    assert next(lines(status(asked))).endswith("is seen trusting it")
 
 
 def test_the_report_says_what_each_registration_lacks() -> None:

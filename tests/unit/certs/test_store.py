@@ -87,7 +87,9 @@ def test_a_renewal_answers_only_the_request_for_one() -> None:
 
     assert grown(RenewLeaf(), store=asked).request is Rotation.CA
     assert grown(RenewLeaf(), store=replace(asked, request=Rotation.LEAF)).request is None
-    assert grown(AddNextCA(), store=asked).request is None
+    pending = grown(AddNextCA(), store=asked)
+    assert pending.request is Rotation.CA
+    assert grown(SwitchLeaf(), store=pending).request is None
 
 
 @pytest.mark.parametrize("step", [SwitchLeaf(), RenewLeaf()], ids=["switch", "renew"])
