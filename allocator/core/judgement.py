@@ -31,6 +31,7 @@ SEARCHES: Final = 32  # of one question, some milliseconds each; beyond them the
 class Judge:
     """Judges standings for one request, each once; nothing is kept for the next one.
 
+    ``at_once`` is how many GPUs it holds at one time at most.
     What is said of several containers that compete for GPUs is certain only within a bounded
     search, and a doubt is no reason to say no.
     """
@@ -46,7 +47,7 @@ class Judge:
         self._unknown = unknown
         self._searches = iter(range(SEARCHES))
         self._counts = [ask.count for ask in asks]
-        self._at_once = peak(asks, self._counts)
+        self.at_once = peak(asks, self._counts)
         # How close a GPU comes to each container; ``None`` takes it.
         self._closeness = [cache(partial(self._obstacle, ask)) for ask in asks]
         self._ever = cache(self._lasting)
@@ -55,7 +56,7 @@ class Judge:
 
     def _plainly(self, room: Room | None) -> bool:
         """Say whether it is enough to look at one likeness of a node: a GPU for each container."""
-        if room is None or room.count < self._at_once:
+        if room is None or room.count < self.at_once:
             return False
         return all(closeness(room.likeness) is None for closeness in self._closeness)
 
@@ -79,7 +80,7 @@ class Judge:
             return True
         # A GPU for each at any time is enough; else they share some, which has to be tried.
         both = [r.count for r in rooms if all(c(r.likeness) is None for c in self._closeness)]
-        return sum(both) >= self._at_once or self._found(standing, mode)
+        return sum(both) >= self.at_once or self._found(standing, mode)
 
     def _found(self, standing: Standing, mode: Mode) -> bool:
         """Say whether a search finds room for all containers together; if it may search yet."""

@@ -1,9 +1,12 @@
 """Pods as schedulers and watches show them: what decides who gets room, and who makes it."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from allocator.core.commitment import Wanted
 from allocator.model.decision import Finding
+
+FIRST: Final = 2**31 - 1  # the priority of a pod that is being bound: nobody comes before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +29,8 @@ class Pod:
     deleting: bool = False
     over: bool = False
     wanted: Wanted | tuple[Finding, ...] | None = None
+
+    @property
+    def turn(self) -> tuple[int, str, str]:
+        """Return who comes first: by the lower one, as schedulers order pods that wait."""
+        return -self.priority, self.created, self.uid

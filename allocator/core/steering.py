@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from allocator.core.choose import Terms, choose
+from allocator.core.choose import Terms, fitting
 from allocator.core.commitment import Wanted
-from allocator.core.fleet import snapshot_of
+from allocator.core.fit import peak
 from allocator.core.index import Index, Site, granted
 from allocator.core.judgement import Judge
 from allocator.core.obstacles import (
@@ -25,7 +25,7 @@ from allocator.core.obstacles import (
     UNREADABLE,
     Obstacle,
 )
-from allocator.core.pods import Pod
+from allocator.core.pods import FIRST, Pod
 from allocator.core.ratings import Table, rated
 from allocator.core.scores import near, score, scorer
 from allocator.core.settings import ScoreWeights
@@ -69,8 +69,13 @@ def filtered(
         return Filtered([], dict.fromkeys(names, UNREADABLE))
     request = wanted_request(wanted)
     obstacles = _obstacles(index, request, names=names, circumstances=circumstances)
-    judged = _judge_alone(index, pod, request, circumstances=circumstances)
-    for name in _apart(index, pod, request, names=names, own=circumstances.own):
+    judge = Judge(request, circumstances.terms, index.snapshot.demand)
+    judged = _judge_alone(index, pod, judge, terms=circumstances.terms)
+    special = {*circumstances.own, *_named(index, request)}
+    special.update(
+        name for name in index.nominations if _crowded(index, name, pod=pod, judge=judge)
+    )
+    for name in special.intersection(names) & index.sites.keys():
         obstacle = judged(name)
         if obstacle is not None:
             obstacles[name] = obstacle
@@ -110,29 +115,42 @@ def _obstacles(
     return {name: verdict for name, verdict in verdicts if verdict is not None}
 
 
-def _apart(
-    index: Index, pod: Pod, request: PodRequest, *, names: Sequence[str], own: Collection[str]
-) -> set[str]:
-    """Return the nodes that must be looked at by themselves, for what is special about them."""
-    special = set(own)
-    special.update(name for name in index.nominations if index.nominated(name, pod))
-    filters = request.filters
-    named = {*filters.uuids, *filters.not_uuids}
-    if named:
-        special.update(
-            name
-            for name, site in index.sites.items()
-            if any(gpu.uuid in named for gpu in site.node.gpus)
-        )
-    return {name for name in special.intersection(names) if name in index.sites}
+def _named(index: Index, request: PodRequest) -> list[str]:
+    """Return the nodes that have a GPU which *request* names."""
+    named = {*request.filters.uuids, *request.filters.not_uuids}
+    if not named:
+        return []
+    sites = index.sites.items()
+    return [name for name, site in sites if any(gpu.uuid in named for gpu in site.node.gpus)]
+
+
+def _crowded(index: Index, name: str, *, pod: Pod, judge: Judge) -> bool:
+    """Say whether those nominated to node *name* may be in the way of *pod* there.
+
+    Those who are being bound are not where each of them could have one of the emptiest GPUs for
+    itself and enough of these were left. Others wait for victims, and may keep the whole node.
+    """
+    others = index.nominated(name, pod)
+    if not others or any(other.priority < FIRST for other in others):
+        return bool(others)
+    first = index.firsts.get(name)
+    if first is None or not judge.plainly(first):
+        return True
+    return first.count < judge.at_once + sum(map(_at_once, others))
+
+
+def _at_once(pod: Pod) -> int:
+    """Return how many GPUs *pod* holds at one time at most."""
+    if not isinstance(pod.wanted, Wanted):
+        return 0
+    asks = pod.wanted.request.containers
+    return peak(asks, [ask.count for ask in asks])
 
 
 def _judge_alone(
-    index: Index, pod: Pod, request: PodRequest, *, circumstances: Circumstances
+    index: Index, pod: Pod, judge: Judge, *, terms: Terms
 ) -> Callable[[str], Obstacle | None]:
     """Return what judges a node for this pod only: without its own promises, beside nominees."""
-    terms = circumstances.terms
-    judge = Judge(request, terms, index.snapshot.demand)
 
     def found(name: str) -> Obstacle | None:
         if index.standings[name].closed:
@@ -147,7 +165,9 @@ def beside_nominees(index: Index, name: str, pod: Pod, *, terms: Terms) -> Node 
     """Return node *name* as *pod* finds it: its own promises free, that of nominees taken.
 
     ``None`` where a nominee has no place yet even once all that are ending have gone: then nobody
-    of a lower rank may take what it waits for.
+    of a lower rank may take what it waits for. Who comes before *pod* takes what is free by now if
+    that is enough; who comes after it, among equals, waits for what is coming. So the first of
+    them needs to wait for its own victims only.
     """
     node = index.node(name, without={pod.uid})
     if node is None:
@@ -157,12 +177,21 @@ def beside_nominees(index: Index, name: str, pod: Pod, *, terms: Terms) -> Node 
     for nominee in index.nominated(name, pod):
         if not isinstance(nominee.wanted, Wanted):
             continue
+        now = index.node(name, without={pod.uid, nominee.uid}) or node
         then = index.node(name, without={pod.uid, nominee.uid, *ending}) or node
-        grants = _taken(granted(then, taken), nominee.wanted, terms)
+        first = now if nominee.turn < pod.turn else _changed(then, since=now)
+        grants = _taken(granted(first, taken), nominee.wanted, terms)
+        grants = grants or _taken(granted(then, taken), nominee.wanted, terms)
         if not grants:
             return None
         taken += grants
     return granted(node, taken) if taken else node
+
+
+def _changed(node: Node, *, since: Node) -> Node:
+    """Return *node* with only those GPUs of which less is promised than *since*."""
+    pairs = zip(node.gpus, since.gpus, strict=True)
+    return replace(node, gpus=tuple(gpu for gpu, before in pairs if gpu is not before))
 
 
 def _ends(pod: Pod | None) -> bool:
@@ -172,9 +201,8 @@ def _ends(pod: Pod | None) -> bool:
 
 def _taken(node: Node, wanted: Wanted, terms: Terms) -> list[Grant]:
     """Return what a pod would be promised on *node*; nothing where it does not fit."""
-    alone = snapshot_of((node,), version="", complete=False)
-    choice = choose(alone, wanted.request, mode=wanted.mode, node=node.name, terms=terms)
-    held = choice.assignment.containers if choice.assignment else ()
+    found = fitting(node, wanted_request(wanted), terms=terms)
+    held = () if found is None else found.containers
     return list(chain.from_iterable(container.grants for container in held))
 
 
@@ -213,7 +241,7 @@ def _score(site: Site | None, *, wanted: Wanted, packing: Packing, weights: Scor
     """Score one node; GPUs of a pod that asks for several had better be close together."""
     if site is None:
         return 0
-    close = near(site.node, wanted.request)
+    close = near(site.idle, wanted.request)
     return score(site.standing.load, packing, weights, near=close)
 
 

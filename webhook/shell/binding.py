@@ -11,7 +11,9 @@ from typing import Any
 import structlog
 
 from allocator.core.ledger import Ledger
+from allocator.core.pods import FIRST, Pod
 from allocator.model.request import PodRequest
+from allocator.shell.underway import Underway
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from webhook.core.binding import (
@@ -50,6 +52,7 @@ class Binder:
     ``stands`` says whether a ledger's status is of its Node as it runs now, as far as is known.
     ``arrived`` learns demand from a pod's uid, what it asked for, and whether the node was full;
     ``denied`` takes a pod's uid and what it was told where its node has nothing for it.
+    ``underway`` knows who is being bound.
     """
 
     calls: Calls
@@ -63,6 +66,7 @@ class Binder:
     denied: Callable[[str, str], None] = lambda _uid, _text: None
     counted: Callable[[str, str], None] = lambda _decision, _reason: None
     took: Callable[[float], None] = lambda _: None
+    underway: Underway = field(default_factory=Underway)
     clock: Clock = SYSTEM
     patience: float = PATIENCE
     _desks: Desks = field(init=False)
@@ -157,12 +161,30 @@ class Binder:
 
     async def promise(self, wish: Wish, around: Surroundings) -> Outcome:
         """Commit what the node of *wish* has for it, or say why it has nothing."""
-        return await self._desks.promise(wish, around)
+        pod, outcome = _on_its_way(wish), None
+        self.underway.begin(pod)
+        try:
+            outcome = await self._desks.promise(wish, around)
+        finally:
+            self.underway.end(pod, promised=isinstance(outcome, Promise))
+        return outcome
 
     async def _promising(self, uid: str, nodes: Iterable[str]) -> frozenset[str]:
         """Return those of *nodes* that promise something to pod *uid*, past all caches."""
         found = await asyncio.gather(*map(self._desks.ledger, nodes))
         return frozenset(one.name for one in found if one is not None and one.entry(uid))
+
+
+def _on_its_way(wish: Wish) -> Pod:
+    bound = wish.bound
+    return Pod(
+        uid=wish.live.uid,
+        namespace=bound.namespace,
+        name=bound.pod,
+        priority=FIRST,
+        nominated=bound.node,
+        wanted=wish.wanted,
+    )
 
 
 def _said(outcome: Refusal | Denied) -> Refusal:

@@ -18,6 +18,7 @@ from allocator.shell.extender import Extender
 from allocator.shell.inventory import Inventory
 from allocator.shell.nominees import Nominees
 from allocator.shell.tasks import Start
+from allocator.shell.underway import Underway
 from allocator.shell.waiting import Attendant
 from certs.core.pem import Pair
 from certs.shell.app import Look
@@ -65,7 +66,7 @@ class Steering:
     """What the extender works with; ``around`` returns the surroundings of a namespace.
 
     ``mutual`` serves it where callers must be known. ``took`` takes each verb that was answered,
-    and how many seconds that took.
+    and how many seconds that took. ``underway`` knows who is being bound here.
     """
 
     client: Client
@@ -75,6 +76,7 @@ class Steering:
     mutual: Serving | None = None
     took: extender.Took = extender.untimed
     nominees: Nominees = field(default_factory=Nominees)
+    underway: Underway = field(default_factory=Underway)
 
     def follow(self, watch: Shared) -> None:
         """Take part in a watch of all pods, without which nobody is ranked beside others."""
@@ -126,7 +128,7 @@ class Steering:
         )
 
     def _index(self) -> Index:
-        return self.nominees.beside(self.inventory.index())
+        return self.underway.beside(self.nominees.beside(self.inventory.index()))
 
     def _watched(self, raw: bytes) -> Pod:
         return watched(raw, self.inventory.vocabularies)
@@ -154,6 +156,7 @@ def steering(means: Means, mutual: Serving | None) -> Steering:
         events=means.events,
         mutual=mutual,
         took=means.metrics.answered,
+        underway=means.binder.underway,
     )
 
 

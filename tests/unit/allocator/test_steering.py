@@ -252,3 +252,22 @@ def test_busy_nodes_are_filled_first_unless_a_pod_wants_otherwise() -> None:
 
     assert packed["busy"] > packed["idle"] == packed["unknown"] == 0
     assert apart["idle"] > apart["busy"] > apart["unknown"] == 0
+
+
+def joined(name: str, *, busy: int = 0) -> Node:
+    """Build a node of four GPUs in linked pairs, the first *busy* of them hardly in use."""
+    gpus = [gpu(A100_40, index=i, grants=[soft_grant(1)] * (i < busy)) for i in range(4)]
+    links = {i: (f"GPU-{name}-{i ^ 1}",) for i in range(4)}
+    return node(name, *(replace(one, links=links[one.index]) for one in gpus))
+
+
+def test_nodes_whose_idle_gpus_are_joined_score_higher() -> None:
+    """As long as they are idle, and only for a pod that wants several."""
+    alone = node("alone", *(replace(gpu(A100_40, index=i), numa=i) for i in range(4)))
+    index = index_of(alone, joined("joined"), joined("half", busy=1), joined("broken", busy=3))
+    names = ("alone", "joined", "half", "broken")
+
+    two, one = (scores(index, pod(ask(3000, count=n)), *names) for n in (2, 1))
+
+    assert two == {"alone": 0, "joined": 2, "half": 2, "broken": 0}
+    assert one == dict.fromkeys(names, 0)

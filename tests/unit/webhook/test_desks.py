@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import orjson
 import pytest
 
+from allocator.core.index import Indexer
 from allocator.core.ledger import Ledger, read
 from allocator.core.settings import DEFAULTS
 from kube.clock import Clock
@@ -226,3 +227,24 @@ def test_whose_turn_comes_too_late_is_not_begun() -> None:
         bind(api, [review(binding(uid="uid-p"))], clock=clock)
 
     assert api.writes == 0
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        pytest.param(gpu_node(NODE), {"n0": ["uid-p"]}, id="promised"),
+        pytest.param(FULL, {}, id="denied"),
+    ],
+)
+def test_who_was_just_bound_is_known_before_watches_tell(
+    node: Json, expected: dict[str, list[str]]
+) -> None:
+    """A scheduler that asks right behind is told of it; of a bind that came to nothing, not."""
+    api = server(made(), node=node)
+    binder = Binder(calls=api, around=lambda _: AROUND, reserved=lambda _: frozenset())
+    index = Indexer().index(version="1", complete=True)
+
+    asyncio.run(binder.bind(named("p")))
+
+    found = binder.underway.beside(index).nominations
+    assert {name: [one.uid for one in pods] for name, pods in found.items()} == expected
