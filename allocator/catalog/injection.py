@@ -31,7 +31,7 @@ class Column(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant; ``{memory}``, ``{cores}``, ``{units}``, ``{pod_units}`` are filled in."""
+    """A constant; ``{memory}``, ``{cores}``, ``{priority}`` and units are filled in."""
 
     text: str
 
@@ -175,9 +175,9 @@ VARIABLES: Final = (
     ),
     _row(
         "CUDA_TASK_PRIORITY",
-        (_LIMITED, Literal("1")),
+        (_LIMITED, Literal("{priority}")),
         tolerated=_UNLIMITED,
-        why="0 would starve the neighbours",
+        why="0 starves the neighbours, so it is asked for by annotation",
     ),
     _row(
         "GPU_CORE_UTILIZATION_POLICY",

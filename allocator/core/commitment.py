@@ -47,7 +47,7 @@ def assigned(
     """Choose on one node: what the pod was promised there, else the wish, else the best.
 
     An earlier promise that still stands is kept to the letter, because the Binding that
-    carries it may yet land (DESIGN.md §5, rule 3).
+    carries it may yet land (DESIGN.md §5, rule 3). One that is held already is never exchanged.
     """
     if ledger.closed:
         return Unfit(_shut(ledger), later=True)
@@ -56,7 +56,7 @@ def assigned(
     earlier = wanted.holds or (() if entry is None else entry.containers)
     if earlier and (mode := _standing(node, earlier, wanted)) is not None:
         return Assignment(node=node.name, mode=mode, containers=earlier)
-    if wanted.holds:
+    if wanted.holds or wanted.uid in ledger.held:  # its containers use just that already
         return Unfit(_taken(), later=True)
     version = str(ledger.generation)
     snapshot = snapshot_of((node,), version=version, complete=False, demand=demand)

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from typing import Final
 
 IDS: Final = "volcano.sh/vgpu-ids-new"
+NODE: Final = "volcano.sh/vgpu-node"  # the node that the list was made for
+# HAMi's names for the same; its list has a part for each init container too.
+HAMI_IDS: Final = "hami.io/vgpu-devices-allocated"
+HAMI_NODE: Final = "hami.io/vgpu-node"
 
 _LONGEST: Final = 16 * 1024  # characters; 64 containers of 16 devices are half of it
 _MOST: Final = 1024  # devices
 _DEVICE: Final = re.compile(
-    r"([A-Za-z0-9-]{1,64})(?:\[([^\[\],:;-]{1,63}-\d{1,3})\])?,NVIDIA,\d{1,10},\d{1,3}(?:,[^,:;]*)?",
+    r"([A-Za-z0-9-]{1,64})(?:\[([^\[\],:;-]{1,63}-\d{1,3})\])?,NVIDIA,(\d{1,10}),(\d{1,3})(?:,[^,:;]*)?",
     re.ASCII,
 )
 
@@ -39,22 +43,37 @@ class Device:
 
 def wished(text: str) -> tuple[str, ...]:
     """Return the uuids of the GPUs in a list that somebody wrote, each once; else nothing."""
-    return tuple(dict.fromkeys(uuid for uuid, _ in _devices(text)))
+    return tuple(dict.fromkeys(device.uuid for part in parts(text) for device in part))
 
 
 def wished_positions(text: str) -> tuple[tuple[str, str], ...]:
     """Return the GPUs in such a list on which a MIG position is named, each with that position."""
-    return tuple((uuid, position) for uuid, position in _devices(text) if position)
+    devices = (device for part in parts(text) for device in part)
+    return tuple((device.uuid, device.position) for device in devices if device.position)
 
 
-def _devices(text: str) -> Sequence[tuple[str, str]]:
+def parts(text: str) -> tuple[tuple[Device, ...], ...]:
+    """Return the devices of each container that has some; whose part is empty has none.
+
+    Writers differ in which containers they leave out, never in the order of those that ask.
+    """
     if not text or len(text) > _LONGEST:
         return ()
-    parts = [part for container in text.split(";") for part in container.split(":") if part]
-    found = [_DEVICE.fullmatch(part) for part in parts[: _MOST + 1]]
-    if len(found) > _MOST or not all(found):
+    written = [[d for d in container.split(":") if d] for container in text.split(";")]
+    if sum(map(len, written)) > _MOST:
         return ()
-    return [(match[1], match[2] or "") for match in found if match is not None]
+    found = [[_DEVICE.fullmatch(device) for device in container] for container in written]
+    if not all(all(container) for container in found):
+        return ()
+    return tuple(
+        tuple(
+            Device(match[1], int(match[3]), int(match[4]), match[2])
+            for match in container
+            if match is not None
+        )
+        for container in found
+        if container
+    )
 
 
 def encoded(containers: Iterable[Sequence[Device]]) -> str:

@@ -217,6 +217,8 @@ def _gpu(wire: GpuWire, board: Board | None) -> Gpu:
         board=board if wire.mode is Mode.MIG else None,
         healthy=wire.healthy,
         numa=wire.numa,
+        switch=wire.switch,
+        links=wire.links,
         foreign=MiB(wire.foreign_mib),
     )
 

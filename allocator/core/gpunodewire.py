@@ -65,6 +65,8 @@ class GpuWire(Wire):
     model: _Text | None = None
     board: _Count | None = None
     numa: _Count | None = None
+    switch: _Text | None = None
+    links: Annotated[tuple[_Text, ...], _Few] = ()
     foreign_mib: _Count = msgspec.field(name="foreignMiB", default=0)
 
 
@@ -214,6 +216,8 @@ def _gpu_wire(gpu: Gpu, boards: tuple[Board, ...]) -> GpuWire:
         board=None if gpu.board is None else boards.index(gpu.board),
         healthy=gpu.healthy,
         numa=gpu.numa,
+        switch=gpu.switch,
+        links=gpu.links,
         foreign_mib=gpu.foreign,
     )
 

@@ -21,7 +21,7 @@ def options(
     """Return one option per GPU that takes *ask*.
 
     By binpack the GPU left with the smallest share comes first, by spread the one with the
-    largest. GPUs of one NUMA node come before both where several are asked for.
+    largest. Those that are closest together come before both where several are asked for.
     """
     ranked = sorted(_options(ask, rooms, mode, sign=SIGNS[packing]), key=lambda o: o.rank)
     return near(ranked, rooms, count=ask.count)

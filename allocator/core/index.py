@@ -10,6 +10,7 @@ from allocator.core.pods import Pod
 from allocator.core.ratings import Ratings, Table
 from allocator.core.scores import Scorer
 from allocator.core.standing import Register, Room, Standing
+from allocator.core.topology import Idle, idle_of
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Gpu, Grant, Node, Snapshot
 from allocator.model.ledger import Entry
@@ -21,11 +22,12 @@ _NONE: Entries = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One node: its GPUs with all grants, who holds them, and how it stands."""
+    """One node: its GPUs with all grants, who holds them, how it stands, and which are idle."""
 
     node: Node
     entries: Entries
     standing: Standing
+    idle: Idle
 
     @property
     def closed(self) -> bool:
@@ -129,7 +131,7 @@ class Indexer:
             return  # a list repeats what is known
         self.drop(node.name)
         standing = self._register.standing(node, closed=closed)
-        self._sites[node.name] = Site(node, held, standing)
+        self._sites[node.name] = Site(node, held, standing, idle_of(node.gpus))
         self._nodes[node.name], self._standings[node.name] = node, standing
         self._firsts[node.name] = standing.first
         self._ratings.put(node.name, standing.load)

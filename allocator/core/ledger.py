@@ -154,12 +154,16 @@ def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...
     """Return one patch that promises *entries*, of different pods, on *ledger* as it was read.
 
     It fails as a whole where promises or inventory have changed since. A pod that has an entry
-    keeps its place in the list, with a new ``since``.
+    keeps its place in the list, with a new ``since``; to exchange what it was promised, nothing at
+    all may have changed, because its containers may start on it at any moment.
     """
     rest = ledger.written or ()
     doubled = [i for entry in entries for i in _places(rest, entry.uid)[1:]]
+    exchanged = any(entry.uid in rest and not _kept(ledger, entry) for entry in entries)
+    unchanged = _test("/metadata/resourceVersion", ledger.resource_version)
     return (
         _test("/metadata/uid", ledger.uid),
+        *((unchanged,) if exchanged else ()),
         _test("/metadata/generation", ledger.generation),
         _test("/status/inventory", ledger.inventory),
         *(() if ledger.written is not None else (_add(_ENTRIES, []),)),
@@ -190,6 +194,12 @@ def _promised(written: Sequence[str], entry: Entry) -> Iterator[Operation]:
         return
     for field in ("since", "containers"):
         yield _add(f"{_ENTRIES}/{places[0]}/{field}", wire[field])  # replaces a member
+
+
+def _kept(ledger: Ledger, entry: Entry) -> bool:
+    """Say whether *entry* promises its pod what it was promised before."""
+    before = ledger.entry(entry.uid)
+    return before is not None and before.containers == entry.containers
 
 
 def wire_of(entry: Entry) -> dict[str, object]:

@@ -78,8 +78,8 @@ class Cutter:
     ) -> list[Option]:
         """Return the best instance on each GPU that takes *ask*, the best GPU first.
 
-        A *thorough* search needs every other place too: behind, because each loses more. GPUs of
-        one NUMA node come first where several are asked for.
+        A *thorough* search needs every other place too: behind, because each loses more. GPUs
+        that are closest together come first where several are asked for.
         """
         best, others = [], []
         for position, room in enumerate(rooms):

@@ -123,9 +123,16 @@ class _Preemption:
         return case.there.fits(gone)
 
     def _coming(self, case: "_Case") -> bool:
-        """Say whether there is nothing to do on this node but wait."""
+        """Say whether there is nothing to do on this node but wait.
+
+        Where there is room already, the scheduler's sums still count those who are on their way.
+        """
         gone = case.there.coming
-        return bool(gone) and not self._fits(case, _NOBODY) and self._fits(case, gone)
+        if not gone:
+            return False
+        if self._fits(case, _NOBODY):
+            return any(map(case.lower, case.there.leaving))
+        return self._fits(case, gone)
 
     def _left(self, case: "_Case") -> Proposal | None:
         """Name those who leave anyway, where that is enough.

@@ -7,6 +7,7 @@ as less memory and fewer slots of that GPU. Records are never taken away: a node
 and no register crashes its scheduler, so a GPU that may not be used stays, with nothing to give.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
@@ -45,12 +46,42 @@ def told(entries: Iterable[Entry], pods: Iterable[Seen], *, node: str) -> frozen
     )
 
 
+def unlowered(ledger: Ledger, *, present: str, factor: int) -> str:
+    """Return the annotation for the node of *ledger* with nothing taken off.
+
+    *present* is what it said so far, and stays to the letter where it says the same. *factor* is
+    the site's gpuMemoryFactor.
+    """
+    full = encode_register(sorted(ledger.node.gpus, key=_place), factor=factor)
+    read = node_from_register(ledger.name, present, factor=factor).node.gpus
+    same = not full or full == encode_register(read, factor=factor)
+    return present if same else full
+
+
+def reminder(shown: str, full: str) -> str:
+    """Return what is kept beside register *shown* so that *full* can be put back; else nothing."""
+    return "" if shown == full else f"{_digest(shown)} {full}"
+
+
+def reminded(shown: str, beside: str) -> str:
+    """Return what register *shown* said before something was taken off, by what is kept *beside*.
+
+    Where somebody else wrote it since, it is that.
+    """
+    digest, _, full = beside.partition(" ")
+    return full if full and digest == _digest(shown) else shown
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def register_of(ledger: Ledger, counted: Collection[str], *, present: str, factor: int) -> str:
     """Return the annotation for the node of *ledger*; *counted* are uids that deviceshare knows.
 
-    *present* is the annotation as it stands: what it lists stays listed where the node's own
-    inventory cannot be believed any more. *factor* is the site's gpuMemoryFactor. Empty where
-    nothing is known.
+    *present* is the annotation so far, with nothing taken off: what it lists stays listed where
+    the node's own inventory cannot be believed any more. *factor* is the site's gpuMemoryFactor.
+    Empty where nothing is known.
     """
     gpus = ledger.node.gpus or node_from_register(ledger.name, present, factor=factor).node.gpus
     entries = (*ledger.entries, *ledger.unpromised)
@@ -77,8 +108,12 @@ def registered(
             _lowered(gpu, promised, counted, shut=shut or gpu.mode is not mode or not gpu.healthy),
             mode=mode,
         )
-        for gpu in sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))
+        for gpu in sorted(gpus, key=_place)
     )
+
+
+def _place(gpu: Gpu) -> tuple[int, str]:
+    return gpu.index, gpu.uuid
 
 
 def _mode(gpus: Iterable[Gpu]) -> Mode:

@@ -72,4 +72,5 @@ def _pod(
         profile=wished.profile,
         filters=wished.filters,
         packings=packings,
+        priority=wished.priority,
     )

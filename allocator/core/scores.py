@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from allocator.core.settings import ScoreWeights
-from allocator.core.topology import together
+from allocator.core.topology import Idle, worth
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode, Packing, PodRequest
 from allocator.model.units import WHOLE_GPU
@@ -42,24 +42,24 @@ def load_of(node: Node) -> Load:
     )
 
 
-def score(load: Load, packing: Packing, weights: ScoreWeights, *, near: bool | None = None) -> int:
+def score(load: Load, packing: Packing, weights: ScoreWeights, *, near: int | None = None) -> int:
     """Return the score of a node: by binpack the busy one's is high, by spread the idle one's.
 
-    *near* says whether the GPUs that the pod asks for could be close together there; ``None``
-    counts for nothing.
+    *near* says, in thousandths, how close together the GPUs that the pod asks for could be there;
+    ``None`` counts for nothing.
     """
     return scorer(packing, weights, near=near)(load)
 
 
-@lru_cache(maxsize=16)
-def scorer(packing: Packing, weights: ScoreWeights, *, near: bool | None = None) -> Scorer:
+@lru_cache(maxsize=64)
+def scorer(packing: Packing, weights: ScoreWeights, *, near: int | None = None) -> Scorer:
     """Return :func:`score` for many nodes at a time: all that is equal is worked out once."""
     parts = weights.memory, weights.cores, weights.shares
     total = sum(parts)
     base, sign = (total * _FULL, -1) if packing is Packing.SPREAD else (0, 1)
     if near is not None:
         total += weights.topology
-        base += weights.topology * (_FULL if near else 0)
+        base += weights.topology * near
     by_memory, by_cores, by_shares = (2 * MOST * sign * part for part in parts)
     base = 2 * MOST * base + _FULL * total
     whole = 2 * _FULL * total
@@ -72,15 +72,14 @@ def scorer(packing: Packing, weights: ScoreWeights, *, near: bool | None = None)
     return scored
 
 
-def near(node: Node, request: PodRequest) -> bool | None:
-    """Say whether one NUMA node has as many idle GPUs as a container of *request* wants.
+def near(idle: Idle, request: PodRequest) -> int | None:
+    """Return, in thousandths, how close as many *idle* GPUs are as a container of *request* wants.
 
     ``None`` is for a pod of single GPUs, and for a node whose topology is not known. It differs
     between nodes that are alike in all else.
     """
     count = max(ask.count for ask in request.containers)
-    idle = together(node.gpus) if count > 1 else None
-    return None if idle is None else idle >= count
+    return worth(idle, count) if count > 1 else None
 
 
 def _memory(gpu: Gpu) -> int:

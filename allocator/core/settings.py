@@ -117,7 +117,7 @@ class ScoreWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """By how much each part of a node's load counts in its score.
 
     ``shares`` are containers on a GPU. ``topology`` counts only for pods that ask for several
-    GPUs, on nodes that report NUMA nodes.
+    GPUs, on nodes that report how close theirs are.
     """
 
     memory: Weight = 1
@@ -228,6 +228,18 @@ def _check(found: Settings) -> None:
             raise SettingsError(
                 f"{place}.model {quoted(template.model)} cannot be cut by MIG; use mode hami-core"
             )
+
+
+def foreseen(
+    offers: Mapping[Offer, int], templates: tuple[NodeTemplate, ...]
+) -> Mapping[Offer, int]:
+    """Return the kinds of GPU that are here, and those that nodes of *templates* would bring."""
+    if not templates:
+        return offers
+    found = dict(offers)
+    for offer, count in templated(templates).items():
+        found[offer] = max(count, found.get(offer, 0))
+    return found
 
 
 @lru_cache(maxsize=8)

@@ -1,21 +1,22 @@
-"""Wishes: what a pod's annotations say about the mode, the MIG profile and the GPUs it accepts."""
+"""Wishes: what a pod's annotations say about mode, MIG profile, GPUs it accepts, and priority."""
 
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from allocator.catalog.annotations import PROFILE_KEY
+from allocator.catalog.annotations import PRIORITY_KEY, PROFILE_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.wording import quoted, shown
 from allocator.model.decision import Finding, Reason
-from allocator.model.request import Filters, Mode
+from allocator.model.request import Filters, Mode, Priority
 from allocator.model.value import Value
 
 MOST_ITEMS: Final = 256  # of one list; a decision walks it for every kind of GPU
 LONGEST_PROFILE: Final = 32  # characters; the longest that exists has 12
 
 _MODES: Final = MappingProxyType({str(mode): mode for mode in (Mode.MIG, Mode.HAMI_CORE)})
+_PRIORITIES: Final = MappingProxyType({p.name.lower(): p for p in Priority})
 _PROFILE: Final = re.compile(r"[0-9]++g\.[0-9]++gb([+-][a-z.]++)?+")
 _NO_FILTERS: Final = Filters()
 
@@ -26,6 +27,7 @@ class Wishes(Value, frozen=True):
     mode: Mode | None = None
     profile: str | None = None
     filters: Filters = _NO_FILTERS
+    priority: Priority = Priority.LOW
 
 
 _NO_WISHES: Final = Wishes()
@@ -36,14 +38,20 @@ def wishes(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Wishes | t
     mode = _mode(annotations, vocabulary)
     profile = _profile(annotations, mode, vocabulary)
     filters = _filters(annotations, vocabulary)
-    if isinstance(mode, Finding) or isinstance(profile, Finding) or isinstance(filters, list):
+    priority = _priority(annotations)
+    if (
+        isinstance(mode, Finding)
+        or isinstance(profile, Finding)
+        or isinstance(filters, list)
+        or isinstance(priority, Finding)
+    ):
         lists = filters if isinstance(filters, list) else []
-        return (*(f for f in (mode, profile) if isinstance(f, Finding)), *lists)
+        return (*(f for f in (mode, profile, priority) if isinstance(f, Finding)), *lists)
     if profile is not None:
         mode = Mode.MIG
-    if mode is None and filters is _NO_FILTERS:
+    if mode is None and filters is _NO_FILTERS and priority is Priority.LOW:
         return _NO_WISHES
-    return Wishes(mode=mode, profile=profile, filters=filters)
+    return Wishes(mode=mode, profile=profile, filters=filters, priority=priority)
 
 
 def _mode(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Mode | Finding | None:
@@ -91,6 +99,21 @@ def _profile(
             reason=Reason.CONFLICTING,
         )
     return text
+
+
+def _priority(annotations: Mapping[str, str]) -> Priority | Finding:
+    """Return whose kernels the pod's go before; whether it may is for its namespace to say."""
+    text = annotations.get(PRIORITY_KEY)
+    if text is None:
+        return Priority.LOW
+    found = _PRIORITIES.get(text)
+    if found is not None:
+        return found
+    return _finding(
+        PRIORITY_KEY,
+        f"{PRIORITY_KEY} {quoted(text)} is no priority here",
+        f"use high or low, or remove {PRIORITY_KEY}",
+    )
 
 
 def _filters(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Filters | list[Finding]:

@@ -32,6 +32,11 @@ class Profile:
         """Say whether the name carries an attribute such as ``+me`` or ``-me``."""
         return "+" in self.name or "-" in self.name
 
+    @property
+    def graphics(self) -> bool:
+        """Say whether its instances draw: only those reach the DRM files (mig.md §1.0)."""
+        return self.name.endswith("+gfx")
+
     def mask(self, start: int) -> int:
         """Return the memory slots taken at *start* as a bit mask."""
         return ((1 << self.size) - 1) << start

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     RESERVED_ANNOTATION = "ReservedAnnotation"
     NODE_NAME = "NodeNameSet"
     PRIVILEGED = "PrivilegedContainer"
+    PRIORITY = "PriorityNotAllowed"
     EPHEMERAL = "EphemeralContainer"
     UNREADABLE = "UnreadablePod"
     INCOMPLETE = "IncompleteInjection"

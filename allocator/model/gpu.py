@@ -32,7 +32,9 @@ class Gpu:
     ``model`` is the product name as the driver reports it. ``mode`` is MIG or hami-core.
     ``slots`` is how many containers may share it. ``foreign`` is memory that processes
     outside our ledger hold. ``instances`` are live MIG instances, busy or idle. ``deviceshare``
-    says that Volcano's scheduler keeps account of it too, by listed positions.
+    says that Volcano's scheduler keeps account of it too, by listed positions. ``links`` are
+    UUIDs of GPUs that NVLink joins with it, ``switch`` is the PCI address of the PCIe switch
+    that it hangs on.
     """
 
     uuid: str
@@ -48,6 +50,8 @@ class Gpu:
     grants: tuple[Grant, ...] = ()
     instances: tuple[Placed, ...] = ()
     deviceshare: bool = False
+    links: tuple[str, ...] = ()
+    switch: str | None = None
 
     @property
     def memory_promised(self) -> MiB:

@@ -1,7 +1,7 @@
 """Requests: what a pod asks for, after its vocabulary has been translated away."""
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 from allocator.model.units import NO_CORES, CorePercent, MiB
@@ -14,6 +14,13 @@ class Mode(StrEnum):
     MIG = "mig"
     HAMI_CORE = "hami-core"
     MEMORY_ONLY = "memory-only"
+
+
+class Priority(IntEnum):
+    """Whose kernels go first on a GPU that is shared in software; the numbers are the library's."""
+
+    HIGH = 0
+    LOW = 1
 
 
 class Packing(StrEnum):
@@ -105,7 +112,8 @@ class Filters:
 class PodRequest(Value, frozen=True):
     """All that a pod asks of us; ``containers`` holds only those that ask, init first.
 
-    ``mode`` is the one the user named and ``profile`` a MIG profile the user named.
+    ``mode`` is the one the user named and ``profile`` a MIG profile the user named. ``priority``
+    is of its kernels, not of the pod in a queue.
     """
 
     vocabulary: str
@@ -114,6 +122,7 @@ class PodRequest(Value, frozen=True):
     profile: str | None = None
     filters: Filters = Filters()
     packings: Packings = ANY_PACKING
+    priority: Priority = Priority.LOW
 
     @property
     def named(self) -> Mode | None:

@@ -1,16 +1,21 @@
 """Command lines: what several programs' commands share."""
 
+import asyncio
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import structlog
+import uvloop
 
 from kube.config import Access, from_kubeconfig, in_cluster
 from kube.errors import ConfigError
 
 _LAST_PORT = 65535
+
+T = TypeVar("T")
 
 
 class HostPort(NamedTuple):
@@ -66,6 +71,12 @@ def access(kubeconfig: Path | None, context: str | None) -> Access:
         return from_kubeconfig(kubeconfig, context) if kubeconfig else in_cluster()
     except ConfigError as error:
         raise click.ClickException(f"{error}; or name a file with --kubeconfig") from error
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Run *work* to its end on the event loop that our servers run on, and return its result."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
 
 
 def log_lines() -> None:

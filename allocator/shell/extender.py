@@ -21,6 +21,7 @@ from allocator.core.extenderwire import (
     NodeList,
 )
 from allocator.core.index import Index
+from allocator.core.names import harmless
 from allocator.core.obstacles import Obstacle
 from allocator.core.pods import Pod
 from allocator.core.preempt import victims
@@ -132,7 +133,7 @@ class Extender:
         if self.writer is None or not self.settings().extender_bind:
             text = "binding through this extender is not enabled: setting extenderBind"
             return _ENCODE(ExtenderBindingResult(error=text))
-        if not all(map(_plain, (args.pod_namespace, args.pod_name))):
+        if not all(map(harmless, (args.pod_namespace, args.pod_name))):
             raise BadQuestionError("PodNamespace or PodName is no name of an object")
         binding = {
             "apiVersion": "v1",
@@ -175,11 +176,3 @@ def _named(nodes: NodeList) -> dict[str, msgspec.Raw]:
 
 def _texts(obstacles: Mapping[str, Obstacle], *, lasting: bool) -> dict[str, str]:
     return {name: o.text for name, o in obstacles.items() if o.lasting is lasting}
-
-
-_ALLOWED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
-
-
-def _plain(name: str) -> bool:
-    """Say whether *name* may be part of a path."""
-    return bool(name) and name[0] != "." and _ALLOWED.issuperset(name)

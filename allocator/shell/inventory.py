@@ -112,6 +112,8 @@ class Inventory:
         def publish(found: Mapping[str, Registered], touched: Collection[str]) -> None:
             self._texts, self._dirty = found, True
             self._touched.update(touched)
+            if any(name not in found for name in touched):
+                self._registers.forget(found.keys())
 
         await self._follow(source, publish, "nodes")
 
@@ -267,7 +269,7 @@ class Inventory:
         listed = self._listed.get(name)
         if listed is not None and listed.node is not None:
             return counted(listed.node) if self._texts[name].text else listed.node
-        return self._registers.node(name, self._texts[name].text)
+        return self._registers.node(name, self._texts[name].full)
 
     def nodes(self) -> Mapping[str, Registered] | None:
         """Return all Nodes by name as they were read, ``None`` while not all are known."""

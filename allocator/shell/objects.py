@@ -8,9 +8,11 @@ from typing import Final
 import msgspec
 import structlog
 
+from allocator.catalog.annotations import REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
 from allocator.core import gpunode
 from allocator.core.ledger import Ledger, read_as
+from allocator.core.registration import reminded
 from allocator.core.upkeep import Machine
 from allocator.core.wire import HANDSHAKE, REGISTER
 from allocator.model.gpu import Node
@@ -25,6 +27,7 @@ log = structlog.get_logger(__name__)
 class _Metadata(msgspec.Struct, frozen=True):
     name: str
     uid: str = ""
+    version: str = msgspec.field(name="resourceVersion", default="")
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
@@ -82,7 +85,8 @@ class Listed:
 class Registered:
     """A Node by name, with the text of its register annotation, its uid and its boot id.
 
-    ``agent`` says that it runs our agent. ``handshake`` is the annotation beside the register.
+    ``agent`` says that it runs our agent. ``handshake`` is the annotation beside the register,
+    ``beside`` what is kept there of a register that we lowered. ``version`` is that of the object.
     """
 
     name: str
@@ -91,6 +95,13 @@ class Registered:
     boot: str = ""
     agent: bool = False
     handshake: str = ""
+    beside: str = ""
+    version: str = ""
+
+    @property
+    def full(self) -> str:
+        """Return the register with nothing taken off by us."""
+        return reminded(self.text, self.beside)
 
     def machine(self, announced: Node | None = None) -> Machine:
         """Return it as its GPUNode goes by it, with what its register was read as."""
@@ -121,6 +132,8 @@ def registered(raw: bytes) -> Registered:
         boot=system.boot if system else "",
         agent=AGENT_LABEL in (metadata.labels or {}),
         handshake=(metadata.annotations or {}).get(HANDSHAKE, ""),
+        beside=(metadata.annotations or {}).get(REGISTER_KEY, ""),
+        version=metadata.version,
     )
 
 

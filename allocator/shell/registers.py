@@ -1,6 +1,6 @@
 """Registers: nodes as the annotation of Volcano's device plugin describes them, read once each."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import structlog
@@ -30,11 +30,17 @@ class Registers:
         self._read.clear()
         self._machines.clear()
 
+    def forget(self, known: Collection[str]) -> None:
+        """Forget the nodes that are not among those *known*."""
+        for kept in (self._read, self._machines):
+            for name in kept.keys() - known:
+                del kept[name]
+
     def machine(self, found: Registered) -> Machine:
         """Return a Node with what it announces: the same object as long as nothing changes."""
         known = self._machines.get(found.name)
         if known is None or known[0] is not found:
-            seen = found.machine(announced=self.node(found.name, found.text))
+            seen = found.machine(announced=self.node(found.name, found.full))
             known = self._machines[found.name] = (found, seen)
         return known[1]
 

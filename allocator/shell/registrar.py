@@ -1,7 +1,8 @@
 """The registrar: keeps Volcano's register and handshake on the nodes that agents of ours serve.
 
 It writes them and never takes them away: its scheduler crashes on a node that has capacity and no
-register. Whoever reports capacity waits until the register is there (docs/volcano.md).
+register. Whoever reports capacity waits until the register is there (docs/volcano.md). What is
+taken off is kept beside, and given back where the register is another's task from then on.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,9 +11,10 @@ from typing import Final, Protocol
 
 import structlog
 
+from allocator.catalog.annotations import REGISTER_KEY
 from allocator.core.ledger import Ledger
 from allocator.core.podfacts import Seen
-from allocator.core.registration import register_of, told, unanswered
+from allocator.core.registration import register_of, reminder, told, unanswered, unlowered
 from allocator.core.settings import NodeAgent
 from allocator.core.wire import HANDSHAKE, REGISTER, Phase, encode_handshake
 from allocator.shell.inventory import NODES, Inventory
@@ -28,6 +30,9 @@ BREATH: Final = 50  # nodes; reviews wait for no more than those, some milliseco
 log = structlog.get_logger(__name__)
 
 
+Changes = Mapping[str, object]  # of a Node's metadata
+
+
 class Calls(Protocol):
     """The part of :class:`kube.client.Client` that a registration needs."""
 
@@ -39,24 +44,26 @@ class Calls(Protocol):
 class World:
     """What caches tell, ``None`` while not all is known: Nodes, GPUNodes, and pods by uid.
 
-    ``factor`` is the site's gpuMemoryFactor.
+    ``factor`` is the site's gpuMemoryFactor. ``ours`` says that registers are for us to keep.
     """
 
     nodes: Mapping[str, Registered]
     ledgers: Mapping[str, Ledger]
     pods: Mapping[str, Seen]
     factor: int
+    ours: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A register, and what it was written from."""
+    """A register, what it was written from, and what is kept beside it."""
 
     ledger: Ledger
     counted: frozenset[str]
     present: str
     factor: int
     text: str
+    beside: str
 
     def rests_on(
         self, ledger: Ledger, counted: frozenset[str], *, present: str, factor: int
@@ -76,7 +83,7 @@ class Registrar:
         self._world = world
         self._clock = clock
         self._kept: Retries[str] = Retries(clock)
-        self._seen: dict[str, tuple[str, float]] = {}  # what to write, and since when
+        self._seen: dict[str, tuple[tuple[str, str], float]] = {}  # what to write, and since when
         self._texts: dict[str, _Text] = {}
         self._left: dict[str, float] = {}  # since when its account of a node may be wrong
 
@@ -85,8 +92,8 @@ class Registrar:
         world = self._world()
         if world is None:
             return
-        served = world.ledgers.keys() & world.nodes.keys()
-        due: dict[str, Mapping[str, str]] = {}
+        served = world.ledgers.keys() & world.nodes.keys() if world.ours else set[str]()
+        due: dict[str, Changes] = {} if world.ours else _restored(world)
         for number, name in enumerate(served):
             if number % BREATH == 0:
                 await self._clock.sleep(0)
@@ -100,20 +107,16 @@ class Registrar:
         for name in self._kept.due(due):
             await self._write(name, due[name])
 
-    async def _write(self, name: str, annotations: Mapping[str, str]) -> None:
+    async def _write(self, name: str, metadata: Changes) -> None:
         try:
-            await self._calls.merge_patch(
-                f"{NODES}/{name}", {"metadata": {"annotations": annotations}}
-            )
+            await self._calls.merge_patch(f"{NODES}/{name}", {"metadata": metadata})
         except KubeError as error:
             log.warning("register left as it is", node=name, why=str(error))
             self._kept.failed(name)
         else:
             self._left.pop(name, None)
 
-    def _refreshed(
-        self, world: World, due: dict[str, Mapping[str, str]]
-    ) -> dict[str, Mapping[str, str]]:
+    def _refreshed(self, world: World, due: dict[str, Changes]) -> dict[str, Changes]:
         """Add one node whose tenants left, the one that waits longest.
 
         Releases up to 1.14 take off less than they charged, and count anew when a Node changes.
@@ -124,29 +127,31 @@ class Registrar:
         at, name = min(waiting, default=(now, ""))
         if name and now - at >= SETTLED:
             handshake = encode_handshake(Phase.REPORTED, self._clock.wall())
-            return due | {name: {REGISTER: world.nodes[name].text, HANDSHAKE: handshake}}
+            answer = {REGISTER: world.nodes[name].text, HANDSHAKE: handshake}
+            return due | {name: {"annotations": answer}}
         return due
 
-    def _due(self, world: World, name: str) -> Mapping[str, str]:
-        """Return the annotations to write; both at once, so that neither is there alone."""
-        node, text = world.nodes[name], self._text(world, name)
-        if not text:
+    def _due(self, world: World, name: str) -> Changes:
+        """Return what to write; both annotations at once, so that neither is there alone."""
+        node, found = world.nodes[name], self._text(world, name)
+        if not found.text:
             return {}
         now = self._clock.wall()
-        news = self._settled(name, text, standing=node.text)
+        news = self._settled(name, found, node)
         if not news and not unanswered(node.handshake, now):
             return {}
-        return {
-            REGISTER: text if news else node.text,
-            HANDSHAKE: encode_handshake(Phase.REPORTED, now),
-        }
+        answer = {HANDSHAKE: encode_handshake(Phase.REPORTED, now)}
+        if not news:
+            return {"annotations": {REGISTER: node.text, **answer}}
+        kept = {REGISTER_KEY: found.beside or None} if found.beside or node.beside else {}
+        return {"annotations": {REGISTER: found.text, **answer, **kept}}
 
-    def _text(self, world: World, name: str) -> str:
+    def _text(self, world: World, name: str) -> _Text:
         """Return the register of a node, made anew where what it rests on changed; note who left.
 
         Releases that do not ask, the later ones, keep account well enough by themselves.
         """
-        ledger, present = world.ledgers[name], world.nodes[name].text
+        ledger, present = world.ledgers[name], world.nodes[name].full
         asks = world.nodes[name].handshake.startswith(Phase.REQUESTING)
         pods = [world.pods[entry.uid] for entry in ledger.entries if entry.uid in world.pods]
         counted = told(ledger.entries, pods, node=name)
@@ -156,30 +161,52 @@ class Registrar:
             self._left.setdefault(name, self._clock.monotonic())
         if known is None or not known.rests_on(ledger, counted, present=present, factor=factor):
             text = register_of(ledger, counted, present=present, factor=factor)
+            full = unlowered(ledger, present=present, factor=factor)
             known = self._texts[name] = _Text(
-                ledger=ledger, counted=counted, present=present, factor=factor, text=text
+                ledger=ledger,
+                counted=counted,
+                present=present,
+                factor=factor,
+                text=text,
+                beside=reminder(text, full),
             )
-        return known.text
+        return known
 
-    def _settled(self, name: str, text: str, *, standing: str) -> bool:
-        """Say whether *text* has been what to write instead of *standing* for a while."""
-        if text == standing:
+    def _settled(self, name: str, found: _Text, standing: Registered) -> bool:
+        """Say whether *found* has been what to write instead of what is *standing* for a while."""
+        wanted = found.text, found.beside
+        if wanted == (standing.text, standing.beside):
             self._seen.pop(name, None)
             return False
         now = self._clock.monotonic()
-        before, since = self._seen.get(name, ("", now))
-        since = since if before == text else now
-        self._seen[name] = (text, since)
-        return not standing or now - since >= SETTLED
+        before, since = self._seen.get(name, (wanted, now))
+        since = since if before == wanted else now
+        self._seen[name] = (wanted, since)
+        return not standing.text or now - since >= SETTLED
+
+
+def _restored(world: World) -> dict[str, Changes]:
+    """Return what is due on nodes whose register another writes from now on: what was taken off.
+
+    Of one that the other has written already nothing is left but what we kept. He may write at the
+    same time, so this is for the version that was read.
+    """
+    return {
+        name: {
+            "resourceVersion": node.version,
+            "annotations": {REGISTER: node.full, REGISTER_KEY: None},
+        }
+        for name, node in world.nodes.items()
+        if node.beside
+    }
 
 
 def world_of(inventory: Inventory, pods: Mapping[str, Seen] | None) -> World | None:
-    """Return what is to be registered; ``None`` where that is nobody's wish or another's task."""
+    """Return what is to be registered, and whether by us; ``None`` while not all is known."""
     settings = inventory.settings
-    if not settings.volcano_register or settings.node_agent is not NodeAgent.OURS:
-        return None
-    nodes, ledgers = inventory.nodes(), inventory.ledgers()
+    ours = settings.volcano_register and settings.node_agent is NodeAgent.OURS
+    nodes, ledgers = inventory.nodes(), inventory.ledgers() if ours else {}
     if nodes is None or ledgers is None or pods is None:
         return None
     factor = inventory.device_config.memory_factor
-    return World(nodes=nodes, ledgers=ledgers, pods=pods, factor=factor)
+    return World(nodes=nodes, ledgers=ledgers, pods=pods, factor=factor, ours=ours)

@@ -15,9 +15,11 @@ from allocator.catalog.vocabularies import OWN, Vocabulary
 from allocator.core.ledger import Ledger
 from allocator.shell.inventory import NODES
 from allocator.shell.reconciler import Pods
-from kube.errors import KubeError
+from allocator.shell.retries import Retries
+from kube.clock import SYSTEM, Clock
+from kube.errors import KubeError, NotFoundError
 
-FREED_KEY: Final = f"{OWN}freed"  # on a Node: the version of its ledger that had room again
+FREED_KEY: Final = f"{OWN}freed"  # on a Node: which version of its ledger had room, in which term
 EVERY: Final = 0.25  # seconds
 
 log = structlog.get_logger(__name__)
@@ -40,6 +42,7 @@ class Waker:
         *,
         ledgers: Callable[[], Mapping[str, Ledger] | None],
         vocabularies: Callable[[], Iterable[Vocabulary]],
+        clock: Clock = SYSTEM,
     ) -> None:
         """Wake through *calls*."""
         self._calls = calls
@@ -47,31 +50,55 @@ class Waker:
         self._ledgers = ledgers
         self._vocabularies = vocabularies
         self._before: Mapping[str, Ledger] = {}
+        self._compared: int | None = None  # the term that ``_before`` is of
+        self._untold: set[str] = set()  # nodes with more room
+        self._retries: Retries[str] = Retries(clock)
 
-    async def sweep(self) -> None:
-        """Change the annotation of every node that has more room than before, if a pod waits."""
+    async def sweep(self, term: int | None) -> None:
+        """Change the annotation of every node that has more room than before, if a pod waits.
+
+        *term* numbers the time for which we are the one: what happened between another's last
+        look and our first one, nobody has compared.
+        """
         ledgers = self._ledgers()
         if ledgers is None:
             return
-        freed = [ledger for name, ledger in ledgers.items() if self._freed(name, ledger)]
+        self._untold.intersection_update(ledgers)
+        self._untold.update(self._news(ledgers, term))
         self._before = ledgers
-        if not freed or not self._somebody_waits():
-            return
-        for ledger in freed:
-            version = f"{ledger.uid}/{ledger.resource_version}"
-            changes = {"metadata": {"annotations": {FREED_KEY: version}}}
-            try:
-                await self._calls.merge_patch(f"{NODES}/{ledger.name}", changes)
-            except KubeError as error:
-                log.warning("nobody woken", node=ledger.name, why=str(error))
+        if not self._somebody_waits():
+            self._untold.clear()
+        for name in self._retries.due(sorted(self._untold)):
+            await self._tell(ledgers[name])
+
+    def _news(self, ledgers: Mapping[str, Ledger], term: int | None) -> Iterable[str]:
+        """Return the nodes to be told; at the beginning of a term one, for any wakes everybody."""
+        if term == self._compared:
+            return [name for name, ledger in ledgers.items() if self._freed(name, ledger)]
+        self._compared = term
+        return [name for name, ledger in ledgers.items() if not ledger.closed][:1]
+
+    async def _tell(self, ledger: Ledger) -> None:
+        # With the term: a value that stands there already would be no change, and wake nobody.
+        version = f"{ledger.uid}/{ledger.resource_version}/{self._compared}"
+        changes = {"metadata": {"annotations": {FREED_KEY: version}}}
+        try:
+            await self._calls.merge_patch(f"{NODES}/{ledger.name}", changes)
+        except NotFoundError:  # it has left, and its room with it
+            self._untold.discard(ledger.name)
+        except KubeError as error:
+            log.warning("nobody woken", node=ledger.name, why=str(error))
+            self._retries.failed(ledger.name)
+        else:
+            self._untold.discard(ledger.name)
 
     def _freed(self, name: str, ledger: Ledger) -> bool:
-        """Say whether a promise went, or the inventory is another one."""
+        """Say whether a promise went, or what is there was accounted for anew."""
         before = self._before.get(name)
         if before is None or before is ledger:
             return False
         gone = {entry.uid for entry in before.entries} - {entry.uid for entry in ledger.entries}
-        return bool(gone) or (bool(ledger.inventory) and before.inventory != ledger.inventory)
+        return bool(gone) or (bool(ledger.inventory) and _account(before) != _account(ledger))
 
     def _somebody_waits(self) -> bool:
         spoken = tuple(self._vocabularies())
@@ -80,3 +107,8 @@ class Waker:
             for pod in (self._pods.seen or {}).values()
             if pod.extended and not pod.node and not pod.over and not pod.deleting
         )
+
+
+def _account(ledger: Ledger) -> tuple[str, str, str]:
+    """Return what was accounted for, and of which life of the node: after a reboot it is closed."""
+    return ledger.inventory, ledger.boot, ledger.node_uid

@@ -3,15 +3,18 @@
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from allocator.core.gpunode import decode
 from allocator.model.gpu import Node
+from allocator.model.request import Mode
 from manifests.generator.names import CONTROL_PLANE
-from tests.builders import A100_40, nodes_of
+from tests.builders import A100_40, nodes_of, profile
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.control_plane import Settings
 from tests.cluster.extender import add_extender, apply, extender
@@ -78,6 +81,14 @@ def share(name: str, memory: int, priority: str) -> Json:
         restartPolicy="Never",
     )
     return written | {"metadata": {**written["metadata"], "name": name}}
+
+
+def instance(name: str, profile: str, priority: str) -> Json:
+    """Write a pod that asks for a MIG instance by its profile."""
+    written = share(name, 1, priority)
+    written["metadata"]["annotations"] = {"vgpu-admission.io/mig-profile": profile}
+    del written["spec"]["containers"][0]["resources"]["limits"][MEMORY]
+    return written
 
 
 def job(name: str, priority: str) -> Json:
@@ -216,3 +227,71 @@ def test_sums_are_not_places(site: Installation) -> None:
         wait_for(arrived, within=WITHIN)
         assert names(site, team) == {"c", "d", "whole"}
         assert preempted(site, team) == {"a", "b"}
+
+
+def starts(site: Installation, node: str) -> dict[str, int]:
+    """Return the first memory slot that each pod is promised on the only GPU of *node*."""
+    found = {}
+    for entry in decode(site.api.get(f"{GPU_NODES}/{node}")).entries:
+        (grant,) = entry.containers[0].grants
+        assert grant.placed is not None
+        found[entry.pod] = grant.placed.start
+    return found
+
+
+def cheapest(there: Mapping[str, int], wanted: str) -> set[str]:
+    """Return who must go from a board full of the smallest instances, by trying every place.
+
+    The highest priority among them as low as can be, then as few as can be.
+    """
+    large, small = profile(wanted), profile("1g.5gb")
+    ways = [
+        {name for name, start in there.items() if small.mask(start) & large.mask(place)}
+        for place in large.starts
+    ]
+    return min(ways, key=lambda way: (max(CLASSES[priority_of(name)] for name in way), len(way)))
+
+
+def priority_of(name: str) -> str:
+    return f"{name.partition('-')[0]}-priority"
+
+
+@pytest.mark.parametrize(
+    ("classes", "evicted"),
+    [
+        pytest.param("low low low low low low low", 3, id="where-fewest-sit"),
+        pytest.param("low low low med low low low", 3, id="around-one-that-matters-more"),
+        pytest.param("low low med low low low low", 4, id="more-that-matter-less"),
+    ],
+)
+def test_a_legal_place_comes_free_on_a_full_board(
+    site: Installation, classes: str, evicted: int
+) -> None:
+    """The scheduler, which counts, would evict one pod: all that sit on one place go, and once.
+
+    A 3g.20gb begins at memory slot 0 or 4 of 8, and there are seven pods on the first seven.
+    """
+    team = site.namespace()
+    board = nodes_of(1, A100_40, mode=Mode.MIG, name=f"board-{team}")
+    board = replace(board, gpus=(replace(board.gpus[0], slots=7),))
+    with machines(site, team, board):
+        for number, name in enumerate(classes.split()):
+            made = f"{name}-{number}"
+            site.create(team, instance(made, "1g.5gb", priority_of(made)))
+            wait_for(lambda made=made: made in names(site, team), within=WITHIN)  # type: ignore[misc]
+        there = starts(site, board.name)
+        expected = cheapest(there, "3g.20gb")
+        assert len(expected) == evicted
+
+        site.create(team, instance("high", "3g.20gb", "high-priority"))
+        wait_for(lambda: preempted(site, team) >= expected, within=WITHIN)
+        end(site, team)
+        for _ in range(TURNS):  # while the node holds on to what it promised to them
+            nudge(site, board.name)
+            time.sleep(1.0)
+        assert "high" not in names(site, team)
+        settle(site, team, board.name)
+        wait_for(lambda: "high" in names(site, team), within=WITHIN)
+
+        assert preempted(site, team) == expected
+        assert names(site, team) == {"high", *there} - expected

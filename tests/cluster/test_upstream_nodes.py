@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from allocator.catalog.annotations import REGISTER_KEY
 from allocator.core.gpunode import decode
-from allocator.core.wire import REGISTER, encode_register
+from allocator.core.wire import REGISTER, decode_register, encode_register
 from allocator.model.gpu import Node
+from manifests.generator.names import CONTROL_PLANE
 from tests.builders import T4, nodes_of
-from tests.cluster.api import ApiError, Json, wait_for
+from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.installation import GPU_NODES, Installation, installation
+from tests.cluster.site import Who
 
 SETTINGS = "nodeAgent: upstream\n"
+OURS = "volcanoRegister: true\n"
+WITHIN = 20.0  # seconds for what is to be written within a few
 NODES = "/api/v1/nodes"
 
 
@@ -22,9 +27,13 @@ def site(
     programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
     with installation(programs, tmp_path_factory.mktemp("upstream")) as found:
-        found.configure(SETTINGS)
-        wait_for(lambda: found.first.obeys(SETTINGS))
+        configure(found, SETTINGS)
         yield found
+
+
+def configure(site: Installation, settings: str) -> None:
+    site.configure(settings)
+    wait_for(lambda: site.first.obeys(settings))
 
 
 def status(site: Installation, name: str) -> Json:
@@ -90,3 +99,34 @@ def test_a_node_that_goes_empty_takes_its_gpu_node_along(site: Installation) -> 
 def exists(site: Installation, name: str) -> bool:
     names = [item["metadata"]["name"] for item in site.api.get(GPU_NODES)["items"]]
     return name in names
+
+
+def annotations(site: Installation, name: str) -> dict[str, str]:
+    """Return the register of a node, and what is kept beside it."""
+    found: dict[str, str] = site.api.get(f"{NODES}/{name}")["metadata"].get("annotations", {})
+    return {key: text for key, text in found.items() if key in {REGISTER, REGISTER_KEY}}
+
+
+def test_a_register_that_was_lowered_is_given_back(site: Installation) -> None:
+    """Our control plane shuts a node that no agent of ours serves; the plugin gets its own words.
+
+    It writes only what it has not written before, so it would not put this right itself.
+    """
+    node = nodes_of(2, T4, name="switched")
+    full = encode_register(node.gpus)
+    site.add_upstream_node(node.name, full)
+    wait_for(lambda: status(site, "switched").get("inventory"))
+    shown = wait_for(lambda: status(site, "switched")["gpus"])
+
+    bare = {"status": {"gpus": None, "inventory": None}}
+    headers = {**Who(CONTROL_PLANE).headers, "Content-Type": MERGE}
+    configure(site, OURS)
+    site.api.request("PATCH", f"{GPU_NODES}/switched/status", bare, headers=headers)
+    wait_for(lambda: annotations(site, "switched")[REGISTER] != full, within=WITHIN)
+    assert {r.count for r in decode_register(annotations(site, "switched")[REGISTER]).records} == {
+        0
+    }
+
+    configure(site, SETTINGS)
+    wait_for(lambda: annotations(site, "switched") == {REGISTER: full}, within=WITHIN)
+    assert wait_for(lambda: status(site, "switched").get("gpus"), within=WITHIN) == shown

@@ -1,7 +1,6 @@
 """An installation that vc-scheduler serves too, and what people do on it."""
 
 import contextlib
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,10 +204,6 @@ def volcano_site(
         text = (TABLES / f"device-config-{table}.yaml").read_text()
         metadata = {"name": "volcano-vgpu-device-config"}
         site.api.create(CONFIG_MAPS, {"metadata": metadata, "data": {"device-config.yaml": text}})
-        kubectl = [str(programs["kubectl"]), f"--kubeconfig={site.plane.kubeconfig}"]
-        for name in ("rbac", "policy"):
-            file = str(COMPONENT / f"{name}.yaml")
-            subprocess.run([*kubectl, "apply", "-f", file], check=True, capture_output=True)
         text = settings or (COMPONENT / "settings.yaml").read_text()
         site.configure(text)
         wait_for(lambda: site.first.obeys(text))

@@ -100,6 +100,24 @@ def test_an_agents_inventory_beats_the_annotation() -> None:
     play(scene)
 
 
+def test_a_register_is_forgotten_with_its_node() -> None:
+    """Names of nodes come and go without end; one that comes back is read anew."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(NODES), node("a", T4))
+        await until(lambda: inventory.snapshot().nodes)
+        before = inventory.snapshot().nodes["a"]
+        server.objects.delete(parsed(f"{NODES}/a"))
+        await until(lambda: not inventory.snapshot().nodes)
+        server.objects.create(parsed(NODES), node("a", T4))
+        await until(lambda: inventory.snapshot().nodes)
+
+        assert inventory.snapshot().nodes["a"] == before
+        assert inventory.snapshot().nodes["a"] is not before
+
+    play(scene)
+
+
 def test_a_node_that_goes_takes_its_gpus_along() -> None:
     """A GPUNode may outlive its Node, but offers nothing then."""
 

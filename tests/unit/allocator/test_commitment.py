@@ -72,6 +72,19 @@ def test_a_promise_that_cannot_be_kept_is_made_anew(change: object) -> None:
     assert grants(assigned(ledger(now, (had,)), wanted(), terms=Terms()))[0].gpu == "GPU-n0-0"
 
 
+@pytest.mark.parametrize("change", [pytest.param(ill, id="ill"), pytest.param(crowded, id="full")])
+def test_a_promise_that_is_held_is_never_exchanged(change: object) -> None:
+    """Containers run on it, so a bind that comes late or twice is refused, and nothing is freed."""
+    assert callable(change)
+    now = node("n0", gpu(), change(gpu(index=1)))
+    had = entry("a", soft_grant(3000, gpu="GPU-n0-1"))
+
+    found = assigned(ledger(now, (had,), held=["a"]), wanted(), terms=Terms())
+
+    assert isinstance(found, Unfit)
+    assert found.later
+
+
 @pytest.mark.parametrize("wish", ["GPU-n0-0", "GPU-n0-1"])
 def test_a_wish_is_granted(wish: str) -> None:
     """The GPU that a scheduler picked is taken if it fits."""

@@ -114,6 +114,16 @@ def test_an_agents_write_does_not_disturb_a_commit() -> None:
     assert uids(patched(reported, commit(read(STORED), entry("b", OTHER)))) == ["a", "b"]
 
 
+def test_a_promise_that_may_be_held_by_now_is_not_exchanged() -> None:
+    """A pod's own entry may be renewed over an agent's write, and changed only where none came."""
+    reported = moved(lambda s: s["metadata"].update(resourceVersion="101"))
+    renewed = entry("a", SLICE, since=NOON + timedelta(minutes=1))
+
+    assert uids(patched(reported, commit(read(STORED), renewed))) == ["a"]
+    with pytest.raises(jsonpatch.JsonPatchException):
+        patched(reported, commit(read(STORED), entry("a", OTHER)))
+
+
 def test_a_removal_fails_where_anything_moved() -> None:
     """An entry goes only from the very version that was read."""
     ops = without(read(STORED), "a")

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from allocator.core.choose import Terms
+from allocator.core.steering import Circumstances, filtered
 from allocator.model.request import Mode
 from tests.builders import A30, ask, mig_grant, nodes_of, pod, soft_grant
 from tests.preemption import Resident, args, cluster, named, offer, preemptor, resident
@@ -118,6 +120,56 @@ def test_two_preemptors_wait_for_one_node(ending: dict[str, object]) -> None:
 
     for waiting in (first, second):
         assert named(index, waiting, args(n1=offer(["bystander"]))) == {}
+
+
+@pytest.mark.parametrize("served", [(), ("first",), ("second",)])
+def test_equals_find_room_in_any_order_when_the_last_victim_is_gone(
+    served: tuple[str, ...],
+) -> None:
+    """However they waited for one another, each fits beside the other's claim or promise."""
+    both = [preemptor(WHOLE, uid=uid, nominated="n0") for uid in ("first", "second")]
+    waiting = [one for one in both if one.uid not in served]
+    there = [resident(uid, (0, soft_grant(40000)), priority=100) for uid in served]
+    index = cluster((nodes_of(2, name="n0"), there), nominees=waiting)
+
+    for one in waiting:
+        found = filtered(index, one, ["n0"], circumstances=Circumstances(terms=Terms()))
+        assert found.fitting == ["n0"]
+
+
+@pytest.mark.parametrize("gpu", [0, 1])
+@pytest.mark.parametrize("priority", [200, 100], ids=["higher", "equal"])
+def test_the_first_preemptor_waits_for_nobody_else_s_victim(*, gpu: int, priority: int) -> None:
+    """One victim is gone, the other is slow: who comes first fits, and the other does not."""
+    slow = resident("slow", (gpu, soft_grant(40000)), deleting=True)
+    first = preemptor(WHOLE, uid="first", priority=priority, nominated="n0")
+    second = preemptor(WHOLE, uid="second", nominated="n0")
+    index = cluster((nodes_of(2, name="n0"), [slow]), nominees=[first, second])
+
+    fit = [
+        filtered(index, one, ["n0"], circumstances=Circumstances(terms=Terms())).fitting
+        for one in (first, second)
+    ]
+
+    assert fit == [["n0"], []]
+
+
+def test_sums_that_count_another_s_victim_are_waited_for() -> None:
+    """His room is free, but the scheduler, which tells nobody's room apart, finds him none yet.
+
+    Somebody who matters more and leaves is none of his victims, and no reason to wait.
+    """
+    claims = [preemptor(WHOLE, uid=uid, nominated="n0") for uid in ("first", "second")]
+    bystander = (OTHER, [whole("bystander")])
+    question = args(n1=offer(["bystander"]))
+
+    def asked(priority: int) -> dict[str, list[str]]:
+        slow = whole("slow", deleting=True, priority=priority)
+        index = cluster((nodes_of(2, name="n0"), [slow]), bystander, nominees=claims)
+        return named(index, claims[0], question)
+
+    assert asked(0) == {}
+    assert asked(1000) == {"n1": ["bystander"]}
 
 
 def test_a_nominee_of_less_importance_is_passed_over() -> None:

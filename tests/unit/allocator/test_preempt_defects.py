@@ -12,6 +12,7 @@ from allocator.core.eviction import least
 from allocator.core.preempt import victims
 from allocator.core.scores import MOST, load_of, near, score
 from allocator.core.settings import ScoreWeights
+from allocator.core.topology import idle_of
 from allocator.model.request import Mode, Packing, Packings
 from tests.builders import (
     A100_40,
@@ -103,7 +104,9 @@ def test_h_spread_does_not_invert_closeness() -> None:
     apart = node("n1", *(replace(gpu(T4, index=i), numa=i) for i in range(2)))
     two = pod(ask(1000, count=2))
 
-    scores = [score(load_of(n), SPREAD, EVEN, near=near(n, two)) for n in (close, apart)]
+    scores = [
+        score(load_of(n), SPREAD, EVEN, near=near(idle_of(n.gpus), two)) for n in (close, apart)
+    ]
 
     assert scores[0] > scores[1]
 

@@ -4,11 +4,21 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from allocator.catalog.annotations import REGISTER_KEY
 from allocator.core.podfacts import Seen
-from allocator.core.wire import HANDSHAKE, REGISTER, Phase, decode_handshake, encode_handshake
+from allocator.core.wire import (
+    HANDSHAKE,
+    REGISTER,
+    Phase,
+    decode_handshake,
+    encode_handshake,
+    node_from_register,
+)
+from allocator.model.gpu import Node
 from allocator.shell.objects import Registered
 from allocator.shell.registrar import Registrar, World
 from kube.errors import UnreachableError
@@ -39,8 +49,15 @@ class Site:
         self.writes += 1
         if self.down:
             raise UnreachableError("down", sent=True)
-        (annotations,) = changes["metadata"].values()  # type: ignore[attr-defined]  # ours
-        node = replace(self.node, text=annotations[REGISTER], handshake=annotations[HANDSHAKE])
+        metadata: dict[str, Any] = changes["metadata"]  # type: ignore[assignment]  # ours
+        assert metadata.get("resourceVersion", "") == self.node.version
+        written = metadata["annotations"]
+        node = replace(
+            self.node,
+            text=written[REGISTER],
+            handshake=written.get(HANDSHAKE, self.node.handshake),
+            beside=written.get(REGISTER_KEY, self.node.beside) or "",
+        )
         self.world = replace(self.world, nodes={"n0": node})
         return b"{}"
 
@@ -169,3 +186,97 @@ def test_a_gpunode_without_a_node_is_nobodys() -> None:
     found.sweep()
 
     assert found.writes == 0
+
+
+LOWERED = EMPTY.replace("10,15360", "9,10360")
+# As an older plugin writes it; not how we would.
+PLUGINS = "GPU-n0-0,20,15109,NVIDIA-Tesla T4,true:"
+
+
+def lowered() -> Site:
+    """Return a node whose register says less than there is, because a pod is not quite gone."""
+    found = site(EMPTY, pod=replace(BOUND, over=True))
+    found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=reported(found))})
+    found.sweep()
+    found.sweep(after=2.5)
+    assert found.node.text == LOWERED
+    return found
+
+
+def hand_over(found: Site, *, ours: bool) -> None:
+    found.world = replace(found.world, ours=ours)
+
+
+def test_what_was_taken_off_is_given_back_to_whoever_registers_next() -> None:
+    """At once, in one write, which leaves nothing of ours behind; and taken off again later."""
+    found = lowered()
+    assert found.node.full == EMPTY
+    before = found.writes
+
+    hand_over(found, ours=False)
+    for _ in range(3):
+        found.sweep(after=2.5)
+    assert (found.node.text, found.node.beside, found.writes) == (EMPTY, "", before + 1)
+
+    hand_over(found, ours=True)
+    found.sweep()
+    found.sweep(after=2.5)
+    assert (found.node.text, found.node.full) == (LOWERED, EMPTY)
+
+
+def test_what_another_wrote_stays() -> None:
+    """Of his register only our note is taken away; he may write again before that."""
+    found = lowered()
+    found.world = replace(found.world, nodes={"n0": replace(found.node, text=PLUGINS)})
+
+    hand_over(found, ours=False)
+    found.sweep()
+
+    assert (found.node.text, found.node.beside) == (PLUGINS, "")
+
+
+READ = node_from_register("n0", PLUGINS).node
+
+
+@pytest.mark.parametrize("told", [replace(NODE, gpus=()), READ], ids=["nothing", "what-it-said"])
+def test_a_plugin_that_was_shut_out_gets_its_own_words_back(told: Node) -> None:
+    """Where nobody accounted for the node its register gives nothing, however often it is read."""
+    found = site(PLUGINS)
+    bare = replace(ledger(NODE), node=told, inventory="")
+    found.world = replace(found.world, ledgers={"n0": bare})
+    for _ in range(4):
+        found.sweep(after=2.5)
+    assert found.node.text == "GPU-n0-0,0,15109,NVIDIA-Tesla T4,true,hami-core:"
+    assert found.node.full == PLUGINS
+
+    hand_over(found, ours=False)
+    found.sweep()
+
+    assert (found.node.text, found.node.beside) == (PLUGINS, "")
+
+
+def test_a_register_that_says_all_there_is_needs_no_note() -> None:
+    """Nothing is kept where nothing is taken off, so that nothing is there to be given back."""
+    found = site()
+    found.sweep()
+    assert (found.node.text, found.node.beside) == (EMPTY, "")
+    before = found.writes
+
+    hand_over(found, ours=False)
+    found.sweep(after=60.0)
+
+    assert found.writes == before
+
+
+def test_a_node_that_moved_meanwhile_is_tried_again() -> None:
+    """The write is for the version that was read, so that nobody's register is lost."""
+    found = lowered()
+    found.down = True
+    hand_over(found, ours=False)
+    found.sweep()
+    found.down = False
+    found.world = replace(found.world, nodes={"n0": replace(found.node, version="7")})
+
+    found.sweep(after=60.0)
+
+    assert found.node.text == EMPTY

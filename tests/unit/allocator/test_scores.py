@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from allocator.core.scores import IDLE, MOST, Load, load_of, near, score
 from allocator.core.settings import ScoreWeights, SettingsError, settings_of
+from allocator.core.topology import idle_of
 from allocator.model.gpu import Node
 from allocator.model.request import BINPACK as DEFAULT
 from allocator.model.request import Mode, Packing, Packings
@@ -64,9 +65,13 @@ def test_closeness_is_liked_by_either_policy(packing: Packing) -> None:
     """GPUs that are close together count for a node whichever way it is filled."""
     load = Load(500, 500, 500)
 
-    far, unknown, close = (score(load, packing, EVEN, near=near) for near in (False, None, True))
+    weights = ScoreWeights(topology=3)
 
-    assert far < unknown < close
+    far, unknown, close, best = (
+        score(load, packing, weights, near=n) for n in (0, None, 700, 1000)
+    )
+
+    assert far < unknown < close < best
 
 
 def test_the_load_counts_all_gpus_and_what_is_foreign() -> None:
@@ -101,19 +106,50 @@ def in_numa(*numas: int | None, busy: int = 0) -> Node:
     return node("n0", *gpus)
 
 
+def on_switches(*switches: str, numa: int | None = None) -> Node:
+    """Build a node with one GPU per item, on that PCIe switch."""
+    gpus = [replace(gpu(T4, index=i), numa=numa, switch=name) for i, name in enumerate(switches)]
+    return node("n0", *gpus)
+
+
+def joined(there: Node, *pairs: tuple[int, int]) -> Node:
+    """Return *there* with NVLinks between pairs of GPUs by index."""
+    links = {i: tuple(there.gpus[b].uuid for a, b in pairs if a == i) for i in range(9)}
+    return replace(there, gpus=tuple(replace(g, links=links[g.index]) for g in there.gpus))
+
+
+BOTH_WAYS = ((0, 1), (1, 0))
+
+
 @pytest.mark.parametrize(
     ("there", "count", "expected"),
     [
         pytest.param(in_numa(0, 0, 1, 1), 1, None, id="one-gpu-is-close-to-itself"),
         pytest.param(in_numa(None, None), 2, None, id="not-known"),
-        pytest.param(in_numa(0, 0, 1, 1), 2, True, id="two-of-two"),
-        pytest.param(in_numa(0, 0, 1, 1), 3, False, id="three-of-two"),
-        pytest.param(in_numa(0, 0, 1, busy=1), 2, False, id="one-is-busy"),
+        pytest.param(in_numa(0, 0, 1, 1), 2, 500, id="two-of-two"),
+        pytest.param(in_numa(0, 0, 1, 1), 3, 0, id="three-of-two"),
+        pytest.param(in_numa(0, 0, 1, busy=1), 2, 0, id="one-is-busy"),
+        pytest.param(in_numa(0), 2, 0, id="too-few"),
+        pytest.param(on_switches("a", "a", "b"), 2, 700, id="one-switch"),
+        pytest.param(on_switches("a", "b", numa=0), 2, 500, id="two-switches"),
+        pytest.param(on_switches("a", "b"), 2, 0, id="two-switches-somewhere"),
+        pytest.param(joined(in_numa(0, 1), *BOTH_WAYS), 2, 900, id="linked"),
+        pytest.param(joined(in_numa(0, 0), *BOTH_WAYS), 2, 1000, id="linked-on-one-numa-node"),
+        pytest.param(joined(in_numa(0, 0, 0), *BOTH_WAYS), 3, 500, id="the-farthest-pair-counts"),
+        pytest.param(joined(in_numa(0, 0), (0, 1)), 2, 500, id="a-link-that-one-end-denies"),
     ],
 )
-def test_a_node_is_near_by_its_idle_gpus(there: Node, count: int, *, expected: bool | None) -> None:
-    """One NUMA node must have as many idle GPUs as are wanted."""
-    assert near(there, pod(ask(1000, count=count))) is expected
+def test_a_node_is_near_by_its_idle_gpus(there: Node, count: int, expected: int | None) -> None:
+    """As many idle GPUs as are wanted are on one NUMA node or PCIe switch, or linked."""
+    assert near(idle_of(there.gpus), pod(ask(1000, count=count))) == expected
+
+
+def test_instances_are_on_no_link() -> None:
+    """What is cut speaks to no other GPU, so links and switches bring nothing together."""
+    cut = [replace(gpu(mode=Mode.MIG, index=i), numa=0, switch="a") for i in range(2)]
+    there = joined(node("n0", *cut), *BOTH_WAYS)
+
+    assert near(idle_of(there.gpus), pod(ask(1000, count=2))) == 500
 
 
 def test_a_node_without_gpus_is_idle() -> None:

@@ -84,3 +84,17 @@ def test_closeness_is_no_condition() -> None:
     found = choose(snapshot(node("n0", *there)), pod(ask(4000, count=2), mode=Mode.HAMI_CORE))
 
     assert set(gpus(found)) == {"GPU-n0-0", "GPU-n0-1"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [(Mode.HAMI_CORE, {"1", "2"}), (Mode.MIG, {"0", "1"})]
+)
+def test_a_link_beats_a_numa_node_unless_gpus_are_cut(mode: Mode, expected: set[str]) -> None:
+    """GPUs that speak to each other come first, and instances speak to none."""
+    make = soft if mode is Mode.HAMI_CORE else cut
+    links = {1: ("GPU-n0-2",), 2: ("GPU-n0-1",)}
+    there = [replace(make(i, 0), numa=i // 2, links=links.get(i, ())) for i in range(4)]
+
+    found = choose(snapshot(node("n0", *there)), pod(ask(4000, count=2), mode=mode))
+
+    assert {uuid[-1] for uuid in gpus(found)} == expected

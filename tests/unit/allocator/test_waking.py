@@ -11,8 +11,9 @@ from allocator.core.ledger import Ledger
 from allocator.core.podfacts import Seen
 from allocator.shell.reconciler import Pods
 from allocator.shell.waking import FREED_KEY, Waker
-from kube.errors import UnreachableError
+from kube.errors import KubeError, NotFoundError, UnreachableError
 from tests.builders import nodes_of, soft_grant
+from tests.fakes.kube_clock import FakeClock
 from tests.gpunodes import entry, ledger
 from tests.pods import NUMBER
 
@@ -22,54 +23,73 @@ TWO = ledger(nodes_of(1), (entry("a", SHARE), entry("b", SHARE)))
 WAITING = Seen(uid="w", node="", deleting=False, over=False, extended=(NUMBER,))
 
 
+Picture = Ledger | None
+
+
 @dataclass(slots=True)
 class Api:
-    woken: list[object] = field(default_factory=list)
-    down: bool = False
+    woken: list[tuple[str, str]] = field(default_factory=list)
+    down: KubeError | None = None
 
     async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
-        self.woken.append((path, changes))
-        if self.down:
-            raise UnreachableError("down", sent=True)
+        self.woken.append((path, str(changes)))
+        if self.down is not None:
+            raise self.down
         return b"{}"
 
 
-def woken(pictures: Sequence[Ledger | None], pod: Seen = WAITING, *, down: bool = False) -> int:
-    """Return how often somebody was woken while the ledger of a node became one after another."""
-    api, pods, now = Api(down=down), Pods(), list(pictures)
-    pods.know({pod.uid: pod})
-    waker = Waker(
-        api,
-        pods,
-        ledgers=lambda: None if now[0] is None else {"n0": now[0]},
-        vocabularies=lambda: VOCABULARIES,
-    )
+@dataclass(slots=True)
+class World:
+    """One node whose ledger becomes one after another, and a leader of some term."""
 
-    async def all_of_them() -> None:
-        while now:
-            await waker.sweep()
-            now.pop(0)
+    api: Api = field(default_factory=Api)
+    pod: Seen = WAITING
+    term: int = 1
+    now: Picture = None
+    time: FakeClock = field(default_factory=FakeClock)
+    waker: Waker = field(init=False)
 
-    asyncio.run(all_of_them())
-    assert all(FREED_KEY in str(change) for change in api.woken)
-    return len(api.woken)
+    def __post_init__(self) -> None:
+        pods = Pods()
+        pods.know({self.pod.uid: self.pod})
+        self.waker = Waker(
+            self.api,
+            pods,
+            ledgers=lambda: None if self.now is None else {"n0": self.now},
+            vocabularies=lambda: VOCABULARIES,
+            clock=self.time.clock(),
+        )
+
+    def woken(self, *pictures: Picture) -> int:
+        """Return how often somebody was woken while the ledger became one after another."""
+        before = len(self.api.woken)
+        for self.now in pictures:
+            asyncio.run(self.waker.sweep(self.term))
+        assert all(FREED_KEY in change for _, change in self.api.woken)
+        return len(self.api.woken) - before
+
+
+def woken(pictures: Sequence[Picture], pod: Seen = WAITING) -> int:
+    """Return the same for who has led for long, and saw the node shut at first."""
+    return World(pod=pod).woken(replace(ONE, inventory="", entries=()), *pictures)
 
 
 @pytest.mark.parametrize(
     ("pictures", "times"),
     [
-        pytest.param([TWO, ONE], 1, id="a-promise-went"),
-        pytest.param([ONE, TWO], 0, id="a-promise-came"),
-        pytest.param([replace(ONE, inventory="sha256:other"), ONE], 1, id="other-inventory"),
+        pytest.param([TWO, ONE], 2, id="a-promise-went"),
+        pytest.param([ONE, TWO], 1, id="a-promise-came"),
+        pytest.param([replace(ONE, inventory="sha256:other"), ONE], 2, id="other-inventory"),
         pytest.param([replace(ONE, inventory=""), ONE], 1, id="accounted-for"),
-        pytest.param([ONE, replace(ONE, inventory="")], 0, id="shut"),
-        pytest.param([ONE, replace(ONE, resource_version="101")], 0, id="nothing-that-counts"),
-        pytest.param([ONE], 0, id="first-picture"),
-        pytest.param([TWO, None, ONE], 1, id="blind-in-between"),
+        pytest.param([ONE, replace(ONE, boot="later")], 2, id="accounted-for-after-a-reboot"),
+        pytest.param([ONE, replace(ONE, node_uid="other")], 2, id="accounted-for-as-another-node"),
+        pytest.param([ONE, replace(ONE, inventory="")], 1, id="shut"),
+        pytest.param([ONE, replace(ONE, resource_version="101")], 1, id="nothing-that-counts"),
+        pytest.param([TWO, None, ONE], 2, id="blind-in-between"),
     ],
 )
-def test_room_is_told(pictures: Sequence[Ledger | None], times: int) -> None:
-    """Only more room, or other GPUs, is worth another try."""
+def test_room_is_told(pictures: Sequence[Picture], times: int) -> None:
+    """Only more room, or other GPUs, is worth another try; a node that opens is the first such."""
     assert woken(pictures) == times
 
 
@@ -86,6 +106,49 @@ def test_nobody_is_woken_for_nobody(pod: Seen) -> None:
     assert woken([TWO, ONE], pod) == 0
 
 
-def test_a_failed_call_ends_nothing() -> None:
-    """The next room is told again."""
-    assert woken([TWO, ONE, TWO, ONE], down=True) == 2
+@pytest.mark.parametrize(
+    ("first", "times"),
+    [
+        pytest.param(ONE, 1, id="open"),
+        pytest.param(replace(ONE, inventory=""), 0, id="shut"),
+    ],
+)
+def test_a_new_leader_wakes_once(first: Ledger, times: int) -> None:
+    """What became free before it looked, nobody else has told; it need not be told again."""
+    world = World()
+
+    assert world.woken(first, first) == times
+
+
+def test_each_term_has_a_value_of_its_own() -> None:
+    """A leader that comes back changes the annotation, although the ledger stayed the same."""
+    world = World()
+    world.woken(ONE)
+    world.term = 2
+
+    assert world.woken(ONE) == 1
+    assert len(set(world.api.woken)) == 2
+
+
+def test_what_could_not_be_told_is_told_later() -> None:
+    """A call that fails loses nobody's turn: it is made again, after a while, until it passes."""
+    world = World()
+    world.woken(TWO)
+    world.api.down = UnreachableError("down", sent=True)
+    assert world.woken(ONE, ONE) == 1
+    world.api.down = None
+
+    assert world.woken(ONE) == 0
+    world.time.now += 60
+    assert world.woken(ONE, ONE) == 1
+
+
+def test_a_node_that_has_left_is_not_told_for_ever() -> None:
+    """Nobody comes back to a Node that is not there."""
+    world = World()
+    world.woken(TWO)
+    world.api.down = NotFoundError(404, "NotFound", "n0")
+    assert world.woken(ONE) == 1
+    world.time.now += 60
+
+    assert world.woken(ONE) == 0

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from benchmarks.report import Bar, conclude, parser, table
+from benchmarks.report import Bar, conclude, p99, parser, table
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,12 @@ def test_a_bar_reads_as_a_sentence() -> None:
         str(Bar(name="p99_ratio", value=5.25, limit=4, at_most=True))
         == "p99_ratio: 5.25 ≤ 4 MISSED"
     )
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=2, max_size=300))
+def test_no_percentile_is_beyond_what_was_measured(figures: list[int]) -> None:
+    """Of few figures the 99th is the largest, or a little less."""
+    assert min(figures) <= p99(figures) <= max(figures)
 
 
 def test_columns_line_up() -> None:

@@ -1,0 +1,141 @@
+"""Which of several GPUs a container gets: the closest set, compared with all sets there are."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from allocator.core import hami
+from allocator.core.headroom import headroom
+from allocator.core.packing import Option
+from allocator.core.topology import LOOKS, WORTH, idle_of, mixes, near, web_of, worth
+from allocator.model.gpu import Gpu
+from allocator.model.request import Mode
+from tests.builders import ask, gpu, soft_grant
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> list[Gpu]:
+    """Draw up to seven GPUs, joined and placed in any way, some of them cut, all in use.
+
+    Machines are odd, where every GPU has a kind of its own, or orderly, with sets that tie.
+    """
+    count = draw(st.integers(2, 7))
+    every = range(count)
+    odd = draw(st.booleans())
+    pairs = draw(st.sets(st.sampled_from(list(combinations(every, 2))))) if odd else set()
+    switches = [None, "0000:3b:00.0", "0000:8b:00.0"] if odd else [None]
+    modes = [Mode.HAMI_CORE, Mode.HAMI_CORE, Mode.MIG] if odd else [Mode.HAMI_CORE]
+    ends = {i: tuple(f"GPU-{a + b - i}" for a, b in pairs if i in {a, b}) for i in every}
+    few = st.none() | st.integers(0, 1) if odd else st.integers(0, 1)
+    return [
+        replace(
+            gpu(index=i, mode=draw(st.sampled_from(modes))),
+            grants=(soft_grant(draw(st.integers(0, 3)) * 1000, gpu=f"GPU-{i}"),),
+            numa=draw(few),
+            switch=draw(st.sampled_from(switches)),
+            links=ends[i],
+        )
+        for i in every
+    ]
+
+
+def distance(one: Gpu, other: Gpu) -> int:
+    """Return how far two GPUs are apart, by the words of the documents."""
+    talk = one.mode is not Mode.MIG and other.mode is not Mode.MIG
+    linked = talk and one.uuid in other.links
+    if talk and one.switch is not None and one.switch == other.switch:
+        place = 0
+    else:
+        place = 1 if one.numa is not None and one.numa == other.numa else 2
+    return place if linked else 3 + place
+
+
+def apart(gpus: Collection[Gpu]) -> list[int]:
+    """Return the distances of all pairs, the largest first: what is less is closer."""
+    return sorted((distance(a, b) for a, b in combinations(gpus, 2)), reverse=True)
+
+
+def firsts(options: Sequence[Option], count: int) -> frozenset[int]:
+    return frozenset(list(dict.fromkeys(option.position for option in options))[:count])
+
+
+@given(machines(), st.data())
+def test_the_closest_set_comes_first(gpus: list[Gpu], data: st.DataObject) -> None:
+    """No other set is closer, none that is as close has better options, and nothing is lost."""
+    count = data.draw(st.integers(2, len(gpus)))
+    rooms = tuple(map(headroom, gpus))
+    ranked = hami.options(ask(1000), rooms, mode=Mode.HAMI_CORE)
+
+    found = near(ranked, rooms, count=count)
+
+    ranks = {option.position: option.rank for option in ranked}
+    sets = [frozenset(one) for one in combinations(range(len(gpus)), count)]
+    best = min((apart([gpus[i] for i in one]), sorted(ranks[i] for i in one)) for one in sets)
+    chosen = firsts(found, count)
+    event(f"closeness decides: {chosen != firsts(ranked, count)}")
+    if any(one.numa is not None or one.switch or one.links for one in gpus):
+        assert (apart([gpus[i] for i in chosen]), sorted(ranks[i] for i in chosen)) == best
+    assert sorted(map(id, found)) == sorted(map(id, ranked))
+
+
+@given(machines(), st.integers(2, 7))
+def test_a_node_is_worth_its_closest_idle_gpus(gpus: list[Gpu], count: int) -> None:
+    """The farthest pair of the closest set decides, whatever the way that it was found."""
+    idle = [replace(one, grants=()) if one.index % 2 else one for one in gpus]
+    free = [one for one in idle if not one.grants]
+
+    known = web_of(gpus).far
+    far = min((apart(one) for one in combinations(free, count)), default=None)
+
+    expected = None if not known else 0 if far is None else WORTH[far[0]]
+    assert worth(idle_of(idle), count) == expected
+
+
+@given(machines(), st.data())
+def test_the_order_of_equals_is_kept_without_closeness(
+    gpus: list[Gpu], data: st.DataObject
+) -> None:
+    """Where nothing is known, the policy alone decides."""
+    plain = tuple(headroom(replace(one, numa=None, switch=None, links=())) for one in gpus)
+    ranked = hami.options(ask(1000), plain, mode=Mode.HAMI_CORE)
+
+    assert near(ranked, plain, count=data.draw(st.integers(1, 8))) == ranked
+
+
+def bridged(pairs: int) -> list[Gpu]:
+    """Build a machine of GPUs in pairs on bridges, half of them on each NUMA node."""
+    return [
+        replace(gpu(index=i), numa=2 * i // (2 * pairs), links=(f"GPU-{i ^ 1}",))
+        for i in range(2 * pairs)
+    ]
+
+
+def ring(size: int) -> list[Gpu]:
+    """Build a machine whose GPUs are joined to two neighbours each: no two are alike."""
+    ends = {i: (f"GPU-{(i - 1) % size}", f"GPU-{(i + 1) % size}") for i in range(size)}
+    return [replace(gpu(index=i), numa=2 * i // size, links=ends[i]) for i in range(size)]
+
+
+@pytest.mark.parametrize("count", range(2, 17))
+def test_a_large_machine_is_searched_to_the_end(count: int) -> None:
+    """Sixteen GPUs on bridges are nowhere near the bound; any number comes in whole pairs."""
+    idle = idle_of(bridged(8))
+
+    found = mixes(idle.far, idle.counts, count)
+
+    assert len(found) < LOOKS // 8
+    assert all(sum(taken == 1 for taken in mix) == count % 2 for mix in found)
+
+
+def test_a_machine_that_nobody_built_is_not_searched_for_ever() -> None:
+    """Beyond the bound there is still an answer, of as many GPUs as are wanted."""
+    idle = idle_of(ring(64))
+
+    found = mixes(idle.far, idle.counts, 32)
+
+    assert found
+    assert all(sum(mix) == 32 for mix in found)
