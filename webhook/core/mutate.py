@@ -9,7 +9,7 @@ from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.core.geometry import Geometries
 from allocator.core.modes import mode_for, translated_percent
 from allocator.core.requests import parsed
-from allocator.core.settings import NodeAgent, Prefer, Settings, templated
+from allocator.core.settings import NodeAgent, Prefer, Settings, foreseen
 from allocator.model.decision import Finding, ModeChoice
 from allocator.model.gpu import Offer, Snapshot
 from allocator.model.request import PodRequest

@@ -155,6 +155,7 @@ def _reasoning(outcome: Outcome) -> Mapping[str, Any]:
                 "rule": choice.why,
                 "containers": [_asked(container) for container in request.containers],
                 "constraints": all_shown(request.constraints),
+                "priority": request.priority.name.lower(),
                 "warnings": list(outcome.warnings),
             }
         case _:

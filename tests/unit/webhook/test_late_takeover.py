@@ -48,12 +48,40 @@ def test_a_list_that_does_not_match_is_no_word(six: Mapping[str, str]) -> None:
     assert [event.reason for event in found.events] == ["VgpuUnpromised"]
 
 
-def test_a_pod_that_runs_is_given_nothing_else() -> None:
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"containerStatuses": [{"state": {"running": {}}}]}, id="runs"),
+        pytest.param(
+            {"containerStatuses": [{"lastState": {"terminated": {"exitCode": 1}}}]}, id="crashed"
+        ),
+        pytest.param(
+            {"initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}, id="began"
+        ),
+    ],
+)
+def test_a_pod_that_has_started_is_given_nothing_else(status: Json) -> None:
     """Where nobody found what it uses, another GPU would be promised to it and used by nobody."""
-    found = scene(started(bound(SIX))).sweep()
+    found = scene(bound(SIX) | {"status": status}).sweep()
 
     assert found.promised == ()
     assert "promised nothing: its containers run on devices" in found.events[0].note
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"containerStatuses": [{"state": {"waiting": {"reason": "x"}}}]}, id="waits"),
+        pytest.param({"containerStatuses": [{"state": {}, "lastState": {}}]}, id="says-nothing"),
+        pytest.param({"containerStatuses": None}, id="none"),
+    ],
+)
+def test_a_pod_that_has_not_is_given_what_its_scheduler_wished(status: Json) -> None:
+    """It was bound past us, and waits for its promise."""
+    found = scene(bound(SIX) | {"status": status}).sweep()
+
+    assert [one.containers for one in found.promised] == [USED.containers]
+    assert found.how == ["chosen"]
 
 
 def test_containers_are_not_swapped() -> None:

@@ -1,6 +1,7 @@
 """Whose kernels go first: asked for by annotation, allowed by namespace, injected as a variable."""
 
 import json
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -17,7 +18,10 @@ from tests.pods import MODE, Json, admitted, decided, pod, received, typed, vari
 from tests.unit.agent.test_tenants import DEVICES
 from tests.unit.webhook.test_mutate import around
 from webhook.core.outcome import Refused, Rewritten
+from webhook.core.record import Circumstances, record
+from webhook.core.review import Request
 from webhook.core.validate import confirm
+from webhook.shell.plan import surroundings
 
 PLAIN = around(Settings())
 ALLOWED = replace(PLAIN, high_priority=True)
@@ -73,6 +77,14 @@ def test_without_leave_nobody_holds_back_his_neighbours(agent: NodeAgent) -> Non
     assert isinstance(decided(pod(annotations=LOW), PLAIN), Rewritten)
 
 
+def test_a_plan_takes_the_leave_for_granted() -> None:
+    """It knows no namespaces; what it is asked is where the pod would go."""
+    fleet = (Path(__file__).parents[3] / "webhook/samples/fleet.yaml").read_text()
+    assumed = surroundings(fleet=fleet, name="fleet.yaml", settings=Settings())
+
+    assert isinstance(decided(pod(annotations=HIGH), assumed), Rewritten)
+
+
 @pytest.mark.parametrize("text", ["High", "", "0", "urgent", "h" * 10_000])
 def test_a_priority_that_is_none_is_refused(text: str) -> None:
     """Briefly, and with the words that would be understood."""
@@ -82,6 +94,16 @@ def test_a_priority_that_is_none_is_refused(text: str) -> None:
     assert outcome.first.reason is Reason.MALFORMED
     assert "use high or low" in str(outcome.first)
     assert len(str(outcome.first)) < 500
+
+
+def test_the_record_says_who_goes_first() -> None:
+    """So that it can be found out later who held back whom."""
+    review = Request(uid="r", object=typed(received(pod(annotations=HIGH))))
+    when = Circumstances(at="", seconds=0.0, version="0", snapshot="1", settings="")
+
+    found = record(review, decided(pod(annotations=HIGH), ALLOWED), when)
+
+    assert found["priority"] == "high"
 
 
 def test_a_tenants_own_variable_is_refused_all_the_same() -> None:
