@@ -16,18 +16,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from random import Random
-from statistics import median, quantiles
+from statistics import median
 from typing import Final
 
 import orjson
 
 from agent.core.cdi import file_name
-from agent.shell.library import Installed
+from agent.shell.libraries import played
 from agent.shell.processes import Processes
 from agent.shell.regions import Regions
 from allocator.model.gpu import Grant
 from benchmarks.agent_node import Cost, cost
-from benchmarks.report import Bar, conclude, parser, table
+from benchmarks.report import Bar, conclude, p99, parser, table
 from tests.builders import mig_grant, soft_grant
 from tests.fakes.kubelet_list import Held
 from tests.integration.agent.starting import Site, running
@@ -68,8 +68,8 @@ def main(arguments: Sequence[str]) -> int:
 def bars(waits: Waits, wrong: int, spent: Cost) -> list[Bar]:
     """Judge what kubelet waited, how many owners were wrong, and what the agent cost."""
     return [
-        Bar(name="allocate_p99_ms", value=_p99(waits.allocate), limit=ALLOCATE, at_most=True),
-        Bar(name="prestart_p99_ms", value=_p99(waits.prestart), limit=PRESTART, at_most=True),
+        Bar(name="allocate_p99_ms", value=p99(waits.allocate), limit=ALLOCATE, at_most=True),
+        Bar(name="prestart_p99_ms", value=p99(waits.prestart), limit=PRESTART, at_most=True),
         Bar(name="wrong_owner", value=wrong, limit=0, at_most=True),
         Bar(name="rss_mb", value=spent.rss_mb, limit=RSS, at_most=True),
         Bar(name="cpu_pct", value=spent.cpu_pct, limit=CPU, at_most=True),
@@ -153,11 +153,7 @@ def _grant(gpu: str, chance: Random) -> Grant:
 
 def _with_regions(site: Site) -> None:
     """Seed real regions below the site's folder."""
-    site.ledger.regions = Regions(site.root, Processes(), library=Installed("libvgpu.so"))
-
-
-def _p99(waits: Sequence[float]) -> float:
-    return quantiles(waits, n=100)[98]
+    site.ledger.regions = Regions(site.root, Processes(), library=played(site.root))
 
 
 def _rendered(waits: Waits, spent: Cost) -> str:
@@ -167,7 +163,7 @@ def _rendered(waits: Waits, spent: Cost) -> str:
         "PreStartContainer, whole program": spent.starts,
     }
     rows = [
-        (name, f"{median(of):.2f}", f"{_p99(of):.2f}", f"{max(of):.2f}")
+        (name, f"{median(of):.2f}", f"{p99(of):.2f}", f"{max(of):.2f}")
         for name, of in measured.items()
     ]
     return table(("call", "p50 ms", "p99 ms", "most ms"), rows) + "\n"

@@ -24,7 +24,7 @@ import yaml
 
 from agent.core.layouts import SEEDED
 from agent.core.promise import Owner, Share
-from agent.shell.library import Installed
+from agent.shell.libraries import played
 from agent.shell.processes import Processes
 from agent.shell.regions import FILE, Regions
 from allocator.core.fleetfile import stamp
@@ -170,7 +170,7 @@ async def _furnish(root: Path) -> None:
     boot = root / "proc/sys/kernel/random/boot_id"
     boot.parent.mkdir(parents=True)
     boot.write_text(f"{BOOT}\n")
-    regions = Regions(root, Processes(root), library=Installed("libvgpu.so"))
+    regions = Regions(root, Processes(root), library=played(root))
     for i in range(CONTAINERS):
         folder = await regions.seed(_share(i))
         _attach(Path(folder) / FILE, i)

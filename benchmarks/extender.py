@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection
-from statistics import median, quantiles
+from statistics import median
 from typing import Final
 
 import orjson
 
 from benchmarks.extender_server import HOST, Kind, names
-from benchmarks.report import Bar, conclude, parser, table
+from benchmarks.report import Bar, conclude, p99, parser, table
 
 SIZES: Final = (500, 1000, 5000, 10000)  # nodes
 JUDGED: Final = 5000
@@ -65,11 +65,7 @@ class Waits:
     @property
     def p99_ratio(self) -> float:
         """Return the same at the 99th percentile."""
-        return _p99(self.ours) / _p99(self.echo)
-
-
-def _p99(waits: Sequence[float]) -> float:
-    return quantiles(waits, n=100)[98]
+        return p99(self.ours) / p99(self.echo)
 
 
 class Scheduler:
@@ -170,8 +166,8 @@ def _rendered(found: Sequence[Waits]) -> str:
             f"{median(w.echo):.2f}",
             f"{median(w.ours):.2f}",
             f"{w.p50_ratio:.1f}",
-            f"{_p99(w.echo):.2f}",
-            f"{_p99(w.ours):.2f}",
+            f"{p99(w.echo):.2f}",
+            f"{p99(w.ours):.2f}",
             f"{w.p99_ratio:.1f}",
         )
         for w in found

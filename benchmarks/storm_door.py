@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPSConnection
-from statistics import median, quantiles
+from statistics import median
 from typing import Final
 
+from benchmarks.report import p99
 from benchmarks.storm_cluster import Cluster
 from benchmarks.storm_run import pods
 from tests.bindings import binding, review
@@ -81,7 +82,7 @@ def pace(cluster: Cluster, site: Installation, nodes: Sequence[str]) -> list[flo
 
 def summary(seconds: Sequence[float]) -> tuple[float, float]:
     """Return p50 and p99 in milliseconds."""
-    return median(seconds) * 1000, quantiles(seconds, n=100)[98] * 1000
+    return median(seconds) * 1000, p99(seconds) * 1000
 
 
 def _gathered(cluster: Cluster, count: int) -> tuple[str, dict[str, str]]:

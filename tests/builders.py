@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from agent.core.driver import Device, MigMode
 from allocator.catalog.boards import Model, model_named
 from allocator.core.fleet import snapshot_of
 from allocator.model.board import Board, Placed, Profile
@@ -57,6 +58,22 @@ def mig_grant(name: str, start: int, *, gpu: str = "GPU-0", product: str = A100_
 
 def soft_grant(memory: int, cores: int = 0, *, gpu: str = "GPU-0") -> Grant:
     return Grant(gpu=gpu, mode=Mode.HAMI_CORE, memory=MiB(memory), cores=CorePercent(cores))
+
+
+def device(product: str = T4, *, index: int = 0, mig: MigMode | None = None) -> Device:
+    """Build a GPU called ``GPU-<index>`` as a driver lists it."""
+    known = model(product)
+    return Device(
+        uuid=f"GPU-{index}",
+        index=index,
+        minor=index,
+        pci=f"0000:{index:02x}:00.0",
+        model=product,
+        memory=known.memory,
+        ampere_or_older=True,
+        mig=mig,
+        board=known.board,
+    )
 
 
 def gpu(

@@ -14,9 +14,10 @@ from typing import TypeVar, TypeVarTuple
 from agent.core import simulation
 from agent.core.driver import Driver, Instance, Process
 from agent.core.journalrecord import Marks, read
-from agent.core.promise import DeviceNode, Ready
+from agent.core.promise import Ready
 from agent.core.simulation import Running, State
-from agent.shell.holders import Holder
+from agent.shell.capabilities import NoFiles
+from agent.shell.holders import Holders
 from agent.shell.instances import Instances
 from agent.shell.journal import Journal
 from agent.shell.miggpu import Tools
@@ -91,17 +92,6 @@ class Direct:
         return answer
 
 
-class NoNodes:
-    def nodes(self, minor: int, instance: int, compute: int) -> tuple[DeviceNode, ...]:
-        return (DeviceNode(f"/dev/nvidia-caps/{minor}-{instance}-{compute}", 1, 2),)
-
-
-class NoHolders:
-    def of(self, paths: object) -> tuple[Holder, ...]:
-        assert paths
-        return ()
-
-
 @dataclass
 class Node:
     """The hardware, the file, what the ledger promises, and who runs: ``tenants`` have a UUID.
@@ -133,8 +123,8 @@ class Node:
         tools = Tools(
             worker=Direct(self.driver, fuse, self.untouchable),
             journal=self.journal,
-            nodes=NoNodes(),
-            holding=NoHolders(),
+            nodes=NoFiles(),
+            holding=Holders(Path("/nowhere")),
             clock=self.clock.clock(),
         )
         self.instances = Instances(tools, patience=0)

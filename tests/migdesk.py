@@ -38,6 +38,9 @@ class Files:
             raise CapabilityError(self.missing)
         return (DeviceNode(f"/dev/nvidia-caps/{minor}.{instance}.{compute}", 234, instance),)
 
+    def graphics(self, pci: str) -> tuple[DeviceNode, ...]:
+        return (DeviceNode(f"/dev/dri/of-{pci}", 226, 128),)
+
 
 @dataclass
 class Open:

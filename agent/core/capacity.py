@@ -125,6 +125,11 @@ def written(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
     )
 
 
+def slot_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
+    """Return the names of the slot, whose capacity kubelet writes for our plugin."""
+    return frozenset(words.slot for words in vocabularies)
+
+
 def changes(
     standing: Mapping[str, str | int], wanted: Mapping[str, int], ours: Iterable[str]
 ) -> dict[str, str | None]:

@@ -6,7 +6,7 @@ that an ``envFrom`` or an image brings can widen a share.
 
 GPU device files and driver libraries are left to NVIDIA's container runtime, which goes by
 ``NVIDIA_VISIBLE_DEVICES`` after CDI was applied: it alone knows the driver's files. Only the
-capability files of a MIG instance are named here, because an instance younger than that
+capability and DRM files of a MIG instance are named here, because an instance younger than that
 runtime's own list would be missing from it.
 """
 
@@ -48,11 +48,20 @@ class HostMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """All that one container receives; ``env`` in the table's order."""
+    """All that one container receives; ``env`` in the table's order.
+
+    ``shown`` are the UUIDs that the container runtime is to show, in the order of the grants.
+    """
 
     env: tuple[tuple[str, str], ...]
+    shown: tuple[str, ...] = ()
     mounts: tuple[HostMount, ...] = ()
     nodes: tuple[DeviceNode, ...] = ()
+
+
+def visible(shown: Sequence[str]) -> str:
+    """Return the UUIDs *shown* as the value of the variable that the container runtime reads."""
+    return ",".join(shown)
 
 
 def mode_of(share: Share) -> Mode:
@@ -60,18 +69,13 @@ def mode_of(share: Share) -> Mode:
     return share.grants[0].mode
 
 
-def visible(share: Share, ready: Sequence[Ready]) -> str:
-    """Return what the container runtime is to show: MIG instances that are *ready*, or GPUs."""
-    if mode_of(share) is Mode.MIG:
-        return ",".join(instance.uuid for instance in ready)
-    return ",".join(grant.gpu for grant in share.grants)
-
-
 def of_instances(share: Share, ready: Sequence[Ready]) -> Content:
     """Return what a MIG share is made of: its instances, which are *ready*."""
+    shown = tuple(instance.uuid for instance in ready)
     return Content(
-        env=tuple(_variables(share, visible(share, ready))),
-        nodes=tuple(node for instance in ready for node in instance.nodes),
+        env=tuple(_variables(share, shown)),
+        shown=shown,
+        nodes=tuple(dict.fromkeys(node for instance in ready for node in instance.nodes)),
     )
 
 
@@ -85,12 +89,14 @@ def of_library(share: Share, *, library: str, region: str) -> Content:
         )
         for mount in MOUNTS[Column.HAMI_CORE]
     ]
-    return Content(env=tuple(_variables(share, visible(share, ()))), mounts=tuple(mounts))
+    gpus = _gpus(share)
+    return Content(env=tuple(_variables(share, gpus)), shown=gpus, mounts=tuple(mounts))
 
 
 def of_gpus(share: Share) -> Content:
     """Return what a share is made of that nothing enforces."""
-    return Content(env=tuple(_variables(share, visible(share, ()))))
+    gpus = _gpus(share)
+    return Content(env=tuple(_variables(share, gpus)), shown=gpus)
 
 
 def slot_mounts(folder: str) -> tuple[HostMount, ...]:
@@ -104,14 +110,18 @@ def slot_mounts(folder: str) -> tuple[HostMount, ...]:
     )
 
 
-def _variables(share: Share, shown: str) -> Iterator[tuple[str, str]]:
+def _gpus(share: Share) -> tuple[str, ...]:
+    return tuple(grant.gpu for grant in share.grants)
+
+
+def _variables(share: Share, shown: Sequence[str]) -> Iterator[tuple[str, str]]:
     column = _COLUMNS[mode_of(share)]
     for row in VARIABLES:
         form = row.forms.get(column)
         if form is None:
             continue
         for k in range(len(share.grants)) if row.per_device else (None,):
-            value = _value(form, share, k=k, shown=shown)
+            value = _value(form, share, k=k, shown=visible(shown))
             if value is not None:
                 yield row.name.replace("{k}", str(k)), value
 
@@ -126,6 +136,7 @@ def _value(form: Form, share: Share, *, k: int | None, shown: str) -> str | None
         case Literal(text) if "units}" not in text:  # of a vocabulary that is not known here
             grant = share.grants[k or 0]
             most = max(each.cores for each in share.grants)
-            return text.format(memory=grant.memory, cores=most if k is None else grant.cores)
+            cores = most if k is None else grant.cores
+            return text.format(memory=grant.memory, cores=cores, priority=int(share.priority))
         case _:
             return None

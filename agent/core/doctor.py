@@ -20,7 +20,6 @@ DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID (mig.md §3.7)
 SEVERAL_INSTANCES: Final = "570"  # before, a process sees the first of its MIG instances alone
 TOOLKIT_FLOOR: Final = "1.17.8"  # up to 1.17.7 an image takes over the node (CVE-2025-23266)
 LEVELS: Final = 6  # columns of the first word
-CDI_FOLDERS: Final = frozenset(("/var/run/cdi", "/run/cdi"))  # one is a link to the other
 
 
 class Level(StrEnum):
@@ -190,7 +189,7 @@ def _cdi(facts: Facts) -> _Answers:
             text = f"{runtime.path}: {off}, then what is injected does not beat a tenant's own"
             remedy = "set enable_cdi = true in the section of CRI, or use containerd 2"
             yield _Answer(Level.WARN, text, remedy)
-        elif CDI_FOLDERS.isdisjoint(runtime.cdi_folders):
+        elif not runtime.finds_ours:
             folders = ", ".join(runtime.cdi_folders) or "nowhere"
             text = f"{runtime.path}: CDI documents are read from {folders}"
             yield _Answer(Level.FAIL, text, "add /var/run/cdi to cdi_spec_dirs")

@@ -60,7 +60,8 @@ class Device:
     is the total, which includes what the driver keeps for itself. ``mig`` is ``None`` where the
     product has no MIG. ``board`` has profiles and placements, ``None`` without MIG or where the
     driver lists them only in MIG mode. ``links`` are UUIDs of GPUs that NVLink joins with it,
-    directly or through a switch. ``recovery`` is ``None`` where the driver does not tell.
+    directly or through a switch; ``switch`` is the PCI address of the PCIe switch above it.
+    ``recovery`` is ``None`` where the driver does not tell.
     """
 
     uuid: str
@@ -74,6 +75,7 @@ class Device:
     board: Board | None = None
     numa: int | None = None
     links: tuple[str, ...] = ()
+    switch: str | None = None
     recovery: Recovery | None = None
 
 

@@ -66,6 +66,11 @@ LAST_KERNEL: Final = Family(
     "When a container last launched a kernel.",
     _CONTAINER,
 )
+HELD_BACK: Final = Family(
+    "vgpu_container_held_back",
+    "1 while kernels of a container wait for those of a higher priority.",
+    _CONTAINER,
+)
 VIOLATION: Final = Family(
     "vgpu_container_violation",
     "1 while a container uses what it was not promised.",
@@ -84,8 +89,8 @@ STUCK: Final = Family(
 )
 OURS: Final = (
     *(INFO, MEMORY, PROMISED, USED, FOREIGN, CORES_PROMISED, CORES_USED, UNHEALTHY, INSTANCES),
-    *(INSTANCE, STUCK, LIMIT, CONTAINER_USED, HOST, CONTAINER_CORES, LAST_KERNEL, VIOLATION, DRIFT),
-    FAULTS,
+    *(INSTANCE, STUCK, LIMIT, CONTAINER_USED, HOST, CONTAINER_CORES, LAST_KERNEL, HELD_BACK),
+    *(VIOLATION, DRIFT, FAULTS),
 )
 
 _OLD_DEVICE: Final = ("zone", "deviceidx", "deviceuuid")

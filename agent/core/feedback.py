@@ -12,6 +12,7 @@ from typing import Final
 
 from agent.core.region import Region
 from agent.core.seed import LAUNCHED, ON
+from allocator.model.request import Priority
 
 BLOCKED: Final = -1
 RELEASED: Final = 0
@@ -26,14 +27,14 @@ FOLLOWING: Final = frozenset("ABC")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A container that shares GPUs; a *priority* lower in number goes first.
+    """A container that shares GPUs.
 
-    The priority is what was promised, never what the region says: its tenant writes there too.
-    ``live`` says that it has a process.
+    Its ``priority`` is what admission let it have, never what the region says: its tenant writes
+    there too. ``live`` says that it has a process.
     """
 
     gpus: frozenset[str]
-    priority: int
+    priority: Priority
     region: Region
     live: bool
 
@@ -46,11 +47,8 @@ class Orders:
     recent: int
 
 
-def orders(tasks: Mapping[str, Task], *, now: float, following: bool = False) -> dict[str, Orders]:
-    """Return what to set in the region of each task, at *now* in Unix seconds.
-
-    *following* says that the library of the newest layout reads the switch again and again.
-    """
+def orders(tasks: Mapping[str, Task], *, now: float) -> dict[str, Orders]:
+    """Return what to set in the region of each task, at *now* in Unix seconds."""
     active = Counter(
         (gpu, task.priority) for task in tasks.values() if _active(task, now) for gpu in task.gpus
     )
@@ -59,7 +57,7 @@ def orders(tasks: Mapping[str, Task], *, now: float, following: bool = False) ->
     for key, task in tasks.items():
         held_back = any(first.get(gpu, task.priority) < task.priority for gpu in task.gpus)
         contended = held_back or any(active[gpu, task.priority] > 1 for gpu in task.gpus)
-        limited = contended or not (following or task.region.layout.name in FOLLOWING)
+        limited = contended or task.region.layout.name not in FOLLOWING
         found[key] = Orders(
             switch=ON if limited else OFF, recent=BLOCKED if held_back else _waning(task.region)
         )

@@ -4,7 +4,7 @@ Offsets are bytes; integers are little endian. Only size and version words tell 
 apart, and two of them carry the same version (hami-core-abi.md §1, §3).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -72,81 +72,61 @@ class Layout:
         return self.process_count + 12
 
 
-_SLOT_C: Final = ProcessSlot(size=1960, used=8, stride=64, utilization=1160, status=1928)
-
-LAYOUTS: Final = (
-    Layout(
-        name="A",
-        size=804681,
-        version=None,
-        semaphores=(16,),
-        device_count=48,
-        uuids=56,
-        memory_limits=1592,
-        core_limits=1720,
-        slots=1848,
-        slot=ProcessSlot(size=784, used=8, stride=40, utilization=None, status=776),
-        process_count=804664,
-        last_kernel=None,
-    ),
-    Layout(
-        name="B",
-        size=1197897,
-        version=None,
-        semaphores=(16,),
-        device_count=48,
-        uuids=56,
-        memory_limits=1592,
-        core_limits=1720,
-        slots=1848,
-        slot=ProcessSlot(
-            size=1168, used=8, stride=40, utilization=776, utilization_stride=24, status=1160
-        ),
-        process_count=1197880,
-        last_kernel=None,
-    ),
-    Layout(
-        name="C",
-        size=2008953,
-        version=(1, 1),
-        semaphores=(24,),
-        device_count=56,
-        uuids=64,
-        memory_limits=1600,
-        core_limits=1728,
-        slots=1856,
-        slot=_SLOT_C,
-        process_count=2008896,
-        last_kernel=2008912,
-    ),
-    Layout(
-        name="D",
-        size=2008985,
-        version=(1, 1),
-        semaphores=(24, 56),
-        device_count=88,
-        uuids=96,
-        memory_limits=1632,
-        core_limits=1760,
-        slots=1888,
-        slot=ProcessSlot(size=1960, used=16, stride=64, utilization=1168, status=1936),
-        process_count=2008928,
-        last_kernel=2008944,
-    ),
-    Layout(
-        name="E",
-        size=2008953,
-        version=(1, 2),
-        semaphores=(24, 2008920),
-        device_count=56,
-        uuids=64,
-        memory_limits=1600,
-        core_limits=1728,
-        slots=1856,
-        slot=_SLOT_C,
-        process_count=2008896,
-        last_kernel=2008912,
-    ),
+_A: Final = Layout(
+    name="A",
+    size=804681,
+    version=None,
+    semaphores=(16,),
+    device_count=48,
+    uuids=56,
+    memory_limits=1592,
+    core_limits=1720,
+    slots=1848,
+    slot=ProcessSlot(size=784, used=8, stride=40, utilization=None, status=776),
+    process_count=804664,
+    last_kernel=None,
 )
+# The same header before larger slots.
+_B: Final = replace(
+    _A,
+    name="B",
+    size=1197897,
+    slot=ProcessSlot(
+        size=1168, used=8, stride=40, utilization=776, utilization_stride=24, status=1160
+    ),
+    process_count=1197880,
+)
+_C: Final = Layout(
+    name="C",
+    size=2008953,
+    version=(1, 1),
+    semaphores=(24,),
+    device_count=56,
+    uuids=64,
+    memory_limits=1600,
+    core_limits=1728,
+    slots=1856,
+    slot=ProcessSlot(size=1960, used=8, stride=64, utilization=1160, status=1928),
+    process_count=2008896,
+    last_kernel=2008912,
+)
+_D: Final = Layout(
+    name="D",
+    size=2008985,
+    version=(1, 1),
+    semaphores=(24, 56),
+    device_count=88,
+    uuids=96,
+    memory_limits=1632,
+    core_limits=1760,
+    slots=1888,
+    slot=ProcessSlot(size=1960, used=16, stride=64, utilization=1168, status=1936),
+    process_count=2008928,
+    last_kernel=2008944,
+)
+# What D put between others stands in spare room here, so that all is where C has it.
+_E: Final = replace(_C, name="E", version=(1, 2), semaphores=(24, 2008920))
+
+LAYOUTS: Final = (_A, _B, _C, _D, _E)
 BY_NAME: Final = MappingProxyType({layout.name: layout for layout in LAYOUTS})
-SEEDED: Final = BY_NAME["E"]  # what the library that the agent installs works with
+SEEDED: Final = _E  # what the library that the agent installs works with

@@ -43,6 +43,7 @@ def measured(
 ) -> dict[Place, Measured]:
     """Return what is known of each share; *answered* are the GPUs whose processes are known."""
     host: dict[Place, list[Process]] = defaultdict(list)
+    unclear: set[tuple[str, str]] = set()  # pods and GPUs, where nobody knows whose a process is
     shares = by_pod(picture.shares)
     for seen in picture.seen:
         if seen.cell is None:
@@ -50,6 +51,8 @@ def measured(
         name = container_of(seen.cell, picture.pods, shares)
         if name is not None:
             host[seen.cell.uid, name, seen.process.gpu].append(seen.process)
+        else:
+            unclear.add((seen.cell.uid, seen.process.gpu))
     counted: dict[Place, list[tuple[Total, int | None]]] = defaultdict(list)
     for count in counts:
         for gpu, total in count.totals.items():
@@ -57,7 +60,9 @@ def measured(
     return {
         place: _measured(
             grant.mode,
-            tuple(host.get(place, ())) if grant.gpu in answered else None,
+            tuple(host.get(place, ()))
+            if grant.gpu in answered and (share.owner.uid, grant.gpu) not in unclear
+            else None,
             counted[place],
         )
         for share in picture.shares

@@ -1,8 +1,11 @@
 """Facts about a node, as far as they decide whether pods with GPUs can run on it."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from agent.core.driver import Device, Versions
+
+CDI_FOLDERS: Final = frozenset(("/var/run/cdi", "/run/cdi"))  # ours: one is a link to the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,11 @@ class Runtime:
     cdi: bool | None = None
     cdi_folders: tuple[str, ...] = ()
     problem: str = ""
+
+    @property
+    def finds_ours(self) -> bool:
+        """Say whether it looks for CDI documents where we write them."""
+        return not CDI_FOLDERS.isdisjoint(self.cdi_folders)
 
 
 @dataclass(frozen=True, slots=True)

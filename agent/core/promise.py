@@ -3,11 +3,16 @@
 from dataclasses import dataclass
 
 from allocator.model.gpu import Grant
+from allocator.model.request import Priority
 from allocator.model.units import MiB
 
 
 class NotYetError(Exception):
     """The container cannot start yet; kubelet shows the text and asks again."""
+
+
+class OnceMoreError(NotYetError):
+    """Nothing is missing any more: kubelet only has to ask again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +39,15 @@ class Share:
     """What one container of an entry was promised: *grants* in the PCI order of their GPUs.
 
     ``key`` is the container's annotation prefix, as ``c0``; ``mounts`` says that admission
-    injected the library's volumes, so that the agent need not.
+    injected the library's volumes, so that the agent need not. ``priority`` is among those who
+    share a GPU in software.
     """
 
     owner: Owner
     grants: tuple[Grant, ...]
     key: str
     mounts: bool = True
+    priority: Priority = Priority.LOW
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,38 @@
-"""Runtimes: what a node's container runtime can do, by the version that kubelet tells of it."""
+"""Runtimes: whether a node's container runtime reads CDI documents from where we write them."""
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
+from agent.core.nodefacts import Runtime
+
 _VERSION: Final = re.compile(r"(containerd|cri-o)://v?(\d+)\.(\d+)", re.ASCII)
-# The first releases that read CDI documents unless told otherwise (platform.md §3.8).
-_FIRST: Final = {"containerd": (2, 0), "cri-o": (1, 23)}
+# The first releases that read CDI documents unless told otherwise, and that do when told to
+# (platform.md §3.8).
+_BY_DEFAULT: Final = {"containerd": (2, 0), "cri-o": (1, 23)}
+_IF_TOLD: Final = (1, 7)
 
 
-def reads_cdi(runtime: str) -> bool:
-    """Say whether the runtime of ``nodeInfo.containerRuntimeVersion`` reads CDI by default."""
+def containerd_major(runtime: str) -> int | None:
+    """Return the first number of containerd's version; ``None`` for any other runtime."""
     found = _VERSION.match(runtime)
-    return found is not None and (int(found[2]), int(found[3])) >= _FIRST[found[1]]
+    return int(found[2]) if found is not None and found[1] == "containerd" else None
+
+
+def reads_cdi(runtime: str, configured: Iterable[Runtime] = ()) -> bool:
+    """Say whether the runtime of ``nodeInfo.containerRuntimeVersion`` reads our CDI documents.
+
+    *configured* are the configurations of containerd that the node has, where it can be seen. All
+    that say something must agree: what Allocate answers is dropped without a word by one that does
+    not read CDI, and ends the pod where it reads it elsewhere.
+    """
+    found = _VERSION.match(runtime)
+    if found is None:
+        return False
+    version = int(found[2]), int(found[3])
+    default = version >= _BY_DEFAULT[found[1]]
+    if found[1] != "containerd" or version < _IF_TOLD:
+        return default
+    sound = [one for one in configured if not one.problem]
+    on = all(default if one.cdi is None else one.cdi for one in sound) if sound else default
+    return on and all(one.finds_ours for one in sound)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from agent.core.drift import Drift
 from agent.core.driver import Device, Instance, Usage
 from agent.core.families import (
     CONTAINER_CORES,
@@ -17,6 +18,7 @@ from agent.core.families import (
     DRIFT,
     FAULTS,
     FOREIGN,
+    HELD_BACK,
     HOST,
     INFO,
     INSTANCE,
@@ -39,7 +41,8 @@ from agent.core.families import (
     Family,
 )
 from agent.core.promise import Share
-from agent.core.violation import Kind, Violation
+from agent.core.violation import Violation
+from allocator.core.drift import Kind
 from allocator.model.gpu import Grant
 from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU, MiB
@@ -79,6 +82,7 @@ Place = tuple[str, str, str]  # a pod's uid, a container's name, a GPU's uuid
 class Figures:
     """All there is to export at one moment, *now* in Unix seconds.
 
+    ``held_back`` are the uids and containers whose kernels wait for those of a higher priority.
     ``usage`` and ``sick`` (a reason) are by GPU, and so is ``foreign``, which is ``None`` where no
     driver tells; ``stuck`` are MIG instances that could not be made or removed. ``faults``
     counts figures and regions that cannot be believed.
@@ -95,21 +99,35 @@ class Figures:
     stuck: Mapping[str, int]
     measured: Mapping[Place, Measured]
     violations: tuple[Violation, ...]
+    drifts: tuple[Drift, ...]
+    held_back: frozenset[tuple[str, str]]
     faults: int
 
 
 def samples(figures: Figures, *, old: bool) -> Iterator[Sample]:
     """Yield all samples, those under *old* names too if asked for; no labels come twice."""
+    names = _names(figures.devices)
     for device in figures.devices:
-        yield from _device(figures, device)
+        yield from _device(figures, device, name=names[device.uuid])
         if old:
             yield from _old_device(figures, device)
-    indexes = {device.uuid: str(device.index) for device in figures.devices}
     for tenancy in _tenancies(figures.shares):
-        yield from _container(figures, tenancy, index=indexes.get(tenancy.gpu))
+        yield from _container(figures, tenancy, device=names.get(tenancy.gpu, tenancy.gpu))
         if old:
             yield from _old_container(figures, tenancy)
-    yield from _node(figures, indexes)
+    yield from _node(figures, names)
+
+
+def _names(devices: Iterable[Device]) -> dict[str, str]:
+    """Return what each GPU is called: its index, or its UUID where another has that by now.
+
+    The driver counts anew when a GPU is gone, and one that is gone is told of as a sick one.
+    """
+    found: dict[str, str] = {}
+    for device in devices:
+        index = str(device.index)
+        found[device.uuid] = device.uuid if index in found.values() else index
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +169,8 @@ def _grants(shares: Iterable[Share], gpu: str) -> list[Grant]:
     return [grant for share in shares for grant in share.grants if grant.gpu == gpu]
 
 
-def _device(figures: Figures, device: Device) -> Iterator[Sample]:
-    place = figures.node, str(device.index)
+def _device(figures: Figures, device: Device, *, name: str) -> Iterator[Sample]:
+    place = figures.node, name
     in_mig = device.mig is not None and device.mig.current
     mode = Mode.MIG if in_mig else Mode.HAMI_CORE
     promised = _grants(figures.shares, device.uuid)
@@ -173,12 +191,11 @@ def _device(figures: Figures, device: Device) -> Iterator[Sample]:
         yield Sample(UNHEALTHY, (*place, reason), 1)
     if in_mig:
         yield Sample(STUCK, place, figures.stuck.get(device.uuid, 0))
-        yield from _instances(figures, device)
+        yield from _instances(figures, device, place=place)
 
 
-def _instances(figures: Figures, device: Device) -> Iterator[Sample]:
+def _instances(figures: Figures, device: Device, *, place: tuple[str, str]) -> Iterator[Sample]:
     """Yield what MIG instances there are; one that lacks compute can serve nobody."""
-    place = figures.node, str(device.index)
     names = {p.id: p.name for p in device.board.profiles} if device.board is not None else {}
     owners = {
         (grant.placed.profile.id, grant.placed.start): share.owner
@@ -201,8 +218,8 @@ def _instances(figures: Figures, device: Device) -> Iterator[Sample]:
         yield Sample(INSTANCES, (*place, profile, state), number)
 
 
-def _container(figures: Figures, tenancy: _Tenancy, *, index: str | None) -> Iterator[Sample]:
-    labels = (*tenancy.who, tenancy.gpu if index is None else index)
+def _container(figures: Figures, tenancy: _Tenancy, *, device: str) -> Iterator[Sample]:
+    labels = (*tenancy.who, device)
     yield Sample(LIMIT, labels, tenancy.memory)
     measured = figures.measured.get(tenancy.place, Measured())
     if measured.memory is not None:
@@ -213,30 +230,22 @@ def _container(figures: Figures, tenancy: _Tenancy, *, index: str | None) -> Ite
         yield Sample(CONTAINER_CORES, labels, measured.cores / 100)
     if measured.last_kernel is not None:
         yield Sample(LAST_KERNEL, labels, measured.last_kernel)
+    if tenancy.place[:2] in figures.held_back:
+        yield Sample(HELD_BACK, labels, 1)
 
 
-def _node(figures: Figures, indexes: Mapping[str, str]) -> Iterator[Sample]:
-    """Yield what is wrong on this node."""
-    for violation in figures.violations:
-        who = violation.pod.namespace, violation.pod.name, violation.container
-        where = indexes.get(violation.gpu, violation.gpu)
-        yield Sample(VIOLATION, (*who, where, violation.kind), 1)
-    for kind, number in _drift(figures).items():
-        yield Sample(DRIFT, (figures.node, kind), number)
-    yield Sample(FAULTS, (figures.node,), figures.faults)
-
-
-def _drift(figures: Figures) -> dict[str, int]:
-    """Count instances that are promised and not there, uses without promise, changed limits."""
-    there = {(i.gpu, i.profile, i.start) for i in figures.instances if i.uuid is not None}
-    grants = [grant for share in figures.shares for grant in share.grants]
-    placed = {(g.gpu, g.placed.profile.id, g.placed.start) for g in grants if g.placed is not None}
-    kinds = Counter(violation.kind for violation in figures.violations)
-    return {
-        "missing": len(placed - there),
-        "extra": kinds[Kind.UNPROMISED] + kinds[Kind.DEVICE],
-        "different": kinds[Kind.LIMITS],
+def _node(figures: Figures, names: Mapping[str, str]) -> Iterator[Sample]:
+    """Yield what is wrong on this node, once of pods that bear one name."""
+    wrong = {
+        (v.pod.namespace, v.pod.name, v.container, names.get(v.gpu, v.gpu), v.kind)
+        for v in figures.violations
     }
+    for labels in sorted(wrong):
+        yield Sample(VIOLATION, labels, 1)
+    drifts = Counter(drift.kind for drift in figures.drifts)
+    for kind in Kind:
+        yield Sample(DRIFT, (figures.node, kind), drifts[kind])
+    yield Sample(FAULTS, (figures.node,), figures.faults)
 
 
 def _old_device(figures: Figures, device: Device) -> Iterator[Sample]:

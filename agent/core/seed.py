@@ -11,6 +11,7 @@ from typing import Final
 
 from agent.core.layouts import MAGIC, MOST_DEVICES, SEEDED, SEMAPHORE_SIZE, VERSIONS_AT
 from agent.core.region import Region
+from allocator.model.request import Priority
 
 # A process-shared glibc semaphore of value 1, on 64-bit machines (glibc 2.21 and later).
 SEMAPHORE: Final = struct.pack("<QI", 1, 0x80).ljust(SEMAPHORE_SIZE, b"\0")
@@ -44,7 +45,7 @@ class UnlimitedError(ValueError):
 
 
 def seeded(
-    limits: Sequence[Limit], *, priority: int, now: int, semaphore: bytes = SEMAPHORE
+    limits: Sequence[Limit], *, priority: Priority, now: int, semaphore: bytes = SEMAPHORE
 ) -> Seed:
     """Return the region of a container with *limits* by device, at *now* in Unix seconds.
 

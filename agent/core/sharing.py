@@ -1,6 +1,6 @@
 """Sharing: what one container of a bound pod was promised, or why it cannot start yet."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from agent.core.driver import Device
 from agent.core.promise import NotYetError, Owner, Share
@@ -35,7 +35,7 @@ def share_of(
     tenant: Tenant | None,
     entry: Entry | None,
     *,
-    devices: Iterable[Device],
+    devices: Collection[Device],
     unguarded: bool = False,
 ) -> Share:
     """Return the share of the container of *owner* that starts; grants in PCI order.
@@ -61,6 +61,8 @@ def share_of(
     grants = next((held.grants for held in entry.containers if held.name == vessel.name), ())
     if not grants:
         raise NotYetError(f"container {quoted(vessel.name)} of pod {_who(tenant)} has no GPU")
+    if gone := _missing(grants, devices):
+        raise NotYetError(f"GPU {quoted(gone[0])} is not on this node any more")
     return _share(tenant, vessel, _ordered(grants, devices))
 
 
@@ -68,16 +70,30 @@ def _share(tenant: Tenant, vessel: Vessel, grants: tuple[Grant, ...]) -> Share:
     owner = Owner(
         uid=tenant.uid, namespace=tenant.namespace, pod=tenant.name, containers=(vessel.name,)
     )
-    return Share(owner=owner, grants=grants, key=vessel.key, mounts=vessel.mounts)
+    return Share(
+        owner=owner,
+        grants=grants,
+        key=vessel.key,
+        mounts=vessel.mounts,
+        priority=vessel.priority,
+    )
 
 
-def _ordered(grants: Iterable[Grant], devices: Iterable[Device]) -> tuple[Grant, ...]:
-    """Order by PCI address, as CUDA counts under the order that admission injects."""
-    addresses = {device.uuid: device.pci for device in devices}
-    missing = [grant.gpu for grant in grants if grant.gpu not in addresses]
-    if missing:
-        raise NotYetError(f"GPU {quoted(missing[0])} is not on this node any more")
-    return tuple(sorted(grants, key=lambda grant: addresses[grant.gpu].lower()))
+def _missing(grants: Iterable[Grant], devices: Iterable[Device]) -> list[str]:
+    names = {device.uuid for device in devices}
+    return [grant.gpu for grant in grants if grant.gpu not in names]
+
+
+def _ordered(grants: Sequence[Grant], devices: Collection[Device]) -> tuple[Grant, ...]:
+    """Order by PCI address, as CUDA counts under the order that admission injects.
+
+    Where one is gone nobody tells its address any more; the entry names GPUs by the driver's index,
+    which is the same order. None may be left out: what a container runs with has its place.
+    """
+    if _missing(grants, devices):
+        return tuple(grants)
+    addresses = {device.uuid: device.pci.lower() for device in devices}
+    return tuple(sorted(grants, key=lambda grant: addresses[grant.gpu]))
 
 
 def _who(tenant: Tenant) -> str:
@@ -85,21 +101,19 @@ def _who(tenant: Tenant) -> str:
 
 
 def shares_of(
-    entries: Iterable[Entry], tenants: Mapping[str, Tenant], devices: Iterable[Device]
+    entries: Iterable[Entry], tenants: Mapping[str, Tenant], devices: Collection[Device]
 ) -> tuple[Share, ...]:
     """Return what is promised to the containers of pods that are bound here, by pod.
 
-    What is on GPUs that are not there any more cannot be used, and so is left out.
+    What is on GPUs that are not there any more is promised all the same.
     """
-    present = tuple(devices)
-    names = {device.uuid for device in present}
     return tuple(
-        _share(tenant, vessel, _ordered(grants, present))
+        _share(tenant, vessel, _ordered(held.grants, devices))
         for entry in entries
         if (tenant := tenants.get(entry.uid)) is not None and not tenant.over
         for held in entry.containers
         if (vessel := tenant.vessel(held.name)) is not None
-        if (grants := [grant for grant in held.grants if grant.gpu in names])
+        if held.grants
     )
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from agent.core.driver import Process
-from agent.core.simulation import Chip, Refused, State, changed, create_compute, create_instance
+from agent.core.driver import Device, MigMode, Process
+from agent.core.simulation import Refused, State, changed, create_compute, create_instance
 from agent.core.simulation import delivered as idle
 from allocator.catalog.boards import Model, bare_name, model_named, words_of
 from allocator.core.fleetfile import load_fleet, stamp
@@ -47,9 +47,9 @@ def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Reject
     return Loaded(value=state, warnings=loaded.warnings)
 
 
-def chip(model: Model, *, node: str, index: int, mig: bool = False) -> Chip:
+def chip(model: Model, *, node: str, index: int, mig: bool = False) -> Device:
     """Return the GPU that *node* has at *index*, its numbers those of a usual machine."""
-    return Chip(
+    return Device(
         uuid=stamp("GPU", f"{node}/{index}"),
         index=index,
         minor=index,
@@ -58,7 +58,7 @@ def chip(model: Model, *, node: str, index: int, mig: bool = False) -> Chip:
         memory=model.memory,
         ampere_or_older=_UP_TO_AMPERE.match(bare_name(model.name)) is not None,
         board=model.board,
-        mig=mig if model.board else None,
+        mig=MigMode(current=mig, pending=mig) if model.board else None,
     )
 
 
@@ -78,7 +78,7 @@ def _unplayable(node: Node) -> Problem | None:
     return None
 
 
-def _chip(gpu: Gpu, beside: Sequence[Gpu], node: str) -> Chip:
+def _chip(gpu: Gpu, beside: Sequence[Gpu], node: str) -> Device:
     model = model_named(gpu.model) or Model(name=gpu.model, memory=gpu.memory)
     made = chip(model, node=node, index=gpu.index, mig=gpu.mode is Mode.MIG)
     switched = _on_a_switch(model)
@@ -91,7 +91,6 @@ def _chip(gpu: Gpu, beside: Sequence[Gpu], node: str) -> Chip:
             for other in beside
             if switched and other.model == gpu.model and other.index != gpu.index
         ),
-        faulty=not gpu.healthy,
     )
 
 
@@ -109,7 +108,6 @@ def _furnished(state: State, gpu: Gpu, uuid: str) -> State | Refused:
         if isinstance(whole, Refused):
             return whole
         state = whole.state
-    if gpu.foreign:
-        stranger = Process(pid=_NO_PROCESS + gpu.index, gpu=uuid, memory=gpu.foreign)
-        state = changed(state, uuid, lambda g: replace(g, processes=(stranger,)))
-    return state
+    stranger = Process(pid=_NO_PROCESS + gpu.index, gpu=uuid, memory=gpu.foreign)
+    held = (stranger,) if gpu.foreign else ()
+    return changed(state, uuid, lambda g: replace(g, processes=held, faulty=not gpu.healthy))

@@ -29,37 +29,20 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
-    """One GPU as it was built; the fields are those of :class:`Device`.
+class Running:
+    """One GPU at work: ``chip`` is how it was built and set up, ``mig`` its mode by now.
 
-    ``mig`` is the mode it was set up in, ``None`` where the product has none. One that is
-    ``faulty`` reports a critical error to every new session.
+    ``leaks`` are GPU instances to which somebody keeps a handle open. One that is ``faulty``
+    reports a critical error to every new session.
     """
 
-    uuid: str
-    index: int
-    minor: int
-    pci: str
-    model: str
-    memory: MiB
-    ampere_or_older: bool
-    board: Board | None = None
-    mig: bool | None = None
-    numa: int | None = None
-    links: tuple[str, ...] = ()
-    faulty: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """One GPU at work; ``leaks`` are GPU instances to which somebody keeps a handle open."""
-
-    chip: Chip
+    chip: Device
     mig: MigMode | None
     instances: tuple[Instance, ...] = ()
     processes: tuple[Process, ...] = ()
     leaks: frozenset[int] = frozenset()
     lost: bool = False
+    faulty: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,29 +68,33 @@ class Made:
     instance: Instance
 
 
-def delivered(chips: Iterable[Chip], boot: str) -> State:
+def delivered(chips: Iterable[Device], boot: str) -> State:
     """Return a machine with these GPUs, all idle."""
-    return State(boot=boot, gpus=tuple(_started(chip, chip.mig) for chip in chips))
+    return State(boot=boot, gpus=tuple(Running(chip=chip, mig=chip.mig) for chip in chips))
 
 
 def rebooted(state: State, boot: str) -> State:
     """Return the machine after a restart: nothing runs, and only Ampere remembers MIG mode."""
     gpus = tuple(
-        _started(g.chip, None if g.mig is None else g.mig.pending and g.chip.ampere_or_older)
-        for g in state.gpus
+        Running(chip=gpu.chip, mig=_remembered(gpu), faulty=gpu.faulty) for gpu in state.gpus
     )
     return replace(state, boot=boot, gpus=gpus, events=())
 
 
-def _started(chip: Chip, mig: bool | None) -> Running:  # noqa: FBT001 -- a value passed on
-    return Running(chip=chip, mig=None if mig is None else MigMode(current=mig, pending=mig))
+def _remembered(gpu: Running) -> MigMode | None:
+    if gpu.mig is None:
+        return None
+    on = gpu.mig.pending and gpu.chip.ampere_or_older
+    return MigMode(current=on, pending=on)
 
 
 def refitted(state: State, fresh: State) -> State:
     """Return *fresh* with what runs on those GPUs of *state* that were built alike."""
     same = {running.chip.uuid: running for running in state.gpus}
     gpus = tuple(
-        old if (old := same.get(new.chip.uuid)) and old.chip == new.chip else new
+        replace(old, faulty=new.faulty)
+        if (old := same.get(new.chip.uuid)) and old.chip == new.chip
+        else new
         for new in fresh.gpus
     )
     return replace(state, gpus=gpus)
@@ -115,23 +102,8 @@ def refitted(state: State, fresh: State) -> State:
 
 def devices(state: State) -> tuple[Device, ...]:
     """Return the GPUs that can be spoken to, by index."""
-    return tuple(
-        Device(
-            uuid=gpu.chip.uuid,
-            index=gpu.chip.index,
-            minor=gpu.chip.minor,
-            pci=gpu.chip.pci,
-            model=gpu.chip.model,
-            memory=gpu.chip.memory,
-            ampere_or_older=gpu.chip.ampere_or_older,
-            mig=gpu.mig,
-            board=gpu.chip.board,
-            numa=gpu.chip.numa,
-            links=gpu.chip.links,
-        )
-        for gpu in sorted(state.gpus, key=lambda gpu: gpu.chip.index)
-        if not gpu.lost
-    )
+    present = sorted((gpu for gpu in state.gpus if not gpu.lost), key=lambda gpu: gpu.chip.index)
+    return tuple(replace(gpu.chip, mig=gpu.mig) for gpu in present)
 
 
 def running(state: State, uuid: str) -> Running | Refused:

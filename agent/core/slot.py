@@ -18,10 +18,14 @@ _NAME: Final = re.compile(r"slot-[0-9]{4,6}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """How many slots a node has in all, and how many of them its healthy GPUs bring."""
+    """How many slots a node has in all, and how many of them its healthy GPUs bring.
+
+    ``soft`` says whether any of them may go to a share that needs the interception library.
+    """
 
     total: int
     healthy: int
+    soft: bool = True
 
 
 NOTHING: Final = Offer(total=0, healthy=0)

@@ -4,9 +4,8 @@ Only what matters for a promise is written, so that it changes when a promise wo
 others is rounded and sticks. What is in use without an entry is told, or closes what it may be on.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -15,24 +14,20 @@ import msgspec
 from agent.core.driver import Device
 from agent.core.fullness import most
 from agent.core.progress import mode_clash
-from agent.core.tenants import Tenant
 from allocator.catalog.boards import board_named
 from allocator.core.deviceconfig import DeviceConfig, NodeConfig
 from allocator.core.gpunodewire import status_of
-from allocator.core.ledger import Ledger, promise_told
+from allocator.core.ledger import Ledger
 from allocator.model.board import Board, Placed
-from allocator.model.decision import ContainerGrants
-from allocator.model.gpu import Gpu, Grant, Node
+from allocator.model.gpu import Gpu, Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode
-from allocator.model.units import NO_CORES, NO_MEMORY, MiB
+from allocator.model.units import NO_MEMORY, MiB
 
 Json = dict[str, object]
 
 STEP: Final = 256  # MiB in which memory of others is told
-FOREIGN: Final = "foreign"  # where a pod has its namespace: an instance that is nobody's pod's
 LONGEST_REASON: Final = 256  # characters; the CRD's bound
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # since when is not known, and must not move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +61,6 @@ class Listed:
 
     gpu: Gpu
     pci: str
-    links: tuple[str, ...] = ()
     reason: str = ""
 
 
@@ -128,8 +122,10 @@ def _listed(
         numa=device.numa,
         foreign=settled(before.foreign if before else NO_MEMORY, min(others, device.memory)),
         instances=tuple(i.placed for i in hardware.instances if i.gpu == device.uuid),
+        links=device.links,
+        switch=device.switch,
     )
-    return Listed(gpu=gpu, pci=device.pci, links=device.links, reason=reason[:LONGEST_REASON])
+    return Listed(gpu=gpu, pci=device.pci, reason=reason[:LONGEST_REASON])
 
 
 def _board(device: Device) -> Board | None:
@@ -164,61 +160,6 @@ def settled(told: MiB, now: MiB) -> MiB:
     rounded = -(-now // STEP) * STEP
     same = rounded <= told and told - rounded < 2 * STEP and (now > 0 or told == 0)
     return told if same else MiB(rounded)
-
-
-def unpromised(
-    document: Mapping[str, object],
-    ledger: Ledger,
-    *,
-    tenants: Iterable[Tenant],
-    instances: Iterable[Realised],
-) -> tuple[tuple[Entry, ...], tuple[Tenant, ...]]:
-    """Return what is in use without an entry, and the pods of which nobody knows what they use.
-
-    *document* is *ledger* as it was read; *tenants* are those with a container that has started.
-    """
-    entries: list[Entry] = []
-    unknown: list[Tenant] = []
-    for tenant in tenants:
-        if ledger.entry(tenant.uid) is not None:
-            continue
-        found = _told(document, tenant)
-        if found is None:
-            unknown.append(tenant)
-        else:
-            entries.append(found)
-    entries += (_reserved(instance) for instance in instances if instance.foreign)
-    return tuple(sorted(entries, key=lambda entry: entry.uid)), tuple(unknown)
-
-
-def _told(document: Mapping[str, object], tenant: Tenant) -> Entry | None:
-    try:
-        told: object = msgspec.json.decode(tenant.told) if tenant.told else None
-    except msgspec.DecodeError:
-        return None
-    pod = {"namespace": tenant.namespace, "name": tenant.name, "uid": tenant.uid}
-    return None if told is None else promise_told(document, pod, told)
-
-
-def _reserved(instance: Realised) -> Entry:
-    """Return what keeps the place of an instance that somebody else made."""
-    placed = instance.placed
-    grant = Grant(
-        gpu=instance.gpu,
-        mode=Mode.MIG,
-        memory=placed.profile.memory,
-        cores=NO_CORES,
-        placed=placed,
-    )
-    name = f"{instance.gpu}-{placed.profile.name}-{placed.start}".lower()
-    uid = instance.uuid or f"{instance.gpu[:48]}-{placed.profile.id}-{placed.start}"
-    return Entry(
-        namespace=FOREIGN,
-        pod=name[:253],
-        uid=uid[:64],
-        since=_BEGINNING,
-        containers=(ContainerGrants(name=FOREIGN, grants=(grant,)),),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,9 +207,8 @@ def document(account: Account) -> Json:
 
 
 def _extras(one: Listed) -> Json:
-    links: Json = {"links": list(one.links)} if one.links else {}
     reason: Json = {"reason": one.reason} if one.reason else {}
-    return {"pci": one.pci} | links | reason
+    return {"pci": one.pci} | reason
 
 
 def _instance(instance: Realised) -> Json:

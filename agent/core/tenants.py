@@ -14,10 +14,13 @@ import msgspec
 
 from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.catalog.injection import REGIONS_VOLUME, key_in
+from allocator.core.devicelist import HAMI_IDS, HAMI_NODE, IDS, NODE
 from allocator.core.quantity import LARGEST, parse
+from allocator.model.request import Priority
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+_PRIORITY: Final = "CUDA_TASK_PRIORITY"
 _REGION: Final = "/tmp/vgpu"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
@@ -32,6 +35,7 @@ class _ValueFrom(msgspec.Struct, rename="camel", gc=False):
 
 class _Variable(msgspec.Struct, rename="camel", gc=False):
     name: str
+    value: str | None = None
     value_from: _ValueFrom | None = None
 
 
@@ -57,8 +61,7 @@ class _Terminated(msgspec.Struct, rename="camel", gc=False):
 
 
 class _State(msgspec.Struct, gc=False):
-    waiting: dict[str, str] | None = None
-    running: dict[str, str] | None = None
+    running: dict[str, object] | None = None
     terminated: _Terminated | None = None
 
 
@@ -78,7 +81,6 @@ class _Metadata(msgspec.Struct, rename="camel", gc=False):
     uid: str
     name: str
     namespace: str = ""
-    deletion_timestamp: str | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[_Owner, ...] | None = None
 
@@ -112,7 +114,8 @@ class Vessel:
     ``key`` is its annotation prefix, as ``c0``. ``injected`` says that it sees devices by its
     annotation and by nothing that it could have written itself, ``mounts`` that admission
     mounted its region. ``started`` says that it runs or ran, ``done`` that it is an init
-    container that has ended well.
+    container that has ended well. ``asks`` has the extended resources that it asks for.
+    ``priority`` is what admission injected, for a spec does not change any more.
     """
 
     name: str
@@ -122,6 +125,8 @@ class Vessel:
     started: bool
     done: bool
     running: bool
+    asks: frozenset[str]
+    priority: Priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,18 +134,21 @@ class Tenant:
     """One pod that is bound to this node; ``vessels`` are its containers, init first.
 
     ``over`` says that its phase is final, ``kept`` that somebody would bring it back here. ``told``
-    is the assignment its annotations tell of, as JSON, or empty. ``requests`` is what kubelet
-    counts for it of each extended resource, ``ids`` has its containers' names by runtime ids.
+    is the assignment its annotations tell of, as JSON, or empty; ``volcano`` and ``hami`` are the
+    lists of devices that those schedulers made for this node, or empty. ``requests`` is what
+    kubelet counts for it of each extended resource, ``ids`` has its containers' names by runtime
+    ids.
     """
 
     uid: str
     namespace: str
     name: str
     node: str
-    deleting: bool
     over: bool
     kept: bool
     told: str
+    volcano: str
+    hami: str
     requests: Mapping[str, int]
     ids: Mapping[str, str]
     vessels: tuple[Vessel, ...]
@@ -159,6 +167,7 @@ def tenant(raw: bytes) -> Tenant:
     """Read a pod that the API server sent; raises ``ValueError`` where it is none."""
     found = _POD.decode(raw)
     metadata, spec, status = found.metadata, found.spec, found.status
+    annotations = metadata.annotations or {}
     told = {s.name: s for s in status.container_statuses or ()}
     told_init = {s.name: s for s in status.init_container_statuses or ()}
     beside = status.ephemeral_container_statuses or ()
@@ -168,10 +177,11 @@ def tenant(raw: bytes) -> Tenant:
         namespace=metadata.namespace,
         name=metadata.name,
         node=spec.node_name,
-        deleting=metadata.deletion_timestamp is not None,
         over=status.phase in _OVER,
         kept=_kept(metadata),
-        told=(metadata.annotations or {}).get(ASSIGNMENT_KEY, ""),
+        told=annotations.get(ASSIGNMENT_KEY, ""),
+        volcano=annotations.get(IDS, "") if annotations.get(NODE) == spec.node_name else "",
+        hami=annotations.get(HAMI_IDS, "") if annotations.get(HAMI_NODE) == spec.node_name else "",
         requests=MappingProxyType(_requests(spec.containers, init)),
         ids=MappingProxyType(_ids((*told.values(), *told_init.values(), *beside))),
         vessels=(
@@ -198,7 +208,8 @@ def _vessel(place: str, container: _Container, status: _ContainerStatus | None) 
     last = None if status is None else status.last_state
     ended = None if state is None else state.terminated
     running = state is not None and state.running is not None
-    keys = {v.name: key for v in container.env or () if (key := _key(v)) is not None}
+    env = {v.name: v for v in container.env or ()}  # of one name the last one holds
+    keys = {name: key for name, v in env.items() if (key := _key(v)) is not None}
     return Vessel(
         name=container.name,
         key=min(keys.values(), default=place),
@@ -210,6 +221,8 @@ def _vessel(place: str, container: _Container, status: _ContainerStatus | None) 
         started=running or ended is not None or bool(last and last.terminated),
         done=place[0] == "i" and ended is not None and ended.exit_code == 0,
         running=running,
+        asks=frozenset(_limits(container)),
+        priority=_priority(env) if _VISIBLE in keys else Priority.LOW,
     )
 
 
@@ -217,6 +230,12 @@ def _key(variable: _Variable) -> str | None:
     source = variable.value_from
     reference = None if source is None else source.field_ref
     return None if reference is None else key_in(reference.field_path)
+
+
+def _priority(env: Mapping[str, _Variable]) -> Priority:
+    stated = env.get(_PRIORITY)
+    high = stated is not None and stated.value == str(Priority.HIGH.value)
+    return Priority.HIGH if high else Priority.LOW
 
 
 def _requests(apps: Sequence[_Container], init: Sequence[_Container]) -> dict[str, int]:

@@ -40,8 +40,9 @@ class Kind(StrEnum):
 class Pod:
     """A pod of this node as the API server tells of it.
 
-    ``containers`` has names by the runtime's id, as far as they are told yet. ``kept`` says that
-    evicting it helps nothing: a DaemonSet or kubelet itself would bring it back.
+    ``containers`` has names by the runtime's id, as far as they are told yet. ``kept`` says that it
+    is not to be evicted: a DaemonSet or kubelet itself would bring it back, or it is older than the
+    ledger that does not name it.
     """
 
     uid: str
@@ -80,12 +81,17 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """What is known at one moment: processes, promises, pods by uid, instances of MIG."""
+    """What is known at one moment: processes, promises, pods by uid, instances of MIG.
+
+    ``unpromised`` has the uids of pods with each GPU that they are told to use without an entry.
+    ``instances`` are ``None`` while nobody has looked.
+    """
 
     seen: Sequence[Seen]
     shares: Sequence[Share]
     pods: Mapping[str, Pod]
-    instances: Sequence[Instance] = ()
+    instances: Sequence[Instance] | None = ()
+    unpromised: frozenset[tuple[str, str]] = frozenset()
 
 
 Shares = Sequence[Share]
@@ -117,14 +123,17 @@ class _Group:
 def violations(picture: Picture) -> tuple[Violation, ...]:
     """Return what is wrong, by pod; one that the API server does not know is nobody's to tell."""
     promised = by_pod(picture.shares)
+    instances = picture.instances or ()
+    # An instance that was made a moment ago, or that nobody has looked at, is not judged.
+    known = {None, *(instance.uuid for instance in instances)}
     found = []
     for group in _groups(picture, promised):
         if group.pod.uid not in promised:
             note = f"uses {group.gpu} without a promise: {_pids(group.processes)}"
             found.append(group.violation(Kind.UNPROMISED, note))
             continue
-        admitted = _admitted(group.grants, picture.instances)
-        if stray := tuple(p for p in group.processes if p.instance not in admitted):
+        astray = known - _admitted(group.grants, instances)
+        if stray := tuple(p for p in group.processes if p.instance in astray):
             note = f"uses {stray[0].instance or group.gpu}, not promised to it: {_pids(stray)}"
             found.append(group.violation(Kind.DEVICE, note))
         elif note := _excess(group):
@@ -183,10 +192,12 @@ def _pids(processes: Sequence[Process]) -> str:
 def foreign(picture: Picture, gpus: Iterable[str]) -> dict[str, MiB]:
     """Return by GPU the memory of processes that nobody was promised it for.
 
-    They are outside pods, or their pod has no share of that GPU. What the driver does not tell of
-    a process counts as nothing.
+    They are outside pods, or their pod has no share of that GPU. What is told as unpromised is
+    taken already, and would count twice. What the driver does not tell of a process counts as
+    nothing.
     """
     promised = {(s.owner.uid, grant.gpu) for s in picture.shares for grant in s.grants}
+    promised |= picture.unpromised
     held = dict.fromkeys(gpus, NO_MEMORY)
     for seen in picture.seen:
         process, uid = seen.process, seen.cell.uid if seen.cell else ""

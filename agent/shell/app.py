@@ -2,8 +2,8 @@
 
 The plugin registers as soon as the slots are known: kubelet ends bound pods that it finds without
 one (identity.md, c). What a container may have is PreStart's to establish, so nothing else has to
-be ready for that. Whatever stops the agent leaves everything on the node as it is: the next one
-goes on with it.
+be ready for that. Whatever stops the agent leaves everything on the node as it is, for the next one
+to go on with, but for containers that it holds back: nobody would let those go.
 """
 
 import asyncio
@@ -12,14 +12,15 @@ from typing import Never
 
 import structlog
 
-from agent.core.runtimes import reads_cdi
+from agent.core.runtimes import containerd_major, reads_cdi
 from agent.core.sharing import placements
+from agent.shell.nodefacts import configurations
 from agent.shell.options import Options
 from agent.shell.parts import Parts
 from agent.shell.promises import Promises
 from agent.shell.server import Answers, serving
 from agent.shell.service import Backing, Service
-from agent.shell.withdrawal import Withdrawal
+from agent.shell.withdrawal import EVERY, Withdrawal
 from allocator.shell.tasks import Start, background, told_to_stop
 from kube.client import Client
 
@@ -67,6 +68,7 @@ class Agent:
                 parts.around, parts.keeper, parts.paths, cdi=parts.cdi, alive=parts.alive
             )
             start(leaving.run(), "withdrawal")
+            start(self._releasing(), "release")
             return
         start(self._instances(), "instances")
         start(parts.keeper.run(), "node")
@@ -82,7 +84,15 @@ class Agent:
             return ""
         if parts.survey.hardware is None:
             return "the driver has not answered yet"
+        if (hung := parts.survey.hung) is not None:
+            return f"the driver hangs: {hung.call} runs since {hung.seconds:.0f} s"
         return parts.around.rival or ("" if parts.keeper.serving else "kubelet does not know us")
+
+    async def _releasing(self) -> Never:
+        """Hold back nobody: an agent that was killed may have left somebody so."""
+        while True:
+            await self.parts.monitor.release()
+            await asyncio.sleep(EVERY)
 
     async def _instances(self) -> Never:
         """Look at what is cut already, then keep it as the ledger says."""
@@ -114,6 +124,15 @@ class Agent:
             held = [entry for entry in ledger.entries if same and entry.uid in ledger.held]
             await self.parts.instances.want(placements(ledger.entries), held=placements(held))
 
+    async def _with_cdi(self, runtime: str) -> bool:
+        """Say whether *runtime* hears of devices through CDI, as it is configured now."""
+        major = containerd_major(runtime)
+        known = await asyncio.to_thread(configurations, self.options.root, major=major)
+        found = reads_cdi(runtime, known)
+        paths = [one.path for one in known]
+        log.info("runtime looked at", runtime=runtime, configured=paths, reads_cdi=found)
+        return found
+
     async def _serve(self) -> Never:
         """Serve kubelet once it is known how this node is set up."""
         parts = self.parts
@@ -121,7 +140,7 @@ class Agent:
         while not around.configured or around.node is None:
             await changed.wait()
             changed.clear()
-        with_cdi = reads_cdi(around.node.runtime)
+        with_cdi = await self._with_cdi(around.node.runtime)
         promises = Promises(
             self.client, around, parts.writer, devices=parts.devices, unguarded=not with_cdi
         )
@@ -133,5 +152,6 @@ class Agent:
             instances=parts.instances,
             regions=parts.regions,
             alive=parts.alive,
+            news=parts.announcements,
         )
         await Service(backing, parts.paths, cdi=parts.cdi if with_cdi else None).run()

@@ -2,6 +2,7 @@
 
 The driver makes none of them by itself, and a program in a container makes them in its own /dev,
 where no other container finds them (mig.md §3.7): so they are made here, below the host's root.
+Those of graphics are the kernel's own, and are found only.
 """
 
 import os
@@ -20,6 +21,9 @@ _FOLDER_MODE: Final = 0o755
 _ACCESS: Final = re.compile(r"(gpu\d+/gi\d+/(?:ci\d+/)?access) (\d+)", re.ASCII)
 _MAJOR: Final = re.compile(r" *(\d+) (\S+)", re.ASCII)
 _BLOCK: Final = "Block devices:"
+_PCI: Final = "sys/bus/pci/devices"
+_DRM: Final = re.compile(r"card\d+|renderD\d+", re.ASCII)
+_NUMBERS: Final = re.compile(r"(\d+):(\d+)", re.ASCII)
 
 _FRONTEND: Final = ("nvidia", "nvidia-frontend")  # old drivers call it the latter
 _UVM: Final = ("nvidia-uvm",)
@@ -99,6 +103,24 @@ class Capabilities:
         )
         return tuple(self._present(one, majors) for one in wanted)
 
+    def graphics(self, pci: str) -> tuple[DeviceNode, ...]:
+        """Return the DRM files of the GPU at *pci*; none where nvidia-drm is not loaded.
+
+        Found by what the kernel tells of the GPU's slot: their numbers are those of no index.
+        """
+        found = (self._drm(path) for path in sorted((self._root / _PCI / pci / "drm").glob("*")))
+        return tuple(node for node in found if node is not None)
+
+    @staticmethod
+    def _drm(path: Path) -> DeviceNode | None:
+        try:
+            numbers = _NUMBERS.fullmatch((path / "dev").read_text(encoding="ascii").strip())
+        except (OSError, UnicodeDecodeError):
+            return None
+        if numbers is None or not _DRM.fullmatch(path.name):
+            return None
+        return DeviceNode(f"/dev/dri/{path.name}", int(numbers[1]), int(numbers[2]))
+
     def _capability(self, access: str) -> _Wanted:
         if access not in self._minors:
             self._minors = dict(_minors(self._read(_MINORS)))
@@ -132,6 +154,10 @@ class NoFiles:
     """Stands in for :class:`Capabilities` where GPUs are simulated: they have no files."""
 
     def nodes(self, minor: int, instance: int, compute: int) -> tuple[DeviceNode, ...]:  # noqa: ARG002
+        """Return nothing to be mounted."""
+        return ()
+
+    def graphics(self, pci: str) -> tuple[DeviceNode, ...]:  # noqa: ARG002
         """Return nothing to be mounted."""
         return ()
 

@@ -2,7 +2,7 @@
 
 Capacity comes after vc-scheduler's register, or its scheduler crashes, and goes by the deletion of
 its keys, or a restarting kubelet ends running pods (platform.md §3.5, §4.6). What we added is
-noted on the Node first, so that whoever comes after us can take it away again.
+noted on the Node first, slots too, so that whoever comes after us can take it away again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +21,10 @@ from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, KubeError
 
 EVERY: Final = 1.0  # seconds between two looks at what changed
+# Kubelet writes its own figure for what another plugin had registered, every ten seconds for five
+# minutes, and 0 at the end (platform.md §3.2). Ours comes right after each, and not more often.
+AGAIN: Final = 10.0  # most seconds between two writes of one and the same capacity
+STABLE: Final = 60.0  # seconds for which it must stand to count as accepted
 LONGEST_PAUSE: Final = 30.0
 
 log = structlog.get_logger(__name__)
@@ -55,6 +59,10 @@ class NodeKeeper:
         self._version = version
         self._clock = clock
         self._changed = around.waker()
+        self._written: Mapping[str, int] | None = None
+        self._at = 0.0  # when that was written
+        self._undone = 0  # how often in a row it was changed by somebody else
+        self._pause = 0.0  # seconds before it is written once more
         self.serving = False
 
     async def run(self) -> Never:
@@ -104,16 +112,37 @@ class NodeKeeper:
         around = self._around
         told = listed(hardware, around.devices, around.node_config, before=found.ledger)
         wanted = self._wanted([one.gpu for one in told])
-        ours = capacity.written(around.vocabularies)
-        changed = capacity.changes(node.capacity, wanted, ours | node.names)
+        names = node.names | wanted.keys() | capacity.slot_names(around.vocabularies)
+        if names != node.names:
+            await self._note(node, {"annotations": {CAPACITY_KEY: _joined(names)}})
+        changed = capacity.changes(node.capacity, wanted, self._ours(node))
         if not changed:
             return True
-        if names := frozenset(wanted) - node.names:
-            await self._note(node, {"annotations": {CAPACITY_KEY: _joined(node.names | names)}})
+        if not self._due(wanted):
+            self._changed.set()
+            return False
         await self._calls.merge_patch(
             f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
         )
         log.info("capacity written", changes=changed)
+        return True
+
+    def _ours(self, node: OwnNode) -> frozenset[str]:
+        """Return what is ours to write or take away: a slot only once it is called otherwise."""
+        words = self._around.vocabularies
+        return capacity.written(words) | (node.names - capacity.slot_names(words))
+
+    def _due(self, wanted: Mapping[str, int]) -> bool:
+        """Say whether *wanted* is to be written now; what others undo is not repeated in haste."""
+        now = self._clock.monotonic()
+        if wanted != self._written or now - self._at >= STABLE:
+            self._undone, self._pause = 0, 0.0
+        elif now - self._at < self._pause:
+            return False
+        else:
+            self._undone += 1
+            self._pause = self._clock.backoff(self._undone, first=EVERY, most=AGAIN)
+        self._written, self._at = wanted, now
         return True
 
     def _wanted(self, gpus: Sequence[Gpu]) -> dict[str, int]:
@@ -141,24 +170,25 @@ class NodeKeeper:
     async def _note(self, node: OwnNode, metadata: Mapping[str, object]) -> None:
         await self._calls.merge_patch(f"{NODES}/{node.name}", {"metadata": metadata})
 
-    async def withdraw(self) -> None:
+    async def withdraw(self) -> frozenset[str]:
         """Take away what stands on the Node because of us; raises :class:`KubeError`.
 
-        Capacity goes first: a scheduler that still saw it would look for what backs it.
+        Capacity goes first: a scheduler that still saw it would look for what backs it. Returns
+        the slots that kubelet still counts, for five minutes after it lost sight of the plugin.
         """
         node = self._around.node
         if node is None:
-            return
-        ours = capacity.written(self._around.vocabularies) | node.names
-        slots = {words.slot for words in self._around.vocabularies}
-        ours |= {name for name in slots if node.capacity.get(name) == "0"}  # kubelet's last word
-        if changed := capacity.changes(node.capacity, {}, ours):
+            return frozenset()
+        slots = capacity.slot_names(self._around.vocabularies) & node.capacity.keys()
+        gone = {name for name in slots if node.capacity[name] == "0"}  # kubelet's last word
+        if changed := capacity.changes(node.capacity, {}, self._ours(node) | gone):
             await self._calls.merge_patch(
                 f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
             )
         if node.label is not None or node.names:
-            gone = {"labels": {AGENT_LABEL: None}, "annotations": {CAPACITY_KEY: None}}
-            await self._note(node, gone)
+            nothing = {"labels": {AGENT_LABEL: None}, "annotations": {CAPACITY_KEY: None}}
+            await self._note(node, nothing)
+        return slots - gone
 
 
 def _joined(names: frozenset[str]) -> str:

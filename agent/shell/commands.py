@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import click
-import uvloop
 
 from agent.core.xid import xid_policy
 from agent.shell import app
@@ -21,6 +20,7 @@ from allocator.shell.commands import (
     HostPort,
     access,
     context,
+    finished,
     kubeconfig,
     log_lines,
     namespace,
@@ -122,8 +122,7 @@ def agent(
         withdraw=withdraw,
     )
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(app.run(options))
+        finished(app.run(options))
     except (FleetError, JournalInUseError) as error:
         raise click.ClickException(str(error)) from error
 

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -11,7 +12,7 @@ from agent.shell.nvml import NvmlDriver
 from agent.shell.simulated import SimulatedDriver
 from allocator.model.problem import Rejected
 
-BOOT_ID = "proc/sys/kernel/random/boot_id"
+BOOT_ID: Final = "proc/sys/kernel/random/boot_id"
 
 log = structlog.get_logger(__name__)
 

@@ -4,10 +4,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final
 
 from agent.core.driver import Device, Process
-from agent.core.feedback import Orders, Task, orders
+from agent.core.feedback import BLOCKED, RELEASED, Orders, Task, orders
 from agent.core.measurement import Count, container_of
 from agent.core.promise import Share
 from agent.core.region import Region, Slot, Unreadable, totals
@@ -15,7 +16,7 @@ from agent.core.seed import Limit, Write, corrections, introductions
 from agent.core.seed import orders as ordered
 from agent.core.violation import Kind, Pod, Seen, Shares, Violation, by_pod
 from agent.shell.processes import Processes, Resident
-from agent.shell.regions import FILE, LOW, Reading, Regions, limits_of
+from agent.shell.regions import FILE, Reading, Regions, limits_of
 
 SPARING: Final = 100.0  # a walk of all processes is followed by so many times its length without
 SKEW: Final = 60  # seconds that a last kernel may lie ahead
@@ -37,11 +38,15 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What an inspection brought to light; ``faults`` are figures that cannot be believed."""
+    """What an inspection brought to light; ``faults`` are figures that cannot be believed.
+
+    ``held_back`` are containers whose launches wait for one of higher priority.
+    """
 
     seen: tuple[Seen, ...]
     counts: tuple[Count, ...]
     violations: tuple[Violation, ...]
+    held_back: frozenset[Place]
     faults: int
 
 
@@ -68,33 +73,32 @@ class _Known:
 
 
 class Inspector:
-    """Inspects; blocks, so it is called from a thread, and from one at a time."""
+    """Inspects; blocks, so it is called from a thread. Of several calls one waits for the other."""
 
     def __init__(
         self,
         regions: Regions,
         processes: Processes,
         *,
-        following: bool = False,
         now: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Look at nothing yet; *now* gives Unix seconds, *ticks* seconds that only grow.
-
-        *following* says that the installed library reads the utilization switch again and again
-        (HAMi-core from 5091a2f on).
-        """
+        """Look at nothing yet; *now* gives Unix seconds, *ticks* seconds that only grow."""
         self._regions = regions
         self._processes = processes
-        self._following = following
         self._now = now
         self._ticks = ticks
+        self._turn = Lock()
         self._rest = 0.0
         self._dead: frozenset[tuple[str, int, int]] = frozenset()
         self._known: dict[str, _Known] = {}
 
     def inspect(self, processes: Sequence[Process], site: Site) -> Found:
         """Look at what *processes* on GPUs and all regions say, and put the regions right."""
+        with self._turn:
+            return self._inspected(processes, site)
+
+    def _inspected(self, processes: Sequence[Process], site: Site) -> Found:
         seen, inner = self._seen(processes, site)
         opened, violations = self._opened(site)
         faults = len(violations)
@@ -105,7 +109,6 @@ class Inspector:
         wanted = orders(
             {one.key: _task(one, live=bool(live[one.key])) for one in opened},
             now=self._now(),
-            following=self._following,
         )
         for one in opened:
             wrong = known[one.key].wrong
@@ -119,8 +122,16 @@ class Inspector:
             seen=seen,
             counts=counts,
             violations=tuple(violations),
+            held_back=frozenset(one.place for one in opened if wanted[one.key].recent == BLOCKED),
             faults=faults + sum(t.corrupt for count in counts for t in count.totals.values()),
         )
+
+    def release(self, site: Site) -> None:
+        """Let everybody launch, as long as nobody is here who would let them go later."""
+        with self._turn:
+            for one in self._opened(site)[0]:
+                if one.region.recent < RELEASED:
+                    self._write(one, (), Orders(switch=one.region.switch, recent=RELEASED))
 
     def _seen(
         self, processes: Sequence[Process], site: Site
@@ -249,7 +260,7 @@ def _introduce(
 
 def _task(one: _Open, *, live: bool) -> Task:
     gpus = frozenset(grant.gpu for grant in one.share.grants)
-    return Task(gpus=gpus, priority=LOW, region=one.region, live=live)
+    return Task(gpus=gpus, priority=one.share.priority, region=one.region, live=live)
 
 
 def _violation(share: Share, site: Site, what: str) -> Violation:

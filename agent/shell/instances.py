@@ -5,19 +5,19 @@ of its own, so that one that is stuck delays nobody else's.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Never
 
 import structlog
 
-from agent.core.driver import DriverError
+from agent.core.driver import Device, DriverError
 from agent.core.progress import Delay, Trouble, answer, waiting
 from agent.core.promise import NotYetError, Ready
 from agent.core.standing import Present
 from agent.shell.cuts import LOOKING
-from agent.shell.miggpu import EVERY, MigGpu, Tools, Wants
+from agent.shell.miggpu import MigGpu, Tools, Wants
 from allocator.model.board import Placed
 
 PATIENCE: Final = 15.0  # seconds; kubelet gives PreStartContainer 30, of which others need some
@@ -111,15 +111,24 @@ class Instances:
 
     async def settle(self) -> None:
         """Look at all GPUs, and make the cuts that can be made now: once, before registering."""
-        await self._discover()
+        driver = self._tools.worker.driver
+        try:
+            self.notice(await self._tools.worker.call(driver.devices, within=LOOKING))
+        except DriverError as error:  # they are noticed later
+            log.warning("no GPUs known yet", why=str(error))
         async with asyncio.TaskGroup() as group:
             for watched in self._gpus.values():
                 group.create_task(watched.gpu.settle())
 
+    def notice(self, devices: Iterable[Device]) -> None:
+        """Watch those that are in MIG mode: what stands on them is told, promised or not."""
+        for device in devices:
+            if device.mig is not None and device.mig.current:
+                self._watch(device.uuid)
+
     async def run(self) -> Never:
         """Keep every GPU as it is wanted."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._discovered())
             followed: set[str] = set()
             while True:
                 self._more.clear()
@@ -149,23 +158,6 @@ class Instances:
             with suppress(TimeoutError):
                 async with asyncio.timeout(watched.gpu.pause):
                     await watched.wake.wait()
-
-    async def _discovered(self) -> None:
-        while not await self._discover():
-            await self._tools.clock.sleep(EVERY)
-
-    async def _discover(self) -> bool:
-        """Watch the GPUs that are in MIG mode: what stands on them is told, promised or not."""
-        driver = self._tools.worker.driver
-        try:
-            devices = await self._tools.worker.call(driver.devices, within=LOOKING)
-        except DriverError as error:
-            log.warning("no GPUs known yet", why=str(error))
-            return False
-        for device in devices:
-            if device.mig is not None and device.mig.current:
-                self._watch(device.uuid)
-        return True
 
     def _tell(self) -> None:
         self._wake()

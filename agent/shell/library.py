@@ -60,6 +60,20 @@ def install(root: Path, source: Path = SOURCE) -> Installed | Absent:
     return Installed(name)
 
 
+def lost(root: Path, installed: Installed) -> str:
+    """Return why containers would start without the library by now; empty where they would not.
+
+    A container runtime makes an empty folder of what it is to mount and does not find, which the
+    loader passes over with a warning.
+    """
+    folder = root / LIBRARY_DIRECTORY.lstrip("/")
+    with suppress(OSError):
+        whole = (folder / NAME).samefile(folder / installed.name)
+        if whole and (folder / NAME).is_file() and (folder / PRELOAD_LIBRARY).is_file():
+            return ""
+    return f"{LIBRARY_DIRECTORY}/{NAME} is not there any more, or not ours: restart the agent"
+
+
 def sweep(root: Path, installed: Installed) -> tuple[str, ...]:
     """Remove libraries that earlier agents installed, and return their names.
 

@@ -47,9 +47,17 @@ class Metrics:
     """The agent's instruments; closed label sets begin at zero so that increases show."""
 
     def __init__(
-        self, *, version: str, figures: Callable[[], Figures | None], old: Callable[[], bool]
+        self,
+        *,
+        version: str,
+        figures: Callable[[], Figures | None],
+        hung: Callable[[], float],
+        old: Callable[[], bool],
     ) -> None:
-        """Export *figures*, and under the names of Volcano's plugin too while *old* says so."""
+        """Export *figures*, and under the names of Volcano's plugin too while *old* says so.
+
+        *hung* gives the seconds for which a call to the driver keeps others waiting in vain.
+        """
         self._registry = CollectorRegistry()
         build = Gauge(
             "vgpu_build_info", "What runs here.", ["component", "version"], registry=self._registry
@@ -73,6 +81,12 @@ class Metrics:
             ["outcome"],
             registry=self._registry,
         )
+        silence = Gauge(
+            "vgpu_driver_hung_seconds",
+            "How long the driver has not come back from a call; 0 while it answers.",
+            registry=self._registry,
+        )
+        silence.set_function(hung)
         for kind in Kind:
             self._violations.labels(kind)
         for outcome in Outcome:

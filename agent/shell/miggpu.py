@@ -15,13 +15,14 @@ import structlog
 from agent.core.cutting import Cut, DestroyInstance, Plan, named, plan
 from agent.core.driver import Device, DriverError, Fault, Instance
 from agent.core.journalrecord import Place
+from agent.core.news import recuts
 from agent.core.progress import Outcome, Progress, Trouble
 from agent.core.promise import DeviceNode, Ready
 from agent.core.standing import Situation, corrections, listed, place_of
 from agent.shell.capabilities import CapabilityError
 from agent.shell.cuts import LOOKING, Cutter, Journal, Worker
 from agent.shell.holders import Holder
-from agent.shell.modes import Modes, UnfitError
+from agent.shell.modes import Modes, UncutError, UnfitError
 from allocator.catalog.boards import board_named
 from allocator.model.board import Board, Placed
 from kube.clock import Clock
@@ -35,7 +36,7 @@ _CUTS: Final = 64  # in a row without a pause: no board has as many places
 log = structlog.get_logger(__name__)
 
 
-def _nobody(_: Outcome) -> None:
+def _nobody(*_: object) -> None:
     """Tell nobody."""
 
 
@@ -50,6 +51,9 @@ class Nodes(Protocol):
     def nodes(self, minor: int, instance: int, compute: int) -> tuple[DeviceNode, ...]:
         """Return the files of a compute instance, or raise CapabilityError."""
 
+    def graphics(self, pci: str) -> tuple[DeviceNode, ...]:
+        """Return the files by which a GPU draws, if it has any."""
+
 
 class Holding(Protocol):
     """Who finds out what keeps files open; see agent/shell/holders.py."""
@@ -62,8 +66,9 @@ class Holding(Protocol):
 class Tools:
     """What the GPUs of one node share.
 
-    ``counted`` is told how each attempt to cut one ended; ``may_switch`` says whether the node's
-    owner lets us switch MIG mode on where that takes no reset.
+    ``counted`` is told how each attempt to cut one ended, ``told`` in a sentence what became of
+    which GPU; neither may block. ``may_switch`` says whether the node's owner lets us switch MIG
+    mode on where that takes no reset.
     """
 
     worker: Worker
@@ -72,6 +77,7 @@ class Tools:
     holding: Holding
     clock: Clock
     counted: Callable[[Outcome], None] = _nobody
+    told: Callable[[str, Outcome, str], None] = _nobody
     may_switch: Callable[[], bool] = _never
 
 
@@ -130,11 +136,16 @@ class MigGpu:
     async def settle(self) -> None:
         """Look, and make the cuts that can be made now; what fails is tried again later."""
         async with self._alone:
+            cut = await self._next()
+            began, before = self._tools.clock.monotonic(), self.progress
             for _ in range(_CUTS):
-                cut = await self._next()
                 if cut is None:
                     break
                 await self._attempt(cut)
+                cut = await self._next()
+            seconds = self._tools.clock.monotonic() - began
+            for outcome, sentence in recuts(before, self.progress, seconds=seconds):
+                self._tools.told(self.uuid, outcome, sentence)
 
     async def _next(self) -> Cut | None:
         """Look, say what there is, and return the first cut that is due."""
@@ -144,7 +155,8 @@ class MigGpu:
             situation = await self._look(device, wants or Wants())
         except (DriverError, UnfitError) as error:
             self._modes.forget()
-            self._say(replace(self.progress, problem=str(error)))
+            known = Progress() if isinstance(error, UncutError) else self.progress
+            self._say(replace(known, problem=str(error)))
             return None
         situation = await self._corrected(situation)
         planned = Plan() if wants is None else plan(situation)
@@ -211,8 +223,11 @@ class MigGpu:
         """Return what is to be told of an instance that is whole; its files are in memory."""
         if instance.uuid is None or instance.compute is None:
             raise CapabilityError("it has no compute instance")
-        nodes = self._tools.nodes.nodes(device.minor, instance.id, instance.compute)
-        return Ready(uuid=instance.uuid, memory=placed.profile.memory, nodes=nodes)
+        files, profile = self._tools.nodes, placed.profile
+        nodes = files.nodes(device.minor, instance.id, instance.compute)
+        if profile.graphics:
+            nodes += files.graphics(device.pci)
+        return Ready(uuid=instance.uuid, memory=profile.memory, nodes=nodes)
 
     def _aim(self, cut: Cut) -> Place:
         """Return the place that *cut* is to fill, or to clear."""

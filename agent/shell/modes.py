@@ -16,6 +16,10 @@ class UnfitError(Exception):
     """The GPU cannot carry instances as it is."""
 
 
+class UncutError(UnfitError):
+    """It is out of MIG mode, so that it has none any more."""
+
+
 class Modes:
     """Knows the GPU called *gpu* as a device, in ``known`` once it was found."""
 
@@ -33,7 +37,8 @@ class Modes:
         promised on it. From Hopper on a reboot ends the mode and switching it on takes no reset
         (mig.md §3.2); before, a reset would be needed, which is never ours to make.
 
-        Raises UnfitError with what the node's owner should do, or DriverError.
+        Raises UncutError with what the node's owner should do, UnfitError for a GPU that is not
+        listed, or DriverError.
         """
         if self.known is None or not _cut(self.known):
             self.known = await self._found()
@@ -41,7 +46,7 @@ class Modes:
             if ours and self.known.mig is not None and not _cut(self.known):
                 self.known = await self._switched(self.known)
         if not _cut(self.known):
-            raise UnfitError(mode_off(self.known))
+            raise UncutError(mode_off(self.known))
         return self.known
 
     def forget(self) -> None:

@@ -6,7 +6,7 @@ look alone.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from typing import Final, Never, Protocol
 
 import structlog
 
+from agent.core.drift import Course, Drift, drifts
 from agent.core.driver import Device, Driver, DriverError, Fault, Instance, Process, Usage
 from agent.core.measurement import measured
 from agent.core.promise import Share
@@ -36,7 +37,6 @@ from agent.shell.worker import Worker
 from allocator.core.settings import Enforcement
 from allocator.model.units import MiB
 from kube.clock import SYSTEM, Clock
-from kube.events import Event, Reference, Severity
 
 EVERY: Final = 1.8  # seconds from look to look: what one finds was never there for two seconds
 SOON: Final = 0.4  # seconds to the look that confirms a violation before its pod is evicted
@@ -57,10 +57,13 @@ class Surroundings(Protocol):
     def shares(self) -> tuple[Share, ...] | None:
         """Return what the ledger promises here, container by container."""
 
+    def unpromised(self) -> frozenset[tuple[str, str]]:
+        """Return the uids of pods with each GPU that the status says they use without an entry."""
+
     def pods(self) -> Mapping[str, Pod]:
         """Return the pods that are bound here, by uid."""
 
-    def instances(self) -> tuple[Instance, ...]:
+    def instances(self) -> tuple[Instance, ...] | None:
         """Return the MIG instances that exist."""
 
     def sick(self) -> Mapping[str, str]:
@@ -78,6 +81,16 @@ class Evictor(Protocol):
 
     async def evict(self, pod: Pod, why: str) -> None:
         """Ask for the eviction of exactly this pod; what stands against it is logged."""
+
+
+class News(Protocol):
+    """Who tells users and operators; must neither wait nor raise."""
+
+    def violated(self, violation: Violation) -> None:
+        """Tell of a violation that began."""
+
+    def drifted(self, drift: Drift) -> None:
+        """Tell of a difference that has lasted."""
 
 
 class Tally(Protocol):
@@ -107,7 +120,7 @@ class Means:
     regions: Regions
     unused: Callable[[], object]
     evictor: Evictor
-    tell: Callable[[Event], None]
+    news: News
     tally: Tally
     clock: Clock = SYSTEM
 
@@ -129,6 +142,7 @@ class Monitor:
         """Know nothing yet."""
         self._means = means
         self._standing: tuple[Violation, ...] = ()
+        self._course = Course()
         self._asked: dict[str, float] = {}
         self._swept: float | None = None
         self.figures: Figures | None = None
@@ -160,25 +174,39 @@ class Monitor:
         around = self._means.around
         devices, shares = around.devices(), around.shares()
         if devices is None or shares is None:
+            self.figures = None
             return False
         site = Site(devices=devices, shares=shares, pods=around.pods())
         host = await self._host(devices)
         seen = [process for found in host.processes.values() for process in found]
         found = await asyncio.to_thread(self._means.inspector.inspect, seen, site)
         picture = Picture(
-            seen=found.seen, shares=shares, pods=site.pods, instances=around.instances()
+            seen=found.seen,
+            shares=shares,
+            pods=site.pods,
+            instances=around.instances(),
+            unpromised=around.unpromised(),
         )
         self.figures = self._figures(picture, site, host, found=found)
         self.told()
-        unconfirmed = await self._follow_up(self.figures.violations)
-        await self._sweep(shares)
+        self._follow(self.figures.drifts)
+        unconfirmed = await self._follow_up(self.figures.violations, host.processes.keys())
+        await self._sweep(shares, {uid for uid, _ in picture.unpromised})
         return unconfirmed
+
+    async def release(self) -> None:
+        """Let go whom a pod of higher priority holds back: nobody would, before the next agent."""
+        around = self._means.around
+        devices, shares = around.devices(), around.shares()
+        if devices is not None and shares is not None:
+            site = Site(devices=devices, shares=shares, pods=around.pods())
+            await asyncio.to_thread(self._means.inspector.release, site)
 
     async def _host(self, devices: Sequence[Device]) -> _Host:
         processes: dict[str, tuple[Process, ...]] = {}
         usage: dict[str, Usage] = {}
         worker = self._means.worker
-        for device in devices:
+        for device in devices if worker.hung is None else ():  # who would only wait behind it
             try:
                 found = await worker.call(_looked_at, worker.driver, device.uuid, within=PATIENCE)
                 processes[device.uuid], usage[device.uuid] = found
@@ -192,32 +220,47 @@ class Monitor:
         around, answered = self._means.around, host.processes.keys()
         # What a driver that is silent for a moment does not confirm is not over.
         held = (v for v in self._standing if v.gpu not in answered and v.kind is not Kind.LIMITS)
+        wrong = distinct((*violations(picture), *held, *found.violations))
         return Figures(
             node=self._means.node,
             now=self._means.clock.wall().timestamp(),
             devices=site.devices,
             shares=site.shares,
-            instances=tuple(picture.instances),
+            instances=tuple(picture.instances or ()),
             usage=host.usage,
             foreign=foreign(picture, answered),
             sick=around.sick(),
             stuck=around.stuck(),
             measured=measured(picture, found.counts, answered=answered),
-            violations=distinct((*violations(picture), *held, *found.violations)),
+            violations=wrong,
+            drifts=(*drifts(picture, wrong), *self._unheard(answered)),
+            held_back=found.held_back,
             faults=found.faults,
         )
 
-    async def _follow_up(self, now: Sequence[Violation]) -> bool:
-        """Tell what began and evict what lasts; say whether something that began may evict."""
+    def _unheard(self, answered: Collection[str]) -> tuple[Drift, ...]:
+        """Return strangers on GPUs that are silent for a moment, who are not gone for that."""
+        before = () if self.figures is None else self.figures.drifts
+        return tuple(d for d in before if d.pod is None and d.gpu not in answered)
+
+    def _follow(self, found: Sequence[Drift]) -> None:
+        """Tell once of each difference that has lasted."""
+        self._course, due = self._course.after(found, self._means.clock.monotonic())
+        for drift in due:
+            self._means.news.drifted(drift)
+            log.warning("drift", gpu=drift.gpu, what=drift.what)
+
+    async def _follow_up(self, now: Sequence[Violation], answered: Collection[str]) -> bool:
+        """Tell what began and evict what is confirmed; say whether what began may evict."""
         means = self._means
         enforcement = means.around.enforcement()
         found: Change = change(self._standing, now, enforcement)
         self._standing = tuple(now)
         for violation in found.begun:
             means.tally.violated(violation.kind)
-            means.tell(_event(violation))
+            means.news.violated(violation)
             log.warning("violation", kind=str(violation.kind), **_who(violation))
-        await asyncio.gather(*map(self._evict, found.due))
+        await asyncio.gather(*(self._evict(v) for v in found.due if v.gpu in answered))
         self._asked = {v.pod.uid: self._asked[v.pod.uid] for v in now if v.pod.uid in self._asked}
         return enforcement is Enforcement.EVICT and any(map(evicts, found.begun))
 
@@ -231,13 +274,13 @@ class Monitor:
                 async with asyncio.timeout(EVICTING):
                     await self._means.evictor.evict(pod, violation.note)
 
-    async def _sweep(self, shares: Sequence[Share]) -> None:
+    async def _sweep(self, shares: Sequence[Share], unpromised: Collection[str]) -> None:
         """Remove now and then what pods that are over left behind."""
         now = self._means.clock.monotonic()
         if self._swept is not None and now - self._swept < SWEEP:
             return
         self._swept = now
-        live = frozenset(share.owner.uid for share in shares)
+        live = frozenset(share.owner.uid for share in shares).union(unpromised)
         for name in await asyncio.to_thread(self._means.regions.collect, live):
             log.info("region removed", name=name)
         if not any(map(limits_of, shares)):
@@ -249,26 +292,6 @@ def _looked_at(driver: Driver, gpu: str) -> tuple[tuple[Process, ...], Usage]:
     return driver.processes(gpu), driver.usage(gpu)
 
 
-def _event(violation: Violation) -> Event:
-    """Return what the pod's user is told."""
-    pod = violation.pod
-    known = violation.kind in {Kind.MEMORY, Kind.LIMITS}
-    who = f'container "{violation.container}" ' if violation.container else ""
-    return Event(
-        regarding=Reference(
-            api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
-        ),
-        severity=Severity.WARNING,
-        reason="VgpuLimitBreached" if known else "VgpuUnpromisedUse",
-        action="Enforce",
-        note=f"{who}{violation.note}",
-    )
-
-
 def _who(violation: Violation) -> dict[str, str]:
-    pod = violation.pod
-    return {
-        "pod": f"{pod.namespace}/{pod.name}",
-        "container": violation.container,
-        "note": violation.note,
-    }
+    who = f"{violation.pod.namespace}/{violation.pod.name}"
+    return {"pod": who, "container": violation.container, "note": violation.note}

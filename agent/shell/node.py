@@ -41,11 +41,8 @@ KINDS: Final = ("gpunode", "node", "pods", "settings", "devices", "nodeconfig")
 T = TypeVar("T")
 
 
-class _Taint(msgspec.Struct, omit_defaults=True):
+class _Taint(msgspec.Struct):
     key: str
-    effect: str = ""
-    value: str = ""
-    timeAdded: str | None = None  # noqa: N815 -- written back as it was read
 
 
 class _Metadata(msgspec.Struct):
@@ -60,7 +57,6 @@ class _Spec(msgspec.Struct):
 
 
 class _System(msgspec.Struct):
-    boot: str = msgspec.field(name="bootID", default="")
     runtime: str = msgspec.field(name="containerRuntimeVersion", default="")
 
 
@@ -81,7 +77,7 @@ _NODE: Final = msgspec.json.Decoder(_Node)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnNode:
-    """Our Node; ``taints`` are their keys in order, ``boot`` and ``runtime`` what kubelet tells.
+    """Our Node; ``taints`` are their keys in order, ``runtime`` is the container runtime's version.
 
     ``names`` are the resources that an agent of ours added to its capacity. ``registered`` says
     that vc-scheduler finds what it needs before it sees capacity.
@@ -89,7 +85,6 @@ class OwnNode:
 
     name: str
     uid: str
-    boot: str
     runtime: str
     label: str | None
     names: frozenset[str]
@@ -127,7 +122,6 @@ def own_node(raw: bytes) -> OwnNode:
     return OwnNode(
         name=metadata.name,
         uid=metadata.uid,
-        boot=status.system.boot if status.system else "",
         runtime=status.system.runtime if status.system else "",
         label=(metadata.labels or {}).get(AGENT_LABEL),
         names=frozenset(filter(None, annotations.get(CAPACITY_KEY, "").split(","))),

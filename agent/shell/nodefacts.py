@@ -1,4 +1,4 @@
-"""What a node's files say about it, for the doctor: read within bounds, and changed never."""
+"""What a node's files say about it: read within bounds, and changed never."""
 
 import hashlib
 import re
@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from agent.core.containerd import imports_of, runtime_of
+from agent.core.containerd import Table, imports_of, runtime_of
 from agent.core.doctor import version_of
 from agent.core.nodefacts import Facts, Library, Plugin, Runtime
 from agent.shell.library import LARGEST, NAME
@@ -27,6 +27,8 @@ _CONFIGURATIONS: Final = (
     "var/lib/rancher/rke2/agent/etc/containerd/config.toml",
     "var/snap/microk8s/current/args/containerd.toml",
 )
+# Whoever shares the node's processes, as the agent does, sees its files through the first of them.
+_NODE: Final = "proc/1/root"
 _PACKAGES: Final = "var/lib/dpkg/status"
 # The toolkit's own library bears its version, whoever installed it.
 _TOOLKIT: Final = tuple(
@@ -58,7 +60,7 @@ def facts_of(root: Path, kubelet: Path) -> Facts:
     plugins = kubelet / "device-plugins"
     return Facts(
         toolkit=_toolkit(root),
-        runtimes=tuple(_runtimes(root)),
+        runtimes=configurations(root),
         plugins=(*_sockets(plugins), *_programs(root / "proc")),
         registration=_is_socket(plugins / "kubelet.sock"),
         podresources=_is_socket(kubelet / "pod-resources/kubelet.sock"),
@@ -83,19 +85,36 @@ def _toolkit(root: Path) -> str | None:
     return max(found, key=version_of, default=None)
 
 
-def _runtimes(root: Path) -> Iterator[Runtime]:
-    for name in _CONFIGURATIONS:
-        content = _read(root / name)
-        if content is None:
-            continue
-        try:
-            main = tomllib.loads(content.decode())
-            files = _imported(root, (root / name).parent, imports_of(main))
-            imported = [tomllib.loads((_read(file) or b"").decode()) for file in files]
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            yield Runtime(path=f"/{name}", problem=f"it or a file it imports is no TOML: {error}")
-        else:
-            yield runtime_of(f"/{name}", [main, *imported])
+def configurations(root: Path, *, major: int | None = None) -> tuple[Runtime, ...]:
+    """Return what the node's configurations of containerd say, which is of version *major*.
+
+    They are looked for below *root*, the node's ``/``, or what a container sees of it.
+    """
+    found: list[Runtime | None] = []
+    for base in (root, root / _NODE):
+        names = [name for name in _CONFIGURATIONS if _read(base / name) is not None]
+        found += (_configuration(base, name, major) for name in names)
+        if names:
+            break
+    return tuple(runtime for runtime in found if runtime is not None)
+
+
+def _configuration(root: Path, name: str, major: int | None) -> Runtime | None:
+    try:
+        return runtime_of(f"/{name}", _documents(root, root / name), major=major)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return Runtime(path=f"/{name}", problem=f"it or a file it imports is no TOML: {error}")
+
+
+def _documents(root: Path, file: Path) -> list[Table]:
+    """Return a configuration and what it imports, and what that imports, each file once."""
+    pending, loaded = [file], dict[Path, Table]()
+    while pending and len(loaded) <= _MOST_IMPORTS:
+        path = pending.pop(0)
+        if path not in loaded:
+            loaded[path] = tomllib.loads((_read(path) or b"").decode())
+            pending += _imported(root, path.parent, imports_of(loaded[path]))
+    return list(loaded.values())
 
 
 def _imported(root: Path, folder: Path, patterns: tuple[str, ...]) -> list[Path]:
@@ -105,7 +124,7 @@ def _imported(root: Path, folder: Path, patterns: tuple[str, ...]) -> list[Path]
         base = root if pattern.startswith("/") else folder
         try:
             files += sorted(islice(base.glob(pattern.lstrip("/")), _MOST_IMPORTS))
-        except (ValueError, NotImplementedError):  # a pattern that is none
+        except (ValueError, OSError, RecursionError):  # no pattern, a name too long, far too deep
             continue
     return files[:_MOST_IMPORTS]
 

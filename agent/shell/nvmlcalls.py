@@ -47,8 +47,8 @@ _REMEDIES: Final = MappingProxyType(
             "the kernel module nvidia is not loaded: look at dmesg on the node, then load it"
         ),
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-            "the driver's library and its kernel module differ in version: reboot the node, or"
-            " reload the module, after an upgrade of the driver"
+            "the driver's library and its kernel module differ in version: after an upgrade of the"
+            " driver reboot the node, or reload the module and restart the agent's pod"
         ),
         pynvml.NVML_ERROR_UNKNOWN: (
             "in a container this is also how a lost device cgroup looks, as systemctl daemon-reload"

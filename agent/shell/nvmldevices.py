@@ -1,5 +1,7 @@
 """What a GPU is, through NVML: the facts that stay as they are for as long as it is there."""
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -8,9 +10,10 @@ from typing import Final
 import pynvml
 
 from agent.core.discovery import pci_address
-from agent.core.driver import MigMode, Recovery
+from agent.core.driver import Fault, MigMode, Recovery
 from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_told, found_by
 
+_PCI: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _LAST_WITH_RESET: Final = 8  # the compute capability's major number of Ampere (and Ada)
 # NVML_GPU_RECOVERY_ACTION_*: trouble of NVLink and of IMEX leaves what one GPU does alone intact.
 _RECOVERIES: Final = MappingProxyType(
@@ -31,7 +34,9 @@ _RECOVERIES: Final = MappingProxyType(
 class Fixed:
     """The facts of one GPU: ``peers`` are PCI addresses at the other ends of its NVLinks.
 
+    They come up after the driver, once somebody has configured the switches between them.
     ``switched`` says that some of them end at an NVSwitch, which joins all GPUs that reach it.
+    ``switch`` is the PCI address of the PCIe switch above it.
     """
 
     uuid: str
@@ -39,8 +44,14 @@ class Fixed:
     model: str
     ampere_or_older: bool
     numa: int | None
+    switch: str | None
     peers: frozenset[str]
     switched: bool
+
+    @property
+    def linked(self) -> bool:
+        """Say whether any NVLink is up."""
+        return self.switched or bool(self.peers)
 
 
 def fixed(device: Handle, uuid: str, sysfs: Path) -> Fixed:
@@ -53,15 +64,24 @@ def fixed(device: Handle, uuid: str, sysfs: Path) -> Fixed:
         model=str(ask(pynvml.nvmlDeviceGetName, device)),
         ampere_or_older=_ampere_or_older(device),
         numa=_numa(sysfs, pci),
+        switch=_switch(sysfs, pci),
         peers=peers,
         switched=switched,
     )
 
 
 def mig_mode(device: Handle) -> MigMode | None:
-    """Return the MIG mode now and after the next reset, ``None`` where the product has none."""
-    told = ask_if_told(pynvml.nvmlDeviceGetMigMode, device)
-    return None if told is None else MigMode(current=bool(told[0]), pending=bool(told[1]))
+    """Return the MIG mode now and after the next reset, ``None`` where the product has none.
+
+    A GPU that only fails to tell must not pass for one that is never cut: that raises NvmlError.
+    """
+    try:
+        told = ask(pynvml.nvmlDeviceGetMigMode, device)
+    except NvmlError as error:
+        if error.fault is not Fault.NOT_SUPPORTED:
+            raise
+        return None
+    return MigMode(current=bool(told[0]), pending=bool(told[1]))
 
 
 def switched_on(gpu: str) -> MigMode:
@@ -124,6 +144,19 @@ def _numa(sysfs: Path, pci: str) -> int | None:
     return node if node >= 0 else None
 
 
+def _switch(sysfs: Path, pci: str) -> str | None:
+    """Return the upper port of the PCIe switch that the GPU hangs on, by its place in the tree.
+
+    The kernel keeps a device in the folder of the port that it is plugged into, which on a switch
+    is in that of its upper port, and else in that of the host's bridge, which has no address.
+    """
+    try:
+        above = (sysfs / "bus/pci/devices" / pci).resolve().parent.parent.name
+    except (OSError, RuntimeError):  # the latter for links that go round
+        return None
+    return above if _PCI.fullmatch(above) else None
+
+
 def _links(device: Handle) -> tuple[frozenset[str], bool]:
     peers: set[str] = set()
     switched = False
@@ -136,8 +169,14 @@ def _links(device: Handle) -> tuple[frozenset[str], bool]:
         kind = ask_if_told(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             switched = True
-        elif (
-            remote := ask_if_told(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device, link)
-        ) is not None:
-            peers.add(pci_address(str(remote.busId)))
+        else:
+            peers |= _peer(device, link)
     return frozenset(peers), switched
+
+
+def _peer(device: Handle, link: int) -> set[str]:
+    """Return the PCI address at the other end of a link; nothing where the driver tells none."""
+    remote = ask_if_told(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device, link)
+    with suppress(ValueError):
+        return set() if remote is None else {pci_address(str(remote.busId))}
+    return set()

@@ -98,7 +98,7 @@ def _spans(device: Handle, profile: int) -> tuple[Span, ...]:
     try:
         ask(listing, device, profile, None, ctypes.byref(count))
     except NvmlError as error:
-        if says_none(error):
+        if says_none(error) or error.fault is Fault.NOT_SUPPORTED:  # or a driver that cannot tell
             return ()
         if error.code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
             raise
@@ -154,7 +154,7 @@ def compute_of(device: Handle, handle: Handle) -> Compute:
     info = ask(pynvml.nvmlComputeInstanceGetInfo_v2, handle)
     ids = (int(ask(pynvml.nvmlGpuInstanceGetInfo, info.gpuInstance).id), int(info.id))
     for mig in chain([info.device], _mig_devices(device)):
-        if mig and mig_ids(mig) == ids:
+        if mig and _mig_ids(mig) == ids:
             return Compute(ids[1], str(ask(pynvml.nvmlDeviceGetUUID, mig)))
     raise DriverError(
         Fault.ABSENT,
@@ -211,7 +211,7 @@ def create_compute(device: Handle, gpu_instance: Handle, shape: ComputeProfile) 
     with _undone(pynvml.nvmlComputeInstanceDestroy, made):
         compute = compute_of(device, made)
         wanted = (int(ask(pynvml.nvmlGpuInstanceGetInfo, gpu_instance).id), compute.id)
-        found = mig_ids(ask(pynvml.nvmlDeviceGetHandleByUUID, compute.uuid))
+        found = _mig_ids(ask(pynvml.nvmlDeviceGetHandleByUUID, compute.uuid))
         if found != wanted:
             text = f"{compute.uuid} leads to instances {found}, not {wanted}"
             raise DriverError(Fault.OTHER, create.__name__, text)
@@ -238,10 +238,9 @@ def _mig_devices(device: Handle) -> Iterator[Handle]:
                 raise
 
 
-def mig_ids(mig: Handle) -> tuple[int, int] | None:
+def _mig_ids(mig: Handle) -> tuple[int, int] | None:
     """Return the ids of a MIG device's instances, ``None`` for the handle of anything else."""
     try:
-        # the answer is a ctypes object, which is always true
         # the answer is a ctypes object, which is always true
         if not ask(pynvml.nvmlDeviceIsMigDeviceHandle, mig).value:
             return None

@@ -96,7 +96,7 @@ class Session:
         uuid = str(ask(pynvml.nvmlDeviceGetUUID, handle))
         self._handles[uuid] = handle
         known = self._fixed.get(uuid)
-        if known is None:
+        if known is None or not known.linked:
             known = self._fixed[uuid] = fixed(handle, uuid, self._sysfs)
         told = ask_if_told(pynvml.nvmlDeviceGetMemoryInfo, handle)
         total = None if told is None else int(told.total) or None
@@ -118,6 +118,7 @@ class Session:
             mig=mig,
             board=board,
             numa=known.numa,
+            switch=known.switch,
             recovery=recovery(handle),
         )
 
@@ -198,8 +199,10 @@ class Session:
             try:
                 self._errors.watch(uuid, handle)
             except NvmlError as error:
-                if error.fault is not Fault.LOST:  # it has said what it had to say
+                if error.fault is Fault.UNAVAILABLE:
                     raise
+                if error.fault is not Fault.LOST:  # which has said what it had to say
+                    self._warn_once("critical errors of a GPU are not told", uuid, error)
         return self._errors.poll()
 
     def create_instance(self, gpu: str, profile: int, start: int) -> Instance:

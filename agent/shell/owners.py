@@ -55,9 +55,8 @@ class Owners:
     async def owner(self, slots: Collection[str]) -> Owner:
         """Return who was given exactly *slots*; raises NotYetError with what stands against it."""
         told = await self._told()
-        return owner_of(
-            slots, listed=told.listed, recorded=told.recorded, pods=self._pods()
-        )  # fmt: skip
+        pods = self._pods()
+        return owner_of(slots, listed=told.listed, recorded=told.recorded, pods=pods)
 
     async def _told(self) -> _Told:
         """Join the question that begins next."""

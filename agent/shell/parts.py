@@ -9,6 +9,7 @@ import structlog
 from agent.core.driver import Device, Driver
 from agent.core.health import Policy
 from agent.core.status import settled
+from agent.shell.announcements import REPORTER, Announcements
 from agent.shell.capabilities import Capabilities, NoFiles
 from agent.shell.capacity import NodeKeeper
 from agent.shell.drivers import Kind, boot_of, real, simulated
@@ -30,12 +31,11 @@ from agent.shell.status import Facts, StatusWriter
 from agent.shell.survey import Survey, Told
 from agent.shell.view import Evictor, View
 from agent.shell.worker import Worker
-from allocator.core.wording import quoted
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY
 from kube.client import Client, version
 from kube.clock import SYSTEM
-from kube.events import Event, Recorder, Reference, Severity
+from kube.events import Recorder, Reference
 
 STATE_DIRECTORY: Final = "var/lib/vgpu-admission"
 CDI_DIRECTORY: Final = "var/run/cdi"
@@ -55,10 +55,11 @@ class Parts:
         state.mkdir(parents=True, exist_ok=True)
         self.paths = Paths(root=root, kubelet=options.kubelet, state=state)
         self.around = Neighbourhood(client, options.node, options.namespace)
-        self.events = Recorder(client, controller="vgpu-admission.io/agent", instance=options.node)
+        self.events = Recorder(client, controller=REPORTER, instance=options.node)
+        self.announcements = Announcements(self._node, self.events.record)
         self.worker = Worker(self._driver())
         self.processes = Processes(root)
-        told = Told(self.around.wake, self._tell_health)
+        told = Told(self.around.wake, self.announcements.health)
         self.survey = Survey(self.worker, told, policy=Policy(xids=options.xids))
         self.journal = Journal(state / "mig.journal", boot=self.boot)
         for damage in self.journal.damage:
@@ -66,6 +67,7 @@ class Parts:
         self.metrics = Metrics(
             version=self.version,
             figures=lambda: self.monitor.figures,
+            hung=lambda: 0.0 if (hung := self.worker.hung) is None else hung.seconds,
             old=lambda: self.around.settings.plugin_metrics,
         )
         self.instances = Instances(self._tools(), changed=self.survey.renew)
@@ -104,9 +106,12 @@ class Parts:
         return frozenset(one.cell.uid for one in everyone if one.cell is not None)
 
     async def close(self) -> None:
-        """Let go of the driver and of the journal; everything else stays as it is."""
-        await self.worker.close()
-        self.journal.close()
+        """Let go of the driver, the journal, and whom we hold back; all else stays as it is."""
+        try:
+            await self.monitor.release()
+        finally:
+            await self.worker.close()
+            self.journal.close()
 
     @property
     def _played(self) -> bool:
@@ -128,6 +133,7 @@ class Parts:
             holding=Holders(root),
             clock=SYSTEM,
             counted=self.metrics.recut,
+            told=self.announcements.recut,
             may_switch=self._for_mig,
         )
 
@@ -150,7 +156,7 @@ class Parts:
             regions=self.regions,
             unused=unused,
             evictor=Evictor(client),
-            tell=self.events.record,
+            news=self.announcements,
             tally=self.metrics,
         )
 
@@ -163,16 +169,8 @@ class Parts:
             self.survey.others = {**told, **found}  # of a GPU that is silent, what it said last
             self.survey.renew()
 
-    def _tell_health(self, gpu: str, why: str) -> None:
+    def _node(self) -> Reference:
+        """Return what Events about the node regard."""
         node = self.around.node
-        if node is None:
-            return
-        self.events.record(
-            Event(
-                regarding=Reference(api_version="v1", kind="Node", name=node.name, uid=node.uid),
-                severity=Severity.WARNING if why else Severity.NORMAL,
-                reason="GpuUnhealthy" if why else "GpuRecovered",
-                action="Check",
-                note=f"GPU {quoted(gpu)}: {why}" if why else f"GPU {quoted(gpu)} is well again",
-            )
-        )
+        uid = "" if node is None else node.uid
+        return Reference(api_version="v1", kind="Node", name=self._options.node, uid=uid)

@@ -109,7 +109,7 @@ class DevicePlugin:
             self._slots.empty(slots)
         except OSError as error:  # PreStart meets it again, where it may be said
             structlog.get_logger().warning("slots not emptied", slots=list(slots), error=str(error))
-        handed = self._slots.handed(slots)
+        handed = self._slots.handed(slots, soft=self._offer.soft)
         if handed.device is not None:
             answer.cdi_devices.add(name=handed.device)
         for mount in handed.mounts:

@@ -16,7 +16,7 @@ import structlog
 
 from agent.core import content as contents
 from agent.core.content import Content
-from agent.core.promise import NotYetError, Owner, Ready, Share
+from agent.core.promise import NotYetError, OnceMoreError, Owner, Ready, Share
 from agent.core.slot import is_slot
 from agent.shell.slots import Slots
 from allocator.catalog.vocabularies import OWN
@@ -67,22 +67,34 @@ class Regions(Protocol):
         """Return once no process of the pod *uid* is left; raises NotYetError."""
 
 
+class News(Protocol):
+    """Who tells the pod's user; neither call waits for anything."""
+
+    def allocated(self, slot: str, share: Share, content: Content) -> None:
+        """Say what the container whose first slot is *slot* received."""
+
+    def refused(self, slot: str, owner: Owner, why: str) -> None:
+        """Say why it was not made."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Whom a start rests on."""
+    """Whom a start rests on, and who tells of it."""
 
     owners: Owners
     promises: Promises
     instances: Instances
     regions: Regions
     slots: Slots
+    news: News
 
 
 @dataclass(slots=True)
 class _Course:
-    """How far one start has come, for the reason why it came no further."""
+    """How far one start has come, and whose it is, for the reason why it came no further."""
 
     doing: str = "waiting for an earlier start in the same slot"
+    owner: Owner | None = None
 
 
 @dataclass(slots=True)
@@ -110,7 +122,8 @@ class PreStart:
         """
         self._hands.update(slots)
         for limit, hands in self._limits.items():
-            if not hands.keys().isdisjoint(slots):
+            # One that has run out is on its way out already, and must not be set again.
+            if not limit.expired() and not hands.keys().isdisjoint(slots):
                 limit.reschedule(asyncio.get_running_loop().time())
 
     async def start(self, slots: Collection[str]) -> None:
@@ -122,7 +135,10 @@ class PreStart:
         unknown = sorted(slot for slot in slots if not is_slot(slot))
         if unknown or not slots:
             told = ", ".join(unknown) or "nothing"
-            raise NotYetError(f"{told}: no slot of this node's; accepted are slot-0000 and so on")
+            raise NotYetError(
+                f"{told}: no slot of this node's; accepted are slot-0000 and so on. A pod that "
+                "another device plugin gave this to must be deleted and made anew"
+            )
         hands = {slot: self._hands[slot] for slot in slots}
         began = self.clock.monotonic()
         task = asyncio.create_task(self._in_turn(hands))
@@ -143,10 +159,13 @@ class PreStart:
             seconds=round(self.clock.monotonic() - began, 4),
         )
 
+    def _lost(self, hands: Mapping[str, int]) -> str:
+        """Return which of these slots were handed on since, empty for none."""
+        return ", ".join(sorted(slot for slot in hands if self._hands[slot] != hands[slot]))
+
     def _check_hands(self, hands: Mapping[str, int]) -> None:
-        lost = sorted(slot for slot in hands if self._hands[slot] != hands[slot])
-        if lost:
-            raise NotYetError(f"{', '.join(lost)} went to another pod meanwhile")
+        if lost := self._lost(hands):
+            raise NotYetError(f"{lost} went to another pod meanwhile")
 
     def _over(self, task: asyncio.Task[Owner]) -> None:
         self._running.discard(task)
@@ -154,14 +173,26 @@ class PreStart:
             task.exception()  # noted: whoever asked may have stopped listening
 
     async def _in_turn(self, hands: Mapping[str, int]) -> Owner:
-        course, slots, limit = _Course(), frozenset(hands), asyncio.timeout(self.deadline)
+        """Start, and tell the user of the pod why not: a kubelet that hung up does not."""
+        course = _Course()
+        try:
+            return await self._established(hands, course)
+        except OnceMoreError:
+            raise
+        except NotYetError as error:
+            if course.owner is not None and not self._lost(hands):
+                self.parts.news.refused(min(hands), course.owner, str(error))
+            raise
+
+    async def _established(self, hands: Mapping[str, int], course: _Course) -> Owner:
+        slots, limit = frozenset(hands), asyncio.timeout(self.deadline)
         async with contextlib.AsyncExitStack() as turns:
             try:
                 async with limit, self._limited(limit, hands):
                     for slot in sorted(slots):
                         turn = self._turns.setdefault(slot, asyncio.Lock())
                         await turns.enter_async_context(turn)
-                    owner, content = await self._prepared(slots, course)
+                    share, content = await self._prepared(slots, course)
             except TimeoutError as error:
                 self._check_hands(hands)
                 ours = f"takes longer than {self.deadline:g} s"
@@ -170,8 +201,16 @@ class PreStart:
                 ) from error
             self._check_hands(hands)
             # Past the deadline's reach: a write must not go on behind the next start's back.
+            await self._write(slots, share.owner, content)
+        if not self._lost(hands):
+            self.parts.news.allocated(min(slots), share, content)
+        return share.owner
+
+    async def _write(self, slots: frozenset[str], owner: Owner, content: Content) -> None:
+        try:
             await asyncio.to_thread(self.parts.slots.write, slots, owner, content)
-        return owner
+        except OSError as error:
+            raise NotYetError(f"what the slot hands out cannot be written: {error}") from error
 
     @contextlib.asynccontextmanager
     async def _limited(
@@ -183,35 +222,41 @@ class PreStart:
         finally:
             del self._limits[limit]
 
-    async def _prepared(self, slots: frozenset[str], course: _Course) -> tuple[Owner, Content]:
-        """Return who starts and what it receives, once all of that is there."""
+    async def _prepared(self, slots: frozenset[str], course: _Course) -> tuple[Share, Content]:
+        """Return what was promised to whoever starts, and what it receives once that is there."""
         parts = self.parts
         course.doing = "finding out whose slots these are"
-        owner = await parts.owners.owner(slots)
+        course.owner = owner = await parts.owners.owner(slots)
         course.doing = f"looking for the promise to {owner.namespace}/{owner.pod}"
         share = await parts.promises.share(owner)
         _check(share, owner, slots)
+        course.owner = share.owner
         for uid in sorted(parts.slots.holders(slots) - {owner.uid}):
             course.doing = f"waiting for the processes of pod {uid}, which had the slot before,"
             await parts.regions.vacate(uid)
         content = await self._content(share, slots, course)
         course.doing = "recording that the promise is held"
         await parts.promises.hold(owner.uid)
-        return share.owner, content
+        return share, content
 
     async def _content(self, share: Share, slots: frozenset[str], course: _Course) -> Content:
         mode = contents.mode_of(share)
         match mode:
             case Mode.MIG:
                 ready = await self._instances(share, course)
-                await self._tell(share, min(slots), contents.visible(share, ready))
-                return contents.of_instances(share, ready)
+                content = contents.of_instances(share, ready)
+                await self._tell(share, min(slots), contents.visible(content.shown))
+                return content
             case Mode.HAMI_CORE:
+                if not share.mounts and self.parts.slots.bare(slots):
+                    raise NotYetError(
+                        "kubelet gave it its slots while every GPU was in MIG mode, without the "
+                        "mounts that a share of a GPU needs: delete the pod"
+                    )
                 course.doing = "seeding the container's region"
                 region = await self.parts.regions.seed(share)
-                return contents.of_library(
-                    share, library=self.parts.slots.library, region=region
-                )  # fmt: skip
+                library = self.parts.slots.library
+                return contents.of_library(share, library=library, region=region)
             case Mode.MEMORY_ONLY:
                 return contents.of_gpus(share)
             case _:
@@ -236,7 +281,7 @@ class PreStart:
             return
         await self.parts.promises.annotate(share.owner, {f"{OWN}{share.key}.visible": shown})
         self._told[slot] = (share.owner.uid, shown)
-        raise NotYetError(f"{shown} is ready and has just been written into the pod")
+        raise OnceMoreError(f"{shown} is ready and has just been written into the pod")
 
 
 def _check(share: Share, owner: Owner, slots: frozenset[str]) -> None:

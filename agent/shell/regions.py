@@ -24,13 +24,12 @@ from agent.core.promise import NotYetError, Share
 from agent.core.region import Region, Unreadable
 from agent.core.seed import SEMAPHORE, Limit, Seed, UnlimitedError, Write, corrections, seeded
 from agent.shell import burial, regionfiles
-from agent.shell.library import Absent, Installed
+from agent.shell.library import Absent, Installed, lost
 from agent.shell.processes import Processes, Resident
 from allocator.catalog.injection import REGIONS_DIRECTORY
 from allocator.model.request import Mode
 
 FILE: Final = "vgpu.cache"
-LOW: Final = 1  # the priority of every task: one that is lower in number holds back others
 LOOKS: Final = 80  # at processes that should be gone
 BETWEEN: Final = 0.25  # seconds between them; all together less than kubelet's 30
 SHOWN: Final = 8  # processes named in a refusal
@@ -87,6 +86,7 @@ class Regions:
 
         Our semaphore is compared with the C library's: a wrong one would hang every tenant.
         """
+        self._root = root
         self._library = library
         self._base = str(root / REGIONS_DIRECTORY.lstrip("/"))
         self._processes = processes
@@ -119,12 +119,14 @@ class Regions:
     def _seed(self, share: Share) -> str:
         owner = share.owner
         name = _name(owner.uid, owner.container)
-        if isinstance(self._library, Absent):
-            raise NotYetError(f"hami-core is not served on this node: {self._library.why}")
+        library = self._library
+        why = library.why if isinstance(library, Absent) else lost(self._root, library)
+        if why:
+            raise NotYetError(f"hami-core is not served on this node: {why}")
         if not self._sound:
             raise NotYetError("the agent's C library makes semaphores that libvgpu.so cannot use")
         try:
-            seed = seeded(limits_of(share), priority=LOW, now=int(self._now()))
+            seed = seeded(limits_of(share), priority=share.priority, now=int(self._now()))
             with self._top() as top:
                 with suppress(FileExistsError):
                     os.mkdir(name, _DIRECTORY_MODE, dir_fd=top)

@@ -24,7 +24,6 @@ from kube.clock import SYSTEM, Clock
 
 ENDPOINT: Final = "vgpu-admission.sock"
 KUBELET: Final = "kubelet.sock"
-KUBELET_DIRECTORY: Final = "/var/lib/kubelet/device-plugins"
 _VERSION: Final = "v1beta1"
 _POLL: Final = 0.5  # seconds between looks at the sockets
 _DIAL: Final = 15.0  # seconds for Register: kubelet dials back meanwhile, for up to 10

@@ -61,9 +61,7 @@ class Method(Generic[Request, Answer]):
 
 
 _PLUGIN: Final = "v1beta1.DevicePlugin"
-REGISTER: Final = Method(
-    "v1beta1.Registration", "Register", plugin.RegisterRequest, plugin.Empty
-)  # fmt: skip
+REGISTER: Final = Method("v1beta1.Registration", "Register", plugin.RegisterRequest, plugin.Empty)
 OPTIONS: Final = Method(_PLUGIN, "GetDevicePluginOptions", plugin.Empty, plugin.DevicePluginOptions)
 WATCH: Final = Method(_PLUGIN, "ListAndWatch", plugin.Empty, plugin.ListAndWatchResponse)
 ALLOCATE: Final = Method(_PLUGIN, "Allocate", plugin.AllocateRequest, plugin.AllocateResponse)

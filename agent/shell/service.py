@@ -12,18 +12,19 @@ from agent.core.capacity import slots
 from agent.core.checkpoint import CheckpointError, registered
 from agent.core.identity import PodName
 from agent.core.slot import Offer
-from agent.core.status import listed
+from agent.core.status import Listed, listed
 from agent.shell.capacity import NodeKeeper
 from agent.shell.node import Neighbourhood
 from agent.shell.owners import Owners
 from agent.shell.plugin import DevicePlugin
 from agent.shell.podresources import PodResources
-from agent.shell.prestart import Instances, Parts, PreStart, Regions
+from agent.shell.prestart import Instances, News, Parts, PreStart, Regions
 from agent.shell.promises import Promises
 from agent.shell.registration import Place, Registration
 from agent.shell.slots import Slots
 from agent.shell.status import Alive
 from agent.shell.survey import Survey
+from allocator.model.request import Mode
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 EVERY: Final = 5.0  # seconds between two looks at slots whose holders are gone
@@ -57,6 +58,7 @@ class Backing:
     instances: Instances
     regions: Regions
     alive: Alive
+    news: News
 
 
 class Service:
@@ -86,6 +88,7 @@ class Service:
             instances=backing.instances,
             regions=backing.regions,
             slots=self._slots,
+            news=backing.news,
         )
         plugin = DevicePlugin(self._slots, PreStart(parts))
         await self._allowed()
@@ -145,7 +148,8 @@ class Service:
                     before=None if found is None else found.ledger,
                 )
                 well = [one.gpu for one in told if one.gpu.healthy]
-                plugin.offer(Offer(total=slots(one.gpu for one in told), healthy=slots(well)))
+                total, soft = slots(one.gpu for one in told), not told or any(map(_soft, told))
+                plugin.offer(Offer(total=total, healthy=slots(well), soft=soft))
             if registration.registered != self._backing.keeper.serving:
                 self._backing.keeper.serving = registration.registered
                 around.wake()
@@ -164,6 +168,11 @@ class Service:
     def _pods(self) -> Mapping[str, PodName]:
         tenants = self._backing.around.tenants
         return {uid: PodName(t.namespace, t.name) for uid, t in tenants.items() if not t.over}
+
+
+def _soft(told: Listed) -> bool:
+    """Say whether the GPU may be shared without MIG."""
+    return told.gpu.mode is not Mode.MIG
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:

@@ -45,7 +45,7 @@ class SimulatedDriver:
         self._state = fresh
         self.change(lambda state: state)
         self._seen = self._state.reported
-        self._faulty = tuple(gpu.chip for gpu in self._state.gpus if gpu.chip.faulty)
+        self._faulty = tuple(gpu.chip.uuid for gpu in self._state.gpus if gpu.faulty)
 
     def change(self, act: Callable[[State], State]) -> None:
         """Do to the machine what is outside the driver's doing, as a function of its state."""
@@ -82,7 +82,7 @@ class SimulatedDriver:
         state = self.state()
         new = simulation.events_since(state, self._seen)
         self._seen = state.reported
-        return (*(Event(gpu=chip.uuid, xid=simulation.FALLEN_OFF) for chip in faulty), *new)
+        return (*(Event(gpu=gpu, xid=simulation.FALLEN_OFF) for gpu in faulty), *new)
 
     def create_instance(self, gpu: str, profile: int, start: int) -> Instance:
         """Create a GPU instance at exactly this placement."""
@@ -152,7 +152,7 @@ class SimulatedDriver:
             return self._state
         try:
             stored = msgspec.json.decode(self._file.read_bytes(), type=State)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, ValueError):  # of msgspec, and of text that is no UTF-8
             return self._fresh
         except OSError as error:
             raise DriverError(Fault.UNAVAILABLE, "state", str(error)) from error

@@ -3,7 +3,8 @@
 With CDI that is one document per slot in use, read by the container runtime. Without, it is the
 slot's folder, whose files Allocate told the runtime to mount before anybody knew for whom: links
 that are put in place before the container is made, to the library and the container's region,
-or to nothing. Neither survives its holder: a slot handed on is empty until it is written anew.
+or to nothing. Where all GPUs are in MIG mode no container needs them, and none are told.
+Neither survives its holder: a slot handed on is empty until it is written anew.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from posixpath import basename
 from typing import Final
 
 import msgspec
+import structlog
 
 from agent.core import cdi
 from agent.core.content import Content, HostMount, slot_mounts
@@ -25,10 +27,13 @@ from allocator.catalog.injection import LIBRARY_DIRECTORY
 
 SLOTS_DIRECTORY: Final = "/usr/local/vgpu/slots"
 _HOLDER: Final = "holder"
+_BARE: Final = "bare"  # an empty file: the container was told of no mounts, and never will be
 _NOTHING: Final = "/dev/null"
 # A runtime hears of a changed file a little later. Where one holder's document takes the place
 # of another's, it must find none meanwhile, rather than the wrong one.
 _SETTLE: Final = 0.05
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,16 +95,33 @@ class Slots:
         for slot in slots:
             self._empty(slot)
 
-    def handed(self, slots: Collection[str]) -> Handed:
-        """Say what the container that is given *slots* finds its content by."""
+    def handed(self, slots: Collection[str], *, soft: bool) -> Handed:
+        """Say what the container that is given *slots* finds its content by.
+
+        Only where it may be a *soft* share, which needs the library, are there mounts.
+        """
         lead = min(slots)
         if self._cdi is not None:
             return Handed(device=cdi.device(lead))
-        return Handed(mounts=slot_mounts(str(self._folder / lead)))
+        folder = self._folder / lead
+        try:
+            if not soft:
+                folder.mkdir(exist_ok=True)
+                (folder / _BARE).touch()
+                return Handed()
+            (folder / _BARE).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("slot not marked", slot=lead, soft=soft, error=str(error))
+        return Handed(mounts=slot_mounts(str(folder)))
+
+    def bare(self, slots: Collection[str]) -> bool:
+        """Say whether the container that holds *slots* was told of nothing to mount."""
+        return self._cdi is None and (self._folder / min(slots) / _BARE).exists()
 
     def holders(self, slots: Iterable[str]) -> frozenset[str]:
         """Return the uids of the pods that were last given one of *slots*."""
-        return frozenset(self._holders[slot] for slot in slots if slot in self._holders)
+        found = map(self._holders.get, slots)  # one look at each: a sweep may be under way
+        return frozenset(uid for uid in found if uid is not None)
 
     def write(self, slots: Collection[str], owner: Owner, content: Content) -> None:
         """Make the *slots* of one container hand out *content*; raises OSError.

@@ -12,8 +12,9 @@ from typing import Any, Final, Never, Protocol
 import structlog
 
 from agent.core.promise import NotYetError
-from agent.core.status import Account, Hardware, Identity, Json, document, listed, unpromised
+from agent.core.status import Account, Hardware, Identity, Json, document, listed
 from agent.core.tenants import Tenant
+from agent.core.unpromised import unpromised, uses_gpus
 from agent.shell.node import Neighbourhood, OwnNode, Stored, stored
 from allocator.core.wording import quoted
 from allocator.shell.inventory import GPU_NODES
@@ -71,6 +72,7 @@ class StatusWriter:
         self._changed = around.waker()
         self._since: dict[str, float] = {}  # when each entry was last held for a start
         self._begun = False
+        self._let_go: frozenset[str] = frozenset()  # by writes since the last that was answered
         # What was written last, and what the API server made of it: an older schema drops fields.
         self._told: tuple[Json, Mapping[str, Any]] | None = None
         self._processes: tuple[float, frozenset[str]] = NEVER, frozenset()
@@ -78,11 +80,29 @@ class StatusWriter:
         self.leaving = False  # nothing is to be promised here any more
 
     async def hold(self, uid: str) -> None:
-        """Return once the entry of pod *uid* stands in ``status.held``; raises NotYetError."""
+        """Return once the entry of pod *uid* stands in ``status.held``; raises NotYetError.
+
+        Nobody is asked where it stands there already: a container that crashed starts again
+        while no API server answers.
+        """
+        if self._stands(uid):
+            self._since[uid] = self._clock.monotonic()
+            return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(uid, []).append(waiter)
         self._urgent.set()
         await waiter
+
+    def _stands(self, uid: str) -> bool:
+        """Say whether an entry is held for sure: only we let go, and no write of ours may have."""
+        found = self._around.gpu_node
+        return (
+            self._begun
+            and found is not None
+            and found.ledger.boot == self._facts.boot
+            and uid in found.ledger.held - self._let_go
+            and found.ledger.entry(uid) is not None
+        )
 
     async def run(self) -> Never:
         """Write whenever there is something to say, for ever."""
@@ -140,7 +160,7 @@ class StatusWriter:
             wanted = document(account)
             if found.status != wanted and self._told != (wanted, found.status):
                 try:
-                    found = await self._write(found, wanted)
+                    found = await self._write(found, wanted, account.held)
                 except (ConflictError, InvalidError) as error:
                     refused = error
                     continue
@@ -168,13 +188,15 @@ class StatusWriter:
             return None
         return self._around.learn(stored(raw))
 
-    async def _write(self, found: Stored, wanted: Json) -> Stored:
+    async def _write(self, found: Stored, wanted: Json, held: Collection[str]) -> Stored:
         ops = (
             {"op": "test", "path": "/metadata/uid", "value": found.ledger.uid},
             {"op": "test", "path": "/metadata/generation", "value": found.ledger.generation},
             {"op": "add", "path": "/status", "value": wanted},
         )
+        self._let_go |= found.ledger.held.difference(held)
         raw = await self._calls.json_patch(f"{GPU_NODES}/{self._around.name}/status", ops)
+        self._let_go = frozenset()
         self.written += 1
         answer = stored(raw)
         self._told = wanted, answer.status
@@ -192,9 +214,13 @@ class StatusWriter:
         now = self._clock.monotonic()
         self._since |= dict.fromkeys((uid for uid in holds if found.ledger.entry(uid)), now)
         live = [tenant for tenant in around.tenants.values() if not tenant.over]
-        started = [t for t in live if t.started and self._asks(t)]
+        started = [t for t in live if uses_gpus(t, around.vocabularies)]
         entries, unknown = unpromised(
-            found.document, found.ledger, tenants=started, instances=hardware.instances
+            found.document,
+            found.ledger,
+            tenants=started,
+            instances=hardware.instances,
+            vocabularies=around.vocabularies,
         )
         return Account(
             identity=self._identity(node),
@@ -210,10 +236,6 @@ class StatusWriter:
 
     def _identity(self, node: OwnNode) -> Identity:
         return Identity(name=node.name, uid=node.uid, boot=self._facts.boot)
-
-    def _asks(self, tenant: Tenant) -> bool:
-        names = {name for words in self._around.vocabularies for name in words.resources}
-        return not names.isdisjoint(tenant.requests)
 
     def _held(
         self, found: Stored, started: Collection[Tenant], alive: frozenset[str]
@@ -261,6 +283,6 @@ def _answer(waiting: Mapping[str, list[asyncio.Future[None]]], missing: Mapping[
 def _shut(unknown: Sequence[Tenant]) -> str:
     if not unknown:
         return ""
-    first: Any = unknown[0]
+    first = unknown[0]
     more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
     return f"nobody knows what pod {quoted(f'{first.namespace}/{first.name}')}{more} uses here"

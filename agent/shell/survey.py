@@ -4,7 +4,7 @@ A driver that stops answering, or a GPU that it no longer lists, takes nothing o
 was there is told as sick, because containers may still use it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Never, Protocol
 
@@ -14,7 +14,7 @@ from agent.core.driver import Device, DriverError, Event, Fault
 from agent.core.health import UNSEEN, USUAL, Conditions, Look, Policy, observed
 from agent.core.standing import Present
 from agent.core.status import Hardware, Realised
-from agent.shell.worker import Worker
+from agent.shell.worker import Hung, Worker
 from allocator.model.units import MiB
 from kube.clock import SYSTEM, Clock
 
@@ -32,6 +32,9 @@ class Instances(Protocol):
 
     def present(self) -> tuple[Present, ...]:
         """Return all that exist."""
+
+    def notice(self, devices: Iterable[Device]) -> None:
+        """Look at those GPUs that are in MIG mode from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Survey:
         self._devices: tuple[Device, ...] | None = None
         self._driver = ""
         self._why = ""
+        self._hangs = False
         self._conditions: Conditions = UNSEEN
         self.instances: Instances | None = None
         self.settled = False
@@ -72,17 +76,19 @@ class Survey:
             await self.look()
             await self._clock.sleep(EVERY)
 
+    @property
+    def hung(self) -> Hung | None:
+        """Return the call that has kept the driver silent for longer than any may take."""
+        hung = self._worker.hung
+        return hung if hung is not None and hung.seconds >= PATIENCE else None
+
     async def look(self) -> None:
         """Ask the driver for its GPUs, for each of them, and for what went wrong."""
+        self._tell_hung()
         before = self._devices or ()
-        driver, call = self._worker.driver, self._worker.call
         try:
-            found = await call(driver.devices, within=PATIENCE)
-            self._driver = (await call(driver.versions, within=PROBE)).driver
+            found = await self._listed()
         except DriverError as error:
-            hung = self._worker.hung
-            if hung is not None:
-                log.warning("the driver hangs", call=hung.call, seconds=round(hung.seconds))
             if not before:
                 self._wait(str(error))
                 return
@@ -91,11 +97,33 @@ class Survey:
             listed = {device.uuid for device in found}
             gone = tuple(device for device in before if device.uuid not in listed)
             self._devices = (*found, *gone)
+            if self.instances is not None:
+                self.instances.notice(found)  # MIG mode may have been switched on meanwhile
             probes = {device.uuid: await self._probe(device.uuid) for device in found}
             probes |= {device.uuid: Fault.ABSENT for device in gone}
         needs = {device.uuid: device.recovery for device in self._devices or ()}
         self._observe(Look(events=await self._events(), probes=probes, needs=needs))
         self.renew()
+
+    async def _listed(self) -> tuple[Device, ...]:
+        """Ask for the GPUs; behind a call that hangs another would only wait in vain."""
+        if (hung := self.hung) is not None:
+            raise DriverError(Fault.UNAVAILABLE, hung.call, "the driver does not come back from it")
+        driver, call = self._worker.driver, self._worker.call
+        found = await call(driver.devices, within=PATIENCE)
+        self._driver = (await call(driver.versions, within=PROBE)).driver
+        return found
+
+    def _tell_hung(self) -> None:
+        """Say once that the driver hangs, and once that it goes on."""
+        hung = self.hung
+        if (hung is not None) is self._hangs:
+            return
+        self._hangs = hung is not None
+        if hung is None:
+            log.warning("the driver answers again")
+        else:
+            log.warning("the driver hangs", call=hung.call)
 
     def _wait(self, why: str) -> None:
         """Say once why no GPUs are known: a node without a driver may stay so for ever."""
@@ -111,6 +139,8 @@ class Survey:
         return None
 
     async def _events(self) -> tuple[Event, ...]:
+        if self.hung is not None:
+            return ()
         try:
             return await self._worker.call(self._worker.driver.events, within=PROBE)
         except DriverError:  # the probes say so too

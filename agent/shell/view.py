@@ -10,6 +10,8 @@ import structlog
 from agent.core.driver import Device, Instance
 from agent.core.promise import Share
 from agent.core.sharing import shares_of
+from agent.core.tenants import Tenant
+from agent.core.unpromised import uses_gpus
 from agent.core.violation import Pod
 from agent.shell.instances import Instances
 from agent.shell.node import Neighbourhood
@@ -47,15 +49,40 @@ class View:
             return None
         return shares_of(found.ledger.entries, self.around.tenants, devices)
 
+    def unpromised(self) -> frozenset[tuple[str, str]]:
+        """Return the uids of pods with each GPU that the status says they use without an entry."""
+        found = self.around.gpu_node
+        entries = () if found is None else found.ledger.unpromised
+        return frozenset(
+            (entry.uid, grant.gpu)
+            for entry in entries
+            for held in entry.containers
+            for grant in held.grants
+        )
+
     def pods(self) -> Mapping[str, Pod]:
         """Return the pods that are bound here, by uid."""
         return {
-            uid: Pod(uid=uid, namespace=t.namespace, name=t.name, containers=t.ids, kept=t.kept)
+            uid: Pod(
+                uid=uid,
+                namespace=t.namespace,
+                name=t.name,
+                containers=t.ids,
+                kept=t.kept or self._older(t),
+            )
             for uid, t in self.around.tenants.items()
         }
 
-    def instances(self) -> tuple[Instance, ...]:
-        """Return the MIG instances that exist."""
+    def _older(self, tenant: Tenant) -> bool:
+        """Say whether a pod was there before our ledger: nothing starts without an entry in it."""
+        found = self.around.gpu_node
+        known = found is not None and found.ledger.entry(tenant.uid) is not None
+        return not known and uses_gpus(tenant, self.around.vocabularies)
+
+    def instances(self) -> tuple[Instance, ...] | None:
+        """Return the MIG instances that exist, ``None`` before all GPUs were looked at."""
+        if not self.survey.settled:
+            return None
         return tuple(present.instance for present in self.made.present())
 
     def sick(self) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ stops: the next one goes on where it was.
 import asyncio
 import shutil
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Never
 
@@ -39,7 +40,7 @@ class Withdrawal:
         self._paths = paths
         self._cdi = cdi
         self._alive = alive
-        self._told: Collection[str] | None = None
+        self._told: tuple[Collection[str], Collection[str]] | None = None
 
     async def run(self) -> Never:
         """Withdraw until told to stop."""
@@ -54,14 +55,14 @@ class Withdrawal:
         """Take back what can be taken back now; raises KubeError, OSError."""
         if not self._around.synced:
             return
-        await self._keeper.withdraw()
+        counted = await self._keeper.withdraw()
         (self._paths.plugins / ENDPOINT).unlink(missing_ok=True)
-        left = await self._tenants()
-        if left != self._told:
-            self._told = left
-            log.info("files stay for pods" if left else "nothing is left", pods=sorted(left))
-        if not left:
+        pods = await self._tenants()
+        if not pods:
             await asyncio.to_thread(self._remove)
+        if (pods, counted) != self._told:
+            self._told = pods, counted
+            log.info(_said(pods, counted), pods=sorted(pods), counted=sorted(counted))
 
     async def _tenants(self) -> frozenset[str]:
         """Return the uids of pods that may have our files mounted."""
@@ -77,13 +78,25 @@ class Withdrawal:
         return frozenset(live | (held & frozenset(await self._alive())))
 
     def _remove(self) -> None:
-        """Remove all files of ours, but for what a process holds a lock on: our own folder's."""
+        """Remove all files of ours; raises OSError. Folders stay that are mounted into our own."""
         for path in _listed(self._cdi, is_ours):
             path.unlink(missing_ok=True)
-        root = self._paths.root
-        shutil.rmtree(root / LIBRARY_DIRECTORY.lstrip("/"), ignore_errors=True)
+        library = self._paths.root / LIBRARY_DIRECTORY.lstrip("/")
+        for path in library.iterdir() if library.is_dir() else ():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            library.rmdir()
         for path in _listed(self._paths.state, lambda _: True):
             path.unlink(missing_ok=True)
+
+
+def _said(pods: Collection[str], counted: Collection[str]) -> str:
+    if pods:
+        return "files stay for pods"
+    return "kubelet still counts slots" if counted else "nothing is left"
 
 
 def _listed(folder: Path, wanted: Callable[[str], bool]) -> list[Path]:

@@ -17,9 +17,9 @@ SOURCE: Final = Path(__file__).parent / "source"
 _FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread")
 
 
-def program(generation: str = "E") -> Path:
-    """Return the program whose region is of one generation, A to E."""
-    return built(SOURCE, "hami-core", [*_FLAGS, f"-DGENERATION='{generation}'"])
+def program(generation: str = "E", *flags: str) -> Path:
+    """Return the program whose region is of one generation, A to E, built with further *flags*."""
+    return built(SOURCE, "hami-core", [*_FLAGS, *flags, f"-DGENERATION='{generation}'"])
 
 
 class Tenant:

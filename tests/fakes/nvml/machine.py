@@ -86,11 +86,12 @@ class Machine:
             found = [f.seen for f in shared.faults if f.used and f.call == call.encode()]
             return max(found, default=0)
 
-    def mend(self) -> None:
-        """Take all faults back."""
+    def mend(self, call: str | None = None) -> None:
+        """Take all faults back, or those of one function."""
         with self._shared() as shared:
             for fault in shared.faults:
-                fault.used = 0
+                if call is None or fault.call == call.encode():
+                    fault.used = 0
 
     def add(self, process: Process, *, kind: Kind = Kind.COMPUTE, seen: int = _AHEAD) -> None:
         """Start a process, last sampled at *seen* (Unix time in microseconds)."""
@@ -142,6 +143,12 @@ class Machine:
                 gpu.mig_current = gpu.mig_pending if gpu.architecture < _HOPPER else 0
                 gpu.mig_pending = gpu.mig_current
                 gpu.lost = gpu.recovery = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove all MIG instances, as somebody does with nvidia-smi."""
+        with self.changing() as machine:
+            for gpu in machine.gpus:
                 gpu.instances = (CInstance * len(gpu.instances))()
 
     def _create(self, state: State) -> None:

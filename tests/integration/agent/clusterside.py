@@ -14,15 +14,15 @@ from agent.shell.status import Facts, StatusWriter
 from allocator.core.gpunodewire import spec_of
 from allocator.model.gpu import Grant
 from allocator.model.ledger import Entry
-from allocator.model.units import MiB
 from kube.client import Client
 from kube.config import Access
-from tests.builders import soft_grant
+from tests.builders import device, soft_grant
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_rules import Json
 from tests.fakes.api_server import ApiServer, Request
 from tests.fakes.kube_clock import FakeClock
 from tests.gpunodes import entry
+from tests.integration.waiting import until
 
 NODE = "/api/v1/nodes"
 GPU_NODES = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
@@ -34,15 +34,7 @@ SLOT, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 
 
 def gpu(index: int = 0) -> Device:
-    return Device(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index,
-        pci=f"0000:0{index}:00.0",
-        model="Tesla T4",
-        memory=MiB(15360),
-        ampere_or_older=True,
-    )
+    return device(index=index)
 
 
 class Scene:
@@ -120,6 +112,19 @@ class Scene:
 
         await until(current)
 
+    async def told(self) -> None:
+        """Let the watches tell of all that there is, and the agent write what it makes of it."""
+        await self.caught_up()
+        await self.writer.flush()
+
+    async def held(self, name: str) -> str:
+        """Bind a pod and let its container start on a share; return the pod's uid."""
+        uid = self.bind(name)
+        self.promise(promised(uid))
+        await self.caught_up()
+        await self.writer.flush({uid})
+        return uid
+
     def writes(self, path: str) -> list[Request]:
         return [r for r in self.server.requests if r.method == "PATCH" and r.path == path]
 
@@ -154,12 +159,6 @@ def play(act: Callable[[Scene], Awaitable[None]], **node: Any) -> None:  # noqa:
                 await asyncio.gather(following, return_exceptions=True)
 
     asyncio.run(run())
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not true():  # noqa: ASYNC110 -- what it waits for has no event of its own
-            await asyncio.sleep(0.01)
 
 
 def promised(uid: str, grant: Grant | None = None) -> Entry:

@@ -1,6 +1,7 @@
 """A node under the monitor: simulated GPUs, real regions, a ``/proc`` of our own."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Final
 
 from agent.core.driver import Device, Instance, Process
 from agent.core.promise import Share
-from agent.core.simulation import Chip, Running, changed, delivered
+from agent.core.simulation import Running, changed, delivered
 from agent.core.violation import Kind, Pod
+from agent.shell.announcements import Announcements
 from agent.shell.inspection import Inspector
 from agent.shell.monitor import Means, Monitor
 from agent.shell.processes import Processes
@@ -18,7 +20,7 @@ from agent.shell.simulated import SimulatedDriver
 from agent.shell.worker import Worker
 from allocator.core.settings import Enforcement
 from allocator.model.units import MiB
-from kube.events import Event
+from kube.events import Event, Reference
 from tests.fakes.hami_core import Tenant, bury, enrol
 from tests.fakes.kube_clock import FakeClock
 from tests.integration.agent.shares import GPU, ID, OTHER, UID, device, regions, share
@@ -27,17 +29,7 @@ POD: Final = Pod(
     uid=UID, namespace="team-a", name="train-0", containers=MappingProxyType({ID: "main"})
 )
 
-
-def _chip(one: Device) -> Chip:
-    return Chip(
-        uuid=one.uuid,
-        index=one.index,
-        minor=one.minor,
-        pci=one.pci,
-        model=one.model,
-        memory=one.memory,
-        ampere_or_older=True,
-    )
+NODE: Final = Reference(api_version="v1", kind="Node", name="gpu-1", uid="n")
 
 
 @dataclass(slots=True)
@@ -45,39 +37,42 @@ class Node:
     """What the monitor is told, and what it does about it; fields are for a test to set."""
 
     root: Path
-    promised: tuple[Share, ...] = (share(),)
+    promised: tuple[Share, ...] | None = (share(),)
     known: Mapping[str, Pod] = field(default_factory=lambda: {UID: POD})
     wanted: Enforcement = Enforcement.REPORT
-    following: bool = False
     broken: bool = False
+    told: frozenset[tuple[str, str]] = frozenset()
     clock: FakeClock = field(default_factory=FakeClock)
     events: list[Event] = field(default_factory=list)
     counted: list[Kind] = field(default_factory=list)
     evictions: list[str] = field(default_factory=list)
     failures: int = 0
+    ahead: float = 0.0  # seconds by which the agent's day is later than the programs'
     driver: SimulatedDriver = field(init=False)
+    worker: Worker = field(init=False)
     monitor: Monitor = field(init=False)
 
     def __post_init__(self) -> None:
-        chips = [_chip(device()), _chip(device(OTHER, index=1))]
-        self.driver = SimulatedDriver(delivered(chips, "boot-1"))
+        gpus = [device(), device(OTHER, index=1)]
+        self.driver = SimulatedDriver(delivered(gpus, "boot-1"))
+        self.worker = Worker(self.driver)
         clock = self.clock.clock()
         kept = regions(self.root)
         self.monitor = Monitor(
             Means(
                 node="gpu-1",
-                worker=Worker(self.driver),
+                worker=self.worker,
                 around=self,
                 inspector=Inspector(
                     kept,
                     Processes(self.root),
-                    following=self.following,
+                    now=lambda: time.time() + self.ahead,
                     ticks=clock.monotonic,
                 ),
                 regions=kept,
                 unused=lambda: None,
                 evictor=self,
-                tell=self.events.append,
+                news=Announcements(lambda: NODE, self.events.append),
                 tally=self,
                 clock=clock,
             )
@@ -90,6 +85,13 @@ class Node:
     def seed(self, of: Share) -> Path:
         """Return the file that *of*'s container finds."""
         return Path(asyncio.run(regions(self.root).seed(of))) / "vgpu.cache"
+
+    def region(self, of: Share, *, seeded: bool) -> Path:
+        """Return the file that *of*'s container finds, or where its library makes one."""
+        found = self.seed(of)
+        if not seeded:
+            found.unlink()
+        return found
 
     def enrol(self, tenant: Tenant, *, uid: str = UID) -> None:
         """Let the tenant's process be one of a container."""
@@ -119,8 +121,11 @@ class Node:
     def devices(self) -> tuple[Device, ...]:
         return device(), device(OTHER, index=1)
 
-    def shares(self) -> tuple[Share, ...]:
+    def shares(self) -> tuple[Share, ...] | None:
         return self.promised
+
+    def unpromised(self) -> frozenset[tuple[str, str]]:
+        return self.told
 
     def pods(self) -> Mapping[str, Pod]:
         return self.known

@@ -11,6 +11,7 @@ from pathlib import Path
 from agent.core.identity import PodName
 from agent.core.promise import DeviceNode, NotYetError, Owner, Ready, Share
 from agent.core.slot import Offer
+from agent.shell.announcements import Announcements
 from agent.shell.owners import Owners
 from agent.shell.plugin import DevicePlugin
 from agent.shell.podresources import PodResources
@@ -19,13 +20,11 @@ from agent.shell.registration import Place, Registration
 from agent.shell.slots import Slots
 from allocator.model.board import Placed
 from allocator.model.gpu import Grant
+from kube.events import Event, Reference
 from tests.fakes.kubelet import Kubelet
+from tests.integration.waiting import until
 
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Return once *holds*; a test that waits in vain is cut off by its own time limit."""
-    while not holds():  # noqa: ASYNC110 -- what is looked at is another process's in real life
-        await asyncio.sleep(0.01)
+NODE = Reference(api_version="v1", kind="Node", name="gpu-1")
 
 
 @dataclass(slots=True)
@@ -38,10 +37,13 @@ class Ledger:
     held: list[str] = field(default_factory=list)
     vacated: list[str] = field(default_factory=list)
     lingering: set[str] = field(default_factory=set)
+    told: list[Event] = field(default_factory=list)
     asked: int = 0
+    mounting: bool = True  # whether admission mounts what a share needs
     made: list[tuple[str, Placed]] = field(default_factory=list)
     regions: Regions | None = None  # real ones, where a test wants them
     stuck: asyncio.Event | None = None  # while set to an event, instances wait for it
+    ensuring: Callable[[str, Placed], Awaitable[Ready]] | None = None  # in the place of that
 
     def promise(self, uid: str, pod: str, *grants: Grant, container: str = "main") -> None:
         self.pods[uid] = PodName("team-a", pod)
@@ -56,7 +58,7 @@ class Ledger:
                     pod=owner.pod,
                     containers=(container,),
                 )
-                return Share(owner=sole, grants=grants, key="c0")
+                return Share(owner=sole, grants=grants, key="c0", mounts=self.mounting)
         raise NotYetError(f"{owner.pod} has no entry in the ledger")
 
     async def hold(self, uid: str) -> None:
@@ -67,13 +69,14 @@ class Ledger:
 
     async def ensure(self, gpu: str, placed: Placed) -> Ready:
         self.asked += 1
+        if self.ensuring is not None:
+            return await self.ensuring(gpu, placed)
         if self.stuck is not None:
             await self.stuck.wait()
         self.made.append((gpu, placed))
-        nodes = (DeviceNode("/dev/nvidia-caps/nvidia-cap30", 237, 30),)
-        return Ready(
-            uuid=f"MIG-{gpu}-{placed.start}", memory=placed.profile.memory, nodes=nodes
-        )  # fmt: skip
+        minor, memory = 30 + placed.start, placed.profile.memory
+        nodes = (DeviceNode(f"/dev/nvidia-caps/nvidia-cap{minor}", 237, minor),)
+        return Ready(uuid=f"MIG-{gpu}-{placed.start}", memory=memory, nodes=nodes)
 
     async def seed(self, share: Share) -> str:
         if self.regions is not None:
@@ -115,7 +118,15 @@ def site(root: Path, *, cdi: bool = True, kubelet: Kubelet | None = None, count:
         kubelet.resource, kubelet.checkpoint, lister=resources, pods=lambda: ledger.pods
     )
     slots = Slots(root, cdi=root / "cdi" if cdi else None)
-    parts = Parts(owners=owners, promises=ledger, instances=ledger, regions=ledger, slots=slots)
+    news = Announcements(lambda: NODE, ledger.told.append)
+    parts = Parts(
+        owners=owners,
+        promises=ledger,
+        instances=ledger,
+        regions=ledger,
+        slots=slots,
+        news=news,
+    )
     prestart = PreStart(parts)
     plugin = DevicePlugin(slots, prestart)
     plugin.offer(Offer(total=count, healthy=count))

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,14 @@ from typing import Any
 import pytest
 
 from agent.core.cdi import file_name
+from agent.core.driver import DriverError
 from agent.shell.app import Agent
 from agent.shell.drivers import BOOT_ID, Kind
 from agent.shell.options import Options
 from agent.shell.parts import Parts
 from agent.shell.server import Listen
+from agent.shell.survey import Survey, Told
+from agent.shell.worker import Worker
 from allocator.catalog.nodes import NOT_READY_TAINT
 from allocator.core.gpunodewire import spec_of
 from allocator.core.wire import HANDSHAKE, REGISTER
@@ -28,6 +32,7 @@ from tests.fakes.api_rules import Json
 from tests.fakes.api_server import ApiServer
 from tests.fakes.kubelet import Kubelet
 from tests.gpunodes import entry
+from tests.integration.waiting import until
 
 NODE, GPU_NODES = "/api/v1/nodes", "/apis/vgpu-admission.io/v1alpha1/gpunodes"
 PODS = "/api/v1/namespaces/team-a/pods"
@@ -71,6 +76,11 @@ class Scene:
         await until(lambda: self.kubelet.allocatable and not self.agent.unready())
         await until(lambda: self.status)
 
+    def told(self, namespace: str) -> set[str]:
+        """Return the reasons of the Events there."""
+        events = parsed(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
+        return {str(event["reason"]) for event in self.server.objects.at(events)}
+
     def bind(self, name: str) -> str:
         container = {"name": "main", "resources": {"limits": {SLOT: "1"}}}
         body = {"spec": {"nodeName": "n", "containers": [container]}}
@@ -78,16 +88,11 @@ class Scene:
         return str(made["metadata"]["uid"])
 
 
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110 -- what it waits for has no event of its own
-            await asyncio.sleep(0.02)
-
-
 def play(
     act: Callable[[Scene], Awaitable[None]],
     *configured: tuple[str, str, Json],
     resource: str = SLOT,
+    withdraw: bool = False,
     **node: Any,  # noqa: ANN401 -- any JSON
 ) -> None:
     """Run *act* while an agent runs on a node that has no GPUs yet for all the cluster knows."""
@@ -108,7 +113,7 @@ def play(
                 server.objects.create(parsed(path), {"metadata": {"name": name}, "data": data})
             await kubelet.start()
             try:
-                await _running(act, server, kubelet, root=root)
+                await _running(act, server, kubelet, root=root, withdraw=withdraw)
             finally:
                 await kubelet.stop()
 
@@ -117,7 +122,12 @@ def play(
 
 
 async def _running(
-    act: Callable[[Scene], Awaitable[None]], server: ApiServer, kubelet: Kubelet, *, root: Path
+    act: Callable[[Scene], Awaitable[None]],
+    server: ApiServer,
+    kubelet: Kubelet,
+    *,
+    root: Path,
+    withdraw: bool,
 ) -> None:
     access = Access(url=server.url)
     options = Options(
@@ -129,6 +139,7 @@ async def _running(
         fleet=root / "fleet.yaml",
         root=root,
         kubelet=kubelet.folder,
+        withdraw=withdraw,
     )
     async with Client(access) as client:
         parts = Parts(options, client)
@@ -175,6 +186,9 @@ def test_a_promise_becomes_what_its_container_receives(index: int) -> None:
         document = (scene.root / "var/run/cdi" / file_name(slot)).read_text()
         assert ("MIG-" in document) is (index == 0)
         assert scene.status["held"] == [uid]
+        await until(lambda: scene.told("team-a") == {"VgpuAllocated"})
+        if index == 0:
+            await until(lambda: scene.told("default") == {"MigReconfigured"})
 
     play(act)
 
@@ -196,6 +210,33 @@ def test_slots_wait_for_the_register_where_vc_scheduler_looks() -> None:
     play(act, settings)
 
 
+def test_a_driver_that_hangs_is_said_where_readiness_is_asked_for() -> None:
+    """With the call; the agent is unready for as long, and alive."""
+    gate, now = threading.Event(), [0.0]
+
+    async def act(scene: Scene) -> None:
+        await scene.served()
+        survey = scene.parts.survey
+        worker = Worker(scene.parts.worker.driver, clock=lambda: now[0])
+        scene.parts.survey = Survey(worker, Told(lambda: None, lambda _, __: None))
+        scene.parts.survey.hardware = survey.hardware
+        with pytest.raises(DriverError):
+            await worker.call(gate.wait, within=0.01)
+        before = scene.agent.unready()
+        now[0] = 61.0
+
+        assert (before, scene.agent.unready()) == ("", "the driver hangs: wait runs since 61 s")
+        gate.set()
+        await worker.call(worker.driver.versions, within=60.0)
+        assert scene.agent.unready() == ""
+        scene.parts.survey = survey
+
+    try:
+        play(act)
+    finally:
+        gate.set()
+
+
 def test_slots_wait_for_another_plugin_to_go() -> None:
     """And the status says which it is."""
 
@@ -212,6 +253,23 @@ def test_slots_wait_for_another_plugin_to_go() -> None:
 
     status = {"capacity": {"cpu": "2"}, "allocatable": {"nvidia.com/gpu": "2"}}
     play(act, status=status)
+
+
+def test_slots_under_another_name_are_the_next_agents() -> None:
+    """The one that runs ends and says why; its plugin with it, and kubelet drops the old name."""
+    name = "volcano-vgpu-device-config"
+    devices = (DEVICES, name, {"device-config.yaml": "nvidia: {}"})
+    renamed = {"device-config.yaml": "nvidia: {resourceCountName: example.com/gpu}"}
+
+    async def act(scene: Scene) -> None:
+        await scene.served()
+        scene.change(f"{DEVICES}/{name}", data=renamed)
+        async with asyncio.timeout(20):
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as ended:
+        play(act, devices)
+    assert ended.group_contains(RuntimeError, match="are called example.com/gpu from now on")
 
 
 def test_slots_have_the_name_and_number_that_the_site_gave_them() -> None:

@@ -17,7 +17,7 @@ from agent.core.doctor import Finding, Level
 from agent.core.driver import Fault
 from agent.core.nodefacts import Plugin
 from agent.shell.doctor import Output, Patient, examine, told
-from agent.shell.nodefacts import facts_of
+from agent.shell.nodefacts import configurations, facts_of
 from agent.shell.simulated import SimulatedDriver
 from tests.fakes.driver import Faults, RelayedDriver, machine
 from vgpu import main
@@ -162,7 +162,11 @@ def test_a_configuration_that_is_no_toml_is_a_finding(root: Path, text: bytes) -
     assert "no TOML" in runtime.problem
 
 
-@pytest.mark.parametrize("pattern", ["", "**", "../../../etc/passwd", "/", "[", "a/**b"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["", "**", "../../../etc/passwd", "/", "[", "a/**b", "x" * 5000, "a/" * 2000 + "*"],
+    ids=["nothing", "all", "above", "root", "half", "mixed", "long", "deep"],
+)
 def test_an_odd_import_does_no_harm(root: Path, pattern: str) -> None:
     """What is imported is read below the root, or not at all."""
     write(root / "etc/containerd/config.toml", f'version = 3\nimports = ["{pattern}"]\n')
@@ -170,6 +174,31 @@ def test_an_odd_import_does_no_harm(root: Path, pattern: str) -> None:
     (runtime,) = facts_of(root, root / KUBELET).runtimes
 
     assert runtime.runtimes == frozenset()
+
+
+def test_what_is_imported_may_import_more_and_itself(root: Path) -> None:
+    """Each file once, the last word counts, and a circle ends."""
+    write(root / "etc/containerd/config.toml", CONFIG)
+    again = 'imports = ["/etc/containerd/*.toml"]\n'
+    cri = '[plugins."io.containerd.cri.v1.runtime"]\nenable_cdi = '
+    write(root / "etc/containerd/conf.d/a.toml", f"{again}{cri}true")
+    write(root / "etc/containerd/b.toml", f"{cri}false")
+
+    (found,) = configurations(root)
+
+    assert found.cdi is False
+
+
+def test_a_container_that_shares_the_nodes_processes_sees_its_files(root: Path) -> None:
+    """Through the first of them, where it has none of its own."""
+    write(root / "proc/1/root/etc/containerd/config.toml", CONFIG)
+    write(root / "proc/1/root/etc/containerd/conf.d/99-nvidia.toml", DROPPED_IN)
+    (found,) = configurations(root)
+    assert found.runtimes == {"nvidia"}
+
+    write(root / "etc/containerd/config.toml", CONFIG)
+    (found,) = configurations(root)
+    assert found.runtimes == frozenset()
 
 
 def test_a_library_that_is_a_folder_or_text_is_none(root: Path) -> None:

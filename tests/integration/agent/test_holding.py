@@ -5,12 +5,14 @@ import asyncio
 import pytest
 
 from agent.core.promise import NotYetError
+from agent.core.status import Hardware
 from agent.shell.status import GRACE
 from kube.errors import KubeError
 from tests.integration.agent.clusterside import (
     GPU_NODES,
     STATUS,
     Scene,
+    gpu,
     play,
     promised,
     writing,
@@ -61,6 +63,24 @@ def test_a_second_start_costs_nothing() -> None:
             await scene.writer.hold("u")
 
             assert len(scene.writes(STATUS)) == before
+
+    play(act)
+
+
+def test_what_is_held_starts_again_while_no_server_answers() -> None:
+    """Whatever else there is to write, which cannot be written."""
+
+    async def act(scene: Scene) -> None:
+        scene.promise(promised("u"))
+        async with writing(scene):
+            await scene.writer.hold("u")
+            scene.server.answer_next(403, times=1000)
+            scene.hardware = Hardware(devices=(gpu(0),))
+
+            await scene.writer.hold("u")
+
+            with pytest.raises(NotYetError):
+                await scene.writer.hold("v")
 
     play(act)
 
@@ -148,14 +168,10 @@ def test_an_entry_is_held_until_nothing_of_the_pod_runs() -> None:
     """A pod that is over is not yet gone: its last process ends later."""
 
     async def act(scene: Scene) -> None:
-        uid = scene.bind("u")
-        scene.promise(promised(uid))
-        await scene.caught_up()
-        await scene.writer.flush({uid})
+        uid = await scene.held("u")
         scene.alive = {uid}
         scene.bind("u", phase="Failed")
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
         assert scene.status["held"] == [uid]
 
         scene.alive = set()
@@ -169,13 +185,9 @@ def test_a_pod_deleted_by_force_is_waited_for_a_while() -> None:
     """Its container may be on its way to its first process, which nobody sees yet."""
 
     async def act(scene: Scene) -> None:
-        uid = scene.bind("u")
-        scene.promise(promised(uid))
-        await scene.caught_up()
-        await scene.writer.flush({uid})
+        uid = await scene.held("u")
         scene.remove("u")
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
         assert scene.status["held"] == [uid]
 
         scene.time.now += GRACE
@@ -189,15 +201,11 @@ def test_a_deleted_pod_that_was_seen_is_let_go_with_its_last_process() -> None:
     """A freed GPU is to be had within two seconds."""
 
     async def act(scene: Scene) -> None:
-        uid = scene.bind("u")
-        scene.promise(promised(uid))
-        await scene.caught_up()
-        await scene.writer.flush({uid})
+        uid = await scene.held("u")
         scene.alive = {uid}
         await scene.writer.flush()
         scene.remove("u")
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
         assert scene.status["held"] == [uid]
 
         scene.alive = set()
@@ -211,13 +219,9 @@ def test_the_next_agent_goes_on_holding() -> None:
     """An upgrade frees nothing under running containers."""
 
     async def act(scene: Scene) -> None:
-        uid = scene.bind("u")
-        scene.promise(promised(uid))
-        await scene.caught_up()
-        await scene.writer.flush({uid})
+        uid = await scene.held("u")
         scene.writer = scene.new_writer()
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
 
         assert scene.status["held"] == [uid]
 
@@ -234,8 +238,7 @@ def test_after_a_crash_what_is_gone_meanwhile_is_let_go(alive: set[str], held: l
         await scene.writer.flush({"u"})
         scene.writer = scene.new_writer()
         scene.alive = alive
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
         assert scene.status["held"] == ["u"]  # a moment ago it may have been let start
 
         scene.time.now += GRACE
@@ -253,8 +256,7 @@ def test_another_boot_holds_nothing_that_did_not_start_in_it() -> None:
         scene.promise(promised(old), promised(new))
         before = {"bootID": "boot-0", "held": [old, new]}
         scene.change(f"{GPU_NODES}/n", status=before)
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
 
         assert scene.status["held"] == [new]
         assert scene.status["bootID"] == "boot-1"

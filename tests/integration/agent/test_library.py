@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.shell.library import Absent, Installed, install, sweep
+from agent.shell.library import Absent, Installed, install, lost, sweep
 
 OLD = b"\x7fELF old"
 NEW = b"\x7fELF new"
@@ -52,6 +52,17 @@ def test_installing_twice_changes_nothing(root: Path, source: Path) -> None:
 
     after = [path.stat() for path in sorted((root / "usr/local/vgpu").iterdir())]
     assert [(s.st_ino, s.st_mtime_ns) for s in after] == [(s.st_ino, s.st_mtime_ns) for s in before]
+
+
+def test_a_library_that_others_put_in_its_place_is_not_ours(root: Path, source: Path) -> None:
+    """Another plugin installs its own under the same name; ours has the limits that we count on."""
+    found = installed(root, source)
+    assert lost(root, found) == ""
+    name = root / "usr/local/vgpu/libvgpu.so"
+    name.unlink()
+    name.write_bytes(NEW)
+
+    assert "restart the agent" in lost(root, found)
 
 
 def test_an_upgrade_leaves_the_file_that_pods_have_open(root: Path, source: Path) -> None:

@@ -1,18 +1,24 @@
 """The monitor: its figures are what a program did, and what is wrong is told within two seconds."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
+from agent.core.drift import LASTING
+from agent.core.driver import DriverError
+from agent.core.feedback import ACTIVE
+from agent.core.layouts import SEEDED
 from agent.core.samples import Measured
 from agent.core.violation import Kind
-from agent.shell.monitor import AGAIN
+from agent.shell.monitor import AGAIN, PATIENCE
 from allocator.core.settings import Enforcement
-from tests.fakes.hami_core import Tenant
+from allocator.model.request import Priority
+from tests.fakes.hami_core import Tenant, enrol
 from tests.fakes.kube_clock import FakeClock
 from tests.integration.agent.monitored import Node
-from tests.integration.agent.shares import GIB, GPU, NEIGHBOUR, OTHER, UID, share
+from tests.integration.agent.shares import GIB, GPU, ID, NEIGHBOUR, OTHER, UID, share
 
 
 @pytest.fixture
@@ -77,11 +83,15 @@ def test_a_process_learns_its_number_on_the_node(node: Node) -> None:
 
 
 def test_a_lone_container_runs_free_until_another_is_active(tmp_path: Path) -> None:
-    """With a library that reads its switch again and again."""
+    """With a library that is known to read its switch again and again."""
     other = share(uid=NEIGHBOUR, pod="train-1")
-    node = Node(tmp_path, promised=(share(), other), following=True)
-    first, second = node.seed(share()), node.seed(other)
-    with Tenant(first, uuids=(GPU,)) as one, Tenant(second, uuids=(GPU,)) as two:
+    node = Node(tmp_path, promised=(share(), other))
+    env = {"CUDA_DEVICE_SM_LIMIT": "30"}
+    one, two = (
+        Tenant(node.region(of, seeded=False), uuids=(GPU,), generation="C", env=env)
+        for of in (share(), other)
+    )
+    with one, two:
         node.enrol(one)
         node.enrol(two, uid=NEIGHBOUR)
         for tenant in (one, two):
@@ -92,6 +102,42 @@ def test_a_lone_container_runs_free_until_another_is_active(tmp_path: Path) -> N
         node.look()
 
         assert (crowded, one.tell("launch")) == ("limited 30", "free")
+
+
+@pytest.mark.parametrize("generation", "ABCDE")
+def test_who_goes_first_holds_back_the_others_while_it_computes(
+    tmp_path: Path, generation: str
+) -> None:
+    """By the promise, with every generation of the library; and nobody when the agent is gone."""
+    low = share()
+    high = share(uid=NEIGHBOUR, pod="train-1", priority=Priority.HIGH)
+    node = Node(tmp_path, promised=(low, high))
+    files = [node.region(one, seeded=generation == "E") for one in (low, high)]
+    tenants = [
+        Tenant(file, uuids=(GPU,), generation=generation, env={"CUDA_TASK_PRIORITY": text})
+        for file, text in zip(files, ("0", "1"), strict=True)
+    ]
+    with tenants[0] as patient, tenants[1] as urgent:
+        node.enrol(patient)
+        node.enrol(urgent, uid=NEIGHBOUR)
+        node.look()
+        urgent.tell("launch")
+        node.look()
+        meanwhile = patient.tell("launch"), urgent.tell("launch")
+        figures = node.monitor.figures
+        asyncio.run(node.monitor.release())
+        without_us = patient.tell("launch")
+        urgent.tell("launch")
+        node.look()
+        again = patient.tell("launch")
+        node.ahead = ACTIVE + 2.0
+        node.look()
+        node.look()
+
+        assert meanwhile[0] == again == "blocked"
+        assert figures is not None
+        assert figures.held_back == {(UID, "main")}
+        assert "blocked" not in {meanwhile[1], without_us, patient.tell("launch")}
 
 
 def test_a_violation_is_told_once(node: Node) -> None:
@@ -126,21 +172,47 @@ def test_eviction_follows_at_the_second_look_and_is_not_repeated_at_once(node: N
 
     assert counts == [0, 1, 1, 1]
     assert len(node.evictions) == 2
-    assert [event.reason for event in node.events] == ["VgpuUnpromisedUse"]
+    assert [event.reason for event in node.events] == ["VgpuUnpromisedUse", "VgpuDrift"]
 
 
-def test_what_a_silent_gpu_does_not_confirm_is_not_over(node: Node) -> None:
-    """A driver that fails for a moment makes no second Event of one violation."""
+def test_what_a_silent_gpu_does_not_confirm_is_not_over_and_evicts_nobody(node: Node) -> None:
+    """A driver that fails for a moment makes no second Event, and no second look, of one."""
+    node.wanted = Enforcement.EVICT
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
         node.enrol(tenant)
         node.use(tenant, 12000)
         node.look()
         node.lose(GPU)
         node.look()
+        unconfirmed = len(node.evictions)
         node.lose(GPU, lost=False)
         node.look()
 
-    assert len(node.events) == 1
+    assert (len(node.events), unconfirmed, len(node.evictions)) == (1, 0, 1)
+
+
+def test_while_the_driver_hangs_regions_are_looked_after(node: Node) -> None:
+    """Nobody waits for what would not come; limits that were changed are put right as before."""
+    gate = threading.Event()
+
+    async def story() -> None:
+        with pytest.raises(DriverError):
+            await node.worker.call(gate.wait, within=0.01)
+        async with asyncio.timeout(2 * PATIENCE):  # which each look that waited would take half of
+            for _ in range(3):
+                await node.monitor.look()
+
+    file = node.seed(share())
+    with file.open("r+b") as region:
+        region.seek(SEEDED.memory_limits)
+        region.write(bytes(8))
+    try:
+        asyncio.run(story())
+    finally:
+        gate.set()
+
+    assert node.counted == [Kind.LIMITS]
+    assert measured(node) == Measured()
 
 
 def test_what_nobody_was_promised_is_foreign(node: Node) -> None:
@@ -152,6 +224,35 @@ def test_what_nobody_was_promised_is_foreign(node: Node) -> None:
 
     assert node.monitor.foreign == {GPU: 700, OTHER: 0}
     assert node.events == []
+
+
+def test_what_nobody_answers_for_is_told_once_of_the_node(node: Node) -> None:
+    """Once it has lasted; a GPU that is silent for a moment ends nothing."""
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        enrol(node.root / "proc", tenant.pid, uid=NEIGHBOUR, container=ID)
+        node.use(tenant, 700)
+        told = []
+        for lost in (False, False, True, False, False):
+            node.lose(GPU, lost=lost)
+            node.look()
+            told.append(len(node.events))
+            node.clock.now += LASTING / 2
+
+    assert told == [0, 0, 1, 1, 1]
+    (event,) = node.events
+    assert (event.reason, event.regarding.kind, event.related) == ("VgpuDrift", "Node", None)
+    assert GPU in event.note
+
+
+def test_figures_of_a_node_that_nobody_knows_any_more_end(node: Node) -> None:
+    """Stale ones would say that they were measured now."""
+    node.look()
+    before = node.monitor.figures
+    node.promised = None
+    node.look()
+
+    assert before is not None
+    assert node.monitor.figures is None
 
 
 class EnoughError(Exception):

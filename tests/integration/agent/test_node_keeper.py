@@ -15,8 +15,8 @@ from tests.integration.agent.clusterside import (
     SLOT,
     Scene,
     play,
-    until,
 )
+from tests.integration.waiting import until
 
 CORES = "volcano.sh/vgpu-cores"
 TAINTS = [{"key": "a", "effect": "NoSchedule"}, {"key": NOT_READY_TAINT, "effect": "NoSchedule"}]
@@ -61,7 +61,8 @@ def test_the_node_gets_label_capacity_and_a_note_of_it() -> None:
         assert SLOT not in found
         metadata = scene.node["metadata"]
         assert metadata["labels"] == {"vgpu-admission.io/agent": "1"}
-        assert set(metadata["annotations"][CAPACITY_KEY].split(",")) == found.keys() - {"cpu"}
+        noted = set(metadata["annotations"][CAPACITY_KEY].split(","))
+        assert noted == found.keys() - {"cpu"} | {SLOT}
 
     play(act)
 
@@ -203,6 +204,21 @@ def test_a_resource_under_a_new_name_replaces_the_old_one() -> None:
 
     note = {CAPACITY_KEY: "example.com/old"}
     status = {"capacity": {"cpu": "2", "example.com/old": "5"}}
+    play(act, metadata={"name": "n", "annotations": note}, status=status)
+
+
+def test_a_slot_under_a_new_name_leaves_none_of_the_old_one() -> None:
+    """Kubelet writes 0 for it in the end; the one that is served now is kubelet's alone."""
+
+    async def act(scene: Scene) -> None:
+        await accounted(scene)
+        found = await swept(scene)
+
+        assert "example.com/gpu" not in found
+        assert found[SLOT] == "20"
+
+    note = {CAPACITY_KEY: f"example.com/gpu,{SLOT}"}
+    status = {"capacity": {"cpu": "2", "example.com/gpu": "0", SLOT: "20"}}
     play(act, metadata={"name": "n", "annotations": note}, status=status)
 
 

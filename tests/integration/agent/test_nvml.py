@@ -12,7 +12,6 @@ from agent.core.driver import DriverError, Event, Fault, Recovery
 from agent.core.simulation import State, delivered
 from tests.fakes.driver import machine
 from tests.fakes.driver_process import DriverProcess, driver_process, hardware
-from tests.fakes.nvml.library import library
 from tests.integration.agent.nvmlsession import Scene, scene
 
 A100, L40S = "NVIDIA A100-SXM4-40GB", "NVIDIA L40S"
@@ -22,17 +21,6 @@ UNINITIALIZED, NOT_FOUND, NO_FUNCTION, UNKNOWN = 1, 6, 13, 999
 EVERY = 0  # for the n-th call: each of them
 AT = ((19, 6), (14, 4))  # profiles and starts that fit side by side
 NEVER = 1_000_000  # for the n-th call: only counts
-
-
-@pytest.fixture(scope="module")
-def child() -> Iterator[DriverProcess]:
-    with driver_process({"LD_LIBRARY_PATH": str(library().parent)}) as process:
-        yield process
-
-
-@pytest.fixture
-def two(child: DriverProcess, tmp_path: Path) -> Scene:
-    return scene(child, tmp_path, machine(A100, L40S))
 
 
 @contextmanager
@@ -256,6 +244,26 @@ def test_the_node_of_a_gpu_is_the_kernels_word(child: DriverProcess, tmp_path: P
         (folder / "numa_node").write_text(text)
 
     assert [device.numa for device in scene(child, tmp_path, state).devices] == [1, None]
+
+
+def test_the_switch_of_a_gpu_is_where_the_kernel_keeps_it(
+    child: DriverProcess, tmp_path: Path
+) -> None:
+    """The upper port of its switch; a GPU in a slot of the host's own hangs on none."""
+    state = machine(A100, A100, L40S, L40S)
+    links, tree = tmp_path / "sys/bus/pci/devices", tmp_path / "sys/devices/pci0000:00"
+    links.mkdir(parents=True)
+    upper = "0000:00:01.0/0000:f0:00.0"
+    places = (f"{upper}/0000:f1:00.0", f"{upper}/0000:f1:01.0", "0000:00:02.0", None)
+    for running, place in zip(state.gpus, places, strict=True):
+        if place is not None:
+            folder = tree / place / running.chip.pci
+            folder.mkdir(parents=True)
+            (links / running.chip.pci).symlink_to(folder)
+
+    found = [device.switch for device in scene(child, tmp_path, state).devices]
+
+    assert found == ["0000:f0:00.0", "0000:f0:00.0", None, None]
 
 
 def test_links_are_told_by_the_other_end(child: DriverProcess, tmp_path: Path) -> None:

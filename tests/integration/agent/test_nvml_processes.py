@@ -1,6 +1,5 @@
 """Processes as NVML lists them: three listings, two versions of each, and samples of any age."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,19 +7,12 @@ import pytest
 from agent.core.driver import Process
 from allocator.model.units import MiB
 from tests.fakes.driver import machine
-from tests.fakes.driver_process import DriverProcess, driver_process
-from tests.fakes.nvml.library import library
+from tests.fakes.driver_process import DriverProcess
 from tests.fakes.nvml.machine import Kind
 from tests.integration.agent.nvmlsession import Scene, scene
 
 NOT_SUPPORTED, TOO_SMALL, NO_FUNCTION = 3, 7, 13
 EVERY = 0  # for the n-th call: each of them
-
-
-@pytest.fixture(scope="module")
-def child() -> Iterator[DriverProcess]:
-    with driver_process({"LD_LIBRARY_PATH": str(library().parent)}) as process:
-        yield process
 
 
 @pytest.fixture

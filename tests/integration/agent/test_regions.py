@@ -187,6 +187,19 @@ def test_without_a_library_nothing_is_seeded(tmp_path: Path) -> None:
         asyncio.run(bare.seed(share()))
 
 
+@pytest.mark.parametrize("name", ["libvgpu.so", "ld.so.preload"])
+def test_a_library_that_is_lost_later_lets_nothing_start(tmp_path: Path, name: str) -> None:
+    """A container runtime would mount an empty folder, and the loader would pass it over."""
+    node = regions(tmp_path)
+    asyncio.run(node.seed(share()))
+    file = tmp_path / "usr/local/vgpu" / name
+    file.unlink()
+    file.mkdir()
+
+    with pytest.raises(NotYetError, match="not there any more, or not ours"):
+        asyncio.run(node.seed(share()))
+
+
 def test_a_share_without_a_limit_is_not_seeded(tmp_path: Path) -> None:
     """0 would be no limit at all."""
     with pytest.raises(NotYetError, match="memory limit"):

@@ -10,7 +10,8 @@ from agent.proto import deviceplugin_pb2 as pb
 from agent.shell import rpc
 from agent.shell.registration import ENDPOINT, KUBELET
 from tests.builders import soft_grant
-from tests.integration.agent.starting import Site, on, site, until
+from tests.integration.agent.starting import Site, on, site
+from tests.integration.waiting import until
 
 
 class Stranger:

@@ -40,7 +40,7 @@ def test_another_fleet_replaces_what_differs(tmp_path: Path) -> None:
     assert edited.instances(made.gpu) == (made,)
 
 
-@pytest.mark.parametrize("left", [b"", b"{", b"[]", b'{"boot":"boot-1"}', b"\xff" * 10])
+@pytest.mark.parametrize("left", [b"", b"{", b"[]", b'{"boot":"boot-1"}', b'{"boot":"\xff"}'])
 def test_a_damaged_file_is_another_machine(tmp_path: Path, left: bytes) -> None:
     """Whatever a power loss or a person left there, the node plays its fleet again."""
     file = tmp_path / "boards"
@@ -76,9 +76,9 @@ def test_a_missing_folder_is_said(tmp_path: Path) -> None:
 def test_a_faulty_gpu_says_so_to_every_session() -> None:
     """Once to each, as the first thing that it hears."""
     state = machine(A100, A30)
-    faulty = replace(state.gpus[1].chip, faulty=True)
-    state = replace(state, gpus=(state.gpus[0], replace(state.gpus[1], chip=faulty)))
+    faulty = replace(state.gpus[1], faulty=True)
+    state = replace(state, gpus=(state.gpus[0], faulty))
 
     for driver in (SimulatedDriver(state), SimulatedDriver(state)):
-        assert driver.events() == (Event(gpu=faulty.uuid, xid=79),)
+        assert driver.events() == (Event(gpu=faulty.chip.uuid, xid=79),)
         assert driver.events() == ()

@@ -7,7 +7,8 @@ import pytest
 from agent.core.promise import NotYetError
 from agent.shell import rpc
 from tests.builders import mig_grant, soft_grant
-from tests.integration.agent.starting import Site, edits, on, until
+from tests.integration.agent.starting import Site, edits, on
+from tests.integration.waiting import until
 
 
 def test_init_containers_share_slots_with_the_app() -> None:

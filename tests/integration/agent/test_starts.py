@@ -2,6 +2,7 @@
 
 import pytest
 
+from agent.core.slot import Offer
 from agent.proto import deviceplugin_pb2 as pb
 from agent.shell import rpc
 from tests.builders import mig_grant, soft_grant
@@ -94,6 +95,47 @@ def test_without_cdi_the_folder_of_the_slot_leads_to_the_share() -> None:
     on(act, cdi=False)
 
 
+def test_where_all_gpus_are_cut_nothing_is_mounted() -> None:
+    """A MIG container needs no library, and without CDI Allocate is the last to say so."""
+
+    async def act(site: Site) -> None:
+        site.plugin.offer(Offer(total=8, healthy=8, soft=False))
+        site.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 3, gpu="GPU-7"))
+
+        held = await site.kubelet.admit("uid-1", "train-0")
+        await site.kubelet.run(held)
+
+        assert list(held.answer.mounts) == []
+
+    on(act, cdi=False)
+
+
+def test_a_share_that_was_told_of_no_mounts_does_not_start_without_them() -> None:
+    """Unless admission mounts the library: else nothing would keep it to its share, ever."""
+
+    async def act(site: Site) -> None:
+        site.plugin.offer(Offer(total=8, healthy=8, soft=False))
+        site.ledger.promise("uid-1", "train-0", soft_grant(6000))
+        site.ledger.mounting = False
+        held = await site.kubelet.admit("uid-1", "train-0")
+        site.plugin.offer(Offer(total=8, healthy=8))
+
+        with pytest.raises(rpc.CallError, match="every GPU was in MIG mode"):
+            await site.kubelet.prestart(held.slots)
+        site.ledger.mounting = True
+        assert await site.kubelet.run(held) == 0
+
+        site.ledger.mounting = False
+        site.kubelet.forget("uid-1")
+        site.ledger.promise("uid-2", "train-1", soft_grant(6000))
+        second = await site.kubelet.admit("uid-2", "train-1")
+        assert second.slots == held.slots
+        assert await site.kubelet.run(second) == 0
+        assert len(second.answer.mounts) == 3
+
+    on(act, cdi=False)
+
+
 def test_allocate_is_never_refused() -> None:
     """Ids that we never offered are answered with nothing to see, and refused in PreStart."""
 
@@ -123,7 +165,7 @@ def test_allocate_survives_a_folder_that_is_gone() -> None:
 
         held = await site.kubelet.admit("uid-1", "train-0")
 
-        with pytest.raises(rpc.CallError, match="INTERNAL"):
+        with pytest.raises(rpc.CallError, match="cannot be written"):
             await site.kubelet.prestart(held.slots)
         blocked.rmdir()
         assert await site.kubelet.run(held) == 0

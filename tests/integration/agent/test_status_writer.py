@@ -1,7 +1,17 @@
 """The status is true, and written when it matters."""
 
 from agent.core.status import Hardware
-from tests.integration.agent.clusterside import GPU_NODES, STATUS, Scene, gpu, play, until, writing
+from tests.fakes.api_objects import parsed
+from tests.integration.agent.clusterside import (
+    GPU_NODES,
+    PODS,
+    STATUS,
+    Scene,
+    gpu,
+    play,
+    writing,
+)
+from tests.integration.waiting import until
 
 STARTED = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
 
@@ -11,8 +21,7 @@ def test_the_status_is_written_once() -> None:
 
     async def act(scene: Scene) -> None:
         await scene.writer.flush()
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
 
         assert len(scene.writes(STATUS)) == 1
         assert [g["uuid"] for g in scene.status["gpus"]] == ["GPU-0", "GPU-1"]
@@ -41,8 +50,7 @@ def test_a_field_that_the_schema_drops_is_not_written_for_ever() -> None:
         pruned = {key: value for key, value in scene.status.items() if key != "bootID"}
         scene.change(f"{GPU_NODES}/n", status=pruned)
         scene.writer._told = (scene.writer._told[0], pruned)  # type: ignore[index] # noqa: SLF001
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
 
         assert len(scene.writes(STATUS)) == 1
 
@@ -56,8 +64,7 @@ def test_what_the_control_plane_shut_is_accounted_for_anew() -> None:
         await scene.writer.flush()
         shut = {key: value for key, value in scene.status.items() if key != "inventory"}
         scene.change(f"{GPU_NODES}/n", status=shut)
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
 
         assert scene.status["inventory"].startswith("sha256:")
 
@@ -69,11 +76,33 @@ def test_a_pod_that_runs_without_an_entry_closes_what_nobody_knows() -> None:
 
     async def act(scene: Scene) -> None:
         scene.bind("stranger", **STARTED)
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
 
         assert {g["healthy"] for g in scene.status["gpus"]} == {False}
         assert "stranger" in scene.status["gpus"][0]["reason"]
+
+    play(act)
+
+
+def test_a_pod_of_another_plugin_takes_what_its_scheduler_listed() -> None:
+    """The rest of the node stays open."""
+    listed = {
+        "volcano.sh/vgpu-node": "n",
+        "volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,3000,0:",
+    }
+
+    async def act(scene: Scene) -> None:
+        uid = scene.bind("older", **STARTED)
+        place = f"{PODS}/older"
+        metadata = scene.server.objects.read(parsed(place))["metadata"]
+        scene.change(place, metadata=metadata | {"annotations": listed})
+        await until(lambda: uid in scene.around.tenants and scene.around.tenants[uid].volcano)
+        await scene.writer.flush()
+
+        (found,) = scene.status["unpromised"]
+        assert found["pod"]["uid"] == uid
+        assert [d["gpu"] for d in found["containers"][0]["devices"]] == ["GPU-1"]
+        assert {g["healthy"] for g in scene.status["gpus"]} == {True}
 
     play(act)
 

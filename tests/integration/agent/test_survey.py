@@ -1,13 +1,18 @@
 """The hardware as one value, over a driver that works, fails, and comes back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+import pytest
+from structlog.testing import capture_logs
+
 from agent.core.driver import Device, Driver, DriverError, Event, Fault, Usage, Versions
+from agent.core.standing import Present
 from agent.core.status import Hardware
-from agent.shell.survey import Survey, Told
-from agent.shell.worker import Worker
+from agent.shell.survey import PATIENCE, Survey, Told
+from agent.shell.worker import Hung, Worker
 from allocator.model.units import MiB
 from tests.fakes.kube_clock import FakeClock
 from tests.integration.agent.clusterside import gpu
@@ -125,6 +130,38 @@ def test_a_driver_that_fails_takes_no_gpu_away() -> None:
     play(act)
 
 
+def test_behind_a_call_that_hangs_nobody_waits() -> None:
+    """All GPUs are sick after three looks; which call it is can be told until it comes back."""
+    board, gate, now = Board(), threading.Event(), [0.0]
+
+    async def story(worker: Worker) -> None:
+        scene = Scene(board, worker)
+        await scene.survey.look()
+        with pytest.raises(DriverError):
+            await worker.call(gate.wait, within=0.01)
+        early = scene.survey.hung
+        now[0] = PATIENCE
+        with capture_logs() as logs:
+            async with asyncio.timeout(PATIENCE):  # one look that waited would take as long
+                for _ in range(3):
+                    await scene.survey.look()
+
+        assert [(e["event"], e.get("call")) for e in logs][:1] == [("the driver hangs", "wait")]
+        assert [e["event"] for e in logs].count("the driver hangs") == 1
+        assert (early, scene.survey.hung) == (None, Hung(call="wait", seconds=PATIENCE))
+        assert scene.sick() == {"GPU-0", "GPU-1"}
+        gate.set()
+        assert await worker.call(board.devices, within=PATIENCE)
+        assert scene.survey.hung is None
+
+    worker = Worker(board, clock=lambda: now[0])  # type: ignore[arg-type]
+    try:
+        asyncio.run(story(worker))
+    finally:
+        gate.set()
+        asyncio.run(worker.close())
+
+
 def test_a_gpu_that_fell_off_the_bus_stays_as_a_sick_one() -> None:
     """Containers may have it; and its Node is told, once."""
 
@@ -164,5 +201,33 @@ def test_what_is_learned_elsewhere_is_taken_over() -> None:
         assert scene.survey.hardware is not None
         assert scene.survey.hardware.others == {"GPU-0": 512}
         assert len(scene.told) == 2
+
+    play(act)
+
+
+class Noticed:
+    """Instances, of which there are none yet on GPUs that came into view."""
+
+    def __init__(self) -> None:
+        self.gpus: list[str] = []
+
+    def present(self) -> tuple[Present, ...]:
+        return ()
+
+    def notice(self, devices: Iterable[Device]) -> None:
+        self.gpus += [device.uuid for device in devices]
+
+
+def test_each_look_shows_the_gpus_to_who_cuts_them() -> None:
+    """One that comes late, or is put into MIG mode while the agent runs, is looked at too."""
+
+    async def act(scene: Scene) -> None:
+        scene.survey.instances = noticed = Noticed()
+        scene.board.gpus = [gpu(0)]
+        await scene.survey.look()
+        scene.board.gpus = [gpu(0), gpu(1)]
+        await scene.survey.look()
+
+        assert noticed.gpus == ["GPU-0", "GPU-0", "GPU-1"]
 
     play(act)

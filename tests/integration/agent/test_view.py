@@ -2,14 +2,20 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from agent.core.violation import Pod
-from agent.shell.view import Evictor
+from agent.shell.survey import Survey, Told
+from agent.shell.view import Evictor, View
+from agent.shell.worker import Worker
+from allocator.core.gpunodewire import spec_of
 from kube.client import Client
 from kube.config import Access
 from tests.fakes.api_server import ApiServer
+from tests.integration.agent.clusterside import GPU_NODES, Scene, play, promised
+from tests.migdesk import Desk
 
 POD = Pod(uid="uid-1", namespace="team-a", name="p")
 
@@ -39,3 +45,57 @@ def test_an_eviction_that_is_refused_stops_nothing(status: int) -> None:
             await Evictor(client).evict(POD, "why")
 
     asyncio.run(act())
+
+
+def view_of(scene: Scene, folder: Path) -> View:
+    """Return what a monitor of the scene's node is told, beside simulated boards."""
+    desk = Desk(folder)
+    survey = Survey(Worker(desk.driver), Told(lambda: None, lambda _, __: None))
+    return View(scene.around, survey, desk.instances)
+
+
+def test_a_pod_that_is_older_than_the_ledger_is_not_evicted(tmp_path: Path) -> None:
+    """Nothing starts without an entry, so who runs without one came before; others are as told."""
+    running = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+
+    async def act(scene: Scene) -> None:
+        older, newer = scene.bind("older", **running), scene.bind("newer", **running)
+        waiting = scene.bind("waiting")
+        scene.promise(promised(newer))
+        await scene.caught_up()
+
+        pods = view_of(scene, tmp_path).pods()
+
+        assert {uid for uid, pod in pods.items() if pod.kept} == {older}
+        assert pods.keys() == {older, newer, waiting}
+
+    play(act)
+
+
+def test_what_the_status_tells_as_unpromised_is_known_by_pod_and_gpu(tmp_path: Path) -> None:
+    """The monitor must not count it a second time."""
+
+    async def act(scene: Scene) -> None:
+        view = view_of(scene, tmp_path)
+        await scene.writer.flush()
+        assert view.unpromised() == frozenset()
+        older = spec_of((promised("older"),))["entries"]
+        scene.change(f"{GPU_NODES}/n", status=scene.status | {"unpromised": older})
+        await scene.caught_up()
+
+        assert view.unpromised() == {("older", "GPU-0")}
+
+    play(act)
+
+
+def test_instances_are_not_known_before_all_gpus_were_looked_at(tmp_path: Path) -> None:
+    """Nobody uses what was not promised to it only because an agent has just started."""
+
+    async def act(scene: Scene) -> None:
+        view = view_of(scene, tmp_path)
+        before = view.instances()
+        view.survey.settled = True
+
+        assert (before, view.instances()) == (None, ())
+
+    play(act)

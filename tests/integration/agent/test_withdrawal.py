@@ -1,13 +1,26 @@
 """An agent that leaves takes back what it put there, and no file that somebody has mounted."""
 
+import shutil
 from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
 
 from agent.core.cdi import file_name
 from agent.shell.service import Paths
 from agent.shell.withdrawal import Withdrawal
 from allocator.shell.inventory import GPU_NODES
 from tests.fakes.api_objects import parsed
-from tests.integration.agent.clusterside import MEMORY, SETTINGS, Scene, play, promised, until
+from tests.integration.agent.clusterside import (
+    MEMORY,
+    NODE,
+    SETTINGS,
+    SLOT,
+    Scene,
+    play,
+    promised,
+)
+from tests.integration.waiting import until
 
 
 class Files:
@@ -54,6 +67,41 @@ def test_nothing_is_left_and_nothing_of_others_is_touched(tmp_path: Path) -> Non
     play(act)
 
 
+def test_it_says_that_nothing_is_left_once_that_is_so(tmp_path: Path) -> None:
+    """Kubelet counts slots for a while; what cannot be removed is left too."""
+    files = Files(tmp_path)
+
+    async def act(scene: Scene) -> None:
+        leaving = withdrawal(scene, files)
+        with capture_logs() as logs:
+            await _counted(scene, "20")
+            await leaving.step()
+            assert [line["event"] for line in logs] == ["kubelet still counts slots"]
+
+            await _counted(scene, "0")
+            shutil.rmtree(files.paths.state)
+            files.paths.state.write_text("in the way")
+            with pytest.raises(NotADirectoryError):
+                await leaving.step()
+            assert len(logs) == 1
+
+            files.paths.state.unlink()
+            await leaving.step()
+            await leaving.step()
+            assert [line["event"] for line in logs[1:]] == ["nothing is left"]
+        assert SLOT not in scene.node["status"]["capacity"]
+
+    play(act)
+
+
+async def _counted(scene: Scene, amount: str) -> None:
+    """Let kubelet write how many slots there are."""
+    scene.change(f"{NODE}/n", status={"capacity": {"cpu": "2", SLOT: amount}})
+    await until(
+        lambda: scene.around.node is not None and scene.around.node.capacity.get(SLOT) == amount
+    )
+
+
 def test_files_stay_for_as_long_as_a_tenant_has_them(tmp_path: Path) -> None:
     """Its containers start again with what they have mounted."""
     files = Files(tmp_path)
@@ -96,13 +144,9 @@ def test_a_node_that_is_left_takes_no_promise(tmp_path: Path) -> None:
     files = Files(tmp_path)
 
     async def act(scene: Scene) -> None:
-        uid = scene.bind("tenant")
-        scene.promise(promised(uid))
-        await scene.caught_up()
-        await scene.writer.flush({uid})
+        uid = await scene.held("tenant")
         scene.writer.leaving = True
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
         await withdrawal(scene, files).step()
 
         assert "inventory" not in scene.status
@@ -119,8 +163,7 @@ def test_a_node_can_be_left_without_its_driver(tmp_path: Path) -> None:
         await scene.writer.flush()
         assert scene.status["inventory"]
         scene.hardware, scene.writer.leaving = None, True
-        await scene.caught_up()
-        await scene.writer.flush()
+        await scene.told()
         await withdrawal(scene, files).step()
 
         assert "inventory" not in scene.status

@@ -277,3 +277,20 @@ def test_a_pod_by_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         )
 
     served(scenario, "n0")
+
+
+def test_a_pod_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """It hides no other, and nobody reads how our program failed."""
+
+    async def scenario(server: ApiServer) -> None:
+        put(server, "/api/v1/namespaces/team/pods", stored("asks", "team", POD))
+        odd = stored("odd", "team", POD) | {"spec": {"containers": None, "nodeName": 7}}
+        put(server, "/api/v1/namespaces/team/pods", odd)
+        asked = session(kubeconfig(tmp_path, server.url))
+
+        code, output, errors = await pods(asked, Which(namespace="team"))
+
+        assert (code, [line.split()[0] for line in output.splitlines()[1:]]) == (0, ["asks"])
+        assert errors.startswith('Warning: pod "odd" cannot be read: ')
+
+    served(scenario, "n0")

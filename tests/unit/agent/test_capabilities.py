@@ -142,6 +142,37 @@ def test_without_a_driver_the_error_names_what_could_not_be_read(tmp_path: Path)
         Capabilities(tmp_path).nodes(0, 1, 0)
 
 
+def drm(root: Path, pci: str, **files: str) -> None:
+    for name, numbers in files.items():
+        folder = root / "sys/bus/pci/devices" / pci / "drm" / name
+        folder.mkdir(parents=True)
+        (folder / "dev").write_text(numbers)
+
+
+def test_what_draws_has_the_files_of_its_slot(root: Path) -> None:
+    """By PCI address, whatever the index, and of those files only that programs draw through."""
+    drm(root, "0000:3b:00.0", card2="226:2\n", renderD130="226:130\n", controlD66="226:66\n")
+    drm(root, "0000:86:00.0", card0="226:0\n", renderD128="226:128\n")
+
+    found = Capabilities(root).graphics("0000:3b:00.0")
+
+    assert found == (
+        DeviceNode("/dev/dri/card2", 226, 2),
+        DeviceNode("/dev/dri/renderD130", 226, 130),
+    )
+
+
+def test_a_node_without_graphics_has_no_files_of_it(root: Path) -> None:
+    """Without nvidia-drm, and where the kernel says nothing that can be read, there are none."""
+    drm(root, "0000:3b:00.0", card0="", renderD128="226")
+    (root / "sys/bus/pci/devices/0000:3b:00.0/drm/card1").mkdir()
+
+    capabilities = Capabilities(root)
+
+    assert capabilities.graphics("0000:3b:00.0") == ()
+    assert capabilities.graphics("0000:86:00.0") == ()
+
+
 def test_an_old_driver_calls_its_first_device_otherwise(root: Path) -> None:
     """The major number of nvidia-frontend is that of the GPUs too."""
     old = DEVICES.replace("195 nvidia\n", "195 nvidia-frontend\n")

@@ -9,33 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.doctor import CHECKS, Finding, Level, failed, findings, older, render, version_of
-from agent.core.driver import Device, MigMode, Versions
+from agent.core.driver import MigMode, Versions
 from agent.core.nodefacts import Facts, Library, Plugin, Runtime
-from allocator.catalog.boards import MODELS
 from allocator.core.lines import WIDTH
+from tests.builders import device
 
 DOCS = Path(__file__).parents[3] / "docs"
 ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=False)
 
 
-def gpu(model: str, index: int, mig: MigMode | None = None) -> Device:
-    known = MODELS[model]
-    return Device(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index,
-        pci=f"0000:0{index}:00.0",
-        model=model,
-        memory=known.memory,
-        ampere_or_older=True,
-        mig=mig,
-        board=known.board,
-    )
-
-
 WELL = Facts(
     versions=Versions(driver="580.95.05", nvml="13.580.95.05", cuda="13.0"),
-    devices=(gpu("NVIDIA A100-SXM4-40GB", 0, ON), gpu("NVIDIA L40S", 1)),
+    devices=(device("NVIDIA A100-SXM4-40GB", mig=ON), device("NVIDIA L40S", index=1)),
     toolkit="1.18.1-1",
     runtimes=(
         Runtime(
@@ -55,8 +40,8 @@ WELL = Facts(
 SICK = Facts(
     versions=Versions(driver="535.54.03", nvml="12.535.54.03", cuda="12.2"),
     devices=(
-        gpu("NVIDIA A100-SXM4-40GB", 0, MigMode(current=False, pending=True)),
-        replace(gpu("NVIDIA A30", 1, ON), board=None),
+        device("NVIDIA A100-SXM4-40GB", mig=MigMode(current=False, pending=True)),
+        replace(device("NVIDIA A30", index=1, mig=ON), board=None),
     ),
     toolkit="1.17.4",
     runtimes=(

@@ -7,18 +7,19 @@ from hypothesis import strategies as st
 from agent.core.feedback import Orders, Task, orders
 from agent.core.layouts import BY_NAME
 from agent.core.region import Region
+from allocator.model.request import Priority
 
 NOW = 1000.0
-HIGH, LOW = 0, 1
+HIGH, LOW = Priority.HIGH, Priority.LOW
 
 
 def task(  # noqa: PLR0913 -- a row of the table names the one or two that matter
-    priority: int = LOW,
+    priority: Priority = LOW,
     *,
     gpus: str = "0",
     last: int | None = None,
     recent: int = 0,
-    layout: str = "E",
+    layout: str = "C",
     said: int = LOW,
 ) -> Task:
     """Return a task on GPUs named by letters; *said* is the priority in its region."""
@@ -39,9 +40,9 @@ def task(  # noqa: PLR0913 -- a row of the table names the one or two that matte
 BUSY = 999
 
 
-def told(*tasks: Task, following: bool = True) -> list[tuple[int, int]]:
+def told(*tasks: Task) -> list[tuple[int, int]]:
     """Return switch and recent kernel of each."""
-    found = orders({str(k): t for k, t in enumerate(tasks)}, now=NOW, following=following)
+    found = orders({str(k): t for k, t in enumerate(tasks)}, now=NOW)
     return [(found[str(k)].switch, found[str(k)].recent) for k in range(len(tasks))]
 
 
@@ -85,19 +86,16 @@ def test_orders(tasks: list[Task], expected: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "following", "switch"),
+    ("layout", "switch"),
     [
-        pytest.param("C", False, 0, id="reads-it-at-every-launch"),
-        pytest.param("D", False, 1, id="reads-it-once"),
-        pytest.param("E", False, 1, id="may-read-it-once"),
-        pytest.param("E", True, 0, id="reads-it-again"),
+        pytest.param("C", 0, id="reads-it-at-every-launch"),
+        pytest.param("D", 1, id="reads-it-once"),
+        pytest.param("E", 1, id="may-read-it-once"),
     ],
 )
-def test_a_limit_is_lifted_only_where_it_comes_back(
-    layout: str, following: bool, switch: int
-) -> None:
+def test_a_limit_is_lifted_only_where_it_comes_back(layout: str, switch: int) -> None:
     """A library that reads the switch once would let its process run free for ever."""
-    assert told(task(last=BUSY, layout=layout), following=following) == [(switch, 0)]
+    assert told(task(last=BUSY, layout=layout)) == [(switch, 0)]
 
 
 @given(
@@ -107,7 +105,7 @@ def test_a_limit_is_lifted_only_where_it_comes_back(
 )
 def test_a_tenant_cannot_hold_back_its_neighbour(said: int, recent: int, last: int | None) -> None:
     """Whatever it writes into its region, the other's launches go on."""
-    liar = task(said=said, recent=recent, last=last)
+    liar = task(said=said, recent=recent, last=last, layout="E")
     found = orders({"liar": liar, "other": task(last=BUSY)}, now=NOW)
 
     assert found["other"].recent == 0

@@ -26,15 +26,6 @@ SMALL = placed("1g.5gb", 0)
 LARGE = placed("2g.10gb", 0)
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
-
-
-def run(story: Coroutine[object, object, None]) -> None:
-    asyncio.run(story)
-
-
 async def running(desk: Desk, story: Coroutine[object, object, None]) -> None:
     """Let the agent run while something happens."""
     task = asyncio.create_task(desk.instances.run())
@@ -60,7 +51,7 @@ def test_a_promise_becomes_an_instance_with_its_files(desk: Desk) -> None:
         )
         assert desk.told > 0
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_nothing_moves_before_it_is_known_what_is_promised(desk: Desk) -> None:
@@ -77,7 +68,7 @@ def test_nothing_moves_before_it_is_known_what_is_promised(desk: Desk) -> None:
         await desk.settle()
         assert desk.on() == [(19, 0, True)]
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_who_asks_early_waits_until_it_is_there(desk: Desk) -> None:
@@ -90,7 +81,7 @@ def test_who_asks_early_waits_until_it_is_there(desk: Desk) -> None:
         await desk.instances.want({GPU: [SMALL]})
         assert (await asking).memory == SMALL.profile.memory
 
-    run(running(desk, story()))
+    asyncio.run(running(desk, story()))
 
 
 @dataclass
@@ -120,7 +111,7 @@ def test_a_gpu_that_hangs_delays_no_other(tmp_path: Path) -> None:
         assert (await desk.instances.ensure(other, LARGE)).memory == LARGE.profile.memory
         assert desk.on() == []
 
-    run(running(desk, story()))
+    asyncio.run(running(desk, story()))
 
 
 def test_an_idle_instance_stays_until_its_slots_are_needed(desk: Desk) -> None:
@@ -136,7 +127,7 @@ def test_an_idle_instance_stays_until_its_slots_are_needed(desk: Desk) -> None:
         await desk.settle(LARGE)
         assert desk.on() == [(14, 0, True)]
 
-    run(story())
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("fault", [Fault.OTHER, Fault.NO_ROOM, Fault.UNAVAILABLE])
@@ -155,7 +146,7 @@ def test_a_failure_after_the_gpu_instance_is_rolled_back(desk: Desk, fault: Faul
         assert (await desk.instances.ensure(GPU, SMALL)).memory == SMALL.profile.memory
         assert desk.instances.troubles() == {GPU: ()}
 
-    run(story())
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize(
@@ -184,7 +175,7 @@ def test_what_the_driver_made_is_read_back(
         await desk.again()
         assert desk.on() == [(19, 0, True)]
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_a_promise_that_is_withdrawn_meanwhile_is_not_cut_for(desk: Desk) -> None:
@@ -204,7 +195,7 @@ def test_a_promise_that_is_withdrawn_meanwhile_is_not_cut_for(desk: Desk) -> Non
         assert desk.on() == []
         assert desk.faults.calls["create_instance"] == 1
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_what_cannot_be_rolled_back_is_finished_later(desk: Desk) -> None:
@@ -218,7 +209,7 @@ def test_what_cannot_be_rolled_back_is_finished_later(desk: Desk) -> None:
         assert desk.on() == [(19, 0, True)]
         assert desk.faults.calls["create_instance"] == 1
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_a_stuck_instance_is_told_with_who_holds_it(desk: Desk) -> None:
@@ -243,7 +234,7 @@ def test_a_stuck_instance_is_told_with_who_holds_it(desk: Desk) -> None:
         assert desk.on() == [(14, 0, True)]
         assert desk.instances.troubles() == {GPU: ()}
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_engines_that_idle_instances_have_are_taken_back(tmp_path: Path) -> None:
@@ -258,7 +249,7 @@ def test_engines_that_idle_instances_have_are_taken_back(tmp_path: Path) -> None
         await desk.again()
         assert desk.on() == [(65, 6, True)]
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_nothing_is_done_that_the_journal_cannot_hold(desk: Desk) -> None:
@@ -273,18 +264,4 @@ def test_nothing_is_done_that_the_journal_cannot_hold(desk: Desk) -> None:
         await desk.again()
         assert desk.on() == [(19, 0, True)]
 
-    run(story())
-
-
-def test_an_instance_without_its_files_is_not_ready(desk: Desk) -> None:
-    """A container is not let start with an instance that it could not reach."""
-
-    async def story() -> None:
-        desk.files.missing = "/dev/nvidia-uvm is missing"
-        await desk.settle(SMALL)
-        assert (await desk.why(SMALL)).endswith("is not there yet: /dev/nvidia-uvm is missing")
-        desk.files.missing = ""
-        await desk.again()
-        assert (await desk.instances.ensure(GPU, SMALL)).nodes
-
-    run(story())
+    asyncio.run(story())

@@ -9,35 +9,23 @@ from types import MappingProxyType
 
 import pytest
 
-from agent.core.driver import Device, Fault, Instance, MigMode, Usage
+from agent.core.drift import Drift
+from agent.core.driver import Fault, Instance, MigMode, Usage
 from agent.core.families import OLD, OURS, Family
 from agent.core.promise import Owner, Share
 from agent.core.samples import Figures, Measured
 from agent.core.violation import Kind, Pod, Violation
 from agent.shell.metrics import Metrics
+from allocator.core.drift import Kind as Differs
 from allocator.model.gpu import Grant
 from allocator.model.units import MiB
-from tests.builders import A100_40, T4, board, mig_grant, placed, soft_grant
+from tests.builders import A100_40, device, mig_grant, placed, soft_grant
 from tests.migdesk import Desk
 
 SOFT, CUT = "GPU-soft", "GPU-cut"
-PLAIN = Device(
-    uuid=SOFT,
-    index=0,
-    minor=0,
-    pci="0000:01:00.0",
-    model=T4,
-    memory=MiB(15360),
-    ampere_or_older=True,
-)
+PLAIN = replace(device(), uuid=SOFT)
 IN_MIG = replace(
-    PLAIN,
-    uuid=CUT,
-    index=1,
-    model=A100_40,
-    memory=MiB(40960),
-    mig=MigMode(current=True, pending=True),
-    board=board(A100_40),
+    device(A100_40, index=1, mig=MigMode(current=True, pending=True)), uuid=CUT, memory=MiB(40960)
 )
 
 
@@ -63,6 +51,8 @@ def figures(*shares: Share, measured: Mapping[tuple[str, str, str], Measured]) -
         stuck={CUT: 1},
         measured=measured,
         violations=(),
+        drifts=(),
+        held_back=frozenset(),
         faults=0,
     )
 
@@ -93,12 +83,14 @@ WRONG = replace(
             note="uses 9000 of 8192 MiB",
         ),
     ),
+    drifts=(Drift(kind=Differs.MISSING, gpu=CUT, what="pod is promised what is not there"),),
+    held_back=frozenset({("uid-train-1", "main")}),
     faults=2,
 )
 
 
 def exposed(found: Figures | None, *, old: bool = True) -> str:
-    metrics = Metrics(version="0.1.0", figures=lambda: found, old=lambda: old)
+    metrics = Metrics(version="0.1.0", figures=lambda: found, hung=lambda: 0.0, old=lambda: old)
     kind, body = metrics.exposed()
     assert kind.startswith("text/plain")
     return re.sub(r"(?m)^(# (HELP|TYPE) )?\w+_created .*\n|^\w+_created\{.*\n", "", body.decode())
@@ -159,17 +151,27 @@ def test_before_the_first_look_counters_are_there() -> None:
 
     assert 'vgpu_isolation_violations_total{kind="memory"} 0.0' in text
     assert "vgpu_evictions_total 0.0" in text
+    assert "vgpu_driver_hung_seconds 0.0" in text
     assert 'vgpu_mig_reconfigurations_total{outcome="failed"} 0.0' in text
     assert "vgpu_device" not in text
 
 
 def test_no_labels_come_twice() -> None:
-    """A pod that follows one of its name, and two grants on one GPU."""
+    """A pod that follows one of its name, two grants on one GPU, a GPU that is gone."""
     twice = share("train-0", soft_grant(1, gpu=SOFT), soft_grant(2, gpu=SOFT))
-    crowded = replace(WRONG, shares=(WORKING, twice))
+    (wrong,) = WRONG.violations
+    after = replace(wrong, pod=replace(wrong.pod, uid="uid-of-its-successor"))
+    gone = replace(PLAIN, uuid="GPU-gone")  # whose index the driver has given to another
+    crowded = replace(
+        WRONG,
+        shares=(WORKING, twice),
+        violations=(wrong, after),
+        devices=(*WRONG.devices, gone),
+    )
     series = [line.rpartition(" ")[0] for line in exposed(crowded).splitlines() if line[0] != "#"]
 
     assert len(series) == len(set(series))
+    assert 'vgpu_device_memory_bytes{device="GPU-gone",node="gpu-1"}' in series
 
 
 def test_hostile_names_stay_in_their_labels() -> None:
@@ -182,7 +184,7 @@ def test_hostile_names_stay_in_their_labels() -> None:
 
 def test_each_attempt_to_cut_a_gpu_counts(tmp_path: Path) -> None:
     """One that failed and the one that made up for it."""
-    metrics = Metrics(version="0.1.0", figures=lambda: None, old=lambda: False)
+    metrics = Metrics(version="0.1.0", figures=lambda: None, hung=lambda: 0.0, old=lambda: False)
     desk = Desk(tmp_path)
     desk.tools = replace(desk.tools, counted=metrics.recut)
     desk.restart()

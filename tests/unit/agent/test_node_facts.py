@@ -2,8 +2,9 @@
 
 import pytest
 
+from agent.core.nodefacts import Runtime
 from agent.core.rivals import rival, rival_slots
-from agent.core.runtimes import reads_cdi
+from agent.core.runtimes import containerd_major, reads_cdi
 from allocator.catalog.vocabularies import SLOT, VOCABULARIES
 
 MEMORY = "volcano.sh/vgpu-memory"
@@ -70,3 +71,50 @@ def test_a_runtime_reads_cdi_from_the_release_that_turned_it_on(
 ) -> None:
     """Where it does not, what Allocate answers is dropped without a word."""
     assert reads_cdi(runtime) is reads
+
+
+def configured(
+    *, cdi: bool | None = None, folders: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
+) -> Runtime:
+    return Runtime(path="/etc/x", cdi=cdi, cdi_folders=folders)
+
+
+ON, OFF, SILENT = configured(cdi=True), configured(cdi=False), configured()
+BROKEN = Runtime(path="/etc/x", problem="no TOML")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "told", "reads"),
+    [
+        pytest.param("containerd://2.2.1", [SILENT], True, id="as-it-is-made"),
+        pytest.param("containerd://2.2.1", [OFF], False, id="turned-off"),
+        pytest.param("containerd://1.7.28", [ON], True, id="turned-on"),
+        pytest.param("containerd://1.7.28", [SILENT], False, id="as-it-was-made"),
+        pytest.param("containerd://1.6.20", [ON], False, id="knows-nothing-of-it"),
+        pytest.param("containerd://2.2.1", [ON, OFF], False, id="not-of-one-mind"),
+        pytest.param("containerd://2.2.1", [BROKEN], True, id="unreadable-says-nothing"),
+        pytest.param("containerd://2.2.1", [BROKEN, OFF], False, id="the-readable-one-counts"),
+        pytest.param(
+            "containerd://2.2.1", [configured(folders=("/opt/cdi",))], False, id="looks-elsewhere"
+        ),
+        pytest.param(
+            "containerd://2.2.1", [configured(cdi=True, folders=("/run/cdi",))], True, id="a-link"
+        ),
+        pytest.param("cri-o://1.34.0", [OFF], True, id="not-its-configuration"),
+        pytest.param("docker://28.0.1", [ON], False, id="no-such-runtime"),
+    ],
+)
+def test_what_is_configured_comes_before_the_release(
+    runtime: str, told: list[Runtime], *, reads: bool
+) -> None:
+    """A runtime that drops what Allocate answers would start containers without their limits."""
+    assert reads_cdi(runtime, told) is reads
+
+
+@pytest.mark.parametrize(
+    ("runtime", "major"),
+    [("containerd://2.2.1", 2), ("containerd://v1.7.0", 1), ("cri-o://1.34.0", None), ("", None)],
+)
+def test_the_release_says_how_files_are_merged(runtime: str, major: int | None) -> None:
+    """Only containerd's does."""
+    assert containerd_major(runtime) == major

@@ -14,16 +14,14 @@ FOLDER = "agent/proto"
 def test_generating_again_changes_nothing(tmp_path: Path) -> None:
     """Nobody has edited what is generated, nor forgotten `make proto`."""
     sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / FOLDER).glob("*.proto"))
-    subprocess.run(
-        [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--python_out={tmp_path}",
-         f"--pyi_out={tmp_path}", *sources],
-        cwd=ROOT, check=True, timeout=60,
-    )  # fmt: skip
+    made = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi")]
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", *made, *sources]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
 
-    made = {path.name: path.read_bytes() for path in (tmp_path / FOLDER).iterdir()}
+    found = {path.name: path.read_bytes() for path in (tmp_path / FOLDER).iterdir()}
 
-    assert len(made) == 2 * len(sources) == 4
-    assert made == {name: (ROOT / FOLDER / name).read_bytes() for name in made}
+    assert len(found) == 2 * len(sources) == 4
+    assert found == {name: (ROOT / FOLDER / name).read_bytes() for name in found}
 
 
 def test_numbers_on_the_wire_are_kubelets() -> None:

@@ -31,6 +31,7 @@ from agent.core.seed import (
     orders,
     seeded,
 )
+from allocator.model.request import Priority
 
 GPU = "GPU-6b1f0000-0000-4000-8000-000000000000"
 OTHER = "GPU-6b1f0000-0000-4000-8000-000000000001"
@@ -99,8 +100,8 @@ def use(content: bytearray, *, slot: int, device: int, total: int) -> None:
 
 
 @FEW
-@given(limits=LIMITS, priority=st.integers(0, 1), now=st.integers(1, 2**40))
-def test_what_is_seeded_is_read(limits: list[Limit], priority: int, now: int) -> None:
+@given(limits=LIMITS, priority=st.sampled_from(Priority), now=st.integers(1, 2**40))
+def test_what_is_seeded_is_read(limits: list[Limit], priority: Priority, now: int) -> None:
     """Reading a seed gives what went into it, and nothing is left to correct."""
     region = readable(written(seeded(limits, priority=priority, now=now)))
 
@@ -113,7 +114,7 @@ def test_what_is_seeded_is_read(limits: list[Limit], priority: int, now: int) ->
 
 def test_the_magic_number_is_the_last_part() -> None:
     """A library that starts meanwhile waits for it."""
-    parts = seeded([Limit(1, 0)], priority=1, now=1).parts
+    parts = seeded([Limit(1, 0)], priority=Priority.LOW, now=1).parts
 
     assert parts[-1] == (0, struct.pack("<i", MAGIC))
 
@@ -129,14 +130,14 @@ def test_the_magic_number_is_the_last_part() -> None:
 def test_a_region_without_limits_is_not_made(limits: list[Limit]) -> None:
     """The library takes 0 for no limit, and overruns its tables beyond 16 devices."""
     with pytest.raises(UnlimitedError):
-        seeded(limits, priority=1, now=1)
+        seeded(limits, priority=Priority.LOW, now=1)
 
 
 @FEW
 @given(ours=LIMITS, theirs=LIMITS)
 def test_corrections_restore_the_promise(ours: list[Limit], theirs: list[Limit]) -> None:
     """Whatever the limits were set to, the devices that were promised have theirs again."""
-    content = written(seeded(theirs, priority=1, now=1))
+    content = written(seeded(theirs, priority=Priority.LOW, now=1))
     corrected = readable(applied(content, corrections(readable(content), ours)))
 
     assert corrections(corrected, ours) == ()
@@ -211,7 +212,7 @@ def test_a_process_is_introduced_once(processes: dict[int, int]) -> None:
 
 def test_orders_change_two_words() -> None:
     """Nothing is written that stands there already."""
-    content = written(seeded([Limit(1, 30)], priority=1, now=1))
+    content = written(seeded([Limit(1, 30)], priority=Priority.LOW, now=1))
     changed = applied(content, orders(readable(content), switch=0, recent=-1))
 
     assert (readable(changed).switch, readable(changed).recent) == (0, -1)

@@ -46,7 +46,7 @@ def test_a_node_plays_the_entry_of_its_name() -> None:
     assert (instance.profile, instance.start) == (9, 4)
     assert instance.uuid is not None
     assert [[p.memory for p in g.processes] for g in state.gpus] == [[], [], [500], []]
-    assert [g.chip.faulty for g in state.gpus] == [False, False, False, True]
+    assert [g.faulty for g in state.gpus] == [False, False, False, True]
     assert [g.chip.numa for g in state.gpus] == [0, 0, 1, 1]
     first, second = state.gpus[0].chip, state.gpus[1].chip
     assert (first.links, second.links) == ((second.uuid,), (first.uuid,))

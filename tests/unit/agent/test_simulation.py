@@ -169,6 +169,18 @@ def test_a_changed_fleet_keeps_what_is_alike() -> None:
     assert kept.births == old.births
 
 
+def test_a_changed_fleet_decides_which_gpus_are_faulty() -> None:
+    """An operator who writes so of a GPU at work sees it leave service, with what runs on it."""
+    old = whole(machine(A100), 9, 4).state
+    fresh = machine(A100)
+    faulty = replace(fresh, gpus=(replace(fresh.gpus[0], faulty=True),))
+
+    kept = refitted(old, faulty)
+
+    assert kept.gpus == (replace(old.gpus[0], faulty=True),)
+    assert rebooted(kept, "boot-2").gpus[0].faulty
+
+
 def test_events_are_kept_for_late_readers_up_to_a_bound() -> None:
     """A reader gets what it has not seen; one that was away for too long gets the newest."""
     state = machine(T4)

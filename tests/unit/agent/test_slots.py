@@ -126,6 +126,26 @@ def test_a_link_replaces_what_stands_in_its_place(tmp_path: Path) -> None:
     assert not (folder / "vgpu.new").is_symlink()
 
 
+def test_what_a_container_was_told_to_mount_outlives_the_process(tmp_path: Path) -> None:
+    """Kubelet asks once for a container, and starts it again under the next agent."""
+    slots(tmp_path, cdi=False).handed(["slot-0001", "slot-0000"], soft=False)
+
+    again = slots(tmp_path, cdi=False)
+
+    assert again.bare(["slot-0000", "slot-0001"])
+    assert len(again.handed(["slot-0000"], soft=True).mounts) == 3
+    assert not slots(tmp_path, cdi=False).bare(["slot-0000"])
+
+
+def test_a_slot_that_cannot_be_marked_is_handed_out_with_its_mounts(tmp_path: Path) -> None:
+    """Mounts too many do no harm; a share without them would have no limit."""
+    found = slots(tmp_path, cdi=False)
+    (tmp_path / "usr/local/vgpu/slots/slot-0000").write_text("a file")
+
+    assert len(found.handed(["slot-0000"], soft=False).mounts) == 3
+    assert not found.bare(["slot-0000"])
+
+
 def test_a_folder_of_no_slot_is_ignored(tmp_path: Path) -> None:
     """Whatever else lies there belongs to nobody."""
     (tmp_path / "usr/local/vgpu/slots/lost+found").mkdir(parents=True)

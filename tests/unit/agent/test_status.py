@@ -19,36 +19,23 @@ from agent.core.status import (
     document,
     listed,
     settled,
-    unpromised,
 )
-from agent.core.tenants import Tenant, tenant
 from allocator.core.deviceconfig import DeviceConfig, NodeConfig
 from allocator.core.gpunode import decode
 from allocator.core.ledger import Ledger, read
 from allocator.model.gpu import Grant
 from allocator.model.request import Mode
 from allocator.model.units import MiB
-from tests.builders import A100_40, T4, board, mig_grant, model, nodes_of, placed, soft_grant
-from tests.gpunodes import entry, gpu_node, ledger
+from tests import builders
+from tests.builders import A100_40, T4, mig_grant, placed, soft_grant
 
 WHO = Identity(name="n", uid="node-1", boot="boot-1")
 ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=False)
 
 
 def device(product: str = A100_40, index: int = 0, mig: MigMode | None = None) -> Device:
-    known = model(product)
-    return Device(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index,
-        pci=f"0000:{index + 1:02x}:00.0",
-        model=product,
-        memory=known.memory,
-        ampere_or_older=True,
-        mig=mig,
-        board=known.board,
-        links=("GPU-9",),
-    )
+    known = builders.device(product, index=index, mig=mig)
+    return replace(known, links=("GPU-9",), switch="0000:f0:00.0")
 
 
 def told(
@@ -89,8 +76,9 @@ def test_it_survives_the_way_through_json() -> None:
     status = told(Hardware(devices=(device(mig=ON), device(T4, 1))))
 
     assert json.loads(json.dumps(status)) == status
-    assert status["gpus"][0]["pci"] == "0000:01:00.0"
+    assert status["gpus"][0]["pci"] == "0000:00:00.0"
     assert status["gpus"][0]["links"] == ["GPU-9"]
+    assert status["gpus"][0]["switch"] == "0000:f0:00.0"
 
 
 @pytest.mark.parametrize(
@@ -236,52 +224,3 @@ def test_memory_of_others_does_not_flap() -> None:
     first = settled(MiB(0), MiB(1000))
 
     assert {settled(first, MiB(amount)) for amount in range(700, 1024)} == {first}
-
-
-def pod(uid: str, assigned: str = "") -> Tenant:
-    metadata = {"uid": uid, "name": uid, "namespace": "team-a"}
-    if assigned:
-        metadata["annotations"] = {"vgpu-admission.io/assignment": assigned}  # type: ignore[assignment]
-    return tenant(json.dumps({"metadata": metadata}).encode())
-
-
-def test_what_runs_without_a_promise_is_told_as_its_pod_tells_it() -> None:
-    """After the ledger was lost, the pod's own annotations say what to keep free."""
-    node = nodes_of(1, T4, name="n")
-    lost = entry("lost", soft_grant(3000, gpu="GPU-n-0"))
-    holding = [entry("known", soft_grant(1000, gpu="GPU-n-0"))]
-    stands = gpu_node(node, holding)
-    containers = gpu_node(node, [lost])["spec"]["entries"][0]["containers"]
-
-    found, unknown = unpromised(
-        stands,
-        ledger(node, holding),
-        tenants=[pod("known"), pod("lost", json.dumps(containers)), pod("odd", "{")],
-        instances=[],
-    )
-
-    assert [(e.uid, e.containers) for e in found] == [("lost", lost.containers)]
-    assert [one.uid for one in unknown] == ["odd"]
-
-
-@pytest.mark.parametrize("uuid", ["MIG-5c1e2d3f-0000-4000-8000-000000000001", None])
-def test_an_instance_of_somebody_else_keeps_its_slots(uuid: str | None) -> None:
-    """The ledger sees them taken, by a name that is no pod's; twice the same words."""
-    node = nodes_of(1, A100_40, mode=Mode.MIG, name="n")
-    theirs = Realised(gpu="GPU-n-0", placed=placed("3g.20gb", 4), uuid=uuid, foreign=True)
-
-    found, _ = unpromised(gpu_node(node), ledger(node), tenants=[], instances=[theirs])
-
-    again, _ = unpromised(gpu_node(node), ledger(node), tenants=[], instances=[theirs])
-    assert found == again
-    gpus = listed(
-        Hardware(devices=(replace(device(mig=ON), uuid="GPU-n-0"),)),
-        DeviceConfig(),
-        None,
-        before=None,
-    )
-    status = document(Account(identity=WHO, gpus=gpus, unpromised=found))
-    decoded = decode({"metadata": {"name": "n"}, "status": status})
-    assert decoded.problems == ()
-    assert decoded.node.gpus[0].taken == theirs.placed.mask
-    assert board(A100_40).slots == 8

@@ -1,7 +1,6 @@
 """Strangers: instances, processes and modes that are not the agent's doing are left as they are."""
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,15 +17,6 @@ SMALL = placed("1g.5gb", 0)
 LARGE = placed("2g.10gb", 0)
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
-
-
-def run(story: Coroutine[object, object, None]) -> None:
-    asyncio.run(story)
-
-
 def test_an_instance_that_somebody_made_is_reserved(desk: Desk) -> None:
     """It is told as closing its slots, never destroyed, and a promise there says what is so."""
 
@@ -40,7 +30,7 @@ def test_an_instance_that_somebody_made_is_reserved(desk: Desk) -> None:
             assert "was not made by this agent and is left alone" in await desk.why(wanted)
         assert desk.driver.instances(GPU) == (stranger,)
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_an_instance_without_compute_that_somebody_made_is_reserved_too(desk: Desk) -> None:
@@ -52,7 +42,7 @@ def test_an_instance_without_compute_that_somebody_made_is_reserved_too(desk: De
         assert desk.on() == [(19, 0, False)]
         assert desk.instances.present()[0].reserved
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_what_containers_hold_is_ours_whoever_made_it(tmp_path: Path) -> None:
@@ -67,7 +57,7 @@ def test_what_containers_hold_is_ours_whoever_made_it(tmp_path: Path) -> None:
         await desk.settle()
         assert desk.instances.present()[0].idle
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_one_that_was_replaced_by_hand_is_a_strangers(desk: Desk) -> None:
@@ -84,7 +74,7 @@ def test_one_that_was_replaced_by_hand_is_a_strangers(desk: Desk) -> None:
         assert desk.driver.instances(GPU) == (theirs,)
         assert desk.journal.marks == {}
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_one_that_was_destroyed_by_hand_is_made_again(desk: Desk) -> None:
@@ -98,7 +88,7 @@ def test_one_that_was_destroyed_by_hand_is_made_again(desk: Desk) -> None:
         after = await desk.instances.ensure(GPU, SMALL)
         assert before.uuid != after.uuid
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_an_instance_that_is_not_listed_once_stays_its_tenants(desk: Desk) -> None:
@@ -115,7 +105,7 @@ def test_an_instance_that_is_not_listed_once_stays_its_tenants(desk: Desk) -> No
         assert desk.driver.instances(GPU) == listed
         assert await desk.instances.ensure(GPU, SMALL) == before
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_a_process_in_the_way_is_waited_for(desk: Desk) -> None:
@@ -134,7 +124,7 @@ def test_a_process_in_the_way_is_waited_for(desk: Desk) -> None:
         await desk.again()
         assert desk.on() == [(14, 0, True)]
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_mig_mode_is_not_switched(desk: Desk) -> None:
@@ -151,7 +141,7 @@ def test_mig_mode_is_not_switched(desk: Desk) -> None:
         await desk.again()
         assert desk.on() == [(19, 0, True)]
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_a_gpu_without_mig_says_so(tmp_path: Path) -> None:
@@ -162,7 +152,7 @@ def test_a_gpu_without_mig_says_so(tmp_path: Path) -> None:
         await desk.settle(SMALL)
         assert "Tesla T4 has no MIG" in await desk.why(SMALL)
 
-    run(story())
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("call", ["devices", "instances", "processes"])
@@ -178,7 +168,7 @@ def test_a_driver_that_does_not_answer_is_asked_again(desk: Desk, call: str) -> 
             await desk.again()
         assert desk.on() == [(19, 0, True)]
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_a_gpu_that_was_reset_is_reached_by_its_new_minor(desk: Desk) -> None:
@@ -192,7 +182,7 @@ def test_a_gpu_that_was_reset_is_reached_by_its_new_minor(desk: Desk) -> None:
             "/dev/nvidia-caps/5.7.0"
         ]
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_a_mode_that_is_switched_off_later_is_noticed(desk: Desk) -> None:
@@ -205,7 +195,43 @@ def test_a_mode_that_is_switched_off_later_is_noticed(desk: Desk) -> None:
         await desk.again()
         assert "MIG mode is off: drain the node" in await desk.why(SMALL)
 
-    run(story())
+    asyncio.run(story())
+
+
+def test_instances_go_with_the_mode(desk: Desk) -> None:
+    """None is told or handed out that a GPU cannot have any more."""
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        off = MigMode(current=False, pending=False)
+        desk.change(lambda gpu: replace(gpu, mig=off, instances=()))
+        desk.faults.at["instances", desk.faults.calls["instances"] + 1] = Fault.UNAVAILABLE
+        await desk.again()
+        assert len(desk.instances.present()) == 1, "a driver that does not answer"
+        await desk.again()
+        assert desk.instances.present() == ()
+        assert "MIG mode is off: drain the node" in await desk.why(SMALL)
+
+    asyncio.run(story())
+
+
+def test_a_gpu_that_is_cut_by_others_while_the_agent_runs_is_noticed(tmp_path: Path) -> None:
+    """Its instances close their slots before anything is promised beside them."""
+    desk = Desk(tmp_path, machine(A100_40, mig=False))
+
+    async def story() -> None:
+        await desk.instances.settle()
+        desk.change(lambda gpu: replace(gpu, mig=MigMode(current=True, pending=True)))
+        stranger = desk.hand(SMALL)
+        task = asyncio.create_task(desk.instances.run())
+        desk.instances.notice(desk.driver.devices())
+        async with asyncio.timeout(5):
+            while not desk.instances.present():  # noqa: ASYNC110 -- of another task
+                await asyncio.sleep(0)
+        task.cancel()
+        assert [one.instance for one in desk.instances.present()] == [stranger]
+
+    asyncio.run(story())
 
 
 def test_a_lost_gpu_keeps_what_was_known(desk: Desk) -> None:
@@ -219,7 +245,7 @@ def test_a_lost_gpu_keeps_what_was_known(desk: Desk) -> None:
         assert [one.instance.uuid for one in desk.instances.present()] == [ready.uuid]
         assert "GPU" in await desk.why(LARGE)
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_places_are_those_of_this_very_gpu(tmp_path: Path) -> None:
@@ -232,7 +258,7 @@ def test_places_are_those_of_this_very_gpu(tmp_path: Path) -> None:
         assert f"the board {A100_40} has no such place" in await desk.why(lacking)
         assert desk.on() == [(19, 4, True)]
 
-    run(story())
+    asyncio.run(story())
 
 
 def test_a_rebooted_node_is_cut_as_promised(tmp_path: Path) -> None:
@@ -247,8 +273,8 @@ def test_a_rebooted_node_is_cut_as_promised(tmp_path: Path) -> None:
         assert (await again.instances.ensure(GPU, placed("2g.10gb", 2))).uuid
         assert again.on() == [(14, 2, True)]
 
-    run(before())
+    asyncio.run(before())
     desk.journal.close()
     again = Desk(tmp_path, machine(A100_40, boot="boot-2"), boot="boot-2")
     assert again.journal.marks == {}
-    run(after())
+    asyncio.run(after())

@@ -2,19 +2,19 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent.core.driver import Device
 from agent.core.promise import NotYetError, Owner
 from agent.core.sharing import StillRunsError, placements, share_of, shares_of, starting
 from agent.core.tenants import Tenant, tenant
 from allocator.core.settings import Settings
 from allocator.model.decision import ContainerGrants
 from allocator.model.ledger import Entry
-from allocator.model.units import MiB
-from tests.builders import mig_grant, placed, soft_grant
+from allocator.model.request import Priority
+from tests.builders import device, mig_grant, placed, soft_grant
 from tests.gpunodes import NOON, entry
 from tests.pods import MEMORY, NUMBER, admitted, container, received
 from tests.pods import pod as written
@@ -46,6 +46,20 @@ def test_what_admission_injected_is_recognised() -> None:
 
     assert (side.injected, side.key) == (False, "c0")
     assert (main.injected, main.key, main.mounts) == (True, "c1", True)
+
+
+def test_a_variable_that_is_given_twice_is_what_it_is_given_last() -> None:
+    """As kubelet has it: behind ours stands what would show every GPU, or go before everybody."""
+    limits = {NUMBER: 1, MEMORY: 3000}
+    pod = admitted(received(written(container("main", limits))), around(Settings()))
+    env = pod["spec"]["containers"][0]["env"]
+    env.append({"name": "CUDA_TASK_PRIORITY", "value": "0"})
+    high = read(pod).vessels[0]
+    env.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"})
+    blunt = read(pod).vessels[0]
+
+    assert (high.injected, high.priority) == (True, Priority.HIGH)
+    assert (blunt.injected, blunt.priority) == (False, Priority.LOW)
 
 
 def test_a_container_put_first_later_does_not_move_the_key() -> None:
@@ -105,7 +119,7 @@ def test_null_is_nothing() -> None:
     assert (found.started, found.over, found.told, dict(found.requests)) == (False, False, "", {})
 
 
-@pytest.mark.parametrize("state", [RUNNING, DONE, FAILED])
+@pytest.mark.parametrize("state", [RUNNING, {"running": {"startedAt": None}}, DONE, FAILED])
 def test_a_container_that_ran_has_started(state: Mapping[str, object]) -> None:
     """Also one that has ended since."""
     pod = read(written(container("main")), status=states("containerStatuses", main=state))
@@ -152,18 +166,7 @@ def test_evicting_some_pods_helps_nothing(metadata: dict[str, object], *, kept: 
 
 OWNER = Owner(uid="u", namespace="team-a", pod="p", containers=("main",))
 BOTH = Owner(uid="u", namespace="team-a", pod="p", containers=("first", "main"))
-DEVICES = tuple(
-    Device(
-        uuid=f"GPU-{i}",
-        index=i,
-        minor=i,
-        pci=f"0000:{9 - i:02x}:00.0",
-        model="Tesla T4",
-        memory=MiB(15360),
-        ampere_or_older=True,
-    )
-    for i in range(2)
-)
+DEVICES = tuple(replace(device(index=i), pci=f"0000:{9 - i:02x}:00.0") for i in range(2))
 
 
 def bound(**status: object) -> Tenant:
@@ -239,6 +242,18 @@ def test_the_monitor_knows_bound_pods_only() -> None:
     found = shares_of(entries, {"u": bound(), "w": over}, DEVICES)
 
     assert [share.owner.uid for share in found] == ["u"]
+
+
+def test_a_gpu_that_is_gone_keeps_its_place_among_the_others() -> None:
+    """A running container's limits go by place: without the first, the second's would be its."""
+    both = entry("u", soft_grant(3000, gpu="GPU-7"), soft_grant(1000, gpu="GPU-0"))
+
+    (found,) = shares_of([both], {"u": bound()}, DEVICES)
+
+    assert [(grant.gpu, grant.memory) for grant in found.grants] == [
+        ("GPU-7", 3000),
+        ("GPU-0", 1000),
+    ]
 
 
 def test_places_are_gathered_from_all_containers() -> None:

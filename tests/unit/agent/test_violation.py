@@ -1,5 +1,6 @@
 """Violations: found where use and promise differ, and nowhere else."""
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -82,6 +83,7 @@ OWN = (share(mig_grant("1g.5gb", 0)),)
         pytest.param(seen(instance="MIG-own"), OWN, None, id="own-instance"),
         pytest.param(seen(instance=None), OWN, None, id="instance-not-told"),
         pytest.param(seen(instance="MIG-other"), OWN, Kind.DEVICE, id="anothers-instance"),
+        pytest.param(seen(instance="MIG-new"), OWN, None, id="an-instance-not-looked-at-yet"),
         pytest.param(seen(instance="MIG-own"), SOFT, Kind.DEVICE, id="an-instance-of-nobody"),
         pytest.param(seen(), (), Kind.UNPROMISED, id="no-promise"),
         pytest.param(seen(), (share(soft_grant(1), uid="u2"),), Kind.UNPROMISED, id="not-its-own"),
@@ -125,6 +127,15 @@ def test_foreign_is_what_nobody_was_promised_there() -> None:
     )
 
     assert foreign(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 210, "GPU-1": 40000}
+
+
+def test_what_is_told_as_unpromised_is_not_counted_twice() -> None:
+    """It is taken as if promised; on a GPU that is not told of, it is foreign as before."""
+    looked_at = replace(
+        picture(seen(3000), seen(50, gpu="GPU-1")), unpromised=frozenset({("u1", "GPU-0")})
+    )
+
+    assert foreign(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 0, "GPU-1": 50}
 
 
 def violation(kind: Kind = Kind.MEMORY, *, kept: bool = False, note: str = "") -> Violation:

@@ -1,8 +1,10 @@
 /* Plays the interception library in one process: attaches to a region, allocates, launches, dies.
  *
  * The region is CUDA_DEVICE_MEMORY_SHARED_CACHE, limits of one that is not there yet come from
- * CUDA_DEVICE_MEMORY_LIMIT_<i> and CUDA_DEVICE_SM_LIMIT, devices from PLAYED_UUIDS (with commas).
- * Each line of standard input is a command, each is answered by a line:
+ * CUDA_DEVICE_MEMORY_LIMIT_<i> and CUDA_DEVICE_SM_LIMIT, devices from PLAYED_UUIDS (with commas) or,
+ * where that is not set, NVIDIA_VISIBLE_DEVICES. Called as `ORDERS ANSWERS` it makes the first a
+ * FIFO, which somebody must open before it attaches, and appends to the second.
+ * Each line of its input is a command, each is answered by a line:
  *   alloc D BYTES   oom, or the bytes that the process holds on device D
  *   free D BYTES    the bytes left, below 0 as the library has it
  *   launch          blocked, limited PERCENT or free
@@ -107,6 +109,8 @@ static void attach(void)
 {
     const char *path = getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE");
     const char *uuids = getenv("PLAYED_UUIDS");
+    if (!uuids)
+        uuids = getenv("NVIDIA_VISIBLE_DEVICES");
     umask(0);
     int fd = open(path ? path : "/tmp/cudevshr.cache", O_RDWR | O_CREAT, 0666);
     if (fd < 0)
@@ -173,18 +177,24 @@ static int allocated(int device, uint64_t amount)
     return 1;
 }
 
+/* From generation D on who has no limit is never held back, and leaves nothing but the time. */
 static void launch(void)
 {
     uint64_t percent = region->sm_limit[0];
+    int limited = region->utilization_switch && percent > 0 && percent < 100;
+#if VERSIONED
+    region->last_kernel_time = time(NULL);
+#endif
+    if (GENERATION >= 'D' && !limited) {
+        puts("free");
+        return;
+    }
     if (region->recent_kernel < 0) {
         puts("blocked");
         return;
     }
     region->recent_kernel = 2;
-#if VERSIONED
-    region->last_kernel_time = time(NULL);
-#endif
-    if (slot()->host_pid && region->utilization_switch && percent > 0 && percent < 100)
+    if (slot()->host_pid && limited)
         printf("limited %lu\n", (unsigned long)percent);
     else
         puts("free");
@@ -226,6 +236,13 @@ int main(int count, char **arguments)
         printf("%zu %zu %zu %zu\n", sizeof(struct process), offsetof(struct process, used),
                sizeof(struct memory), offsetof(struct process, status));
         return 0;
+    }
+    if (count > 2) {
+        if (mkfifo(arguments[1], 0600) && errno != EEXIST)
+            fail("mkfifo");
+        if (!freopen(arguments[1], "r", stdin) || !freopen(arguments[2], "a", stdout))
+            fail("reopen");
+        setvbuf(stdout, NULL, _IOLBF, 0);
     }
     attach();
     printf("attached %d\n", own);

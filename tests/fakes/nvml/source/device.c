@@ -262,7 +262,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, uns
   struct target at;
   TRY(linked(machine, device, link, &at));
   REQUIRE(pci && link < at.gpu->link_count, NVML_ERROR_INVALID_ARGUMENT);
-  fill_pci(pci, &machine->gpus[at.gpu->links[link] % GPUS]);
+  uint32_t other = at.gpu->links[link];
+  *pci = (nvmlPciInfo_t){0};
+  if (other < machine->gpu_count) fill_pci(pci, &machine->gpus[other]);  // or no GPU of this machine
   return NVML_SUCCESS;
 }
 

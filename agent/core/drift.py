@@ -1,0 +1,104 @@
+"""Drift: where what a node's GPUs hold is not what the ledger promises there.
+
+It is told about the Node, for whoever runs it; a violation is told about the pod, for its user.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from agent.core.cutting import named
+from agent.core.violation import Kind as Misuse
+from agent.core.violation import Picture, Pod, Violation
+from allocator.core.drift import Kind
+from allocator.core.wording import quoted
+
+LASTING: Final = 10.0  # seconds; an instance takes some to be made, and a process some to end
+
+Key = tuple[Kind, str, str]
+
+_MISUSES: Final = MappingProxyType(
+    {
+        Misuse.UNPROMISED: (Kind.EXTRA, "uses it without a promise on this node"),
+        Misuse.DEVICE: (Kind.EXTRA, "uses what it was not promised there"),
+        Misuse.LIMITS: (Kind.DIFFERENT, "has other limits in its region than were promised"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """One difference about *gpu*, and about *pod* if it is one's.
+
+    ``what`` is a sentence about it without figures, so that it stays the same while it lasts.
+    """
+
+    kind: Kind
+    gpu: str
+    what: str
+    pod: Pod | None = None
+
+    @property
+    def key(self) -> Key:
+        """Return what tells it from others."""
+        return self.kind, self.gpu, self.what
+
+
+def drifts(picture: Picture, found: Iterable[Violation]) -> tuple[Drift, ...]:
+    """Return what differs, each once: from *picture*, and from the violations *found* in it."""
+    all_of_them = (*_missing(picture), *_misused(found), *_strange(picture))
+    return tuple({drift.key: drift for drift in all_of_them}.values())
+
+
+def _missing(picture: Picture) -> Iterator[Drift]:
+    """Yield MIG instances that were promised and are not there, or lack compute."""
+    if picture.instances is None:
+        return
+    there = {(i.gpu, i.profile, i.start) for i in picture.instances if i.uuid is not None}
+    for share in picture.shares:
+        owner = share.owner
+        for grant in share.grants:
+            placed = grant.placed
+            if placed is None or (grant.gpu, placed.profile.id, placed.start) in there:
+                continue
+            who = Pod(uid=owner.uid, namespace=owner.namespace, name=owner.pod)
+            what = f"pod {_name(who)} is promised {named(placed)}, which is not there"
+            yield Drift(kind=Kind.MISSING, gpu=grant.gpu, what=what, pod=who)
+
+
+def _misused(found: Iterable[Violation]) -> Iterator[Drift]:
+    for violation in found:
+        if (misuse := _MISUSES.get(violation.kind)) is not None:
+            kind, words = misuse
+            pod = violation.pod
+            yield Drift(kind=kind, gpu=violation.gpu, what=f"pod {_name(pod)} {words}", pod=pod)
+
+
+def _strange(picture: Picture) -> Iterator[Drift]:
+    """Yield GPUs on which processes hold memory that no pod of this node answers for."""
+    for seen in picture.seen:
+        known = seen.cell is not None and seen.cell.uid in picture.pods
+        if seen.process.memory and not known:
+            what = "processes hold its memory that belong to no pod of this node"
+            yield Drift(kind=Kind.EXTRA, gpu=seen.process.gpu, what=what)
+
+
+def _name(pod: Pod) -> str:
+    return quoted(f"{pod.namespace}/{pod.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What differs since when, in seconds that only grow, and what has been told of it."""
+
+    since: Mapping[Key, float] = field(default_factory=lambda: MappingProxyType({}))
+    told: frozenset[Key] = frozenset()
+
+    def after(self, found: Iterable[Drift], now: float) -> tuple["Course", tuple[Drift, ...]]:
+        """Return how it goes on with what was *found*, and what has lasted and is to be told."""
+        present = {drift.key: drift for drift in found}
+        since = {key: self.since.get(key, now) for key in present}
+        lasting = frozenset(key for key, began in since.items() if now - began >= LASTING)
+        due = tuple(present[key] for key in present if key in lasting - self.told)
+        return Course(since, lasting), due

@@ -1,0 +1,62 @@
+"""News: what containers received and what became of GPUs, in the sentences that Events carry.
+
+Numbers change from one try to the next; which sentence it is does not, and only another sentence
+is news (ux.md §10).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from agent.core.content import Content
+from agent.core.cutting import named
+from agent.core.progress import Outcome, Progress
+from agent.core.promise import Share
+from agent.core.standing import Present
+from allocator.core.wording import quoted
+from allocator.model.gpu import Grant
+
+_DIGITS: Final = re.compile(r"\d+")
+
+
+def allocated(share: Share, content: Content) -> str:
+    """Return what the container of *share* was given."""
+    given = map(_given, share.grants, content.shown)
+    return f"container {quoted(share.owner.container)}: {'; '.join(given)}"
+
+
+def gist(sentence: str) -> str:
+    """Return what is left of *sentence* without its numbers."""
+    return _DIGITS.sub("", sentence)
+
+
+def recuts(before: Progress, now: Progress, *, seconds: float) -> Iterator[tuple[Outcome, str]]:
+    """Yield what became of a GPU between two looks, and which cuts failed that are still due."""
+    old, new = _layout(before.present), _layout(now.present)
+    if new != old:
+        yield Outcome.DONE, f"{old} → {new} in {seconds:.1f} s"
+    left = f"cannot be looked at: {now.problem}" if now.problem else f"left as {new}"
+    for place, trouble in now.troubles.items():
+        if trouble != before.troubles.get(place):
+            yield Outcome.FAILED, f"{trouble.what}: {trouble.why}; {left}"
+
+
+def _layout(present: Iterable[Present]) -> str:
+    """Return how a GPU is cut, as ``1g.5gb at 0, 1 + 3g.20gb at 4``: instances by memory slot."""
+    starts: dict[str, list[int]] = {}
+    for one in sorted(present, key=lambda one: one.instance.start):
+        starts.setdefault(_shape(one), []).append(one.instance.start)
+    cut = (f"{shape} at {', '.join(map(str, found))}" for shape, found in starts.items())
+    return " + ".join(cut) or "uncut"
+
+
+def _shape(one: Present) -> str:
+    name = f"profile {one.instance.profile}" if one.placed is None else one.placed.profile.name
+    return name if one.instance.uuid else f"{name} without compute"
+
+
+def _given(grant: Grant, shown: str) -> str:
+    if grant.placed is not None:
+        return f"{named(grant.placed)} of {grant.gpu}, which is {shown}"
+    cores = f" and {grant.cores} % of its compute" if grant.cores else ""
+    return f"{grant.memory} MiB{cores} on {grant.gpu}"

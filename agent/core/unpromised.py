@@ -1,0 +1,146 @@
+"""Unpromised: what runs on a node's GPUs without an entry, as far as anybody can tell.
+
+The ledger may have been lost, or another plugin have served the node before us. What such pods use
+is told, so that it is promised to nobody else; where nobody knows what one uses, that is told.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from agent.core.status import Json, Realised
+from agent.core.tenants import Tenant
+from allocator.catalog.vocabularies import FOREIGN, VOLCANO, Vocabulary
+from allocator.core.devicelist import Device, parts
+from allocator.core.ledger import Ledger, promise_told
+from allocator.model.decision import ContainerGrants
+from allocator.model.gpu import Grant
+from allocator.model.ledger import Entry
+from allocator.model.request import Mode
+from allocator.model.units import NO_CORES
+
+ELSEWHERE: Final = "foreign"  # where a pod has its namespace: an instance that is nobody's pod's
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # since when is not known, and must not move
+
+
+def uses_gpus(tenant: Tenant, vocabularies: Collection[Vocabulary]) -> bool:
+    """Say whether a container of *tenant* that has started may use a GPU: ours, or another's."""
+    return tenant.started and any(_is_gpu(name, vocabularies) for name in tenant.requests)
+
+
+def unpromised(
+    document: Mapping[str, object],
+    ledger: Ledger,
+    *,
+    tenants: Iterable[Tenant],
+    instances: Iterable[Realised],
+    vocabularies: Collection[Vocabulary],
+) -> tuple[tuple[Entry, ...], tuple[Tenant, ...]]:
+    """Return what is in use without an entry, and the pods of which nobody knows what they use.
+
+    *document* is *ledger* as it was read; *tenants* are those that :func:`uses_gpus` is true of.
+    One that has instances of another's making needs no entry: those are kept free of promises
+    anyway.
+    """
+    foreign = [instance for instance in instances if instance.foreign]
+    kept = Counter(instance.gpu for instance in foreign)
+    entries: list[Entry] = []
+    unknown: list[Tenant] = []
+    for tenant in sorted(tenants, key=lambda tenant: tenant.uid):  # the same words each time
+        if ledger.entry(tenant.uid) is not None:
+            continue
+        devices = _listed(tenant, vocabularies)
+        found = _told(document, tenant, _assigned(tenant) or _shares(devices))
+        cut = Counter(d.uuid for part in devices.values() for d in part if d.position)
+        if found is not None and found.containers:
+            entries.append(found)
+        elif cut and cut <= kept:
+            kept -= cut
+        else:
+            unknown.append(tenant)
+    entries += map(_reserved, foreign)
+    return tuple(sorted(entries, key=lambda entry: entry.uid)), tuple(unknown)
+
+
+def _is_gpu(name: str, vocabularies: Iterable[Vocabulary]) -> bool:
+    return name.startswith(FOREIGN) or any(name in words.resources for words in vocabularies)
+
+
+def _told(document: Mapping[str, object], tenant: Tenant, told: object) -> Entry | None:
+    pod = {"namespace": tenant.namespace, "name": tenant.name, "uid": tenant.uid}
+    return promise_told(document, pod, told) if told else None
+
+
+def _assigned(tenant: Tenant) -> object:
+    """Return the assignment of ours that the pod tells of, ``None`` where there is none."""
+    try:
+        found: object = msgspec.json.decode(tenant.told) if tenant.told else None
+    except msgspec.DecodeError:
+        return None
+    return found
+
+
+def _listed(
+    tenant: Tenant, vocabularies: Collection[Vocabulary]
+) -> Mapping[str, tuple[Device, ...]]:
+    """Return what another scheduler's list gives each container, memory in MiB; or nothing.
+
+    The containers that ask have the parts that are not empty, in their order (volcano-vgpu.md §1.6,
+    hami.md §7). Any other number of them is no list of this pod's.
+    """
+    units = (words.memory_factor for words in vocabularies if words.name == VOLCANO.name)
+    written, factor = parts(tenant.volcano), next(units, 1)
+    if not written:
+        written, factor = parts(tenant.hami), 1
+    names = [v.name for v in tenant.vessels if any(_is_gpu(name, vocabularies) for name in v.asks)]
+    if len(names) != len(written):
+        return {}
+    return {
+        name: tuple(Device(d.uuid, d.memory * factor, d.cores, d.position) for d in part)
+        for name, part in zip(names, written, strict=True)
+    }
+
+
+def _shares(devices: Mapping[str, tuple[Device, ...]]) -> list[Json]:
+    """Return what a list says as an assignment tells it; nothing where it names instances."""
+    if any(device.position for part in devices.values() for device in part):
+        return []
+    return [
+        {
+            "name": name,
+            "devices": [
+                {
+                    "gpu": device.uuid,
+                    "mode": Mode.HAMI_CORE,
+                    "memoryMiB": device.memory,
+                    "cores": device.cores,
+                }
+                for device in part
+            ],
+        }
+        for name, part in devices.items()
+    ]
+
+
+def _reserved(instance: Realised) -> Entry:
+    """Return what keeps the place of an instance that somebody else made."""
+    placed = instance.placed
+    grant = Grant(
+        gpu=instance.gpu,
+        mode=Mode.MIG,
+        memory=placed.profile.memory,
+        cores=NO_CORES,
+        placed=placed,
+    )
+    name = f"{instance.gpu}-{placed.profile.name}-{placed.start}".lower()
+    uid = instance.uuid or f"{instance.gpu[:48]}-{placed.profile.id}-{placed.start}"
+    return Entry(
+        namespace=ELSEWHERE,
+        pod=name[:253],
+        uid=uid[:64],
+        since=_BEGINNING,
+        containers=(ContainerGrants(name=ELSEWHERE, grants=(grant,)),),
+    )

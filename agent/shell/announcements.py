@@ -1,0 +1,120 @@
+"""Announcements: Events on pods and on the Node, about what this agent did.
+
+A recorder writes them after the fact and counts what is said again, so nobody here waits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from agent.core import news
+from agent.core.content import Content
+from agent.core.drift import Drift
+from agent.core.progress import Outcome
+from agent.core.promise import Owner, Share
+from agent.core.violation import Kind, Pod, Violation
+from allocator.catalog.vocabularies import OWN
+from allocator.core.wording import quoted
+from kube.events import Event, Reference, Severity
+
+REPORTER: Final = f"{OWN}agent"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    severity: Severity
+    reason: str
+    action: str
+
+
+_ALLOCATED: Final = _Kind(Severity.NORMAL, "VgpuAllocated", "Allocate")
+_REFUSED: Final = _Kind(Severity.WARNING, "VgpuAllocateFailed", "Allocate")
+_SICK: Final = _Kind(Severity.WARNING, "GpuUnhealthy", "Check")
+_WELL: Final = _Kind(Severity.NORMAL, "GpuRecovered", "Check")
+_DRIFT: Final = _Kind(Severity.WARNING, "VgpuDrift", "Reconcile")
+_BREACHED: Final = _Kind(Severity.WARNING, "VgpuLimitBreached", "Enforce")
+_UNPROMISED: Final = _Kind(Severity.WARNING, "VgpuUnpromisedUse", "Enforce")
+_RECUT: Final = {
+    Outcome.DONE: _Kind(Severity.NORMAL, "MigReconfigured", "Reconfigure"),
+    Outcome.FAILED: _Kind(Severity.WARNING, "MigReconfigureFailed", "Reconfigure"),
+}
+
+
+class Announcements:
+    """Says through *tell*, which must not block, what befell pods and *node*.
+
+    A container that crashes is given the same devices again, and one that is refused asks again
+    every ten seconds. So the last words about each slot's holder are remembered.
+    """
+
+    def __init__(self, node: Callable[[], Reference], tell: Callable[[Event], None]) -> None:
+        """Say nothing yet."""
+        self._node = node
+        self._tell = tell
+        self._given: dict[str, tuple[str, str]] = {}
+        self._refused: dict[str, tuple[str, str]] = {}
+
+    def allocated(self, slot: str, share: Share, content: Content) -> None:
+        """Say once what a container received; *slot* is the first of its slots."""
+        note = news.allocated(share, content)
+        said = share.owner.uid, note
+        if self._given.get(slot) != said:
+            self._given[slot] = said
+            self._of_pod(_ALLOCATED, share.owner, note)
+
+    def refused(self, slot: str, owner: Owner, why: str) -> None:
+        """Say why a container cannot start: in the words of before, where only numbers changed."""
+        note = f"container {quoted(owner.container)}: {why}"
+        uid, before = self._refused.get(slot, ("", ""))
+        if uid == owner.uid and news.gist(before) == news.gist(note):
+            note = before
+        self._refused[slot] = owner.uid, note
+        self._of_pod(_REFUSED, owner, note)
+
+    def recut(self, gpu: str, outcome: Outcome, note: str) -> None:
+        """Say that instances of *gpu* came and went, or that they should have and did not."""
+        self._of_gpu(_RECUT[outcome], gpu, note)
+
+    def health(self, gpu: str, why: str) -> None:
+        """Say *why* a GPU left service; empty where it is back."""
+        self._of_gpu(_SICK if why else _WELL, gpu, why or "is well again")
+
+    def violated(self, violation: Violation) -> None:
+        """Tell a pod's user what it does that it was not promised."""
+        kind = _BREACHED if violation.kind in {Kind.MEMORY, Kind.LIMITS} else _UNPROMISED
+        who = f"container {quoted(violation.container)} " if violation.container else ""
+        self._say(kind, f"{who}{violation.note}", about=_pod(violation.pod))
+
+    def drifted(self, drift: Drift) -> None:
+        """Say on the Node where it is not as the ledger has it."""
+        note = f"GPU {quoted(drift.gpu)}: {drift.what}"
+        beside = None if drift.pod is None else _pod(drift.pod)
+        self._say(_DRIFT, note, about=self._node(), beside=beside)
+
+    def _of_pod(self, kind: _Kind, owner: Owner, note: str) -> None:
+        pod, space = owner.pod, owner.namespace
+        about = Reference(api_version="v1", kind="Pod", name=pod, namespace=space, uid=owner.uid)
+        self._say(kind, note, about=about, beside=self._node())
+
+    def _of_gpu(self, kind: _Kind, gpu: str, note: str) -> None:
+        self._say(kind, f"GPU {quoted(gpu)}: {note}", about=self._node())
+
+    def _say(
+        self, kind: _Kind, note: str, *, about: Reference, beside: Reference | None = None
+    ) -> None:
+        self._tell(
+            Event(
+                regarding=about,
+                severity=kind.severity,
+                reason=kind.reason,
+                action=kind.action,
+                note=note,
+                related=beside,
+            )
+        )
+
+
+def _pod(pod: Pod) -> Reference:
+    return Reference(
+        api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
+    )
