@@ -1,14 +1,13 @@
 """Admission once more: the mode that a pod would leave it with on the fleet as it is now."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from allocator.core.modes import Chosen, mode_for, translated_percent
-from allocator.core.settings import NodeAgent, Prefer, templated
+from allocator.core.settings import NodeAgent, Prefer, foreseen
 from allocator.model.decision import Finding
-from allocator.model.gpu import Offer, Snapshot
+from allocator.model.gpu import Snapshot
 from allocator.model.request import PodRequest
 from console.core.site import Configuration
 
@@ -31,7 +30,7 @@ def admission(
 ) -> Admission:
     """Choose the mode of *request*; *prefer* is the preference of its namespace."""
     settings = configuration.settings
-    offers = _offers(snapshot, configuration)
+    offers = foreseen(snapshot.offers, settings.node_templates)
     if settings.node_agent is NodeAgent.UPSTREAM:
         translated = translated_percent(request, offers)
         if isinstance(translated, Finding):
@@ -49,11 +48,3 @@ def admission(
     if isinstance(chosen, tuple):
         return Admission(request=request, findings=chosen)
     return Admission(request=request, chosen=chosen)
-
-
-def _offers(snapshot: Snapshot, configuration: Configuration) -> Mapping[Offer, int]:
-    """Return the kinds of GPU that are here, and those that may come."""
-    offers = dict(snapshot.offers)
-    for offer, count in templated(configuration.settings.node_templates).items():
-        offers[offer] = max(count, offers.get(offer, 0))
-    return offers

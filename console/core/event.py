@@ -50,6 +50,16 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def events_of(documents: Iterable[Mapping[str, Any]]) -> tuple[Event, ...]:
-    """Read Events that were parsed from JSON; the latest come first, and only a few."""
-    found = (msgspec.convert(document, Event) for document in documents)
+    """Read Events that were parsed from JSON; the latest come first, and only a few.
+
+    One that cannot be read is left out.
+    """
+    found = filter(None, map(_event, documents))
     return tuple(sorted(found, key=lambda event: event.at, reverse=True)[:MOST])
+
+
+def _event(document: Mapping[str, Any]) -> Event | None:
+    try:
+        return msgspec.convert(document, Event)
+    except ValueError:
+        return None

@@ -16,13 +16,14 @@ from console.core.site import Site, holders
 from console.core.table import NONE, amount, model, share, word
 
 COLUMNS = ("NAME", "MODEL", "MODE", "LAYOUT", "PROMISED", "FITS", "HEALTH")
-WIDE = ("CORES", "FOREIGN", "NUMA", "PODS", "UUID")
+WIDE = ("CORES", "FOREIGN", "NUMA", "LINKS", "PODS", "UUID", "WHY")
 
 
 class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One GPU; ``fits_mib`` is the largest request that it takes now, ``None`` for none.
 
-    ``layout`` counts MIG instances by profile, busy and idle ones.
+    ``layout`` counts MIG instances by profile, busy and idle ones. ``links`` are UUIDs of the GPUs
+    that NVLink joins with it. ``reason`` says why it is not ``ok``, as its agent or its node does.
     """
 
     name: str
@@ -40,18 +41,21 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     shares_taken: int
     layout: Mapping[str, int]
     numa: int | None
+    links: tuple[str, ...]
     health: str
+    reason: str
     pods: tuple[str, ...]
 
 
 def gpu_listing(site: Site, *, wide: bool = False) -> Listing:
     """Return the GPUs of a site."""
     rows = list(gpu_rows(site))
+    indexes = {row.uuid: row.index for row in rows}
     return Listing(
         kind="GpuList",
         columns=(*COLUMNS, *WIDE) if wide else COLUMNS,
         rows=rows,
-        cells=[cells(row, wide=wide) for row in rows],
+        cells=[cells(row, indexes, wide=wide) for row in rows],
     )
 
 
@@ -60,12 +64,13 @@ def gpu_rows(site: Site) -> Iterator[GpuRow]:
     snapshot, terms = site.snapshot(), site.configuration.terms
     cutter = Cutter(demand=snapshot.demand, geometries=terms.geometries, named=None)
     for name, ledger in site.ledgers.items():
-        out = site.out(name)
+        out, reasons = site.out(name), site.account(name).reasons
         for gpu, usable in zip(ledger.node.gpus, site.node(name).gpus, strict=True):
-            yield _row(ledger, gpu, fits=remainder(usable, cutter), out=out)
+            reason = out if gpu.healthy else reasons.get(gpu.uuid, out)
+            yield _row(ledger, gpu, fits=remainder(usable, cutter), reason=reason)
 
 
-def _row(ledger: Ledger, gpu: Gpu, *, fits: MiB | None, out: str) -> GpuRow:
+def _row(ledger: Ledger, gpu: Gpu, *, fits: MiB | None, reason: str) -> GpuRow:
     health = "ok" if gpu.healthy else "unhealthy"
     return GpuRow(
         name=f"{ledger.name}/{gpu.index}",
@@ -83,7 +88,9 @@ def _row(ledger: Ledger, gpu: Gpu, *, fits: MiB | None, out: str) -> GpuRow:
         shares_taken=len(gpu.grants),
         layout=layout(gpu),
         numa=gpu.numa,
-        health="out-of-service" if out and gpu.healthy else health,
+        links=gpu.links,
+        health="out-of-service" if reason and gpu.healthy else health,
+        reason=reason,
         pods=tuple(dict.fromkeys(holder.pod for holder in holders(ledger, gpu))),
     )
 
@@ -97,8 +104,8 @@ def layout(gpu: Gpu) -> dict[str, int]:
     return {profile.name: counts[profile] for profile in largest}
 
 
-def cells(row: GpuRow, *, wide: bool) -> tuple[str, ...]:
-    """Return what stands in the columns."""
+def cells(row: GpuRow, indexes: Mapping[str, int], *, wide: bool) -> tuple[str, ...]:
+    """Return what stands in the columns; *indexes* are those of GPUs by UUID."""
     shown = (
         row.name,
         model(row.model),
@@ -113,7 +120,9 @@ def cells(row: GpuRow, *, wide: bool) -> tuple[str, ...]:
     cores = NONE if row.mode is Mode.MIG else share(row.promised_cores_percent, 100)
     numa = NONE if row.numa is None else str(row.numa)
     foreign = amount(MiB(row.foreign_mib)) if row.foreign_mib else NONE
-    return (*shown, cores, foreign, numa, ",".join(row.pods) or NONE, word(row.uuid))
+    links = ",".join(str(indexes[uuid]) for uuid in row.links if uuid in indexes) or NONE
+    pods = ",".join(row.pods) or NONE
+    return (*shown, cores, foreign, numa, links, pods, word(row.uuid), row.reason or NONE)
 
 
 def _layout(row: GpuRow) -> str:

@@ -11,12 +11,14 @@ from allocator.core.lines import WIDTH, Line, Span, Tone, cut, inert
 from allocator.model.board import Placed
 from allocator.model.gpu import Gpu, Grant
 from allocator.model.request import Mode
+from console.core.account import Account
 from console.core.gpurows import layout as counted
 from console.core.site import Holder, Site, holders
 from console.core.table import model
 
 _LEFT: Final = "  "
 _ROOM: Final = WIDTH - 2 * len(_LEFT)
+_DRIVER: Final = 40  # columns of its version, at most
 _SLOT: Final = 9  # columns of one slot, at most
 _FREE, _FOREIGN = ".", "#"
 
@@ -36,23 +38,35 @@ def drawn(site: Site) -> Iterator[Line]:
         out = site.out(name)
         if number:
             yield ()
-        yield Span(inert(name), Tone.STRONG), Span(f": {out}" if out else "", Tone.WARN)
+        account = site.account(name)
+        driver = f"  driver {inert(account.driver)}" if account.driver else ""
+        beside = Span(f": {out}", Tone.WARN) if out else Span(cut(driver, _DRIVER), Tone.LABEL)
+        yield Span(inert(name), Tone.STRONG), beside
         for gpu in site.ledgers[name].node.gpus:
-            yield from _gpu(site.ledgers[name], gpu)
+            yield from _gpu(site.ledgers[name], gpu, account)
 
 
-def _gpu(ledger: Ledger, gpu: Gpu) -> Iterator[Line]:
+def _gpu(ledger: Ledger, gpu: Gpu, account: Account) -> Iterator[Line]:
     letters = islice(cycle(ascii_letters), len(gpu.grants))
     found = zip(letters, gpu.grants, holders(ledger, gpu), strict=True)
     tenants = [_Tenant(*each) for each in found]
     health = Span("" if gpu.healthy else "  unhealthy", Tone.BAD)
     title = f"GPU {gpu.index}  {model(gpu.model)}  {gpu.mode}  {_summary(gpu)}"
     yield Span(cut(title, WIDTH - len(health.text)), Tone.PLAIN), health
+    if not gpu.healthy and (reason := account.reasons.get(gpu.uuid)):
+        yield Span(_LEFT), Span(cut(inert(reason), WIDTH - len(_LEFT)), Tone.BAD)
+    if linked := _linked(ledger, gpu):
+        yield Span(_LEFT), Span(cut(f"NVLink to GPU {linked}", _ROOM), Tone.LABEL)
     if gpu.mode is Mode.MIG:
         yield from _slots(gpu, tenants)
     else:
         yield _bar(gpu, tenants)
     yield from map(_legend, tenants)
+
+
+def _linked(ledger: Ledger, gpu: Gpu) -> str:
+    """Return the indexes of the GPUs that NVLink joins with one."""
+    return ", ".join(str(other.index) for other in ledger.node.gpus if other.uuid in gpu.links)
 
 
 def _summary(gpu: Gpu) -> str:

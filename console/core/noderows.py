@@ -10,14 +10,17 @@ from allocator.model.units import MiB
 from console.core.gpurows import GpuRow, gpu_rows
 from console.core.listing import Listing
 from console.core.site import Site
-from console.core.table import NONE, age, amount, model, share
+from console.core.table import NONE, age, amount, model, share, word
 
 COLUMNS: Final = ("NAME", "MODEL", "MODE", "GPUS", "PROMISED", "FITS", "PODS", "STATUS", "AGE")
-WIDE: Final = ("MEMORY", "HEALTHY", "INVENTORY", "WHY")
+WIDE: Final = ("MEMORY", "HEALTHY", "INVENTORY", "DRIVER", "WHY")
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One node; ``out`` says why nothing may be promised there, empty where something may."""
+    """One node; ``out`` says why nothing may be promised there, empty where something may.
+
+    ``driver`` is the version of its driver, or says that its GPUs are simulated.
+    """
 
     name: str
     models: tuple[str, ...]
@@ -30,6 +33,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: tuple[str, ...]
     out: str
     inventory: str
+    driver: str
     created: datetime | None
 
 
@@ -51,6 +55,7 @@ def node_rows(site: Site) -> Iterator[NodeRow]:
             pods=_distinct(pod for row in rows for pod in row.pods),
             out=site.out(name),
             inventory=site.ledgers[name].inventory,
+            driver=site.account(name).driver,
             created=site.born(name),
         )
 
@@ -85,4 +90,5 @@ def _cells(row: NodeRow, now: datetime, *, wide: bool) -> tuple[str, ...]:
     if not wide:
         return shown
     inventory = row.inventory.removeprefix("sha256:")[:10] or NONE
-    return (*shown, f"{row.memory_mib}Mi", str(row.healthy), inventory, row.out or NONE)
+    memory, driver = f"{row.memory_mib}Mi", word(row.driver)
+    return (*shown, memory, str(row.healthy), inventory, driver, row.out or NONE)

@@ -1,6 +1,6 @@
 """The site: nodes and their ledgers at one moment, as values that every view is made from."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from allocator.core.settings import DEFAULTS, Prefer, Settings
 from allocator.core.wording import quoted, shown
 from allocator.model.gpu import Gpu, Node, Snapshot
 from allocator.model.ledger import Entry
+from console.core.account import NONE_GIVEN, Account, account_of
 
 Json = Mapping[str, Any]
 
@@ -41,13 +42,13 @@ class _NodeInfo(msgspec.Struct, frozen=True):
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     conditions: tuple[_Condition, ...] | None = None
-    node_info: _NodeInfo = _NodeInfo()
+    node_info: _NodeInfo | None = None
 
 
 class _NodeObject(msgspec.Struct, frozen=True):
     metadata: _Metadata
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    spec: _Spec | None = None
+    status: _Status | None = None
 
 
 class _Created(msgspec.Struct, frozen=True):
@@ -95,13 +96,15 @@ class Configuration:
 class Site:
     """A cluster at the aware time *now*.
 
-    ``ledgers`` are by node name, in order. ``machines`` is ``None`` where Nodes could not be
-    read; then every GPUNode counts as a node in service. ``odd`` tells what could not be read.
-    ``blind`` says that GPUNodes may not be read: what there is of ledgers is unknown.
+    ``ledgers`` are by node name, in order, and so are ``accounts`` by agents. ``machines`` is
+    ``None`` where Nodes could not be read; then every GPUNode counts as a node in service.
+    ``odd`` tells what could not be read. ``blind`` says that GPUNodes may not be read: what there
+    is of ledgers is unknown.
     """
 
     now: datetime
     ledgers: Mapping[str, Ledger] = field(default_factory=lambda: MappingProxyType({}))
+    accounts: Mapping[str, Account] = field(default_factory=lambda: MappingProxyType({}))
     created: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
     machines: Mapping[str, Machine] | None = None
     configuration: Configuration = Configuration()
@@ -121,6 +124,10 @@ class Site:
         if machine.out or accounted(ledger, node_uid=machine.uid, boot=machine.boot):
             return machine.out
         return "its GPUs have not been accounted for since it came back"
+
+    def account(self, name: str) -> Account:
+        """Return what the agent of a node says of it beside its inventory."""
+        return self.accounts.get(name, NONE_GIVEN)
 
     def born(self, name: str) -> datetime | None:
         """Return when a node came to be."""
@@ -159,46 +166,66 @@ def site_of(
     ``None`` are those that may not be read.
     """
     ledgers: dict[str, Ledger] = {}
+    accounts: dict[str, Account] = {}
     created: dict[str, datetime] = {}
     odd: list[str] = []
-    for document in sorted(gpu_nodes or (), key=_name):
+    for document in sorted(gpu_nodes or (), key=name_of):
         try:
             ledger, born = read(document), msgspec.convert(document, _Created).metadata
         except ValueError as error:
-            odd.append(f"GPUNode {quoted(_name(document))} cannot be read: {shown(str(error))}")
+            odd.append(f"GPUNode {quoted(name_of(document))} cannot be read: {shown(str(error))}")
             continue
         ledgers[ledger.name] = ledger
+        accounts[ledger.name] = account_of(document)
         if born.creation_timestamp is not None:
             created[ledger.name] = born.creation_timestamp
+    machines = None if nodes is None else dict(_machines(nodes, odd))
     return Site(
         now=now,
         ledgers=ledgers,
+        accounts=accounts,
         created=created,
-        machines=None if nodes is None else {m.name: m for m in map(machine, nodes)},
+        machines=machines,
         configuration=configuration,
         odd=tuple(odd),
         blind=gpu_nodes is None,
     )
 
 
-def _name(document: Json) -> str:
+def _machines(nodes: Iterable[Json], odd: list[str]) -> Iterator[tuple[str, Machine]]:
+    """Yield Nodes by name; one that cannot be read takes no pod, and is told in *odd*."""
+    for document in nodes:
+        name = name_of(document)
+        try:
+            yield name, machine(document)
+        except ValueError as error:
+            odd.append(f"Node {quoted(name)} cannot be read: {shown(str(error))}")
+            yield name, Machine(name=name, out="its Node cannot be read")
+
+
+def name_of(document: Json) -> str:
+    """Return the name of an object that was parsed from JSON, empty where it has none."""
     metadata = document.get("metadata")
     return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
 
 
 def machine(document: Json) -> Machine:
-    """Read a Node; one whose kubelet is silent, or that is cordoned, takes no pod."""
+    """Read a Node; one whose kubelet is silent, or that is cordoned, takes no pod.
+
+    Raises ``ValueError`` where it is none.
+    """
     found = msgspec.convert(document, _NodeObject)
-    conditions = {one.type: one.status for one in found.status.conditions or ()}
+    spec, status = found.spec or _Spec(), found.status or _Status()
+    conditions = {one.type: one.status for one in status.conditions or ()}
     out = ""
-    if found.spec.unschedulable:
+    if spec.unschedulable:
         out = "it is cordoned"
     elif conditions.get("Ready", "True") != "True":
         out = "its kubelet is not ready"
     return Machine(
         name=found.metadata.name,
         uid=found.metadata.uid,
-        boot=found.status.node_info.boot_id,
+        boot=status.node_info.boot_id if status.node_info else "",
         created=found.metadata.creation_timestamp,
         out=out,
     )

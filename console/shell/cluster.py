@@ -126,8 +126,11 @@ class Cluster:
                 return
 
     async def _one(self, place: str, call: Call, *names: str) -> Json:
-        found: Json = msgspec.json.decode(await self._bytes(place, call, *names))
-        return found
+        body = await self._bytes(place, call, *names)
+        try:
+            return msgspec.json.decode(body, type=Json)
+        except msgspec.DecodeError as error:
+            raise UnreachableError(f"{place}: the answer is no object", sent=True) from error
 
     async def _bytes(self, place: str, call: Call, *names: str, **options: object) -> bytes:
         """Return one answer's body."""

@@ -10,12 +10,13 @@ from allocator.core.choose import Terms
 from allocator.core.deviceconfig import DeviceConfig, load_device_config
 from allocator.core.settings import DEFAULTS, Prefer, Settings, SettingsError, settings_of
 from allocator.core.spoken import spoken
+from allocator.core.wording import quoted, shown
 from allocator.model.problem import Rejected
 from console.core.event import Event, events_of
 from console.core.pod import Pod, pod_of
-from console.core.site import Configuration, Json, Site, site_of
+from console.core.site import Configuration, Site, name_of, site_of
 from console.shell.cluster import Cluster
-from kube.errors import ApiError, NotFoundError
+from kube.errors import ApiError, NotFoundError, UnreadableError
 
 FORBIDDEN: Final = 403
 PREFER_KEY: Final = f"{OWN}prefer"
@@ -59,7 +60,7 @@ class Gatherer:
         """Return the names of the Nodes with *labels*, ``None`` where none are asked for."""
         if not labels:
             return None
-        return frozenset(one["metadata"]["name"] for one in await self.cluster.nodes(labels))
+        return frozenset(map(name_of, await self.cluster.nodes(labels)))
 
     async def configuration(self) -> Configuration:
         """Return the operator's settings; what cannot be read is taken to be as installed."""
@@ -100,8 +101,13 @@ class Gatherer:
         return str(((found or {}).get("data") or {}).get(key, ""))
 
     async def pod(self, namespace: str, name: str) -> Pod:
-        """Return one pod."""
-        return pod_of(await self.cluster.pod(namespace, name))
+        """Return one pod; raises :class:`UnreadableError` where it cannot be read."""
+        found = await self.cluster.pod(namespace, name)
+        try:
+            return pod_of(found)
+        except ValueError as error:
+            text = f"pod {quoted(name)} cannot be read: {shown(str(error))}"
+            raise UnreadableError(text) from error
 
     async def namespace(self, name: str) -> Namespace:
         """Return what is known about a namespace; one that a manifest only names may not exist."""
@@ -120,9 +126,16 @@ class Gatherer:
             prefer=Prefer(prefer) if prefer in set(Prefer) else None,
         )
 
-    async def pods(self, namespace: str | None, labels: str = "") -> Sequence[Json]:
-        """Return the pods of a namespace, or of all."""
-        return await self.cluster.pods(namespace, labels)
+    async def pods(self, namespace: str | None, labels: str = "") -> Sequence[Pod]:
+        """Return the pods of a namespace, or of all, without those that cannot be read."""
+        found = []
+        for document in await self.cluster.pods(namespace, labels):
+            try:
+                found.append(pod_of(document))
+            except ValueError as error:
+                name = quoted(name_of(document))
+                self.tell(f"pod {name} cannot be read: {shown(str(error))}")
+        return found
 
     async def events(self, namespace: str, uid: str) -> tuple[Event, ...]:
         """Return what was said about an object, nothing where that may not be read."""

@@ -9,7 +9,7 @@ from console.core.gpurows import gpu_listing
 from console.core.layout import drawn
 from console.core.listing import Listing, Output, printed
 from console.core.noderows import node_listing
-from console.core.pod import Pod, pod_of
+from console.core.pod import Pod
 from console.core.podrows import PodRow, pod_listing, pod_rows
 from console.core.site import Site
 from console.shell.cluster import GROUP
@@ -65,7 +65,7 @@ async def gpus(gather: Gatherer, printer: Printer, which: Which) -> int:
 async def pods(gather: Gatherer, printer: Printer, which: Which) -> int:
     """Print pods that ask for a share of a GPU, or hold one."""
     site = await gather.site(needed=False)
-    found = [pod_of(one) for one in await gather.pods(which.namespace, which.labels)]
+    found = await gather.pods(which.namespace, which.labels)
     every = pod_rows(site, found, gone=not which.labels, namespace=which.namespace)
     rows = _named(every, found, which.names)
     listing = pod_listing(rows, site.now, wide=printer.wide, spaces=which.namespace is None)

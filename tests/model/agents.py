@@ -30,10 +30,12 @@ class Agent:
         """Be a Node of the cluster; the kubelet knows boot and uid before the agent speaks."""
         self.present = True
         labels = {"vgpu-admission.io/agent": "0.1.0"}
-        self.world.machines[self.name] = {
-            "metadata": {"name": self.name, "uid": f"node-{self.joined}", "labels": labels},
-            "status": {"nodeInfo": {"bootID": f"boot-{self.boots}"}},
-        }
+        self.world.attach(
+            {
+                "metadata": {"name": self.name, "uid": f"node-{self.joined}", "labels": labels},
+                "status": {"nodeInfo": {"bootID": f"boot-{self.boots}"}},
+            }
+        )
 
     @property
     def name(self) -> str:
@@ -45,7 +47,7 @@ class Agent:
 
     def leave(self) -> None:
         """Vanish from the cluster, e.g. into a partition; what runs there goes on."""
-        self.world.machines.pop(self.name, None)
+        self.world.detach(self.name)
         self.present = self.accounted = False
         self.joined += 1
 
@@ -63,7 +65,8 @@ class Agent:
         if stored is None or not self._speaks(stored):
             return
         promised = {entry.uid: entry for entry in self.world.decoded(self.name).entries}
-        found = sorted(promised.keys() & self._alive() - self.running.keys())
+        startable = self._alive() - self.running.keys() - self.leaving().keys()
+        found = sorted(promised.keys() & startable)
         if found:
             uid = self.world.rng.choice(found)
             self.running[uid] = promised[uid]
@@ -78,6 +81,15 @@ class Agent:
         for uid in sorted(self.running.keys() - self._alive()):
             if self.world.rng.random() >= lingering:
                 del self.running[uid]
+
+    def leaving(self) -> dict[str, str]:
+        """Return the names of this node's pods that were deleted and are still there, by uid."""
+        alive = self._alive()
+        return {
+            uid: name
+            for name, pod in self.world.pods.items()
+            if (uid := pod["metadata"]["uid"]) in alive and "deletionTimestamp" in pod["metadata"]
+        }
 
     def settle(self) -> None:
         """Speak if there is anything new to say."""
@@ -139,5 +151,10 @@ def bound_to(world: World, name: str) -> Iterable[str]:
     return [
         pod["metadata"]["uid"]
         for pod in world.pods.values()
-        if pod["spec"].get("nodeName") == name and "status" not in pod
+        if pod["spec"].get("nodeName") == name and not over(pod)
     ]
+
+
+def over(pod: Json) -> bool:
+    """Say whether the containers of a pod have ended for good."""
+    return bool(pod.get("status", {}).get("phase"))

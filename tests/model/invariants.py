@@ -2,7 +2,8 @@
 
 The numbers are those of DESIGN.md §5: S1 to S3 no GPU is promised twice, nor used twice by what
 really runs, S5 a bound pod has one entry on its node, S7 nothing is freed that may still run, S8
-and S10 nothing is promised on what has changed since it was read.
+and S10 nothing is promised on what has changed since it was read, S13 what is accounted is what
+was asked for and what runs, whatever a tenant writes. L5 nobody leads for longer than their lease.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from allocator.core.ledger import wire_of
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from tests.gpunodes import Json
-from tests.model.agents import Agent, bound_to
+from tests.model.agents import Agent, bound_to, over
 from tests.model.world import World
 
 ASSIGNMENT = "vgpu-admission.io/assignment"
@@ -25,8 +26,24 @@ class BrokenError(Exception):
 
 def check(world: World, agents: Sequence[Agent]) -> None:
     """Raise :class:`BrokenError` with what is wrong, if anything is."""
-    for found in (*_promises(world), *_bound(world), *_running(agents)):
+    for found in (*_promises(world), *_bound(world), *_running(agents), *_accounted(world, agents)):
         raise BrokenError(found)
+
+
+def one_leads(leading: Sequence[bool]) -> None:
+    """Check that at most one replica does what only one may do."""
+    if sum(leading) > 1:
+        raise BrokenError("L5 two replicas hold the lease")
+
+
+def _accounted(world: World, agents: Sequence[Agent]) -> Iterator[str]:
+    """Hold what is promised to a pod that runs to what it runs on."""
+    for agent in agents:
+        entries = world.decoded(agent.name).entries if agent.name in world.gpu_nodes else ()
+        for entry in entries:
+            real = agent.running.get(entry.uid)
+            if real is not None and real.containers != entry.containers:
+                yield f"S13 {entry.uid} runs on {real.containers}, promised {entry.containers}"
 
 
 def _running(agents: Sequence[Agent]) -> Iterator[str]:
@@ -67,7 +84,7 @@ def _soft(gpu: Gpu) -> Iterator[str]:
 def _bound(world: World) -> Iterator[str]:
     for pod in world.pods.values():
         node, uid = pod["spec"].get("nodeName"), pod["metadata"]["uid"]
-        if not node or "status" in pod:  # not bound yet, or over
+        if not node or over(pod):
             continue
         entries = world.decoded(node).entries if node in world.gpu_nodes else ()
         held = [entry for entry in entries if entry.uid == uid]
@@ -77,17 +94,32 @@ def _bound(world: World) -> Iterator[str]:
             continue
         told = pod["metadata"]["annotations"].get(ASSIGNMENT, "null")
         promised = orjson.dumps([wire_of(entry)["containers"] for entry in held]).decode()
-        if not world.unsound and not late and [orjson.loads(told)] != orjson.loads(promised):
+        sure = not world.unsound and not late and uid not in world.forged
+        if sure and [orjson.loads(told)] != orjson.loads(promised):
             yield f"S5 {uid} was told {told}, promised {promised}"
 
 
-def new_grants_are_sound(old: Json, new: Json) -> None:
-    """Check at the moment of a commit that what it adds is on GPUs that work (S10)."""
+def new_grants_are_sound(world: World, old: Json, new: Json) -> None:
+    """Check at the moment of a commit that what it adds is what was asked for, on GPUs that work.
+
+    These are S13 and S10.
+    """
     before = {orjson.dumps(entry["containers"]) for entry in old["spec"]["entries"]}
-    healthy = {gpu["uuid"] for gpu in new["status"]["gpus"] if gpu["healthy"]}
+    healthy = {gpu["uuid"] for gpu in new["status"].get("gpus", ()) if gpu["healthy"]}
     for entry in new["spec"]["entries"]:
-        if orjson.dumps(entry["containers"]) not in before and not healthy.issuperset(_gpus(entry)):
-            raise BrokenError(f"S10 {entry['pod']['uid']} was promised a GPU that is ill")
+        uid, devices = entry["pod"]["uid"], [d for c in entry["containers"] for d in c["devices"]]
+        if orjson.dumps(entry["containers"]) in before:
+            continue
+        if not healthy.issuperset(_gpus(entry)):
+            raise BrokenError(f"S10 {uid} was promised a GPU that is ill")
+        if len(devices) != 1 or not _serves(devices[0], world.asked[uid]):
+            raise BrokenError(f"S13 {uid} asked for {world.asked[uid]} MiB, promised {devices}")
+
+
+def _serves(device: Json, memory: int) -> bool:
+    """Say whether a device is what was asked for: as much, or an instance that is no smaller."""
+    found: int = device["memoryMiB"]
+    return found >= memory if device["mode"] == "mig" else found == memory
 
 
 def nothing_held_is_freed(old: Json, new: Json) -> None:
@@ -108,10 +140,15 @@ def everything_has_come_to_rest(
 
     A pod that was bound past the hook, or whose ledger was lost, may find no room.
     """
+    unbound = {
+        pod["metadata"]["uid"] for pod in world.pods.values() if not pod["spec"].get("nodeName")
+    }
     for agent in agents:
         stored = world.gpu_nodes[agent.name]
         left = {entry["pod"]["uid"] for entry in stored["spec"]["entries"]}
         bound = set(bound_to(world, agent.name))
+        if left & unbound:
+            raise BrokenError(f"L5 {agent.name} still promises {sorted(left & unbound)}")
         if not left <= bound or not bound - left <= set(told):
             raise BrokenError(f"L2 {agent.name} promises {sorted(left)}, bound are {sorted(bound)}")
         if not stored["status"].get("inventory"):

@@ -3,26 +3,34 @@
 import asyncio
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
+from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core.ledger import Ledger
 from allocator.core.settings import DEFAULTS
 from allocator.core.upkeep import Machine
 from allocator.model.request import Mode
+from allocator.shell.inventory import Inventory
 from allocator.shell.objects import Registered
 from allocator.shell.reconciler import Pods, Reconciler
 from allocator.shell.upkeep import Upkeep
+from allocator.shell.waking import Waker
+from kube.client import Client
 from kube.clock import Clock
 from kube.errors import KubeError
 from kube.events import Event
+from kube.leases import Candidate, Election
+from kube.term import Timing
 from tests.builders import A30, T4, gpu, node, snapshot
 from tests.gpunodes import NOON, Json
-from tests.model.caches import Cache
-from tests.model.world import Api, World
+from tests.model.calls import Api
+from tests.model.feeds import Feed, Seen, as_it_is
+from tests.model.sights import Reader, Sight, reader
+from tests.model.world import World
 from tests.pods import MEMORY, MODE, NUMBER, admitted, container, pod, received
 from webhook.core.mutate import Surroundings
 from webhook.shell.binding import Binder
@@ -31,10 +39,21 @@ from webhook.shell.late import Caches, LateCommits
 
 NODES = (node("n0", gpu(A30, mode=Mode.MIG)), node("n1", gpu(T4), gpu(T4, index=1)))
 AROUND = Surroundings(settings=DEFAULTS, snapshot=snapshot(*NODES))
-WISHES: tuple[Mapping[str, str], ...] = ({}, {}, {MODE: "mig"}, {MODE: "hami-core"})
+Wish = tuple[Mapping[str, str], int]  # annotations, MiB
+WISHES: tuple[Wish, ...] = (
+    ({}, 6000),
+    ({}, 12000),
+    ({}, 12000),
+    ({MODE: "mig"}, 6000),
+    ({MODE: "mig"}, 12000),
+    ({MODE: "hami-core"}, 6000),
+    ({MODE: "hami-core"}, 12000),
+)
+WEAK = frozenset({"p0", "p1", "p2"})
 SKEW = 5.0  # seconds by which a replica's clock may be wrong
 Task = asyncio.Task[Any]
 Wiring = Callable[[World], Api]
+TIMING = Timing()
 
 
 class Known:
@@ -58,6 +77,13 @@ class Fault:
     reconciler: Wiring | None = None  # a line of its own for who takes promises back
     hasty: bool = False  # free what a pod had before its agent lets go
     tidy: bool = False  # at a bind, release what the pod was promised on another node
+    ageless: bool = False  # take no promise back for its age
+    seen: Seen = as_it_is  # how a watch's GPUNodes are read
+    inventory: type[Inventory] = Inventory
+    read: Reader = reader  # how the extender reads pods
+    greedy: bool = False  # evict everybody who may be
+    termless: bool = False  # a new leader does not know that it is new
+    timing: Timing = TIMING  # of leases
 
 
 @dataclass(slots=True)
@@ -68,8 +94,17 @@ class Replica:
     reconciler: Reconciler
     upkeep: Upkeep
     late: LateCommits
+    sight: Sight
+    election: Election
+    waker: Waker
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+
+    def die(self) -> None:
+        """End between two awaits, whatever was under way."""
+        for task in self.tasks:
+            task.cancel()
+        self.sight.close()
 
 
 def replica(world: World, wiring: Wiring, fault: Fault) -> Replica:
@@ -80,13 +115,15 @@ def replica(world: World, wiring: Wiring, fault: Fault) -> Replica:
         wall=lambda: NOON + world.elapsed(skew),
         random=world.rng.random,
     )
-    cache, calls = Cache(world), wiring(world)
+    calls, sight = wiring(world), sight_of(world, fault, clock)
+    inventory = sight.inventory
     binder = Binder(
         calls=calls,
         around=lambda _: AROUND,
-        reserved=lambda _: frozenset(),
-        pods=cache.pod,
-        ledgers=cache.ledger,
+        reserved=inventory.promising,
+        pods=sight.pending.pod,
+        ledgers=inventory.ledger,
+        stands=inventory.stands,
         clock=clock,
     )
     reconciler = Reconciler(
@@ -94,14 +131,42 @@ def replica(world: World, wiring: Wiring, fault: Fault) -> Replica:
         pods=Pods(),
         ledgers=dict,
         agent=lambda: not fault.hasty,
-        clock=clock,
+        clock=replace(clock, wall=lambda: NOON) if fault.ageless else clock,
     )
     caches = Caches(pods=Pods(), ledgers=dict, around=lambda _: AROUND)
     late = LateCommits(calls=calls, binder=binder, caches=caches, clock=clock)
-    upkeep = Upkeep(calls, Known(), upstream=lambda: False, clock=clock)
-    found = Replica(binder, reconciler, upkeep, late)
+    found = Replica(
+        binder=binder,
+        reconciler=reconciler,
+        upkeep=Upkeep(calls, Known(), upstream=lambda: False, clock=clock),
+        late=late,
+        sight=sight,
+        election=election(world, calls, fault=fault, clock=clock),
+        waker=Waker(
+            calls,
+            sight.pods,
+            ledgers=inventory.ledgers,
+            vocabularies=lambda: VOCABULARIES,
+            clock=clock,
+        ),
+    )
     late.tell = found.events.append
     return found
+
+
+def sight_of(world: World, fault: Fault, clock: Clock) -> Sight:
+    """Return what a new process sees, which is nothing before it has listed."""
+    feeds = (Feed(world, fault.seen), Feed(world))
+    client = cast("Client", feeds[0])
+    inventory = fault.inventory(client, namespace="vgpu", rated=True, clock=clock)
+    return Sight(feeds=feeds, clock=clock, inventory=inventory, read=fault.read)
+
+
+def election(world: World, calls: Api, *, fault: Fault, clock: Clock) -> Election:
+    """Return a new candidate for the one lease."""
+    world.candidates += 1
+    candidate = Candidate(namespace="vgpu", name="ledger", identity=f"c{world.candidates}")
+    return Election(calls, candidate, timing=fault.timing, clock=clock)
 
 
 def outcome(task: Task) -> Any:  # noqa: ANN401 -- whatever a task returns
@@ -116,14 +181,21 @@ def outcome(task: Task) -> Any:  # noqa: ANN401 -- whatever a task returns
 
 @lru_cache
 def template(wish: int) -> bytes:
-    """Return a pod as admission leaves it: 6000 MiB, two on either kind of GPU."""
-    asking = container(limits={NUMBER: 1, MEMORY: 6000})
-    return orjson.dumps(admitted(received(pod(asking, annotations=WISHES[wish])), AROUND))
+    """Return a pod as admission leaves it; of 6000 MiB, two have room on either kind of GPU."""
+    annotations, memory = WISHES[wish]
+    asking = container(limits={NUMBER: 1, MEMORY: memory})
+    return orjson.dumps(admitted(received(pod(asking, annotations=annotations)), AROUND))
 
 
-def live(name: str, generation: str, wish: int) -> Json:
+def live(world: World, name: str, generation: str) -> Json:
+    """Return a new pod that asks for something; those of some names matter more than others."""
+    wish = world.rng.randrange(len(WISHES))
     found: Json = orjson.loads(template(wish))
-    found["metadata"] |= {"name": name, "uid": f"{name}-{generation}"}
+    uid = f"{name}-{generation}"
+    created = (NOON + world.elapsed(0)).isoformat()
+    found["metadata"] |= {"name": name, "uid": uid, "creationTimestamp": created}
+    found["spec"]["priority"] = world.rng.choice((0, 5) if name in WEAK else (5, 10))
+    world.asked[uid] = WISHES[wish][1]
     return found
 
 

@@ -1,24 +1,36 @@
-"""Hook and reconciler under random schedules: a GPU is promised once, and used once, whoever binds.
+"""The control plane under random schedules: a GPU is promised once, and used once, whoever binds.
 
-The production code runs as it is; a seeded scheduler decides after every await of every replica
-which call goes on. A failure names its seed; ``VGPU_SCHEDULES`` asks for more of them.
+Hook, reconciler, watches, caches, extender, election and waker are the production code; a seeded
+scheduler decides after every await of every replica which call goes on, and when each watch learns
+what is new. A failure names its seed; ``VGPU_SCHEDULES`` asks for more of them.
 """
 
 import asyncio
 import os
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 
+from allocator.core.pods import Pod
+from allocator.shell.inventory import Inventory
+from kube.term import Timing
+from kube.watch import Publish, Source
+from tests.model.calls import Api, StillLoop
 from tests.model.invariants import BrokenError
 from tests.model.lines import blind, forgetful, stale, unshut, untested
 from tests.model.replicas import Fault, Task, Wiring
+from tests.model.rest import go
 from tests.model.run import Run
-from tests.model.world import Api, StillLoop, World
+from tests.model.sights import reader
+from tests.model.tenants import gullible
+from tests.model.world import World
 
 FAULTLESS = Fault()
+ENDLESS = Timing(duration=10_000)
+T = TypeVar("T")
 SCHEDULES = int(os.environ.get("VGPU_SCHEDULES", "1000"))
 
 
@@ -32,14 +44,13 @@ def scheduled(seeds: Sequence[int], wiring: Wiring, fault: Fault = FAULTLESS) ->
         for seed in seeds:
             rng = random.Random(seed)  # noqa: S311 -- a schedule that can be repeated
             run = Run(World(rng=rng, loop=loop), wiring, fault)
-            run.start()
             try:
-                await run.go()
+                await go(run)
             except Exception as error:
                 raise BrokenError(f"seed {seed}: {error}") from error
             finally:
                 await ended(run)
-            landed += run.landed
+            landed += run.schedulers.landed
 
     with asyncio.Runner(loop_factory=StillLoop) as runner:
         runner.run(everything())
@@ -48,8 +59,11 @@ def scheduled(seeds: Sequence[int], wiring: Wiring, fault: Fault = FAULTLESS) ->
 
 async def ended(run: Run) -> None:
     """Leave no task behind."""
-    tasks: list[Task] = [*run.attempts, *(t for one in run.replicas for t in one.tasks)]
-    for task in tasks:
+    tasks: list[Task] = [*run.schedulers.attempts]
+    for one in run.replicas:
+        one.die()
+        tasks += [*one.tasks, *one.sight.tasks]
+    for task in run.schedulers.attempts:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -58,9 +72,29 @@ def honest(world: World) -> Api:
     return world
 
 
-@pytest.mark.timeout(max(300, SCHEDULES))  # about 20 ms each, and the machine may be busy
+class Blinking(Inventory):
+    """Does not notice that something is gone."""
+
+    async def _follow(self, source: Source[T], publish: Publish[T], kind: str) -> None:
+        def seen(found: Mapping[str, T], touched: Collection[str]) -> None:
+            publish(found, found.keys() & touched)
+
+        await super()._follow(source, seen, kind)
+
+
+def ranked_anew(raw: bytes) -> Pod:
+    """Read a pod as one that matters less than all others."""
+    return replace(reader(raw), priority=-1)
+
+
+def undying(raw: bytes) -> Pod:
+    """Do not see that a pod was deleted."""
+    return replace(reader(raw), deleting=False)
+
+
+@pytest.mark.timeout(max(300, SCHEDULES))  # some 40 ms each, and the machine may be busy
 def test_every_pod_is_promised_once() -> None:
-    """No schedule breaks an invariant: crashes, losses, rivals, reboots, lost ledgers, bypasses."""
+    """No schedule breaks an invariant: crashes, losses, rivals, reboots, bypasses, forgeries."""
     landed = scheduled(range(SCHEDULES), honest)
 
     assert landed > SCHEDULES  # far from every schedule ends in refusals
@@ -69,7 +103,7 @@ def test_every_pod_is_promised_once() -> None:
 @pytest.mark.parametrize(
     ("wiring", "fault", "invariant"),
     [
-        pytest.param(untested, FAULTLESS, "S[135] ", id="no-test-in-the-patch"),
+        pytest.param(untested, FAULTLESS, "S([135]|10) ", id="no-test-in-the-patch"),
         pytest.param(forgetful, FAULTLESS, "(S[135]|L2) ", id="own-entry-not-reused"),
         pytest.param(
             honest, Fault(reconciler=stale), "S[57] ", id="removal-without-the-second-get"
@@ -79,6 +113,14 @@ def test_every_pod_is_promised_once() -> None:
         pytest.param(honest, Fault(hasty=True), "S7", id="free-before-held-is-clear"),
         pytest.param(honest, Fault(tidy=True), "S5 ", id="release-on-the-other-node"),
         pytest.param(honest, Fault(careless=True), "S5 .* with 0 entries", id="no-uid"),
+        pytest.param(honest, Fault(ageless=True), "L5 n", id="promises-that-do-not-age"),
+        pytest.param(honest, Fault(timing=ENDLESS), "L5 nobody", id="lease-that-does-not-end"),
+        pytest.param(honest, Fault(termless=True), "L4 ", id="new-leader-that-wakes-nobody"),
+        pytest.param(honest, Fault(seen=gullible), "S(1|3|13|14) ", id="annotations-believed"),
+        pytest.param(honest, Fault(inventory=Blinking), "S14 ", id="index-that-misses-an-end"),
+        pytest.param(honest, Fault(read=ranked_anew), "S15 .* of priority", id="anybody-evicted"),
+        pytest.param(honest, Fault(read=undying), "S15 .* is coming", id="evicted-twice"),
+        pytest.param(honest, Fault(greedy=True), "S15 .* need not", id="more-evicted-than-needed"),
     ],
 )
 def test_what_is_broken_is_noticed(wiring: Wiring, fault: Fault, invariant: str) -> None:

@@ -4,13 +4,12 @@ Time stands still unless it is told to pass, so a run depends on its seed alone.
 server does to a GPUNode, a pod and a Binding is done here as it does it; all else is our own code.
 """
 
-import asyncio
 import copy
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import jsonpatch
 import orjson
@@ -25,53 +24,13 @@ from kube.errors import (
     UnreachableError,
 )
 from tests.gpunodes import Json, patched
+from tests.model.calls import StillLoop, Ticket
 
 GPU_NODES = "/apis/vgpu-admission.io/v1alpha1/gpunodes/"
 NODES = "/api/v1/nodes/"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/vgpu/leases/"
 PODS = "/api/v1/namespaces/team-a/pods/"
 REQUEST_CAP = 34.0  # seconds after which the API server gives a request up
-
-
-class StillLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock only moves when it is pushed."""
-
-    now = 0.0
-
-    def time(self) -> float:
-        return self.now
-
-    async def settled(self) -> None:
-        """Let every task run until it waits for what is not there."""
-        await asyncio.sleep(0)
-        while self._ready:  # type: ignore[attr-defined]  # noqa: ASYNC110 -- what asyncio runs next
-            await asyncio.sleep(0)
-
-
-@dataclass(eq=False, slots=True)
-class Ticket:
-    """One call on its way: not carried out yet, carried out and not answered yet, answered."""
-
-    act: Callable[[], bytes]
-    answer: "asyncio.Future[bytes]"
-    outcome: bytes | Exception | None = None
-
-
-class Api(Protocol):
-    """What a replica calls: the world's own line, or one that was tampered with."""
-
-    async def get(self, path: str, **options: float) -> bytes: ...
-
-    async def json_patch(
-        self, path: str, ops: Sequence[Mapping[str, object]], **options: float
-    ) -> bytes: ...
-
-    async def merge_patch(
-        self, path: str, changes: Mapping[str, Any], **options: float
-    ) -> bytes: ...
-
-    async def create(self, path: str, body: bytes, **options: float) -> bytes: ...
-
-    async def delete(self, path: str, *, body: bytes | None = None, **options: float) -> bytes: ...
 
 
 @dataclass(slots=True)
@@ -83,14 +42,19 @@ class World:
     gpu_nodes: dict[str, Json] = field(default_factory=dict)
     machines: dict[str, Json] = field(default_factory=dict)
     pods: dict[str, Json] = field(default_factory=dict)
+    leases: dict[str, Json] = field(default_factory=dict)
     tickets: list[Ticket] = field(default_factory=list)
     changes: int = 0
+    stirred: int = 0  # changes that make schedulers look again: all but those of GPUNodes
     read: dict[str, tuple[Json, Decoded]] = field(default_factory=dict)
     born: int = 0  # GPUNodes made so far
+    candidates: int = 0  # replicas that stood for the lease so far
     lost: set[str] = field(default_factory=set)  # nodes whose ledger was lost
     bypassed: set[str] = field(default_factory=set)  # uids of pods that were bound past the hook
+    asked: dict[str, int] = field(default_factory=dict)  # MiB, by uid of whoever asked
+    forged: set[str] = field(default_factory=set)  # uids of pods whose annotations a tenant wrote
     unsound: bool = False  # GPUs have changed since: annotations may tell of an older promise
-    committed: Callable[[Json, Json], None] = lambda _old, _new: None
+    committed: Callable[["World", Json, Json], None] = lambda _world, _old, _new: None
 
     async def call(self, act: Callable[[], bytes]) -> bytes:
         """Wait until the call has been carried out and its answer has come back."""
@@ -114,8 +78,10 @@ class World:
         return await self.call(lambda: self._merged(path, sent))
 
     async def create(self, path: str, body: bytes, **_: float) -> bytes:
-        assert path == GPU_NODES.rstrip("/")
-        return await self.call(lambda: self._created(orjson.loads(body)))
+        sent = orjson.loads(body)
+        leases = path == LEASES.rstrip("/")
+        assert leases or path == GPU_NODES.rstrip("/")
+        return await self.call(lambda: self._leased(sent) if leases else self._created(sent))
 
     async def delete(self, path: str, *, body: bytes | None = None, **_: float) -> bytes:
         sent = orjson.loads(body or b"{}")
@@ -131,15 +97,33 @@ class World:
         self.changes += 1
         return b"{}"
 
+    def _leased(self, sent: Json, old: Json | None = None) -> bytes:
+        """Keep a Lease as it is sent, new or instead of *old*."""
+        name = sent["metadata"]["name"] if old is None else old["metadata"]["name"]
+        kept = self.leases.get(name)
+        if kept is not old:
+            raise AlreadyExistsError(409, "AlreadyExists", name)
+        version = 1 if old is None else int(old["metadata"]["resourceVersion"]) + 1
+        spec = {**(old or {}).get("spec", {}), **sent["spec"]}
+        self.leases[name] = {
+            "metadata": {"name": name, "resourceVersion": str(version)},
+            "spec": spec,
+        }
+        return orjson.dumps(self.leases[name])
+
     def _deleted(self, path: str, preconditions: Json) -> bytes:
         old = self._unchanged(path, preconditions)
         self._write(old, {**old["metadata"], "deletionTimestamp": "now"}, bump=True)
         return b"{}"
 
     def _merged(self, path: str, changes: Json) -> bytes:
-        if not path.startswith(GPU_NODES):
+        if path.startswith(NODES):
+            return self._marked(path, changes["metadata"]["annotations"])
+        if path.startswith(PODS):
             return self._annotated(path, changes["metadata"])
         old = self._unchanged(path.removesuffix("/status"), changes["metadata"])
+        if path.startswith(LEASES):
+            return self._leased(changes, old)
         if path.endswith("/status"):
             status = {**old["status"], **changes["status"]}
             found = {key: value for key, value in status.items() if value is not None}
@@ -160,8 +144,18 @@ class World:
         self.place(found)
         return b"{}"
 
+    def _marked(self, path: str, annotations: Json) -> bytes:
+        name = path.rpartition("/")[2]
+        if name not in self.machines:
+            raise NotFoundError(404, "NotFound", path)
+        found = copy.deepcopy(self.machines[name])
+        found["metadata"].setdefault("annotations", {}).update(annotations)
+        self.attach(found)
+        return b"{}"
+
     def _unchanged(self, path: str, preconditions: Json) -> Json:
-        old = self.gpu_nodes.get(path.rpartition("/")[2])
+        kind, _, name = path.rpartition("/")
+        old = (self.leases if f"{kind}/" == LEASES else self.gpu_nodes).get(name)
         if old is None:
             raise NotFoundError(404, "NotFound", path)
         if old["metadata"]["resourceVersion"] != preconditions["resourceVersion"]:
@@ -177,7 +171,7 @@ class World:
 
     def _read(self, path: str) -> bytes:
         kind, _, name = path.rpartition("/")
-        stores = {GPU_NODES: self.gpu_nodes, NODES: self.machines}
+        stores = {GPU_NODES: self.gpu_nodes, NODES: self.machines, LEASES: self.leases}
         found = stores.get(f"{kind}/", self.pods).get(name)
         if found is None:
             raise NotFoundError(404, "NotFound", path)
@@ -194,7 +188,7 @@ class World:
             raise InvalidError(422, "Invalid", "a test failed") from error
         self.gpu_nodes[name] = new
         self.changes += 1
-        self.committed(old, new)
+        self.committed(self, old, new)
         return orjson.dumps(new)
 
     def step(self, ticket: Ticket, *, faults: bool) -> None:
@@ -239,8 +233,22 @@ class World:
 
     def place(self, pod: Json) -> None:
         """Store a pod, instead of one that has its name."""
-        self.pods[pod["metadata"]["name"]] = pod
+        self.pods[pod["metadata"]["name"]] = self._versioned(pod)
+
+    def attach(self, machine: Json) -> None:
+        """Store a Node, instead of one that has its name."""
+        self.machines[machine["metadata"]["name"]] = self._versioned(machine)
+
+    def detach(self, name: str) -> None:
+        """Remove a Node."""
+        if self.machines.pop(name, None) is not None:
+            self.changes += 1
+            self.stirred += 1
+
+    def _versioned(self, found: Json) -> Json:
         self.changes += 1
+        self.stirred += 1
+        return {**found, "metadata": {**found["metadata"], "resourceVersion": str(self.changes)}}
 
     def land(self, binding: Json, ops: list[Json], *, asked_at: float) -> bytes:
         """Do what the registry does with a Binding that the hook let pass, changed by *ops*."""

@@ -30,11 +30,16 @@ LONG_AGO = "2026-10-21T09:00:00Z"
 
 
 def hard() -> Node:
-    """Three A100s: one cut and busy in part, one with an idle instance, one broken."""
+    """Three A100s: one cut and busy in part, one with an idle instance, one broken.
+
+    NVLink joins the first two.
+    """
+    first = gpu(A100_40, index=0, mode=Mode.MIG)
+    second = gpu(A100_40, index=1, mode=Mode.MIG, instances=[placed("2g.10gb", 0)])
     return node(
         "gpu-a",
-        gpu(A100_40, index=0, mode=Mode.MIG),
-        gpu(A100_40, index=1, mode=Mode.MIG, instances=[placed("2g.10gb", 0)]),
+        replace(first, links=("GPU-gpu-a-1",)),
+        replace(second, links=("GPU-gpu-a-0",)),
         replace(gpu(A100_40, index=2, mode=Mode.MIG), healthy=False),
     )
 
@@ -59,6 +64,13 @@ def held_soft() -> list[Entry]:
     ]
 
 
+def told(document: Json) -> Json:
+    """Return the first node's GPUNode with what its agent says besides."""
+    document["status"]["driver"] = "550.54.15"
+    document["status"]["gpus"][2]["reason"] = "XID 79: it has fallen off the bus"
+    return document
+
+
 def machine(name: str, *, cordoned: bool = False, ready: str = "True") -> Json:
     return {
         "metadata": {"name": name, "creationTimestamp": LONG_AGO},
@@ -70,7 +82,7 @@ def machine(name: str, *, cordoned: bool = False, ready: str = "True") -> Json:
 def site(gpu_nodes: Iterable[Json] | None = None, machines: Iterable[Json] | None = None) -> Site:
     """Return the three nodes, the third without inventory, or those given."""
     unknown = {"metadata": {"name": "gpu-c", "uid": "c"}, "spec": {"entries": []}}
-    standard = [gpu_node(hard(), held_hard()), gpu_node(soft(), held_soft()), unknown]
+    standard = [told(gpu_node(hard(), held_hard())), gpu_node(soft(), held_soft()), unknown]
     nodes = [machine(name) for name in ("gpu-a", "gpu-b", "gpu-c")]
     return site_of(
         standard if gpu_nodes is None else gpu_nodes,

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from console.core.account import account_of
 from console.core.gpurows import gpu_listing
 from console.core.layout import drawn
 from console.core.listing import Listing, Output, printed
@@ -18,7 +19,17 @@ from console.core.whydocument import why_document
 from console.core.whytext import lines
 from tests.gpunodes import gpu_node
 from tests.pods import MEMORY, NUMBER, Json, container, pod
-from tests.unit.console.sites import NOW, hard, held_hard, held_soft, machine, site, soft, stored
+from tests.unit.console.sites import (
+    NOW,
+    hard,
+    held_hard,
+    held_soft,
+    machine,
+    site,
+    soft,
+    stored,
+    told,
+)
 
 LEAVES = (
     st.none()
@@ -41,7 +52,8 @@ def places(node: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:  # n
             yield from places(value, *path, key)
 
 
-GOOD = [gpu_node(hard(), held_hard()), gpu_node(soft(), held_soft())]
+GOOD = [told(gpu_node(hard(), held_hard())), gpu_node(soft(), held_soft())]
+NAMES = ["gpu-a", "gpu-b"]
 PLACES = [(number, *path) for number, one in enumerate(GOOD) for path in places(one)]
 
 
@@ -79,8 +91,63 @@ def test_every_view_of_odd_ledgers_can_be_shown(documents: list[Json]) -> None:
 
     texts = [line for listing in shown(found) for line in printed(listing, Output.TABLE)]
     assert all(list(printed(listing, Output.JSON)) for listing in shown(found))
-    told = why(Facts(pod=WAITS, site=found))
-    texts += ["".join(span.text for span in line) for line in (*drawn(found), *lines(told))]
-    assert why_document(told)
+    answer = why(Facts(pod=WAITS, site=found))
+    texts += ["".join(span.text for span in line) for line in (*drawn(found), *lines(answer))]
+    assert why_document(answer)
     assert all(text.isprintable() for text in texts)
     assert len(found.ledgers) + len(found.odd) == len(documents)
+
+
+@given(
+    status=st.dictionaries(
+        st.sampled_from(["driver", "gpus"]),
+        VALUES | st.lists(st.dictionaries(st.sampled_from(["uuid", "reason"]), VALUES)),
+    )
+    | VALUES
+)
+def test_an_account_is_read_as_far_as_it_can_be(status: object) -> None:
+    """What is no text is left out, whatever stands in its place."""
+    account = account_of({"status": status})
+
+    assert isinstance(account.driver, str)
+    assert all(isinstance(text, str) and text for pair in account.reasons.items() for text in pair)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    spec=VALUES | st.dictionaries(st.just("unschedulable"), VALUES),
+    status=VALUES | st.dictionaries(st.sampled_from(["conditions", "nodeInfo"]), VALUES),
+)
+def test_a_node_that_cannot_be_read_takes_no_pod(spec: object, status: object) -> None:
+    """It is told, and the others are shown as ever."""
+    odd = {**machine("gpu-a"), "spec": spec, "status": status}
+
+    found = site(GOOD, [odd, machine("gpu-b")])
+
+    assert found.machines is not None
+    assert list(found.machines) == ["gpu-a", "gpu-b"]
+    assert not found.out("gpu-b")
+    assert all("gpu-a" in text for text in found.odd)
+    assert bool(found.odd) <= bool(found.out("gpu-a"))
+
+
+def test_a_node_may_have_nothing_in_it() -> None:
+    """Null is what an object without a spec and a status has."""
+    found = site(GOOD, [machine(name) | {"spec": None, "status": None} for name in NAMES])
+
+    assert not found.odd
+    assert not any(map(found.out, found.ledgers))
+
+
+def test_a_fleet_of_thousands_is_listed() -> None:
+    """Every node has its row and its drawing, none of them twice."""
+    names = [f"n{number}" for number in range(5000)]
+    found = site([named(GOOD[0], name) for name in names], map(machine, names))
+
+    assert len(node_listing(found).rows) == len(names)
+    assert len(gpu_listing(found, wide=True).rows) == 3 * len(names)
+    assert sum(line[0].text in found.ledgers for line in drawn(found) if line) == len(names)
+
+
+def named(document: Json, name: str) -> Json:
+    return {**document, "metadata": {**document["metadata"], "name": name}}

@@ -1,0 +1,105 @@
+"""What must hold of every answer about preemption, however late the replica's watches are (S15).
+
+Judged by what the replica was sent, by the code that commits, and by nothing that the answer
+itself went by.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.core.choose import Terms
+from allocator.core.commitment import Wanted
+from allocator.core.ground import Ground, ground
+from tests.gpunodes import Json
+from tests.model.agents import over
+from tests.model.invariants import BrokenError
+from tests.model.sights import Sight
+from webhook.core.unbound import unbound
+
+Named = Mapping[str, Sequence[str]]  # uids by node
+_NOBODY: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """One node of a question, as far as the replica that was asked knows it.
+
+    ``coming`` are the holders whose room is coming anyway: they were deleted, are over, or gone.
+    """
+
+    name: str
+    there: Ground
+    coming: frozenset[str]
+    proposed: frozenset[str]
+    named: frozenset[str]
+
+    @property
+    def waits(self) -> bool:
+        """Say whether room is coming, and is enough; who holds no GPU is there for other ends."""
+        ours = self.proposed <= self.there.entries.keys()
+        return ours and not self.there.fits(_NOBODY) and self.there.fits(self.coming)
+
+    @property
+    def evicted(self) -> frozenset[str]:
+        return self.named - self.coming
+
+
+def judge(sight: Sight, pod: Json, *, proposals: Named, named: Named) -> None:
+    """Raise :class:`BrokenError` where an answer evicts whom it must not."""
+    for found in _faults(sight, pod, proposals=proposals, named=named):
+        raise BrokenError(f"S15 {pod['metadata']['uid']}: {found}")
+
+
+def _faults(sight: Sight, pod: Json, *, proposals: Named, named: Named) -> Iterator[str]:
+    known = _known(sight)
+    priorities = {uid: found["spec"]["priority"] for uid, found in known.items()}
+    for uid in (uid for uids in named.values() for uid in uids):
+        if priorities.get(uid, -1) >= pod["spec"]["priority"]:
+            yield f"{uid} of priority {priorities[uid]} is evicted for {pod['spec']['priority']}"
+    nodes = list(_nodes(sight, pod, proposals=proposals, named=named))
+    if any(node.waits for node in nodes) and any(node.evicted for node in nodes):
+        yield f"evicts {dict(named)}, and room is coming"
+    for node in nodes:
+        yield from _needless(node)
+
+
+def _needless(node: _Node) -> Iterator[str]:
+    """Yield those who could stay; what the scheduler itself proposed may have other reasons."""
+    if node.named == node.proposed:
+        return
+    holders = node.evicted & node.there.entries.keys()
+    if not node.proposed <= node.there.entries.keys():
+        holders -= node.proposed
+    for uid in holders:
+        if node.there.fits(node.coming | holders - {uid}):
+            yield f"{uid} need not leave {node.name}"
+
+
+def _nodes(sight: Sight, pod: Json, *, proposals: Named, named: Named) -> Iterator[_Node]:
+    asking = unbound(orjson.dumps(pod), VOCABULARIES)
+    known, index = _known(sight), sight.index()
+    if isinstance(asking.wanted, Wanted):
+        for name, proposed in proposals.items():
+            there = ground(index, name, pod=asking, wanted=asking.wanted, terms=Terms())
+            if there is None:
+                continue
+            yield _Node(
+                name=name,
+                there=there,
+                coming=frozenset(uid for uid in there.entries if _leaves(known.get(uid))),
+                proposed=frozenset(proposed),
+                named=frozenset(named.get(name, ())),
+            )
+
+
+def _known(sight: Sight) -> Mapping[str, Json]:
+    """Return the pods by uid as the extender's watch was last sent them."""
+    (stream,) = sight.feeds[1].streams.values()
+    return stream.sent
+
+
+def _leaves(pod: Json | None) -> bool:
+    return pod is None or over(pod) or "deletionTimestamp" in pod["metadata"]

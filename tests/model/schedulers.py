@@ -1,0 +1,206 @@
+"""Whoever wants to bind pods: schedulers that ask first, and those that do not."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from kube.errors import UnreachableError
+from tests.gpunodes import Json
+from tests.model.agents import over
+from tests.model.preemption import judge
+from tests.model.replicas import Fault, Replica, Task, outcome, patch_of, review
+from tests.model.world import World
+
+NAMES: Final = ("n0", "n1")
+NOMINATED: Final = 0.6  # how often a scheduler still knows for whom it made room
+
+
+@dataclass(slots=True, kw_only=True)
+class Schedulers:
+    """All schedulers of one run; ``parked`` tells at which change of the world a pod gave up."""
+
+    world: World
+    fault: Fault
+    replicas: list[Replica]
+    attempts: "list[asyncio.Task[None]]" = field(default_factory=list)
+    parked: dict[str, int] = field(default_factory=dict)
+    peace: bool = False  # nothing goes wrong any more
+    unanswered_in_peace: int = 0
+    landed: int = 0
+    preempted: int = 0
+
+    def bind_something(self) -> None:
+        """Begin to bind any pod to any node."""
+        rng = self.world.rng
+        work = self.attempt(
+            rng.choice(sorted(self.world.pods)),
+            rng.choice(NAMES),
+            knows_uid=rng.random() < 0.5,
+            dry=rng.random() < 0.05,
+        )
+        self.attempts.append(asyncio.ensure_future(work))
+
+    async def attempt(self, name: str, target: str, *, knows_uid: bool, dry: bool) -> None:
+        """Bind one pod as a scheduler does: the hook, up to three times, then the registry."""
+        world, asked_at = self.world, self.world.loop.time()
+        metadata: Json = {"name": name}
+        if knows_uid:
+            metadata["uid"] = world.pods[name]["metadata"]["uid"]
+        binding = {"metadata": metadata, "target": {"kind": "Node", "name": target}}
+        for _ in range(3):
+            answer = await self.reviewed(binding, dry=dry)
+            if answer is not None:
+                break
+            await asyncio.sleep(1)
+        else:
+            self.unanswered_in_peace += self.peace
+            return
+        if not answer["allowed"] or dry:
+            return
+        ops = patch_of(answer)
+        if self.fault.careless:
+            ops = [op for op in ops if op["path"] != "/metadata/uid"]
+        if self.fault.tidy:
+            self.release_elsewhere(world.pods[name]["metadata"]["uid"], target)
+        await self.land(binding, ops, asked_at)
+
+    async def land(self, binding: Json, ops: list[Json], asked_at: float) -> None:
+        world = self.world
+        with contextlib.suppress(UnreachableError):
+            if await world.call(lambda: world.land(binding, ops, asked_at=asked_at)) == b"201":
+                self.landed += 1
+
+    def release_elsewhere(self, uid: str, target: str) -> None:
+        for name, stored in list(self.world.gpu_nodes.items()):
+            entries = stored["spec"]["entries"]
+            kept = [entry for entry in entries if entry["pod"]["uid"] != uid]
+            if name != target and kept != entries:
+                self.world.gpu_nodes[name] = {**stored, "spec": {"entries": kept}}
+
+    async def reviewed(self, binding: Json, *, dry: bool) -> Json | None:
+        """Ask one replica, sometimes both; ``None`` where no answer came."""
+        body = review(binding, dry=dry)
+        asked = self.world.rng.sample(self.replicas, self.world.rng.choice([1, 1, 1, 2]))
+        tasks = [under_way(one, one.binder.bind(body)) for one in asked]
+        await asyncio.wait(tasks)
+        found = [outcome(task) for task in tasks if not task.cancelled()]
+        answers = [orjson.loads(body)["response"] for body in found if body is not None]
+        return self.world.rng.choice(answers) if answers else None
+
+    def bypass(self) -> None:
+        """Bind a pod past the hook, as where its namespace has lost the label."""
+        name, target = self.world.rng.choice(sorted(self.world.pods)), self.world.rng.choice(NAMES)
+        pod = self.world.pods[name]
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": target}}
+        if not pod["spec"].get("nodeName"):
+            self.world.bypassed.add(pod["metadata"]["uid"])
+            self.world.land(binding, [], asked_at=self.world.loop.time())
+
+    def waiting(self) -> list[Json]:
+        """Return the pods without a node, the most important first."""
+        pods = [pod for pod in self.world.pods.values() if not pod["spec"].get("nodeName")]
+        return sorted(pods, key=lambda pod: -pod["spec"]["priority"])
+
+    def ask(self, one: Replica, pod: Json) -> Sequence[str]:
+        """Ask a replica which nodes take a pod, and park it if that is none."""
+        question = {"Pod": pod, "NodeNames": NAMES}
+        found: list[str] = orjson.loads(one.sight.extender.filter(orjson.dumps(question)))[
+            "NodeNames"
+        ]
+        self.parked.pop(pod["metadata"]["uid"], None)
+        if not found:
+            self.parked[pod["metadata"]["uid"]] = self.world.stirred
+        return found
+
+    def schedule(self, one: Replica) -> None:
+        """Take one turn of kube-scheduler: filter, then bind, or else preempt."""
+        waiting = self.waiting()
+        if not waiting:
+            return
+        pod = waiting[0] if self.world.rng.random() < 0.5 else self.world.rng.choice(waiting)
+        fitting = self.ask(one, pod)
+        if fitting:
+            work = self.attempt(
+                pod["metadata"]["name"], self.world.rng.choice(fitting), knows_uid=True, dry=False
+            )
+            self.attempts.append(asyncio.ensure_future(work))
+        else:
+            self.preempt(one, pod)
+
+    def preempt(self, one: Replica, pod: Json) -> None:
+        """Evict for a pod whom a replica names on one node, as kube-scheduler does."""
+        proposals = self.proposals(pod)
+        if not proposals or self.patient(pod):
+            return
+        offers = {name: {"Pods": [{"UID": uid} for uid in p]} for name, p in proposals.items()}
+        question = {"Pod": pod, "NodeNameToMetaVictims": offers}
+        answer = orjson.loads(one.sight.extender.preempt(orjson.dumps(question)))
+        named = {
+            name: [meta["UID"] for meta in found["Pods"]]
+            for name, found in answer["NodeNameToMetaVictims"].items()
+        }
+        if self.fault.greedy:
+            named = {name: self.weaker(pod, name) for name in named}
+        judge(one.sight, pod, proposals=proposals, named=named)
+        if named:
+            self.evict(pod, *self.world.rng.choice(sorted(named.items())))
+
+    def weaker(self, pod: Json, node: str) -> list[str]:
+        """Return whom a scheduler may evict from a node: who is there and matters less."""
+        return [
+            other["metadata"]["uid"]
+            for other in self.world.pods.values()
+            if other["spec"].get("nodeName") == node
+            and not over(other)
+            and other["spec"]["priority"] < pod["spec"]["priority"]
+        ]
+
+    def proposals(self, pod: Json) -> Mapping[str, Sequence[str]]:
+        """Return for each node some who are weaker there: the scheduler knows only sums."""
+        rng = self.world.rng
+        found = {name: self.weaker(pod, name) for name in NAMES}
+        return {n: rng.sample(uids, rng.randint(1, len(uids))) for n, uids in found.items() if uids}
+
+    def patient(self, pod: Json) -> bool:
+        """Say whether somebody leaves already where room is made for the pod."""
+        node = pod.get("status", {}).get("nominatedNodeName", "")
+        leaving = {
+            other["metadata"]["uid"]
+            for other in self.world.pods.values()
+            if "deletionTimestamp" in other["metadata"]
+        }
+        return not leaving.isdisjoint(self.weaker(pod, node))
+
+    def evict(self, pod: Json, node: str, uids: Sequence[str]) -> None:
+        """Delete pods, each by uid, and keep their room; one that is not there is an error."""
+        there = {p["metadata"]["uid"]: p for p in self.world.pods.values()}
+        if not all(there.get(uid, pod)["spec"].get("nodeName") == node for uid in uids):
+            return
+        for uid in uids:
+            victim = there[uid]
+            if "deletionTimestamp" not in victim["metadata"]:
+                self.preempted += 1
+                metadata = {**victim["metadata"], "deletionTimestamp": "2026-11-21T12:00:00Z"}
+                self.world.place({**victim, "metadata": metadata})
+        if self.world.rng.random() < NOMINATED:
+            self.world.place({**pod, "status": {"nominatedNodeName": node}})
+
+    def stuck(self, one: Replica) -> list[str]:
+        """Return the pods that nobody has woken although a node takes them."""
+        parked = [
+            pod
+            for pod in self.waiting()
+            if self.parked.get(pod["metadata"]["uid"]) == self.world.stirred
+        ]
+        return [pod["metadata"]["uid"] for pod in parked if self.ask(one, pod)]
+
+
+def under_way(one: Replica, work: Coroutine[Any, Any, Any]) -> Task:
+    """Let a replica work on something, for as long as it lives."""
+    task = asyncio.ensure_future(work)
+    one.tasks.append(task)
+    return task
