@@ -10,8 +10,18 @@ from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
 from allocator.catalog.vocabularies import OWN
 from allocator.shell.objects import AGENT_LABEL
 from manifests.generator.cel import text
-from manifests.generator.names import AGENT, Json
-from manifests.generator.parts import binding, policy, rule, runs_on, variable
+from manifests.generator.names import AGENT, REPORTER, Json
+from manifests.generator.parts import (
+    binding,
+    equal,
+    metadata,
+    only,
+    policy,
+    rule,
+    runs_on,
+    same,
+    variable,
+)
 
 # Everything of a Node's status but what an agent writes.
 _STATUS: Final = (
@@ -38,6 +48,8 @@ def agents() -> tuple[Json, ...]:
         binding("agents-nodes", ["Deny"]),
         policy("agents-pods", _pods()),
         binding("agents-pods", ["Deny"]),
+        policy("agents-events", _events()),
+        binding("agents-events", ["Deny"]),
     )
 
 
@@ -47,10 +59,7 @@ def _nodes() -> Json:
         "matchConstraints": {"resourceRules": [rule("UPDATE", "nodes", "nodes/status")]},
         "matchConditions": [_by_an_agent()],
         "variables": [
-            variable("labelsBefore", _map("oldObject", "metadata", "labels")),
-            variable("labelsAfter", _map("object", "metadata", "labels")),
-            variable("before", _map("oldObject", "metadata", "annotations")),
-            variable("after", _map("object", "metadata", "annotations")),
+            *metadata(),
             # The type checker knows no maps of quantities.
             variable("statusBefore", "dyn(oldObject.status)"),
             variable("statusAfter", "dyn(object.status)"),
@@ -67,9 +76,9 @@ def _nodes() -> Json:
             {
                 "expression": " &&\n".join(
                     (
-                        _only(("labelsBefore", "labelsAfter"), f"k == {text(AGENT_LABEL)}"),
-                        _only(("before", "after"), f"k == {text(CAPACITY_KEY)}"),
-                        *(_same("metadata", key) for key in _LINKS),
+                        only(("labelsBefore", "labelsAfter"), f"k == {text(AGENT_LABEL)}"),
+                        only(("before", "after"), f"k == {text(CAPACITY_KEY)}"),
+                        *(same("metadata", key) for key in _LINKS),
                     )
                 ),
                 "message": f"an agent writes {AGENT_LABEL} and {CAPACITY_KEY} of its Node only",
@@ -82,7 +91,7 @@ def _nodes() -> Json:
                             f"variables.taintsBefore.all(t, t.key == {text(NOT_READY_TAINT)} || "
                             "t in variables.taintsAfter)"
                         ),
-                        *(_same("spec", key) for key in _SPEC),
+                        *(same("spec", key) for key in _SPEC),
                     )
                 ),
                 "message": f"an agent takes {NOT_READY_TAINT} off, and changes no other spec",
@@ -90,7 +99,7 @@ def _nodes() -> Json:
             {
                 "expression": " &&\n".join(
                     (
-                        _only(("had", "has"), extended),
+                        only(("had", "has"), extended),
                         *(_unchanged(key) for key in _STATUS),
                     )
                 ),
@@ -106,10 +115,7 @@ def _pods() -> Json:
         "matchConstraints": {"resourceRules": [rule("UPDATE", "pods", "pods/status")]},
         "matchConditions": [_by_an_agent()],
         "variables": [
-            variable("labelsBefore", _map("oldObject", "metadata", "labels")),
-            variable("labelsAfter", _map("object", "metadata", "labels")),
-            variable("before", _map("oldObject", "metadata", "annotations")),
-            variable("after", _map("object", "metadata", "annotations")),
+            *metadata(),
             variable("node", "has(oldObject.spec.nodeName) ? oldObject.spec.nodeName : ''"),
         ],
         "validations": [
@@ -120,15 +126,45 @@ def _pods() -> Json:
             {
                 "expression": " &&\n".join(
                     (
-                        _only(("before", "after"), ours),
+                        only(("before", "after"), ours),
                         "variables.labelsBefore == variables.labelsAfter",
                         "object.spec == oldObject.spec",
-                        _same("", "status"),
-                        *(_same("metadata", key) for key in _LINKS),
+                        same("", "status"),
+                        *(same("metadata", key) for key in _LINKS),
                     )
                 ),
                 "message": "an agent writes on a pod which instances it was given, and no more",
             },
+        ],
+    }
+
+
+def _events() -> Json:
+    """Let an agent sign Events as itself, and count up those: what signs one never changes.
+
+    Whom they are about is not held to its node: a Pod's is not in its Event.
+    """
+    controller, instance = "object.reportingController", "object.reportingInstance"
+    return {
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": ["events.k8s.io"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["events"],
+                }
+            ]
+        },
+        "matchConditions": [_by_an_agent()],
+        "validations": [
+            {
+                "expression": (
+                    f"has({controller}) && {controller} == {text(REPORTER)} &&\n"
+                    f"has({instance}) && {runs_on(instance)}"
+                ),
+                "message": f"an agent signs Events as {REPORTER} of its own node only",
+            }
         ],
     }
 
@@ -140,37 +176,14 @@ def _by_an_agent() -> Json:
     }
 
 
-def _map(which: str, part: str, key: str) -> str:
-    return f"has({which}.{part}.{key}) ? dyn({which}.{part}.{key}) : {{}}"
-
-
 def _capacity(status: str) -> str:
     return f"has({status}.capacity) ? {status}.capacity : {{}}"
 
 
 def _unchanged(key: str) -> str:
     new, old = f"variables.statusAfter.{key}", f"variables.statusBefore.{key}"
-    return _equal(new, old)
+    return equal(new, old)
 
 
 def _list(which: str, part: str, key: str) -> str:
     return f"has({which}.{part}.{key}) ? {which}.{part}.{key} : []"
-
-
-def _same(part: str, key: str) -> str:
-    """Say that a field is as it was, also absent."""
-    path = f"{part}.{key}" if part else key
-    return _equal(f"object.{path}", f"oldObject.{path}")
-
-
-def _equal(new: str, old: str) -> str:
-    return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
-
-
-def _only(pair: tuple[str, str], condition: str) -> str:
-    """Say that two maps differ in keys only for which *condition* on ``k`` holds."""
-    before, after = (f"variables.{name}" for name in pair)
-    return (
-        f"{before}.all(k, {condition} || k in {after} && {after}[k] == {before}[k]) &&\n"
-        f"{after}.all(k, {condition} || k in {before})"
-    )

@@ -7,6 +7,7 @@ from typing import Final
 import yaml
 
 from manifests.generator.agents import agents
+from manifests.generator.controlplane import control_plane
 from manifests.generator.gpunode import gpunode
 from manifests.generator.names import Json
 from manifests.generator.policies import policies
@@ -17,7 +18,7 @@ _HEADER: Final = "# Written by `python -m manifests.generator`; edit that instea
 FILES: Final[Mapping[str, tuple[Json, ...]]] = MappingProxyType(
     {
         "base/gpunode.yaml": (gpunode(),),
-        "base/policies.yaml": (*policies(), *agents()),
+        "base/policies.yaml": (*policies(), *agents(), *control_plane()),
         "base/registrations.yaml": registrations(),
     }
 )

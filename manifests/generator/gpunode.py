@@ -174,7 +174,7 @@ def _gpu() -> Json:
         {
             "uuid": {"type": "string", "pattern": _DEVICE_ID},
             "index": _number(most=255),
-            "pci": {"type": "string", "pattern": r"^[0-9A-Fa-f]{4,8}(:[0-9A-Fa-f]{2}){2}\.[0-7]$"},
+            "pci": _pci(),
             "model": _text(253),
             "board": _number(most=63) | {"description": "Index in boards."},
             "memoryMiB": _number(least=1),
@@ -182,8 +182,9 @@ def _gpu() -> Json:
             "healthy": {"type": "boolean"},
             "slots": _number() | {"description": "How many containers may share it."},
             "numa": _number(most=1023),
+            "switch": _pci() | {"description": "The PCIe switch that it hangs on."},
             "links": _list({"type": "string", "pattern": _DEVICE_ID}, most=64)
-            | {"description": "GPUs on a direct NVLink."},
+            | {"description": "GPUs that NVLink joins with it."},
             "reason": _text(256) | {"description": "Why it is not healthy."},
             "foreignMiB": _number() | {"description": "Memory held by processes not ours."},
         },
@@ -191,6 +192,10 @@ def _gpu() -> Json:
     )
     # A GPU that cannot be cut has no board, and then must say itself what it is.
     return gpu | {"anyOf": [{"required": ["board"]}, {"required": ["model"]}]}
+
+
+def _pci() -> Json:
+    return {"type": "string", "pattern": r"^[0-9A-Fa-f]{4,8}(:[0-9A-Fa-f]{2}){2}\.[0-7]$"}
 
 
 def _instance() -> Json:

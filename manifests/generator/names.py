@@ -14,6 +14,7 @@ CONTROL_PLANE: Final = f"system:serviceaccount:{NAMESPACE}:vgpu-webhook"
 # Its pods need what Pod Security restricted forbids, so they have a namespace to themselves.
 AGENTS: Final = "vgpu-admission-agents"
 AGENT: Final = f"system:serviceaccount:{AGENTS}:vgpu-agent"
+REPORTER: Final = f"{OWN}agent"  # how agents sign Events
 
 OPT_IN_LABEL: Final = f"{OWN}inject"
 OPT_IN_VALUE: Final = "enabled"

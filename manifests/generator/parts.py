@@ -52,3 +52,37 @@ def runs_on(node: str) -> str:
         f"has(request.userInfo.extra) && {claim} in request.userInfo.extra && "
         f"{node} in request.userInfo.extra[{claim}]"
     )
+
+
+def metadata() -> list[Json]:
+    """Name labels and annotations, as they were and as they are to be."""
+    return [
+        variable("labelsBefore", _map("oldObject", "labels")),
+        variable("labelsAfter", _map("object", "labels")),
+        variable("before", _map("oldObject", "annotations")),
+        variable("after", _map("object", "annotations")),
+    ]
+
+
+def _map(which: str, key: str) -> str:
+    return f"has({which}.metadata.{key}) ? dyn({which}.metadata.{key}) : {{}}"
+
+
+def same(part: str, key: str) -> str:
+    """Say that a field is as it was, also absent."""
+    path = f"{part}.{key}" if part else key
+    return equal(f"object.{path}", f"oldObject.{path}")
+
+
+def equal(new: str, old: str) -> str:
+    """Say that two fields are equal, also if both are absent."""
+    return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
+
+
+def only(pair: tuple[str, str], condition: str) -> str:
+    """Say that two maps differ in keys only for which *condition* on ``k`` holds."""
+    before, after = (f"variables.{name}" for name in pair)
+    return (
+        f"{before}.all(k, {condition} || k in {after} && {after}[k] == {before}[k]) &&\n"
+        f"{after}.all(k, {condition} || k in {before})"
+    )

@@ -12,7 +12,7 @@ from certs.core.issue import authority
 from certs.core.pem import certificates_pem
 from certs.core.policy import DEFAULT
 from certs.shell.secret import drawn
-from manifests.generator.names import CONTROL_PLANE, NAMESPACE
+from manifests.generator.names import AGENTS, CONTROL_PLANE, NAMESPACE
 from tests.cluster.api import APPLY, MERGE, ApiError, wait_for
 from tests.cluster.site import MANIFESTS, Site, installed
 
@@ -52,8 +52,28 @@ def test_overlays_are_valid(site: Site, overlay: str) -> None:
     assert len(applied.splitlines()) == len(known)
 
 
+def test_without_agents_nothing_is_privileged(site: Site) -> None:
+    """Where Volcano's plugin serves the nodes, no agent's account is left, nor its namespace."""
+    built = site.kubectl("kustomize", str(MANIFESTS / "overlays" / "volcano"))
+    objects = [o for o in yaml.safe_load_all(built) if "AdmissionPolicy" not in o["kind"]]
+
+    spaces = [o["metadata"] for o in objects if o["kind"] == "Namespace"]
+    assert [space["name"] for space in spaces] == [NAMESPACE]
+    assert "vgpu-agent" not in str([o for o in objects if "subjects" in o])
+    assert AGENTS not in str(objects)
+
+
 @pytest.mark.parametrize(
-    "name", ["unlabelled", "frozen", "gpunodes", "agents-nodes", "agents-pods"]
+    "name",
+    [
+        "unlabelled",
+        "frozen",
+        "gpunodes",
+        "agents-nodes",
+        "agents-pods",
+        "agents-events",
+        "control-plane",
+    ],
 )
 def test_expressions_have_no_type_errors(site: Site, name: str) -> None:
     """The controller checks each against the schemas of all that it matches."""

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 import vgpu
+from agent.shell.announcements import REPORTER
 from agent.shell.drivers import Kind
 from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
 from allocator.core.fleetfile import load_fleet
@@ -92,7 +93,16 @@ def test_nothing_is_mounted_that_is_not_its_own_business() -> None:
         "/usr/local/vgpu",
         "/var/run/cdi",
         "/dev/nvidia-caps",
+        "/etc/containerd",
     }
+
+
+def test_what_it_only_reads_it_cannot_write() -> None:
+    """A socket can be spoken to through a folder in which nothing can be put in its place."""
+    mounts = container(daemon_set())["volumeMounts"]
+
+    read = {mount["name"] for mount in mounts if mount.get("readOnly")}
+    assert read == {"pod-resources", "containerd"}
 
 
 def test_the_played_agent_needs_no_rights_over_hardware() -> None:
@@ -139,3 +149,4 @@ def test_the_policy_knows_the_names_that_the_agent_writes() -> None:
 
     assert f"'{CAPACITY_KEY}'" in text
     assert f"'{NOT_READY_TAINT}'" in text
+    assert f"'{REPORTER}'" in text

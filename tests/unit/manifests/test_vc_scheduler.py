@@ -1,20 +1,25 @@
-"""The overlay for vc-scheduler brings the setting, the right that it needs, and what limits it."""
+"""The overlay for vc-scheduler brings the setting; the base has the right, and what limits it."""
 
 from typing import Any
 
 import yaml
 
+from allocator.catalog.annotations import REGISTER_KEY
 from allocator.core.settings import NodeAgent, settings_of
 from allocator.core.wire import HANDSHAKE, REGISTER
+from allocator.shell.waking import FREED_KEY
+from manifests.generator.controlplane import control_plane
 from manifests.generator.names import CONTROL_PLANE
-from tests.unit.manifests.test_written import MANIFESTS
+from tests.unit.manifests.test_written import BASE, MANIFESTS
 
 COMPONENT = MANIFESTS / "components" / "vc-scheduler"
 
 
-def objects(name: str) -> dict[str, Any]:
-    found = yaml.safe_load_all((COMPONENT / f"{name}.yaml").read_text())
-    return {item["kind"]: item for item in found}
+def rights_on_nodes() -> list[dict[str, Any]]:
+    """Return the rules of the control plane's own role that are about Nodes."""
+    found = yaml.safe_load_all((BASE / "rbac.yaml").read_text())
+    (role,) = (item for item in found if item["kind"] == "ClusterRole")
+    return [rule for rule in role["rules"] if "nodes" in rule["resources"]]
 
 
 def test_our_nodes_are_registered() -> None:
@@ -25,21 +30,21 @@ def test_our_nodes_are_registered() -> None:
     assert settings.node_agent is NodeAgent.OURS
 
 
-def test_the_right_is_one_verb_on_one_kind() -> None:
-    """And it goes to the account that runs the registrar."""
-    found = objects("rbac")
-    (subject,) = found["ClusterRoleBinding"]["subjects"]
+def test_the_right_to_write_is_one_verb_on_one_kind() -> None:
+    """Nothing of a Node's status, and no Node is made or removed."""
+    reading = {"get", "list", "watch"}
 
-    assert found["ClusterRole"]["rules"] == [
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}
-    ]
-    assert f"system:serviceaccount:{subject['namespace']}:{subject['name']}" == CONTROL_PLANE
+    writing = [rule for rule in rights_on_nodes() if not reading.issuperset(rule["verbs"])]
+
+    assert writing == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]
 
 
-def test_the_policy_is_about_that_account_and_those_annotations() -> None:
-    """It compares the exact user, and lets it change two keys."""
-    spec = objects("policy")["ValidatingAdmissionPolicy"]["spec"]
-    variables = {item["name"]: item["expression"] for item in spec["variables"]}
+def test_the_policy_is_about_that_account_and_what_it_writes() -> None:
+    """It compares the exact user, and lets it change the keys that programs write."""
+    policy, _ = control_plane()
+    (condition,) = policy["spec"]["matchConditions"]
+    variables = {item["name"]: item["expression"] for item in policy["spec"]["variables"]}
 
-    assert f"'{CONTROL_PLANE}'" in spec["matchConditions"][0]["expression"]
-    assert variables["ours"] == f"['{REGISTER}', '{HANDSHAKE}']"
+    assert condition["expression"] == f"request.userInfo.username == '{CONTROL_PLANE}'"
+    keys = sorted([FREED_KEY, HANDSHAKE, REGISTER, REGISTER_KEY])
+    assert variables["ours"] == "[" + ", ".join(f"'{key}'" for key in keys) + "]"

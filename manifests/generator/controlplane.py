@@ -1,0 +1,44 @@
+"""What our own control plane may write on Nodes, however its account came to be used.
+
+Its role has the right to patch them, and a role knows no fields: without a policy it could label,
+taint and cordon.
+"""
+
+from typing import Final
+
+from allocator.catalog.annotations import REGISTER_KEY
+from allocator.core.wire import HANDSHAKE, REGISTER
+from allocator.shell.waking import FREED_KEY
+from manifests.generator.cel import listed, text
+from manifests.generator.names import CONTROL_PLANE, Json
+from manifests.generator.parts import binding, metadata, only, policy, rule, same, variable
+
+# Waking schedulers, and registering with Volcano's.
+WRITTEN: Final = (FREED_KEY, REGISTER, HANDSHAKE, REGISTER_KEY)
+
+
+def control_plane() -> tuple[Json, Json]:
+    """Return the policy about our own writes on Nodes, and its binding."""
+    by_us = f"request.userInfo.username == {text(CONTROL_PLANE)}"
+    spec = {
+        "matchConstraints": {"resourceRules": [rule("UPDATE", "nodes")]},
+        "matchConditions": [{"name": "by-the-control-plane", "expression": by_us}],
+        "variables": [*metadata(), variable("ours", listed(WRITTEN))],
+        "validations": [
+            {
+                "expression": " &&\n".join(
+                    (
+                        "object.spec == oldObject.spec",
+                        "variables.labelsBefore == variables.labelsAfter",
+                        only(("before", "after"), "k in variables.ours"),
+                        *(same("metadata", key) for key in ("finalizers", "ownerReferences")),
+                    )
+                ),
+                "message": (
+                    "the control plane of vgpu-admission writes a few annotations of a Node and "
+                    "nothing else"
+                ),
+            }
+        ],
+    }
+    return policy("control-plane", spec), binding("control-plane", ["Deny"])
