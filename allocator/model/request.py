@@ -95,6 +95,8 @@ class Filters:
 
         Its type is the product name behind ``NVIDIA-``, so that prefix may be matched too.
         """
+        if not self.models and not self.not_models:  # as most: asked of every GPU of every node
+            return True
         low = f"nvidia-{model.lower()}"
         for item in self.not_models:
             if item.lower() in low:

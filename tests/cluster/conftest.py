@@ -10,6 +10,7 @@ import pytest
 
 from allocator.model.request import Mode
 from tests.builders import A100_40, T4, nodes_of
+from tests.cluster import tenant_program
 from tests.cluster.api import Api, wait_for
 from tests.cluster.control_plane import ControlPlane, Settings
 from tests.cluster.controlplane import build
@@ -19,6 +20,7 @@ from tests.cluster.gate import missing
 from tests.cluster.installation import Installation, installation
 from tests.cluster.kubelet import Node
 from tests.cluster.node_agent import GpuNode, served
+from tests.cluster.node_pods import device_of, hard, running, soft, team_of
 from tests.cluster.node_site import IMAGES, node_site
 from tests.cluster.volcano_site import Rig, volcano_site
 
@@ -139,7 +141,8 @@ def rig(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="session")
 def node(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Yield a real node, for tests that keep to their own namespaces."""
-    with node_site(programs, tmp_path_factory.mktemp("node"), images=IMAGES) as found:
+    folder = tmp_path_factory.mktemp("node")
+    with node_site(programs, folder, images=IMAGES, more=tenant_program.files()) as found:
         yield found
 
 
@@ -148,6 +151,23 @@ def gpu_node(node: Node) -> Iterator[GpuNode]:
     """Yield that node with GPUs and our agent."""
     with served(node) as found:
         yield found
+
+
+@pytest.fixture
+def team(gpu_node: GpuNode) -> Iterator[str]:
+    """Yield a namespace whose pods are gone when the test is over."""
+    with team_of(gpu_node) as name:
+        yield name
+
+
+@pytest.fixture
+def tenants(gpu_node: GpuNode, team: str) -> dict[str, str]:
+    """Return the device of a running pod in each mode, by the pod's name."""
+    gpu_node.site.create(team, soft(name="soft"))
+    gpu_node.site.create(team, hard(name="hard"))
+    return {
+        name: device_of(gpu_node, running(gpu_node.site, team, name)) for name in ("soft", "hard")
+    }
 
 
 @pytest.fixture

@@ -103,6 +103,10 @@ class Containerd:
         found: dict[str, str] = json.loads(self._ask("containers", "info", container))["Labels"]
         return found
 
+    def execute(self, container: str, name: str, *command: str) -> None:
+        """Start a further process in a running container, called *name*; do not wait for it."""
+        self._ask("tasks", "exec", "--detach", f"--exec-id={name}", container, *command)
+
     def _ask(self, *command: str) -> str:
         return self.host.run(self.ctr, f"--address={SOCKET}", "--namespace=k8s.io", *command)
 

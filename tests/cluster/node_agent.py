@@ -20,6 +20,7 @@ from tests.cluster.api import Json, wait_for
 from tests.cluster.installation import GPU_NODES, Installation, free_port
 from tests.cluster.kubelet import NODES, Node
 from tests.cluster.process import Process
+from tests.cluster.scrape import Scrape
 from tests.cluster.site import MANIFESTS
 from tests.cluster.volcano import http_get
 from tests.fakes.nvml.machine import Machine
@@ -28,6 +29,8 @@ from tests.pods import NUMBER
 SERVES_WITHIN: Final = 60.0
 # The first two are cut by HAMi-core, the others by MIG.
 GPUS: Final = (False, False, True, True)
+
+_BEARER: Final = "agent.token"  # the file, in the folder of its host
 
 # What a driver adds to what the kernel tells: majors of its own, and a minor for every instance.
 _MAJORS: Final = ("195 nvidia", "508 nvidia-uvm", "509 nvidia-caps")
@@ -61,6 +64,19 @@ class GpuNode:
         ]
         return self.node.host.process(name, command, **self.machine.environment)
 
+    def renew_token(self) -> None:
+        """Put a token that is good for this node only where the agent reads its own."""
+        api = self.site.api
+        *_, team, account = AGENT.split(":")
+        tokens = f"/api/v1/namespaces/{team}/serviceaccounts/{account}/token"
+        uid = api.get(f"{NODES}/{self.node.name}")["metadata"]["uid"]
+        bound = {"kind": "Node", "apiVersion": "v1", "name": self.node.name, "uid": uid}
+        spec = {"spec": {"expirationSeconds": 7200, "boundObjectRef": bound}}
+        token = api.create(tokens, spec).body["status"]["token"]
+        unfinished = self.node.host.folder / f"{_BEARER}.new"
+        unfinished.write_text(token)
+        unfinished.replace(self.node.host.folder / _BEARER)
+
     @property
     def site(self) -> Installation:
         return self.node.site
@@ -80,6 +96,10 @@ class GpuNode:
         """Return once the agent is ready and kubelet has told of its slots."""
         wait_for(lambda: http_get(self.port, "/readyz"), within=SERVES_WITHIN)
         wait_for(lambda: self.node.allocatable(NUMBER) not in {"", "0"}, within=SERVES_WITHIN)
+
+    def scrape(self) -> Scrape:
+        """Return what the agent tells Prometheus now."""
+        return Scrape(http_get(self.port, "/metrics"))
 
     def ledger(self) -> Ledger:
         """Return the promises of the node and what its agent says of them."""
@@ -142,7 +162,9 @@ def gpus_on(node: Node, gpus: Sequence[bool] = GPUS) -> GpuNode:
     library.parent.mkdir(parents=True, exist_ok=True)
     command: list[str | Path] = ["cc", "-shared", "-o", library, "-x", "c", "/dev/null"]
     subprocess.run(command, capture_output=True, check=True)
-    return GpuNode(node=node, machine=machine, kubeconfig=_kubeconfig(node), port=free_port())
+    found = GpuNode(node=node, machine=machine, kubeconfig=_kubeconfig(node), port=free_port())
+    found.renew_token()
+    return found
 
 
 def _gpus(name: str, gpus: Sequence[bool]) -> State:
@@ -172,16 +194,9 @@ def _minors(count: int) -> Iterator[str]:
 
 
 def _kubeconfig(node: Node) -> Path:
-    """Write a kubeconfig of the agent's account with a token that is good for this node only."""
-    api = node.site.api
-    *_, team, account = AGENT.split(":")
-    tokens = f"/api/v1/namespaces/{team}/serviceaccounts/{account}/token"
-    uid = api.get(f"{NODES}/{node.name}")["metadata"]["uid"]
-    bound = {"kind": "Node", "apiVersion": "v1", "name": node.name, "uid": uid}
-    spec = {"spec": {"expirationSeconds": 7200, "boundObjectRef": bound}}
-    token: str = api.create(tokens, spec).body["status"]["token"]
+    """Write a kubeconfig whose token is in a file beside it, which changes while the agent runs."""
     config: Json = json.loads(node.site.plane.kubeconfig.read_text())
-    config["users"] = [{"name": "admin", "user": {"token": token}}]
+    config["users"] = [{"name": "admin", "user": {"tokenFile": _BEARER}}]
     path = node.host.folder / "agent.kubeconfig"
     path.write_text(json.dumps(config))
     return path

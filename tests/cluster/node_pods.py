@@ -1,7 +1,7 @@
 """Pods of tests on a real node: how they ask, what they see from inside, and how they end."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,10 +19,11 @@ GONE_WITHIN: Final = 90.0
 CACHE: Final = "/tmp/vgpu/vgpu.cache"
 PRELOAD: Final = "/etc/ld.so.preload"
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 # Everything that a container can tell of its share, and then that it has told everything.
 LOOK: Final = (
     *("env", "mounts", "read", PRELOAD, "bytes", CACHE, "list", "/dev", "list", "/dev/nvidia-caps"),
-    *("write", PRELOAD, "write", LIBRARY, "say", "looked"),
+    *("list", "/tmp/vgpu", "write", PRELOAD, "write", LIBRARY, "say", "looked"),
 )
 STAY: Final = ("sleep", "100000")
 SOFT: Final = {NUMBER: 1, MEMORY: 3000, CORES: 10}
@@ -47,9 +48,9 @@ def soft(*containers: Json, name: str = "p", init: Sequence[Json] = (), **spec: 
     )
 
 
-def hard(*containers: Json, name: str = "p", **spec: object) -> Json:
+def hard(*containers: Json, name: str = "p", init: Sequence[Json] = (), **spec: object) -> Json:
     """Write a pod that asks for MIG instances."""
-    return _written(pod(*containers or (looking(limits=HARD),)), name, "mig", spec=spec)
+    return _written(pod(*containers or (looking(limits=HARD),), init=init), name, "mig", spec=spec)
 
 
 def _written(found: Json, name: str, mode: str, *, spec: Mapping[str, object]) -> Json:
@@ -128,6 +129,11 @@ def delete(site: Installation, team: str, name: str = "p", *, grace: int | None 
     site.api.delete(f"{PODS.format(team)}/{name}", body)
 
 
+def ask_again(site: Installation, team: str, name: str = "p") -> None:
+    """Let kubelet try at once what it would try again after 10 to 15 s: something has changed."""
+    site.api.patch(f"{PODS.format(team)}/{name}", {"metadata": {"labels": {"again": "now"}}})
+
+
 @contextlib.contextmanager
 def team_of(found: GpuNode) -> Iterator[str]:
     """Yield a namespace; when it is left its pods go, and a little later their promises."""
@@ -152,3 +158,46 @@ def entry_of(found: GpuNode, what: Json) -> Entry:
 def grants_of(found: GpuNode, what: Json, name: str = "main") -> tuple[Grant, ...]:
     """Return what a container of a pod was promised."""
     return next(c.grants for c in entry_of(found, what).containers if c.name == name)
+
+
+def device_of(found: GpuNode, what: Json, name: str = "main") -> str:
+    """Return the one device that a container of a pod sees, which is what it was promised."""
+    (grant,) = grants_of(found, what, name)
+    visible = inside(found.node, what, name).env[VISIBLE]
+    if grant.placed is None:
+        assert visible == grant.gpu
+    else:
+        assert found.instances()[visible] == (grant.gpu, grant.placed.start)
+    return visible
+
+
+def undisturbed(found: GpuNode, team: str, names: Iterable[str]) -> None:
+    """Check that pods run in their first life and that their promises are held."""
+    pods, held = pods_of(found.site, team), found.ledger().held
+    for name in names:
+        (status,) = pods[name]["status"]["containerStatuses"]
+        assert (phase(pods[name]), status["restartCount"]) == ("Running", 0)
+        assert pods[name]["metadata"]["uid"] in held
+
+
+def process_of(found: GpuNode, what: Json, name: str = "main") -> int:
+    """Return the first process of a pod's container, as the node counts processes."""
+    return found.node.runtime.tasks()[container_id(what, name)]
+
+
+def container_id(what: Json, name: str = "main") -> str:
+    """Return what the runtime calls a container of a pod in its latest life."""
+    statuses = what["status"]["containerStatuses"]
+    told = next(status["containerID"] for status in statuses if status["name"] == name)
+    return str(told).rpartition("/")[2]
+
+
+def lives(found: GpuNode) -> dict[str, int]:
+    """Return a running process of each pod on the node by the pod's uid, as its runtime knows."""
+    runtime = found.node.runtime
+    running = {pid: runtime.labels(container) for container, pid in runtime.tasks().items()}
+    return {
+        labels["io.kubernetes.pod.uid"]: pid
+        for pid, labels in running.items()
+        if labels.get("io.kubernetes.container.name")
+    }

@@ -22,14 +22,19 @@ SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/pa
 
 @contextlib.contextmanager
 def node_site(
-    programs: Mapping[str, Path], folder: Path, *, images: Iterable[str] = ()
+    programs: Mapping[str, Path],
+    folder: Path,
+    *,
+    images: Iterable[str] = (),
+    more: Mapping[str, Path] | None = None,
 ) -> Iterator[Node]:
     """Yield the node of an installation that kube-scheduler serves."""
     (folder / "plane").mkdir()
     with installation(programs, folder / "plane") as site, contextlib.ExitStack() as stack:
         scheduler = kube_scheduler(programs["kube-scheduler"], site.plane)
         stack.callback(scheduler.stop)
-        yield stack.enter_context(node_of(site, programs, folder / "gpu-1", images=images))
+        node = node_of(site, programs, folder / "gpu-1", images=images, more=more)
+        yield stack.enter_context(node)
 
 
 @contextlib.contextmanager
@@ -39,12 +44,16 @@ def node_of(
     folder: Path,
     *,
     images: Iterable[str] = (),
+    more: Mapping[str, Path] | None = None,
 ) -> Iterator[Node]:
-    """Yield a node named as its folder; nothing of it is left on this machine."""
+    """Yield a node named as its folder; nothing of it is left on this machine.
+
+    Its containers' image goes by the names of *images* too, and has *more* files in it.
+    """
     folder.mkdir()
     before = traces()
     with Host(folder) as host:
-        runtime = containerd(host, programs, images=images)
+        runtime = containerd(host, programs, images=images, more=more)
         yield kubelet(site, runtime, programs)
     forget(host)
     assert traces() == before

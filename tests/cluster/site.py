@@ -48,6 +48,10 @@ class Site:
         headers = {**who.headers, "Content-Type": MERGE}
         return self.api.request("PATCH", path, change, query={"dryRun": "All"}, headers=headers)
 
+    def create(self, who: Who, path: str, body: Json) -> Reply:
+        """Try to create an object in somebody's name; nothing is stored either."""
+        return self.api.request("POST", path, body, query={"dryRun": "All"}, headers=who.headers)
+
 
 @contextlib.contextmanager
 def installed(programs: Mapping[str, Path], folder: Path) -> Iterator[Site]:

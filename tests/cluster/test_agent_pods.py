@@ -1,7 +1,5 @@
 """From a user's pod to a running container on a real node: what arrives is what was promised."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.cluster.api import Json, wait_for
@@ -12,6 +10,8 @@ from tests.cluster.node_pods import (
     LIBRARY,
     PRELOAD,
     SOFT,
+    VISIBLE,
+    device_of,
     empty,
     grants_of,
     hard,
@@ -21,21 +21,11 @@ from tests.cluster.node_pods import (
     pod_of,
     running,
     soft,
-    team_of,
 )
+from tests.cluster.widening import by_config_map, held_to_its_share
 from tests.pods import CORES, MEMORY, MODE, NUMBER, container
 
 pytestmark = pytest.mark.node
-
-VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-
-
-@pytest.fixture
-def team(gpu_node: GpuNode) -> Iterator[str]:
-    """Yield a namespace whose pods and promises are gone when the test is over."""
-    with team_of(gpu_node) as name:
-        yield name
-
 
 # As the guides have them (seeds 000, 001, 002), but for the scheduler, which is the cluster's own.
 GUIDES = {
@@ -71,24 +61,14 @@ def test_a_soft_slice_from_inside(gpu_node: GpuNode, team: str) -> None:
     """Limits, library and region are there, and none of them can be written to but the region."""
     gpu_node.site.create(team, soft())
 
-    found = running(gpu_node.site, team)
-    seen = inside(gpu_node.node, found)
+    seen = held_to_its_share(gpu_node, running(gpu_node.site, team))
 
-    (grant,) = grants_of(gpu_node, found)
-    assert seen.env[VISIBLE] == grant.gpu
-    assert seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{grant.memory}m" == "3000m"
     assert seen.env["CUDA_DEVICE_SM_LIMIT_0"] == "10"
     assert seen.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == CACHE
     assert seen.env["LD_PRELOAD"] == ""
-    assert seen.told(f"read {PRELOAD}:") == [LIBRARY]
     assert (seen.mounts[PRELOAD], seen.mounts[LIBRARY], seen.mounts["/tmp/vgpu"]) == (
         *("ro", "ro", "rw"),
     )
-    for path in (PRELOAD, LIBRARY):
-        assert seen.told(f"write {path}:") == ["Read-only file system"]
-    ((size, magic),) = (line.split() for line in seen.told(f"bytes {CACHE}:"))
-    assert int(size) > 1_000_000
-    assert magic.startswith("4ef72f01")  # 19920718, as the library writes it
     assert not [name for name in seen.told("list /dev:") if "nvidia-cap" in name]
 
 
@@ -100,8 +80,7 @@ def test_a_mig_instance_from_inside(gpu_node: GpuNode, team: str) -> None:
     seen = inside(gpu_node.node, found)
 
     (grant,) = grants_of(gpu_node, found)
-    assert grant.placed is not None
-    assert gpu_node.instances()[seen.env[VISIBLE]] == (grant.gpu, grant.placed.start)
+    assert device_of(gpu_node, found).startswith("MIG-")
     assert "CUDA_DEVICE_MEMORY_LIMIT" not in seen.env
     assert PRELOAD not in seen.mounts
     assert len(seen.told("list /dev/nvidia-caps:")) == 2
@@ -114,11 +93,9 @@ def test_pods_have_an_instance_each(gpu_node: GpuNode, team: str) -> None:
     gpu_node.site.create(team, hard(name="one"))
     gpu_node.site.create(team, hard(name="two"))
 
-    one = inside(gpu_node.node, running(gpu_node.site, team, "one")).env[VISIBLE]
-    two = inside(gpu_node.node, running(gpu_node.site, team, "two")).env[VISIBLE]
+    one, two = (device_of(gpu_node, running(gpu_node.site, team, name)) for name in ("one", "two"))
 
     assert one != two
-    assert {one, two} <= gpu_node.instances().keys()
 
 
 @pytest.mark.parametrize(
@@ -142,19 +119,9 @@ def test_a_tenant_cannot_write_a_wider_share(
 
 def test_what_a_config_map_brings_loses(gpu_node: GpuNode, team: str) -> None:
     """Variables that nobody sees at CREATE, as those of envFrom, do not widen a share either."""
-    data = {VISIBLE: "all", "CUDA_DEVICE_MEMORY_LIMIT_0": "0", "CUDA_DISABLE_CONTROL": "true"}
-    maps = f"/api/v1/namespaces/{team}/configmaps"
-    gpu_node.site.api.create(maps, {"metadata": {"name": "wide"}, "data": data})
-    wide = looking(limits=SOFT, envFrom=[{"configMapRef": {"name": "wide"}}])
-    gpu_node.site.create(team, soft(wide))
+    gpu_node.site.create(team, by_config_map(gpu_node.site, team))
 
-    found = running(gpu_node.site, team)
-    seen = inside(gpu_node.node, found)
-
-    (grant,) = grants_of(gpu_node, found)
-    assert seen.env[VISIBLE] == grant.gpu
-    assert seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
-    assert seen.env["CUDA_DISABLE_CONTROL"] == "false"
+    held_to_its_share(gpu_node, running(gpu_node.site, team))
 
 
 def test_two_containers_have_a_share_each(gpu_node: GpuNode, team: str) -> None:
@@ -166,10 +133,8 @@ def test_two_containers_have_a_share_each(gpu_node: GpuNode, team: str) -> None:
 
     limits = {}
     for name in ("one", "two"):
-        seen = inside(gpu_node.node, found, name)
-        (grant,) = grants_of(gpu_node, found, name)
-        assert seen.env[VISIBLE] == grant.gpu
-        limits[name] = seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"]
+        assert device_of(gpu_node, found, name)
+        limits[name] = inside(gpu_node.node, found, name).env["CUDA_DEVICE_MEMORY_LIMIT_0"]
     assert limits == {"one": "3000m", "two": "1000m"}
 
 
@@ -187,6 +152,19 @@ def test_an_init_container_and_its_heir(gpu_node: GpuNode, team: str) -> None:
     assert before.env["CUDA_DEVICE_MEMORY_LIMIT_1"] == "2000m"
     assert len(after.env[VISIBLE].split(",")) == 1
     assert after.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
+
+
+def test_instances_of_one_pod(gpu_node: GpuNode, team: str) -> None:
+    """Containers of one pod have an instance each, and so has an init container before them."""
+    first = looking("first", HARD, then=("exit", "0"))
+    wanted = hard(looking("one", HARD), looking("two", HARD | {MEMORY: 9000}), init=[first])
+    gpu_node.site.create(team, wanted)
+
+    found = running(gpu_node.site, team)
+
+    one, two = (device_of(gpu_node, found, name) for name in ("one", "two"))
+    assert one != two
+    assert device_of(gpu_node, found, "first").startswith("MIG-")
 
 
 def test_a_sidecar_runs_beside(gpu_node: GpuNode, team: str) -> None:

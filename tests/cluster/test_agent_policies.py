@@ -18,6 +18,23 @@ OWN, OTHER = Who(AGENT, "gpu-1"), Who(AGENT, "gpu-2")
 TAINTS = [{"key": NOT_READY_TAINT, "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule"}]
 
 
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+
+
+def event(name: str, **parts: str) -> Json:
+    """Return an Event as the agent of gpu-1 signs it, but for *parts*."""
+    return {
+        "metadata": {"name": name},
+        "eventTime": "2026-11-21T17:00:00.000000Z",
+        "type": "Normal",
+        "reason": "VgpuAllocated",
+        "action": "Allocate",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "name": "bound", "namespace": "default"},
+        "reportingController": "vgpu-admission.io/agent",
+        "reportingInstance": "gpu-1",
+    } | parts
+
+
 @pytest.fixture(scope="module")
 def site(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with installed(programs, tmp_path_factory.mktemp("agents")) as site:
@@ -29,6 +46,8 @@ def site(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory)
         container = {"name": "main", "image": "none"}
         spec = {"nodeName": "gpu-1", "containers": [container]}
         site.api.create(PODS, {"metadata": {"name": "bound"}, "spec": spec})
+        site.api.create(EVENTS, event("own"))
+        site.api.create(EVENTS, event("kubelets", reportingController="kubelet"))
         probe = {"metadata": {"labels": {"x": "y"}}}
         wait_for(lambda: refusal(lambda: site.patch(OWN, f"{NODES}/gpu-1", probe)))
         yield site
@@ -142,6 +161,41 @@ VISIBLE = {"vgpu-admission.io/c0.visible": "MIG-1"}
 def test_what_it_writes_on_pods(site: Site, who: Who, change: Json, *, words: str) -> None:
     """Which instances one of its node was given, whatever namespace it is in."""
     found = refusal(lambda: site.patch(who, f"{PODS}/bound", change))
+
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("who", "forged", "words"),
+    [
+        pytest.param(OWN, event("new"), "", id="its-own"),
+        pytest.param(OTHER, event("new"), "its own node", id="from-another-node"),
+        pytest.param(OWN, event("new", reportingInstance="gpu-2"), "its own node", id="as-another"),
+        pytest.param(OWN, event("new", reportingController="x/y"), "its own node", id="as-kubelet"),
+    ],
+)
+def test_it_signs_events_as_itself(site: Site, who: Who, forged: Json, *, words: str) -> None:
+    """Nobody else's word can be put in another's mouth."""
+    found = refusal(lambda: site.create(who, EVENTS, forged))
+
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("who", "name", "words"),
+    [
+        pytest.param(OWN, "own", "", id="its-own"),
+        pytest.param(OTHER, "own", "an agent", id="another-agents"),
+        pytest.param(OWN, "kubelets", "an agent", id="kubelets"),
+    ],
+)
+def test_it_counts_up_its_own_events(site: Site, who: Who, name: str, *, words: str) -> None:
+    """What others said stays as they said it."""
+    change = {"series": {"count": 2, "lastObservedTime": "2026-11-21T17:01:00.000000Z"}}
+
+    found = refusal(lambda: site.patch(who, f"{EVENTS}/{name}", change))
 
     assert words in found
     assert bool(found) == bool(words)

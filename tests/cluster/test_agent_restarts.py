@@ -1,7 +1,6 @@
 """What is disturbed on a real node while tenants run or start, and what they notice of it."""
 
 import sys
-from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -13,54 +12,26 @@ from tests.cluster.node_pods import (
     RUN_WITHIN,
     SOFT,
     delete,
+    device_of,
     empty,
     entry_of,
-    grants_of,
     hard,
     inside,
+    lives,
     looking,
     phase,
     pod_of,
     running,
     soft,
-    team_of,
+    undisturbed,
 )
 from tests.cluster.node_times import Times
 from tests.pods import CORES, MEMORY, NUMBER
 
 pytestmark = pytest.mark.node
 
-VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 OTHER = 999  # NVML_ERROR_UNKNOWN
 CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
-COMPUTE = "nvmlGpuInstanceCreateComputeInstance"
-
-
-@pytest.fixture
-def team(gpu_node: GpuNode) -> Iterator[str]:
-    """Yield a namespace whose pods and promises are gone when the test is over."""
-    with team_of(gpu_node) as name:
-        yield name
-
-
-@pytest.fixture
-def tenants(gpu_node: GpuNode, team: str) -> dict[str, str]:
-    """Return a running pod of each mode and what it sees."""
-    gpu_node.site.create(team, soft(name="soft"))
-    gpu_node.site.create(team, hard(name="hard"))
-    return {
-        name: inside(gpu_node.node, running(gpu_node.site, team, name)).env[VISIBLE]
-        for name in ("soft", "hard")
-    }
-
-
-def undisturbed(found: GpuNode, team: str, names: Sequence[str]) -> None:
-    """Check that pods run in their first life and that their promises are held."""
-    pods = pods_of(found.site, team)
-    for name in names:
-        (status,) = pods[name]["status"]["containerStatuses"]
-        assert (phase(pods[name]), status["restartCount"]) == ("Running", 0)
-        assert pods[name]["metadata"]["uid"] in found.ledger().held
 
 
 def serves(found: GpuNode, team: str) -> None:
@@ -68,8 +39,7 @@ def serves(found: GpuNode, team: str) -> None:
     found.site.create(team, soft(name="soft-after"))
     found.site.create(team, hard(name="hard-after"))
     for name in ("soft-after", "hard-after"):
-        pod = running(found.site, team, name)
-        assert inside(found.node, pod).env[VISIBLE]
+        assert device_of(found, running(found.site, team, name))
 
 
 @pytest.mark.usefixtures("tenants")
@@ -97,26 +67,6 @@ def test_a_killed_agent(gpu_node: GpuNode, team: str, tenants: dict[str, str]) -
     undisturbed(gpu_node, team, ("soft", "hard"))
 
 
-def test_an_agent_killed_while_it_cuts(gpu_node: GpuNode, team: str) -> None:
-    """The half of an instance that a dead agent left is finished or removed, never leaked."""
-    gpu_node.machine.fail(COMPUTE, OTHER, nth=0)
-    try:
-        gpu_node.site.create(team, hard(looking(limits=HARD | {MEMORY: 9000})))
-        wait_for(lambda: gpu_node.machine.calls(COMPUTE), within=RUN_WITHIN)
-        gpu_node.agent.kill()
-    finally:
-        gpu_node.machine.mend()
-    gpu_node.start()
-
-    found = running(gpu_node.site, team)
-
-    (grant,) = grants_of(gpu_node, found)
-    assert grant.placed is not None
-    mine = inside(gpu_node.node, found).env[VISIBLE]
-    assert gpu_node.instances()[mine] == (grant.gpu, grant.placed.start)
-    wait_for(lambda: len(gpu_node.halves()) == len(gpu_node.instances()), within=RUN_WITHIN)
-
-
 @pytest.mark.usefixtures("tenants")
 def test_a_rebooted_node(gpu_node: GpuNode, team: str) -> None:
     """Instances are gone with the power; each pod that runs again has what it was promised."""
@@ -137,10 +87,7 @@ def test_a_rebooted_node(gpu_node: GpuNode, team: str) -> None:
     for name, entry in entries.items():
         found = pod_of(gpu_node.site, team, name)
         assert entry_of(gpu_node, found).containers == entry.containers
-        seen = inside(gpu_node.node, found).env[VISIBLE]
-        (grant,) = grants_of(gpu_node, found)
-        place = gpu_node.instances()[seen][0] if name == "hard" else seen
-        assert place == grant.gpu
+        assert device_of(gpu_node, found)
     assert gpu_node.ledger().boot == gpu_node.node.host.boot_id
 
 
@@ -156,22 +103,13 @@ def test_a_container_that_outlives_its_pod(gpu_node: GpuNode, team: str) -> None
     delete(gpu_node.site, team, "old", grace=0)
     gpu_node.site.create(team, soft(looking(limits=all_of_it), name="new"))
 
-    def lives() -> set[str]:
-        tasks = gpu_node.node.runtime.tasks()
-        labels = (gpu_node.node.runtime.labels(task) for task in tasks)
-        return {
-            found["io.kubernetes.pod.uid"]
-            for found in labels
-            if found.get("io.kubernetes.container.name")
-        }
-
     def both() -> bool:
-        alive = lives()
+        alive = lives(gpu_node).keys()
         new = pod_of(gpu_node.site, team, "new")
         assert not {old, new["metadata"]["uid"]} <= alive
         return phase(new) == "Running"
 
-    assert old in lives()
+    assert old in lives(gpu_node)
     wait_for(both, within=RUN_WITHIN)
 
 
@@ -206,16 +144,8 @@ def test_twenty_pods_at_once(
         gpu_node.site.create(team, written)
 
     pods: list[Json] = [running(gpu_node.site, team, f"p{n}") for n in range(20)]
-    seen = {}
-    for pod in pods:
-        (grant,) = grants_of(gpu_node, pod)
-        visible = inside(gpu_node.node, pod).env[VISIBLE]
-        seen[pod["metadata"]["name"]] = visible
-        if grant.placed is None:
-            assert visible == grant.gpu
-        else:
-            assert gpu_node.instances()[visible] == (grant.gpu, grant.placed.start)
-    instances = [visible for visible in seen.values() if visible.startswith("MIG-")]
+    seen = [device_of(gpu_node, pod) for pod in pods]
+    instances = [visible for visible in seen if visible.startswith("MIG-")]
     assert len(instances) == len(set(instances)) == 13
     with capsys.disabled():
         sys.stdout.write(Times.of(gpu_node, pods).table())

@@ -8,14 +8,12 @@ import pytest
 
 from tests.cluster.api import Json, wait_for
 from tests.cluster.node_agent import GpuNode, served
-from tests.cluster.node_pods import grants_of, hard, inside, running, soft, team_of
+from tests.cluster.node_pods import device_of, grants_of, hard, running, soft, team_of
 from tests.cluster.node_site import IMAGES, node_of
 from tests.cluster.volcano_site import SERVED_WITHIN, volcano_site
 from tests.pods import CORES, MEMORY, MODE, NUMBER, container
 
 pytestmark = pytest.mark.node
-
-VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +77,4 @@ def test_what_a_container_sees(nodes: Mapping[str, GpuNode], team: str, mode: st
     there = nodes[mode]
     there.site.create(team, WRITE[mode](schedulerName="volcano"))
 
-    found = running(there.site, team)
-    visible = inside(there.node, found).env[VISIBLE]
-
-    (grant,) = grants_of(there, found)
-    if grant.placed is None:
-        assert visible == grant.gpu
-    else:
-        assert there.instances()[visible] == (grant.gpu, grant.placed.start)
+    assert device_of(there, running(there.site, team))

@@ -5,28 +5,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.api import wait_for
 from tests.cluster.containerd import debian
 from tests.cluster.node_agent import GpuNode, served
 from tests.cluster.node_pods import (
-    CACHE,
-    LIBRARY,
     PRELOAD,
-    grants_of,
+    RUN_WITHIN,
+    ask_again,
+    delete,
+    device_of,
     hard,
     inside,
+    pod_of,
     running,
     soft,
-    team_of,
+    undisturbed,
+    waiting,
 )
 from tests.cluster.node_site import node_site
+from tests.cluster.widening import by_config_map, by_variables, held_to_its_share
 
 pytestmark = pytest.mark.node
 
-VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-
 
 @pytest.fixture(scope="module")
-def old_node(
+def gpu_node(
     programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GpuNode]:
     """Yield a node with GPUs whose runtime is the distribution's."""
@@ -35,61 +38,62 @@ def old_node(
         yield found
 
 
-@pytest.fixture
-def team(old_node: GpuNode) -> Iterator[str]:
-    """Yield a namespace whose pods are gone when the test is over."""
-    with team_of(old_node) as name:
-        yield name
-
-
-def test_the_runtime_is_the_old_one(old_node: GpuNode) -> None:
+def test_the_runtime_is_the_old_one(gpu_node: GpuNode) -> None:
     """The tests here mean what they say."""
-    assert old_node.node.status()["nodeInfo"]["containerRuntimeVersion"].startswith(
+    assert gpu_node.node.status()["nodeInfo"]["containerRuntimeVersion"].startswith(
         "containerd://1.6."
     )
 
 
-def test_a_soft_slice_from_inside(old_node: GpuNode, team: str) -> None:
+def test_a_soft_slice_from_inside(gpu_node: GpuNode, team: str) -> None:
     """Limits, library and region are there as with CDI."""
-    old_node.site.create(team, soft())
+    gpu_node.site.create(team, soft())
 
-    found = running(old_node.site, team)
-    seen = inside(old_node.node, found)
-
-    (grant,) = grants_of(old_node, found)
-    assert seen.env[VISIBLE] == grant.gpu
-    assert seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
-    assert seen.told(f"read {PRELOAD}:") == [LIBRARY]
-    assert seen.told(f"write {PRELOAD}:") == ["Read-only file system"]
-    ((size, magic),) = (line.split() for line in seen.told(f"bytes {CACHE}:"))
-    assert int(size) > 1_000_000
-    assert magic.startswith("4ef72f01")
+    held_to_its_share(gpu_node, running(gpu_node.site, team))
 
 
-def test_a_mig_instance_from_inside(old_node: GpuNode, team: str) -> None:
+def test_what_a_config_map_brings_loses(gpu_node: GpuNode, team: str) -> None:
+    """The pod's own variables, which admission wrote, beat those of envFrom."""
+    gpu_node.site.create(team, by_config_map(gpu_node.site, team))
+
+    held_to_its_share(gpu_node, running(gpu_node.site, team))
+
+
+def test_a_pod_that_passed_the_webhook_by(gpu_node: GpuNode) -> None:
+    """Nothing beats what its tenant wrote, so it does not start, and says why."""
+    site = gpu_node.site
+    team = site.namespace({})
+    site.create(team, by_variables())
+    try:
+        uid = pod_of(site, team)["metadata"]["uid"]
+        wait_for(lambda: uid in gpu_node.promised(), within=RUN_WITHIN)
+        ask_again(site, team)
+        refusal = "was not admitted by vgpu-admission"
+        wait_for(lambda: refusal in waiting(pod_of(site, team)), within=RUN_WITHIN)
+    finally:
+        delete(site, team, grace=0)
+
+
+def test_a_mig_instance_from_inside(gpu_node: GpuNode, team: str) -> None:
     """The instance is made after the Binding, and its UUID arrives with the first start."""
-    old_node.site.create(team, hard())
+    gpu_node.site.create(team, hard())
 
-    found = running(old_node.site, team)
-    seen = inside(old_node.node, found)
+    found = running(gpu_node.site, team)
+    seen = inside(gpu_node.node, found)
 
-    (grant,) = grants_of(old_node, found)
-    assert grant.placed is not None
-    assert old_node.instances()[seen.env[VISIBLE]] == (grant.gpu, grant.placed.start)
+    assert device_of(gpu_node, found).startswith("MIG-")
     assert seen.told(f"read {PRELOAD}:") == []  # nothing is loaded into it
 
 
-def test_a_kubelet_restart(old_node: GpuNode, team: str) -> None:
+def test_a_kubelet_restart(gpu_node: GpuNode, team: str) -> None:
     """Tenants run on, and pods start as before."""
-    old_node.site.create(team, soft(name="before"))
-    before = running(old_node.site, team, "before")
+    gpu_node.site.create(team, soft(name="before"))
+    running(gpu_node.site, team, "before")
 
-    old_node.node.kubelet.stop()
-    old_node.node.start()
-    old_node.wait_until_serving()
-    old_node.site.create(team, hard(name="after"))
+    gpu_node.node.kubelet.stop()
+    gpu_node.node.start()
+    gpu_node.wait_until_serving()
+    gpu_node.site.create(team, hard(name="after"))
 
-    running(old_node.site, team, "after")
-    (status,) = running(old_node.site, team, "before")["status"]["containerStatuses"]
-    assert status["restartCount"] == 0
-    assert before["metadata"]["uid"] in old_node.ledger().held
+    running(gpu_node.site, team, "after")
+    undisturbed(gpu_node, team, ("before",))

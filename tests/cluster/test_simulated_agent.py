@@ -220,6 +220,21 @@ def test_an_instance_is_there_soon_after_its_promise(node: Node, team: str) -> N
     wait_for(there, within=WITHIN)
 
 
+def test_the_node_tells_how_its_gpus_were_cut(node: Node, team: str) -> None:
+    """In an Event that its agent signs with a token of this node."""
+    bound(node, team, "cut", mode="mig", **{MEMORY: 4000})
+
+    def told() -> list[Json]:
+        events = node.site.api.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        return [event for event in events if event["reason"] == "MigReconfigured"]
+
+    wait_for(told, within=WITHIN)
+    (event, *_) = told()
+    assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Node", "sim-1")
+    assert event["reportingInstance"] == "sim-1"
+    assert " → " in event["note"]
+
+
 def test_metrics_tell_of_promises(node: Node, team: str) -> None:
     """From the Binding on."""
     owner = bound(node, team, "measured", mode="hami-core", **{MEMORY: 2000})
