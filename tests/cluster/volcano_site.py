@@ -87,12 +87,16 @@ class Rig:
         self.site.api.request("PATCH", path, {"status": change}, headers=headers)
 
     def release(self, node: str, *, left: int = 0) -> None:
-        """Say as its agent that nothing of what is over runs, until so many promises are left."""
+        """Say as its agent that nothing of what is over runs, until so many promises are left.
+
+        Those that are made meanwhile do not count.
+        """
+        before = {entry.uid for entry in self.ledger(node)}
 
         def released() -> bool:
             generation = self.site.api.get(f"{GPU_NODES}/{node}")["metadata"]["generation"]
             self.status(node, {"observedGeneration": generation, "held": []})
-            return len(self.ledger(node)) == left
+            return len(before & {entry.uid for entry in self.ledger(node)}) == left
 
         wait_for(released, within=SERVED_WITHIN, every=0.5)
 
