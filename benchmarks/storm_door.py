@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.report import p99
 from benchmarks.storm_cluster import Cluster
-from benchmarks.storm_run import SETTLED, pods
+from benchmarks.storm_run import pods
 from tests.bindings import binding, review
 from tests.cluster.api import Json
 from tests.cluster.installation import GPU_NODES, PODS, UNVERIFIED, Installation
@@ -93,7 +93,6 @@ def _gathered(cluster: Cluster, count: int) -> tuple[str, dict[str, str]]:
         return {**pod, "spec": {**pod["spec"], "schedulerName": "nobody"}}
 
     cluster.create(namespace, map(unscheduled, pods(count)))
-    time.sleep(SETTLED)
     listed = cluster.api.get(PODS.format(namespace))["items"]
     return namespace, {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in listed}
 
