@@ -43,6 +43,10 @@ W = TypeVar("W", bound=Wire)
 
 _EXPECTED: Final = "Expected "
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+STATUSES: Final = 2048  # that are remembered as read, a few kilobytes each
+PROMISES: Final = 8192
+
+_encode: Final = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,35 +84,103 @@ class _Inventory:
     shapes: Mapping[str, Board | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Status:
+    """What a status says, whatever is promised; ``gpus`` have their instances.
+
+    ``blurs`` are the problems with what is in use or live, ``problems`` those before.
+    """
+
+    inventory: _Inventory
+    gpus: tuple[Gpu, ...]
+    complete: bool
+    unpromised: tuple[Entry, ...]
+    problems: tuple[Problem, ...]
+    blurs: tuple[Problem, ...]
+
+
 def decode(document: object) -> Decoded:
-    """Read a GPUNode that was parsed from JSON."""
+    """Read a GPUNode that was parsed from JSON.
+
+    A promise changes one entry of many and nothing of the status, so both are read once for all
+    objects in which they stand alike.
+    """
     notes = Notes()
     top = _Place("", notes)
     named = _convert(document, NamedWire, top)
     parts = document if isinstance(document, Mapping) else {}
-    status = _convert(parts.get("status") or {}, StatusWire, top.at("status")) or StatusWire()
-    inventory = _inventory(status, top.at("status"))
-    complete = status.gpus is not None and not notes.errors
+    status = _status(_encode(parts.get("status") or {}))
+    fresh = status.complete and not notes.errors
     unclear = len(notes.errors)
     spec = _convert(parts.get("spec") or {}, SpecWire, top.at("spec")) or SpecWire()
-    entries = tuple(_entries(spec.entries, inventory, top.at("spec.entries")))
+    entries = tuple(_promises(spec.entries, status, top.at("spec.entries")))
     promised = {entry.uid for entry in entries}
-    found = _entries(status.unpromised, inventory, top.at("status.unpromised"))
-    unpromised = tuple(entry for entry in found if entry.uid not in promised)
-    instances = tuple(_instances(status, inventory, top.at("status")))
-    closed = len(notes.errors) > unclear
-    gpus = tuple(
-        replace(
-            gpu,
-            healthy=gpu.healthy and not closed,
-            grants=tuple(_grants_on(gpu, (*entries, *unpromised))),
-            instances=tuple(placed for uuid, placed in instances if uuid == gpu.uuid),
-        )
-        for gpu in inventory.gpus.values()
-    )
-    node = Node(name="" if named is None else named.metadata.name, gpus=gpus, fresh=complete)
-    problems = tuple(notes.errors)
+    unpromised = tuple(entry for entry in status.unpromised if entry.uid not in promised)
+    closed = bool(status.blurs) or len(notes.errors) > unclear
+    problems = (*notes.errors[:unclear], *status.problems, *notes.errors[unclear:], *status.blurs)
+    held = _by_gpu((*entries, *unpromised))
+    gpus = tuple(_holding(gpu, held.get(gpu.uuid), closed=closed) for gpu in status.gpus)
+    node = Node(name="" if named is None else named.metadata.name, gpus=gpus, fresh=fresh)
     return Decoded(node=node, entries=entries, unpromised=unpromised, problems=problems)
+
+
+def _by_gpu(entries: Iterable[Entry]) -> Mapping[str, list[Grant]]:
+    held: dict[str, list[Grant]] = {}
+    for entry in entries:
+        for container in entry.containers:
+            for grant in container.grants:
+                held.setdefault(grant.gpu, []).append(grant)
+    return held
+
+
+def _holding(gpu: Gpu, grants: Sequence[Grant] | None, *, closed: bool) -> Gpu:
+    if not grants and not closed:
+        return gpu
+    return replace(gpu, healthy=gpu.healthy and not closed, grants=tuple(grants or ()))
+
+
+@lru_cache(maxsize=STATUSES)
+def _status(raw: bytes) -> _Status:
+    """Read a status as JSON."""
+    notes = Notes()
+    place = _Place("status", notes)
+    status = _convert(msgspec.json.decode(raw), StatusWire, place) or StatusWire()
+    inventory = _inventory(status, place)
+    complete = status.gpus is not None and not notes.errors
+    clear = len(notes.errors)
+    found = _entries(status.unpromised, inventory, place.at("unpromised"))
+    unpromised = tuple(found)
+    live: dict[str, list[Placed]] = {}
+    for uuid, placed in _instances(status, inventory, place):
+        live.setdefault(uuid, []).append(placed)
+    return _Status(
+        inventory=inventory,
+        gpus=tuple(
+            replace(gpu, instances=tuple(live[uuid])) if uuid in live else gpu
+            for uuid, gpu in inventory.gpus.items()
+        ),
+        complete=complete,
+        unpromised=unpromised,
+        problems=tuple(notes.errors[:clear]),
+        blurs=tuple(notes.errors[clear:]),
+    )
+
+
+def _promises(written: Sequence[object], status: _Status, place: _Place) -> Iterator[Entry]:
+    for i, item in enumerate(written):
+        found = _promise(_encode(item), status)
+        if found is not None:
+            yield found
+        else:  # say where
+            yield from _entries([item], status.inventory, place, first=i)
+
+
+@lru_cache(maxsize=PROMISES)
+def _promise(raw: bytes, status: _Status) -> Entry | None:
+    """Read an entry as JSON; ``None`` where anything is wrong with it."""
+    notes = Notes()
+    found = list(_entries([msgspec.json.decode(raw)], status.inventory, _Place("", notes)))
+    return found[0] if found and not notes.errors else None
 
 
 def _convert(value: object, kind: type[W], place: _Place) -> W | None:
@@ -129,7 +201,7 @@ def _explain(message: str, value: object, place: _Place) -> None:
     if text.startswith(_EXPECTED):
         there.wrong(f"{described(value)} found", text.removeprefix(_EXPECTED).partition(", got")[0])
     else:  # a missing field, an unknown mode
-        there.wrong(shown(text.lower()), "what the CRD's schema says")
+        there.wrong(shown(text.lower()), "what the description of the CRD says")
 
 
 def _inventory(status: StatusWire, place: _Place) -> _Inventory:
@@ -244,8 +316,10 @@ def _placed(wire: InstanceWire | DeviceWire, inventory: _Inventory, place: _Plac
     return None
 
 
-def _entries(written: Sequence[object], inventory: _Inventory, place: _Place) -> Iterator[Entry]:
-    for i, item in enumerate(written):
+def _entries(
+    written: Sequence[object], inventory: _Inventory, place: _Place, *, first: int = 0
+) -> Iterator[Entry]:
+    for i, item in enumerate(written, first):
         there = _Place(f"{place.path}[{i}]", place.notes)
         wire = _convert(item, EntryWire, there)
         if wire is not None:
@@ -267,9 +341,11 @@ def _container(wire: ContainerWire, inventory: _Inventory, place: _Place) -> Con
 
 def _grants(wire: ContainerWire, inventory: _Inventory, place: _Place) -> Iterator[Grant]:
     for i, device in enumerate(wire.devices):
-        placed = None
+        placed, there = None, place.at(f"devices[{i}]")
         if device.mode is Mode.MIG:
-            placed = _placed(device, inventory, place.at(f"devices[{i}]"))
+            placed = _placed(device, inventory, there)
+        elif device.profile is not None or device.start is not None:
+            there.wrong(f"a MIG placement in mode {device.mode}", f"one in mode {Mode.MIG} only")
         yield Grant(
             gpu=device.gpu,
             mode=device.mode,
@@ -278,9 +354,3 @@ def _grants(wire: ContainerWire, inventory: _Inventory, place: _Place) -> Iterat
             placed=placed,
             position=device.position if placed is not None else None,
         )
-
-
-def _grants_on(gpu: Gpu, entries: Iterable[Entry]) -> Iterator[Grant]:
-    for entry in entries:
-        for container in entry.containers:
-            yield from (grant for grant in container.grants if grant.gpu == gpu.uuid)

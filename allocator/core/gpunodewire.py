@@ -18,7 +18,14 @@ from allocator.model.request import Mode
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
 KIND: Final = "GPUNode"
 
+# A device id travels in Volcano's annotations, whose separators it must not contain.
+DEVICE_ID: Final = "[0-9A-Za-z][0-9A-Za-z._-]{0,95}"
+UID: Final = "[0-9A-Za-z-]{1,64}"
+
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=63)]
+_DeviceId = Annotated[str, msgspec.Meta(pattern=rf"^{DEVICE_ID}\Z")]
+_Uid = Annotated[str, msgspec.Meta(pattern=rf"^{UID}\Z")]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Some = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
@@ -56,7 +63,7 @@ class BoardWire(Wire):
 class GpuWire(Wire):
     """``model`` may be left out where the board has its name; a GPU without MIG needs it."""
 
-    uuid: _Text
+    uuid: _DeviceId
     index: _Count
     memory_mib: _Some = msgspec.field(name="memoryMiB")
     slots: _Count
@@ -66,14 +73,14 @@ class GpuWire(Wire):
     board: _Count | None = None
     numa: _Count | None = None
     switch: _Text | None = None
-    links: Annotated[tuple[_Text, ...], _Few] = ()
+    links: Annotated[tuple[_DeviceId, ...], _Few] = ()
     foreign_mib: _Count = msgspec.field(name="foreignMiB", default=0)
 
 
 class InstanceWire(Wire):
     """A live MIG instance; the agent adds its UUID."""
 
-    gpu: _Text
+    gpu: _DeviceId
     profile: _Text
     start: _Slot
 
@@ -81,7 +88,7 @@ class InstanceWire(Wire):
 class DeviceWire(Wire):
     """``profile`` and ``start`` are there exactly when the mode is MIG, ``position`` only then."""
 
-    gpu: _Text
+    gpu: _DeviceId
     mode: Mode
     memory_mib: _Count = msgspec.field(name="memoryMiB")
     cores: _Percent
@@ -93,16 +100,16 @@ class DeviceWire(Wire):
 class ContainerWire(Wire):
     """What one container holds."""
 
-    name: _Text
+    name: _Name
     devices: Annotated[tuple[DeviceWire, ...], _Few]
 
 
 class PodWire(Wire):
     """Who holds it."""
 
-    namespace: _Text
+    namespace: _Name
     name: _Text
-    uid: _Text
+    uid: _Uid
 
 
 class EntryWire(Wire):

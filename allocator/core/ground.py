@@ -4,9 +4,11 @@ from dataclasses import dataclass, replace
 
 from allocator.core.choose import Terms, fitting
 from allocator.core.commitment import Wanted
-from allocator.core.index import Entries, Index, freed
+from allocator.core.forecast import wanted_request
+from allocator.core.holdings import freed
+from allocator.core.index import Entries, Index
 from allocator.core.pods import Pod
-from allocator.core.steering import beside_nominees, wanted_request
+from allocator.core.steering import beside_nominees
 from allocator.model.demand import Demand
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry

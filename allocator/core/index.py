@@ -2,17 +2,18 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from allocator.core.fleet import Shape, mixed, offers_of
+from allocator.core.holdings import freed
 from allocator.core.pods import Pod
 from allocator.core.ratings import Ratings, Table
 from allocator.core.scores import Scorer
 from allocator.core.standing import Register, Room, Standing
 from allocator.core.topology import Idle, idle_of
 from allocator.model.demand import NOTHING_LEARNED, Demand
-from allocator.model.gpu import Gpu, Grant, Node, Snapshot
+from allocator.model.gpu import Node, Snapshot
 from allocator.model.ledger import Entry
 
 Entries = Mapping[str, Entry]  # by pod uid
@@ -79,31 +80,6 @@ class Index:
         """Return the node where room is made for *pod*, also where its scheduler has forgotten."""
         found = (name for name, pods in self.nominations.items() for p in pods if p.uid == pod.uid)
         return pod.nominated or next(found, "")
-
-
-def freed(node: Node, entries: Iterable[Entry]) -> Node:
-    """Return *node* without the grants of *entries*, which it has."""
-    gone = Counter(grant for e in entries for held in e.containers for grant in held.grants)
-    return replace(node, gpus=tuple(_freed(gpu, gone) for gpu in node.gpus))
-
-
-def granted(node: Node, grants: Collection[Grant]) -> Node:
-    """Return *node* with *grants* besides those that it has."""
-    gpus = (
-        replace(gpu, grants=(*gpu.grants, *(g for g in grants if g.gpu == gpu.uuid)))
-        for gpu in node.gpus
-    )
-    return replace(node, gpus=tuple(gpus))
-
-
-def _freed(gpu: Gpu, gone: Counter[Grant]) -> Gpu:
-    left = []
-    for grant in gpu.grants:
-        if gone[grant]:
-            gone[grant] -= 1
-        else:
-            left.append(grant)
-    return gpu if len(left) == len(gpu.grants) else replace(gpu, grants=tuple(left))
 
 
 class Indexer:

@@ -12,6 +12,7 @@ import msgspec
 
 from allocator.core.gpunode import Decoded, decode
 from allocator.core.gpunodewire import spec_of
+from allocator.core.holdings import freed, granted
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
 
@@ -134,20 +135,21 @@ def accounted(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
 
 def node_for(ledger: Ledger, uid: str) -> Node:
     """Return the node as pod *uid* finds it: what it was promised itself counts as free."""
-    others = [e for e in (*ledger.entries, *ledger.unpromised) if e.uid != uid]
-    grants = [g for entry in others for held in entry.containers for g in held.grants]
-    gpus = tuple(
-        replace(gpu, grants=tuple(g for g in grants if g.gpu == gpu.uuid))
-        for gpu in ledger.node.gpus
-    )
-    return replace(ledger.node, gpus=gpus)
+    return freed(ledger.node, _of(ledger, uid))
 
 
 def promising(ledger: Ledger, entry: Entry) -> Ledger:
     """Return *ledger* as the next decision must see it, once *entry* is about to be committed."""
     others = tuple(other for other in ledger.entries if other.uid != entry.uid)
     unpromised = tuple(other for other in ledger.unpromised if other.uid != entry.uid)
-    return replace(ledger, entries=(*others, entry), unpromised=unpromised)
+    grants = [grant for held in entry.containers for grant in held.grants]
+    node = granted(node_for(ledger, entry.uid), grants)
+    return replace(ledger, entries=(*others, entry), unpromised=unpromised, node=node)
+
+
+def _of(ledger: Ledger, uid: str) -> list[Entry]:
+    """Return what pod *uid* has, promised or not."""
+    return [entry for entry in (*ledger.entries, *ledger.unpromised) if entry.uid == uid]
 
 
 def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...]:

@@ -4,14 +4,23 @@ A score rests on how busy a node is and not on the pod, unless it asks for sever
 a node changes, it costs a question about thousands of nodes one look each.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from allocator.core.extenderwire import HostPriority
 from allocator.core.scores import Load, Scorer
 
-Table = Mapping[str, bytes]  # by node
+
+class Table(NamedTuple):
+    """What nodes score by one way of scoring, by name; ``scores`` are those above 0."""
+
+    parts: Mapping[str, bytes]
+    scores: Mapping[str, int]
+
+
+NO_TABLE = Table({}, {})
 
 _encode = msgspec.json.Encoder().encode
 
@@ -21,33 +30,50 @@ def rated(name: str, score: int) -> bytes:
     return _encode(HostPriority(host=name, score=score))
 
 
+def favourite(table: Table, names: Sequence[str]) -> str:
+    """Return the one of *names* that scores most; nothing where no other scores less."""
+    best, found = 0, ""
+    for name in table.scores.keys() & set(names):
+        score = table.scores[name]
+        if score > best:
+            best, found = score, name
+        elif score == best:
+            found = ""
+    return found
+
+
 class Ratings:
     """Tables of all nodes, kept up to date node by node."""
 
     def __init__(self) -> None:
         """Know of no node, and rate by nothing yet."""
-        self._tables: dict[Scorer, dict[str, bytes]] = {}
+        self._tables: dict[Scorer, tuple[dict[str, bytes], dict[str, int]]] = {}
 
     def put(self, name: str, load: Load) -> None:
         """Rate node *name* anew."""
-        for scorer, table in self._tables.items():
-            table[name] = rated(name, scorer(load))
+        for scorer, (parts, scores) in self._tables.items():
+            score = scorer(load)
+            parts[name] = rated(name, score)
+            if score:
+                scores[name] = score
+            else:
+                scores.pop(name, None)
 
     def drop(self, name: str) -> None:
         """Forget node *name*."""
-        for table in self._tables.values():
-            table.pop(name, None)
+        for parts, scores in self._tables.values():
+            parts.pop(name, None)
+            scores.pop(name, None)
 
     def by(
         self, scorers: Collection[Scorer], loads: Iterable[tuple[str, Load]]
     ) -> Mapping[Scorer, Table]:
         """Return tables by *scorers*, which no later change touches; *loads* are of all nodes."""
-        for unused in self._tables.keys() - set(scorers):
-            del self._tables[unused]
-        missing = {scorer: dict[str, bytes]() for scorer in scorers if scorer not in self._tables}
-        if missing:
-            self._tables.update(missing)
+        if self._tables.keys() != set(scorers):
+            self._tables = {scorer: ({}, {}) for scorer in scorers}
             for name, load in loads:
-                for scorer, table in missing.items():
-                    table[name] = rated(name, scorer(load))
-        return {scorer: self._tables[scorer].copy() for scorer in scorers}
+                self.put(name, load)
+        return {
+            scorer: Table(parts.copy(), scores.copy())
+            for scorer, (parts, scores) in self._tables.items()
+        }

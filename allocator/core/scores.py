@@ -56,18 +56,20 @@ def scorer(packing: Packing, weights: ScoreWeights, *, near: int | None = None) 
     """Return :func:`score` for many nodes at a time: all that is equal is worked out once."""
     parts = weights.memory, weights.cores, weights.shares
     total = sum(parts)
-    base, sign = (total * _FULL, -1) if packing is Packing.SPREAD else (0, 1)
+    spread = packing is Packing.SPREAD
+    base, sign = (total * _FULL, -1) if spread else (0, 1)
     if near is not None:
         total += weights.topology
         base += weights.topology * near
-    by_memory, by_cores, by_shares = (2 * MOST * sign * part for part in parts)
-    base = 2 * MOST * base + _FULL * total
-    whole = 2 * _FULL * total
+    by_memory, by_cores, by_shares = (MOST * sign * part for part in parts)
+    whole = _FULL * total
+    # The least that is taken sets a node apart from idle ones: up by binpack, and down by spread.
+    base = MOST * base + (0 if spread else whole - 1)
 
     def scored(load: Load) -> int:
         memory, cores, shares = load
         worth = by_memory * memory + by_cores * cores + by_shares * shares
-        return (base + worth) // whole  # rounded
+        return (base + worth) // whole
 
     return scored
 

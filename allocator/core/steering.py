@@ -4,18 +4,20 @@ A question is answered once for each standing among the nodes asked about, never
 nothing of an answer is kept for the next question.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, compress, filterfalse
+from itertools import compress, filterfalse
 from typing import Final
 
 import msgspec
 
-from allocator.core.choose import Terms, fitting
+from allocator.core.choose import Terms
 from allocator.core.commitment import Wanted
 from allocator.core.fit import peak
-from allocator.core.index import Index, Site, granted
+from allocator.core.forecast import Forecast, ends, taken_by, wanted_request
+from allocator.core.holdings import granted
+from allocator.core.index import Index, Site
 from allocator.core.judgement import Judge
 from allocator.core.obstacles import (
     CLOSED,
@@ -26,7 +28,7 @@ from allocator.core.obstacles import (
     Obstacle,
 )
 from allocator.core.pods import FIRST, Pod
-from allocator.core.ratings import Table, rated
+from allocator.core.ratings import NO_TABLE, favourite, rated
 from allocator.core.scores import near, score, scorer
 from allocator.core.settings import ScoreWeights
 from allocator.core.standing import alone
@@ -43,11 +45,13 @@ class Circumstances:
 
     ``terms`` are the operator's. ``own`` are nodes that may have a promise to this very pod, which
     counts as free there. ``closed_world`` says that a node without inventory has nothing to give.
+    ``forecast`` remembers, from question to question, what those take who are being bound.
     """
 
     terms: Terms
     own: Collection[str] = ()
     closed_world: bool = True
+    forecast: Forecast = field(default_factory=Forecast)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def filtered(
     request = wanted_request(wanted)
     obstacles = _obstacles(index, request, names=names, circumstances=circumstances)
     judge = Judge(request, circumstances.terms, index.snapshot.demand)
-    judged = _judge_alone(index, pod, judge, terms=circumstances.terms)
+    judged = _judge_alone(index, pod, judge, circumstances=circumstances)
     special = {*circumstances.own, *_named(index, request)}
     special.update(
         name for name in index.nominations if _crowded(index, name, pod=pod, judge=judge)
@@ -83,12 +87,6 @@ def filtered(
             obstacles.pop(name, None)
     fitting = list(filterfalse(obstacles.__contains__, names))
     return Filtered(fitting, obstacles)
-
-
-def wanted_request(wanted: Wanted) -> PodRequest:
-    """Return what is asked for, in the mode that admission left it with."""
-    request, mode = wanted.request, wanted.mode
-    return request if mode is None else msgspec.structs.replace(request, mode=mode)
 
 
 def _obstacles(
@@ -148,15 +146,21 @@ def _at_once(pod: Pod) -> int:
 
 
 def _judge_alone(
-    index: Index, pod: Pod, judge: Judge, *, terms: Terms
+    index: Index, pod: Pod, judge: Judge, *, circumstances: Circumstances
 ) -> Callable[[str], Obstacle | None]:
     """Return what judges a node for this pod only: without its own promises, beside nominees."""
+    terms, forecast = circumstances.terms, circumstances.forecast
 
     def found(name: str) -> Obstacle | None:
         if index.standings[name].closed:
             return CLOSED
-        node = beside_nominees(index, name, pod, terms=terms)
-        return RESERVED if node is None else judge.obstacle(alone(node))
+        others = index.nominated(name, pod)
+        if pod.uid not in index.entries(name) and all(o.priority >= FIRST for o in others):
+            standing = forecast.standing(index, name, others, terms=terms)
+        else:
+            node = beside_nominees(index, name, pod, terms=terms)
+            standing = None if node is None else alone(node)
+        return RESERVED if standing is None else judge.obstacle(standing)
 
     return found
 
@@ -172,7 +176,7 @@ def beside_nominees(index: Index, name: str, pod: Pod, *, terms: Terms) -> Node 
     node = index.node(name, without={pod.uid})
     if node is None:
         return None
-    ending = {uid for uid in index.entries(name) if _ends(index.pods.get(uid))}
+    ending = {uid for uid in index.entries(name) if ends(index.pods.get(uid))}
     taken: list[Grant] = []
     for nominee in index.nominated(name, pod):
         if not isinstance(nominee.wanted, Wanted):
@@ -180,8 +184,8 @@ def beside_nominees(index: Index, name: str, pod: Pod, *, terms: Terms) -> Node 
         now = index.node(name, without={pod.uid, nominee.uid}) or node
         then = index.node(name, without={pod.uid, nominee.uid, *ending}) or node
         first = now if nominee.turn < pod.turn else _changed(then, since=now)
-        grants = _taken(granted(first, taken), nominee.wanted, terms)
-        grants = grants or _taken(granted(then, taken), nominee.wanted, terms)
+        grants = taken_by(granted(first, taken), nominee.wanted, terms)
+        grants = grants or taken_by(granted(then, taken), nominee.wanted, terms)
         if not grants:
             return None
         taken += grants
@@ -194,41 +198,38 @@ def _changed(node: Node, *, since: Node) -> Node:
     return replace(node, gpus=tuple(gpu for gpu, before in pairs if gpu is not before))
 
 
-def _ends(pod: Pod | None) -> bool:
-    """Say whether what a pod was promised will be free: it is gone, over, or on its way."""
-    return pod is None or pod.deleting or pod.over
+@dataclass(frozen=True, slots=True)
+class Prioritized:
+    """Scores as JSON, and the node that scores more than all others, if one does."""
 
-
-def _taken(node: Node, wanted: Wanted, terms: Terms) -> list[Grant]:
-    """Return what a pod would be promised on *node*; nothing where it does not fit."""
-    found = fitting(node, wanted_request(wanted), terms=terms)
-    held = () if found is None else found.containers
-    return list(chain.from_iterable(container.grants for container in held))
+    answer: bytes
+    favourite: str = ""
 
 
 def prioritized(
     index: Index, pod: Pod, names: Sequence[str], *, weights: ScoreWeights, packing: Packing
-) -> bytes:
-    """Return the scores of *names* for *pod* as JSON, 0 to 10; one that is not known has 0.
+) -> Prioritized:
+    """Return the scores of *names* for *pod*, 0 to 10; one that is not known has 0.
 
     *packing* is the cluster's, and the pod's own goes before it.
     """
     wanted = pod.wanted
     if not isinstance(wanted, Wanted):
-        return _listed(rated(name, 0) for name in names)
+        return Prioritized(_listed(rated(name, 0) for name in names))
     chosen = wanted.request.packings.node or packing
     if all(ask.count == 1 for ask in wanted.request.containers):
-        found = _usual(index.ratings.get(scorer(chosen, weights), {}), names)
+        table = index.ratings.get(scorer(chosen, weights), NO_TABLE)
+        found = _usual(table.parts, names)
         if found is not None:
-            return _listed(found)
+            return Prioritized(_listed(found), favourite(table, names))
     of = partial(_score, wanted=wanted, packing=chosen, weights=weights)
-    return _listed(rated(name, of(index.sites.get(name))) for name in names)
+    return Prioritized(_listed(rated(name, of(index.sites.get(name))) for name in names))
 
 
-def _usual(table: Table, names: Sequence[str]) -> list[bytes] | None:
-    """Return what *table* has for *names*, ``None`` where one is missing."""
+def _usual(parts: Mapping[str, bytes], names: Sequence[str]) -> list[bytes] | None:
+    """Return what *parts* has for *names*, ``None`` where one is missing."""
     try:
-        return list(map(table.__getitem__, names))
+        return list(map(parts.__getitem__, names))
     except KeyError:
         return None
 

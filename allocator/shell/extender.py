@@ -74,7 +74,8 @@ class Extender:
 
     ``index`` returns what is known, ``read`` reads a pod, ``settings`` and ``circumstances`` are
     what else answers rest on. ``waiting`` takes note of a pod that found no node; it must neither
-    block nor fail. ``writer`` is there where this port may bind.
+    block nor fail; neither must ``expect``, which is told to which node a pod will likely go.
+    ``writer`` is there where this port may bind.
     """
 
     index: Callable[[], Index]
@@ -82,6 +83,7 @@ class Extender:
     settings: Callable[[], Settings]
     circumstances: Callable[[Pod], Circumstances]
     waiting: Callable[[Waiting], None] = lambda _: None
+    expect: Callable[[Pod, str], None] = lambda _pod, _node: None
     writer: Writer | None = None
 
     def filter(self, body: bytes) -> bytes:
@@ -112,13 +114,16 @@ class Extender:
         args, pod = self._args(body)
         names = args.node_names or () if args.nodes is None else tuple(_named(args.nodes))
         settings = self.settings()
-        return prioritized(
+        found = prioritized(
             self.index(),
             pod,
             names,
             weights=settings.score_weights,
             packing=settings.node_policy,
         )
+        if found.favourite:
+            self.expect(pod, found.favourite)
+        return found.answer
 
     def preempt(self, body: bytes) -> bytes:
         """Answer whom to evict from which node, so that a pod gets its GPUs."""

@@ -10,7 +10,8 @@ from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
 from allocator.catalog.vocabularies import OWN
 from allocator.shell.objects import AGENT_LABEL
 from manifests.generator.cel import text
-from manifests.generator.names import AGENT, REPORTER, Json
+from manifests.generator.gpunode import LISTS
+from manifests.generator.names import AGENT, DOMAIN, REPORTER, Json
 from manifests.generator.parts import (
     binding,
     equal,
@@ -22,6 +23,7 @@ from manifests.generator.parts import (
     same,
     variable,
 )
+from manifests.generator.shapes import Thing, checks
 
 # Everything of a Node's status but what an agent writes.
 _STATUS: Final = (
@@ -48,6 +50,8 @@ def agents() -> tuple[Json, ...]:
         binding("agents-nodes", ["Deny"]),
         policy("agents-pods", _pods()),
         binding("agents-pods", ["Deny"]),
+        policy("agents-gpunodes", _gpunodes()),
+        binding("agents-gpunodes", ["Deny"]),
         policy("agents-events", _events()),
         binding("agents-events", ["Deny"]),
     )
@@ -135,6 +139,23 @@ def _pods() -> Json:
                 ),
                 "message": "an agent writes on a pod which instances it was given, and no more",
             },
+        ],
+    }
+
+
+def _gpunodes() -> Json:
+    """Hold what an agent reports to its shape, which the schema leaves open (``gpunode``)."""
+    found = checks(Thing(LISTS), "variables.status", "status")
+    return {
+        "matchConstraints": {"resourceRules": [rule("UPDATE", "gpunodes/status", group=DOMAIN)]},
+        "matchConditions": [_by_an_agent()],
+        "variables": [variable("status", "has(object.status) ? object.status : {}")],
+        "validations": [
+            {
+                "expression": check.condition,
+                "message": f"{check.place} is invalid: accepted is {check.accepted}",
+            }
+            for check in found
         ],
     }
 

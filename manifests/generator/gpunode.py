@@ -1,20 +1,126 @@
-"""The schema of GPUNode: the ledger's shape, with a bound on every length.
+"""GPUNode: its schema, and what its lists hold.
+
+The API server looks into whatever a schema describes at every write, and a promise is a write:
+lists that are described there made each half as dear again. So the schema leaves lists of objects
+open. Promises are written by the control plane only, which reads them back as ``gpunode`` does, and
+what an agent writes into its status is held to these shapes by a policy.
 
 Bounds are far above what hardware has; they keep one object below the API server's limits and
-a compromised node from filling them. Lists are atomic: whoever writes one writes all of it.
+a compromised node from filling them.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
+from allocator.core.gpunodewire import DEVICE_ID, UID
 from allocator.model.request import Mode
 from manifests.generator.names import DOMAIN, Json
+from manifests.generator.shapes import Flag, Many, Moment, Number, Text, Thing, Word
 
-_INT32: Final = 2**31 - 1
+_DEVICE_ID: Final = Text(96, f"^{DEVICE_ID}$")
+_UID: Final = Text(64, f"^{UID}$")
+_PROFILE: Final = Text(64, "^([0-9]+c[.])?[0-9]+g[.][0-9]+gb[0-9a-z.+-]{0,16}$")
+_PCI: Final = Text(16, "^[0-9A-Fa-f]{4,8}(:[0-9A-Fa-f]{2}){2}[.][0-7]$")
 
-_UID: Final = "^[0-9A-Za-z-]{1,64}$"
-# A device id travels in Volcano's annotations, whose separators it must not contain.
-_DEVICE_ID: Final = "^[0-9A-Za-z][0-9A-Za-z._-]{0,95}$"
-_PROFILE: Final = r"^([0-9]+c\.)?[0-9]+g\.[0-9]+gb[0-9a-z.+-]{0,16}$"
+_DEVICE: Final = Thing(
+    {
+        "gpu": _DEVICE_ID,
+        "mode": Word(tuple(Mode)),
+        "memoryMiB": Number(),
+        "cores": Number(most=100),
+        "profile": _PROFILE,
+        "start": Number(most=63),
+        "position": Text(80),
+    },
+    required=("gpu", "mode", "memoryMiB", "cores"),
+    rules={
+        "profile and start where the mode is mig, and position only there": (
+            f"it.mode == '{Mode.MIG}' ? has(it.profile) && has(it.start) : "
+            "!has(it.profile) && !has(it.start) && !has(it.position)"
+        )
+    },
+)
+_ENTRY: Final = Thing(
+    {
+        "pod": Thing(
+            {"namespace": Text(63), "name": Text(253), "uid": _UID},
+            required=("namespace", "name", "uid"),
+        ),
+        "since": Moment(),
+        "containers": Many(
+            Thing(
+                {"name": Text(63), "devices": Many(_DEVICE, most=64)},
+                required=("name", "devices"),
+            ),
+            most=64,
+        ),
+    },
+    required=("pod", "since", "containers"),
+)
+_BOARD: Final = Thing(
+    {
+        "name": Text(253),
+        "slots": Number(least=1, most=16),
+        "profiles": Many(
+            Thing(
+                {
+                    "name": _PROFILE,
+                    "id": Number(),
+                    "memoryMiB": Number(least=1),
+                    "sms": Number(least=1),
+                    "size": Number(least=1, most=16),
+                    "starts": Many(Number(most=63), most=64),
+                    "limit": Number(least=1),
+                },
+                required=("name", "id", "memoryMiB", "sms", "size", "starts"),
+            ),
+            least=1,
+            most=64,
+        ),
+    },
+    required=("name", "slots", "profiles"),
+)
+_GPU: Final = Thing(
+    {
+        "uuid": _DEVICE_ID,
+        "index": Number(most=255),
+        "pci": _PCI,
+        "model": Text(253),
+        "board": Number(most=63),
+        "memoryMiB": Number(least=1),
+        "mode": Word((Mode.MIG, Mode.HAMI_CORE)),
+        "healthy": Flag(),
+        "slots": Number(),
+        "numa": Number(most=1023),
+        "switch": _PCI,
+        "links": Many(_DEVICE_ID, most=64),
+        "reason": Text(256),
+        "foreignMiB": Number(),
+    },
+    required=("uuid", "index", "memoryMiB", "mode", "healthy", "slots"),
+    # A GPU that cannot be cut has no board, and then must say itself what it is.
+    rules={"a model where there is no board": "has(it.board) || has(it.model)"},
+)
+_INSTANCE: Final = Thing(
+    {"gpu": _DEVICE_ID, "profile": _PROFILE, "start": Number(most=63), "uuid": _DEVICE_ID},
+    required=("gpu", "profile", "start"),
+)
+
+LISTS: Final[Mapping[str, Many]] = MappingProxyType(
+    {
+        "boards": Many(_BOARD, most=64),
+        "gpus": Many(_GPU, most=64),
+        "instances": Many(_INSTANCE, most=1024),
+        "unpromised": Many(_ENTRY, most=1024),
+    }
+)
+"""The lists of ``status`` that its schema leaves open."""
+
+_ENTRY_TEXT: Final = (
+    "pod {namespace, name, uid}, since, and containers [{name, devices [{gpu, mode, memoryMiB, "
+    "cores, and for mig: profile, start, position as Volcano calls it}]}]"
+)
 
 
 def gpunode() -> Json:
@@ -71,7 +177,7 @@ def _schema() -> Json:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": _object(
-                {"entries": _list(_entry("A promise until it is removed."), most=1024)},
+                {"entries": _open(f"Promises, each until it is removed: {_ENTRY_TEXT}.")},
                 about="What is promised; written by the control plane only.",
             ),
             "status": _status(),
@@ -81,157 +187,48 @@ def _schema() -> Json:
     )
 
 
-def _entry(meaning: str) -> Json:
-    pod = _object(
-        {
-            "namespace": _text(63),
-            "name": _text(253),
-            "uid": {"type": "string", "pattern": _UID},
-        },
-        required=("namespace", "name", "uid"),
-    )
-    container = _object(
-        {"name": _text(63), "devices": _list(_device(), most=64)},
-        required=("name", "devices"),
-    )
-    return _object(
-        {
-            "pod": pod,
-            "since": {"type": "string", "format": "date-time"},
-            "containers": _list(container, most=64),
-        },
-        required=("pod", "since", "containers"),
-        about=f"One pod's assignment. {meaning}",
-    )
-
-
-def _device() -> Json:
-    device = _object(
-        {
-            "gpu": {"type": "string", "pattern": _DEVICE_ID},
-            "mode": _modes(*Mode),
-            "memoryMiB": _number(),
-            "cores": _number(most=100),
-            "profile": {"type": "string", "pattern": _PROFILE},
-            "start": _number(most=63),
-            "position": _text(80) | {"description": "What Volcano calls it, as group2-3."},
-        },
-        required=("gpu", "mode", "memoryMiB", "cores"),
-    )
-    others = [mode.value for mode in Mode if mode is not Mode.MIG]
-    placed = {"properties": {"mode": {"enum": [Mode.MIG.value]}}, "required": ["profile", "start"]}
-    unplaced = {
-        "properties": {"mode": {"enum": others}},
-        "not": {"anyOf": [{"required": [key]} for key in ("profile", "start", "position")]},
-    }
-    return device | {"oneOf": [placed, unplaced]}
-
-
 def _status() -> Json:
+    uid = {"type": "string", "pattern": _UID.pattern}
     return _object(
         {
-            "nodeUID": {"type": "string", "pattern": _UID},
-            "bootID": {"type": "string", "pattern": _UID},
-            "driver": _text(64) | {"description": "Its version, or that GPUs are simulated."},
+            "nodeUID": uid,
+            "bootID": uid,
+            "driver": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 64,
+                "description": "Its version, or that GPUs are simulated.",
+            },
             "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
             "inventory": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
-            "boards": _list(_board(), most=64),
-            "gpus": _list(_gpu(), most=64),
-            "instances": _list(_instance(), most=1024),
-            "held": _list({"type": "string", "pattern": _UID}, most=1024),
-            "unpromised": _list(_entry("What runs here without an entry."), most=1024),
+            "boards": _open(
+                "The shapes of each GPU model as NVML reports them: name, slots, and profiles "
+                "[{name, id, memoryMiB, sms, size, starts, limit}]."
+            ),
+            "gpus": _open(
+                "uuid, index, pci, model, board (an index in boards), memoryMiB, mode, healthy, "
+                "reason (why it is not), slots (how many containers may share it), numa, switch "
+                "(the PCIe switch that it hangs on), links (GPUs that NVLink joins with it), "
+                "foreignMiB (memory held by processes not ours)."
+            ),
+            "instances": _open("Live MIG instances: gpu, profile, start, uuid."),
+            "held": {
+                "type": "array",
+                "items": uid,
+                "maxItems": 1024,
+                "x-kubernetes-list-type": "atomic",
+            },
+            "unpromised": _open(f"What runs here without an entry, as one: {_ENTRY_TEXT}."),
         },
         about="What is there; written by the node's agent only.",
     )
 
 
-def _board() -> Json:
-    profile = _object(
-        {
-            "name": {"type": "string", "pattern": _PROFILE},
-            "id": _number(),
-            "memoryMiB": _number(least=1),
-            "sms": _number(least=1),
-            "size": _number(least=1, most=16),
-            "starts": _list(_number(most=63), most=64),
-            "limit": _number(least=1),
-        },
-        required=("name", "id", "memoryMiB", "sms", "size", "starts"),
-    )
-    return _object(
-        {
-            "name": _text(253),
-            "slots": _number(least=1, most=16),
-            "profiles": _list(profile, most=64) | {"minItems": 1},
-        },
-        required=("name", "slots", "profiles"),
-        about="The shapes of one GPU model as NVML reports them.",
-    )
-
-
-def _gpu() -> Json:
-    gpu = _object(
-        {
-            "uuid": {"type": "string", "pattern": _DEVICE_ID},
-            "index": _number(most=255),
-            "pci": _pci(),
-            "model": _text(253),
-            "board": _number(most=63) | {"description": "Index in boards."},
-            "memoryMiB": _number(least=1),
-            "mode": _modes(Mode.MIG, Mode.HAMI_CORE),
-            "healthy": {"type": "boolean"},
-            "slots": _number() | {"description": "How many containers may share it."},
-            "numa": _number(most=1023),
-            "switch": _pci() | {"description": "The PCIe switch that it hangs on."},
-            "links": _list({"type": "string", "pattern": _DEVICE_ID}, most=64)
-            | {"description": "GPUs that NVLink joins with it."},
-            "reason": _text(256) | {"description": "Why it is not healthy."},
-            "foreignMiB": _number() | {"description": "Memory held by processes not ours."},
-        },
-        required=("uuid", "index", "memoryMiB", "mode", "healthy", "slots"),
-    )
-    # A GPU that cannot be cut has no board, and then must say itself what it is.
-    return gpu | {"anyOf": [{"required": ["board"]}, {"required": ["model"]}]}
-
-
-def _pci() -> Json:
-    return {"type": "string", "pattern": r"^[0-9A-Fa-f]{4,8}(:[0-9A-Fa-f]{2}){2}\.[0-7]$"}
-
-
-def _instance() -> Json:
-    return _object(
-        {
-            "gpu": {"type": "string", "pattern": _DEVICE_ID},
-            "profile": {"type": "string", "pattern": _PROFILE},
-            "start": _number(most=63),
-            "uuid": {"type": "string", "pattern": _DEVICE_ID},
-        },
-        required=("gpu", "profile", "start"),
-    )
+def _open(about: str) -> Json:
+    return {"description": about, "x-kubernetes-preserve-unknown-fields": True}
 
 
 def _object(properties: Json, *, required: tuple[str, ...] = (), about: str = "") -> Json:
     schema: Json = {"type": "object", "description": about} if about else {"type": "object"}
     schema["properties"] = properties
     return schema | ({"required": list(required)} if required else {})
-
-
-def _list(items: Json, *, most: int) -> Json:
-    return {
-        "type": "array",
-        "items": items,
-        "maxItems": most,
-        "x-kubernetes-list-type": "atomic",
-    }
-
-
-def _number(*, least: int = 0, most: int = _INT32) -> Json:
-    return {"type": "integer", "minimum": least, "maximum": most}
-
-
-def _text(most: int) -> Json:
-    return {"type": "string", "minLength": 1, "maxLength": most}
-
-
-def _modes(*modes: Mode) -> Json:
-    return {"type": "string", "enum": [mode.value for mode in modes]}

@@ -21,7 +21,15 @@ from manifests.generator.names import (
     UPSTREAM,
     Json,
 )
-from manifests.generator.parts import annotations_of, binding, policy, rule, runs_on, variable
+from manifests.generator.parts import (
+    annotations_of,
+    binding,
+    equal,
+    policy,
+    rule,
+    runs_on,
+    variable,
+)
 
 SCHEDULERS: Final = ("system:serviceaccount:volcano-system:volcano-scheduler",)
 PLUGINS: Final = ("system:serviceaccount:kube-system:volcano-device-plugin",)
@@ -152,6 +160,17 @@ def _gpunodes() -> tuple[Json, Json]:
                 rule("DELETE", "gpunodes", group=DOMAIN),
             ]
         },
+        # A promise, of which there are many, concerns nothing of the below.
+        "matchConditions": [
+            {
+                "name": "no-promise",
+                "expression": (
+                    f"request.operation != 'UPDATE' || !({control_plane}) || "
+                    "has(object.metadata.ownerReferences) || "
+                    f"!({equal('object.metadata.finalizers', 'oldObject.metadata.finalizers')})"
+                ),
+            }
+        ],
         "variables": [
             variable("status", "has(request.subResource) && request.subResource == 'status'"),
             variable("finalizers", _finalizers_of("object")),

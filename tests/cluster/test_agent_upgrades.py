@@ -171,8 +171,7 @@ def newer_schema(found: GpuNode) -> Iterator[None]:
     before = found.site.api.get(CRD)["spec"]
     newer = copy.deepcopy(before)
     schema = newer["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    for part in (schema["spec"]["properties"]["entries"]["items"], schema["status"]):
-        part["x-kubernetes-preserve-unknown-fields"] = True
+    schema["status"]["x-kubernetes-preserve-unknown-fields"] = True
     try:
         replaced(found, CRD, newer)
         yield

@@ -19,8 +19,9 @@ from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
+from manifests.generator.gpunode import LISTS
 from manifests.generator.names import AGENT, CONTROL_PLANE
-from tests.cluster.api import MERGE, ApiError, Json
+from tests.cluster.api import MERGE, ApiError, Json, Reply
 from tests.cluster.site import Site, Who, installed, refusal
 
 GPU_NODES = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
@@ -168,15 +169,13 @@ DEVICE: Steps = ("containers", 0, "devices", 0)
         pytest.param(("containers",), [{"name": "c", "devices": []}] * 65, id="too-many"),
     ],
 )
-def test_a_bad_entry_is_refused(site: Site, path: Steps, *, value: object) -> None:
-    """The schema stops it, whoever writes."""
-    body = gpu_node("gpu-2", entries=[changed(ENTRY, path, value)])
-    headers = Who(CONTROL_PLANE).headers
+def test_a_bad_entry_is_refused(site: Site, node: str, path: Steps, *, value: object) -> None:
+    """An agent that reports it hears where; of promises, `gpunode` does."""
+    change = {"status": STATUS | {"unpromised": [changed(ENTRY, path, value)]}}
 
-    with pytest.raises(ApiError, match=r"is invalid: .*spec\.entries") as refused:
-        site.api.request("POST", GPU_NODES, body, query={"dryRun": "All"}, headers=headers)
+    words = refusal(lambda: site.patch(Who(AGENT, "gpu-1"), f"{node}/status", change))
 
-    assert refused.value.status == 422
+    assert re.search(r"status\.unpromised\[\]\S* is invalid: accepted is|resulted in error", words)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +188,13 @@ def test_a_bad_entry_is_refused(site: Site, path: Steps, *, value: object) -> No
         pytest.param(("boards", 0, "profiles", 0, "starts"), [64], id="slot-out-of-range"),
         pytest.param(("held",), ["x"] * 1025, id="too-many-held"),
         pytest.param(("unpromised", 0, "since"), None, id="in-use-since-when"),
+        pytest.param(("gpus", 0, "memoryMiB"), "40536", id="memory-as-text"),
+        pytest.param(("gpus", 0, "memoryMiB"), 1.5, id="memory-in-fractions"),
+        pytest.param(("gpus", 0, "healthy"), "yes", id="healthy-as-text"),
+        pytest.param(("gpus", 0, "links"), ["GPU-a;"], id="separator-in-a-link"),
+        pytest.param(("instances", 0, "uuid"), "MIG-\n", id="uuid-with-newline"),
+        pytest.param(("boards", 0, "profiles"), [], id="board-without-profiles"),
+        pytest.param(("gpus",), [STATUS["gpus"][1]] * 65, id="too-many-gpus"),
     ],
 )
 def test_a_bad_status_is_refused(site: Site, node: str, path: Steps, *, value: object) -> None:
@@ -197,7 +203,39 @@ def test_a_bad_status_is_refused(site: Site, node: str, path: Steps, *, value: o
 
     words = refusal(lambda: site.patch(Who(AGENT, "gpu-1"), f"{node}/status", change))
 
-    assert re.search(r"is invalid: .*status\.", words)
+    # By the schema, or by the policy that stands in for it.
+    assert re.search(r"is invalid: status\.|status\.\S+ is invalid: accepted is", words)
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("value", [7, "x", {"a": 1}, [None], [[]], ["x"]])
+def test_what_is_no_list_of_objects_is_refused(
+    site: Site, node: str, name: str, *, value: object
+) -> None:
+    """Whatever the type, there is an answer, and it is no."""
+    body = site.api.get(node)
+    body["status"][name] = value
+
+    def put() -> Reply:
+        headers = Who(AGENT, "gpu-1").headers
+        return site.api.request("PUT", f"{node}/status", body, headers=headers)
+
+    words = refusal(put)
+
+    assert "agents-gpunodes.vgpu-admission.io" in words
+
+
+def test_nothing_is_no_list(site: Site, node: str) -> None:
+    """A null is as if the field were not there."""
+    body = site.api.get(node)
+    body["status"] |= dict.fromkeys(LISTS)
+    headers = Who(AGENT, "gpu-1").headers
+
+    stored = site.api.request(
+        "PUT", f"{node}/status", body, query={"dryRun": "All"}, headers=headers
+    ).body
+
+    assert LISTS.keys().isdisjoint(stored["status"]), stored["status"]
 
 
 def test_columns_tell_what_a_node_has(site: Site, node: str) -> None:

@@ -135,7 +135,7 @@ def _answers(index: Index) -> object:
 
 
 def _ratings(index: Index) -> object:
-    return [dict(table) for table in index.ratings.values()]
+    return [(dict(t.parts), dict(t.scores)) for t in index.ratings.values()]
 
 
 def _pending(sight: Sight, index: Index) -> object:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,7 +118,7 @@ def answers(index: Index, request: PodRequest) -> tuple[object, ...]:
         weights=DEFAULTS.score_weights,
         packing=Packing.BINPACK,
     )
-    return found.fitting, found.obstacles, scores
+    return found.fitting, found.obstacles, scores.answer
 
 
 def rebuilt(present: Sequence[Node]) -> Index:
@@ -154,7 +155,8 @@ def test_changes_add_up(events: list[Node | str], request: PodRequest) -> None:
 
 def tables(index: Index) -> list[dict[str, object]]:
     found = (index.snapshot.nodes, index.sites, index.standings, index.firsts)
-    return [dict(table) for table in (*found, *index.ratings.values())]
+    rated = chain.from_iterable(index.ratings.values())
+    return [dict(table) for table in (*found, *rated)]
 
 
 @given(st.lists(nodes(), max_size=6), st.lists(nodes() | st.sampled_from(NAMES), max_size=6))

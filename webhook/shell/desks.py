@@ -35,7 +35,7 @@ TURNS: Final = 16
 # there is one attempt, as long as the hook's 5 s allow, and no new work towards its end.
 LAST_TURN: Final = 4.0  # seconds after which a bind is not begun any more
 PATIENCE: Final = 4.8  # seconds for all of it
-PAUSE: Final = 0.1  # seconds between two writes of one ledger
+PAUSE: Final = 0.25  # seconds between two writes of one ledger
 
 
 class Calls(Protocol):

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from allocator.core.choose import Terms
+from allocator.core.forecast import Forecast
 from allocator.core.index import Index
 from allocator.core.pods import Pod
 from allocator.core.settings import NodeAgent
@@ -77,6 +78,7 @@ class Steering:
     took: extender.Took = extender.untimed
     nominees: Nominees = field(default_factory=Nominees)
     underway: Underway = field(default_factory=Underway)
+    forecast: Forecast = field(default_factory=Forecast)
 
     def follow(self, watch: Shared) -> None:
         """Take part in a watch of all pods, without which nobody is ranked beside others."""
@@ -116,6 +118,7 @@ class Steering:
             settings=lambda: self.inventory.settings,
             circumstances=self._circumstances,
             waiting=attendant.attend,
+            expect=self.underway.expect,
             writer=self.client if binds else None,
         )
 
@@ -144,6 +147,7 @@ class Steering:
             ),
             own=self.inventory.promising(pod.uid),
             closed_world=settings.node_agent is NodeAgent.OURS,
+            forecast=self.forecast,
         )
 
 

@@ -153,6 +153,35 @@ def test_nodes_share_equal_boards() -> None:
             "spec.entries[0].containers[0].devices[0]",
             id="no-start",
         ),
+        pytest.param("spec.entries.0.pod", {"name": "a"}, "spec.entries[0].pod", id="no-uid"),
+        pytest.param("spec.entries.0.pod.uid", "6a\n", "spec.entries[0].pod.uid", id="newline"),
+        *(
+            pytest.param(
+                f"spec.entries.0.containers.0.devices.0.{key}",
+                value,
+                f"spec.entries[0].containers[0].devices[0].{key}",
+                id=f"bad-{key}",
+            )
+            for key, value in (
+                ("mode", "mps"),
+                ("memoryMiB", -1),
+                ("cores", 101),
+                ("gpu", "GPU-a,NVIDIA:"),
+                ("gpu", "GPU-a\n"),
+            )
+        ),
+        pytest.param(
+            "spec.entries.0.containers.0.devices.0.mode",
+            "hami-core",
+            "spec.entries[0].containers[0].devices[0]",
+            id="place-without-mig",
+        ),
+        pytest.param(
+            "spec.entries.0.containers",
+            [{"name": "c", "devices": []}] * 65,
+            "spec.entries[0].containers",
+            id="too-many",
+        ),
         pytest.param("status.instances.0.start", 8, "status.instances[0]", id="beyond-the-board"),
         pytest.param("status.instances.0.gpu", "GPU-z", "status.instances[0]", id="unknown-gpu"),
     ],
@@ -172,6 +201,7 @@ def test_unreadable_promises_close_the_node(path: str, value: object, where: str
         pytest.param("status.gpus.1.mode", "mps", "status.gpus[1].mode", id="unknown-mode"),
         pytest.param("status.gpus.1.mode", "memory-only", "status.gpus[1].mode", id="grant-mode"),
         pytest.param("status.gpus.1.uuid", "GPU-a", "status.gpus[1]", id="same-gpu-twice"),
+        pytest.param("status.gpus.1.uuid", "GPU;b", "status.gpus[1].uuid", id="separator"),
         pytest.param("status.gpus.1.slots", 2**40, "status.gpus[1].slots", id="huge"),
         pytest.param("status.gpus.1", [], "status.gpus[1]", id="gpu-is-a-list"),
     ],

@@ -31,8 +31,9 @@ WEIGHTS = st.builds(
         pytest.param(IDLE, 0, 10, id="idle"),
         pytest.param(Load(1000, 1000, 1000), 10, 0, id="full"),
         pytest.param(Load(600, 300, 300), 4, 6, id="mean-of-the-parts"),
-        pytest.param(Load(149, 149, 149), 1, 9, id="rounded-down"),
-        pytest.param(Load(151, 151, 151), 2, 8, id="rounded-up"),
+        pytest.param(Load(100, 100, 100), 1, 9, id="a-tenth"),
+        pytest.param(Load(101, 101, 101), 2, 8, id="more-than-a-tenth"),
+        pytest.param(Load(1, 0, 0), 1, 9, id="hardly-busy"),
     ],
 )
 def test_a_load_has_a_score_by_either_policy(load: Load, binpack: int, spread: int) -> None:

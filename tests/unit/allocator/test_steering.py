@@ -12,6 +12,8 @@ from allocator.core.commitment import Wanted
 from allocator.core.index import Index, Indexer
 from allocator.core.obstacles import CLOSED, NO_INVENTORY, RESERVED, UNREADABLE
 from allocator.core.pods import Pod
+from allocator.core.ratings import Ratings
+from allocator.core.scores import scorer
 from allocator.core.settings import DEFAULTS
 from allocator.core.steering import Circumstances, Filtered, filtered, prioritized
 from allocator.model.decision import Finding, Reason
@@ -237,7 +239,7 @@ def scores(index: Index, request: PodRequest, *names: str) -> dict[str, int]:
         weights=DEFAULTS.score_weights,
         packing=Packing.BINPACK,
     )
-    return {found["Host"]: found["Score"] for found in json.loads(answer)}
+    return {found["Host"]: found["Score"] for found in json.loads(answer.answer)}
 
 
 def test_busy_nodes_are_filled_first_unless_a_pod_wants_otherwise() -> None:
@@ -252,6 +254,34 @@ def test_busy_nodes_are_filled_first_unless_a_pod_wants_otherwise() -> None:
 
     assert packed["busy"] > packed["idle"] == packed["unknown"] == 0
     assert apart["idle"] > apart["busy"] > apart["unknown"] == 0
+
+
+def test_the_only_best_node_is_where_a_pod_will_likely_go() -> None:
+    """Of several that score alike nobody knows which the scheduler takes."""
+    full, half = (node(n, gpu(A100_40, grants=[soft_grant(m, 60)])) for n, m in FULLNESS.items())
+    index = index_of(node("idle", gpu(A100_40)), full, half, replace(half, name="same"))
+
+    assert favoured(index, "idle", "full", "half") == "full"
+    assert favoured(index, "idle", "half") == "half"
+    assert favoured(index, "idle", "half", "same") == ""
+    assert favoured(index, "idle") == ""
+
+
+FULLNESS = {"full": 30000, "half": 3000}
+
+
+def favoured(index: Index, *names: str) -> str:
+    table = Ratings()
+    by = scorer(Packing.BINPACK, DEFAULTS.score_weights)
+    loads = ((name, standing.load) for name, standing in index.standings.items())
+    rated = replace(index, ratings=table.by([by], loads))
+    return prioritized(
+        rated,
+        asking(pod(ask(3000))),
+        names,
+        weights=DEFAULTS.score_weights,
+        packing=Packing.BINPACK,
+    ).favourite
 
 
 def joined(name: str, *, busy: int = 0) -> Node:
@@ -269,5 +299,5 @@ def test_nodes_whose_idle_gpus_are_joined_score_higher() -> None:
 
     two, one = (scores(index, pod(ask(3000, count=n)), *names) for n in (2, 1))
 
-    assert two == {"alone": 0, "joined": 2, "half": 2, "broken": 0}
-    assert one == dict.fromkeys(names, 0)
+    assert two == {"alone": 0, "joined": 3, "half": 3, "broken": 1}
+    assert one == {"alone": 0, "joined": 0, "half": 1, "broken": 1}

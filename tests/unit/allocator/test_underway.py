@@ -12,7 +12,7 @@ from allocator.core.index import Index, Indexer
 from allocator.core.pods import FIRST, Pod
 from allocator.core.steering import Circumstances, filtered
 from allocator.model.gpu import Node
-from allocator.shell.underway import STAYS, Underway
+from allocator.shell.underway import EXPECTED, STAYS, Underway
 from tests.builders import A100_40, T4, ask, gpu, mig_grant, node, pod, soft_grant
 from tests.fakes.kube_clock import FakeClock
 from tests.gpunodes import entry
@@ -74,6 +74,29 @@ def test_a_promise_counts_once() -> None:
     underway.begin(first)
     underway.end(first, promised=True)
     clock.now += STAYS
+
+    assert nominated(underway.beside(ONE)) == {}
+
+
+def test_a_pod_is_expected_where_it_scores_best() -> None:
+    """From the question on until its Binding comes to some node, or ought to have come."""
+    clock = FakeClock()
+    underway, asking = Underway(clock.clock()), replace(going("u-1"), nominated="", priority=7)
+
+    underway.expect(asking, "a")
+    underway.expect(asking, "b")
+
+    assert nominated(underway.beside(ONE)) == {"b": ["u-1"]}
+    assert underway.beside(ONE).nominations["b"][0].priority == FIRST
+
+    underway.begin(going("u-1", to="a"))
+    underway.expect(asking, "b")
+
+    assert nominated(underway.beside(ONE)) == {"a": ["u-1"]}
+
+    underway.end(underway.beside(ONE).nominations["a"][0], promised=False)
+    underway.expect(asking, "b")
+    clock.now += EXPECTED
 
     assert nominated(underway.beside(ONE)) == {}
 

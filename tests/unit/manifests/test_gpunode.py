@@ -2,8 +2,29 @@
 
 from collections.abc import Iterator
 
-from manifests.generator.gpunode import gpunode
+from allocator.core.gpunodewire import (
+    BoardWire,
+    ContainerWire,
+    DeviceWire,
+    EntryWire,
+    GpuWire,
+    InstanceWire,
+    ProfileWire,
+    Wire,
+)
+from manifests.generator.gpunode import LISTS, gpunode
 from manifests.generator.names import Json
+from manifests.generator.shapes import Thing, checks
+
+WIRES: dict[type[Wire], str] = {
+    BoardWire: "boards[]",
+    ProfileWire: "boards[].profiles[]",
+    GpuWire: "gpus[]",
+    InstanceWire: "instances[]",
+    EntryWire: "unpromised[]",
+    ContainerWire: "unpromised[].containers[]",
+    DeviceWire: "unpromised[].containers[].devices[]",
+}
 
 (VERSION,) = gpunode()["spec"]["versions"]
 SCHEMA = VERSION["schema"]["openAPIV3Schema"]
@@ -20,9 +41,19 @@ def schemas(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:
 OURS = [(path, s) for path, s in schemas(SCHEMA) if path.startswith((".spec", ".status"))]
 
 
+OPEN = [s for _, s in OURS if "type" not in s]
+
+
+def test_lists_of_objects_are_left_open() -> None:
+    """What the schema looks into costs every promise; a description says what they hold."""
+    assert len(OPEN) == 1 + len(LISTS)
+    assert all(s["x-kubernetes-preserve-unknown-fields"] and s["description"] for s in OPEN)
+    assert LISTS.keys() < SCHEMA["properties"]["status"]["properties"].keys()
+
+
 def test_every_list_is_bounded_and_atomic() -> None:
     """Whoever writes a list writes all of it, and never without end."""
-    lists = [(path, s) for path, s in OURS if s["type"] == "array"]
+    lists = [(path, s) for path, s in OURS if s.get("type") == "array"]
 
     assert lists
     assert [p for p, s in lists if s.get("x-kubernetes-list-type") != "atomic"] == []
@@ -32,7 +63,7 @@ def test_every_list_is_bounded_and_atomic() -> None:
 def test_every_text_is_bounded() -> None:
     """A length, a pattern with one, an enumeration, or a date."""
     bounds = {"maxLength", "pattern", "enum", "format"}
-    texts = [(path, s) for path, s in OURS if s["type"] == "string"]
+    texts = [(path, s) for path, s in OURS if s.get("type") == "string"]
 
     assert texts
     assert [path for path, s in texts if not bounds & s.keys()] == []
@@ -40,10 +71,19 @@ def test_every_text_is_bounded() -> None:
 
 def test_no_number_is_negative() -> None:
     """A negative promise would let others take more than there is."""
-    numbers = [(path, s) for path, s in OURS if s["type"] == "integer"]
+    numbers = [(path, s) for path, s in OURS if s.get("type") == "integer"]
 
     assert numbers
     assert [path for path, s in numbers if s.get("minimum", -1) < 0] == []
+
+
+def test_a_list_that_is_left_open_is_held_to_its_shape_by_a_policy() -> None:
+    """Each field that we write has a condition of its own, and a refusal names it."""
+    places = {check.place for check in checks(Thing(LISTS), "s", "status")}
+
+    for wire, place in WIRES.items():
+        for field in wire.__struct_encode_fields__:
+            assert f"status.{place}.{field}" in places
 
 
 def test_status_is_written_apart_from_the_promises() -> None:

@@ -1,0 +1,106 @@
+"""Forecast: how nodes will stand once those who are being bound there have what they want.
+
+A burst asks about the same few nodes again and again, with one more pod on its way each time. So
+what was worked out for the last question is kept, as long as the node is the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from allocator.core.choose import Terms, fitting
+from allocator.core.commitment import Wanted
+from allocator.core.holdings import freed, granted
+from allocator.core.index import Index, Site
+from allocator.core.pods import Pod
+from allocator.core.standing import Standing, alone
+from allocator.model.gpu import Grant, Node
+from allocator.model.request import PodRequest
+
+MOST_KNOWN: Final = 256  # nodes, those that were asked about last
+
+
+@dataclass(slots=True)
+class _Known:
+    """One node once *placed* have what they want: as it is, or once all that end have gone.
+
+    ``now`` is ``None`` where one of them has no place.
+    """
+
+    site: Site
+    terms: Terms
+    now: Node | None
+    then: Node
+    placed: list[str] = field(default_factory=list)  # uids, one after another
+    standing: Standing | None = None  # until the next one is placed
+
+
+class Forecast:
+    """Remembers the last answer about each node."""
+
+    def __init__(self) -> None:
+        """Know of no node yet."""
+        self._known: dict[str, _Known] = {}
+
+    def standing(
+        self, index: Index, name: str, others: Sequence[Pod], *, terms: Terms
+    ) -> Standing | None:
+        """Return how node *name*, which is known, stands once *others* have what they want.
+
+        They come before whoever asks, one after another; ``None`` where one of them has no place.
+        """
+        known = self._known.pop(name, None)
+        same = known is not None and known.site is index.sites[name] and known.terms == terms
+        if known is None or not same or not _continue(others, known.placed):
+            known = _begun(index, name, terms)
+        self._known[name] = known
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        for other in others[len(known.placed) :]:
+            _place(known, other)
+        if known.now is not None and known.standing is None:
+            known.standing = alone(known.now)
+        return known.standing
+
+
+def _continue(others: Sequence[Pod], placed: Sequence[str]) -> bool:
+    """Say whether *others* are those *placed*, and perhaps more."""
+    return [other.uid for other in others[: len(placed)]] == placed
+
+
+def _begun(index: Index, name: str, terms: Terms) -> _Known:
+    site = index.sites[name]
+    gone = [entry for uid, entry in site.entries.items() if ends(index.pods.get(uid))]
+    return _Known(site=site, terms=terms, now=site.node, then=freed(site.node, gone))
+
+
+def _place(known: _Known, pod: Pod) -> None:
+    known.placed.append(pod.uid)
+    known.standing = None
+    if known.now is None or not isinstance(pod.wanted, Wanted):
+        return
+    grants = taken_by(known.now, pod.wanted, known.terms)
+    grants = grants or taken_by(known.then, pod.wanted, known.terms)
+    known.now = granted(known.now, grants) if grants else None
+    known.then = granted(known.then, grants)
+
+
+def ends(pod: Pod | None) -> bool:
+    """Say whether what a pod was promised will be free: it is gone, over, or on its way."""
+    return pod is None or pod.deleting or pod.over
+
+
+def taken_by(node: Node, wanted: Wanted, terms: Terms) -> list[Grant]:
+    """Return what a pod would be promised on *node*; nothing where it does not fit."""
+    found = fitting(node, wanted_request(wanted), terms=terms)
+    held = () if found is None else found.containers
+    return list(chain.from_iterable(container.grants for container in held))
+
+
+def wanted_request(wanted: Wanted) -> PodRequest:
+    """Return what is asked for, in the mode that admission left it with."""
+    request, mode = wanted.request, wanted.mode
+    return request if mode is None else msgspec.structs.replace(request, mode=mode)

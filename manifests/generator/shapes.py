@@ -1,0 +1,126 @@
+"""Shapes of JSON, and the conditions in the API server's language that hold one to its shape.
+
+For what a schema would look into at every write, also at the many that leave it as it is: a
+condition stands in a policy, which says whose writes are looked at.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from manifests.generator.cel import listed, text
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text of at most so many characters, which a *pattern* matches where there is one."""
+
+    most: int
+    pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An RFC 3339 time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An integer from *least* to *most*."""
+
+    least: int = 0
+    most: int = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One of some words."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """A list of *least* to *most* things."""
+
+    of: "Shape"
+    most: int
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """An object; fields that are not named here are somebody's newer ones.
+
+    Each of *rules* is a condition on ``it``, by what it accepts.
+    """
+
+    fields: Mapping[str, "Shape"]
+    required: tuple[str, ...] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
+
+
+Shape = Text | Moment | Number | Flag | Word | Many | Thing
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A *condition* on what stands at *place*, and in words what is *accepted* there.
+
+    Where a type is wrong it fails with an error, which refuses as well.
+    """
+
+    place: str
+    condition: str
+    accepted: str
+
+
+def checks(shape: Shape, value: str, place: str) -> Iterator[Check]:
+    """Yield all that must hold of *value*, an expression, at *place*."""
+    match shape:
+        case Thing():
+            yield from _thing(shape, value, place)
+        case Many():
+            size = f"size({value})"
+            bounds = f"{size} >= {shape.least} && {size} <= {shape.most}"
+            yield Check(place, bounds, f"{shape.least} to {shape.most} of them")
+            item = f"x{place.count('[]')}"
+            for each in checks(shape.of, item, f"{place}[]"):
+                yield Check(each.place, f"{value}.all({item}, {each.condition})", each.accepted)
+        case _:
+            yield Check(place, *_plain(shape, value))
+
+
+def _thing(shape: Thing, value: str, place: str) -> Iterator[Check]:
+    if shape.required:
+        present = " && ".join(f"has({value}.{name})" for name in shape.required)
+        yield Check(place, present, f"an object with {', '.join(shape.required)}")
+    for accepted, condition in shape.rules.items():
+        yield Check(place, f"({condition.replace('it.', f'{value}.')})", accepted)
+    for name, each in shape.fields.items():
+        for found in checks(each, f"{value}.{name}", f"{place}.{name}"):
+            guarded = f"(!has({value}.{name}) || {found.condition})"
+            yield Check(found.place, guarded, found.accepted)
+
+
+def _plain(shape: Text | Moment | Number | Flag | Word, value: str) -> tuple[str, str]:
+    match shape:
+        case Text(pattern=""):
+            length = f"size({value})"
+            return f"{length} >= 1 && {length} <= {shape.most}", f"1 to {shape.most} characters"
+        case Text():
+            matched = f"size({value}) <= {shape.most} && {value}.matches({text(shape.pattern)})"
+            return matched, f"up to {shape.most} characters that match {shape.pattern}"
+        case Moment():
+            return f"timestamp({value}) >= timestamp('0001-01-01T00:00:00Z')", "an RFC 3339 time"
+        case Number():
+            bounds = f"{value} >= {shape.least} && {value} <= {shape.most}"
+            return f"type({value}) == int && {bounds}", f"{shape.least} to {shape.most}"
+        case Flag():
+            return f"type({value}) == bool", "true or false"
+        case Word():
+            return f"{value} in {listed(shape.words)}", f"one of {', '.join(shape.words)}"

@@ -1,0 +1,93 @@
+"""Forecasts: what is remembered between questions is what would be worked out anew."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.core.choose import Terms
+from allocator.core.commitment import Wanted
+from allocator.core.forecast import MOST_KNOWN, Forecast
+from allocator.core.index import Index, Indexer
+from allocator.core.pods import FIRST, Pod
+from allocator.core.standing import Standing, alone
+from allocator.core.steering import beside_nominees
+from allocator.model.request import Mode
+from tests.builders import A100_40, T4, ask, gpu, mig_grant, node, pod, soft_grant
+from tests.gpunodes import entry
+
+TERMS = Terms()
+OTHER = Pod(uid="me", namespace="t", name="me")
+
+
+def going(uid: str, memory: int) -> Pod:
+    wanted = Wanted(uid=uid, request=pod(ask(memory)))
+    return Pod(uid=uid, namespace="t", name=uid, priority=FIRST, nominated="a", wanted=wanted)
+
+
+def index_of(held: int, *, ends: bool = False) -> Index:
+    """Build an index of one node, on which pod "old" has some MiB, and perhaps ends."""
+    grant = soft_grant(held)
+    cut = gpu(A100_40, index=1, mode=Mode.MIG, grants=[mig_grant("3g.20gb", 4)])
+    there = node("a", gpu(T4, grants=[grant]), cut)
+    indexer = Indexer()
+    indexer.put(there, [entry("old", replace(grant, gpu=there.gpus[0].uuid))])
+    old = Pod(uid="old", namespace="t", name="old", node="a", deleting=ends)
+    return replace(indexer.index(version="1", complete=True), pods={"old": old})
+
+
+def seen(standing: Standing | None) -> object:
+    if standing is None:
+        return None
+    rooms = (*standing.hard, *standing.soft)
+    return sorted((room.likeness.room.gpu.uuid, room.likeness.room.likeness) for room in rooms)
+
+
+def anew(index: Index, others: list[Pod]) -> object:
+    node = beside_nominees(
+        replace(index, nominations={"a": tuple(others)}), "a", OTHER, terms=TERMS
+    )
+    return seen(None if node is None else alone(node))
+
+
+PODS = st.lists(st.sampled_from([1000, 4000, 9000, 15000]), max_size=5)
+
+
+@given(questions=st.lists(st.tuples(PODS, st.sampled_from([500, 9000]), st.booleans()), max_size=6))
+def test_a_forecast_is_what_placing_them_anew_says(
+    questions: list[tuple[list[int], int, bool]],
+) -> None:
+    """Whether others came, went or changed in between, and whatever became of the node."""
+    forecast = Forecast()
+    for sizes, held, ends in questions:
+        index = index_of(held, ends=ends)
+        others = [going(f"u-{i}-{size}", size) for i, size in enumerate(sizes)]
+        for known in (others[:-1], others, others[1:], others):
+            found = forecast.standing(index, "a", known, terms=TERMS)
+            assert seen(found) == anew(index, known)
+
+
+def test_a_node_as_it_was_is_not_worked_out_again() -> None:
+    """The same pods on the same node give the same standing; one more is placed beside them."""
+    forecast, index = Forecast(), index_of(500)
+    first, second = going("u-1", 4000), going("u-2", 4000)
+
+    one = forecast.standing(index, "a", [first], terms=TERMS)
+
+    assert forecast.standing(index, "a", [first], terms=TERMS) is one
+    assert forecast.standing(index, "a", [first, second], terms=TERMS) is not one
+
+
+def test_only_so_many_nodes_are_remembered() -> None:
+    """Those that were asked about last."""
+    indexer = Indexer()
+    names = [f"n-{i}" for i in range(MOST_KNOWN + 1)]
+    for name in names:
+        indexer.put(node(name, gpu(T4)))
+    forecast, index = Forecast(), indexer.index(version="1", complete=True)
+
+    found = {name: forecast.standing(index, name, [], terms=TERMS) for name in names}
+
+    last = names[-1]
+    assert forecast.standing(index, last, [], terms=TERMS) is found[last]
+    assert forecast.standing(index, names[0], [], terms=TERMS) is not found[names[0]]
