@@ -26,7 +26,7 @@ demo: $(STAMP) ## start the webhook on loopback and send it sample pods
 
 # What needs no cluster runs beside what does, which waits most of its time; told when both are over.
 test: $(STAMP) ## run all tests, on a real control plane and on compiled code too
-	@$(BIN)/python -m tests.cluster.controlplane.build
+	@$(BIN)/python -m tests.cluster.controlplane.build --all
 	@echo "test: what needs no cluster, or only waits, runs beside, and is told at the end"
 	@$(MAKE) --no-print-directory test-fast test-compiled test-patient test-node \
 	  >$(VENV)/beside.log 2>&1 & beside=$$!; \
@@ -44,15 +44,15 @@ test-compiled: $(STAMP) ## run the tests of deciding on the hot path as machine 
 	    tests/unit/allocator tests/unit/webhook tests/properties tests/integration/webhook
 
 test-patient: $(STAMP) ## run the tests that wait for minutes
-	@$(BIN)/python -m tests.cluster.controlplane.build
+	@$(BIN)/python -m tests.cluster.controlplane.build --all
 	@$(BIN)/python -m pytest -m patient $(PYTEST_ARGS)
 
 test-node: $(STAMP) ## run the tests on a real kubelet, which need root
-	@$(BIN)/python -m tests.cluster.controlplane.build
+	@$(BIN)/python -m tests.cluster.controlplane.build --all
 	@$(BIN)/python -m pytest -m node $(PYTEST_ARGS)
 
 test-cluster: $(STAMP) ## run the tests on a real control plane only
-	@$(BIN)/python -m tests.cluster.controlplane.build
+	@$(BIN)/python -m tests.cluster.controlplane.build --all
 	@$(BIN)/python -m pytest -m cluster $(PYTEST_ARGS)
 
 check: $(STAMP) ## format, lint, types, import contracts, generated manifests

@@ -36,6 +36,7 @@ class _Status(msgspec.Struct, rename="camel"):
     inventory: str = ""
     boot_id: str = msgspec.field(name="bootID", default="")
     node_uid: str = msgspec.field(name="nodeUID", default="")
+    driver: str = ""
     observed_generation: int = 0
     held: tuple[str, ...] = ()
 
@@ -51,8 +52,9 @@ class Ledger:
 
     ``written`` has the pod uid of each element of ``spec.entries``, empty where it cannot be
     read, or is ``None`` where there is no such list. ``node`` has every readable promise.
-    ``held`` are uids of entries whose containers may have started; ``unpromised`` is in use by
-    pods that have no entry. ``boot`` and ``node_uid`` are those of the Node that the status is of.
+    ``driver`` is what is said of the driver, or in its place. ``held`` are uids of entries whose
+    containers may have started; ``unpromised`` is in use by pods that have no entry. ``boot`` and
+    ``node_uid`` are those of the Node that the status is of.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Ledger:
     inventory: str
     boot: str
     node_uid: str
+    driver: str
     observed_generation: int
     deleting: bool
     held: frozenset[str]
@@ -104,6 +107,7 @@ def read_as(document: Mapping[str, Any], decoded: Decoded) -> Ledger:
         inventory=status.inventory,
         boot=status.boot_id,
         node_uid=status.node_uid,
+        driver=status.driver,
         observed_generation=status.observed_generation,
         deleting=metadata.deletion_timestamp is not None,
         held=frozenset(status.held),

@@ -8,10 +8,13 @@ before can no longer be written (DESIGN.md §5, rules 2 and 4).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from allocator.core.gpunodewire import status_of
 from allocator.core.ledger import Ledger, accounted
 from allocator.model.gpu import Node
+
+REPORTED: Final = "upstream"  # stands for the driver in a status that was read off a register
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +66,10 @@ def due(machine: Machine | None, ledger: Ledger | None, *, upstream: bool) -> St
         return _left_behind(ledger)
     if upstream and machine.announced is not None:
         return _reported(machine, machine.announced, ledger)
-    # Of the plugin that served it nothing is left, or the status is of an earlier life.
-    stale = upstream or not accounted(ledger, node_uid=machine.uid, boot=machine.boot)
+    # Of the plugin that served it nothing is left, or is another's task now and our agent has not
+    # spoken yet; or the status is of an earlier life.
+    stale = upstream or ledger.driver == REPORTED
+    stale = stale or not accounted(ledger, node_uid=machine.uid, boot=machine.boot)
     return Act.SHUT if stale and ledger.inventory else None
 
 
@@ -75,9 +80,10 @@ def _left_behind(ledger: Ledger) -> Step | None:
 
 
 def _reported(machine: Machine, announced: Node, ledger: Ledger) -> Report | None:
-    status = {"nodeUID": machine.uid, "bootID": machine.boot, **status_of(announced)}
-    standing = (ledger.inventory, ledger.node_uid, ledger.boot)
-    same = standing == (status["inventory"], machine.uid, machine.boot)
+    identity = {"nodeUID": machine.uid, "bootID": machine.boot, "driver": REPORTED}
+    status = {**identity, **status_of(announced)}
+    standing = (ledger.inventory, ledger.node_uid, ledger.boot, ledger.driver)
+    same = standing == (status["inventory"], *identity.values())
     return None if same else Report({k: v for k, v in status.items() if v != ""})
 
 

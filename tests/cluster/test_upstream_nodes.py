@@ -130,3 +130,17 @@ def test_a_register_that_was_lowered_is_given_back(site: Installation) -> None:
     configure(site, SETTINGS)
     wait_for(lambda: annotations(site, "switched") == {REGISTER: full}, within=WITHIN)
     assert wait_for(lambda: status(site, "switched").get("gpus"), within=WITHIN) == shown
+
+
+def test_what_a_register_told_serves_nobody_once_our_agent_is_to_serve(site: Installation) -> None:
+    """Until the agent has accounted for what runs there; a switch back opens the node again."""
+    node = nodes_of(1, T4, name="changed")
+    site.add_upstream_node(node.name, encode_register(node.gpus))
+    told = wait_for(lambda: status(site, "changed").get("inventory"))
+
+    configure(site, OURS)
+    wait_for(lambda: "inventory" not in status(site, "changed"), within=WITHIN)
+    assert status(site, "changed")["gpus"]
+
+    configure(site, SETTINGS)
+    assert wait_for(lambda: status(site, "changed").get("inventory"), within=WITHIN) == told

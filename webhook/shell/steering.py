@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 
+import msgspec
 import structlog
 
+from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.choose import Terms
 from allocator.core.forecast import Forecast
 from allocator.core.index import Index
@@ -60,6 +62,24 @@ def mutually(clients: Path | None, look: Look) -> tuple[Serving | None, Look]:
         return pair
 
     return found, looked
+
+
+class Reading:
+    """Reads pods, and remembers the last one: a scheduler asks twice about each."""
+
+    def __init__(self, vocabularies: Callable[[], tuple[Vocabulary, ...]]) -> None:
+        """Read requests in the words of *vocabularies*."""
+        self._vocabularies = vocabularies
+        self._last: tuple[bytes, tuple[Vocabulary, ...], Pod] | None = None
+
+    def __call__(self, raw: msgspec.Raw) -> Pod:
+        """Return the pod; raises as :func:`webhook.core.unbound.unbound` does."""
+        text, vocabularies, last = bytes(raw), self._vocabularies(), self._last
+        if last is not None and last[0] == text and last[1] is vocabularies:
+            return last[2]
+        pod = unbound(raw, vocabularies)
+        self._last = text, vocabularies, pod
+        return pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +134,7 @@ class Steering:
     def _extender(self, attendant: Attendant, *, binds: bool) -> Extender:
         return Extender(
             index=self._index,
-            read=lambda raw: unbound(raw, self.inventory.vocabularies),
+            read=Reading(lambda: self.inventory.vocabularies),
             settings=lambda: self.inventory.settings,
             circumstances=self._circumstances,
             waiting=attendant.attend,

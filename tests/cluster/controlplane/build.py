@@ -1,6 +1,7 @@
 """How the programs of the cluster tests are compiled once and kept outside the tree.
 
 Run as `python -m tests.cluster.controlplane.build [name …]`; it prints where each program lies.
+With `--all` none is left for a test to build, whose time would run out on a machine without any.
 """
 
 import argparse
@@ -150,8 +151,10 @@ def to_stderr(line: str) -> None:
 def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="controlplane.build")
     parser.add_argument("names", nargs="*", default=DEFAULT, metavar="name", help="what to build")
+    parser.add_argument("--all", action="store_true", help="build whatever any test needs")
+    options = parser.parse_args()
     try:
-        programs = build(parser.parse_args().names, to_stderr)
+        programs = build(BINARIES if options.all else options.names, to_stderr)
     except BuildError as error:
         to_stderr(str(error))
         return 1

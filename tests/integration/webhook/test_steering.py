@@ -4,14 +4,17 @@ import asyncio
 import ssl
 from pathlib import Path
 
+import msgspec
+import orjson
 import pytest
 
+from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from certs.core.pem import Pair
 from tests.fakes.pki import Authority, Issued
 from tests.properties.test_hostile_questions import extender
 from webhook.shell.extender import app
 from webhook.shell.server import Listen, serving
-from webhook.shell.steering import loopback, mutually
+from webhook.shell.steering import Reading, loopback, mutually
 
 AUTHORITY = Authority("ours")
 SERVER = AUTHORITY.issue("server")
@@ -82,3 +85,18 @@ def test_only_known_callers_are_heard(
 def test_what_is_loopback(host: str, *, near: bool) -> None:
     """Only there plain HTTP is good enough, and a bind without a certificate."""
     assert loopback(host) is near
+
+
+def test_a_pod_that_is_asked_about_twice_is_read_once() -> None:
+    """Until it changes, or the words that it is read in do."""
+    words: tuple[Vocabulary, ...] = VOCABULARIES
+    reading = Reading(lambda: words)
+    first, second = (msgspec.Raw(orjson.dumps({"metadata": {"uid": u}})) for u in ("a", "b"))
+
+    found = reading(first)
+
+    assert reading(msgspec.Raw(bytes(first))) is found
+    assert (found.uid, reading(second).uid, reading(first).uid) == ("a", "b", "a")
+    last = reading(first)
+    words = VOCABULARIES[:1]
+    assert reading(first) is not last

@@ -16,6 +16,7 @@ OURS = replace(PLAIN, agent=True)
 ANNOUNCED = replace(PLAIN, announced=NODE)
 EMPTY = ledger(NODE, nodeUID="u")
 PROMISING = ledger(NODE, (entry("a", soft_grant(100, gpu="GPU-n0-0")),), nodeUID="u")
+REPORTED = replace(PROMISING, driver="upstream")
 UNREAD = replace(EMPTY, written=("",))  # an entry of somebody's that cannot be read
 BARE = replace(EMPTY, inventory="", boot="", node_uid="")
 
@@ -31,6 +32,9 @@ BARE = replace(EMPTY, inventory="", boot="", node_uid="")
         pytest.param(OURS, PROMISING, None, id="as-it-should-be"),
         pytest.param(replace(OURS, boot="boot-2"), PROMISING, Act.SHUT, id="rebooted"),
         pytest.param(replace(OURS, uid="v"), PROMISING, Act.SHUT, id="joined-anew"),
+        pytest.param(OURS, REPORTED, Act.SHUT, id="served-by-another-before"),
+        pytest.param(PLAIN, REPORTED, Act.SHUT, id="served-by-another-before-and-nobody-now"),
+        pytest.param(OURS, replace(REPORTED, inventory=""), None, id="shut-already"),
         pytest.param(None, PROMISING, Act.SHUT, id="gone"),
         pytest.param(None, replace(PROMISING, inventory=""), None, id="gone-and-promising"),
         pytest.param(None, replace(UNREAD, inventory=""), None, id="gone-and-unreadable"),
@@ -60,6 +64,7 @@ def test_a_register_becomes_a_status() -> None:
     status = reported(ANNOUNCED, BARE)
 
     assert (status["nodeUID"], status["bootID"]) == ("u", "boot-1")
+    assert status["driver"] == "upstream"
     assert status["inventory"] == EMPTY.inventory
     assert [gpu["uuid"] for gpu in status["gpus"]] == ["GPU-n0-0", "GPU-n0-1"]
 
@@ -68,7 +73,8 @@ def test_a_status_is_written_on_material_change_only() -> None:
     """A register that says the same costs no write; health, a reboot and a new Node do."""
     ill = replace(NODE, gpus=(replace(NODE.gpus[0], healthy=False), NODE.gpus[1]))
 
-    assert due(ANNOUNCED, EMPTY, upstream=True) is None
+    assert due(ANNOUNCED, replace(EMPTY, driver="upstream"), upstream=True) is None
+    assert reported(ANNOUNCED, EMPTY)["driver"] == "upstream"
     assert reported(replace(ANNOUNCED, announced=ill), EMPTY)["inventory"] != EMPTY.inventory
     assert reported(replace(ANNOUNCED, boot="boot-2"), EMPTY)["bootID"] == "boot-2"
     assert reported(replace(ANNOUNCED, uid="v"), EMPTY)["nodeUID"] == "v"
