@@ -46,6 +46,8 @@ _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 STATUSES: Final = 2048  # that are remembered as read, a few kilobytes each
 PROMISES: Final = 8192
 
+_INVENTORIED: Final = StatusWire.__struct_encode_fields__
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -109,7 +111,7 @@ def decode(document: object) -> Decoded:
     top = _Place("", notes)
     named = _convert(document, NamedWire, top)
     parts = document if isinstance(document, Mapping) else {}
-    status = _status(_encode(parts.get("status") or {}))
+    status = _status(_encode(_inventoried(parts.get("status") or {})))
     fresh = status.complete and not notes.errors
     unclear = len(notes.errors)
     spec = _convert(parts.get("spec") or {}, SpecWire, top.at("spec")) or SpecWire()
@@ -122,6 +124,13 @@ def decode(document: object) -> Decoded:
     gpus = tuple(_holding(gpu, held.get(gpu.uuid), closed=closed) for gpu in status.gpus)
     node = Node(name="" if named is None else named.metadata.name, gpus=gpus, fresh=fresh)
     return Decoded(node=node, entries=entries, unpromised=unpromised, problems=problems)
+
+
+def _inventoried(status: object) -> object:
+    """Leave out what changes with every start of a container and is not read here."""
+    if not isinstance(status, Mapping):
+        return status
+    return {key: status[key] for key in _INVENTORIED if key in status}
 
 
 def _by_gpu(entries: Iterable[Entry]) -> Mapping[str, list[Grant]]:

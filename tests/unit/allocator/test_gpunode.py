@@ -266,3 +266,26 @@ def test_our_own_objects_have_no_nulls_and_all_lists() -> None:
     """The API server refuses null where the schema has a number; patches need the list there."""
     assert spec_of(()) == {"entries": []}
     assert "null" not in str(status_of(decode(WHOLE).node)).replace("None", "null")
+
+
+def test_what_a_promise_does_not_touch_is_read_once() -> None:
+    """Idle GPUs and known promises are the same objects, whatever was promised or held since."""
+    before, after = decode(WHOLE), decode(changed("status.held", []))
+    more = decode(changed("spec.entries", [*WHOLE["spec"]["entries"], OTHER]))
+
+    assert after.entries[0] is before.entries[0] is more.entries[0]
+    assert after.node.gpus[1] is before.node.gpus[1]
+    assert (len(more.entries), len(more.node.gpus[1].grants)) == (2, 1)
+    assert decode(changed("status.gpus.1.numa", 1)).node.gpus[1] != before.node.gpus[1]
+
+
+OTHER = {
+    "pod": {"namespace": "team-a", "name": "train-1", "uid": "6a7e"},
+    "since": "2026-11-21T17:00:00Z",
+    "containers": [
+        {
+            "name": "main",
+            "devices": [{"gpu": "GPU-b", "mode": "hami-core", "memoryMiB": 100, "cores": 0}],
+        }
+    ],
+}
