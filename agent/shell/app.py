@@ -61,7 +61,7 @@ class Agent:
         start(parts.around.run(), "watches")
         start(parts.events.run(), "events")
         start(parts.survey.run(), "survey")
-        start(parts.writer.run(), "status")
+        start(self._status(), "status")
         if self.options.withdraw:
             parts.writer.leaving = True
             leaving = Withdrawal(
@@ -88,6 +88,18 @@ class Agent:
             return f"the driver hangs: {hung.call} runs since {hung.seconds:.0f} s"
         return parts.around.rival or ("" if parts.keeper.serving else "kubelet does not know us")
 
+    async def _status(self) -> Never:
+        """Tell what is known once the instances are: what the agent before us told holds till then.
+
+        A status without them would take every GPU in MIG mode out of service for a moment.
+        """
+        parts = self.parts
+        changed = parts.around.waker()
+        while not (parts.survey.settled or self.options.withdraw):
+            await changed.wait()
+            changed.clear()
+        await parts.writer.run()
+
     async def _releasing(self) -> Never:
         """Hold back nobody: an agent that was killed may have left somebody so."""
         while True:
@@ -104,6 +116,7 @@ class Agent:
         await parts.instances.settle()
         parts.survey.settled = True
         parts.survey.renew()
+        parts.around.wake()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wanting())
             group.create_task(parts.instances.run())

@@ -22,7 +22,6 @@ EVERY: Final = 5.0  # seconds between looks
 PATIENCE: Final = 30.0  # seconds that the driver has to list its GPUs
 PROBE: Final = 10.0  # seconds that it has to answer for one
 _UNKNOWN: Final = "it has a MIG instance of a profile that its driver does not list"
-_UNSEEN: Final = "its MIG instances are not known yet"
 
 log = structlog.get_logger(__name__)
 
@@ -177,13 +176,10 @@ class Survey:
         strange = {one.instance.gpu for one in present if one.placed is None}
         for device in devices:
             condition = self._conditions.get(device.uuid)
-            cut = device.mig is not None and device.mig.current
             if condition is not None and condition.why:
                 yield device.uuid, condition.why
             elif device.uuid in strange:
                 yield device.uuid, _UNKNOWN
-            elif cut and not self.settled:
-                yield device.uuid, _UNSEEN
 
 
 def _realised(present: tuple[Present, ...]) -> Iterator[Realised]:

@@ -8,16 +8,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from agent.core.cdi import file_name
-from agent.core.driver import DriverError
+from agent.core.driver import DriverError, Instance
 from agent.shell.app import Agent
 from agent.shell.drivers import BOOT_ID, Kind
 from agent.shell.options import Options
 from agent.shell.parts import Parts
 from agent.shell.server import Listen
+from agent.shell.status import SETTLED
 from agent.shell.survey import Survey, Told
 from agent.shell.worker import Worker
 from allocator.catalog.nodes import NOT_READY_TAINT
@@ -166,6 +168,28 @@ def test_a_node_without_gpus_gets_all_that_its_boards_give() -> None:
         assert scene.read(f"{NODE}/n")["status"]["capacity"]["volcano.sh/vgpu-cores"] == "200"
 
     play(act, spec={"taints": taints})
+
+
+def test_nothing_is_told_of_a_gpu_before_its_instances_are_known() -> None:
+    """An agent that starts anew takes no GPU out of service, not even while it looks."""
+
+    async def act(scene: Scene) -> None:
+        driver = scene.parts.worker.driver
+        known = driver.instances
+
+        def late(gpu: str) -> tuple[Instance, ...]:
+            threading.Event().wait(2 * SETTLED)
+            return known(gpu)
+
+        with patch.object(driver, "instances", late):
+            await scene.served()
+
+        changes = scene.server.objects.since(0)
+        told = [c.object["status"]["gpus"] for c in changes if "gpus" in c.object.get("status", {})]
+        assert told
+        assert all(gpu["healthy"] for gpus in told for gpu in gpus)
+
+    play(act)
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["mig", "hami-core"])
