@@ -30,6 +30,7 @@ _ALLOCATOR: Final = (
     "forecast",
     "geometry",
     "gpunode",
+    "gpunodeparts",
     "hami",
     "headroom",
     "holdings",

@@ -12,9 +12,12 @@ from typing import Final
 
 from allocator.core.gpunodewire import status_of
 from allocator.core.ledger import Ledger, accounted
+from allocator.core.settings import NodeAgent
 from allocator.model.gpu import Node
 
-REPORTED: Final = "upstream"  # stands for the driver in a status that was read off a register
+REPORTED: Final[str] = (
+    NodeAgent.UPSTREAM.value
+)  # stands for the driver in a status that was read off a register
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from allocator.core.index import Holders, Index, Indexer
 from allocator.core.ledger import Ledger, accounted
 from allocator.core.positions import counted
 from allocator.core.scores import scorer
-from allocator.core.settings import DEFAULTS, Settings
+from allocator.core.settings import DEFAULTS, NodeAgent, Settings
 from allocator.core.spoken import spoken
-from allocator.core.upkeep import Machine
+from allocator.core.upkeep import REPORTED, Machine
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import Packing, PodRequest
 from allocator.shell.configs import (
@@ -158,8 +158,11 @@ class Inventory:
     def _new_settings(self, data: Mapping[str, str]) -> None:
         found = settings_in(data)
         if found is not None:
+            before = self.settings.node_agent
             self.settings, self.settings_digest = found
             self._dirty = True  # another way of scoring
+            if self.settings.node_agent is not before:
+                self._touched.update(self._texts)  # whose word stands is another matter now
             self._speak()
 
     def _new_devices(self, data: Mapping[str, str]) -> None:
@@ -295,6 +298,11 @@ class Inventory:
         return None if listed is None else listed.ledger
 
     def stands(self, ledger: Ledger) -> bool:
-        """Say whether the status of *ledger* is of its Node as it runs now, as far as is known."""
+        """Say whether the status of *ledger* is of its Node as it runs now, as far as is known.
+
+        What another plugin's register told stands as long as that plugin is to serve the nodes.
+        """
+        if ledger.driver == REPORTED and self.settings.node_agent is not NodeAgent.UPSTREAM:
+            return False
         found = self._texts.get(ledger.name)
         return found is None or accounted(ledger, node_uid=found.uid, boot=found.boot)

@@ -151,7 +151,6 @@ def _allocation_holds() -> Json:
 
 def _gpunodes() -> tuple[Json, Json]:
     control_plane = f"request.userInfo.username == {text(CONTROL_PLANE)}"
-    ledger = text(LEDGER_FINALIZER)
     spec = {
         "matchConstraints": {
             "resourceRules": [
@@ -176,40 +175,47 @@ def _gpunodes() -> tuple[Json, Json]:
             variable("finalizers", _finalizers_of("object")),
             variable("held", _finalizers_of("oldObject")),
         ],
-        "validations": [
-            {
-                "expression": (
-                    f"{control_plane} || variables.status || request.operation == 'UPDATE' && "
-                    "object.spec == oldObject.spec && variables.finalizers == variables.held"
-                ),
-                "message": "promises are written by the control plane of vgpu-admission only",
-            },
-            {
-                "expression": (
-                    f"{control_plane} || !variables.status || "
-                    f"request.userInfo.username == {text(AGENT)} && "
-                    f"{runs_on('oldObject.metadata.name')}"
-                ),
-                "message": "the status of a GPUNode is written by the agent of that node only",
-            },
-            {
-                "expression": (
-                    "request.operation == 'DELETE' || "
-                    "has(object.metadata.deletionTimestamp) || "
-                    f"{ledger} in variables.finalizers"
-                ),
-                "message": f"a GPUNode needs the finalizer {LEDGER_FINALIZER}, because pods may "
-                "still run on what it promises",
-            },
-            {
-                "expression": (
-                    "request.operation == 'DELETE' || !has(object.metadata.ownerReferences)"
-                ),
-                "message": "a GPUNode has no owner, because it must outlive its Node",
-            },
-        ],
+        "validations": [*_who_writes(control_plane), *_what_outlives()],
     }
     return policy("gpunodes", spec), binding("gpunodes", ["Deny"])
+
+
+def _who_writes(control_plane: str) -> list[Json]:
+    return [
+        {
+            "expression": (
+                f"{control_plane} || variables.status || request.operation == 'UPDATE' && "
+                "object.spec == oldObject.spec && variables.finalizers == variables.held"
+            ),
+            "message": "promises are written by the control plane of vgpu-admission only",
+        },
+        {
+            "expression": (
+                f"{control_plane} || !variables.status || "
+                f"request.userInfo.username == {text(AGENT)} && "
+                f"{runs_on('oldObject.metadata.name')}"
+            ),
+            "message": "the status of a GPUNode is written by the agent of that node only",
+        },
+    ]
+
+
+def _what_outlives() -> list[Json]:
+    return [
+        {
+            "expression": (
+                "request.operation == 'DELETE' || "
+                "has(object.metadata.deletionTimestamp) || "
+                f"{text(LEDGER_FINALIZER)} in variables.finalizers"
+            ),
+            "message": f"a GPUNode needs the finalizer {LEDGER_FINALIZER}, because pods may "
+            "still run on what it promises",
+        },
+        {
+            "expression": "request.operation == 'DELETE' || !has(object.metadata.ownerReferences)",
+            "message": "a GPUNode has no owner, because it must outlive its Node",
+        },
+    ]
 
 
 def _pods(operator: str, *rules: Json) -> Json:

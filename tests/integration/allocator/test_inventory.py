@@ -275,3 +275,24 @@ def test_the_index_knows_what_the_hook_would_refuse_and_who_has_promises() -> No
         assert inventory.index().whole
 
     play(scene)
+
+
+def test_what_a_register_told_stands_only_while_its_plugin_is_to_serve() -> None:
+    """From the change of the settings on, not from when somebody has shut the GPUNode."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        name = "vgpu-admission-settings"
+        upstream = config(name, "settings.yaml", "nodeAgent: upstream")
+        server.objects.create(parsed(SYSTEM), upstream)
+        server.objects.create(parsed(NODES), node("a"))
+        told = {**GPU_NODE["status"], "inventory": "sha256:1", "driver": "upstream"}
+        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": told})
+        await until(lambda: inventory.index().sites)
+        await until(lambda: not inventory.index().sites["a"].closed)
+
+        place = parsed(f"{SYSTEM}/{name}")
+        ours = server.objects.read(place) | {"data": {"settings.yaml": "nodeAgent: vgpu-admission"}}
+        server.objects.replace(place, ours)
+        await until(lambda: inventory.index().sites["a"].closed)
+
+    play(scene)

@@ -1,0 +1,244 @@
+"""The parts of a GPUNode: boards, GPUs, instances and entries, as they are written in it.
+
+What cannot be read is left out or kept without its placement, and noted with its place.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, TypeVar
+
+import msgspec
+
+from allocator.catalog.boards import board_named
+from allocator.catalog.profiles import canonical_profile, shape_of
+from allocator.core.document import Notes, described
+from allocator.core.gpunodewire import (
+    KIND,
+    BoardWire,
+    ContainerWire,
+    DeviceWire,
+    EntryWire,
+    GpuWire,
+    InstanceWire,
+    ProfileWire,
+    StatusWire,
+    Wire,
+)
+from allocator.core.wording import quoted, shown
+from allocator.model.board import Board, Placed, Profile
+from allocator.model.decision import ContainerGrants
+from allocator.model.gpu import Gpu, Grant
+from allocator.model.ledger import Entry
+from allocator.model.request import Mode
+from allocator.model.units import CorePercent, MiB
+
+W = TypeVar("W", bound=Wire)
+
+_EXPECTED: Final = "Expected "
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the object, at which something may turn out to be wrong."""
+
+    path: str
+    notes: Notes
+
+    def at(self, step: str) -> "Place":
+        """Return the place one *step* further down."""
+        return Place(f"{self.path}.{step}" if self.path else step, self.notes)
+
+    def wrong(self, what: str, accepted: str) -> None:
+        """Note that *what* stands here, where *accepted* would do."""
+        self.notes.error(self.path or KIND, what, accepted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """GPUs without what is promised on them, and the shapes by which promises are read."""
+
+    gpus: Mapping[str, Gpu]
+    shapes: Mapping[str, Board | None]
+
+
+def convert(value: object, kind: type[W], place: Place) -> W | None:
+    """Return *value* as *kind*; ``None``, and a note, where it is none."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        _explain(str(error), value, place)
+    return None
+
+
+def _explain(message: str, value: object, place: Place) -> None:
+    """Turn "Expected `int` - at `$.a[0]`" into a problem that quotes what stands there."""
+    text, _, where = message.replace("`", "").partition(" - at ")
+    for key, index in _STEP.findall(where):
+        value = value[key or int(index)]  # type: ignore[index]  # msgspec has just walked there
+    steps = where[1:].removeprefix(".") if where.startswith("$") else ""
+    there = place.at(steps) if steps else place
+    if text.startswith(_EXPECTED):
+        there.wrong(f"{described(value)} found", text.removeprefix(_EXPECTED).partition(", got")[0])
+    else:  # a missing field, an unknown mode
+        there.wrong(shown(text.lower()), "what the description of the CRD says")
+
+
+def inventory_of(status: StatusWire, place: Place) -> Inventory:
+    """Return the GPUs that can be read, each with how it may be cut."""
+    boards = [_board(item, place.at(f"boards[{i}]")) for i, item in enumerate(status.boards)]
+    gpus: dict[str, Gpu] = {}
+    shapes: dict[str, Board | None] = {}
+    for i, item in enumerate(status.gpus or ()):
+        there = place.at(f"gpus[{i}]")
+        wire = convert(item, GpuWire, there)
+        if wire is not None and wire.uuid in gpus:
+            there.wrong(f"{quoted(wire.uuid)} twice", "each GPU once")
+        elif wire is not None and wire.mode is Mode.MEMORY_ONLY:  # a grant's mode, no GPU's
+            there.at("mode").wrong(quoted(wire.mode), f"{Mode.MIG} or {Mode.HAMI_CORE}")
+        elif wire is not None:
+            shapes[wire.uuid] = board = _shape(wire, boards, there)
+            gpus[wire.uuid] = _gpu(wire, board)
+    return Inventory(gpus=gpus, shapes=shapes)
+
+
+def _board(item: object, place: Place) -> Board | None:
+    wire = convert(item, BoardWire, place)
+    if wire is None or not all(
+        _plausible(profile, wire.slots, place.at(f"profiles[{i}]"))
+        for i, profile in enumerate(wire.profiles)
+    ):
+        return None
+    profiles = tuple(sorted(map(_profile, wire.profiles), key=_by_size))
+    return _interned(Board(name=wire.name, slots=wire.slots, profiles=profiles))
+
+
+def _plausible(profile: ProfileWire, slots: int, place: Place) -> bool:
+    if shape_of(profile.name) is None:
+        place.wrong(f"name {quoted(profile.name)}", "a MIG profile such as 1g.5gb or 1g.10gb+me")
+        return False
+    last = max(profile.starts, default=0)
+    if last + profile.size > slots:
+        place.wrong(f"{profile.size} slots from {last}", f"placements within {slots} slots")
+        return False
+    return True
+
+
+def _profile(wire: ProfileWire) -> Profile:
+    return Profile(
+        name=wire.name,
+        id=wire.id,
+        memory=MiB(wire.memory_mib),
+        sms=wire.sms,
+        size=wire.size,
+        starts=wire.starts,
+        limit=wire.limit,
+    )
+
+
+def _by_size(profile: Profile) -> tuple[int, int]:
+    return profile.slices, profile.size
+
+
+@lru_cache(maxsize=256)
+def _interned(board: Board) -> Board:
+    """Return one object for equal boards: nodes share them, and so do tables built per board."""
+    return board
+
+
+def _shape(wire: GpuWire, boards: Sequence[Board | None], place: Place) -> Board | None:
+    """Return how the GPU may be cut: as its node says, else as the catalogue does."""
+    if wire.board is not None and wire.board < len(boards):
+        return boards[wire.board]
+    if wire.board is not None:
+        place.at("board").wrong(str(wire.board), f"an index below {len(boards)}")
+    board = board_named(wire.model or "")
+    if board is None and wire.mode is Mode.MIG:
+        what = f"{shown(wire.model or wire.uuid)} is in mode mig without a known board"
+        place.wrong(what, "a board in status.boards, or mode hami-core")
+    return board
+
+
+def _gpu(wire: GpuWire, board: Board | None) -> Gpu:
+    return Gpu(
+        uuid=wire.uuid,
+        index=wire.index,
+        model=wire.model or (board.name if board else ""),
+        memory=MiB(wire.memory_mib),
+        mode=wire.mode,
+        slots=wire.slots,
+        board=board if wire.mode is Mode.MIG else None,
+        healthy=wire.healthy,
+        numa=wire.numa,
+        switch=wire.switch,
+        links=wire.links,
+        foreign=MiB(wire.foreign_mib),
+    )
+
+
+def instances_of(
+    status: StatusWire, inventory: Inventory, place: Place
+) -> Iterator[tuple[str, Placed]]:
+    """Yield the MIG instances that can be read, with the UUIDs of their GPUs."""
+    for i, item in enumerate(status.instances):
+        there = place.at(f"instances[{i}]")
+        wire = convert(item, InstanceWire, there)
+        placed = None if wire is None else _placed(wire, inventory, there)
+        if wire is not None and placed is not None:
+            yield wire.gpu, placed
+
+
+def _placed(wire: InstanceWire | DeviceWire, inventory: Inventory, place: Place) -> Placed | None:
+    board, start = inventory.shapes.get(wire.gpu), wire.start
+    profile = None if board is None else canonical_profile(board, wire.profile or "")
+    if board and profile and start is not None and start + profile.size <= board.slots:
+        return Placed(profile, start)
+    what = f"{described(wire.profile)} at {described(start)} on {quoted(wire.gpu)}"
+    place.wrong(what, "a profile and a start of a GPU in status.gpus")
+    return None
+
+
+def entries_of(
+    written: Sequence[object], inventory: Inventory, place: Place, *, first: int = 0
+) -> Iterator[Entry]:
+    """Yield the entries that can be read, the first of which stands at index *first* of *place*.
+
+    A device whose placement cannot be read is kept without one.
+    """
+    for i, item in enumerate(written, first):
+        there = Place(f"{place.path}[{i}]", place.notes)
+        wire = convert(item, EntryWire, there)
+        if wire is not None:
+            yield Entry(
+                namespace=wire.pod.namespace,
+                pod=wire.pod.name,
+                uid=wire.pod.uid,
+                since=wire.since,
+                containers=tuple(
+                    _container(container, inventory, there.at(f"containers[{c}]"))
+                    for c, container in enumerate(wire.containers)
+                ),
+            )
+
+
+def _container(wire: ContainerWire, inventory: Inventory, place: Place) -> ContainerGrants:
+    return ContainerGrants(name=wire.name, grants=tuple(_grants(wire, inventory, place)))
+
+
+def _grants(wire: ContainerWire, inventory: Inventory, place: Place) -> Iterator[Grant]:
+    for i, device in enumerate(wire.devices):
+        placed, there = None, place.at(f"devices[{i}]")
+        if device.mode is Mode.MIG:
+            placed = _placed(device, inventory, there)
+        elif device.profile is not None or device.start is not None:
+            there.wrong(f"a MIG placement in mode {device.mode}", f"one in mode {Mode.MIG} only")
+        yield Grant(
+            gpu=device.gpu,
+            mode=device.mode,
+            memory=MiB(device.memory_mib),
+            cores=CorePercent(device.cores),
+            placed=placed,
+            position=device.position if placed is not None else None,
+        )
