@@ -6,8 +6,13 @@ condition stands in a policy, which says whose writes are looked at.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from manifests.generator.cel import listed, text
+
+_DAY: Final = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_TIME: Final = "([01][0-9]|2[0-3])(:[0-5][0-9]){2}([.][0-9]{1,9})?"
+_MOMENT: Final = f"^{_DAY}T{_TIME}(Z|[+-][0-9]{{2}}:[0-9]{{2}})$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,9 @@ def _plain(shape: Text | Moment | Number | Flag | Word, value: str) -> tuple[str
             matched = f"size({value}) <= {shape.most} && {value}.matches({text(shape.pattern)})"
             return matched, f"up to {shape.most} characters that match {shape.pattern}"
         case Moment():
-            return f"timestamp({value}) >= timestamp('0001-01-01T00:00:00Z')", "an RFC 3339 time"
+            shaped = f"{value}.matches({text(_MOMENT)})"  # for what is none, timestamp() is an error
+            dated = f"timestamp({value}) >= timestamp('0001-01-01T00:00:00Z')"
+            return f"{shaped} && {dated}", "an RFC 3339 time"
         case Number():
             bounds = f"{value} >= {shape.least} && {value} <= {shape.most}"
             return f"type({value}) == int && {bounds}", f"{shape.least} to {shape.most}"
