@@ -121,7 +121,7 @@ def _plain(shape: Text | Moment | Number | Flag | Word, value: str) -> tuple[str
             matched = f"size({value}) <= {shape.most} && {value}.matches({text(shape.pattern)})"
             return matched, f"up to {shape.most} characters that match {shape.pattern}"
         case Moment():
-            shaped = f"{value}.matches({text(_MOMENT)})"  # for what is none, timestamp() is an error
+            shaped = f"{value}.matches({text(_MOMENT)})"  # or timestamp() fails with an error
             dated = f"timestamp({value}) >= timestamp('0001-01-01T00:00:00Z')"
             return f"{shaped} && {dated}", "an RFC 3339 time"
         case Number():
