@@ -95,7 +95,7 @@ def gpu(
         mode=mode,
         slots=10,
         board=known.board if mode is Mode.MIG else None,
-        grants=tuple(replace(grant, gpu=uuid) for grant in grants),
+        grants=tuple(msgspec.structs.replace(grant, gpu=uuid) for grant in grants),
         instances=tuple(instances),
     )
 
@@ -107,7 +107,9 @@ def node(name: str, *gpus: Gpu, fresh: bool = True) -> Node:
 
 def _at(name: str, gpu: Gpu) -> Gpu:
     uuid = f"GPU-{name}-{gpu.index}"
-    return replace(gpu, uuid=uuid, grants=tuple(replace(g, gpu=uuid) for g in gpu.grants))
+    return replace(
+        gpu, uuid=uuid, grants=tuple(msgspec.structs.replace(g, gpu=uuid) for g in gpu.grants)
+    )
 
 
 def nodes_of(

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import msgspec
+
 from allocator.core.choose import Terms
 from allocator.core.commitment import Wanted
 from allocator.core.extenderwire import ExtenderPreemptionArgs, MetaPod, MetaVictims
@@ -64,7 +66,7 @@ def cluster(*sites: tuple[Node, Iterable[Resident]], nominees: Iterable[Pod] = (
         entries = []
         gpus = list(node.gpus)
         for one in residents:
-            grants = [replace(g, gpu=gpus[i].uuid) for i, g in one.grants]
+            grants = [msgspec.structs.replace(g, gpu=gpus[i].uuid) for i, g in one.grants]
             entries.append(entry(one.uid, *grants))
             for (i, _), grant in zip(one.grants, grants, strict=True):
                 gpus[i] = replace(gpus[i], grants=(*gpus[i].grants, grant))

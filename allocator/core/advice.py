@@ -8,12 +8,12 @@ import msgspec
 
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.fit import shortfall
-from allocator.core.headroom import Headroom
 from allocator.core.ladder import smallest
 from allocator.core.mig import Cutter
 from allocator.core.packing import Rooms
 from allocator.core.refusals import field_of, place_of, vocabulary_of
 from allocator.model.decision import Finding, Reason
+from allocator.model.headroom import Headroom
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 

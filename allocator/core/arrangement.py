@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 
-from allocator.core.packing import Chosen, Option, Options, Rooms, distinct, occupied, packings
+from allocator.core.packing import Chosen, Options, Rooms, distinct, occupied, packings
+from allocator.model.option import Option
 from allocator.model.request import ContainerRequest, PodRequest, Stage
 
 

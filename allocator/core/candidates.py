@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from allocator.catalog.boards import bare_name
 from allocator.core.fit import hardware, shortfall
-from allocator.core.headroom import Headroom, headroom
+from allocator.core.headroom import headroom
 from allocator.core.ladder import ladder, smallest
 from allocator.core.mig import Cutter
 from allocator.model.decision import Candidate, Reason
 from allocator.model.gpu import Gpu, Node
+from allocator.model.headroom import Headroom
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
 

@@ -92,7 +92,7 @@ def choose(
     reserved, and the same snapshot always gives the same answer. A pod's own earlier grants
     must not be in the snapshot.
     """
-    wanted = request if mode is None else msgspec.structs.replace(request, mode=mode)
+    wanted = in_mode(request, mode)
     scope = _scope(snapshot, wanted, node=node, terms=terms)
     found = tuple(candidates(scope.nodes, wanted, modes=scope.modes, cutter=scope.cutter))
     fitting = best(scope.search(wanted), wanted)
@@ -107,6 +107,11 @@ def choose(
         candidates=found,
         rule=rule,
     )
+
+
+def in_mode(request: PodRequest, mode: Mode | None) -> PodRequest:
+    """Return *request* in *mode*, where admission left it with one."""
+    return request if mode is None else msgspec.structs.replace(request, mode=mode)
 
 
 def fitting(

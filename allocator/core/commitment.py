@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from allocator.core.choose import Terms, Verdict, choose
+from allocator.core.choose import Terms, Verdict, choose, fitting, in_mode
 from allocator.core.fit import hardware
 from allocator.core.fleet import snapshot_of
 from allocator.core.ledger import Ledger, node_for
@@ -58,17 +58,17 @@ def assigned(
         return Assignment(node=node.name, mode=mode, containers=earlier)
     if wanted.holds or wanted.uid in ledger.held:  # its containers use just that already
         return Unfit(_taken(), later=True)
-    version = str(ledger.generation)
-    snapshot = snapshot_of((node,), version=version, complete=False, demand=demand)
-    wish = _wish(wanted)
+    found, wish = None, _wish(wanted)
     if wish is not None:
         near = replace(terms, wished=wanted.positions)
-        picked = choose(snapshot, wish, mode=wanted.mode, node=node.name, terms=near)
-        if picked.assignment is not None:
-            return _in_order(picked.assignment, node)
+        found = fitting(node, in_mode(wish, wanted.mode), terms=near, demand=demand)
+    if found is None:
+        request = in_mode(wanted.request, wanted.mode)
+        found = fitting(node, request, terms=terms, demand=demand)
+    if found is not None:
+        return _in_order(found, node)
+    snapshot = snapshot_of((node,), version="", complete=False, demand=demand)
     choice = choose(snapshot, wanted.request, mode=wanted.mode, node=node.name, terms=terms)
-    if choice.assignment is not None:
-        return _in_order(choice.assignment, node)
     return Unfit(choice.findings[0], later=choice.verdict is not Verdict.NEVER)
 
 

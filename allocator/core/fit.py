@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
-from allocator.core.headroom import Headroom
 from allocator.core.ladder import smallest
 from allocator.model.decision import Reason
 from allocator.model.gpu import Offer
+from allocator.model.headroom import Headroom
 from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
 from allocator.model.units import NO_CORES, NO_MEMORY, WHOLE_GPU, CorePercent, MiB
+
+_NOTHING: Final = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +51,21 @@ def shortfall(ask: ContainerRequest, room: Headroom) -> Shortfall:
     100 cores are the whole GPU, to be shared with nobody, even with one who asks for none:
     the rule of Volcano's deviceshare.
     """
+    memory, cores, shares = _lacking(ask, room)
+    return Shortfall(memory=MiB(memory), cores=CorePercent(cores), shares=shares)
+
+
+def takes(ask: ContainerRequest, room: Headroom) -> bool:
+    """Say whether *room*, on a GPU shared in software, lacks nothing for *ask*."""
+    return _lacking(ask, room) == _NOTHING
+
+
+def _lacking(ask: ContainerRequest, room: Headroom) -> tuple[int, int, int]:
     cores = max(0, room.cores + ask.cores - WHOLE_GPU)
     if (ask.cores >= WHOLE_GPU and room.tenants) or room.cores >= WHOLE_GPU:
         cores = max(1, cores)
-    return Shortfall(
-        memory=MiB(max(0, ask.memory_on(room.gpu.memory) - room.memory)),
-        cores=CorePercent(cores),
-        shares=max(0, room.tenants + 1 - room.gpu.slots),
-    )
+    memory = max(0, ask.memory_on(room.gpu.memory) - room.memory)
+    return memory, cores, max(0, room.tenants + 1 - room.gpu.slots)
 
 
 def hardware(mode: Mode) -> Mode:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
 
+import msgspec
+
 from allocator.catalog.boards import MODELS, Model, bare_name, model_named, models_like
 from allocator.catalog.profiles import canonical_profile
 from allocator.core.document import DocumentError, Notes, Table, read_document
@@ -196,7 +198,9 @@ _CHANGES: Final[dict[str, _Change]] = {"busy": _busy, "idle": _idle, "foreign": 
 def _stamped(gpu: Gpu, node: str) -> Gpu:
     """Return *gpu* with an identity of its own, and its grants pointing to it."""
     uuid = stamp("GPU", f"{node}/{gpu.index}")
-    return replace(gpu, uuid=uuid, grants=tuple(replace(g, gpu=uuid) for g in gpu.grants))
+    return replace(
+        gpu, uuid=uuid, grants=tuple(msgspec.structs.replace(g, gpu=uuid) for g in gpu.grants)
+    )
 
 
 def stamp(kind: str, seed: str) -> str:

@@ -9,16 +9,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-import msgspec
-
-from allocator.core.choose import Terms, fitting
+from allocator.core.choose import Terms, fitting, in_mode
 from allocator.core.commitment import Wanted
 from allocator.core.holdings import freed, granted
 from allocator.core.index import Index, Site
 from allocator.core.pods import Pod
 from allocator.core.standing import Standing, alone
 from allocator.model.gpu import Grant, Node
-from allocator.model.request import PodRequest
 
 MOST_KNOWN: Final = 256  # nodes, those that were asked about last
 
@@ -95,12 +92,6 @@ def ends(pod: Pod | None) -> bool:
 
 def taken_by(node: Node, wanted: Wanted, terms: Terms) -> list[Grant]:
     """Return what a pod would be promised on *node*; nothing where it does not fit."""
-    found = fitting(node, wanted_request(wanted), terms=terms)
+    found = fitting(node, in_mode(wanted.request, wanted.mode), terms=terms)
     held = () if found is None else found.containers
     return list(chain.from_iterable(container.grants for container in held))
-
-
-def wanted_request(wanted: Wanted) -> PodRequest:
-    """Return what is asked for, in the mode that admission left it with."""
-    request, mode = wanted.request, wanted.mode
-    return request if mode is None else msgspec.structs.replace(request, mode=mode)

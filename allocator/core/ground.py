@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from allocator.core.choose import Terms, fitting
+from allocator.core.choose import Terms, fitting, in_mode
 from allocator.core.commitment import Wanted
-from allocator.core.forecast import wanted_request
 from allocator.core.holdings import freed
 from allocator.core.index import Entries, Index
 from allocator.core.pods import Pod
@@ -69,7 +68,7 @@ def ground(index: Index, name: str, *, pod: Pod, wanted: Wanted, terms: Terms) -
         entries=entries,
         ebbing=ebbing,
         leaving=leaving,
-        request=wanted_request(wanted),
+        request=in_mode(wanted.request, wanted.mode),
         terms=terms,
         demand=index.snapshot.demand,
     )

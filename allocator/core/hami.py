@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-from allocator.core.fit import shortfall
-from allocator.core.packing import Option, Rooms
+from allocator.core.fit import takes
+from allocator.core.packing import Rooms
 from allocator.core.topology import near
 from allocator.model.gpu import Grant
+from allocator.model.option import Option
 from allocator.model.request import ContainerRequest, Mode, Packing
 
 WHOLE: Final = 1_000_000  # of a memory, in ranks
@@ -23,7 +24,7 @@ def options(
     By binpack the GPU left with the smallest share comes first, by spread the one with the
     largest. Those that are closest together come before both where several are asked for.
     """
-    ranked = sorted(_options(ask, rooms, mode, sign=SIGNS[packing]), key=lambda o: o.rank)
+    ranked = sorted(_options(ask, rooms, mode, sign=SIGNS[packing]), key=_rank)
     return near(ranked, rooms, count=ask.count)
 
 
@@ -35,9 +36,13 @@ def emptiness(rooms: Rooms) -> int:
 
 def _options(ask: ContainerRequest, rooms: Rooms, mode: Mode, *, sign: int) -> Iterator[Option]:
     for position, room in enumerate(rooms):
-        if not shortfall(ask, room):
+        if takes(ask, room):
             gpu = room.gpu
             memory = ask.memory_on(gpu.memory)
             left = (room.memory - memory) * WHOLE // gpu.memory
             grant = Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=ask.cores)
             yield Option(position=position, grant=grant, rank=(sign * left,))
+
+
+def _rank(option: Option) -> tuple[int, ...]:
+    return option.rank

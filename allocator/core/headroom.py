@@ -1,42 +1,30 @@
-"""Headroom: what is left on one GPU, as a value that a tentative grant replaces."""
+"""Headroom: of a GPU as it is, and once something more is promised on it."""
 
-from dataclasses import dataclass, replace
+from typing import Final
 
-from allocator.model.board import Profile
 from allocator.model.gpu import Gpu, Grant
+from allocator.model.headroom import Headroom
 from allocator.model.units import CorePercent, MiB
 
+MOST_KNOWN: Final = 8192  # GPUs, some 300 bytes each
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Headroom:
-    """One GPU as far as one decision has got.
-
-    ``memory`` is free, ``cores`` are promised, ``tenants`` are containers with a grant,
-    ``taken`` is the bit mask of MIG memory slots and ``profiles`` are the instances on them,
-    ``positions`` what Volcano calls those that it knows.
-    An instance without a grant is idle and takes nothing: it may be recut.
-    """
-
-    gpu: Gpu
-    memory: MiB
-    cores: CorePercent
-    tenants: int
-    taken: int
-    profiles: tuple[Profile, ...]
-    positions: tuple[str, ...]
-
-    @property
-    def likeness(self) -> tuple[object, ...]:
-        """Return what, if equal, makes two GPUs interchangeable for whoever asks."""
-        gpu = self.gpu
-        kind = (gpu.model, gpu.board, gpu.mode, gpu.memory, gpu.slots, gpu.instances)
-        names = tuple(sorted(profile.name for profile in self.profiles))
-        known = gpu.deviceshare, tuple(sorted(self.positions))
-        return (*kind, self.memory, self.cores, self.tenants, self.taken, names, known)
+_known: Final[dict[int, Headroom]] = {}  # by the id of its GPU, which is held as long as it is here
 
 
 def headroom(gpu: Gpu) -> Headroom:
-    """Return what the grants on *gpu*, and processes outside our ledger, leave."""
+    """Return what the grants on *gpu*, and processes outside our ledger, leave.
+
+    Kept for the next decision: a promise changes one GPU of many.
+    """
+    found = _known.get(id(gpu))
+    if found is None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        found = _known[id(gpu)] = _headroom(gpu)
+    return found
+
+
+def _headroom(gpu: Gpu) -> Headroom:
     return Headroom(
         gpu=gpu,
         memory=MiB(gpu.memory - gpu.memory_promised - gpu.foreign),
@@ -51,8 +39,8 @@ def headroom(gpu: Gpu) -> Headroom:
 def after(room: Headroom, grant: Grant) -> Headroom:
     """Return *room* once *grant* is promised too."""
     placed, position = grant.placed, grant.position
-    return replace(
-        room,
+    return Headroom(
+        gpu=room.gpu,
         memory=MiB(room.memory - grant.memory),
         cores=CorePercent(room.cores + grant.cores),
         tenants=room.tenants + 1,

@@ -26,12 +26,15 @@ from allocator.model.demand import Demand
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 
 SEARCHES: Final = 32  # of one question, some milliseconds each; beyond them the bind decides
+MOST_JUDGES: Final = 16  # that are remembered; a burst is of few kinds of pods
+QUESTIONS: Final = 256  # to one judge, who holds on to every standing that he has judged
 
 
 class Judge:
-    """Judges standings for one request, each once; nothing is kept for the next one.
+    """Judges standings for one request, each once.
 
-    ``at_once`` is how many GPUs it holds at one time at most.
+    ``at_once`` is how many GPUs it holds at one time at most, ``questions`` how often it was asked
+    for, and ``hasty`` says that it gave up a search.
     What is said of several containers that compete for GPUs is certain only within a bounded
     search, and a doubt is no reason to say no.
     """
@@ -41,11 +44,12 @@ class Judge:
     ) -> None:
         """Judge by *terms* and learned *demand*; *unknown* is said of no standing at all."""
         named, asks = request.named, request.containers
-        self._request = request
+        self.questions, self.hasty = 0, False
+        self.request, self._terms, self._demand = request, terms, demand
         self._modes = (Mode.MIG, Mode.HAMI_CORE) if named is None else (named,)
         self._cutter = Cutter(demand=demand, geometries=terms.geometries, named=request.profile)
         self._unknown = unknown
-        self._searches = iter(range(SEARCHES))
+        self._searches = SEARCHES
         self._counts = [ask.count for ask in asks]
         self.at_once = peak(asks, self._counts)
         # How close a GPU comes to each container; ``None`` takes it.
@@ -53,6 +57,19 @@ class Judge:
         self._ever = cache(self._lasting)
         self.plainly = cache(self._plainly)
         self.obstacle = cache(self._judged)
+
+    def again(
+        self, request: PodRequest, terms: Terms, demand: Demand, *, unknown: Obstacle | None
+    ) -> bool:
+        """Say whether this is who may judge this, too, and get ready for it."""
+        same = self._demand is demand and self._unknown is unknown
+        if not same or self.hasty or self.questions >= QUESTIONS:
+            return False
+        if self.request != request or self._terms != terms:
+            return False
+        self.questions += 1
+        self._searches = SEARCHES
+        return True
 
     def _plainly(self, room: Room | None) -> bool:
         """Say whether it is enough to look at one likeness of a node: a GPU for each container."""
@@ -84,15 +101,17 @@ class Judge:
 
     def _found(self, standing: Standing, mode: Mode) -> bool:
         """Say whether a search finds room for all containers together; if it may search yet."""
-        if next(self._searches, None) is None:
+        if not self._searches:
+            self.hasty = True
             return True
-        there = {mode: places((standing.node,), self._request, mode)}
+        self._searches -= 1
+        there = {mode: places((standing.node,), self.request, mode)}
         search = Search(places=there, cutter=self._cutter, prefer=Prefer.COST)
-        return best(search, self._request) is not None
+        return best(search, self.request) is not None
 
     def _obstacle(self, ask: ContainerRequest, likeness: Likeness) -> int | None:
         room = likeness.room
-        shut = closed(room.gpu, self._request, self._modes)
+        shut = closed(room.gpu, self.request, self._modes)
         if shut is not None:
             reason = shut[0]
         elif room.gpu.mode is Mode.MIG:
@@ -103,7 +122,7 @@ class Judge:
 
     def _lasting(self, shape: Shape) -> Reason | None:
         """Return why GPUs of this *shape* do not take the pod even when they are empty."""
-        found = unservable(self._request, offers_of((shape,)), mixed=mixed(shape))
+        found = unservable(self.request, offers_of((shape,)), mixed=mixed(shape))
         return found[0].reason if found else None
 
     def _why(self, standing: Standing) -> Obstacle:
@@ -122,3 +141,25 @@ class Judge:
         ]
         closest = max([found for found in met if found is not None], default=None)
         return TOO_FEW if closest is None else CLOSEST[closest]
+
+
+class Judges:
+    """Remembers those of the last requests: pods of a burst ask alike, of nodes in equal state."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._known: list[Judge] = []  # who was asked last stands last
+
+    def judge(
+        self, request: PodRequest, terms: Terms, demand: Demand, *, unknown: Obstacle | None = None
+    ) -> Judge:
+        """Return who judges that; see :class:`Judge`."""
+        for number in range(len(self._known) - 1, -1, -1):
+            if self._known[number].again(request, terms, demand, unknown=unknown):
+                found = self._known.pop(number)
+                break
+        else:
+            found = Judge(request, terms, demand, unknown=unknown)
+        self._known.append(found)
+        del self._known[:-MOST_JUDGES]
+        return found

@@ -6,15 +6,16 @@ from itertools import islice
 
 from allocator.catalog.profiles import canonical_profile
 from allocator.core.geometry import Geometries, Layouts
-from allocator.core.headroom import Headroom
-from allocator.core.ladder import sufficient
-from allocator.core.packing import Option, Rooms
+from allocator.core.ladder import Rung, sufficient
+from allocator.core.packing import Rooms
 from allocator.core.placement import SHARE, Tables, tables
 from allocator.core.positions import Listing, listing
 from allocator.core.topology import near
 from allocator.model.board import Board, Placed, Profile
 from allocator.model.demand import Demand
 from allocator.model.gpu import Gpu, Grant
+from allocator.model.headroom import Headroom
+from allocator.model.option import Option
 from allocator.model.request import ContainerRequest, Mode, Packing
 
 
@@ -72,6 +73,7 @@ class Cutter:
     packing: Packing = Packing.BINPACK
     wished: Collection[tuple[str, str]] = ()
     _rules: dict[tuple[str, Board, bool], Rules] = field(default_factory=dict)
+    _rungs: dict[tuple[ContainerRequest, Board], tuple[Rung, ...]] = field(default_factory=dict)
 
     def options(
         self, ask: ContainerRequest, rooms: Rooms, *, thorough: bool = False
@@ -100,7 +102,7 @@ class Cutter:
             return
         rules = self._rules_of(gpu, board)
         wished = {position for uuid, position in self.wished if uuid == gpu.uuid}
-        for rung in sufficient(ask, board, self.named):
+        for rung in self._sufficient(ask, board):
             profile = rung.profile
             seat = rules.tables.seat(room.taken, profile) if rules.admit(profile, room) else None
             if seat is None:
@@ -111,6 +113,13 @@ class Cutter:
                 rank = (*size, *seat.rank, placed not in gpu.instances)
                 grant = _grant(gpu.uuid, placed, ask, position=name)
                 yield Option(position=position, grant=grant, rank=rank)
+
+    def _sufficient(self, ask: ContainerRequest, board: Board) -> tuple[Rung, ...]:
+        key = ask, board
+        found = self._rungs.get(key)
+        if found is None:
+            found = self._rungs[key] = sufficient(ask, board, self.named)
+        return found
 
     def _fullness(self, room: Headroom, board: Board) -> tuple[int, ...]:
         """Return what comes before the loss of room: nothing, for losing least packs already."""

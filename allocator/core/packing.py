@@ -2,25 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
-from allocator.core.headroom import Headroom, after
-from allocator.model.gpu import Grant
+from allocator.core.headroom import after
+from allocator.model.headroom import Headroom
+from allocator.model.option import Option
 from allocator.model.request import ContainerRequest
 
 Rooms = tuple[Headroom, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One grant that a container could get, on the GPU at *position* of the node.
-
-    The lower ``rank`` is the better one; all options of one decision have ranks of one length.
-    """
-
-    position: int
-    grant: Grant
-    rank: tuple[int, ...]
 
 
 Chosen = tuple[Option, ...]  # one container's: as many as it asks for, on distinct GPUs
@@ -39,14 +27,20 @@ def packings(
         yield ()
         return
     first, *rest = asks
-    tried = set()
+    before: list[Chosen] = []  # most often the first choice will do, whatever it is like
+    tried: set[object] = set()
     for chosen in _combinations(options(first, rooms), first.count):
         if next(budget, None) is None:
             return
-        shape = frozenset(Counter(_shape(option, rooms) for option in chosen).items())
-        if shape in tried:
+        if before or tried:
+            tried.update(_shape(earlier, rooms) for earlier in before)
+            before.clear()
+            if _shape(chosen, rooms) in tried:
+                continue
+        before.append(chosen)
+        if not rest:
+            yield (chosen,)
             continue
-        tried.add(shape)
         left = occupied(rooms, chosen)
         for others in packings(rest, left, options=options, budget=budget):
             yield (chosen, *others)
@@ -78,6 +72,11 @@ def _combinations(options: Sequence[Option], count: int) -> Iterator[Chosen]:
             yield (option, *tail)
 
 
-def _shape(option: Option, rooms: Rooms) -> tuple[object, ...]:
+def _shape(chosen: Chosen, rooms: Rooms) -> object:
+    """Return what is equal of choices that differ only in which of several equal GPUs they use."""
+    return frozenset(Counter(_likeness(option, rooms) for option in chosen).items())
+
+
+def _likeness(option: Option, rooms: Rooms) -> tuple[object, ...]:
     grant = option.grant
     return rooms[option.position].likeness, grant.placed, grant.memory, grant.cores

@@ -9,14 +9,15 @@ from typing import Final
 from allocator.core import hami
 from allocator.core.arrangement import arrangement
 from allocator.core.candidates import closed
-from allocator.core.fit import peak, soft_cost
+from allocator.core.fit import hardware, peak, soft_cost
 from allocator.core.headroom import headroom
 from allocator.core.mig import Cutter
 from allocator.core.modes import weigh
-from allocator.core.packing import Chosen, Option, Rooms, occupied
+from allocator.core.packing import Chosen, Rooms, occupied
 from allocator.core.settings import Prefer
 from allocator.model.decision import Assignment, ContainerGrants
 from allocator.model.gpu import Node
+from allocator.model.option import Option
 from allocator.model.request import Mode, Packing, PodRequest
 
 ATTEMPTS: Final = 512  # of one search, over all nodes: some hundredths of a second at worst
@@ -54,12 +55,20 @@ def places(nodes: Iterable[Node], request: PodRequest, mode: Mode) -> tuple[Plac
 
     Numbers in a request do not matter here, so that smaller ones can be tried in the same places.
     """
-    first: dict[object, Place] = {}
+    found: list[Place] = []
+    there = hardware(mode)
     for node in nodes:
-        rooms = tuple(headroom(gpu) for gpu in node.gpus if closed(gpu, request, (mode,)) is None)
+        gpus = [gpu for gpu in node.gpus if gpu.mode is there]
+        rooms = tuple(headroom(gpu) for gpu in gpus if closed(gpu, request, (mode,)) is None)
         if rooms:
-            likeness = tuple(room.likeness for room in rooms)
-            first.setdefault(likeness, Place(node=node.name, rooms=rooms))
+            found.append(Place(node=node.name, rooms=rooms))
+    return tuple(found) if len(found) <= 1 else _unlike(found)
+
+
+def _unlike(found: Iterable[Place]) -> tuple[Place, ...]:
+    first: dict[object, Place] = {}
+    for place in found:
+        first.setdefault(tuple(room.likeness for room in place.rooms), place)
     return tuple(first.values())
 
 

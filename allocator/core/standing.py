@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from allocator.core.fleet import Shape, shape_of
-from allocator.core.headroom import Headroom, headroom
+from allocator.core.headroom import headroom
 from allocator.core.scores import Load, load_of
 from allocator.model.gpu import Gpu, Node
+from allocator.model.headroom import Headroom
 from allocator.model.request import Mode
 
 

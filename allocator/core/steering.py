@@ -1,7 +1,6 @@
 """Steering: which of many nodes take a pod, and what stands in its way on the others.
 
-A question is answered once for each standing among the nodes asked about, never node by node, and
-nothing of an answer is kept for the next question.
+A question is answered once for each standing among the nodes asked about, never node by node.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,13 +11,13 @@ from typing import Final
 
 import msgspec
 
-from allocator.core.choose import Terms
+from allocator.core.choose import Terms, in_mode
 from allocator.core.commitment import Wanted
 from allocator.core.fit import peak
-from allocator.core.forecast import Forecast, ends, taken_by, wanted_request
+from allocator.core.forecast import Forecast, ends, taken_by
 from allocator.core.holdings import granted
 from allocator.core.index import Index, Site
-from allocator.core.judgement import Judge
+from allocator.core.judgement import Judge, Judges
 from allocator.core.obstacles import (
     CLOSED,
     EVER,
@@ -45,13 +44,15 @@ class Circumstances:
 
     ``terms`` are the operator's. ``own`` are nodes that may have a promise to this very pod, which
     counts as free there. ``closed_world`` says that a node without inventory has nothing to give.
-    ``forecast`` remembers, from question to question, what those take who are being bound.
+    ``forecast`` remembers, from question to question, what those take who are being bound, and
+    ``judges`` what was said of standings.
     """
 
     terms: Terms
     own: Collection[str] = ()
     closed_world: bool = True
     forecast: Forecast = field(default_factory=Forecast)
+    judges: Judges = field(default_factory=Judges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +72,11 @@ def filtered(
         return Filtered(list(names), {})
     if isinstance(wanted, tuple):
         return Filtered([], dict.fromkeys(names, UNREADABLE))
-    request = wanted_request(wanted)
+    request = in_mode(wanted.request, wanted.mode)
     obstacles = _obstacles(index, request, names=names, circumstances=circumstances)
-    judge = Judge(request, circumstances.terms, index.snapshot.demand)
+    judge = circumstances.judges.judge(request, circumstances.terms, index.snapshot.demand)
     judged = _judge_alone(index, pod, judge, circumstances=circumstances)
-    special = {*circumstances.own, *_named(index, request)}
-    special.update(
-        name for name in index.nominations if _crowded(index, name, pod=pod, judge=judge)
-    )
-    for name in special.intersection(names) & index.sites.keys():
+    for name in _special(index, pod, judge, names=names, circumstances=circumstances):
         obstacle = judged(name)
         if obstacle is not None:
             obstacles[name] = obstacle
@@ -103,7 +100,8 @@ def _obstacles(
     plain = request
     if filters != request.filters:
         plain = msgspec.structs.replace(request, filters=filters)
-    judge = Judge(plain, circumstances.terms, index.snapshot.demand, unknown=unknown)
+    demand = index.snapshot.demand
+    judge = circumstances.judges.judge(plain, circumstances.terms, demand, unknown=unknown)
     firsts = list(map(index.firsts.get, names))
     doubtful = {first for first in set(firsts) if not judge.plainly(first)}
     if not doubtful:  # of thousands of nodes that take the pod, none is looked at by itself
@@ -111,6 +109,19 @@ def _obstacles(
     asked = compress(names, map(doubtful.__contains__, firsts))
     verdicts = ((name, judge.obstacle(standing(name))) for name in asked)
     return {name: verdict for name, verdict in verdicts if verdict is not None}
+
+
+def _special(
+    index: Index, pod: Pod, judge: Judge, *, names: Sequence[str], circumstances: Circumstances
+) -> Iterable[str]:
+    """Return those of *names* that this pod finds otherwise than another like it."""
+    found = {*circumstances.own, *_named(index, judge.request)}
+    if not found and not index.nominations:
+        return ()
+    asked = set(names) & index.sites.keys()
+    nominated = asked.intersection(index.nominations)
+    crowded = [name for name in nominated if _crowded(index, name, pod=pod, judge=judge)]
+    return (asked & found).union(crowded)
 
 
 def _named(index: Index, request: PodRequest) -> list[str]:
@@ -142,7 +153,7 @@ def _at_once(pod: Pod) -> int:
     if not isinstance(pod.wanted, Wanted):
         return 0
     asks = pod.wanted.request.containers
-    return peak(asks, [ask.count for ask in asks])
+    return asks[0].count if len(asks) == 1 else peak(asks, [ask.count for ask in asks])
 
 
 def _judge_alone(

@@ -11,8 +11,9 @@ from functools import lru_cache
 from itertools import chain, combinations
 from typing import Final, NamedTuple
 
-from allocator.core.packing import Option, Rooms
+from allocator.core.packing import Rooms
 from allocator.model.gpu import Gpu
+from allocator.model.option import Option
 from allocator.model.request import Mode
 
 # What the farthest pair of a set is worth, in thousandths, by its distance: joined by NVLink and on

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from allocator.model.units import MiB
+from allocator.model.value import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +78,7 @@ class Board:
         return next((p for p in self.profiles if p.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Value, frozen=True):
     """A profile at a start slot: what the agent asks NVML for and must get back."""
 
     profile: Profile

@@ -8,10 +8,10 @@ from allocator.model.board import Board, Placed
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY, CorePercent, MiB
+from allocator.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(Value, frozen=True, kw_only=True):
     """One container's share of one GPU; ``placed`` is set exactly when the mode is MIG.
 
     ``position`` is what Volcano calls that place, as ``group2-3``, where its scheduler knows it.

@@ -72,16 +72,18 @@ _NODE: Final = msgspec.json.Decoder(_NodeObject)
 class Extender:
     """Answers questions, each from one index.
 
-    ``index`` returns what is known, ``read`` reads a pod, ``settings`` and ``circumstances`` are
-    what else answers rest on. ``waiting`` takes note of a pod that found no node; it must neither
-    block nor fail; neither must ``expect``, which is told to which node a pod will likely go.
-    ``writer`` is there where this port may bind.
+    ``index`` returns what is known, and ``beside`` the same with pods, on which scores do not rest.
+    ``read`` reads a pod, ``settings`` and ``circumstances`` are what else answers rest on.
+    ``waiting`` takes note of a pod that found no node; it must neither block nor fail; neither must
+    ``expect``, which is told to which node a pod will likely go. ``writer`` is there where this
+    port may bind.
     """
 
     index: Callable[[], Index]
     read: Callable[[msgspec.Raw], Pod]
     settings: Callable[[], Settings]
     circumstances: Callable[[Pod], Circumstances]
+    beside: Callable[[Index], Index] = lambda index: index
     waiting: Callable[[Waiting], None] = lambda _: None
     expect: Callable[[Pod, str], None] = lambda _pod, _node: None
     writer: Writer | None = None
@@ -107,7 +109,9 @@ class Extender:
         )
 
     def _filtered(self, pod: Pod, names: Sequence[str]) -> Filtered:
-        return filtered(self.index(), pod, names, circumstances=self.circumstances(pod))
+        return filtered(
+            self.beside(self.index()), pod, names, circumstances=self.circumstances(pod)
+        )
 
     def prioritize(self, body: bytes) -> bytes:
         """Answer how much a pod should like each node, 0 to 10."""
@@ -130,7 +134,7 @@ class Extender:
         args = _decoded(PREEMPTION_ARGS, body)
         pod = self._pod(args.pod)
         terms = self.circumstances(pod).terms
-        return _ENCODE(victims(self.index(), pod, args, terms=terms))
+        return _ENCODE(victims(self.beside(self.index()), pod, args, terms=terms))
 
     async def bind(self, body: bytes) -> bytes:
         """Post the Binding that is asked for and decide nothing: our hook does, as for any."""

@@ -5,11 +5,13 @@ as free as before; a burst of pods would all be sent to the one that scores best
 comes, a pod is expected on the node that we scored best for it.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from math import inf
 from types import MappingProxyType
 from typing import Final
 
-from allocator.core.index import Index
+from allocator.core.index import Index, Site
 from allocator.core.pods import FIRST, Pod
 from kube.clock import SYSTEM, Clock
 
@@ -17,7 +19,7 @@ STAYS: Final = 2.0  # seconds after a decision, by when watches have told of a p
 EXPECTED: Final = 3.0  # seconds after a question, by when its Binding has come, if any
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Going:
     """One pod on its way; ``until`` is monotonic seconds, ``None`` while it is being decided.
 
@@ -29,6 +31,19 @@ class _Going:
     expected: bool = False
 
 
+@dataclass(slots=True)
+class _Node:
+    """Those on their way to one node, by uid; ``pods`` are those of them that ``site`` has not.
+
+    ``pods`` is ``None`` where they are to be found anew, which is also due at ``until``.
+    """
+
+    going: dict[str, _Going] = field(default_factory=dict)
+    site: Site | None = None
+    pods: tuple[Pod, ...] | None = None
+    until: float = inf
+
+
 class Underway:
     """Knows who is being bound, and who just was."""
 
@@ -36,6 +51,7 @@ class Underway:
         """Know of nobody yet."""
         self._clock = clock
         self._going: dict[str, _Going] = {}  # by uid
+        self._nodes: dict[str, _Node] = {}
 
     def expect(self, pod: Pod, node: str) -> None:
         """Count *pod* as taking what it wants on *node* for now, where its Binding may go."""
@@ -43,11 +59,11 @@ class Underway:
         if going is None or going.expected:
             expected = replace(pod, nominated=node, priority=FIRST)
             until = self._clock.monotonic() + EXPECTED
-            self._going[pod.uid] = _Going(expected, until, expected=True)
+            self._put(_Going(expected, until, expected=True))
 
     def begin(self, pod: Pod) -> None:
         """Count *pod* as taking what it wants on the node that it is nominated to."""
-        self._going[pod.uid] = _Going(pod)
+        self._put(_Going(pod))
 
     def end(self, pod: Pod, *, promised: bool) -> None:
         """Forget *pod*, which had begun; if it was *promised* something, once others tell of it."""
@@ -55,25 +71,53 @@ class Underway:
         if going is None or going.pod is not pod:  # it came a second time
             return
         if promised:
-            going.until = self._clock.monotonic() + STAYS
+            self._put(_Going(pod, self._clock.monotonic() + STAYS))
         else:
-            del self._going[pod.uid]
+            self._drop(pod.uid)
 
     def beside(self, index: Index) -> Index:
         """Return *index* with those who are underway nominated, but for whom it knows bound."""
         now = self._clock.monotonic()
         found: dict[str, tuple[Pod, ...]] = {}
-        for uid, going in list(self._going.items()):
-            node = going.pod.nominated
-            known = uid in index.entries(node)
-            if going.until is not None and (known or going.until <= now):
-                del self._going[uid]
-            elif not known:
-                found[node] = (*found.get(node, ()), going.pod)
+        for name, node in list(self._nodes.items()):
+            site = index.sites.get(name)
+            if node.pods is None or node.site is not site or node.until <= now:
+                self._renew(node, site, now)
+            if node.pods:
+                found[name] = node.pods
         if not found:
             return index
-        for node, pods in index.nominations.items():
-            there = found.get(node, ())
+        for name, pods in index.nominations.items():
+            there = found.get(name, ())
             uids = {pod.uid for pod in there}
-            found[node] = (*there, *(pod for pod in pods if pod.uid not in uids))
+            found[name] = (*there, *(pod for pod in pods if pod.uid not in uids))
         return replace(index, nominations=MappingProxyType(found))
+
+    def _put(self, going: _Going) -> None:
+        """Take *going*, in the place of what was known of this pod where it goes the same way."""
+        pod = going.pod
+        before = self._going.get(pod.uid)
+        if before is not None and before.pod.nominated != pod.nominated:
+            self._drop(pod.uid)
+        self._going[pod.uid] = going
+        node = self._nodes.setdefault(pod.nominated, _Node())
+        node.going[pod.uid] = going
+        node.pods = None
+
+    def _drop(self, uid: str) -> None:
+        name = self._going.pop(uid).pod.nominated
+        node = self._nodes[name]
+        del node.going[uid]
+        node.pods = None
+        if not node.going:
+            del self._nodes[name]
+
+    def _renew(self, node: _Node, site: Site | None, now: float) -> None:
+        """Forget whom *site* knows or who has been long enough; keep the order of the others."""
+        known: Collection[str] = () if site is None else site.entries
+        for uid, going in list(node.going.items()):
+            if going.until is not None and (uid in known or going.until <= now):
+                self._drop(uid)
+        left = node.going.values()
+        node.site, node.pods = site, tuple(g.pod for g in left if g.pod.uid not in known)
+        node.until = min((g.until for g in left if g.until is not None), default=inf)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,7 +113,7 @@ def test_its_account_and_ours_agree(
     """In software: what is shown less what it counts itself is what is free."""
     soft = [replace(gpu, mode=Mode.HAMI_CORE, board=None) for gpu in node]
     held = [
-        (e.uid, replace(g, mode=Mode.HAMI_CORE))
+        (e.uid, msgspec.structs.replace(g, mode=Mode.HAMI_CORE))
         for e in entries
         for c in e.containers
         for g in c.grants

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from allocator.core import hami
 from allocator.core.headroom import headroom
-from allocator.core.packing import Option
 from allocator.core.topology import LOOKS, WORTH, idle_of, mixes, near, web_of, worth
 from allocator.model.gpu import Gpu
+from allocator.model.option import Option
 from allocator.model.request import Mode
 from tests.builders import ask, gpu, soft_grant
 

@@ -14,6 +14,7 @@ from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.choose import Terms
 from allocator.core.forecast import Forecast
 from allocator.core.index import Index
+from allocator.core.judgement import Judges
 from allocator.core.pods import Pod
 from allocator.core.settings import NodeAgent
 from allocator.core.steering import Circumstances
@@ -99,6 +100,7 @@ class Steering:
     nominees: Nominees = field(default_factory=Nominees)
     underway: Underway = field(default_factory=Underway)
     forecast: Forecast = field(default_factory=Forecast)
+    judges: Judges = field(default_factory=Judges)
 
     def follow(self, watch: Shared) -> None:
         """Take part in a watch of all pods, without which nobody is ranked beside others."""
@@ -133,7 +135,8 @@ class Steering:
 
     def _extender(self, attendant: Attendant, *, binds: bool) -> Extender:
         return Extender(
-            index=self._index,
+            index=self.inventory.index,
+            beside=self._beside,
             read=Reading(lambda: self.inventory.vocabularies),
             settings=lambda: self.inventory.settings,
             circumstances=self._circumstances,
@@ -146,12 +149,12 @@ class Steering:
         return Attendant(
             self.client,
             self.events,
-            index=self._index,
+            index=lambda: self._beside(self.inventory.index()),
             circumstances=self._circumstances,
         )
 
-    def _index(self) -> Index:
-        return self.underway.beside(self.nominees.beside(self.inventory.index()))
+    def _beside(self, index: Index) -> Index:
+        return self.underway.beside(self.nominees.beside(index))
 
     def _watched(self, raw: bytes) -> Pod:
         return watched(raw, self.inventory.vocabularies)
@@ -168,6 +171,7 @@ class Steering:
             own=self.inventory.promising(pod.uid),
             closed_world=settings.node_agent is NodeAgent.OURS,
             forecast=self.forecast,
+            judges=self.judges,
         )
 
 

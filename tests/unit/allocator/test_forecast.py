@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +32,7 @@ def index_of(held: int, *, ends: bool = False) -> Index:
     cut = gpu(A100_40, index=1, mode=Mode.MIG, grants=[mig_grant("3g.20gb", 4)])
     there = node("a", gpu(T4, grants=[grant]), cut)
     indexer = Indexer()
-    indexer.put(there, [entry("old", replace(grant, gpu=there.gpus[0].uuid))])
+    indexer.put(there, [entry("old", msgspec.structs.replace(grant, gpu=there.gpus[0].uuid))])
     old = Pod(uid="old", namespace="t", name="old", node="a", deleting=ends)
     return replace(indexer.index(version="1", complete=True), pods={"old": old})
 

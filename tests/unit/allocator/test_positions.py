@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +45,7 @@ def there(*held: Grant, product: str = A100_80) -> Snapshot:
 def had(position: str, instance: str) -> Grant:
     """Build a grant of an A100's ``1g.10gb@6``."""
     name, _, start = instance.partition("@")
-    return replace(mig_grant(name, int(start), product=A100_80), position=position)
+    return msgspec.structs.replace(mig_grant(name, int(start), product=A100_80), position=position)
 
 
 def positions(choice: Choice, container: str = "main") -> list[str | None]:

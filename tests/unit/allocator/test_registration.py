@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from allocator.core.registration import registered, unanswered
@@ -40,7 +41,7 @@ def shown(found: Gpu, *entries: Entry, counted: Sequence[str] = ()) -> tuple[int
         pytest.param(CUT, [mig_grant("1g.5gb", 0)], "a", (9, 35672), id="instance-without-a-name"),
         pytest.param(
             CUT,
-            [replace(mig_grant("1g.5gb", 0), position="group1-0")],
+            [msgspec.structs.replace(mig_grant("1g.5gb", 0), position="group1-0")],
             "a",
             (10, 40536),
             id="instance-with-a-name",
@@ -58,7 +59,9 @@ def test_what_it_cannot_see_is_taken_off(
 
 def test_only_the_first_instance_of_a_pod_is_counted() -> None:
     """Its account knows a pod once on each GPU, and reads no further."""
-    grants = [replace(mig_grant("1g.5gb", i), position=f"group1-{i}") for i in range(2)]
+    grants = [
+        msgspec.structs.replace(mig_grant("1g.5gb", i), position=f"group1-{i}") for i in range(2)
+    ]
 
     assert shown(CUT, entry("a", *grants), counted="a") == (9, 40536 - 4864)
 

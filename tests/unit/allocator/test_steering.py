@@ -164,7 +164,7 @@ def test_a_node_that_is_not_ready_takes_nobody() -> None:
 
 def test_a_pods_own_promise_is_free_to_it() -> None:
     """A bind that failed on its way must not stand in the way of the next one."""
-    mine = replace(soft_grant(15000), gpu="GPU-a-0")
+    mine = msgspec.structs.replace(soft_grant(15000), gpu="GPU-a-0")
     indexer = Indexer()
     indexer.put(node("a", gpu(T4, grants=[mine])), [entry("u", mine)])
     index = indexer.index(version="1", complete=True)
@@ -205,7 +205,7 @@ def test_a_nominee_itself_is_not_in_its_own_way() -> None:
 
 def test_room_that_comes_belongs_to_the_nominee() -> None:
     """Its victims still run: what little is free is not for others, what is elsewhere is."""
-    victim = replace(soft_grant(12000), gpu="GPU-a-0")
+    victim = msgspec.structs.replace(soft_grant(12000), gpu="GPU-a-0")
     indexer = Indexer()
     indexer.put(
         node("a", gpu(T4, grants=[victim]), gpu(T4, index=1, grants=[soft_grant(9000)])),

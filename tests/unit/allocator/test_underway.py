@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,7 +65,7 @@ def test_a_promise_counts_once() -> None:
     underway.begin(first)
     underway.end(first, promised=True)
     indexer = Indexer()
-    held = replace(soft_grant(9000), gpu="GPU-a-0")
+    held = msgspec.structs.replace(soft_grant(9000), gpu="GPU-a-0")
     indexer.put(node("a", gpu(T4, grants=[held])), [entry("u-1", held)])
 
     assert nominated(underway.beside(ONE)) == {"a": ["u-1"]}
