@@ -6,7 +6,7 @@ what was worked out for the last question is kept, as long as the node is the sa
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Final
 
 from allocator.core.choose import Terms, fitting, in_mode
@@ -24,15 +24,20 @@ MOST_KNOWN: Final = 256  # nodes, those that were asked about last
 class _Known:
     """One node once *placed* have what they want: as it is, or once all that end have gone.
 
-    ``now`` is ``None`` where one of them has no place.
+    ``now`` is ``None`` where one of them has no place; ``taken`` is what each of them has. ``gone``
+    are uids of those that end. ``before`` is how the node stood when it was last asked for, and
+    ``standing`` how it stands, ``None`` until somebody asks.
     """
 
     site: Site
     terms: Terms
     now: Node | None
     then: Node
+    gone: frozenset[str]
+    before: Standing
     placed: list[str] = field(default_factory=list)  # uids, one after another
-    standing: Standing | None = None  # until the next one is placed
+    taken: list[list[Grant]] = field(default_factory=list)
+    standing: Standing | None = None
 
 
 class Forecast:
@@ -50,8 +55,12 @@ class Forecast:
         They come before whoever asks, one after another; ``None`` where one of them has no place.
         """
         known = self._known.pop(name, None)
-        same = known is not None and known.site is index.sites[name] and known.terms == terms
-        if known is None or not same or not _continue(others, known.placed):
+        if (
+            known is None
+            or known.terms != terms
+            or not _same(known, index, name)
+            or not _continue(others, known.placed)
+        ):
             known = _begun(index, name, terms)
         self._known[name] = known
         if len(self._known) > MOST_KNOWN:
@@ -59,7 +68,7 @@ class Forecast:
         for other in others[len(known.placed) :]:
             _place(known, other)
         if known.now is not None and known.standing is None:
-            known.standing = alone(known.now)
+            known.before = known.standing = alone(known.now, like=known.before)
         return known.standing
 
 
@@ -68,21 +77,41 @@ def _continue(others: Sequence[Pod], placed: Sequence[str]) -> bool:
     return [other.uid for other in others[: len(placed)]] == placed
 
 
+def _same(known: _Known, index: Index, name: str) -> bool:
+    """Say whether the node is as it was, but that those placed first were promised just that."""
+    site = index.sites[name]
+    if site is known.site:
+        return True
+    came = len(list(takewhile(site.entries.__contains__, known.placed)))
+    expected = granted(known.site.node, list(chain.from_iterable(known.taken[:came])))
+    if known.now is None or expected != site.node or _ending(index, site) != known.gone:
+        return False
+    known.site = site
+    del known.placed[:came], known.taken[:came]
+    return True
+
+
 def _begun(index: Index, name: str, terms: Terms) -> _Known:
     site = index.sites[name]
-    gone = [entry for uid, entry in site.entries.items() if ends(index.pods.get(uid))]
-    return _Known(site=site, terms=terms, now=site.node, then=freed(site.node, gone))
+    gone = _ending(index, site)
+    then = freed(site.node, [site.entries[uid] for uid in gone])
+    return _Known(site=site, terms=terms, now=site.node, then=then, gone=gone, before=site.standing)
+
+
+def _ending(index: Index, site: Site) -> frozenset[str]:
+    return frozenset(uid for uid in site.entries if ends(index.pods.get(uid)))
 
 
 def _place(known: _Known, pod: Pod) -> None:
+    grants: list[Grant] = []
+    if known.now is not None and isinstance(pod.wanted, Wanted):
+        grants = taken_by(known.now, pod.wanted, known.terms)
+        grants = grants or taken_by(known.then, pod.wanted, known.terms)
+        known.now = granted(known.now, grants) if grants else None
+        known.then = granted(known.then, grants)
+        known.standing = None
     known.placed.append(pod.uid)
-    known.standing = None
-    if known.now is None or not isinstance(pod.wanted, Wanted):
-        return
-    grants = taken_by(known.now, pod.wanted, known.terms)
-    grants = grants or taken_by(known.then, pod.wanted, known.terms)
-    known.now = granted(known.now, grants) if grants else None
-    known.then = granted(known.then, grants)
+    known.taken.append(grants)
 
 
 def ends(pod: Pod | None) -> bool:

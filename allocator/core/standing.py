@@ -72,7 +72,13 @@ class Register:
         found = self._standings.get(key)
         if found is None:
             rooms = [self._room(likeness, count) for likeness, count in counts.items()]
-            found = self._standings[key] = _standing(node, rooms, closed=closed)
+            found = self._standings[key] = _standing(
+                node,
+                rooms,
+                shape=shape_of(node.gpus),
+                sound=shape_of(gpu for gpu in node.gpus if gpu.healthy),
+                closed=closed,
+            )
         return found
 
     def _room(self, likeness: Likeness, count: int) -> Room:
@@ -90,20 +96,27 @@ class Register:
         return found
 
 
-def alone(node: Node) -> Standing:
-    """Return a standing that *node* shares with no other, nor any of its GPUs with another."""
-    return _standing(node, [Room(Likeness(headroom(gpu)), 1) for gpu in node.gpus], closed=False)
+def alone(node: Node, *, like: Standing) -> Standing:
+    """Return a standing that *node* shares with no other, nor any of its GPUs with another.
+
+    *like* is how the same GPUs stood, as healthy as now, with other promises on them.
+    """
+    same = {id(one.likeness.room.gpu): one for one in (*like.hard, *like.soft) if one.count == 1}
+    rooms = [same.get(id(gpu)) or Room(Likeness(headroom(gpu)), 1) for gpu in node.gpus]
+    return _standing(node, rooms, shape=like.shape, sound=like.sound, closed=False)
 
 
-def _standing(node: Node, rooms: Iterable[Room], *, closed: bool) -> Standing:
+def _standing(
+    node: Node, rooms: Iterable[Room], *, shape: Shape, sound: Shape, closed: bool
+) -> Standing:
     ordered = sorted(rooms, key=_emptiness, reverse=True)
     return Standing(
         node=node,
         hard=tuple(room for room in ordered if _is_cut(room)),
         soft=tuple(room for room in ordered if not _is_cut(room)),
         first=ordered[0] if ordered and not closed else None,
-        shape=shape_of(node.gpus),
-        sound=shape_of(gpu for gpu in node.gpus if gpu.healthy),
+        shape=shape,
+        sound=sound,
         load=load_of(node),
         fresh=node.fresh,
         closed=closed,

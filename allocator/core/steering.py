@@ -170,7 +170,8 @@ def _judge_alone(
             standing = forecast.standing(index, name, others, terms=terms)
         else:
             node = beside_nominees(index, name, pod, terms=terms)
-            standing = None if node is None else alone(node)
+            like = index.standings[name]
+            standing = None if node is None else alone(node, like=like)
         return RESERVED if standing is None else judge.obstacle(standing)
 
     return found

@@ -1,5 +1,6 @@
 """Forecasts: what is remembered between questions is what would be worked out anew."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from allocator.core.choose import Terms
 from allocator.core.commitment import Wanted
-from allocator.core.forecast import MOST_KNOWN, Forecast
+from allocator.core.forecast import MOST_KNOWN, Forecast, taken_by
+from allocator.core.holdings import granted
 from allocator.core.index import Index, Indexer
 from allocator.core.pods import FIRST, Pod
 from allocator.core.standing import Standing, alone
@@ -26,15 +28,26 @@ def going(uid: str, memory: int) -> Pod:
     return Pod(uid=uid, namespace="t", name=uid, priority=FIRST, nominated="a", wanted=wanted)
 
 
-def index_of(held: int, *, ends: bool = False) -> Index:
-    """Build an index of one node, on which pod "old" has some MiB, and perhaps ends."""
+def index_of(held: int, *, ends: bool = False, others: Sequence[Pod] = ()) -> Index:
+    """Build an index of one node, on which pod "old" has some MiB, and perhaps ends.
+
+    Promised, too, is what *others* want, one after another.
+    """
     grant = soft_grant(held)
     cut = gpu(A100_40, index=1, mode=Mode.MIG, grants=[mig_grant("3g.20gb", 4)])
     there = node("a", gpu(T4, grants=[grant]), cut)
+    entries = [entry("old", msgspec.structs.replace(grant, gpu=there.gpus[0].uuid))]
+    for other in others:
+        assert isinstance(other.wanted, Wanted)
+        taken = taken_by(there, other.wanted, TERMS)
+        there = granted(there, taken)
+        entries.append(entry(other.uid, *taken))
     indexer = Indexer()
-    indexer.put(there, [entry("old", msgspec.structs.replace(grant, gpu=there.gpus[0].uuid))])
+    indexer.put(there, entries)
     old = Pod(uid="old", namespace="t", name="old", node="a", deleting=ends)
-    return replace(indexer.index(version="1", complete=True), pods={"old": old})
+    return replace(
+        indexer.index(version="1", complete=True), pods={"old": old} | {o.uid: o for o in others}
+    )
 
 
 def seen(standing: Standing | None) -> object:
@@ -48,7 +61,7 @@ def anew(index: Index, others: list[Pod]) -> object:
     node = beside_nominees(
         replace(index, nominations={"a": tuple(others)}), "a", OTHER, terms=TERMS
     )
-    return seen(None if node is None else alone(node))
+    return seen(None if node is None else alone(node, like=index.standings["a"]))
 
 
 PODS = st.lists(st.sampled_from([1000, 4000, 9000, 15000]), max_size=5)
@@ -66,6 +79,33 @@ def test_a_forecast_is_what_placing_them_anew_says(
         for known in (others[:-1], others, others[1:], others):
             found = forecast.standing(index, "a", known, terms=TERMS)
             assert seen(found) == anew(index, known)
+
+
+@given(sizes=PODS, came=st.integers(0, 5), ends=st.booleans())
+def test_promises_that_were_expected_change_nothing(
+    sizes: list[int], *, came: int, ends: bool
+) -> None:
+    """Of pods on their way the first are promised something: the rest stands as worked out anew."""
+    forecast = Forecast()
+    others = [going(f"u-{i}-{size}", size) for i, size in enumerate(sizes)]
+    forecast.standing(index_of(500), "a", others, terms=TERMS)
+    index = index_of(500, ends=ends, others=others[:came])
+
+    found = forecast.standing(index, "a", others[came:], terms=TERMS)
+
+    assert seen(found) == anew(index, others[came:])
+
+
+def test_what_was_expected_is_not_worked_out_again() -> None:
+    """Unless it came otherwise."""
+    first, second = going("u-1", 4000), going("u-2", 4000)
+    forecast = Forecast()
+    one = forecast.standing(index_of(500), "a", [first, second], terms=TERMS)
+
+    as_expected = index_of(500, others=[first])
+    assert forecast.standing(as_expected, "a", [second], terms=TERMS) is one
+    otherwise = index_of(500, others=[first, going("u-3", 1000)])
+    assert forecast.standing(otherwise, "a", [second], terms=TERMS) is not one
 
 
 def test_a_node_as_it_was_is_not_worked_out_again() -> None:
