@@ -21,7 +21,7 @@ from allocator.core.gpunodeparts import (
     instances_of,
     inventory_of,
 )
-from allocator.core.gpunodewire import NamedWire, SpecWire, StatusWire
+from allocator.core.gpunodewire import NamedWire, PartsWire, SpecWire, StatusWire
 from allocator.model.board import Placed
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.ledger import Entry
@@ -33,6 +33,7 @@ PROMISES: Final = 8192
 _INVENTORIED: Final = StatusWire.__struct_encode_fields__
 
 _encode: Final = msgspec.json.Encoder().encode
+_PARTS: Final = msgspec.json.Decoder(PartsWire)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +64,27 @@ class _Status:
     blurs: tuple[Problem, ...]
 
 
-def decode(document: object) -> Decoded:
-    """Read a GPUNode that was parsed from JSON.
+def decode_text(raw: bytes) -> Decoded:
+    """Read a GPUNode as JSON, as :func:`decode` does, looking only into what is new.
 
     A promise changes one entry of many and nothing of the status, so both are read once for all
     objects in which they stand alike.
     """
+    try:
+        parts = _PARTS.decode(raw)
+    except msgspec.ValidationError:
+        return decode(msgspec.json.decode(raw))
+    told = [b'"%s":%s' % (k.encode(), parts.status[k]) for k in _INVENTORIED if k in parts.status]
+    status = _status(b"{%s}" % b",".join(told))
+    entries = [_promise(bytes(entry), status) for entry in parts.spec.entries]
+    read = tuple(entry for entry in entries if entry is not None)
+    if status.problems or status.blurs or len(read) < len(entries):
+        return decode(msgspec.json.decode(raw))
+    return _decoded(parts.metadata.name, status, read, fresh=status.complete)
+
+
+def decode(document: object) -> Decoded:
+    """Read a GPUNode that was parsed from JSON."""
     notes = Notes()
     top = Place("", notes)
     named = convert(document, NamedWire, top)
@@ -78,14 +94,22 @@ def decode(document: object) -> Decoded:
     unclear = len(notes.errors)
     spec = convert(parts.get("spec") or {}, SpecWire, top.at("spec")) or SpecWire()
     entries = tuple(_promises(spec.entries, status, top.at("spec.entries")))
-    promised = {entry.uid for entry in entries}
-    unpromised = tuple(entry for entry in status.unpromised if entry.uid not in promised)
     closed = bool(status.blurs) or len(notes.errors) > unclear
     problems = (*notes.errors[:unclear], *status.problems, *notes.errors[unclear:], *status.blurs)
+    name = "" if named is None else named.metadata.name
+    found = _decoded(name, status, entries, fresh=fresh, closed=closed)
+    return replace(found, problems=problems)
+
+
+def _decoded(
+    name: str, status: _Status, entries: tuple[Entry, ...], *, fresh: bool, closed: bool = False
+) -> Decoded:
+    promised = {entry.uid for entry in entries}
+    unpromised = tuple(entry for entry in status.unpromised if entry.uid not in promised)
     held = _by_gpu((*entries, *unpromised))
     gpus = tuple(_holding(gpu, held.get(gpu.uuid), closed=closed) for gpu in status.gpus)
-    node = Node(name="" if named is None else named.metadata.name, gpus=gpus, fresh=fresh)
-    return Decoded(node=node, entries=entries, unpromised=unpromised, problems=problems)
+    node = Node(name=name, gpus=gpus, fresh=fresh)
+    return Decoded(node=node, entries=entries, unpromised=unpromised)
 
 
 def _inventoried(status: object) -> object:

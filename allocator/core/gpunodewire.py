@@ -150,6 +150,19 @@ class NamedWire(Wire):
     metadata: MetadataWire
 
 
+class EntriesWire(Wire):
+    """``spec`` with its entries as they are written."""
+
+    entries: Annotated[list[msgspec.Raw], _Many] = []
+
+
+class PartsWire(NamedWire):
+    """A GPUNode of which the parts are text yet."""
+
+    spec: EntriesWire = msgspec.field(default_factory=EntriesWire)
+    status: dict[str, msgspec.Raw] = {}
+
+
 def spec_of(entries: Iterable[Entry]) -> dict[str, object]:
     """Return ``spec``; decoding it gives *entries* back."""
     return _plain(SpecWire(entries=[_entry_wire(entry) for entry in entries]))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from allocator.core.gpunode import Decoded, decode
+from allocator.core.gpunode import Decoded, decode, decode_text
 from allocator.core.gpunodewire import spec_of
 from allocator.core.holdings import freed, granted
 from allocator.model.gpu import Node
@@ -44,6 +44,25 @@ class _Status(msgspec.Struct, rename="camel"):
 class _Object(msgspec.Struct):
     metadata: _Metadata
     status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Pod(msgspec.Struct):
+    uid: str
+
+
+class _Entry(msgspec.Struct):
+    pod: _Pod
+
+
+class _Spec(msgspec.Struct):
+    entries: list[_Entry] | None = None
+
+
+class _Whole(_Object):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_WHOLE: Final = msgspec.json.Decoder(_Whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +111,23 @@ def read(document: Mapping[str, Any]) -> Ledger:
     Raises ``ValueError`` where its metadata or status is not what the CRD's schema lets in; of
     what else is odd, ``gpunode`` says how it is read.
     """
-    return read_as(document, decode(document))
+    written = _written((document.get("spec") or {}).get("entries"))
+    return _ledger(msgspec.convert(document, _Object), decode(document), written)
 
 
-def read_as(document: Mapping[str, Any], decoded: Decoded) -> Ledger:
-    """Read a GPUNode of which the rest is *decoded* already; raises as :func:`read` does."""
-    found = msgspec.convert(document, _Object)
+def read_text(raw: bytes) -> tuple[Ledger, Decoded]:
+    """Read a GPUNode as JSON, and what ``gpunode`` says of it; raises as :func:`read` does."""
+    decoded = decode_text(raw)
+    try:
+        found = _WHOLE.decode(raw)
+    except msgspec.ValidationError:
+        return read(msgspec.json.decode(raw)), decoded
+    entries = found.spec.entries
+    written = None if entries is None else tuple(entry.pod.uid for entry in entries)
+    return _ledger(found, decoded, written), decoded
+
+
+def _ledger(found: _Object, decoded: Decoded, written: tuple[str, ...] | None) -> Ledger:
     metadata, status = found.metadata, found.status
     return Ledger(
         name=metadata.name,
@@ -111,7 +141,7 @@ def read_as(document: Mapping[str, Any], decoded: Decoded) -> Ledger:
         observed_generation=status.observed_generation,
         deleting=metadata.deletion_timestamp is not None,
         held=frozenset(status.held),
-        written=_written((document.get("spec") or {}).get("entries")),
+        written=written,
         entries=decoded.entries,
         unpromised=decoded.unpromised,
         node=decoded.node,

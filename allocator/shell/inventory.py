@@ -64,6 +64,7 @@ class Inventory:
         self._packings = tuple(Packing) if rated else ()
         self._clock = clock
         self._listed: Mapping[str, Listed] = {}
+        self._ledgers: Mapping[str, Ledger] | None = None
         self._texts: Mapping[str, Registered] = {}
         self._registers = Registers()
         self._namespaces: Mapping[str, Namespace] = {}
@@ -99,7 +100,7 @@ class Inventory:
         source = Source(path=GPU_NODES, decode=gpu_node, key=lambda listed: listed.name)
 
         def publish(found: Mapping[str, Listed], touched: Collection[str]) -> None:
-            self._listed, self._dirty = found, True
+            self._listed, self._ledgers, self._dirty = found, None, True
             self._touched.update(touched)
             for name in touched:
                 self._holders.put(name, found[name].promises if name in found else ())
@@ -288,9 +289,10 @@ class Inventory:
         return found if self.synced else None
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
-        """Return all GPUNodes by name, ``None`` while not all are known."""
-        found = {name: listed.ledger for name, listed in self._listed.items()}
-        return found if self.synced else None
+        """Return all GPUNodes by name, the same map until one changes; ``None`` so far."""
+        if self._ledgers is None:
+            self._ledgers = {name: listed.ledger for name, listed in self._listed.items()}
+        return self._ledgers if self.synced else None
 
     def ledger(self, name: str) -> Ledger | None:
         """Return a GPUNode as it was last heard of."""

@@ -10,8 +10,7 @@ import structlog
 
 from allocator.catalog.annotations import REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
-from allocator.core import gpunode
-from allocator.core.ledger import Ledger, read_as
+from allocator.core.ledger import Ledger, read_text
 from allocator.core.registration import reminded
 from allocator.core.upkeep import Machine
 from allocator.core.wire import HANDSHAKE, REGISTER
@@ -112,13 +111,12 @@ class Registered:
 
 def gpu_node(raw: bytes) -> Listed:
     """Read a GPUNode; what is odd about it is said once per version."""
-    document = msgspec.json.decode(raw)
-    decoded = gpunode.decode(document)
+    ledger, decoded = read_text(raw)
     for problem in decoded.problems:
         log.warning("GPUNode is odd", node=decoded.node.name, what=str(problem))
     node = decoded.node if decoded.node.gpus else None
     promises = {entry.uid: entry.since for entry in decoded.entries}
-    return Listed(decoded.node.name, node, promises, read_as(document, decoded))
+    return Listed(decoded.node.name, node, promises, ledger)
 
 
 def registered(raw: bytes) -> Registered:

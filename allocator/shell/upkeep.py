@@ -71,10 +71,9 @@ class _Seen:
     ledger: Ledger | None
     upstream: bool
 
-    def same(self, other: "_Seen") -> bool:
-        """Say whether nothing is new: caches replace what has changed."""
-        unmoved = self.machine is other.machine and self.ledger is other.ledger
-        return unmoved and self.upstream is other.upstream
+    def still(self, machine: Machine | None, ledger: Ledger | None, *, upstream: bool) -> bool:
+        """Say whether this is the same: caches replace what has changed."""
+        return self.machine is machine and self.ledger is ledger and self.upstream is upstream
 
 
 class Upkeep:
@@ -119,12 +118,11 @@ class Upkeep:
         fine, self._fine = self._fine, {}
         found = []
         for name in machines.keys() | ledgers.keys():
-            seen = _Seen(machines.get(name), ledgers.get(name), upstream)
-            before = fine.get(name)
-            if before is not None and before.same(seen):
+            machine, ledger, before = machines.get(name), ledgers.get(name), fine.get(name)
+            if before is not None and before.still(machine, ledger, upstream=upstream):
                 self._fine[name] = before
-            elif due(seen.machine, seen.ledger, upstream=upstream) is None:
-                self._fine[name] = seen
+            elif due(machine, ledger, upstream=upstream) is None:
+                self._fine[name] = _Seen(machine, ledger, upstream)
             else:
                 found.append(name)
         return found

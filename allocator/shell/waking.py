@@ -63,10 +63,12 @@ class Waker:
         ledgers = self._ledgers()
         if ledgers is None:
             return
+        if ledgers is self._before and term == self._compared and not self._untold:
+            return
         self._untold.intersection_update(ledgers)
         self._untold.update(self._news(ledgers, term))
         self._before = ledgers
-        if not self._somebody_waits():
+        if self._untold and not self._somebody_waits():
             self._untold.clear()
         for name in self._retries.due(sorted(self._untold)):
             await self._tell(ledgers[name])
@@ -74,7 +76,9 @@ class Waker:
     def _news(self, ledgers: Mapping[str, Ledger], term: int | None) -> Iterable[str]:
         """Return the nodes to be told; at the beginning of a term one, for any wakes everybody."""
         if term == self._compared:
-            return [name for name, ledger in ledgers.items() if self._freed(name, ledger)]
+            before = self._before
+            moved = [name for name, ledger in ledgers.items() if before.get(name) is not ledger]
+            return [name for name in moved if self._freed(name, ledgers[name])]
         self._compared = term
         return [name for name, ledger in ledgers.items() if not ledger.closed][:1]
 
@@ -95,7 +99,7 @@ class Waker:
     def _freed(self, name: str, ledger: Ledger) -> bool:
         """Say whether a promise went, or what is there was accounted for anew."""
         before = self._before.get(name)
-        if before is None or before is ledger:
+        if before is None:
             return False
         gone = {entry.uid for entry in before.entries} - {entry.uid for entry in ledger.entries}
         return bool(gone) or (bool(ledger.inventory) and _account(before) != _account(ledger))

@@ -14,9 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, Protocol
 
-import msgspec
-
-from allocator.core.ledger import Ledger, commit_all, read
+from allocator.core.ledger import Ledger, commit_all, read_text
 from allocator.core.positions import counted_as
 from allocator.core.settings import NodeAgent
 from allocator.model.ledger import Entry
@@ -219,7 +217,7 @@ def _turned_away(bids: Iterable[_Bid]) -> None:
 
 
 def _read(raw: bytes) -> Ledger:
-    return read(msgspec.json.decode(raw))
+    return read_text(raw)[0]
 
 
 def _won(bid: _Bid) -> Outcome:

@@ -65,6 +65,7 @@ class LateCommits:
     remember: Callable[[Mapping[str, Any]], None] = lambda _: None
     clock: Clock = SYSTEM
     _missing: frozenset[str] = frozenset()
+    _fine: dict[str, tuple[Seen, Ledger]] = field(default_factory=dict)
     _kept: Retries[tuple[Seen, str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,18 +97,25 @@ class LateCommits:
 
         A node that nobody has accounted for has nothing to give, and nobody knows what runs there.
         With each pod comes the version of the ledger: one that moved is worth another try at once.
+        A sweep is every second, so nobody is looked at again whose pod and ledger are the same.
         """
         pods, ledgers = self.caches.pods.seen, self.caches.ledgers()
         if pods is None or ledgers is None:
             return []
-        return [
-            (pod, ledger.resource_version)
-            for pod in pods.values()
-            if pod.extended and pod.node and not pod.over and not pod.deleting
-            if (ledger := ledgers.get(pod.node)) is not None and not ledger.closed
-            if not pod.told or ledger.entry(pod.uid) is None
-            if pod.asks(self.caches.around(pod.namespace).vocabularies)
-        ]
+        there = [pod for pod in pods.values() if pod.extended and pod.node]
+        fine, self._fine = self._fine, {}
+        found = []
+        for pod in there:
+            ledger, before = ledgers.get(pod.node), fine.get(pod.uid)
+            if before is not None and before[0] is pod and before[1] is ledger:
+                self._fine[pod.uid] = before
+            elif ledger is None or ledger.closed or pod.over or pod.deleting:
+                pass
+            elif pod.told and ledger.entry(pod.uid) is not None:
+                self._fine[pod.uid] = pod, ledger
+            elif pod.asks(self.caches.around(pod.namespace).vocabularies):
+                found.append((pod, ledger.resource_version))
+        return found
 
     async def commit(self, pod: Seen) -> bool:
         """Promise what *pod* is to have, and tell it; say whether nothing is left to be done."""

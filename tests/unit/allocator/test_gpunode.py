@@ -3,10 +3,12 @@
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 
 from allocator.catalog.boards import board_named
-from allocator.core.gpunode import decode
+from allocator.core import gpunode
+from allocator.core.gpunode import Decoded
 from allocator.core.gpunodewire import spec_of, status_of
 from allocator.model.request import Mode
 
@@ -83,6 +85,14 @@ WHOLE: dict[str, Any] = {
         "held": ["6a7d"],
     },
 }
+
+
+def decode(document: object) -> Decoded:
+    """Read an object in both ways, which must agree."""
+    found, text = gpunode.decode(document), msgspec.json.encode(document)
+    if msgspec.json.decode(text) == document:  # else no JSON says that
+        assert gpunode.decode_text(text) == found
+    return found
 
 
 def changed(path: str, value: object) -> dict[str, Any]:
