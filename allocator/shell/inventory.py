@@ -284,9 +284,8 @@ class Inventory:
         return self._registers.machine(found)
 
     def machines(self) -> Mapping[str, Machine] | None:
-        """Return all Nodes by name, the same objects as before unless changed; ``None`` so far."""
-        found = {name: self._registers.machine(node) for name, node in self._texts.items()}
-        return found if self.synced else None
+        """Return all Nodes by name, each the same object until it changes; ``None`` so far."""
+        return self._registers.machines(self._texts) if self.synced else None
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
         """Return all GPUNodes by name, the same map until one changes; ``None`` so far."""

@@ -21,6 +21,7 @@ class Registers:
         """Know no configuration yet."""
         self._read: dict[str, tuple[str, Node]] = {}
         self._machines: dict[str, tuple[Registered, Machine]] = {}
+        self._all: tuple[Mapping[str, Registered], Mapping[str, Machine]] | None = None
         self._factor = 1
         self._configs: Mapping[str, NodeConfig] = {}
 
@@ -29,6 +30,7 @@ class Registers:
         self._factor, self._configs = factor, configs
         self._read.clear()
         self._machines.clear()
+        self._all = None
 
     def forget(self, known: Collection[str]) -> None:
         """Forget the nodes that are not among those *known*."""
@@ -43,6 +45,12 @@ class Registers:
             seen = found.machine(announced=self.node(found.name, found.full))
             known = self._machines[found.name] = (found, seen)
         return known[1]
+
+    def machines(self, nodes: Mapping[str, Registered]) -> Mapping[str, Machine]:
+        """Return all *nodes* so; the same map for the same one, which nobody edits."""
+        if self._all is None or self._all[0] is not nodes:
+            self._all = nodes, {name: self.machine(node) for name, node in nodes.items()}
+        return self._all[1]
 
     def node(self, name: str, text: str) -> Node | None:
         """Return node *name* as *text* describes it, ``None`` where there is no text."""
