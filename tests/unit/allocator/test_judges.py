@@ -11,6 +11,7 @@ from allocator.core.obstacles import NO_INVENTORY
 from allocator.core.settings import Prefer
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.request import Mode
+from allocator.model.units import MiB
 from tests.builders import A100_40, ask, gpu, mig_grant, node, pod
 
 TERMS = Terms()
@@ -67,7 +68,7 @@ def test_a_search_given_up_is_not_repeated_to_the_next() -> None:
     indexer = Indexer()
     for number in range(64):  # no two alike, and one instance for both
         cut = gpu(A100_40, mode=Mode.MIG, grants=[mig_grant("1g.5gb", 0)])
-        odd = replace(cut, memory=cut.memory - number)
+        odd = replace(cut, memory=MiB(cut.memory - number))
         indexer.put(node(f"n-{number}", odd))
     for standing in indexer.index(version="1", complete=True).standings.values():
         first.obstacle(standing)
