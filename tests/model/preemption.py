@@ -6,6 +6,7 @@ itself went by.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 import orjson
 
@@ -51,6 +52,21 @@ def judge(sight: Sight, pod: Json, *, proposals: Named, named: Named) -> None:
     """Raise :class:`BrokenError` where an answer evicts whom it must not."""
     for found in _faults(sight, pod, proposals=proposals, named=named):
         raise BrokenError(f"S15 {pod['metadata']['uid']}: {found}")
+
+
+def judge_budgets(pod: Json, *, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    """Raise :class:`BrokenError` where an answer breaks more disruption budgets than was proposed.
+
+    Both are counts by node.
+    """
+    for name, count in after.items():
+        if count > before.get(name, 0):
+            raise BrokenError(f"S15 {pod['metadata']['uid']}: breaks {count} budgets on {name}")
+
+
+def guarded(uid: str) -> bool:
+    """Say whether the eviction of a pod breaks a disruption budget: of every other one it does."""
+    return bool(crc32(uid.encode()) & 1)
 
 
 def _faults(sight: Sight, pod: Json, *, proposals: Named, named: Named) -> Iterator[str]:

@@ -82,6 +82,7 @@ class Fault:
     inventory: type[Inventory] = Inventory
     read: Reader = reader  # how the extender reads pods
     greedy: bool = False  # evict everybody who may be
+    reckless: bool = False  # say of every victim that it breaks a budget
     termless: bool = False  # a new leader does not know that it is new
     timing: Timing = TIMING  # of leases
 

@@ -11,7 +11,7 @@ import orjson
 from kube.errors import UnreachableError
 from tests.gpunodes import Json
 from tests.model.agents import over
-from tests.model.preemption import judge
+from tests.model.preemption import guarded, judge, judge_budgets
 from tests.model.replicas import Fault, Replica, Task, outcome, patch_of, review
 from tests.model.world import World
 
@@ -136,16 +136,22 @@ class Schedulers:
         proposals = self.proposals(pod)
         if not proposals or self.patient(pod):
             return
-        offers = {name: {"Pods": [{"UID": uid} for uid in p]} for name, p in proposals.items()}
+        broken = {name: sum(map(guarded, uids)) for name, uids in proposals.items()}
+        offers = {
+            name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": broken[name]}
+            for name, uids in proposals.items()
+        }
         question = {"Pod": pod, "NodeNameToMetaVictims": offers}
         answer = orjson.loads(one.sight.extender.preempt(orjson.dumps(question)))
-        named = {
-            name: [meta["UID"] for meta in found["Pods"]]
-            for name, found in answer["NodeNameToMetaVictims"].items()
-        }
+        found = answer["NodeNameToMetaVictims"]
+        named = {name: [meta["UID"] for meta in there["Pods"]] for name, there in found.items()}
+        told = {name: there.get("NumPDBViolations", 0) for name, there in found.items()}
         if self.fault.greedy:
             named = {name: self.weaker(pod, name) for name in named}
+        if self.fault.reckless:
+            told = {name: len(uids) for name, uids in named.items()}
         judge(one.sight, pod, proposals=proposals, named=named)
+        judge_budgets(pod, before=broken, after=told)
         if named:
             self.evict(pod, *self.world.rng.choice(sorted(named.items())))
 

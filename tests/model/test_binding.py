@@ -121,6 +121,7 @@ def test_every_pod_is_promised_once() -> None:
         pytest.param(honest, Fault(read=ranked_anew), "S15 .* of priority", id="anybody-evicted"),
         pytest.param(honest, Fault(read=undying), "S15 .* is coming", id="evicted-twice"),
         pytest.param(honest, Fault(greedy=True), "S15 .* need not", id="more-evicted-than-needed"),
+        pytest.param(honest, Fault(reckless=True), "S15 .* budgets", id="more-budgets-broken"),
     ],
 )
 def test_what_is_broken_is_noticed(wiring: Wiring, fault: Fault, invariant: str) -> None:
