@@ -27,6 +27,9 @@ STATUS: Final = "/api/v1/namespaces/{}/pods/{}/status"
 MOST_WAITING: Final = 1024  # pods that are remembered
 MOST_HINTS: Final = 5  # to one pod; then its scheduler has reasons that we do not see
 SETTLED: Final = 600.0  # seconds after which hints are counted anew
+# Seconds after an answer, by when its scheduler has written down that the pod does not fit: that
+# write wipes out a hint that came before it.
+WRITTEN: Final = 0.25
 REST: Final = 3.0  # times as long as the pod before took
 LONGEST_REST: Final = 1.0  # seconds
 FORBIDDEN: Final = 403
@@ -76,7 +79,7 @@ class Attendant:
         self._circumstances = circumstances
         self._clock = clock
         self._turns: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
-        self._waiting: dict[str, Waiting] = {}  # by uid, whose turn will come
+        self._waiting: dict[str, tuple[float, Waiting]] = {}  # by uid, whose turn will come
         self._told: OrderedDict[str, _Told] = OrderedDict()
         self._hints = True  # until the API server says that we may not
 
@@ -87,12 +90,12 @@ class Attendant:
             if self._turns.full():
                 return
             self._turns.put_nowait(uid)
-        self._waiting[uid] = waiting
+        self._waiting[uid] = self._clock.monotonic() + WRITTEN, waiting
 
     async def run(self) -> Never:
         """Look after pods for ever, resting thrice as long as it takes: admission goes first."""
         while True:
-            waiting = self._waiting.pop(await self._turns.get())
+            waiting = await self._next()
             began = self._clock.monotonic()
             try:
                 await self.look_after(waiting)
@@ -101,6 +104,13 @@ class Attendant:
                 log.exception("pod not looked after", uid=waiting.pod.uid)
             took = self._clock.monotonic() - began
             await self._clock.sleep(min(REST * took, LONGEST_REST))
+
+    async def _next(self) -> Waiting:
+        """Return whose turn it is, once its scheduler has written down what it was told last."""
+        uid = await self._turns.get()
+        while (early := self._waiting[uid][0] - self._clock.monotonic()) > 0:
+            await self._clock.sleep(early)
+        return self._waiting.pop(uid)[1]
 
     async def look_after(self, waiting: Waiting) -> None:
         """Hint where else to look; tell the user what is short where nobody has told it yet."""

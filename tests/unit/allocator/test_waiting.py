@@ -17,7 +17,7 @@ from allocator.core.waiting import LEAST_SAMPLE
 from allocator.model.gpu import Node
 from allocator.model.request import PodRequest
 from allocator.shell.extender import Waiting
-from allocator.shell.waiting import MOST_HINTS, MOST_WAITING, SETTLED, Attendant
+from allocator.shell.waiting import MOST_HINTS, MOST_WAITING, SETTLED, WRITTEN, Attendant
 from kube.errors import ApiError, KubeError
 from kube.events import Event
 from tests.builders import T4, ask, gpu, node, pod, soft_grant
@@ -185,6 +185,31 @@ def test_nothing_is_told_where_nothing_is_known() -> None:
     asyncio.run(scene.attendant.look_after(waiting))
 
     assert scene.notes == []
+
+
+def test_a_hint_comes_after_what_the_scheduler_writes() -> None:
+    """Which would wipe it out; asked about again, the pod is looked after once, that much later."""
+    scene = Scene()
+    wanted = Wanted(uid="u", request=pod(ask(3000)))
+    one = Pod(uid="u", namespace="team-a", name="p", wanted=wanted)
+    obstacles = filtered(scene.index, one, SAMPLE, circumstances=CIRCUMSTANCES).obstacles
+
+    async def twice() -> None:
+        began = scene.time.now
+        scene.attendant.attend(Waiting(one, SAMPLE, obstacles))
+        scene.time.now += WRITTEN / 2
+        scene.attendant.attend(Waiting(one, SAMPLE, obstacles))
+        running = asyncio.create_task(scene.attendant.run())
+        async with asyncio.timeout(60):
+            while not scene.hints:  # noqa: ASYNC110 -- looked at from outside
+                await asyncio.sleep(0)
+        running.cancel()
+        assert sum(scene.time.slept) == WRITTEN
+        assert scene.time.now >= began + 1.5 * WRITTEN
+
+    asyncio.run(twice())
+
+    assert scene.nodes == ["roomy"]
 
 
 def test_one_pod_too_many_is_dropped() -> None:
