@@ -69,11 +69,18 @@ def due(machine: Machine | None, ledger: Ledger | None, *, upstream: bool) -> St
         return _left_behind(ledger)
     if upstream and machine.announced is not None:
         return _reported(machine, machine.announced, ledger)
-    # Of the plugin that served it nothing is left, or is another's task now and our agent has not
-    # spoken yet; or the status is of an earlier life.
-    stale = upstream or ledger.driver == REPORTED
-    stale = stale or not accounted(ledger, node_uid=machine.uid, boot=machine.boot)
-    return Act.SHUT if stale and ledger.inventory else None
+    # The plugin that served it has left nothing to read, or its word or an earlier life's is here.
+    told = not upstream and stands(ledger, node_uid=machine.uid, boot=machine.boot, upstream=False)
+    return Act.SHUT if ledger.inventory and not told else None
+
+
+def stands(ledger: Ledger, *, node_uid: str, boot: str, upstream: bool) -> bool:
+    """Say whether the status is of its Node as it runs now, told by who is to serve it.
+
+    What a register told stands as long as its plugin serves the nodes, which *upstream* says.
+    """
+    right = upstream or ledger.driver != REPORTED
+    return right and accounted(ledger, node_uid=node_uid, boot=boot)
 
 
 def _left_behind(ledger: Ledger) -> Step | None:

@@ -11,12 +11,12 @@ from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.core.demand import taught
 from allocator.core.deviceconfig import DeviceConfig, NodeConfig
 from allocator.core.index import Holders, Index, Indexer
-from allocator.core.ledger import Ledger, accounted
+from allocator.core.ledger import Ledger
 from allocator.core.positions import counted
 from allocator.core.scores import scorer
 from allocator.core.settings import DEFAULTS, NodeAgent, Settings
 from allocator.core.spoken import spoken
-from allocator.core.upkeep import REPORTED, Machine
+from allocator.core.upkeep import Machine, stands
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import Packing, PodRequest
 from allocator.shell.configs import (
@@ -47,7 +47,6 @@ NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
 KINDS: Final = ("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig")
 MOST_ARRIVALS: Final = 10_000  # pods that are known not to be new
-
 
 T = TypeVar("T")
 
@@ -88,9 +87,12 @@ class Inventory:
             group.create_task(self._gpu_nodes())
             group.create_task(self._nodes())
             group.create_task(self._follow_namespaces())
-            group.create_task(self._settings())
-            group.create_task(self._devices())
-            group.create_task(self._node_config())
+            settings = self._config(
+                "settings", SETTINGS_NAME, self._new_settings, namespace=self._namespace
+            )
+            group.create_task(settings)
+            group.create_task(self._config("devices", DEVICE_CONFIG_NAME, self._new_devices))
+            group.create_task(self._config("nodeconfig", NODE_CONFIG_NAME, self._new_node_configs))
 
     async def _follow(self, source: Source[T], publish: Publish[T], kind: str) -> None:
         pulse = self.pulses[kind]
@@ -126,15 +128,6 @@ class Inventory:
 
         await self._follow(source, publish, "namespaces")
 
-    async def _settings(self) -> None:
-        await self._config("settings", SETTINGS_NAME, self._new_settings, namespace=self._namespace)
-
-    async def _devices(self) -> None:
-        await self._config("devices", DEVICE_CONFIG_NAME, self._new_devices)
-
-    async def _node_config(self) -> None:
-        await self._config("nodeconfig", NODE_CONFIG_NAME, self._new_node_configs)
-
     async def _config(
         self,
         kind: str,
@@ -159,11 +152,9 @@ class Inventory:
     def _new_settings(self, data: Mapping[str, str]) -> None:
         found = settings_in(data)
         if found is not None:
-            before = self.settings.node_agent
             self.settings, self.settings_digest = found
+            self._touched.update(self._texts)  # whose word stands may be another matter now
             self._dirty = True  # another way of scoring
-            if self.settings.node_agent is not before:
-                self._touched.update(self._texts)  # whose word stands is another matter now
             self._speak()
 
     def _new_devices(self, data: Mapping[str, str]) -> None:
@@ -299,11 +290,8 @@ class Inventory:
         return None if listed is None else listed.ledger
 
     def stands(self, ledger: Ledger) -> bool:
-        """Say whether the status of *ledger* is of its Node as it runs now, as far as is known.
-
-        What another plugin's register told stands as long as that plugin is to serve the nodes.
-        """
-        if ledger.driver == REPORTED and self.settings.node_agent is not NodeAgent.UPSTREAM:
-            return False
+        """Say whether the status of *ledger* holds, as far as is known of its Node."""
         found = self._texts.get(ledger.name)
-        return found is None or accounted(ledger, node_uid=found.uid, boot=found.boot)
+        uid, boot = (found.uid, found.boot) if found else ("", "")
+        upstream = self.settings.node_agent is NodeAgent.UPSTREAM
+        return stands(ledger, node_uid=uid, boot=boot, upstream=upstream)
