@@ -11,6 +11,7 @@ MODE_SOURCE_KEY: Final = f"{OWN}mode-source"
 SERVED_BY_KEY: Final = f"{OWN}served-by"
 ASSIGNMENT_KEY: Final = f"{OWN}assignment"
 PROFILE_KEY: Final = f"{OWN}mig-profile"
+HINT_KEY: Final = f"{OWN}hint"  # the node that we have last nominated a pod to, as a hint
 NODE_POLICY_KEY: Final = f"{OWN}node-policy"
 GPU_POLICY_KEY: Final = f"{OWN}gpu-policy"
 ISOLATE_KEY: Final = f"{OWN}isolate"

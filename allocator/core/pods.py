@@ -13,7 +13,8 @@ FIRST: Final = 2**31 - 1  # the priority of a pod that is being bound: nobody co
 class Pod:
     """One pod.
 
-    ``node`` is empty until it is bound; ``nominated`` is where a scheduler makes room for it.
+    ``node`` is empty until it is bound; ``nominated`` is where a scheduler makes room for it, or
+    where we ``hinted`` that it fits.
     ``created`` is an RFC 3339 time. ``over`` says that its containers have ended for good.
     ``wanted`` is what it asks for, ``None`` for nothing; of a bound pod it is not read, because
     the ledger knows what that was promised. A tuple says what is wrong with its request.
@@ -26,6 +27,7 @@ class Pod:
     created: str = ""
     node: str = ""
     nominated: str = ""
+    hinted: bool = False
     deleting: bool = False
     over: bool = False
     wanted: Wanted | tuple[Finding, ...] | None = None

@@ -1,7 +1,9 @@
 """Waiting: what a pod that no node takes is told, and where else it might go."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 from allocator.core.choose import Terms, choose
@@ -17,6 +19,8 @@ from allocator.model.decision import Finding
 # kube-scheduler looks at all nodes until it has found so many; with fewer it has seen them all.
 LEAST_SAMPLE: Final = 100
 MOST_STANDINGS: Final = 16  # that a sentence is drawn from: it names the closest of some
+
+_NOBODY: Final[Mapping[str, tuple[Pod, ...]]] = MappingProxyType({})
 
 
 def why(
@@ -49,16 +53,30 @@ def _some(index: Index, obstacles: Mapping[str, Obstacle]) -> Iterable[Standing]
     return islice(distinct, MOST_STANDINGS)
 
 
-def overlooked(
+def takers(
     index: Index, pod: Pod, names: Collection[str], *, circumstances: Circumstances
 ) -> list[str]:
-    """Return nodes that take *pod* and that its scheduler did not ask about, the best first.
+    """Return the nodes that take *pod* by now, the best first; its scheduler asked about *names*.
 
-    A scheduler of a large cluster asks about a sample, and asks no further when none of it fits.
+    A scheduler of a large cluster asks about a sample, and asks no further when none of it fits:
+    there all nodes are looked at.
     """
-    if len(names) < LEAST_SAMPLE or not isinstance(pod.wanted, Wanted):
+    if not isinstance(pod.wanted, Wanted):
         return []
-    asked = set(names)
-    others = [name for name in index.standings if name not in asked]
-    found = filtered(index, pod, others, circumstances=circumstances).fitting
-    return best_first(index, found)
+    seen = _within_reach(index, names)
+    return best_first(index, filtered(index, pod, seen, circumstances=circumstances).fitting)
+
+
+def crowded_out(
+    index: Index, pod: Pod, names: Collection[str], *, circumstances: Circumstances
+) -> bool:
+    """Say whether *pod* would find a node, were nobody on the way there."""
+    if not index.nominations:
+        return False
+    alone = replace(index, nominations=_NOBODY)
+    return bool(takers(alone, pod, names, circumstances=circumstances))
+
+
+def _within_reach(index: Index, names: Collection[str]) -> list[str]:
+    """Return *names*, or all nodes where these are a sample of them."""
+    return list(names if len(names) < LEAST_SAMPLE else index.standings)

@@ -25,6 +25,8 @@ class Nominees:
         self._pods: Mapping[str, Pod] = MappingProxyType({})
         self._unbound: dict[str, Pod] = {}
         self._until: dict[str, float] = {}  # of nominations that are only remembered
+        # By node: when the last pod began to leave it, and the lowest priority of those that did.
+        self._left: dict[str, tuple[float, int]] = {}
         self._by_node: Mapping[str, tuple[Pod, ...]] = MappingProxyType({})
 
     def follow(self, watch: Shared, read: Callable[[bytes], Pod]) -> None:
@@ -33,11 +35,12 @@ class Nominees:
 
     def know(self, pods: Mapping[str, Pod], touched: Collection[str]) -> None:
         """Take *pods* by uid, of which those *touched* may have changed."""
-        self._pods = pods
-        moved = False
+        known, self._pods = self._pods, pods
+        now = self._clock.monotonic()
+        moved = self._note_who_leaves(known, touched)
         for uid in touched:
             before, pod = self._unbound.pop(uid, None), pods.get(uid)
-            until = self._until.pop(uid, self._clock.monotonic() + REMEMBERED)
+            until = self._until.pop(uid, now + REMEMBERED)
             nominee = None if pod is None else _nominee(pod, before)
             if pod is not None and nominee is not None:
                 self._unbound[uid] = nominee
@@ -45,7 +48,34 @@ class Nominees:
                     self._until[uid] = until
             moved = moved or nominee is not None or before is not None
         if moved:
+            self._prove()
             self._by_node = _grouped(self._unbound.values())
+
+    def _note_who_leaves(self, known: Mapping[str, Pod], touched: Collection[str]) -> bool:
+        """Note from which nodes pods leave, and how little they matter; say whether any does."""
+        now, noted = self._clock.monotonic(), False
+        for uid in touched:
+            pod = self._pods.get(uid)
+            last = known.get(uid) if pod is None else pod
+            if last is None or not last.node or not (pod is None or _gone(pod)):
+                continue
+            _, lowest = self._left.pop(last.node, (now, last.priority))
+            self._left[last.node] = now, min(lowest, last.priority)  # the latest at the end
+            noted = True
+        while self._left and (first := next(iter(self._left))) and self._late(first):
+            del self._left[first]
+        return noted
+
+    def _late(self, node: str) -> bool:
+        return self._left[node][0] + REMEMBERED <= self._clock.monotonic()
+
+    def _prove(self) -> None:
+        """Take hints for claims where somebody less important leaves: a scheduler makes room."""
+        for uid, pod in self._unbound.items():
+            if pod.hinted and pod.nominated in self._left:
+                _, lowest = self._left[pod.nominated]
+                if lowest < pod.priority:
+                    self._unbound[uid] = replace(pod, hinted=False)
 
     def beside(self, index: Index) -> Index:
         """Return *index* with the pods that are known."""
@@ -58,12 +88,16 @@ class Nominees:
 
 
 def _nominee(pod: Pod, before: Pod | None) -> Pod | None:
-    """Return *pod* with its nomination, or else with the one that it had *before*."""
+    """Return *pod* with its nomination, or else with the one that it had *before*.
+
+    A hint of ours claims nothing, and nobody remembers it.
+    """
     if pod.node or _gone(pod):
         return None
     if pod.nominated:
-        return pod
-    if before is None:
+        proven = before is not None and not before.hinted and before.nominated == pod.nominated
+        return replace(pod, hinted=False) if proven and pod.hinted else pod
+    if before is None or before.hinted:
         return None
     return replace(pod, nominated=before.nominated, wanted=before.wanted)
 
@@ -73,8 +107,8 @@ def _gone(pod: Pod) -> bool:
 
 
 def _grouped(pods: Collection[Pod]) -> Mapping[str, tuple[Pod, ...]]:
-    """Group *pods* by the node that they are nominated to, the most important first."""
+    """Group those of *pods* that claim room by the node where, the most important first."""
     groups: dict[str, list[Pod]] = {}
-    for pod in sorted(pods, key=lambda pod: pod.turn):
+    for pod in sorted((pod for pod in pods if not pod.hinted), key=lambda pod: pod.turn):
         groups.setdefault(pod.nominated, []).append(pod)
     return MappingProxyType({name: tuple(found) for name, found in groups.items()})

@@ -5,7 +5,7 @@ as free as before; a burst of pods would all be sent to the one that scores best
 comes, a pod is expected on the node that we scored best for it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
@@ -52,6 +52,7 @@ class Underway:
         self._clock = clock
         self._going: dict[str, _Going] = {}  # by uid
         self._nodes: dict[str, _Node] = {}
+        self._pods: Mapping[str, Pod] = MappingProxyType({})  # as a watch of all of them tells
 
     def expect(self, pod: Pod, node: str) -> None:
         """Count *pod* as taking what it wants on *node* for now, where its Binding may go."""
@@ -77,6 +78,9 @@ class Underway:
 
     def beside(self, index: Index) -> Index:
         """Return *index* with those who are underway nominated, but for whom it knows bound."""
+        if index.pods is not self._pods:
+            self._pods = index.pods
+            self._see_who_came()
         now = self._clock.monotonic()
         found: dict[str, tuple[Pod, ...]] = {}
         for name, node in list(self._nodes.items()):
@@ -92,6 +96,13 @@ class Underway:
             uids = {pod.uid for pod in there}
             found[name] = (*there, *(pod for pod in pods if pod.uid not in uids))
         return replace(index, nominations=MappingProxyType(found))
+
+    def _see_who_came(self) -> None:
+        """Expect nobody who is bound by now, wherever that is, or will not be."""
+        expected = [uid for uid, going in self._going.items() if going.expected]
+        for pod in filter(None, map(self._pods.get, expected)):
+            if pod.node or pod.over or pod.deleting:
+                self._drop(pod.uid)
 
     def _put(self, going: _Going) -> None:
         """Take *going*, in the place of what was known of this pod where it goes the same way."""

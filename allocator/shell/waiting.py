@@ -1,8 +1,9 @@
-"""Those who wait: pods that no node took are told why, and shown to nodes that nobody asked about.
+"""Those who wait: pods that no node took are told why, and of a node that takes them after all.
 
-kube-scheduler asks about a sample of the nodes. Where none of it fits and another node does, that
-node becomes the pod's ``nominatedNodeName``: the scheduler looks there first when it tries again,
-and the change makes it try. It is a hint: what the node lacks otherwise, the scheduler sees.
+kube-scheduler asks about a sample of the nodes, and who is on the way to a node is in the way there
+for a moment. Where a node takes a pod that was refused everywhere, it becomes the pod's
+``nominatedNodeName``: the scheduler looks there first when it tries again, and the change makes it
+try. It is a hint: what the node lacks otherwise, the scheduler sees.
 """
 
 import asyncio
@@ -14,11 +15,13 @@ from typing import Final, Never, Protocol
 
 import structlog
 
+from allocator.catalog.annotations import HINT_KEY
 from allocator.core.index import Index
 from allocator.core.pods import Pod
 from allocator.core.steering import Circumstances
-from allocator.core.waiting import overlooked, why
+from allocator.core.waiting import crowded_out, takers, why
 from allocator.shell.extender import Waiting
+from allocator.shell.underway import EXPECTED, Underway
 from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, KubeError
 from kube.events import Event, Reference, Severity
@@ -30,6 +33,12 @@ SETTLED: Final = 600.0  # seconds after which hints are counted anew
 # Seconds after an answer, by when its scheduler has written down that the pod does not fit: that
 # write wipes out a hint that came before it.
 WRITTEN: Final = 0.25
+# Seconds after which a pod that waits is looked at again. Those on their way, who were in its way,
+# may not come, and the watch that it was judged by may have been behind: neither is a change that
+# schedulers look at. While somebody is on the way it stays at that, else each time thrice as long.
+AGAIN: Final = EXPECTED
+SLOWER: Final = 3.0
+LATEST: Final = 30.0  # seconds; a watch that was cut off has begun anew by then
 REST: Final = 3.0  # times as long as the pod before took
 LONGEST_REST: Final = 1.0  # seconds
 FORBIDDEN: Final = 403
@@ -60,6 +69,18 @@ class _Told:
     hints: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A pod to be looked after when it is ``due``, in monotonic seconds.
+
+    That is so many seconds ``after`` the look before, or 0 where there was none.
+    """
+
+    due: float
+    waiting: Waiting
+    after: float = 0.0
+
+
 class Attendant:
     """Looks after pods that wait, one at a time, after their schedulers have been answered."""
 
@@ -78,49 +99,89 @@ class Attendant:
         self._index = index
         self._circumstances = circumstances
         self._clock = clock
-        self._turns: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
-        self._waiting: dict[str, tuple[float, Waiting]] = {}  # by uid, whose turn will come
+        self._turns: dict[str, _Turn] = {}  # by uid
+        self._some = asyncio.Event()  # there are turns
         self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._sent = Underway(clock)
         self._hints = True  # until the API server says that we may not
 
     def attend(self, waiting: Waiting) -> None:
         """Take note of a pod; one too many is dropped, for its scheduler will ask again."""
         uid = waiting.pod.uid
-        if uid not in self._waiting:
-            if self._turns.full():
-                return
-            self._turns.put_nowait(uid)
-        self._waiting[uid] = self._clock.monotonic() + WRITTEN, waiting
+        if uid in self._turns or len(self._turns) < MOST_WAITING:
+            self._turns[uid] = _Turn(self._clock.monotonic() + WRITTEN, waiting)
+            self._some.set()
 
     async def run(self) -> Never:
         """Look after pods for ever, resting thrice as long as it takes: admission goes first."""
         while True:
-            waiting = await self._next()
+            turn = await self._next()
             began = self._clock.monotonic()
             try:
-                await self.look_after(waiting)
+                await self._take(turn)
             except Exception:
                 # The outermost loop: what is odd about one pod must not end the program.
-                log.exception("pod not looked after", uid=waiting.pod.uid)
+                log.exception("pod not looked after", uid=turn.waiting.pod.uid)
             took = self._clock.monotonic() - began
             await self._clock.sleep(min(REST * took, LONGEST_REST))
 
-    async def _next(self) -> Waiting:
+    async def _next(self) -> _Turn:
         """Return whose turn it is, once its scheduler has written down what it was told last."""
-        uid = await self._turns.get()
-        while (early := self._waiting[uid][0] - self._clock.monotonic()) > 0:
-            await self._clock.sleep(early)
-        return self._waiting.pop(uid)[1]
+        while True:
+            await self._some.wait()
+            uid, turn = min(self._turns.items(), key=lambda found: found[1].due)
+            early = turn.due - self._clock.monotonic()
+            if early <= 0:
+                break
+            await self._clock.sleep(min(early, WRITTEN))  # who comes meanwhile may be due before
+        del self._turns[uid]
+        if not self._turns:
+            self._some.clear()
+        return turn
 
-    async def look_after(self, waiting: Waiting) -> None:
-        """Hint where else to look; tell the user what is short where nobody has told it yet."""
+    async def _take(self, turn: _Turn) -> None:
+        """Look after a pod, unless it has found its node since, and again where that may help."""
+        waiting, uid = turn.waiting, turn.waiting.pod.uid
+        if turn.after and not self._still_waits(waiting.pod):
+            return
+        after = await self.look_after(waiting, turn.after * SLOWER)
+        if after is not None and uid not in self._turns:
+            self._turns[uid] = _Turn(self._clock.monotonic() + after, waiting, after)
+            self._some.set()
+
+    def _still_waits(self, pod: Pod) -> bool:
+        now = self._index().pods.get(pod.uid)
+        return now is not None and not (now.node or now.over or now.deleting)
+
+    async def look_after(self, waiting: Waiting, after: float = 0.0) -> float | None:
+        """Hint where to look; tell the user what is short where nobody has told it yet.
+
+        Returns the seconds after which to look again, which are *after* at the least, or ``None``.
+        """
         told = self._remembered(waiting.pod.uid)
         if await self._hinted(waiting, told):
-            return
+            return None
         texts = frozenset(obstacle.text for obstacle in waiting.obstacles.values())
         if texts != told.texts:
             told.texts = texts
             await self._tell(waiting)
+        if not self._may_hint(told):
+            return None
+        if self._crowded_out(waiting):
+            return AGAIN
+        after = max(AGAIN, after)
+        return after if after <= LATEST else None
+
+    def _crowded_out(self, waiting: Waiting) -> bool:
+        circumstances = self._circumstances(waiting.pod)
+        return crowded_out(self._seen(), waiting.pod, waiting.names, circumstances=circumstances)
+
+    def _may_hint(self, told: _Told) -> bool:
+        return self._hints and told.hints.total() < MOST_HINTS
+
+    def _seen(self) -> Index:
+        """Return what is known, beside those who were just hinted somewhere: one is enough."""
+        return self._sent.beside(self._index())
 
     def _remembered(self, uid: str) -> _Told:
         now = self._clock.monotonic()
@@ -133,26 +194,28 @@ class Attendant:
         return told
 
     async def _hinted(self, waiting: Waiting, told: _Told) -> bool:
-        """Nominate the pod to a node that its scheduler has not looked at; say whether it is.
+        """Nominate the pod to a node that takes it; say whether it is.
 
         A node may be named again: a hint that reaches the scheduler before it has written down
         that the pod does not fit is wiped out by that very write.
         """
-        if not self._hints or told.hints.total() >= MOST_HINTS:
+        if not self._may_hint(told):
             return False
         pod, circumstances = waiting.pod, self._circumstances(waiting.pod)
-        found = overlooked(self._index(), pod, waiting.names, circumstances=circumstances)
+        found = takers(self._seen(), pod, waiting.names, circumstances=circumstances)
         if not found:
             return False
         node = min(found, key=told.hints.__getitem__)  # the best of those named least
         told.hints[node] += 1
-        changes = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
+        metadata = {"uid": pod.uid, "annotations": {HINT_KEY: node}}
+        changes = {"metadata": metadata, "status": {"nominatedNodeName": node}}
         try:
             await self._writer.merge_patch(STATUS.format(pod.namespace, pod.name), changes)
         except KubeError as error:
             self._hints = not (isinstance(error, ApiError) and error.status == FORBIDDEN)
             log.warning("no hint given", pod=f"{pod.namespace}/{pod.name}", why=str(error))
             return False
+        self._sent.expect(pod, node)
         log.info("hint given", pod=f"{pod.namespace}/{pod.name}", node=node)
         return True
 

@@ -1,10 +1,12 @@
 """Unbound pods, as a scheduler sends them and a watch shows them: what each asks for."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
+from allocator.catalog.annotations import HINT_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.commitment import Wanted
 from allocator.core.pods import Pod
@@ -39,7 +41,16 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
     status: _Status = _Status()
 
 
+class _Annotated(msgspec.Struct, frozen=True, gc=False):
+    annotations: dict[str, str] | None = None
+
+
+class _Hinted(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Annotated = _Annotated()
+
+
 _POD: Final = msgspec.json.Decoder(_Pod)
+_HINTED: Final = msgspec.json.Decoder(_Hinted)
 _REVIEWED: Final = msgspec.json.Decoder(podwire.Pod)
 
 
@@ -51,8 +62,11 @@ def unbound(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) -> Pod
 def watched(raw: bytes, vocabularies: Sequence[Vocabulary]) -> Pod:
     """Read any pod; what it asks for only where a scheduler already makes room for it."""
     found = _POD.decode(raw)
-    nominee = found.status.nominated_node_name and not found.spec.node_name
-    return _pod(found, _asked(raw, vocabularies) if nominee else None)
+    if found.spec.node_name or not found.status.nominated_node_name:
+        return _pod(found, None)
+    nominee = _pod(found, _asked(raw, vocabularies))
+    hints = _HINTED.decode(raw).metadata.annotations or {}
+    return replace(nominee, hinted=hints.get(HINT_KEY) == nominee.nominated)
 
 
 def _asked(

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from allocator.core.index import Indexer
 from allocator.core.pods import Pod
-from allocator.shell.nominees import Nominees
+from allocator.shell.nominees import REMEMBERED, Nominees
+from tests.fakes.kube_clock import FakeClock
 
 FIRST = Pod(uid="a", namespace="t", name="a", priority=5, nominated="n0", created="2026-01-01")
 OTHERS = (
@@ -49,3 +53,87 @@ def test_changes_are_followed() -> None:
     nominees.know(left, {"a", "b", "c"})
 
     assert waiting(nominees) == {"n1": ["a", "h"]}
+
+
+HINTED = replace(FIRST, hinted=True)
+
+
+def test_a_hint_claims_nothing() -> None:
+    """A pod that we sent to a node may not suit it otherwise, and must keep nobody from it."""
+    clock = FakeClock()
+    nominees = Nominees(clock.clock())
+
+    nominees.know({"a": HINTED}, {"a"})
+    while_hinted = waiting(nominees)
+    nominees.know({"a": replace(FIRST, nominated="")}, {"a"})
+
+    assert (while_hinted, waiting(nominees)) == ({}, {})
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before-it-is-nominated", "after-that"])
+@pytest.mark.parametrize(
+    "leaving",
+    [
+        pytest.param({"deleting": True}, id="leaving"),
+        pytest.param({"over": True}, id="over"),
+        pytest.param(None, id="gone"),
+    ],
+)
+def test_a_scheduler_that_makes_room_where_we_hinted_claims_it(
+    leaving: Mapping[str, Any] | None, *, first: bool
+) -> None:
+    """Somebody less important leaves that node; the claim is remembered as any other is."""
+    clock = FakeClock()
+    nominees = Nominees(clock.clock())
+    victim = Pod(uid="v", namespace="t", name="v", priority=1, node="n0")
+    left = {} if leaving is None else {"v": replace(victim, **leaving)}
+    waits = {"a": replace(FIRST, nominated="")}
+
+    nominees.know({**waits, "v": victim}, {"a", "v"})
+    if first:
+        nominees.know({**waits, **left}, {"v"})
+        nominees.know({"a": HINTED, **left}, {"a"})
+    else:
+        nominees.know({"a": HINTED, "v": victim}, {"a"})
+        nominees.know({"a": HINTED, **left}, {"v"})
+    claimed = waiting(nominees)
+    nominees.know({"a": replace(HINTED, created="2026-01-01"), **left}, {"a"})
+    touched = waiting(nominees)
+    nominees.know({**waits, **left}, {"a"})
+    remembered = waiting(nominees)
+    clock.now += REMEMBERED + 1
+
+    assert claimed == touched == remembered == {"n0": ["a"]}
+    assert waiting(nominees) == {}
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        pytest.param(Pod(uid="v", namespace="t", name="v", priority=5, node="n0"), id="equal"),
+        pytest.param(Pod(uid="v", namespace="t", name="v", priority=1, node="n1"), id="elsewhere"),
+        pytest.param(Pod(uid="v", namespace="t", name="v", priority=1), id="never-bound"),
+    ],
+)
+def test_who_leaves_otherwise_proves_no_claim(victim: Pod) -> None:
+    """Nobody is evicted for a pod of the same importance, nor on other nodes."""
+    nominees = Nominees()
+    nominees.know({"a": HINTED, "v": victim}, {"a", "v"})
+
+    nominees.know({"a": HINTED}, {"v"})
+
+    assert waiting(nominees) == {}
+
+
+def test_who_left_long_ago_proves_no_claim() -> None:
+    """A hint that comes later has nothing to do with it."""
+    clock = FakeClock()
+    nominees = Nominees(clock.clock())
+    victim = Pod(uid="v", namespace="t", name="v", priority=1, node="n0")
+    nominees.know({"v": victim}, {"v"})
+    nominees.know({}, {"v"})
+
+    clock.now += REMEMBERED + 1
+    nominees.know({"a": HINTED}, {"a"})
+
+    assert waiting(nominees) == {}

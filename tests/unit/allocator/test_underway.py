@@ -147,3 +147,23 @@ def test_whoever_is_not_looked_at_alone_would_pass(
     if all(fits(index, other) for other in bound):
         assert quick is slow
     assert quick or not slow
+
+
+def test_who_was_bound_elsewhere_is_not_expected_any_more() -> None:
+    """A scheduler may choose otherwise than we score; another replica may be asked to bind."""
+    underway, first, second = Underway(), going("u-1"), going("u-2")
+    underway.expect(first, "a")
+    waits = underway.beside(replace(ONE, pods={"u-1": replace(first, nominated="")}))
+
+    bound = underway.beside(replace(ONE, pods={"u-1": replace(first, node="b", nominated="")}))
+
+    assert not fits(waits, second)
+    assert fits(bound, second)
+
+
+def test_a_bind_that_is_being_decided_stays_whatever_watches_tell() -> None:
+    """They are behind: the pod may have another uid's fate by then, and the promise is coming."""
+    underway, first, second = Underway(), going("u-1"), going("u-2")
+    underway.begin(first)
+
+    assert not fits(underway.beside(replace(ONE, pods={"u-1": replace(first, node="b")})), second)

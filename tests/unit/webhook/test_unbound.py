@@ -61,3 +61,16 @@ def test_only_nominees_of_a_watch_are_read(nominated: str, node_name: str, *, re
     assert (seen.uid, seen.priority, seen.created) == ("u", 7, "2026-11-21T12:00:00Z")
     assert (seen.node, seen.nominated) == (node_name, nominated)
     assert (seen.wanted is not None) is read
+
+
+@pytest.mark.parametrize(
+    ("hint", "hinted"),
+    [pytest.param("a", True, id="ours"), pytest.param("b", False, id="the-schedulers")],
+)
+def test_our_own_hints_are_known(hint: str, *, hinted: bool) -> None:
+    """Whoever was nominated by a scheduler since waits for room there."""
+    found = received(pod(container(limits={NUMBER: 1, MEMORY: 3000})))
+    found["metadata"] |= {"uid": "u", "annotations": {"vgpu-admission.io/hint": hint}}
+    found["status"] = {"nominatedNodeName": "a"}
+
+    assert watched(orjson.dumps(found), VOCABULARIES).hinted is hinted
