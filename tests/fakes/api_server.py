@@ -148,6 +148,8 @@ class ApiServer:
         match request.method:
             case "GET":
                 return self.objects.read(place) if place.name else self._list(request, place)
+            case "POST" if request.path.endswith("/binding"):
+                return self.objects.bind(place, json.loads(body))
             case "POST":
                 return self.objects.create(place, json.loads(body), dry_run=dry)
             case "PUT":

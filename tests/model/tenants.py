@@ -25,8 +25,8 @@ from tests.model.world import World
 from tests.pods import MODE
 
 HUGE: Final = 2**63
-_TEXTS: Final = ("", "null", "[]", "-1", str(HUGE), "{", "n1", "mig", "hami-core", "upstream", "∞")
-_KEYS: Final = (
+TEXTS: Final = ("", "null", "[]", "-1", str(HUGE), "{", "n1", "mig", "hami-core", "upstream", "∞")
+KEYS: Final = (
     *sorted(ALLOCATION_KEYS),
     ASKED_KEY,
     ASSIGNMENT_KEY,
@@ -38,7 +38,7 @@ _KEYS: Final = (
     f"{OWN}c0.visible",
     f"{OWN}c0.cores",
 )
-_LISTS: Final = (
+LISTS: Final = (
     "GPU-n1-0,NVIDIA,0,0:;",
     f"GPU-n1-1,NVIDIA,-{HUGE},-100:;",
     "GPU-n0-0[0-0],NVIDIA,24000,100:;",
@@ -51,7 +51,7 @@ def forge(world: World) -> None:
     pod = copy.deepcopy(world.pods[world.rng.choice(sorted(world.pods))])
     ways: tuple[Callable[[World, Json], None], ...] = (_wipe, _anything, _anothers, _free, _list)
     world.rng.choice(ways)(world, pod["metadata"].setdefault("annotations", {}))
-    pod["metadata"]["labels"] = {world.rng.choice(_KEYS): world.rng.choice(_TEXTS)}
+    pod["metadata"]["labels"] = {world.rng.choice(KEYS): world.rng.choice(TEXTS)}
     world.forged.add(pod["metadata"]["uid"])
     world.place(pod)
 
@@ -61,8 +61,8 @@ def _wipe(_world: World, annotations: Json) -> None:
 
 
 def _anything(world: World, annotations: Json) -> None:
-    for key in world.rng.sample(_KEYS, 3):
-        annotations[key] = world.rng.choice(_TEXTS)
+    for key in world.rng.sample(KEYS, 3):
+        annotations[key] = world.rng.choice(TEXTS)
 
 
 def _anothers(world: World, annotations: Json) -> None:
@@ -79,7 +79,7 @@ def _free(_world: World, annotations: Json) -> None:
 
 def _list(world: World, annotations: Json) -> None:
     for key in ("volcano.sh/vgpu-ids-new", "volcano.sh/devices-to-allocate"):
-        annotations[key] = world.rng.choice(_LISTS)
+        annotations[key] = world.rng.choice(LISTS)
 
 
 def gullible(world: World, found: Json) -> Json:

@@ -1,5 +1,7 @@
 """Defects of peers in keeping account, by their numbers, that must not be ours."""
 
+import copy
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -7,8 +9,11 @@ import pytest
 from allocator.core.choose import Terms
 from allocator.core.commitment import Unfit, Wanted, assigned
 from allocator.core.headroom import headroom
-from allocator.core.ledger import promising, without
+from allocator.core.ledger import promising, read, without
+from allocator.core.reclaim import AGE, Evidence, reclaimable
+from allocator.core.upkeep import Machine
 from allocator.model.decision import Assignment, ContainerGrants
+from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode
 from allocator.model.units import MiB
@@ -61,10 +66,10 @@ def test_v5_both_containers_on_one_gpu_are_counted_and_freed() -> None:
 
 
 @pytest.mark.parametrize("node", [CUT, SOFT], ids=["mig", "soft"])
-def test_v6_what_fails_in_part_leaves_nothing(node: object) -> None:
-    """A pod that asks for two GPUs where there is one changes no account."""
-    found = ledger(node)  # type: ignore[arg-type]  # one of the two nodes above
-    before = replace(found)
+def test_v6_what_fails_in_part_leaves_nothing(node: Node) -> None:
+    """A pod that asks for two GPUs where there is one changes no account, however deep."""
+    found = ledger(node)
+    before = copy.deepcopy(found)  # to read it anew would be to be given the same parts of a cache
 
     refused = assigned(found, Wanted(uid="p", request=pod(ask(3000, count=2))), terms=Terms())
 
@@ -82,11 +87,28 @@ def test_g1_more_in_use_than_there_is_leaves_nothing_free() -> None:
     assert isinstance(assigned(found, wanted("p", 1), terms=Terms()), Unfit)
 
 
-def test_k2_a_promise_in_use_is_never_given_again() -> None:
-    """A pod that is over keeps its place until the ledger says otherwise, however late that is."""
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"held": ["gone"]}, id="held"),
+        pytest.param({"observedGeneration": 6}, id="not-looked-at-since"),
+        pytest.param({"held": ["gone"], "observedGeneration": 6}, id="both"),
+    ],
+)
+def test_k2_a_promise_in_use_is_never_given_again(status: Mapping[str, object]) -> None:
+    """A pod that is over keeps its place until the agent says otherwise, however late that is."""
     held = entry("gone", mig_grant("7g.40gb", 0, gpu="GPU-n0-0"))
+    machine = Machine(name="n0", uid="", boot="boot-1")
+    late = Evidence(pod=None, machine=machine, now=NOON + 100 * AGE, agent=True)
+    in_use, let_go = ledger(CUT, (held,), **status), ledger(CUT, (held,), held=[])
 
-    assert isinstance(assigned(ledger(CUT, (held,)), wanted("p", 3000), terms=Terms()), Unfit)
+    assert not reclaimable(in_use, held, late)
+    assert isinstance(assigned(in_use, wanted("p", 3000), terms=Terms()), Unfit)
+
+    assert reclaimable(let_go, held, late)
+    assert isinstance(assigned(let_go, wanted("p", 3000), terms=Terms()), Unfit)
+    left = read(patched(gpu_node(CUT, (held,)), without(let_go, "gone")))
+    assert isinstance(assigned(left, wanted("p", 3000), terms=Terms()), Assignment)
 
 
 def test_d2_two_gpus_are_two() -> None:

@@ -1,0 +1,159 @@
+"""One replica of the webhook in this process: the product's own parts, between two sockets."""
+
+import asyncio
+import contextlib
+import gc
+import io
+import socket
+import ssl
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from allocator.shell.inventory import GPU_NODES, NODES, Inventory
+from allocator.shell.tasks import background
+from kube.client import Client
+from kube.config import Access
+from kube.events import Recorder
+from kube.shared import Shared
+from tests.builders import T4, nodes_of, soft_grant
+from tests.fakes.api_objects import parsed
+from tests.fakes.api_server import ApiServer
+from tests.gpunodes import Json, entry, gpu_node
+from tests.integration.waiting import until
+from webhook.shell import app
+from webhook.shell.admission import Admission
+from webhook.shell.journal import Journal
+from webhook.shell.metrics import Metrics
+from webhook.shell.server import Listen, serving
+from webhook.shell.steering import steering
+
+HOST: Final = "127.0.0.1"
+SYSTEM: Final = "vgpu-admission-system"
+NAMES: Final = ("n0", "n1", "n2", "n3")
+FULL: Final = "n4"
+A_T4: Final = 15_000  # MiB, but for what is less than any pod here asks for
+PODS: Final = "/api/v1/namespaces/team-a/pods"
+OURS: Final = ("webhook.", "allocator.", "kube.")
+GROWING: Final = (dict, set, list, deque)
+_MEMORY: Final = type(lru_cache(len))
+
+
+class Forgetting(io.RawIOBase):
+    """Where records go that nobody reads."""
+
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 -- as the class above has it
+        return len(data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Where each of the three servers listens."""
+
+    admission: int
+    extender: int
+    health: int
+
+
+def cluster(server: ApiServer, uid: str) -> None:
+    """Put nodes, of which pod *uid* fills one, a namespace and our settings on *server*."""
+    create = server.objects.create
+    held = entry(uid, soft_grant(A_T4, gpu=f"GPU-{FULL}-0"))
+    documents = [gpu_node(nodes_of(8, name=name)) for name in NAMES]
+    for found in (*documents, gpu_node(nodes_of(1, T4, name=FULL), (held,))):
+        create(parsed(GPU_NODES), found)
+        create(parsed(NODES), {"metadata": {"name": found["metadata"]["name"]}})
+    create(parsed("/api/v1/namespaces"), {"metadata": {"name": "team-a"}})
+    settings: Json = {
+        "metadata": {"name": "vgpu-admission-settings"},
+        "data": {"settings.yaml": "extenderBind: true"},
+    }
+    create(parsed(f"/api/v1/namespaces/{SYSTEM}/configmaps"), settings)
+
+
+@contextlib.asynccontextmanager
+async def replica(server: ApiServer) -> AsyncIterator[Ports]:
+    """Run what :func:`webhook.shell.app.run` does, without certificates and a leader's duties."""
+    metrics = Metrics(version="0")
+    async with Client(Access(url=server.url)) as client, background() as start:
+        inventory = Inventory(client, namespace=SYSTEM, rated=True)
+        journal = Journal(Forgetting(), dropped=metrics.dropped)
+        events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
+        watch = Shared(app.PODS)
+        means = app._means(  # noqa: SLF001 -- the composition itself is under test
+            client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
+        )
+        reviewer = app._reviewer(inventory, journal, metrics)  # noqa: SLF001 -- the same
+        extender = steering(means, None)
+        extender.follow(watch)
+        start(journal.run(), "journal")
+        start(inventory.run(), "inventory")
+        start(events.run(), "events")
+        start(means.gangs.run(), "refused members")
+        start(watch.follow(client), "pods")
+        rest = app.routes(metrics, lambda: inventory.synced)
+        hooks = Admission(reviewer, rest, binder=means.binder)
+        ports = Ports(admission=0, extender=_free(), health=0)
+        steered = Listen(host=HOST, port=ports.extender)
+        here = Listen(host=HOST, port=0)
+        async with (
+            serving(rest, here, drain=1) as health,
+            serving(hooks, here, drain=1, at_once=hooks.at_once) as admission,
+            extender.serving(steered, start, context=ssl.create_default_context(), drain=1),
+        ):
+            await until(lambda: inventory.synced and means.pods.seen is not None)
+            yield Ports(admission=admission, extender=ports.extender, health=health)
+
+
+def _free() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server((HOST, 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def parts() -> list[object]:
+    """Return all objects of our classes that there are, and all memories of functions."""
+    gc.collect()
+    return [
+        part
+        for part in gc.get_objects()
+        if isinstance(part, _MEMORY) or str(type(part).__module__).startswith(OURS)
+    ]
+
+
+def kept(others: Iterable[object]) -> Mapping[str, int]:
+    """Return how much any part but *others* holds, by class and attribute, of what can grow."""
+    strangers = set(map(id, others))
+    found: Counter[str] = Counter()
+    for part in parts():
+        if id(part) not in strangers:
+            for place, size in _sizes(part):
+                found[place] = max(found[place], size)
+    return found
+
+
+def _sizes(part: object) -> Iterator[tuple[str, int]]:
+    if isinstance(part, _MEMORY):
+        yield "memory", part.cache_info().currsize
+        return
+    for name, value in _attributes(part):
+        size = _size(value)
+        if size is not None:
+            yield f"{type(part).__name__}.{name}", size
+
+
+def _size(value: object) -> int | None:
+    if isinstance(value, asyncio.Queue):
+        return value.qsize()
+    return len(value) if isinstance(value, GROWING) else None
+
+
+def _attributes(part: object) -> Iterator[tuple[str, object]]:
+    yield from getattr(part, "__dict__", {}).items()
+    for kind in type(part).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            with contextlib.suppress(AttributeError):
+                yield name, getattr(part, name)
