@@ -16,9 +16,11 @@ Who calls what: the shell decodes, asks a pure function, encodes. Preemption is 
 - ``terms``: :class:`allocator.core.choose.Terms`.
 """
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]  # Go reads it back, in 64 bits
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="pascal", gc=False):
@@ -91,7 +93,7 @@ class Victims(_Wire, frozen=True, kw_only=True):
     """What the scheduler would evict from one node; sent where we are not cache capable."""
 
     pods: tuple[VictimPod, ...] | None = None
-    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+    num_pdb_violations: _Count = msgspec.field(name="NumPDBViolations", default=0)
 
 
 class MetaPod(msgspec.Struct, frozen=True, gc=False):
@@ -104,7 +106,7 @@ class MetaVictims(_Wire, frozen=True, kw_only=True):
     """The same by uid; the only form of an answer."""
 
     pods: tuple[MetaPod, ...] | None = None
-    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+    num_pdb_violations: _Count = msgspec.field(name="NumPDBViolations", default=0)
 
 
 class ExtenderPreemptionArgs(_Wire, frozen=True, kw_only=True):

@@ -27,7 +27,8 @@ class Nominees:
         self._until: dict[str, float] = {}  # of nominations that are only remembered
         # By node: when the last pod began to leave it, and the lowest priority of those that did.
         self._left: dict[str, tuple[float, int]] = {}
-        self._by_node: Mapping[str, tuple[Pod, ...]] = MappingProxyType({})
+        self._by_node: Mapping[str, tuple[Pod, ...]] = MappingProxyType({})  # but for hints
+        self._hinted: Mapping[str, tuple[Pod, ...]] = MappingProxyType({})  # with hints
 
     def follow(self, watch: Shared, read: Callable[[bytes], Pod]) -> None:
         """Take part in a watch of all pods, which *read* reads."""
@@ -49,7 +50,7 @@ class Nominees:
             moved = moved or nominee is not None or before is not None
         if moved:
             self._prove()
-            self._by_node = _grouped(self._unbound.values())
+            self._group()
 
     def _note_who_leaves(self, known: Mapping[str, Pod], touched: Collection[str]) -> bool:
         """Note from which nodes pods leave, and how little they matter; say whether any does."""
@@ -77,14 +78,22 @@ class Nominees:
                 if lowest < pod.priority:
                     self._unbound[uid] = replace(pod, hinted=False)
 
-    def beside(self, index: Index) -> Index:
-        """Return *index* with the pods that are known."""
+    def beside(self, index: Index, *, hinted: bool = False) -> Index:
+        """Return *index* with the pods that are known, nominated by schedulers or also *hinted*."""
         now = self._clock.monotonic()
         if late := [uid for uid, until in self._until.items() if until <= now]:
             for uid in late:
                 del self._until[uid], self._unbound[uid]
-            self._by_node = _grouped(self._unbound.values())
-        return replace(index, pods=self._pods, nominations=self._by_node)
+            self._group()
+        nominations = self._hinted if hinted else self._by_node
+        return replace(index, pods=self._pods, nominations=nominations)
+
+    def _group(self) -> None:
+        everybody = list(self._unbound.values())
+        self._by_node = _grouped([pod for pod in everybody if not pod.hinted])
+        self._hinted = self._by_node
+        if any(pod.hinted for pod in everybody):
+            self._hinted = _grouped(everybody)
 
 
 def _nominee(pod: Pod, before: Pod | None) -> Pod | None:
@@ -107,8 +116,8 @@ def _gone(pod: Pod) -> bool:
 
 
 def _grouped(pods: Collection[Pod]) -> Mapping[str, tuple[Pod, ...]]:
-    """Group those of *pods* that claim room by the node where, the most important first."""
+    """Group *pods* by the node that they are nominated to, the most important first."""
     groups: dict[str, list[Pod]] = {}
-    for pod in sorted((pod for pod in pods if not pod.hinted), key=lambda pod: pod.turn):
+    for pod in sorted(pods, key=lambda pod: pod.turn):
         groups.setdefault(pod.nominated, []).append(pod)
     return MappingProxyType({name: tuple(found) for name, found in groups.items()})

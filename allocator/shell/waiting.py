@@ -17,11 +17,12 @@ import structlog
 
 from allocator.catalog.annotations import HINT_KEY
 from allocator.core.index import Index
+from allocator.core.names import harmless
 from allocator.core.pods import Pod
 from allocator.core.steering import Circumstances
 from allocator.core.waiting import crowded_out, takers, why
 from allocator.shell.extender import Waiting
-from allocator.shell.underway import EXPECTED, Underway
+from allocator.shell.underway import EXPECTED
 from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, KubeError
 from kube.events import Event, Reference, Severity
@@ -93,7 +94,10 @@ class Attendant:
         circumstances: Callable[[Pod], Circumstances],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Hint through *writer*, tell through *events*."""
+        """Hint through *writer*, tell through *events*.
+
+        *index* returns what is known beside all who are nominated: one hint at a place is enough.
+        """
         self._writer = writer
         self._events = events
         self._index = index
@@ -102,12 +106,16 @@ class Attendant:
         self._turns: dict[str, _Turn] = {}  # by uid
         self._some = asyncio.Event()  # there are turns
         self._told: OrderedDict[str, _Told] = OrderedDict()
-        self._sent = Underway(clock)
         self._hints = True  # until the API server says that we may not
 
     def attend(self, waiting: Waiting) -> None:
-        """Take note of a pod; one too many is dropped, for its scheduler will ask again."""
-        uid = waiting.pod.uid
+        """Take note of a pod; one too many is dropped, for its scheduler will ask again.
+
+        So is one of which no path can be made, or that could be another: anybody may ask.
+        """
+        uid, pod = waiting.pod.uid, waiting.pod
+        if not (uid and harmless(pod.namespace) and harmless(pod.name)):
+            return
         if uid in self._turns or len(self._turns) < MOST_WAITING:
             self._turns[uid] = _Turn(self._clock.monotonic() + WRITTEN, waiting)
             self._some.set()
@@ -174,14 +182,10 @@ class Attendant:
 
     def _crowded_out(self, waiting: Waiting) -> bool:
         circumstances = self._circumstances(waiting.pod)
-        return crowded_out(self._seen(), waiting.pod, waiting.names, circumstances=circumstances)
+        return crowded_out(self._index(), waiting.pod, waiting.names, circumstances=circumstances)
 
     def _may_hint(self, told: _Told) -> bool:
         return self._hints and told.hints.total() < MOST_HINTS
-
-    def _seen(self) -> Index:
-        """Return what is known, beside those who were just hinted somewhere: one is enough."""
-        return self._sent.beside(self._index())
 
     def _remembered(self, uid: str) -> _Told:
         now = self._clock.monotonic()
@@ -202,7 +206,7 @@ class Attendant:
         if not self._may_hint(told):
             return False
         pod, circumstances = waiting.pod, self._circumstances(waiting.pod)
-        found = takers(self._seen(), pod, waiting.names, circumstances=circumstances)
+        found = takers(self._index(), pod, waiting.names, circumstances=circumstances)
         if not found:
             return False
         node = min(found, key=told.hints.__getitem__)  # the best of those named least
@@ -215,7 +219,6 @@ class Attendant:
             self._hints = not (isinstance(error, ApiError) and error.status == FORBIDDEN)
             log.warning("no hint given", pod=f"{pod.namespace}/{pod.name}", why=str(error))
             return False
-        self._sent.expect(pod, node)
         log.info("hint given", pod=f"{pod.namespace}/{pod.name}", node=node)
         return True
 

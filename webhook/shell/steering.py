@@ -149,12 +149,12 @@ class Steering:
         return Attendant(
             self.client,
             self.events,
-            index=lambda: self._beside(self.inventory.index()),
+            index=lambda: self._beside(self.inventory.index(), hinted=True),
             circumstances=self._circumstances,
         )
 
-    def _beside(self, index: Index) -> Index:
-        return self.underway.beside(self.nominees.beside(index))
+    def _beside(self, index: Index, *, hinted: bool = False) -> Index:
+        return self.underway.beside(self.nominees.beside(index, hinted=hinted))
 
     def _watched(self, raw: bytes) -> Pod:
         return watched(raw, self.inventory.vocabularies)

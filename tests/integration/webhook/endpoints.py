@@ -7,7 +7,7 @@ Nothing else of ours that listens reads one: the health port and the rest of the
 import copy
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ from tests.integration.webhook.replica import FULL, NAMES
 from tests.integration.webhook.verdicts import Said, patched
 from tests.pods import MEMORY, NUMBER, Json, container, pod, received
 
+EVENT: Final = re.compile(r"/apis/events\.k8s\.io/v1/namespaces/[a-z0-9.-]+/events")
+HINT: Final = re.compile(r"/api/v1/namespaces/[a-z0-9-]+/pods/[a-z0-9.-]+/status")
 BINDINGS: Final = re.compile(r"/api/v1/namespaces/[a-z0-9.-]+/pods/[a-z0-9.-]+/binding")
 
 Judge = Callable[[Said], None]
@@ -36,8 +38,7 @@ class Endpoint:
     good: Callable[[Site], Json]
     fine: Callable[[Any], bool]
     writes: Callable[[Request], bool] = lambda _: False
-    changes: str = ""
-    strays: bool = False  # what it writes may land anywhere: a defect that test_hostile_names holds
+    changes: Collection[str] = ()
 
 
 def good_review(_: Site) -> Json:
@@ -77,12 +78,12 @@ def allows(found: Any) -> bool:  # noqa: ANN401 -- any JSON
 
 
 def told(request: Request) -> bool:
-    """Say whether a write is an Event, or hints at a node to a pod.
-
-    Where it lands is looked at apart, in ``test_hostile_names``.
-    """
+    """Say whether a write is an Event, or hints at a node to a pod, and lands among these."""
     body: Json = orjson.loads(request.body)
-    return body.get("kind") == "Event" or body.keys() == {"metadata", "status"}
+    if body.get("kind") == "Event":
+        return EVENT.fullmatch(request.path) is not None
+    hints = body.keys() == {"metadata", "status"} and bool(body["metadata"]["uid"])
+    return hints and HINT.fullmatch(request.path) is not None
 
 
 def promised(request: Request) -> bool:
@@ -122,7 +123,7 @@ ENDPOINTS: Final = {
         good=good_binding,
         fine=lambda found: allows(found) and "/metadata/uid" in patched(found["response"]),
         writes=promised,
-        changes="spec.entries",
+        changes=("spec.entries",),
     ),
     "/extender/filter": Endpoint(
         port="extender",
@@ -131,8 +132,7 @@ ENDPOINTS: Final = {
         good=good_question,
         fine=lambda found: found["NodeNames"] == list(NAMES),
         writes=told,
-        changes="status.nominatedNodeName",
-        strays=True,
+        changes=("status.nominatedNodeName", "metadata.annotations"),
     ),
     "/extender/prioritize": Endpoint(
         port="extender",
@@ -155,6 +155,6 @@ ENDPOINTS: Final = {
         good=good_bind,
         fine=lambda found: "not found" in found["Error"],
         writes=posted,
-        changes="spec.nodeName",
+        changes=("spec.nodeName",),
     ),
 }

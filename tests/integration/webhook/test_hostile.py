@@ -26,7 +26,6 @@ CONNECTIONS: Final = 20
 BOOKKEEPING: Final = {"metadata.resourceVersion", "metadata.generation", "metadata.managedFields"}
 # What is kept only until somebody's turn has come, or for some seconds.
 PASSING: Final = (
-    "Attendant._waiting",
     "Attendant._turns",
     "Desks._desks",
     "Gangs._refusals",
@@ -87,8 +86,7 @@ def test_ten_thousand_bad_payloads(path: str) -> None:
             written = [request for request in server.requests if request.method != "GET"]
             assert all(map(endpoint.writes, written)), written
             changed = changes(before, server.objects.kept)
-            came = {change for change in changed if endpoint.strays and change.endswith(" came")}
-            assert changed - came <= {*BOOKKEEPING, endpoint.changes}
+            assert changed <= {*BOOKKEEPING, *endpoint.changes}
             if path == "/mutate/bindings":
                 kept_to(promises(server), promised_by(found), site)
             assert {place: n for place, n in left.items() if n > MOST.get(place, FEW)} == {}
@@ -111,7 +109,7 @@ async def settled(ports: Ports, site: Site, others: Sequence[object]) -> Mapping
     rng = random.Random(SEED)  # noqa: S311 -- payloads, no secrets
     left: Mapping[str, int] = {}
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):  # who waits is looked at again after up to 39 s
         while not left or any(left.get(place) for place in PASSING):
             await asyncio.sleep(0.5)
             await said(

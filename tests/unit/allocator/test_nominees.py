@@ -70,6 +70,21 @@ def test_a_hint_claims_nothing() -> None:
     assert (while_hinted, waiting(nominees)) == ({}, {})
 
 
+def test_hints_are_known_to_who_gives_them() -> None:
+    """One pod that is sent to a place is enough."""
+    nominees = Nominees()
+    pods = {"a": HINTED, "h": OTHERS[-1]}
+
+    nominees.know(pods, pods.keys())
+
+    found = nominees.beside(EMPTY, hinted=True).nominations
+    assert waiting(nominees) == {"n1": ["h"]}
+    assert {name: [pod.uid for pod in there] for name, there in found.items()} == {
+        "n0": ["a"],
+        "n1": ["h"],
+    }
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["before-it-is-nominated", "after-that"])
 @pytest.mark.parametrize(
     "leaving",

@@ -345,16 +345,6 @@ def test_who_fits_nowhere_is_left_to_the_scheduler_in_the_end() -> None:
     assert crowd.scene.time.now == pytest.approx(1000 + WRITTEN + 13 * AGAIN)
 
 
-def test_one_free_place_is_hinted_to_one_pod() -> None:
-    """Others who wait for the like would come in vain."""
-    scene = Scene(index=index_of(node("roomy", gpu(T4, grants=[soft_grant(8000)])), FULL))
-
-    for uid in ("u-1", "u-2"):
-        scene.look_after(*SAMPLE, request=pod(ask(5000)), uid=uid)
-
-    assert len(scene.hints) == 1
-
-
 def test_one_pod_too_many_is_dropped() -> None:
     """A flood of pods fills no memory, and is looked after as far as it was noted."""
     scene = Scene(index=index_of(FULL))
@@ -375,3 +365,27 @@ def test_one_pod_too_many_is_dropped() -> None:
     asyncio.run(flood())
 
     assert len(scene.events) == MOST_WAITING
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(replace(waiting_pod(), namespace="../.."), id="namespace"),
+        pytest.param(replace(waiting_pod(), name="p?dryRun=All#"), id="name"),
+        pytest.param(replace(waiting_pod(), uid=""), id="uid"),
+    ],
+)
+def test_what_makes_no_path_is_not_looked_after(one: Pod) -> None:
+    """Anybody may ask, and would have us write where they like."""
+    scene = Scene()
+
+    async def attended() -> None:
+        scene.attendant.attend(Waiting(one, SAMPLE, {}))
+        running = asyncio.create_task(scene.attendant.run())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(attended())
+
+    assert (scene.hints, scene.events, scene.time.slept) == ([], [], [])
