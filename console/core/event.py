@@ -54,8 +54,12 @@ def events_of(documents: Iterable[Mapping[str, Any]]) -> tuple[Event, ...]:
 
     One that cannot be read is left out.
     """
-    found = filter(None, map(_event, documents))
-    return tuple(sorted(found, key=lambda event: event.at, reverse=True)[:MOST])
+    return latest(filter(None, map(_event, documents)))
+
+
+def latest(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Return the latest of *events* first, and only a few."""
+    return tuple(sorted(events, key=lambda event: event.at, reverse=True)[:MOST])
 
 
 def _event(document: Mapping[str, Any]) -> Event | None:

@@ -40,7 +40,7 @@ class Fit:
 
 
 def fit(made: Made[Pod], site: Site, *, prefer: Prefer | None = None) -> Fit:
-    """Choose the mode as at CREATE, then look for a place among what is free now."""
+    """Say what would become of a pod that a manifest makes."""
     known = site.configuration.vocabularies
     request = request_of(made.pod, known)
     if request is None:
@@ -49,6 +49,13 @@ def fit(made: Made[Pod], site: Site, *, prefer: Prefer | None = None) -> Fit:
         return Fit(made=made, verdict=Verdict.REFUSED, findings=request)
     vocabulary = next(v for v in known if v.name == request.vocabulary)
     request = as_first_asked(request, admitted(made.pod, vocabulary))
+    return fit_of(request, made, site, prefer=prefer)
+
+
+def fit_of(
+    request: PodRequest, made: Made[Pod], site: Site, *, prefer: Prefer | None = None
+) -> Fit:
+    """Choose the mode as at CREATE, then look for a place among what is free now."""
     snapshot = site.snapshot()
     decided = admission(request, snapshot, site.configuration, prefer=prefer)
     choice = None if decided.chosen is None else decided.chosen.choice
@@ -75,9 +82,9 @@ def lines(found: Fit, file: str) -> Iterator[Line]:
     """Yield the verdict, what was asked and would be given, where, and what it would take."""
     word, tone = outlooktext.WORDS[found.verdict]
     made = found.made
-    whose = "" if made.kind == "Pod" else f"{made.kind} "
-    yield heading(f"{whose}{made.namespace}/{made.name}", word, tone)
-    yield from row("from", f"{file}, {made.place}")
+    yield heading(_title(made), word, tone)
+    if file:
+        yield from row("from", f"{file}, {made.place}" if made.place else file)
     if found.request is not None:
         yield from row("asked", outlooktext.asked(found.request))
     for finding in found.findings:
@@ -87,6 +94,13 @@ def lines(found: Fit, file: str) -> Iterator[Line]:
     for warning in found.warnings:
         yield from row("warning", warning, Tone.WARN)
     yield from _sought(found)
+
+
+def _title(made: Made[Pod]) -> str:
+    if not made.name:
+        return f"a pod in {made.namespace}"
+    whose = "" if made.kind == "Pod" else f"{made.kind} "
+    return f"{whose}{made.namespace}/{made.name}"
 
 
 def _sought(found: Fit) -> Iterator[Line]:
@@ -107,11 +121,12 @@ def fit_document(fits: Sequence[tuple[str, Fit]]) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": KIND,
         "exitCode": exit_code(found.verdict for _, found in fits),
-        "pods": [_document(file, found) for file, found in fits],
+        "pods": [pod_document(file, found) for file, found in fits],
     }
 
 
-def _document(file: str, found: Fit) -> dict[str, Any]:
+def pod_document(file: str, found: Fit) -> dict[str, Any]:
+    """Return one of them."""
     made, choice = found.made, found.choice
     return {
         "file": file,

@@ -47,15 +47,17 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: tuple[str, ...]
 
 
-def gpu_listing(site: Site, *, wide: bool = False) -> Listing:
+def gpu_listing(site: Site) -> Listing:
     """Return the GPUs of a site."""
     rows = list(gpu_rows(site))
     indexes = {row.uuid: row.index for row in rows}
     return Listing(
         kind="GpuList",
-        columns=(*COLUMNS, *WIDE) if wide else COLUMNS,
+        row=GpuRow,
+        columns=COLUMNS,
+        wide=WIDE,
         rows=rows,
-        cells=[cells(row, indexes, wide=wide) for row in rows],
+        cells=[cells(row, indexes) for row in rows],
     )
 
 
@@ -104,9 +106,14 @@ def layout(gpu: Gpu) -> dict[str, int]:
     return {profile.name: counts[profile] for profile in largest}
 
 
-def cells(row: GpuRow, indexes: Mapping[str, int], *, wide: bool) -> tuple[str, ...]:
+def cells(row: GpuRow, indexes: Mapping[str, int]) -> tuple[str, ...]:
     """Return what stands in the columns; *indexes* are those of GPUs by UUID."""
-    shown = (
+    cores = NONE if row.mode is Mode.MIG else share(row.promised_cores_percent, 100)
+    numa = NONE if row.numa is None else str(row.numa)
+    foreign = amount(MiB(row.foreign_mib)) if row.foreign_mib else NONE
+    links = ",".join(str(indexes[uuid]) for uuid in row.links if uuid in indexes) or NONE
+    pods = ",".join(row.pods) or NONE
+    return (
         row.name,
         model(row.model),
         str(row.mode),
@@ -114,15 +121,14 @@ def cells(row: GpuRow, indexes: Mapping[str, int], *, wide: bool) -> tuple[str, 
         f"{row.promised_mib}/{row.memory_mib}Mi",
         amount(None if row.fits_mib is None else MiB(row.fits_mib)),
         row.health,
+        cores,
+        foreign,
+        numa,
+        links,
+        pods,
+        word(row.uuid),
+        row.reason or NONE,
     )
-    if not wide:
-        return shown
-    cores = NONE if row.mode is Mode.MIG else share(row.promised_cores_percent, 100)
-    numa = NONE if row.numa is None else str(row.numa)
-    foreign = amount(MiB(row.foreign_mib)) if row.foreign_mib else NONE
-    links = ",".join(str(indexes[uuid]) for uuid in row.links if uuid in indexes) or NONE
-    pods = ",".join(row.pods) or NONE
-    return (*shown, cores, foreign, numa, links, pods, word(row.uuid), row.reason or NONE)
 
 
 def _layout(row: GpuRow) -> str:

@@ -1,7 +1,8 @@
 """Listings: rows as a table for people, or as the document that docs/kubectl.md describes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -9,9 +10,10 @@ import msgspec
 import orjson
 import yaml
 
-from console.core.table import table
+from console.core.table import natural, separated, table
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
+AGE: Final = "AGE"  # the one column whose cells do not sort as they read
 
 
 class Output(StrEnum):
@@ -19,27 +21,76 @@ class Output(StrEnum):
 
     TABLE = "table"
     WIDE = "wide"
+    CSV = "csv"
     JSON = "json"
     YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Rows of one *kind*, and what stands of each in the columns."""
+    """Rows of one *kind*, each a *row*, and what stands of them in the columns.
+
+    ``wide`` are the columns behind the usual ones. ``born`` is what ages are counted from.
+    """
 
     kind: str
+    row: type[msgspec.Struct]
     columns: Sequence[str]
+    wide: Sequence[str]
     rows: Sequence[msgspec.Struct]
     cells: Sequence[Sequence[str]]
+    born: Sequence[datetime | None] = ()
+
+
+def in_order(listing: Listing, column: str) -> Listing:
+    """Return *listing* by what stands in *column*, the smallest first; without one, as it is."""
+    columns = [*listing.columns, *listing.wide]
+    if column not in columns:
+        return listing
+    keys: Sequence[Any]
+    if column == AGE:
+        keys = [(one is None, -one.timestamp() if one else 0) for one in listing.born]
+    else:
+        place = columns.index(column)
+        keys = [natural(cells[place]) for cells in listing.cells]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return replace(
+        listing,
+        rows=[listing.rows[index] for index in order],
+        cells=[listing.cells[index] for index in order],
+        born=[listing.born[index] for index in order] if listing.born else (),
+    )
 
 
 def printed(listing: Listing, output: Output, *, headed: bool = True) -> Iterator[str]:
-    """Yield the lines of a listing; *headed* says whether a table names its columns."""
-    if output in (Output.TABLE, Output.WIDE):
-        yield from table(listing.columns, listing.cells, headed=headed)
-        return
-    items = [msgspec.to_builtins(row) for row in listing.rows]
-    yield document({"apiVersion": API_VERSION, "kind": listing.kind, "items": items}, output)
+    """Yield the lines of a listing; *headed* says whether its columns are named."""
+    if output is Output.WIDE:
+        yield from table([*listing.columns, *listing.wide], listing.cells, headed=headed)
+    elif output is Output.TABLE:
+        few = len(listing.columns)
+        yield from table(listing.columns, [row[:few] for row in listing.cells], headed=headed)
+    elif output is Output.CSV:
+        yield from _values(listing, headed=headed)
+    else:
+        items = [msgspec.to_builtins(row) for row in listing.rows]
+        yield document({"apiVersion": API_VERSION, "kind": listing.kind, "items": items}, output)
+
+
+def _values(listing: Listing, *, headed: bool) -> Iterator[str]:
+    """Yield what a document holds of each row, under the names it has there."""
+    names = [field.encode_name for field in msgspec.structs.fields(listing.row)]
+    if headed:
+        yield separated(names)
+    for row in listing.rows:
+        found = msgspec.to_builtins(row)
+        yield separated([_value(found[name]) for name in names])
+
+
+def _value(value: object) -> str:
+    """Return a value as text, what does not exist as none, and what is made of several as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return orjson.dumps(value).decode()
 
 
 def document(found: dict[str, Any], output: Output) -> str:

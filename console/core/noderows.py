@@ -64,19 +64,22 @@ def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def node_listing(site: Site, *, wide: bool = False) -> Listing:
+def node_listing(site: Site) -> Listing:
     """Return the nodes of a site."""
     rows = list(node_rows(site))
     return Listing(
         kind="NodeList",
-        columns=(*COLUMNS, *WIDE) if wide else COLUMNS,
+        row=NodeRow,
+        columns=COLUMNS,
+        wide=WIDE,
         rows=rows,
-        cells=[_cells(row, site.now, wide=wide) for row in rows],
+        cells=[_cells(row, site.now) for row in rows],
+        born=[row.created for row in rows],
     )
 
 
-def _cells(row: NodeRow, now: datetime, *, wide: bool) -> tuple[str, ...]:
-    shown = (
+def _cells(row: NodeRow, now: datetime) -> tuple[str, ...]:
+    return (
         row.name,
         ",".join(map(model, row.models)) or NONE,
         ",".join(row.modes) or NONE,
@@ -86,9 +89,9 @@ def _cells(row: NodeRow, now: datetime, *, wide: bool) -> tuple[str, ...]:
         str(len(row.pods)),
         "Out" if row.out else "Ready",
         age(row.created, now),
+        f"{row.memory_mib}Mi",
+        str(row.healthy),
+        row.inventory.removeprefix("sha256:")[:10] or NONE,
+        word(row.driver),
+        row.out or NONE,
     )
-    if not wide:
-        return shown
-    inventory = row.inventory.removeprefix("sha256:")[:10] or NONE
-    memory, driver = f"{row.memory_mib}Mi", word(row.driver)
-    return (*shown, memory, str(row.healthy), inventory, driver, row.out or NONE)

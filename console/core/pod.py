@@ -1,6 +1,6 @@
 """Pods as views read them: the few fields of a stored pod that tell what became of its request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -38,6 +38,12 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str | None = None
 
 
+class Owner(msgspec.Struct, frozen=True):
+    """What made an object."""
+
+    uid: str = ""
+
+
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     """Who the pod is."""
 
@@ -47,6 +53,11 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+    owner_references: tuple[Owner, ...] | None = None
+
+    def made_by(self, uids: Collection[str]) -> bool:
+        """Say whether one of the objects *uids* made it."""
+        return any(owner.uid in uids for owner in self.owner_references or ())
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel"):

@@ -15,6 +15,7 @@ from console.core.pod import Admitted, Pod, State, admitted, request_of, state_o
 from console.core.site import Site, standing
 from console.core.table import NONE, UNKNOWN, age, word
 
+SPACE: Final = "NAMESPACE"
 COLUMNS: Final = ("NAME", "STATE", "ASKED", "GIVEN", "ON", "AGE")
 WIDE: Final = ("MODE", "SOURCE", "SCHEDULER", "DECISION", "GPUS")
 
@@ -154,32 +155,38 @@ def _devices(promise: _Promise | None, site: Site) -> tuple[DeviceRow, ...]:
     )
 
 
-def pod_listing(rows: Sequence[PodRow], now: datetime, *, wide: bool, spaces: bool) -> Listing:
+def pod_listing(rows: Sequence[PodRow], now: datetime, *, spaces: bool) -> Listing:
     """Return pods as a listing; *spaces* puts their namespaces first."""
-    columns = (*COLUMNS, *WIDE) if wide else COLUMNS
     return Listing(
         kind="PodList",
-        columns=("NAMESPACE", *columns) if spaces else columns,
+        row=PodRow,
+        columns=(SPACE, *COLUMNS) if spaces else COLUMNS,
+        wide=WIDE,
         rows=rows,
-        cells=[_cells(row, now, wide=wide, spaces=spaces) for row in rows],
+        cells=[_cells(row, now, spaces=spaces) for row in rows],
+        born=[_born(row) for row in rows],
     )
 
 
-def _cells(row: PodRow, now: datetime, *, wide: bool, spaces: bool) -> tuple[str, ...]:
-    shown = (
+def _born(row: PodRow) -> datetime | None:
+    """Return when a pod came to be, or, where it is gone, what it was promised."""
+    return row.created or row.since
+
+
+def _cells(row: PodRow, now: datetime, *, spaces: bool) -> tuple[str, ...]:
+    gpus = ",".join(dict.fromkeys(word(device.gpu) for device in row.devices))
+    more = (row.mode, row.mode_source, row.scheduler, row.decision)
+    return (
         *((row.namespace,) if spaces else ()),
         row.name,
         str(row.state),
         UNKNOWN if row.asked is None else _asked(row),
         _given(row),
         _on(row),
-        age(row.created or row.since, now),
+        age(_born(row), now),
+        *(word(text) if text else NONE for text in more),
+        gpus or NONE,
     )
-    if not wide:
-        return shown
-    gpus = ",".join(dict.fromkeys(word(device.gpu) for device in row.devices))
-    more = (row.mode, row.mode_source, row.scheduler, row.decision)
-    return (*shown, *(word(text) if text else NONE for text in more), gpus or NONE)
 
 
 def _asked(row: PodRow) -> str:

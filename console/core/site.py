@@ -12,7 +12,10 @@ from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.core.choose import Terms
 from allocator.core.fleet import snapshot_of
 from allocator.core.ledger import Ledger, accounted, read
-from allocator.core.settings import DEFAULTS, Prefer, Settings
+from allocator.core.positions import counted
+from allocator.core.settings import DEFAULTS, NodeAgent, Prefer, Settings
+from allocator.core.upkeep import stands
+from allocator.core.wire import REGISTER
 from allocator.core.wording import quoted, shown
 from allocator.model.gpu import Gpu, Node, Snapshot
 from allocator.model.ledger import Entry
@@ -29,6 +32,7 @@ class _Condition(msgspec.Struct, frozen=True):
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     uid: str = ""
+    annotations: dict[str, str] | None = None
     creation_timestamp: datetime | None = None
 
 
@@ -57,13 +61,17 @@ class _Created(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A Node as its cluster sees it; ``out`` says why no pod may go there, empty where one may."""
+    """A Node as its cluster sees it; ``out`` says why no pod may go there, empty where one may.
+
+    ``registered`` says that Volcano's scheduler keeps account of it too.
+    """
 
     name: str
     uid: str = ""
     boot: str = ""
     created: datetime | None = None
     out: str = ""
+    registered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +124,19 @@ class Site:
         ledger = self.ledgers[name]
         if ledger.closed:
             return ledger.closed
-        if self.machines is None:
-            return ""
-        machine = self.machines.get(name)
+        machine = Machine(name=name) if self.machines is None else self.machines.get(name)
         if machine is None:
             return "it is no node of the cluster any more"
-        if machine.out or accounted(ledger, node_uid=machine.uid, boot=machine.boot):
-            return machine.out
-        return "its GPUs have not been accounted for since it came back"
+        return machine.out or self._unaccounted(ledger, machine)
+
+    def _unaccounted(self, ledger: Ledger, machine: Machine) -> str:
+        """Say why the hook does not go by the status of *ledger*; empty where it does."""
+        upstream = self.configuration.settings.node_agent is NodeAgent.UPSTREAM
+        if not accounted(ledger, node_uid=machine.uid, boot=machine.boot):
+            return "its GPUs have not been accounted for since it came back"
+        if not stands(ledger, node_uid=machine.uid, boot=machine.boot, upstream=upstream):
+            return "its agent has not accounted for its GPUs yet"
+        return ""
 
     def account(self, name: str) -> Account:
         """Return what the agent of a node says of it beside its inventory."""
@@ -180,9 +193,10 @@ def site_of(
         if born.creation_timestamp is not None:
             created[ledger.name] = born.creation_timestamp
     machines = None if nodes is None else dict(_machines(nodes, odd))
+    registered = {name for name, one in (machines or {}).items() if one.registered}
     return Site(
         now=now,
-        ledgers=ledgers,
+        ledgers={n: _counted(one) if n in registered else one for n, one in ledgers.items()},
         accounts=accounts,
         created=created,
         machines=machines,
@@ -190,6 +204,11 @@ def site_of(
         odd=tuple(odd),
         blind=gpu_nodes is None,
     )
+
+
+def _counted(ledger: Ledger) -> Ledger:
+    """Return the ledger of a node that keeps to the places which Volcano's scheduler can name."""
+    return replace(ledger, node=counted(ledger.node))
 
 
 def _machines(nodes: Iterable[Json], odd: list[str]) -> Iterator[tuple[str, Machine]]:
@@ -228,6 +247,7 @@ def machine(document: Json) -> Machine:
         boot=status.node_info.boot_id if status.node_info else "",
         created=found.metadata.creation_timestamp,
         out=out,
+        registered=bool((found.metadata.annotations or {}).get(REGISTER)),
     )
 
 

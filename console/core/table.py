@@ -1,5 +1,6 @@
 """Tables: rows in columns as kubectl prints them, and how amounts and ages stand in one."""
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -12,6 +13,8 @@ from allocator.model.units import MiB
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
 _GAP: Final = "   "
+_NUMBERS: Final = re.compile("([0-9]+)")
+_QUOTED: Final = re.compile('[",]')
 
 
 def table(
@@ -26,6 +29,23 @@ def table(
     widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
     for row in everything:
         yield _GAP.join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()
+
+
+def natural(cell: str) -> tuple[bool, Sequence[tuple[int, str]]]:
+    """Return what sorts cells as people do: numbers by their value, and what is not there last.
+
+    A number goes by its digits, of which a tenant may have written more than Python converts.
+    """
+    parts = (part.lstrip("0") if part.isdecimal() else part for part in _NUMBERS.split(cell))
+    # Texts and numbers alternate, so that neither is ever compared with the other.
+    found = [(len(part) if number % 2 else 0, part) for number, part in enumerate(parts)]
+    return cell in (NONE, UNKNOWN), found
+
+
+def separated(cells: Sequence[str]) -> str:
+    """Return one line of comma-separated values (RFC 4180)."""
+    plain = (inert(cell) for cell in cells)
+    return ",".join('"' + c.replace('"', '""') + '"' if _QUOTED.search(c) else c for c in plain)
 
 
 def word(text: str) -> str:

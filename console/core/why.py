@@ -1,6 +1,6 @@
 """Why a pod has what it has, or what it waits for: recomputed on the ledgers as they are now."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -99,7 +99,7 @@ def why(facts: Facts) -> Why:
     bound = pod.spec.node_name
     known = site.configuration.vocabularies
     request = request_of(pod, known)
-    promised = any(bound in ("", one.node) for one in held) or unseen(pod, blind=site.blind)
+    promised = accounted(pod, {one.node for one in held}, blind=site.blind)
     told = Why(
         facts=facts,
         state=state_of(pod, promised=promised or request is None),
@@ -120,6 +120,12 @@ def why(facts: Facts) -> Why:
     now = admission(first, snapshot, site.configuration, prefer=facts.prefer)
     told = replace(told, now=now)
     return told if bound or pod.over else _sought(told, snapshot, first)
+
+
+def accounted(pod: Pod, nodes: Collection[str], *, blind: bool) -> bool:
+    """Say whether *pod*, which has entries on *nodes*, is promised what it has, or may be."""
+    bound = pod.spec.node_name
+    return (bound in nodes if bound else bool(nodes)) or unseen(pod, blind=blind)
 
 
 def _held(pod: Pod, site: Site) -> Iterator[Held]:
@@ -150,7 +156,7 @@ def _sought(told: Why, snapshot: Snapshot, request: PodRequest) -> Why:
     """Add what a search for a place comes to now."""
     search = _search(told, snapshot)
     found = outlook(request, search)
-    names = _closest(found.choice, snapshot)
+    names = _closest(found.choice, search)
     site = told.facts.site
     wanted = request if search.mode is None else msgspec.structs.replace(request, mode=search.mode)
     waits = found.verdict is Verdict.NOT_NOW
@@ -173,9 +179,10 @@ def _search(told: Why, snapshot: Snapshot) -> Search:
     )
 
 
-def _closest(choice: Choice, snapshot: Snapshot) -> list[str]:
+def _closest(choice: Choice, search: Search) -> list[str]:
     """Return the nodes that have GPUs, those first that come closest to serving the pod."""
-    cutter = Cutter(demand=snapshot.demand, geometries=None, named=None)
+    snapshot = search.snapshot
+    cutter = Cutter(demand=snapshot.demand, geometries=search.terms.geometries, named=None)
     able = {one.node for one in choice.candidates if one.reason is None}
     related = {one.node for one in choice.candidates if one.reason not in _ELSEWHERE}
 

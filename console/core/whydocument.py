@@ -46,7 +46,7 @@ def why_document(told: Why) -> dict[str, Any]:
         "endings": [
             {"namespace": one.namespace, "pod": one.pod, "node": one.node} for one in told.endings
         ],
-        "events": [_event(event) for event in told.facts.events],
+        "events": [event_document(event) for event in told.facts.events],
     }
 
 
@@ -70,7 +70,8 @@ def _node(answer: NodeAnswer) -> dict[str, Any]:
     }
 
 
-def _event(event: Event) -> dict[str, Any]:
+def event_document(event: Event) -> dict[str, Any]:
+    """Return one Event."""
     return {
         "type": event.type,
         "reason": event.reason,

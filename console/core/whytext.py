@@ -1,6 +1,7 @@
 """Why text: what became of a pod's request, as lines for people."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Final
 
 from allocator.catalog.vocabularies import OWN
@@ -53,7 +54,7 @@ def lines(told: Why) -> Iterator[Line]:
     yield from _carried(told)
     yield from _stands(told)
     yield from _missing(told)
-    yield from _said(told)
+    yield from said(told.facts.events, told.facts.site.now)
 
 
 def _decided(told: Why) -> Iterator[Line]:
@@ -178,9 +179,9 @@ def _lacks(answer: NodeAnswer) -> str:
     return f"{answer.finding.what} [{answer.finding.reason}]"
 
 
-def _said(told: Why) -> Iterator[Line]:
-    now = told.facts.site.now
-    for number, event in enumerate(told.facts.events):
+def said(events: Iterable[Event], now: datetime) -> Iterator[Line]:
+    """Yield what was said about an object."""
+    for number, event in enumerate(events):
         tone = Tone.WARN if event.type == "Warning" else Tone.PLAIN
         yield from row("" if number else "said", _spoken(event, age(event.at, now)), tone)
 

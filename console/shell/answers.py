@@ -1,22 +1,30 @@
 """The answers of ``why`` and ``fit``: gather, decide, print."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from allocator.core.lines import Line
 from allocator.core.outlook import exit_code
 from allocator.shell.files import named, pods_of, read
 from allocator.shell.terminal import show
 from console.core import fit as fits
-from console.core import whytext
-from console.core.fit import fit_document
+from console.core import whytext, workloadwhy
+from console.core.amounts import Amounts, imagined
+from console.core.fit import Fit, fit_document, fit_of
 from console.core.listing import Output, document
 from console.core.pod import Pod
-from console.core.why import Facts
+from console.core.site import Site
+from console.core.why import Facts, Why
 from console.core.why import why as explained
 from console.core.whydocument import why_document
-from console.shell.gather import Gatherer
+from console.core.workload import Kind
+from console.core.workload import named as asked_about
+from console.core.workloadwhy import MOST_GROUPS, Explained, WorkloadWhy, grouped
+from console.shell.gather import Gatherer, Namespace
 from console.shell.session import AskedError, Session
+from console.shell.workloads import workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,27 +35,57 @@ class Question:
     output: Output
 
 
-async def why(gather: Gatherer, session: Session, name: str, *, question: Question) -> int:
-    """Explain one pod."""
-    kind, _, rest = name.rpartition("/")
-    if kind not in {"", "pod", "pods", "po"} or not rest:
-        raise AskedError(f'"{name}" is no pod; accepted: NAME or pod/NAME')
+async def why(gather: Gatherer, session: Session, about: str, *, question: Question) -> int:
+    """Explain one pod, or those of a workload."""
+    found = asked_about(about)
+    if isinstance(found, str):
+        raise AskedError(found)
     namespace = question.namespace or gather.cluster.namespace
-    pod = await gather.pod(namespace, rest)
+    if found.kind is not None:
+        told = await _workload(gather, found.kind, namespace=namespace, name=found.name)
+        return _shown(
+            session, workloadwhy.lines(told), workloadwhy.document(told), question=question
+        )
+    pod = await gather.pod(namespace, found.name)
     its = await gather.namespace(namespace)
-    facts = Facts(
-        pod=pod,
-        site=await gather.site(needed=False),
-        events=await gather.events(namespace, pod.metadata.uid),
-        labels=its.labels,
-        prefer=its.prefer,
-    )
-    told = explained(facts)
+    one = await _explained(gather, pod, await gather.site(needed=False), its=its)
+    return _shown(session, whytext.lines(one), why_document(one), question=question)
+
+
+def _shown(
+    session: Session, lines: Iterable[Line], found: dict[str, Any], *, question: Question
+) -> int:
+    """Print an answer as *lines*, or what it was *found* to be as a document."""
     if question.output is Output.TABLE:
-        show(whytext.lines(told), session.output)
+        show(lines, session.output)
     else:
-        session.print([document(why_document(told), question.output)])
+        session.print([document(found, question.output)])
     return 0
+
+
+async def _explained(gather: Gatherer, pod: Pod, site: Site, *, its: Namespace) -> Why:
+    events = await gather.events(pod.namespace, pod.metadata.uid)
+    return explained(Facts(pod=pod, site=site, events=events, labels=its.labels, prefer=its.prefer))
+
+
+async def _workload(gather: Gatherer, kind: Kind, *, namespace: str, name: str) -> WorkloadWhy:
+    found = await workload(gather, kind, namespace=namespace, name=name)
+    its = await gather.namespace(namespace)
+    site = await gather.site(needed=False)
+    groups = grouped(found.pods, site)
+    told = [
+        Explained(group, await _explained(gather, group.pods[0], site, its=its))
+        for group in groups[:MOST_GROUPS]
+    ]
+    # Who may not read ledgers would be told that nothing ever fits.
+    sought = () if site.blind else found.templates
+    return WorkloadWhy(
+        workload=found,
+        now=site.now,
+        groups=groups,
+        explained=tuple(told),
+        fits=tuple(fits.fit(made, site, prefer=its.prefer) for made in sought),
+    )
 
 
 async def fit(
@@ -67,10 +105,24 @@ async def fit(
         name: (await gather.namespace(name)).prefer for name in {made.namespace for _, made in pods}
     }
     found = [(file, fits.fit(made, site, prefer=prefers[made.namespace])) for file, made in pods]
-    if question.output is not Output.TABLE:
-        session.print([document(fit_document(found), question.output)])
-    else:
-        for number, (file, one) in enumerate(found):
-            session.print([""] if number else [])
-            show(fits.lines(one, file), session.output)
+    return _fitted(session, found, question)
+
+
+async def fit_amounts(
+    gather: Gatherer, session: Session, amounts: Amounts, *, question: Question
+) -> int:
+    """Say the same of one pod that asks for *amounts*."""
+    namespace = question.namespace or gather.cluster.namespace
+    site = await gather.site()
+    prefer = (await gather.namespace(namespace)).prefer
+    found = fit_of(amounts.request, imagined(namespace), site, prefer=prefer)
+    return _fitted(session, [("", found)], question)
+
+
+def _fitted(session: Session, found: Sequence[tuple[str, Fit]], question: Question) -> int:
+    lines: list[Line] = []
+    for number, (file, one) in enumerate(found):
+        lines += [()] if number else []
+        lines += fits.lines(one, file)
+    _shown(session, lines, fit_document(found), question=question)
     return exit_code(one.verdict for _, one in found)

@@ -1,108 +1,40 @@
-"""The kubectl plugin: commands and their options, as users of kubectl expect them."""
+"""The kubectl plugin: its commands, as users of kubectl expect them."""
 
-import sys
-from collections.abc import Callable
-from functools import wraps
 from importlib import metadata
-from typing import Final, TypedDict, Unpack
+from typing import Final, Unpack
 
 import click
 
+from console.core import gpurows, noderows, podrows
 from console.core.listing import Output
 from console.shell import answers, lists
 from console.shell.answers import Question
-from console.shell.cluster import Target
 from console.shell.gather import Gatherer
 from console.shell.lists import Printer, Which
+from console.shell.options import (
+    Asked,
+    Printing,
+    amounts,
+    amounts_of,
+    asking,
+    document,
+    labels,
+    namespace,
+    printing,
+)
 from console.shell.session import Session
 
 NAME: Final = "kubectl vgpu"
-_OUTPUTS: Final = [str(output) for output in Output if output is not Output.TABLE]
-_DOCUMENTS: Final = [str(Output.JSON), str(Output.YAML)]
-BARE_HELP: Final = "leave out the names of the columns"
 FILE_HELP: Final = "a manifest, or - for standard input; may be given several times"
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
-
-
-class _Seconds(click.ParamType[float]):
-    name = "duration"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Read a duration as kubectl's own flag does: 30s, 2m, 500ms, or plain seconds."""
-        text = str(value)
-        number = text.rstrip("ms")
-        unit = text[len(number) :] or "s"
-        if unit in _UNITS and number.replace(".", "", 1).isdecimal() and float(number) > 0:
-            return float(number) * _UNITS[unit]
-        return self.fail(f"{text!r} is no duration; accepted: 30s, 2m, 500ms", param, ctx)
-
-
-def _asking(command: Callable[..., int]) -> Callable[..., None]:
-    """Give *command* the options that say which cluster, hand it a session, exit as it says."""
-
-    @wraps(command)
-    def asked(
-        *,
-        kubeconfig: str | None,
-        context: str | None,
-        seconds: float,
-        system: str,
-        **rest: object,
-    ) -> None:
-        target = Target(kubeconfig=kubeconfig, context=context, seconds=seconds)
-        session = Session(target=target, system=system, output=sys.stdout, errors=sys.stderr)
-        sys.exit(command(session, **rest))
-
-    found: Callable[..., None] = asked
-    for option in (
-        click.option(
-            "--system-namespace",
-            "system",
-            default="vgpu-admission-system",
-            show_default=True,
-            help="where vgpu-admission is installed",
-        ),
-        click.option(
-            "--request-timeout",
-            "seconds",
-            type=_Seconds(),
-            default="10s",
-            show_default=True,
-            help="what one call to the server may take",
-        ),
-        click.option("--context", help="which context of the kubeconfig"),
-        click.option("--kubeconfig", help="the kubeconfig; else KUBECONFIG, else ~/.kube/config"),
-    ):
-        found = option(found)
-    return found
-
-
-class Printing(TypedDict):
-    """The options of every list."""
-
-    output: str | None
-    headed: bool
-    labels: str
-
-
-def printing(command: Callable[..., None]) -> Callable[..., None]:
-    """Give *command* the options that say how rows are printed."""
-    for option in (
-        click.option("--no-headers", "headed", flag_value=False, default=True, help=BARE_HELP),
-        click.option("-o", "--output", type=click.Choice(_OUTPUTS), help="how rows are printed"),
-    ):
-        command = option(command)
-    return command
-
-
-labels = click.option("-l", "--selector", "labels", default="", help="label selector, as kubectl's")
-namespace = click.option("-n", "--namespace", help="else that of the context")
+NODE_HELP: Final = "the same as NODE; may be given several times"
+NODES: Final = (*noderows.COLUMNS, *noderows.WIDE)
+GPUS: Final = (*gpurows.COLUMNS, *gpurows.WIDE)
+PODS: Final = (podrows.SPACE, *podrows.COLUMNS, *podrows.WIDE)
 
 
 def _printer(session: Session, how: Printing) -> Printer:
-    return Printer(session, Output(how["output"] or Output.TABLE), headed=how["headed"])
+    output = Output(how["output"] or Output.TABLE)
+    return Printer(session, output, headed=how["headed"], column=how["column"] or "")
 
 
 def _version() -> str:
@@ -139,9 +71,9 @@ def get() -> None:
 
 @get.command("nodes")
 @click.argument("names", nargs=-1, metavar="[NODE...]")
-@printing
+@printing(NODES)
 @labels
-@_asking
+@asking
 def get_nodes(session: Session, *, names: tuple[str, ...], **how: Unpack[Printing]) -> int:
     """List nodes with GPUs: how much is promised, the largest request that still fits."""
     which = Which(names=names, labels=how["labels"])
@@ -150,12 +82,15 @@ def get_nodes(session: Session, *, names: tuple[str, ...], **how: Unpack[Printin
 
 @get.command("gpus")
 @click.argument("names", nargs=-1, metavar="[NODE...]")
-@printing
+@click.option("--node", "more", multiple=True, metavar="NODE", help=NODE_HELP)
+@printing(GPUS)
 @labels
-@_asking
-def get_gpus(session: Session, *, names: tuple[str, ...], **how: Unpack[Printing]) -> int:
+@asking
+def get_gpus(
+    session: Session, *, names: tuple[str, ...], more: tuple[str, ...], **how: Unpack[Printing]
+) -> int:
     """List GPUs: how they are cut, what is promised, the largest request that still fits."""
-    which = Which(names=names, labels=how["labels"])
+    which = Which(names=tuple(dict.fromkeys((*names, *more))), labels=how["labels"])
     return session.run(lambda gather: lists.gpus(gather, _printer(session, how), which))
 
 
@@ -163,9 +98,9 @@ def get_gpus(session: Session, *, names: tuple[str, ...], **how: Unpack[Printing
 @click.argument("names", nargs=-1, metavar="[POD...]")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="in all namespaces")
 @namespace
-@printing
+@printing(PODS)
 @labels
-@_asking
+@asking
 def get_pods(
     session: Session,
     *,
@@ -186,40 +121,50 @@ def get_pods(
 
 @cli.command("layout")
 @click.argument("names", nargs=-1, metavar="[NODE...]")
-@_asking
+@asking
 def layout(session: Session, *, names: tuple[str, ...]) -> int:
     """Draw GPUs: MIG slots and shares of memory, with who holds them."""
     return session.run(lambda gather: lists.layout(gather, session, names))
 
 
-document = click.option(
-    "-o", "--output", type=click.Choice(_DOCUMENTS), help="the answer as a document"
-)
-
-
 @cli.command("why")
-@click.argument("pod")
+@click.argument("about", metavar="POD|KIND/NAME")
 @namespace
 @document
-@_asking
-def why(session: Session, *, pod: str, namespace: str | None, output: str | None) -> int:
-    """Say what POD asked for, what was decided and why, where it is, or what it waits for."""
+@asking
+def why(session: Session, *, about: str, namespace: str | None, output: str | None) -> int:
+    """Say what a pod asked for, what was decided and why, where it is, or what it waits for.
+
+    POD is a name or pod/NAME. Of deploy/NAME, rs/NAME, job/NAME, sts/NAME, ds/NAME, cj/NAME and
+    vcjob/NAME the pods are told: those that stand alike together.
+    """
     question = Question(namespace=namespace, output=Output(output or Output.TABLE))
-    return session.run(lambda gather: answers.why(gather, session, pod, question=question))
+    return session.run(lambda gather: answers.why(gather, session, about, question=question))
 
 
 @cli.command("fit")
-@click.option("-f", "--filename", "files", multiple=True, required=True, help=FILE_HELP)
+@click.option("-f", "--filename", "files", multiple=True, help=FILE_HELP)
+@amounts
 @namespace
 @document
-@_asking
+@asking
 def fit(
-    session: Session, *, files: tuple[str, ...], namespace: str | None, output: str | None
+    session: Session,
+    *,
+    files: tuple[str, ...],
+    namespace: str | None,
+    output: str | None,
+    **asked: Unpack[Asked],
 ) -> int:
-    """Say whether the pods of a manifest would fit now; nothing is created.
+    """Say whether pods would fit now, of a manifest or of amounts; nothing is created.
 
     Exits with 0 if every pod fits now, 4 if one fits the hardware but not now, 5 if one never
     does or is refused, 1 if the question could not be answered.
     """
     question = Question(namespace=namespace, output=Output(output or Output.TABLE))
+    wanted = amounts_of(asked, files)
+    if wanted is not None:
+        return session.run(
+            lambda gather: answers.fit_amounts(gather, session, wanted, question=question)
+        )
     return session.run(lambda gather: answers.fit(gather, session, files, question=question))

@@ -15,6 +15,7 @@ from kubernetes.aio.client import ApiClient, Configuration, CoreV1Api, CustomObj
 from kubernetes.aio.config import ConfigException, load_incluster_config
 from kubernetes.aio.config.kube_config import load_kube_config
 
+from console.core.workload import Kind
 from kube.client import user_agent
 from kube.errors import ConfigError, GoneError, UnreachableError, refusal, shortened
 
@@ -90,6 +91,19 @@ class Cluster:
         """Return one pod."""
         call = self._core.read_namespaced_pod_without_preload_content
         return await self._one(f"get pod {name}", call, name, namespace)
+
+    async def workload(self, kind: Kind, namespace: str, name: str) -> Json:
+        """Return one object of a kind that makes pods."""
+        call = self._custom.get_namespaced_custom_object_without_preload_content
+        place = f"get {kind.resource} {name}"
+        return await self._one(place, call, kind.group, kind.version, namespace, kind.plural, name)
+
+    async def between(self, kind: Kind, namespace: str, labels: str) -> list[Json]:
+        """Return the objects through which those of *kind* make pods."""
+        call = self._custom.list_namespaced_custom_object_without_preload_content
+        place = f"list {kind.through}.{kind.group}"
+        names = kind.group, kind.version, namespace, kind.through
+        return await self._all(place, call, *names, label_selector=labels or None)
 
     async def events(self, namespace: str, uid: str) -> list[Json]:
         """Return what was said about the object *uid*."""

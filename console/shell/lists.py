@@ -7,7 +7,7 @@ from typing import Final
 from allocator.shell.terminal import show
 from console.core.gpurows import gpu_listing
 from console.core.layout import drawn
-from console.core.listing import Listing, Output, printed
+from console.core.listing import Listing, Output, in_order, printed
 from console.core.noderows import node_listing
 from console.core.pod import Pod
 from console.core.podrows import PodRow, pod_listing, pod_rows
@@ -17,6 +17,7 @@ from console.shell.gather import Gatherer
 from console.shell.session import AskedError, Session
 
 NOTHING: Final = "No resources found"
+_DOCUMENTS: Final = (Output.CSV, Output.JSON, Output.YAML)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +27,13 @@ class Printer:
     session: Session
     output: Output
     headed: bool
-
-    @property
-    def wide(self) -> bool:
-        """Say whether a table is to have all its columns."""
-        return self.output is Output.WIDE
+    column: str = ""  # to sort by
 
     def print(self, listing: Listing, nothing: str) -> int:
         """Print a listing, or say that there is *nothing* where a person would see no line."""
-        if listing.rows or self.output in (Output.JSON, Output.YAML):
-            self.session.print(printed(listing, self.output, headed=self.headed))
+        if listing.rows or self.output in _DOCUMENTS:
+            ordered = in_order(listing, self.column)
+            self.session.print(printed(ordered, self.output, headed=self.headed))
         else:
             self.session.errors.write(f"{nothing}\n")
         return 0
@@ -53,13 +51,13 @@ class Which:
 async def nodes(gather: Gatherer, printer: Printer, which: Which) -> int:
     """Print nodes with GPUs, all or some."""
     site = selected(await gather.site(), await gather.labelled(which.labels), which.names)
-    return printer.print(node_listing(site, wide=printer.wide), NOTHING)
+    return printer.print(node_listing(site), NOTHING)
 
 
 async def gpus(gather: Gatherer, printer: Printer, which: Which) -> int:
     """Print GPUs, all or those of some nodes."""
     site = selected(await gather.site(), await gather.labelled(which.labels), which.names)
-    return printer.print(gpu_listing(site, wide=printer.wide), NOTHING)
+    return printer.print(gpu_listing(site), NOTHING)
 
 
 async def pods(gather: Gatherer, printer: Printer, which: Which) -> int:
@@ -68,7 +66,7 @@ async def pods(gather: Gatherer, printer: Printer, which: Which) -> int:
     found = await gather.pods(which.namespace, which.labels)
     every = pod_rows(site, found, gone=not which.labels, namespace=which.namespace)
     rows = _named(every, found, which.names)
-    listing = pod_listing(rows, site.now, wide=printer.wide, spaces=which.namespace is None)
+    listing = pod_listing(rows, site.now, spaces=which.namespace is None)
     where = "" if which.namespace is None else f" in {which.namespace} namespace"
     return printer.print(listing, f"{NOTHING}{where}.")
 

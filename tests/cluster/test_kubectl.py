@@ -17,7 +17,7 @@ from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import Installation, installation
 from tests.cluster.test_binding import bind, make
-from tests.pods import container, pod
+from tests.pods import MEMORY, NUMBER, container, pod
 
 RBAC = "rbac.authorization.k8s.io"
 ROOT = Path(__file__).parents[2]
@@ -78,9 +78,15 @@ def vgpu(
     plugin.write_text(SCRIPT)
     plugin.chmod(0o755)
     # What `view` grants, which a controller would have to add up first.
-    reading = {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list"]}
+    reading = [
+        {"apiGroups": [group], "resources": resources, "verbs": ["get", "list"]}
+        for group, resources in (
+            ("", ["pods", "events"]),
+            ("apps", ["deployments", "replicasets"]),
+        )
+    ]
     roles = f"/apis/{RBAC}/v1/clusterroles"
-    site.api.create(roles, {"metadata": {"name": "pod-reader"}, "rules": [reading]})
+    site.api.create(roles, {"metadata": {"name": "pod-reader"}, "rules": reading})
     environment = os.environ | {
         "HOME": str(folder),
         "KUBECONFIG": str(account(site, "reader", "pod-reader", "vgpu-reader")),
@@ -197,6 +203,58 @@ def test_a_pod_that_waits_is_told_what_each_node_lacks(vgpu: Vgpu, team: str) ->
     assert "default-scheduler: FailedScheduling: 0/2 nodes are available" in done.stdout
 
 
+def making(name: str, owner: Json | None = None) -> Json:
+    """Write a workload of two pods that ask for 9000 MiB; *owner* is what made it."""
+    labels = {"app": "web"}
+    spec = pod(container(limits={NUMBER: 1, MEMORY: 9000}))["spec"]
+    return {
+        "metadata": {"name": name, "labels": labels, "ownerReferences": owners(owner)},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def owners(owner: Json | None) -> list[Json]:
+    if owner is None:
+        return []
+    kind = {key: owner[key] for key in ("apiVersion", "kind")}
+    return [kind | ident(owner) | {"controller": True}]
+
+
+def test_the_pods_of_a_deployment_are_explained(site: Installation, vgpu: Vgpu, team: str) -> None:
+    """Those that its ReplicaSets made, with rights that `view` grants; others with its labels not.
+
+    Without a pod, what it would make is held against what is free.
+    """
+    apps, pods = f"/apis/apps/v1/namespaces/{team}", f"/api/v1/namespaces/{team}/pods"
+    web = site.api.create(f"{apps}/deployments", making("web")).body
+    between = site.api.create(f"{apps}/replicasets", making("web-1", web)).body
+    labels = {"labels": {"app": "web"}}
+    site.api.patch(f"{pods}/shared", {"metadata": labels})
+
+    before = vgpu("why", "deploy/web", "-n", team)
+    site.api.patch(f"{pods}/late", {"metadata": labels | {"ownerReferences": owners(between)}})
+    done = vgpu("why", "deploy/web", "-n", team)
+    missing = vgpu("why", "rs/nothing", "-n", team)
+
+    assert (before.returncode, before.stderr) == (0, "")
+    assert before.stdout.splitlines()[0].endswith(" NO PODS")
+    assert f"Deployment {team}/web" in before.stdout.splitlines()[3]
+    assert "from      the stored Deployment, spec.template\n" in before.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0].endswith(" 1 POD")
+    assert "pods      1 Waiting; 2 wanted\n" in done.stdout
+    assert "ask for at most 5360 MiB now" in done.stdout
+    assert f"{team}/shared ends, on soft" in done.stdout
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr == (
+        'Error from server (NotFound): replicasets.apps "nothing" not found\n'
+    )
+
+
 MANIFEST = """
 apiVersion: apps/v1
 kind: Deployment
@@ -219,6 +277,26 @@ def test_a_manifest_is_held_against_what_is_free(
     assert (done.returncode, done.stderr) == (code, "")
     assert done.stdout.splitlines()[0].endswith(word)
     assert f"Deployment {team}/w" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("amounts", "code", "word"),
+    [
+        (("--memory=3000",), 0, "FITS NOW"),
+        (("--memory=14000Mi", "--mode=hami-core"), 4, "NOT NOW"),
+        (("--memory=3000", "--count=2"), 5, "NEVER FITS"),
+        (("--memory=20000", "--model=T4"), 5, "NEVER FITS"),
+    ],
+)
+def test_amounts_are_held_against_what_is_free(
+    vgpu: Vgpu, team: str, *, amounts: tuple[str, ...], code: int, word: str
+) -> None:
+    """Without a manifest, by the same rules."""
+    done = vgpu("fit", "-n", team, *amounts)
+
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout.splitlines()[0].endswith(word)
+    assert done.stdout.startswith(f"a pod in {team} ")
 
 
 def test_documents_are_what_scripts_read(vgpu: Vgpu, team: str) -> None:

@@ -1,7 +1,8 @@
 """A small API server on loopback: the HTTP of list, watch, patch and delete, and its failures.
 
 It follows the real one where a client could tell: versions, bookmarks, streamed lists, paging,
-410 inside a 200 stream, Status bodies. It knows no schemas, no label selectors, no field ownership.
+410 inside a 200 stream, Status bodies. Of label selectors it knows those of a list that say what
+labels are. It knows no schemas and no field ownership.
 """
 
 import asyncio
@@ -215,7 +216,7 @@ class ApiServer:
 
     def _at(self, request: web.Request, place: Place) -> list[Json]:
         found = self.objects.at(_selected(request, place))
-        return [item for item in found if _bound(item, request)]
+        return [item for item in found if _bound(item, request) and _labelled(item, request)]
 
 
 def _check_watch(request: web.Request, streamed: StreamedLists) -> None:
@@ -234,8 +235,8 @@ def _check_watch(request: web.Request, streamed: StreamedLists) -> None:
 
 def _selected(request: web.Request, place: Place) -> Place:
     """Narrow *place* by the name that a selector asks for."""
-    if "labelSelector" in request.query:
-        raise RefusedError(400, "BadRequest", "this server knows no labelSelector")
+    if "labelSelector" in request.query and "watch" in request.query:
+        raise RefusedError(400, "BadRequest", "this server knows no labelSelector of a watch")
     field, _, name = request.query.get("fieldSelector", "").partition("=")
     if field != "metadata.name":
         return place
@@ -246,6 +247,15 @@ def _bound(item: Json, request: web.Request) -> bool:
     """Say whether a pod is bound to the node that a selector asks for; they never leave it."""
     field, _, node = request.query.get("fieldSelector", "").partition("=")
     return field != "spec.nodeName" or item.get("spec", {}).get("nodeName", "") == node
+
+
+def _labelled(item: Json, request: web.Request) -> bool:
+    """Say whether an object has all the labels that a selector names."""
+    terms = [term for term in request.query.get("labelSelector", "").split(",") if term]
+    if not all(term.count("=") == 1 and "!" not in term for term in terms):
+        raise RefusedError(400, "BadRequest", "this server knows no such labelSelector")
+    labels = item["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, _, value in (t.partition("=") for t in terms))
 
 
 def _shown(event: Change | Json, request: web.Request, place: Place) -> bool:

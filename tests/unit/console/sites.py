@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from allocator.core.settings import Settings
+from allocator.core.wire import REGISTER
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode
@@ -71,9 +72,10 @@ def told(document: Json) -> Json:
     return document
 
 
-def machine(name: str, *, cordoned: bool = False, ready: str = "True") -> Json:
+def machine(name: str, *, cordoned: bool = False, ready: str = "True", register: str = "") -> Json:
+    annotations = {"annotations": {REGISTER: register}} if register else {}
     return {
-        "metadata": {"name": name, "creationTimestamp": LONG_AGO},
+        "metadata": {"name": name, "creationTimestamp": LONG_AGO, **annotations},
         "spec": {"unschedulable": True} if cordoned else {},
         "status": {"conditions": [{"type": "Ready", "status": ready}]},
     }

@@ -39,9 +39,7 @@ def row(pod: Pod, where: Site) -> list[str]:
     rows = pod_rows(where, [pod], gone=True, namespace="team-a")
     (cells,) = [
         cells
-        for one, cells in zip(
-            rows, pod_listing(rows, NOW, wide=False, spaces=False).cells, strict=True
-        )
+        for one, cells in zip(rows, pod_listing(rows, NOW, spaces=False).cells, strict=True)
         if one.name == "p"
     ]
     return list(cells[1:5])

@@ -2,26 +2,34 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
+from allocator.core.choose import Terms
+from allocator.core.deviceconfig import load_device_config
 from allocator.core.lines import WIDTH
 from allocator.core.manifest import pods_in
 from allocator.core.outlook import Verdict, exit_code
 from allocator.core.settings import Fleet, NodeAgent, NodeTemplate, Prefer, Settings
+from allocator.core.wire import encode_register
 from allocator.model.problem import Loaded
 from allocator.model.request import Mode
-from console.core.fit import Fit, fit, fit_document, lines
+from allocator.model.units import CorePercent, MiB
+from console.core.amounts import Amounts, imagined, memory_of
+from console.core.fit import Fit, fit, fit_document, fit_of, lines
 from console.core.listing import Output, document
 from console.core.pod import Pod
 from console.core.site import Configuration, Site, site_of
-from tests.builders import A30, A100_40, T4, gpu, node, nodes_of
-from tests.gpunodes import gpu_node
+from tests.builders import A30, A100_40, T4, gpu, mig_grant, node, nodes_of
+from tests.gpunodes import entry, gpu_node
 from tests.pods import MEMORY, MODE, NUMBER, PERCENT, Json, container, pod
 from tests.unit.console.sites import NOW, machine, site, soft
 
 Golden = Callable[[str, str], str]
+TABLE = Path(__file__).parents[2] / "golden/volcano/device-config-a.yaml"
 
 
 def asking(memory: object, mode: str = "") -> Json:
@@ -52,10 +60,34 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("name", FITS)
+def listed() -> Site:
+    """Return an A100 that Volcano's scheduler knows too, as one instance of group1 is in use."""
+    gpus = nodes_of(1, A100_40, mode=Mode.MIG, name="cut")
+    taken = msgspec.structs.replace(mig_grant("1g.5gb", 0, gpu="GPU-cut-0"), position="group1-0")
+    known = machine("cut", register=encode_register(gpus.gpus))
+    shipped = load_device_config(TABLE.read_text())
+    assert isinstance(shipped, Loaded)
+    terms = Terms(geometries=shipped.value.geometries)
+    configuration = Configuration(terms=terms)
+    return site_of(
+        [gpu_node(gpus, [entry("tune-0", taken)])], [known], now=NOW, configuration=configuration
+    )
+
+
+AMOUNTS = Amounts(
+    memory=MiB(12000), cores=CorePercent(40), count=2, mode=Mode.HAMI_CORE, models=("T4",)
+)
+SHOWN = FITS | {
+    "listed": fitted(asking(18000, mode="mig"), listed()),
+    "amounts": fit_of(AMOUNTS.request, imagined("team-a"), site()),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
 def test_fits_are_shown_as_reviewed(name: str, golden: Golden) -> None:
     """The texts stand in tests/golden; --update-golden writes them anew."""
-    found = ["".join(span.text for span in line).rstrip() for line in lines(FITS[name], "pod.yaml")]
+    text = lines(SHOWN[name], "" if name == "amounts" else "pod.yaml")
+    found = ["".join(span.text for span in line).rstrip() for line in text]
     shown = "".join(f"{line}\n" for line in found)
 
     assert max(map(len, found)) <= WIDTH
@@ -142,3 +174,47 @@ def test_a_copied_manifest_is_read_as_it_was_first_asked() -> None:
 
     assert found.request is not None
     assert found.request.mode is None
+
+
+@pytest.mark.parametrize("mode", ["", "mig", "hami-core"])
+@pytest.mark.parametrize("memory", [3000, 5000, 18000, 90000])
+def test_amounts_are_judged_as_the_manifest_that_they_stand_for(memory: int, mode: str) -> None:
+    """So that whoever asked so may write it down and see the same."""
+    amounts = Amounts(memory=MiB(memory), mode=Mode(mode) if mode else None)
+    written = fitted(asking(memory, mode=mode))
+
+    found = fit_of(amounts.request, imagined("team-a"), site())
+
+    assert (found.request, found.choice) == (written.request, written.choice)
+    assert (found.verdict, found.findings) == (written.verdict, written.findings)
+
+
+def test_amounts_without_memory_are_whole_gpus() -> None:
+    """As for a pod that names a number of GPUs only."""
+    whole = fitted(pod(container(limits={NUMBER: 2})))
+
+    assert fit_of(Amounts(count=2).request, imagined("team-a"), site()).request == whole.request
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [
+        *((text, 18432) for text in ("18432", "18432Mi", "18Gi")),
+        *(
+            (text, None)
+            for text in (
+                "",
+                "0",
+                "-1",
+                "1.5",
+                "8G",
+                "8 Gi",
+                "\N{ARABIC-INDIC DIGIT ONE}",
+                "99999999999",
+            )
+        ),
+    ],
+)
+def test_memory_is_read_with_the_units_of_lists(text: str, memory: int | None) -> None:
+    """Decimal units are refused: they are not what anything here is counted in."""
+    assert memory_of(text) == memory

@@ -77,10 +77,10 @@ def _has(node: Any, step: str | int) -> bool:  # noqa: ANN401 -- JSON
 
 
 def shown(found: Site) -> Iterator[Listing]:
-    yield node_listing(found, wide=True)
-    yield gpu_listing(found, wide=True)
+    yield node_listing(found)
+    yield gpu_listing(found)
     rows = pod_rows(found, [WAITS], gone=True, namespace=None)
-    yield pod_listing(rows, NOW, wide=True, spaces=True)
+    yield pod_listing(rows, NOW, spaces=True)
 
 
 @settings(max_examples=150, deadline=None)
@@ -89,7 +89,8 @@ def test_every_view_of_odd_ledgers_can_be_shown(documents: list[Json]) -> None:
     """Lists, drawings and explanations; a line never holds what a terminal would obey."""
     found = site(documents, [machine("gpu-a"), machine("gpu-b")])
 
-    texts = [line for listing in shown(found) for line in printed(listing, Output.TABLE)]
+    plain = (Output.TABLE, Output.WIDE, Output.CSV)
+    texts = [line for one in shown(found) for output in plain for line in printed(one, output)]
     assert all(list(printed(listing, Output.JSON)) for listing in shown(found))
     answer = why(Facts(pod=WAITS, site=found))
     texts += ["".join(span.text for span in line) for line in (*drawn(found), *lines(answer))]
@@ -145,7 +146,7 @@ def test_a_fleet_of_thousands_is_listed() -> None:
     found = site([named(GOOD[0], name) for name in names], map(machine, names))
 
     assert len(node_listing(found).rows) == len(names)
-    assert len(gpu_listing(found, wide=True).rows) == 3 * len(names)
+    assert len(gpu_listing(found).rows) == 3 * len(names)
     assert sum(line[0].text in found.ledgers for line in drawn(found) if line) == len(names)
 
 

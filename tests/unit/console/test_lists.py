@@ -1,5 +1,7 @@
 """Lists: what stands in each column, and which pods and nodes are rows."""
 
+import csv
+import io
 import json
 from collections.abc import Callable
 
@@ -7,7 +9,7 @@ import pytest
 import yaml
 
 from console.core.gpurows import gpu_listing, gpu_rows
-from console.core.listing import Listing, Output, printed
+from console.core.listing import Listing, Output, in_order, printed
 from console.core.noderows import node_listing, node_rows
 from console.core.pod import Pod, State, pod_of
 from console.core.podrows import PodRow, pod_listing, pod_rows
@@ -39,8 +41,8 @@ def pods() -> list[Pod]:
     ]
 
 
-def table(listing: Listing, **how: bool) -> str:
-    return "".join(f"{line}\n" for line in printed(listing, Output.TABLE, **how))
+def table(listing: Listing, output: Output = Output.TABLE, **how: bool) -> str:
+    return "".join(f"{line}\n" for line in printed(listing, output, **how))
 
 
 def rows() -> list[PodRow]:
@@ -49,20 +51,19 @@ def rows() -> list[PodRow]:
 
 LISTS = {
     "nodes": lambda: node_listing(site()),
-    "nodes-wide": lambda: node_listing(site(), wide=True),
     "gpus": lambda: gpu_listing(site()),
-    "gpus-wide": lambda: gpu_listing(site(), wide=True),
-    "pods": lambda: pod_listing(rows(), NOW, wide=False, spaces=False),
-    "pods-wide": lambda: pod_listing(rows(), NOW, wide=True, spaces=True),
+    "pods": lambda: pod_listing(rows(), NOW, spaces=False),
 }
+WIDE = LISTS | {"pods": lambda: pod_listing(rows(), NOW, spaces=True)}
 
 
 @pytest.mark.parametrize("name", LISTS)
 def test_lists_are_shown_as_reviewed(name: str, golden: Golden) -> None:
     """The tables stand in tests/golden; --update-golden writes them anew."""
-    shown = table(LISTS[name]())
+    shown, wide = table(LISTS[name]()), table(WIDE[name](), Output.WIDE)
 
     assert shown == golden(f"kubectl-get-{name}.txt", shown)
+    assert wide == golden(f"kubectl-get-{name}-wide.txt", wide)
 
 
 @pytest.mark.parametrize("name", ["nodes", "gpus", "pods"])
@@ -75,13 +76,73 @@ def test_documents_are_what_docs_promise(name: str, golden: Golden) -> None:
     assert yaml.safe_load(same) == json.loads(shown)
 
 
+@pytest.mark.parametrize("name", LISTS)
+def test_values_are_those_of_documents(name: str, golden: Golden) -> None:
+    """Every value under the name it has in a document, and what is made of several as JSON."""
+    shown = table(LISTS[name](), Output.CSV)
+
+    assert shown == golden(f"kubectl-get-{name}.csv", shown)
+    heads, *found = csv.reader(io.StringIO(shown))
+    (document,) = printed(LISTS[name](), Output.JSON)
+    items = json.loads(document)["items"]
+    assert [dict(zip(heads, row, strict=True)) for row in found] == [
+        {key: cell(value) for key, value in item.items()} for item in items
+    ]
+
+
+def cell(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def test_values_without_rows_have_their_names() -> None:
+    """Whoever reads them need not know that there are none."""
+    empty = node_listing(site([], []))
+
+    assert table(empty, Output.CSV).startswith("name,models,modes,gpus,")
+    assert table(empty, Output.CSV, headed=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "expected"),
+    [
+        pytest.param("nodes", "FITS", ["gpu-b", "gpu-a", "gpu-c"], id="none-comes-last"),
+        pytest.param("nodes", "PROMISED", ["gpu-a", "gpu-b", "gpu-c"], id="percent"),
+        pytest.param("nodes", "MEMORY", ["gpu-c", "gpu-b", "gpu-a"], id="only-in-wide"),
+        pytest.param(
+            "gpus", "FITS", ["gpu-b/1", "gpu-b/0", "gpu-a/0", "gpu-a/1", "gpu-a/2"], id="amounts"
+        ),
+        pytest.param(
+            "pods",
+            "AGE",
+            ["late-0", "half-0", "tune-0", "gone-1", "train-0", "eval-3", "eval-4"],
+            id="ages-of-the-dead-too",
+        ),
+        pytest.param(
+            "pods",
+            "NAMESPACE",
+            ["eval-3", "eval-4", "gone-1", "half-0", "late-0", "train-0", "tune-0"],
+            id="not-shown-here",
+        ),
+    ],
+)
+def test_rows_are_sorted_by_what_a_column_says(name: str, column: str, expected: list[str]) -> None:
+    """Numbers by their value; documents are in the same order."""
+    listing = in_order(LISTS[name](), column)
+
+    (document,) = printed(listing, Output.JSON)
+    assert [line.split()[0] for line in table(listing, headed=False).splitlines()] == expected
+    assert [item["name"] for item in json.loads(document)["items"]] == expected
+
+
 def test_a_table_may_go_without_header() -> None:
     """Scripts cut columns by blanks, so that no cell but the last may hold one."""
     listing = node_listing(site())
 
     with_header = [line.split() for line in table(listing).splitlines()]
     assert [line.split() for line in table(listing, headed=False).splitlines()] == with_header[1:]
-    rows = gpu_listing(site(), wide=True).cells
+    rows = gpu_listing(site()).cells
     assert all(" " not in cell for row in rows for cell in row[:-1])
 
 
@@ -121,7 +182,7 @@ def test_a_request_that_cannot_be_read_is_no_request_for_nothing() -> None:
     (row,) = pod_rows(site(), [odd], gone=False, namespace=None)
 
     assert (row.state, row.asked) == (State.WAITING, None)
-    assert "<unknown>" in table(pod_listing([row], NOW, wide=False, spaces=False))
+    assert "<unknown>" in table(pod_listing([row], NOW, spaces=False))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,149 @@
+"""Why the pods of a workload have what they have: those that stand alike are explained once."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from allocator.core.lines import Line, Tone, heading, row
+from console.core import fit as fits
+from console.core import whytext
+from console.core.fit import Fit, pod_document
+from console.core.listing import API_VERSION
+from console.core.pod import Pod, State, request_of, state_of
+from console.core.site import Site, standing
+from console.core.why import Why, accounted
+from console.core.whydocument import event_document, why_document
+from console.core.workload import Workload
+
+KIND: Final = "WhyList"
+MOST_GROUPS: Final = 4  # told one by one
+_MOST_NAMES: Final = 3
+# Those come first whose people wait for something.
+_ORDER: Final = (
+    State.WAITING,
+    State.BYPASSED,
+    State.RESERVED,
+    State.BOUND,
+    State.RUNNING,
+    State.ENDED,
+    State.GONE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pods that are in one *state* and ask for the same."""
+
+    state: State
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A group, and the explanation of its first pod."""
+
+    group: Group
+    why: Why
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Return the names of the pods of which the same is true."""
+        return tuple(pod.metadata.name for pod in self.group.pods[1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadWhy:
+    """What became of a workload's pods at the time *now*, *explained* of the first groups.
+
+    ``fits`` is what would become of a pod of one that has none.
+    """
+
+    workload: Workload
+    now: datetime
+    groups: tuple[Group, ...] = ()
+    explained: tuple[Explained, ...] = ()
+    fits: tuple[Fit, ...] = ()
+
+    @property
+    def states(self) -> Mapping[State, int]:
+        """Count its pods by their state."""
+        counts = Counter(dict.fromkeys(_ORDER, 0))
+        for group in self.groups:
+            counts[group.state] += len(group.pods)
+        return {state: count for state, count in counts.items() if count}
+
+
+def grouped(pods: Sequence[Pod], site: Site) -> tuple[Group, ...]:
+    """Return *pods* in groups, by name within each."""
+    places: dict[str, set[str]] = {}
+    for name, ledger in site.ledgers.items():
+        for entry in standing(ledger):
+            places.setdefault(entry.uid, set()).add(name)
+    groups: dict[tuple[State, object], list[Pod]] = {}
+    for pod in sorted(pods, key=lambda pod: pod.metadata.name):
+        request = request_of(pod, site.configuration.vocabularies)
+        promised = accounted(pod, places.get(pod.metadata.uid, ()), blind=site.blind)
+        state = state_of(pod, promised=promised or request is None)
+        alike = request, pod.spec.scheduling_gates is None
+        groups.setdefault((state, alike), []).append(pod)
+    found = (Group(state, tuple(alike)) for (state, _), alike in groups.items())
+    return tuple(sorted(found, key=lambda group: _ORDER.index(group.state)))
+
+
+def lines(told: WorkloadWhy) -> Iterator[Line]:
+    """Yield what became of the pods in sum, then each group of them, or what one would find."""
+    count = len(told.workload.pods)
+    word = f"{count or 'NO'} POD{'' if count == 1 else 'S'}"
+    yield heading(told.workload.title, word, Tone.STRONG if count else Tone.WARN)
+    yield from row("pods", _counted(told))
+    yield from whytext.said(told.workload.events, told.now)
+    for one in told.explained:
+        yield ()
+        yield from whytext.lines(one.why)
+        if one.others:
+            yield from row("alike", _names(one.others))
+    if more := len(told.groups) - len(told.explained):
+        yield ()
+        yield from row("more", f"{more} kinds of pods that stand otherwise; ask about one of them")
+    for found in told.fits:
+        yield ()
+        yield from fits.lines(found, f"the stored {told.workload.kind.name}")
+
+
+def _counted(told: WorkloadWhy) -> str:
+    """Return how many pods there are in each state, and how many there should be."""
+    counts = ", ".join(f"{count} {state}" for state, count in told.states.items()) or "none"
+    wanted = told.workload.maker.replicas
+    running = sum(not pod.over for pod in told.workload.pods)
+    return counts if wanted in (None, running) else f"{counts}; {wanted} wanted"
+
+
+def _names(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def document(told: WorkloadWhy) -> dict[str, Any]:
+    """Return the same in the shape that docs/kubectl.md describes; keys are only ever added."""
+    workload = told.workload
+    metadata = workload.maker.metadata
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "workload": {
+            "kind": workload.kind.name,
+            "group": workload.kind.group,
+            "namespace": metadata.namespace,
+            "name": metadata.name,
+            "uid": metadata.uid,
+            "replicas": workload.maker.replicas,
+        },
+        "pods": len(workload.pods),
+        "states": {str(state): count for state, count in told.states.items()},
+        "items": [{**why_document(one.why), "alike": one.others} for one in told.explained],
+        "fits": [pod_document("", found) for found in told.fits],
+        "events": [event_document(event) for event in workload.events],
+    }
