@@ -7,6 +7,7 @@ from typing import Final
 
 from allocator.core.index import Index
 from allocator.core.pods import Pod
+from allocator.shell.endings import Ended
 from kube.clock import SYSTEM, Clock
 from kube.shared import Shared
 
@@ -22,6 +23,7 @@ class Nominees:
     def __init__(self, clock: Clock = SYSTEM) -> None:
         """Know of none yet."""
         self._clock = clock
+        self._ended = Ended(clock)
         self._pods: Mapping[str, Pod] = MappingProxyType({})
         self._unbound: dict[str, Pod] = {}
         self._until: dict[str, float] = {}  # of nominations that are only remembered
@@ -33,6 +35,7 @@ class Nominees:
 
     def know(self, pods: Mapping[str, Pod], touched: Collection[str]) -> None:
         """Take *pods* by uid, of which those *touched* may have changed."""
+        self._ended.know(pods, touched)
         self._pods = pods
         moved = False
         for uid in touched:
@@ -54,7 +57,8 @@ class Nominees:
             for uid in late:
                 del self._until[uid], self._unbound[uid]
             self._by_node = _grouped(self._unbound.values())
-        return replace(index, pods=self._pods, nominations=self._by_node)
+        endings = self._ended.endings()
+        return replace(index, pods=self._pods, nominations=self._by_node, endings=endings)
 
 
 def _nominee(pod: Pod, before: Pod | None) -> Pod | None:
