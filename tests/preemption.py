@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
 
 import msgspec
@@ -30,6 +31,7 @@ class Resident:
     priority: int = 0
     created: str = "2026-11-21T12:00:00Z"
     deleting: bool = False
+    leaves: datetime | None = None
     over: bool = False
     gone: bool = False
     bound: bool = True
@@ -90,6 +92,7 @@ def _pod(one: Resident, node: str) -> Pod:
         created=one.created,
         node=node if one.bound else "",
         deleting=one.deleting,
+        leaves=one.leaves,
         over=one.over,
     )
 

@@ -1,11 +1,11 @@
 """Gangs: groups of pods that start together or not at all, and hold GPUs while they wait.
 
 Schedulers bind a gang's members one by one. Two gangs that each got part of what both need keep
-each other from starting for ever; then the younger one has to let go.
+each other from starting for ever; then the younger one has to let go, if the older gains by it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from allocator.catalog.vocabularies import Vocabulary
@@ -58,7 +58,13 @@ def _members(pods: Sequence[Seen], vocabularies: Sequence[Vocabulary]) -> Member
     )
 
 
-def yielding(stuck: Iterable[Gang]) -> Gang | None:
-    """Return which of several gangs that are *stuck* lets go, ``None`` where nobody gains by it."""
+def yielding(stuck: Iterable[Gang], helps: Callable[[Gang, Sequence[Gang]], bool]) -> Gang | None:
+    """Return which of several gangs that are *stuck* lets go, ``None`` where nobody gains by it.
+
+    The youngest by which one of those older than it is helped, as *helps* says.
+    """
     ordered = sorted(stuck, key=lambda gang: (gang.created, gang.name))
-    return ordered[-1] if len(ordered) > 1 else None
+    for number in reversed(range(1, len(ordered))):
+        if helps(ordered[number], ordered[:number]):
+            return ordered[number]
+    return None

@@ -19,13 +19,15 @@ class Ground:
     """One node with everybody's grants but the pod's own, and with what is spoken for.
 
     ``ebbing`` are pods that are gone or over: what they were promised is free once their node
-    says so. ``leaving`` are pods that were deleted and still run.
+    says so. ``leaving`` are pods that were deleted and still run. ``overdue`` are neither of them
+    any more: their room should have been free by now, and is taken until it is.
     """
 
     node: Node
     entries: Entries
     ebbing: frozenset[str]
     leaving: frozenset[str]
+    overdue: frozenset[str]
     request: PodRequest
     terms: Terms
     demand: Demand
@@ -63,11 +65,13 @@ def ground(index: Index, name: str, *, pod: Pod, wanted: Wanted, terms: Terms) -
     entries = {uid: entry for uid, entry in site.entries.items() if uid != pod.uid}
     ebbing = frozenset(uid for uid in entries if _ebbing(index.pods.get(uid)))
     leaving = frozenset(uid for uid in entries.keys() - ebbing if _leaving(index.pods[uid], name))
+    overdue = frozenset(uid for uid in ebbing | leaving if _overdue(index, entries[uid]))
     return Ground(
         node=node,
         entries=entries,
-        ebbing=ebbing,
-        leaving=leaving,
+        ebbing=ebbing - overdue,
+        leaving=leaving - overdue,
+        overdue=overdue,
         request=in_mode(wanted.request, wanted.mode),
         terms=terms,
         demand=index.snapshot.demand,
@@ -80,6 +84,10 @@ def _ebbing(pod: Pod | None) -> bool:
 
 def _leaving(pod: Pod, node: str) -> bool:
     return pod.deleting and pod.node == node
+
+
+def _overdue(index: Index, entry: Entry) -> bool:
+    return index.endings is not None and index.endings.overdue(entry, index.pods.get(entry.uid))
 
 
 def held(entry: Entry) -> set[str]:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from allocator.core.endings import Endings
 from allocator.core.fleet import Shape, mixed, offers_of
 from allocator.core.holdings import freed
 from allocator.core.pods import Pod
@@ -42,8 +43,9 @@ class Index:
 
     ``sites``, ``standings`` and ``firsts``, the emptiest room of each, are of the nodes whose GPUs
     are known, by name. ``ratings`` has all of them by the usual ways of scoring. ``pods`` are by
-    uid. ``nominations`` are the unbound pods that a scheduler makes room for, by node. ``whole``
-    says that a node which is not here has no inventory.
+    uid. ``nominations`` are the unbound pods that a scheduler makes room for, by node. ``endings``
+    bound how long those that end are waited for; without them nothing does. ``whole`` says that a
+    node which is not here has no inventory.
     """
 
     snapshot: Snapshot
@@ -54,6 +56,7 @@ class Index:
     ratings: Mapping[Scorer, Table] = field(default_factory=lambda: MappingProxyType({}))
     pods: Mapping[str, Pod] = field(default_factory=lambda: MappingProxyType({}))
     nominations: Mapping[str, tuple[Pod, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    endings: Endings | None = None
 
     def entries(self, name: str) -> Entries:
         """Return what node *name* promises, by pod uid; nothing where it is not known."""

@@ -1,6 +1,7 @@
 """Pods as schedulers and watches show them: what decides who gets room, and who makes it."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from allocator.core.commitment import Wanted
@@ -16,6 +17,7 @@ class Pod:
     ``node`` is empty until it is bound; ``nominated`` is where a scheduler makes room for it, or
     where we ``hinted`` that it fits.
     ``created`` is an RFC 3339 time. ``over`` says that its containers have ended for good.
+    ``leaves`` is when the grace of one that was deleted is over, ``None`` where that is never.
     ``wanted`` is what it asks for, ``None`` for nothing; of a bound pod it is not read, because
     the ledger knows what that was promised. A tuple says what is wrong with its request.
     """
@@ -29,6 +31,7 @@ class Pod:
     nominated: str = ""
     hinted: bool = False
     deleting: bool = False
+    leaves: datetime | None = None
     over: bool = False
     wanted: Wanted | tuple[Finding, ...] | None = None
 

@@ -156,7 +156,7 @@ class _Preemption:
 
     def _evicted(self, case: "_Case") -> Proposal | None:
         coming = case.there.coming
-        proposed = case.holders - coming
+        proposed = case.holders - coming - case.there.overdue
         if proposed and self._fits(case, coming | proposed):
             return case.restated(map(case.victim, case.proposal.uids))
         # Who holds no GPU was proposed for want of something else, and so may be all the others.
@@ -211,7 +211,7 @@ class _Case:
         there, offered = self.there, frozenset(self.proposal.uids)
         return frozenset(
             uid
-            for uid in there.entries.keys() - there.coming
+            for uid in there.entries.keys() - there.coming - there.overdue
             if self.lower(uid) and (uid in offered or self.pods[uid].node == there.node.name)
         )
 

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Final, Never, Protocol
 
 import msgspec
 import structlog
 
 from allocator.catalog.vocabularies import Vocabulary
+from allocator.core.contest import Contest
 from allocator.core.gangs import Gang, Members, Name, members_of, yielding
 from allocator.core.podfacts import Seen
 from allocator.core.settings import GangDeadlock, Settings
@@ -21,6 +23,7 @@ API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
 POD_GROUPS: Final = f"/apis/{API_VERSION}/namespaces/{{}}/podgroups/{{}}"
 EVICTION: Final = "/api/v1/namespaces/{}/pods/{}/eviction"
 MOST_REFUSALS: Final = 256  # that wait for being told
+JUDGED_EVERY: Final = 10.0  # seconds between two looks at who waits for whom: they take their time
 
 log = structlog.get_logger(__name__)
 
@@ -52,15 +55,16 @@ class _PodGroup(msgspec.Struct):
 class Gangs:
     """Every replica tells of refusals it gave; one at a time ends deadlocks.
 
-    ``vocabularies`` are those that hold now.
+    ``vocabularies`` are those that hold now, and ``contest`` says what is held and wanted now.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the parts of one whole
         self,
         calls: Calls,
         pods: Pods,
         *,
         vocabularies: Callable[[], Iterable[Vocabulary]],
+        contest: Callable[[], Contest],
         tell: Callable[[Event], None],
         clock: Clock = SYSTEM,
     ) -> None:
@@ -68,10 +72,12 @@ class Gangs:
         self._calls = calls
         self._pods = pods
         self._vocabularies = vocabularies
+        self._contest = contest
         self._tell = tell
         self._clock = clock
         self._refusals: asyncio.Queue[tuple[str, str]] = asyncio.Queue(MOST_REFUSALS)
         self._stuck: dict[Name, tuple[Members, float]] = {}  # as what, and since when
+        self._judged = -inf  # when it was last asked who waits for whom
 
     def refused(self, uid: str, text: str) -> None:
         """Take note that the bind of pod *uid* was refused; one too many is dropped."""
@@ -98,7 +104,7 @@ class Gangs:
             self._tell(_event(gang, "VgpuGangShort", note))
 
     async def sweep(self, settings: Settings) -> None:
-        """Report gangs that have been stuck for too long, and let the youngest go if that helps."""
+        """Report gangs that have been stuck for too long, and let one go if that helps another."""
         gangs = await self._long_stuck(settings.gang_timeout_seconds)
         for gang in gangs:
             members = gang.members
@@ -107,13 +113,23 @@ class Gangs:
                 f"{settings.gang_timeout_seconds} s and hold GPUs, {len(members.waiting)} wait"
             )
             self._tell(_event(gang, "VgpuGangStuck", note))
-        last = yielding(gangs)
-        if last is None or settings.gang_deadlock is GangDeadlock.REPORT:
+        if settings.gang_deadlock is GangDeadlock.REPORT:
+            return
+        last = self._yielding(gangs)
+        if last is None:
             return
         self._stuck.clear()  # the others get as long again to make use of it
-        self._tell(_event(last, "VgpuGangEvicted", "it is the youngest of several that are stuck"))
+        note = "it is the youngest of several that are stuck, and an older one waits for its room"
+        self._tell(_event(last, "VgpuGangEvicted", note))
         for pod in last.members.holding:
             await self._evict(pod)
+
+    def _yielding(self, gangs: list[Gang]) -> Gang | None:
+        now = self._clock.monotonic()
+        if len(gangs) < 2 or now - self._judged < JUDGED_EVERY:  # noqa: PLR2004 -- it takes two
+            return None
+        self._judged = now
+        return yielding(gangs, self._contest().helps)
 
     async def _long_stuck(self, patience: float) -> list[Gang]:
         pods, now = self._pods.seen, self._clock.monotonic()

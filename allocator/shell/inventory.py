@@ -46,6 +46,7 @@ GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
 NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
 KINDS: Final = ("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig")
+BASIS: Final = ("gpunodes", "nodes")  # answers rest on both, and either watch may die alone
 MOST_ARRIVALS: Final = 10_000  # pods that are known not to be new
 
 T = TypeVar("T")
@@ -187,10 +188,10 @@ class Inventory:
         return all(pulse.synced for pulse in self.pulses.values())
 
     def age(self) -> float | None:
-        """Return the seconds since the API server was last heard, ``None`` before the first."""
+        """Return the seconds since all of ``BASIS`` was last heard about, ``None`` before that."""
         now = self._clock.monotonic()
-        ages = [pulse.age(now) for pulse in self.pulses.values()]
-        return min((age for age in ages if age is not None), default=None)
+        ages = [age for kind in BASIS if (age := self.pulses[kind].age(now)) is not None]
+        return max(ages) if len(ages) == len(BASIS) else None
 
     def arrived(self, uid: str, request: PodRequest, failed: bool) -> None:  # noqa: FBT001 -- a callback
         """Learn from a pod's first attempt to be bound; later ones are no new demand."""

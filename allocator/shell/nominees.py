@@ -7,6 +7,7 @@ from typing import Final
 
 from allocator.core.index import Index
 from allocator.core.pods import Pod
+from allocator.shell.endings import Ended
 from kube.clock import SYSTEM, Clock
 from kube.shared import Shared
 
@@ -22,6 +23,7 @@ class Nominees:
     def __init__(self, clock: Clock = SYSTEM) -> None:
         """Know of none yet."""
         self._clock = clock
+        self._ended = Ended(clock)
         self._pods: Mapping[str, Pod] = MappingProxyType({})
         self._unbound: dict[str, Pod] = {}
         self._until: dict[str, float] = {}  # of nominations that are only remembered
@@ -36,6 +38,7 @@ class Nominees:
 
     def know(self, pods: Mapping[str, Pod], touched: Collection[str]) -> None:
         """Take *pods* by uid, of which those *touched* may have changed."""
+        self._ended.know(pods, touched)
         known, self._pods = self._pods, pods
         now = self._clock.monotonic()
         moved = self._note_who_leaves(known, touched)
@@ -86,7 +89,8 @@ class Nominees:
                 del self._until[uid], self._unbound[uid]
             self._group()
         nominations = self._hinted if hinted else self._by_node
-        return replace(index, pods=self._pods, nominations=nominations)
+        endings = self._ended.endings()
+        return replace(index, pods=self._pods, nominations=nominations, endings=endings)
 
     def _group(self) -> None:
         everybody = list(self._unbound.values())

@@ -12,7 +12,7 @@ import yaml
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core.gpunode import decode
 from tests.builders import T4, nodes_of
-from tests.cluster.api import Json, wait_for
+from tests.cluster.api import ApiError, Json, wait_for
 from tests.cluster.control_plane import Settings
 from tests.cluster.installation import (
     GPU_NODES,
@@ -69,12 +69,17 @@ def objects(programs: Mapping[str, Path], site: Installation) -> str:
     return yaml.safe_dump_all(kept)
 
 
+def token(site: Installation) -> str:
+    """Make a token of the overlay's own account."""
+    account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{NAME}/token"
+    made = site.api.create(account, {"spec": {"expirationSeconds": 7200}})
+    return str(made.body["status"]["token"])
+
+
 def as_scheduler(site: Installation) -> Path:
     """Write a kubeconfig of the overlay's own account, so that every right is really needed."""
-    account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{NAME}/token"
-    token = site.api.create(account, {"spec": {"expirationSeconds": 7200}}).body["status"]["token"]
     config = json.loads(site.plane.kubeconfig.read_text())
-    config["users"] = [{"name": "admin", "user": {"token": token}}]
+    config["users"] = [{"name": "admin", "user": {"token": token(site)}}]
     path = site.plane.folder / "own-scheduler.kubeconfig"
     path.write_text(json.dumps(config))
     return path
@@ -127,6 +132,29 @@ def test_its_pods_start(site: Installation) -> None:
     pods = wait_for(lambda: site.api.get(path, **selector)["items"][1:], within=WITHIN)
 
     assert {c["name"] for c in pods[0]["spec"]["containers"]} == {"kube-scheduler", "extender"}
+
+
+@pytest.mark.parametrize(
+    ("path", "schema"),
+    [
+        pytest.param("pods", NAME, id="all"),
+        pytest.param("pods/gone/binding", "vgpu-binds", id="binds"),
+    ],
+)
+def test_its_calls_queue_with_ours(site: Installation, path: str, schema: str) -> None:
+    """Not with every tenant's controller; binds have a level of their own, whoever binds."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": "soft"}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "gone"}, "target": target}
+    there = f"/api/v1/namespaces/{site.namespace()}/{path}"
+
+    with site.plane.api(token(site)) as scheduler, pytest.raises(ApiError) as refused:
+        scheduler.create(there, body)  # which is no pod, nor is there any of that name
+
+    reply = refused.value.reply
+    schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+    queued = site.api.get(f"{schemas}/{schema}")["metadata"]["uid"]
+    headers = {name.lower(): value for name, value in reply.headers.items()}
+    assert headers["x-kubernetes-pf-flowschema-uid"] == queued
 
 
 def test_it_schedules_who_names_it(site: Installation) -> None:

@@ -10,6 +10,7 @@ import orjson
 from kube.errors import ApiError, KubeError, UnreachableError
 from kube.frames import END_OF_LIST
 from tests.gpunodes import Json
+from tests.model.agents import over
 from tests.model.world import World
 
 Lines = list[bytes]
@@ -40,13 +41,17 @@ class _Stream:
 
 @dataclass(slots=True)
 class Feed:
-    """What ``kube.watch`` needs of a client; ``seen`` is how this replica reads a GPUNode."""
+    """What ``kube.watch`` needs of a client; ``seen`` is how this replica reads a GPUNode.
+
+    ``ended`` says by uid when it was sent that a pod is over or gone.
+    """
 
     world: World
     seen: Seen = as_it_is
     streams: dict[tuple[str, str], _Stream] = field(default_factory=dict)
     sent: "Feed | None" = None  # another feed: what that was sent is all there is
     caught_up: int = -1  # with which change of the world
+    ended: dict[str, float] = field(default_factory=dict)
 
     @asynccontextmanager
     async def stream(
@@ -98,8 +103,11 @@ class Feed:
 
     def _news(self, stream: _Stream) -> Lines:
         now, sent = self._objects(stream), stream.sent
-        gone = [_event("DELETED", sent.pop(name)) for name in sorted(sent.keys() - now.keys())]
+        left = sorted(sent.keys() - now.keys())
+        gone = [_event("DELETED", sent.pop(name)) for name in left]
         new = [name for name in now if sent.get(name) is not now[name]]
+        for name in (*left, *(name for name in new if over(now[name]))):
+            self.ended.setdefault(name, self.world.loop.time())
         sent.update({name: now[name] for name in new})
         return [*gone, *(_event("MODIFIED", self._read(stream, now[name])) for name in new)]
 

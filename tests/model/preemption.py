@@ -6,6 +6,8 @@ itself went by.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import inf
 from zlib import crc32
 
 import orjson
@@ -14,7 +16,7 @@ from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core.choose import Terms
 from allocator.core.commitment import Wanted
 from allocator.core.ground import Ground, ground
-from tests.gpunodes import Json
+from tests.gpunodes import NOON, Json
 from tests.model.agents import over
 from tests.model.invariants import BrokenError
 from tests.model.sights import Sight
@@ -22,6 +24,7 @@ from webhook.core.unbound import unbound
 
 Named = Mapping[str, Sequence[str]]  # uids by node
 _NOBODY: frozenset[str] = frozenset()
+_SOON = 50.0  # seconds: so long everybody waits for who ends, however wrong their clocks are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +32,13 @@ class _Node:
     """One node of a question, as far as the replica that was asked knows it.
 
     ``coming`` are the holders whose room is coming anyway: they were deleted, are over, or gone.
+    ``soon`` are those of them for whom that is not long ago, so that they are waited for.
     """
 
     name: str
     there: Ground
     coming: frozenset[str]
+    soon: frozenset[str]
     proposed: frozenset[str]
     named: frozenset[str]
 
@@ -41,7 +46,7 @@ class _Node:
     def waits(self) -> bool:
         """Say whether room is coming, and is enough; who holds no GPU is there for other ends."""
         ours = self.proposed <= self.there.entries.keys()
-        return ours and not self.there.fits(_NOBODY) and self.there.fits(self.coming)
+        return ours and not self.there.fits(_NOBODY) and self.there.fits(self.soon)
 
     @property
     def evicted(self) -> frozenset[str]:
@@ -90,7 +95,7 @@ def _needless(node: _Node) -> Iterator[str]:
     if not node.proposed <= node.there.entries.keys():
         holders -= node.proposed
     for uid in holders:
-        if node.there.fits(node.coming | holders - {uid}):
+        if node.there.fits(node.soon | holders - {uid}):
             yield f"{uid} need not leave {node.name}"
 
 
@@ -102,10 +107,12 @@ def _nodes(sight: Sight, pod: Json, *, proposals: Named, named: Named) -> Iterat
             there = ground(index, name, pod=asking, wanted=asking.wanted, terms=Terms())
             if there is None:
                 continue
+            coming = frozenset(uid for uid in there.entries if _leaves(known.get(uid)))
             yield _Node(
                 name=name,
                 there=there,
-                coming=frozenset(uid for uid in there.entries if _leaves(known.get(uid))),
+                coming=coming,
+                soon=frozenset(uid for uid in coming if _lately(sight, uid, known.get(uid))),
                 proposed=frozenset(proposed),
                 named=frozenset(named.get(name, ())),
             )
@@ -119,3 +126,13 @@ def _known(sight: Sight) -> Mapping[str, Json]:
 
 def _leaves(pod: Json | None) -> bool:
     return pod is None or over(pod) or "deletionTimestamp" in pod["metadata"]
+
+
+def _lately(sight: Sight, uid: str, pod: Json | None) -> bool:
+    """Say whether the replica was sent not long ago that a pod ends; a deletion says when."""
+    feed = sight.feeds[1]
+    now = feed.world.loop.time()
+    if pod is None or over(pod):
+        return now - feed.ended.get(uid, -inf) < _SOON
+    deleted = datetime.fromisoformat(pod["metadata"]["deletionTimestamp"])
+    return NOON + timedelta(seconds=now) - deleted < timedelta(seconds=_SOON)

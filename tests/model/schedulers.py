@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from kube.errors import UnreachableError
-from tests.gpunodes import Json
+from tests.gpunodes import NOON, Json
 from tests.model.agents import over
 from tests.model.preemption import guarded, judge, judge_budgets
 from tests.model.replicas import Fault, Replica, Task, outcome, patch_of, review
@@ -190,7 +190,8 @@ class Schedulers:
             victim = there[uid]
             if "deletionTimestamp" not in victim["metadata"]:
                 self.preempted += 1
-                metadata = {**victim["metadata"], "deletionTimestamp": "2026-11-21T12:00:00Z"}
+                now = (NOON + self.world.elapsed(0)).isoformat()
+                metadata = {**victim["metadata"], "deletionTimestamp": now}
                 self.world.place({**victim, "metadata": metadata})
         if self.world.rng.random() < NOMINATED:
             self.world.place({**pod, "status": {"nominatedNodeName": node}})

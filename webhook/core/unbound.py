@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -72,8 +73,13 @@ def watched(raw: bytes, vocabularies: Sequence[Vocabulary]) -> Pod:
 def _asked(
     raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]
 ) -> Wanted | tuple[Finding, ...] | None:
+    return wants(_REVIEWED.decode(raw), vocabularies)
+
+
+def wants(
+    pod: podwire.Pod, vocabularies: Sequence[Vocabulary]
+) -> Wanted | tuple[Finding, ...] | None:
     """Return what a pod asks for; a mode that was the best at CREATE may be revised."""
-    pod = _REVIEWED.decode(raw)
     request = parsed(
         containers=pod.spec.containers,
         init_containers=pod.spec.init_containers or (),
@@ -97,6 +103,16 @@ def _pod(found: _Pod, wanted: Wanted | tuple[Finding, ...] | None) -> Pod:
         node=spec.node_name,
         nominated=status.nominated_node_name,
         deleting=metadata.deletion_timestamp is not None,
+        leaves=_time(metadata.deletion_timestamp),
         over=status.phase in _OVER,
         wanted=wanted,
     )
+
+
+def _time(text: str | None) -> datetime | None:
+    """Read a time; one beyond the year 9999, as the longest of graces ends, never comes."""
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo else None

@@ -39,6 +39,7 @@ from webhook.shell.duties import Means, attend
 from webhook.shell.journal import Journal
 from webhook.shell.metrics import Metrics
 from webhook.shell.pending import Pending
+from webhook.shell.rivalry import Rivalry
 from webhook.shell.server import Listen, serving
 from webhook.shell.steering import mutually, steering
 
@@ -133,10 +134,20 @@ def _means(  # noqa: PLR0913 -- the parts of one whole
     pods, pending = Pods(), Pending()
     pods.follow(watch)
     pending.follow(watch)
-    gangs = Gangs(client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record)
+
+    def around(namespace: str) -> Surroundings:
+        return view_of(inventory, namespace).around
+
+    gangs = Gangs(
+        client,
+        pods,
+        vocabularies=lambda: inventory.vocabularies,
+        contest=Rivalry(index=inventory.index, pending=pending, around=around),
+        tell=events.record,
+    )
     binder = Binder(
         calls=client,
-        around=lambda namespace: view_of(inventory, namespace).around,
+        around=around,
         reserved=inventory.promising,
         pods=pending.pod,
         ledgers=inventory.ledger,
@@ -153,7 +164,7 @@ def _means(  # noqa: PLR0913 -- the parts of one whole
         pods=pods,
         binder=binder,
         gangs=gangs,
-        around=binder.around,
+        around=around,
         events=events,
         journal=journal,
         metrics=metrics,

@@ -51,7 +51,7 @@ class Binder:
     node, and a node's ledger. Both are believed only as far as the API server will check.
     ``stands`` says whether a ledger's status is of its Node as it runs now, as far as is known.
     ``arrived`` learns demand from a pod's uid, what it asked for, and whether the node was full;
-    ``denied`` takes a pod's uid and what it was told where its node has nothing for it.
+    ``denied`` takes a pod's uid and what it was told where it is promised nothing on its node.
     ``underway`` knows who is being bound.
     """
 
@@ -136,8 +136,8 @@ class Binder:
         full = isinstance(outcome, Denied) and outcome.refusal.code == CONFLICT
         if not bound.request.dry_run and (full or isinstance(outcome, Promise)):
             self.arrived(live.uid, judged.wanted.request, full)
-        if not bound.request.dry_run and isinstance(outcome, Denied):
-            self.denied(live.uid, outcome.refusal.message)
+        if not bound.request.dry_run and isinstance(outcome, Refusal | Denied):
+            self.denied(live.uid, _said(outcome).message)
         return outcome
 
     async def _pod(self, bound: Bound) -> LivePod | None:

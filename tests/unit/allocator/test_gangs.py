@@ -8,18 +8,28 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.core.choose import Terms
+from allocator.core.commitment import Wanted
+from allocator.core.contest import Contest
 from allocator.core.podfacts import Seen
 from allocator.core.settings import GangDeadlock, Settings
+from allocator.model.request import Mode, PodRequest
 from allocator.shell.gangs import Gangs
 from allocator.shell.reconciler import Pods
 from kube.clock import Clock
 from kube.errors import ApiError, NotFoundError
 from kube.events import Event
+from tests.builders import A30, ask, mig_grant, nodes_of, pod, soft_grant
 from tests.pods import NUMBER
+from tests.preemption import cluster as sites_of
+from tests.preemption import resident
 
 EVICT = Settings(gang_deadlock=GangDeadlock.EVICT)
 REPORT = Settings()
 TIMEOUT = REPORT.gang_timeout_seconds
+HALF = pod(ask(20000), mode=Mode.HAMI_CORE)
+SOFT = nodes_of(1, name="n0")
+CUT = nodes_of(1, A30, mode=Mode.MIG, name="n1")
 
 
 def member(name: str, *, node: str = "", asks: bool = True) -> Seen:
@@ -44,13 +54,17 @@ def done(work: Coroutine[None, None, None]) -> None:
 
 @dataclass(slots=True)
 class Cluster:
-    """Some gangs of two members or more, in the order of their creation, and some slots."""
+    """Some gangs of two members or more, in the order of their creation, and two halves of a GPU.
+
+    A gang wants halves, unless ``wishes`` say otherwise. Nodes are n0 and n1, which is cut.
+    """
 
     gangs: tuple[str, ...] = ("old", "new")
     least: int = 2
     pods: dict[str, Seen] = field(default_factory=dict)
     now: float = 0.0
     guarded: bool = False  # by a disruption budget
+    wishes: dict[str, PodRequest | None] = field(default_factory=dict)
     evicted: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     gang_watch: Gangs = field(init=False)
@@ -61,9 +75,23 @@ class Cluster:
             self,
             self.known,
             vocabularies=lambda: VOCABULARIES,
+            contest=self.contest,
             tell=self.events.append,
             clock=Clock(monotonic=lambda: self.now),
         )
+
+    def contest(self) -> Contest:
+        bound = [one for one in self.pods.values() if one.node and one.extended]
+        halves = [resident(o.uid, (0, soft_grant(20000))) for o in bound if o.node == "n0"]
+        there = [one for one in bound if one.node == "n1"]
+        grants = [mig_grant("2g.12gb", 2 * i, product=A30) for i in range(len(there))]
+        slices = [resident(one.uid, (0, grant)) for one, grant in zip(there, grants, strict=True)]
+        index = sites_of((SOFT, halves), (CUT, slices))
+        return Contest(index=index, wanted=self.wanted, terms=lambda _: Terms())
+
+    def wanted(self, one: Seen) -> Wanted | None:
+        request = self.wishes.get(one.group, HALF)
+        return None if request is None else Wanted(uid=one.uid, request=request)
 
     async def get(self, path: str) -> bytes:
         name = path.rpartition("/")[2]

@@ -1,5 +1,7 @@
 """Pods as a scheduler sends them: what admission left to decide is still to be decided."""
 
+from datetime import UTC, datetime
+
 import orjson
 import pytest
 
@@ -74,3 +76,21 @@ def test_our_own_hints_are_known(hint: str, *, hinted: bool) -> None:
     found["status"] = {"nominatedNodeName": "a"}
 
     assert watched(orjson.dumps(found), VOCABULARIES).hinted is hinted
+
+
+@pytest.mark.parametrize(
+    ("written", "leaves"),
+    [
+        pytest.param(None, None, id="stays"),
+        pytest.param("2026-11-21T12:00:30Z", datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC), id="z"),
+        pytest.param("11500-01-01T00:00:00Z", None, id="five-digits"),
+        pytest.param("2026-11-21", None, id="no-time"),
+    ],
+)
+def test_when_a_deleted_pod_leaves(written: str | None, leaves: datetime | None) -> None:
+    """A grace is a tenant's word, and may be longer than there are years to write; it is read."""
+    found = received(pod()) | {"metadata": {"uid": "u", "deletionTimestamp": written}}
+
+    seen = watched(orjson.dumps(found), VOCABULARIES)
+
+    assert (seen.deleting, seen.leaves) == (written is not None, leaves)

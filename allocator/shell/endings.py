@@ -1,0 +1,41 @@
+"""Ended: since when pods are over or gone, as a watch of all pods tells of it."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from types import MappingProxyType
+
+from allocator.core.endings import LINGERS, Endings
+from allocator.core.pods import Pod
+from kube.clock import Clock
+
+
+class Ended:
+    """Remembers each end for as long as it matters."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Have seen nothing yet."""
+        self._clock = clock
+        self._began: datetime | None = None
+        self._pods: Mapping[str, Pod] = MappingProxyType({})
+        self._ended: Mapping[str, datetime] = MappingProxyType({})
+
+    def know(self, pods: Mapping[str, Pod], touched: Collection[str]) -> None:
+        """Take *pods* by uid, of which those *touched* may have changed."""
+        now = self._clock.wall()
+        self._began = self._began or now
+        lately = {uid: at for uid, at in self._ended.items() if at > now - LINGERS}
+        lately |= {uid: now for uid in touched if self._ends(uid, pods.get(uid))}
+        self._pods, self._ended = pods, MappingProxyType(lately)
+
+    def _ends(self, uid: str, pod: Pod | None) -> bool:
+        """Say whether *pod* has ended, and had not when it was last heard of."""
+        before = self._pods.get(uid)
+        if pod is None:
+            return before is not None and not before.over
+        return pod.over and not (before is not None and before.over)
+
+    def endings(self) -> Endings | None:
+        """Return what is known by now, ``None`` before the first picture."""
+        if self._began is None:
+            return None
+        return Endings(now=self._clock.wall(), began=self._began, ended=self._ended)
