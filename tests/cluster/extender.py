@@ -50,8 +50,13 @@ def add_extender(site: Installation, host: str = "127.0.0.1") -> tuple[Replica, 
 
 
 @contextlib.contextmanager
-def asked(programs: Mapping[str, Path], folder: Path, *nodes: Node) -> Iterator[Installation]:
-    """Yield an installation with *nodes*, whose scheduler asks two replicas in turn."""
+def asked(
+    programs: Mapping[str, Path], folder: Path, *nodes: Node, by_request: bool = False
+) -> Iterator[Installation]:
+    """Yield an installation with *nodes*, whose scheduler asks one of two replicas.
+
+    It asks the other where that one is gone or, *by_request*, with every other question.
+    """
     with installation(programs, folder) as found:
         for node in nodes:
             found.add_node(node)
@@ -62,7 +67,7 @@ def asked(programs: Mapping[str, Path], folder: Path, *nodes: Node) -> Iterator[
         apply(found, "rbac.yaml")
         ports = [add_extender(found)[1] for _ in range(2)]
         found.wait_for_models(*{gpu.model for node in nodes for gpu in node.gpus})
-        with forwarding(ports) as port:
+        with forwarding(ports, by_request=by_request) as port:
             scheduler = kube_scheduler(
                 programs["kube-scheduler"], found.plane, extenders=[extender(port)]
             )

@@ -1,7 +1,8 @@
-"""A Service in miniature: one port whose connections go to the replicas in turn."""
+"""A Service in miniature: one port whose connections, or requests, go to the replicas in turn."""
 
 import asyncio
 import contextlib
+import re
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from itertools import count
@@ -10,11 +11,16 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 _CHUNK: Final = 1 << 16
+_LENGTH: Final = re.compile(rb"^content-length: *(\d+)", re.IGNORECASE | re.MULTILINE)
 
 
 @contextlib.contextmanager
-def forwarding(ports: Sequence[int]) -> Iterator[int]:
-    """Yield a port; what connects to it reaches one of *ports*, unless all refuse."""
+def forwarding(ports: Sequence[int], *, by_request: bool = False) -> Iterator[int]:
+    """Yield a port; what connects to it reaches one of *ports*, unless all refuse.
+
+    A caller with one connection reaches one replica, as kube-scheduler does; *by_request* each of
+    its requests, which are HTTP without TLS, goes to the replica whose turn it is.
+    """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="forwarder")
     thread.start()
@@ -22,7 +28,7 @@ def forwarding(ports: Sequence[int]) -> Iterator[int]:
     def run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
-    forwarder = _Forwarder(ports)
+    forwarder = _Forwarder(ports, by_request=by_request)
     try:
         yield run(forwarder.begin())
     finally:
@@ -33,8 +39,9 @@ def forwarding(ports: Sequence[int]) -> Iterator[int]:
 
 
 class _Forwarder:
-    def __init__(self, ports: Sequence[int]) -> None:
+    def __init__(self, ports: Sequence[int], *, by_request: bool) -> None:
         self._ports = ports
+        self._way = self._each_request if by_request else self._forward
         self._turn = count()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -51,7 +58,7 @@ class _Forwarder:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._forward(reader, writer))
+        task = asyncio.get_running_loop().create_task(self._way(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -74,14 +81,40 @@ class _Forwarder:
                         way.cancel()
                     await asyncio.gather(*ways, return_exceptions=True)
 
+    async def _each_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        async with _closing(writer):
+            while (request := await _message(reader)) and (found := await self._backend()):
+                answers, onward = found
+                async with _closing(onward):
+                    onward.write(request)
+                    answer = await _message(answers)
+                if not answer:
+                    return  # who died over it is not asked again by us, but by the caller
+                writer.write(answer)
+                await writer.drain()
+
     async def _backend(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """Connect to the replica whose turn it is, or to the next that does not refuse."""
-        turn = next(self._turn)
-        for offset in range(len(self._ports)):
-            port = self._ports[(turn + offset) % len(self._ports)]
+        number, size = next(self._turn), len(self._ports)
+        # 0, 1, 1, 0: else, of two questions that alternate, each would always go the same way.
+        turn = number + number // size
+        for offset in range(size):
+            port = self._ports[(turn + offset) % size]
             with contextlib.suppress(OSError):
                 return await asyncio.open_connection("127.0.0.1", port)
         return None
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    """Read a request or an answer that tells its length; nothing where the peer has gone."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = _LENGTH.search(head)
+        return head + await reader.readexactly(0 if length is None else int(length[1]))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return b""
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

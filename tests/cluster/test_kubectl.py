@@ -14,9 +14,9 @@ import yaml
 from allocator.model.request import Mode
 from tests.builders import A30, T4, nodes_of
 from tests.cluster.api import Json
+from tests.cluster.binds import bind, make
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import Installation, installation
-from tests.cluster.test_binding import bind, make
 from tests.pods import MEMORY, NUMBER, container, pod
 
 RBAC = "rbac.authorization.k8s.io"

@@ -18,6 +18,7 @@ from tests.builders import A100_40, nodes_of, profile
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.control_plane import Settings
 from tests.cluster.extender import add_extender, apply, extender
+from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.scheduler import kube_scheduler
 from tests.cluster.site import Who
@@ -34,19 +35,22 @@ TURNS = 6  # seconds in which a scheduler that would evict again has had its cha
 def site(
     programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
-    """Yield an installation with Kubernetes' controllers and an extender, but no GPU yet."""
+    """Yield an installation with Kubernetes' controllers, but no GPU yet.
+
+    Its scheduler asks two replicas, each of which knows by itself who is nominated where: each
+    question goes to the one whose turn it is.
+    """
     folder = tmp_path_factory.mktemp("preemption")
     with installation(programs, folder, settings=Settings(controllers=True)) as found:
         for name, value in CLASSES.items():
             kind = {"metadata": {"name": name}, "value": value}
             found.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", kind)
         apply(found, "rbac.yaml")
-        _, port = add_extender(found)
-        scheduler = kube_scheduler(
-            programs["kube-scheduler"], found.plane, extenders=[extender(port)]
-        )
-        yield found
-        scheduler.stop()
+        with forwarding([add_extender(found)[1] for _ in range(2)], by_request=True) as port:
+            program, asked = programs["kube-scheduler"], [extender(port)]
+            scheduler = kube_scheduler(program, found.plane, extenders=asked)
+            yield found
+            scheduler.stop()
 
 
 @contextlib.contextmanager

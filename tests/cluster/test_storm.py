@@ -1,7 +1,6 @@
 """Storms of pods through two replicas: neither crash, outage nor noise costs a pod its GPU."""
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,28 +12,18 @@ from benchmarks.storm_cluster import CLIENT, FLAGS, gpu_node, inventory, node_na
 from benchmarks.storm_metrics import Hooks, hooks
 from benchmarks.storm_run import Watch, pods
 from benchmarks.storm_truth import ALL_WELL, Truth, truth
-from tests.cluster.api import Api, ApiError, Json, wait_for
+from tests.cluster.api import Json, wait_for
 from tests.cluster.control_plane import Settings
 from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
+from tests.cluster.noise import SEATS, noise, queued
 from tests.cluster.scheduler import bound, kube_scheduler, refusals
-from tests.cluster.stub_hook import HOOKS, Stub, Way, stub_hook
+from tests.cluster.stub_hook import HOOKS
 from tests.pods import container, pod
 
 NODES = 20
 PODS_OF_A_STORM = 80
 WITHIN = 60.0  # seconds; the scheduler puts a pod off for up to ten, more than once
-# So few that somebody can take them all; the defaults are 400 and 200.
-SEATS = ("--max-requests-inflight=20", "--max-mutating-requests-inflight=10")
-TENANT = "system:serviceaccount:{}:noisy"
-CALLERS = 40
-
-
-@pytest.fixture(scope="module")
-def stub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stub]:
-    """Yield somebody's hook that takes its time."""
-    with stub_hook(tmp_path_factory.mktemp("stub"), {"slow": Way(response={}, seconds=2)}) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +145,12 @@ def policy(site: Installation) -> str:
     return str(found)
 
 
-def test_a_tenant_that_takes_all_seats_delays_no_bind(site: Installation, stub: Stub) -> None:
+def test_a_tenant_that_takes_all_seats_delays_no_bind(site: Installation) -> None:
     """Our calls have a priority level of their own, so no hook of ours goes unanswered."""
     team = site.namespace()
     before = counted(site)
 
-    with noise(site, stub), Watch(site.api, team) as watch:
+    with noise(site), Watch(site.api, team) as watch:
         create(site, team, pods(PODS_OF_A_STORM))
         wait_for(lambda: queued(site) > 0, within=WITHIN)
         wait_for(lambda: len(watch.bound) == PODS_OF_A_STORM, within=WITHIN)
@@ -169,57 +158,6 @@ def test_a_tenant_that_takes_all_seats_delays_no_bind(site: Installation, stub: 
 
     assert counted(site).since(before).unanswered == 0
     assert told(site, team) == ALL_WELL
-
-
-@contextlib.contextmanager
-def noise(site: Installation, stub: Stub) -> Iterator[None]:
-    """Let a tenant's service account hold every seat of workload-low, with calls that hang."""
-    tenant = site.namespace({})
-    name = {"kubernetes.io/metadata.name": tenant}
-    hook = stub.entry("slow", "slow.example.com", namespaceSelector={"matchLabels": name})
-    site.api.create(HOOKS, {"metadata": {"name": "slow"}, "webhooks": [hook]})
-    allow(site, tenant)
-    user, over = TENANT.format(tenant), False
-
-    def hang(_: int) -> None:
-        with site.plane.api() as api:
-            while not over:
-                dry_run(api, tenant, user)
-
-    with ThreadPoolExecutor(CALLERS) as pool:
-        hanging = [pool.submit(hang, number) for number in range(CALLERS)]
-        try:
-            yield
-        finally:
-            over = True
-            site.api.delete(f"{HOOKS}/slow")
-    for one in hanging:
-        one.result()
-
-
-def dry_run(api: Api, namespace: str, user: str) -> None:
-    """Have a pod reviewed in the name of a service account; being turned away is no failure."""
-    groups = {"Impersonate-Group": "system:serviceaccounts"}
-    headers = {"Impersonate-User": user, **groups}
-    query = {"dryRun": "All"}
-    with contextlib.suppress(ApiError, OSError):
-        api.request("POST", PODS.format(namespace), pod(), query=query, headers=headers)
-
-
-def allow(site: Installation, tenant: str) -> None:
-    """Give the tenant's account the rights of an editor there."""
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
-    subject = {"kind": "ServiceAccount", "name": "noisy", "namespace": tenant}
-    body = {"metadata": {"name": "noisy"}, "roleRef": role, "subjects": [subject]}
-    place = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{tenant}/rolebindings"
-    site.api.create(place, body)
-
-
-def queued(site: Installation) -> int:
-    """Return how many calls wait for a seat of workload-low right now."""
-    metrics = site.api.get("/metrics")["message"]
-    sample = r'^apiserver_flowcontrol_current_inqueue_requests\{.*"workload-low".*\} (\S+)$'
-    return sum(int(float(value)) for value in re.findall(sample, metrics, re.MULTILINE))
 
 
 def held_back(written: Json) -> Json:
