@@ -1,5 +1,6 @@
 """What operators do to a node that serves tenants, and what the tenants notice of it: nothing."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,10 @@ def test_pods_bound_while_the_kubelet_is_away(gpu_node: GpuNode, team: str) -> N
 
 
 def files(found: GpuNode) -> list[Path]:
-    """Return all files of ours on a node's host."""
+    """Return all files of ours on a node's host, whatever is being removed meanwhile."""
     places = ("usr/local/vgpu", "var/lib/vgpu-admission", "run/cdi")
-    folders = (found.node.host.folder / place for place in places)
-    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    walks = (os.walk(found.node.host.folder / place) for place in places)
+    return [Path(folder, name) for walk in walks for folder, _, names in walk for name in names]
 
 
 def uninstall(found: GpuNode) -> None:
