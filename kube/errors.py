@@ -94,7 +94,7 @@ def refusal(body: bytes | msgspec.Raw, *, status: int = 0, place: str = "") -> A
     """
     try:
         said = msgspec.json.decode(body, type=_Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         said = _Status(kind="")
     if said.kind != "Status":
         said = _Status(kind="", message=_NO_SUCH_KIND if status == 404 else _NO_STATUS)  # noqa: PLR2004 - HTTP

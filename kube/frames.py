@@ -9,6 +9,10 @@ from kube.errors import UnreadableError, shortened
 END_OF_LIST: Final = "k8s.io/initial-events-end"
 
 
+class TooDeepError(UnreadableError):
+    """What is nested deeper than can be read; whoever writes an object may nest parts of it."""
+
+
 class ListMeta(msgspec.Struct, rename="camel"):
     """Where a list stands: its version and, unless this is the last page, the next one's token."""
 
@@ -70,5 +74,7 @@ def ends_list(bookmark: msgspec.Raw) -> bool:
 def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw) -> _T:
     try:
         return decoder.decode(data)
+    except RecursionError as error:
+        raise TooDeepError(f"nested too deep to be read: {shortened(str(error))}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableError(f"not what an API server says: {shortened(str(error))}") from error

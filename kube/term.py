@@ -82,7 +82,7 @@ def parse(body: bytes) -> Record:
     """Read a ``coordination.k8s.io/v1`` Lease; raises :class:`UnreadableError`."""
     try:
         lease = msgspec.json.decode(body, type=_Lease)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableError(f"not a Lease: {shortened(str(error))}") from error
     spec = lease.spec or _Spec()
     return Record(

@@ -238,7 +238,11 @@ class _Follower(Generic[T]):
         for line in lines:
             if not line:
                 continue
-            frame = frames.frame(line)
+            try:
+                frame = frames.frame(line)
+            except frames.TooDeepError as error:  # the object stays as it was last understood
+                self._misread(error)
+                continue
             match frame.type:
                 case "ADDED" | "MODIFIED":
                     folded.touched |= self._put(objects, frame.object)
@@ -270,10 +274,17 @@ class _Follower(Generic[T]):
         try:
             made = self._source.decode(bytes(raw))
             return self._source.key(made), made
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self._misread(error)
+        except Exception:
+            # What is odd about one object must not end the program, and the next one after it.
             self._pulse.misread += 1
-            log.warning("object not understood", path=self._source.path, why=shortened(str(error)))
-            return None
+            log.exception("object not read", path=self._source.path)
+        return None
+
+    def _misread(self, error: Exception) -> None:
+        self._pulse.misread += 1
+        log.warning("object not understood", path=self._source.path, why=shortened(str(error)))
 
     def _listed(self, objects: dict[str, T], version: str | None) -> None:
         """Make *objects*, which are all there are, the picture."""

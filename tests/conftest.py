@@ -1,11 +1,18 @@
-"""What all tests share: one flag that rewrites golden files, to be reviewed as a diff."""
+"""What all tests share: plain logs, and one flag that rewrites golden files, to be reviewed."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import structlog
 
 GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_configure() -> None:
+    """Log tracebacks as programs do: what structlog shows of itself takes seconds to lay out."""
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, plain])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

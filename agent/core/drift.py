@@ -14,6 +14,7 @@ from agent.core.violation import Picture, Pod, Violation
 from allocator.core.drift import Kind
 from allocator.core.wording import quoted
 
+KINDS: Final = (Kind.MISSING, Kind.EXTRA, Kind.DIFFERENT)  # what a node can tell of
 LASTING: Final = 10.0  # seconds; an instance takes some to be made, and a process some to end
 
 Key = tuple[Kind, str, str]

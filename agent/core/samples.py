@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from agent.core.drift import Drift
+from agent.core.drift import KINDS, Drift
 from agent.core.driver import Device, Instance, Usage
 from agent.core.families import (
     CONTAINER_CORES,
@@ -42,7 +42,6 @@ from agent.core.families import (
 )
 from agent.core.promise import Share
 from agent.core.violation import Violation
-from allocator.core.drift import Kind
 from allocator.model.gpu import Grant
 from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU, MiB
@@ -243,7 +242,7 @@ def _node(figures: Figures, names: Mapping[str, str]) -> Iterator[Sample]:
     for labels in sorted(wrong):
         yield Sample(VIOLATION, labels, 1)
     drifts = Counter(drift.kind for drift in figures.drifts)
-    for kind in Kind:
+    for kind in KINDS:
         yield Sample(DRIFT, (figures.node, kind), drifts[kind])
     yield Sample(FAULTS, (figures.node,), figures.faults)
 

@@ -9,13 +9,12 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
 from agent.core.status import Json, Realised
 from agent.core.tenants import Tenant
 from allocator.catalog.vocabularies import FOREIGN, VOLCANO, Vocabulary
 from allocator.core.devicelist import Device, parts
 from allocator.core.ledger import Ledger, promise_told
+from allocator.core.said import said
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant
 from allocator.model.ledger import Entry
@@ -53,7 +52,7 @@ def unpromised(
         if ledger.entry(tenant.uid) is not None:
             continue
         devices = _listed(tenant, vocabularies)
-        found = _told(document, tenant, _assigned(tenant) or _shares(devices))
+        found = _told(document, tenant, said(tenant.told) or _shares(devices))
         cut = Counter(d.uuid for part in devices.values() for d in part if d.position)
         if found is not None and found.containers:
             entries.append(found)
@@ -72,15 +71,6 @@ def _is_gpu(name: str, vocabularies: Iterable[Vocabulary]) -> bool:
 def _told(document: Mapping[str, object], tenant: Tenant, told: object) -> Entry | None:
     pod = {"namespace": tenant.namespace, "name": tenant.name, "uid": tenant.uid}
     return promise_told(document, pod, told) if told else None
-
-
-def _assigned(tenant: Tenant) -> object:
-    """Return the assignment of ours that the pod tells of, ``None`` where there is none."""
-    try:
-        found: object = msgspec.json.decode(tenant.told) if tenant.told else None
-    except msgspec.DecodeError:
-        return None
-    return found
 
 
 def _listed(

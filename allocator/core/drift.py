@@ -6,13 +6,17 @@ It is reported and never guessed away: entries are the authority, but what runs 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from allocator.core.ledger import Ledger, wire_of
 from allocator.core.podfacts import Seen
+from allocator.core.said import said
 from allocator.core.wording import quoted
 from allocator.model.ledger import Entry
+
+MOST_PROBLEMS: Final = 8  # that are told of one node; nobody mends more at a time
 
 
 class Kind(StrEnum):
@@ -21,6 +25,7 @@ class Kind(StrEnum):
     MISSING = "missing"  # promised, and not there
     EXTRA = "extra"  # in use, and not promised
     DIFFERENT = "different"  # told otherwise than promised
+    UNREADABLE = "unreadable"  # written, and nobody can tell what
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +49,24 @@ def drifts(ledger: Ledger, pods: Mapping[str, Seen]) -> Iterator[Drift]:
         if pod is not None and pod.node == ledger.name and pod.told and not _told(pod, entry):
             what = f"pod {who} was told otherwise than it is promised"
             yield _drift(Kind.DIFFERENT, ledger, entry.uid, what=what)
-    promised = {entry.uid for entry in ledger.entries}
+    promised = {entry.uid for entry in (*ledger.entries, *ledger.unread)}
     for uid in sorted(ledger.held - promised):
         what = f"containers of pod {quoted(uid)} may run without a promise"
         yield _drift(Kind.EXTRA, ledger, uid, what=what)
     for entry in ledger.unpromised:
         who = quoted(f"{entry.namespace}/{entry.pod}")
         yield _drift(Kind.EXTRA, ledger, entry.uid, what=f"pod {who} uses what it was not promised")
+    yield from _unreadable(ledger)
+
+
+def _unreadable(ledger: Ledger) -> Iterator[Drift]:
+    """Yield what of a GPUNode says nothing to anybody, and for whom."""
+    for entry in ledger.unread:
+        who = quoted(f"{entry.namespace}/{entry.pod}") if entry.pod else "an unnamed pod"
+        what = f"the promise to {who} cannot be read: nothing is promised here until it is gone"
+        yield _drift(Kind.UNREADABLE, ledger, entry.uid, what=what)
+    for problem in ledger.problems[:MOST_PROBLEMS]:
+        yield _drift(Kind.UNREADABLE, ledger, "", what=f"its GPUNode is odd: {problem}")
 
 
 def _drift(kind: Kind, ledger: Ledger, uid: str, *, what: str) -> Drift:
@@ -69,9 +85,5 @@ def _there(ledger: Ledger, entry: Entry) -> bool:
 
 def _told(pod: Seen, entry: Entry) -> bool:
     """Say whether *pod* tells of exactly what *entry* promises."""
-    try:
-        told: object = msgspec.json.decode(pod.told)
-    except msgspec.DecodeError:
-        return False
     promised: object = msgspec.json.decode(msgspec.json.encode(wire_of(entry)["containers"]))
-    return told == promised
+    return said(pod.told) == promised

@@ -4,7 +4,7 @@ What cannot be read is left out or kept without its placement, and noted with it
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -37,6 +37,7 @@ from allocator.model.units import CorePercent, MiB
 W = TypeVar("W", bound=Wire)
 
 _EXPECTED: Final = "Expected "
+_LENGTH: Final = "array of length"
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
@@ -81,7 +82,10 @@ def _explain(message: str, value: object, place: Place) -> None:
     steps = where[1:].removeprefix(".") if where.startswith("$") else ""
     there = place.at(steps) if steps else place
     if text.startswith(_EXPECTED):
-        there.wrong(f"{described(value)} found", text.removeprefix(_EXPECTED).partition(", got")[0])
+        what = described(value)
+        if _LENGTH in text and isinstance(value, Sized):
+            what = f"{len(value)} elements"
+        there.wrong(f"{what} found", text.removeprefix(_EXPECTED).partition(", got")[0])
     else:  # a missing field, an unknown mode
         there.wrong(shown(text.lower()), "what the description of the CRD says")
 

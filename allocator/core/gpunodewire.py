@@ -34,6 +34,8 @@ _Slot = Annotated[int, msgspec.Meta(ge=0, le=63)]
 _Slots = Annotated[int, msgspec.Meta(ge=1, le=16)]
 _Few = msgspec.Meta(max_length=64)
 _Many = msgspec.Meta(max_length=1024)
+MOST_CONTAINERS: Final = 64  # in one promise, each with as many devices at most
+MOST_ENTRIES: Final = 1024  # on one node
 
 
 class Wire(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
@@ -117,7 +119,7 @@ class EntryWire(Wire):
 
     pod: PodWire
     since: Annotated[datetime, msgspec.Meta(tz=True)]
-    containers: Annotated[tuple[ContainerWire, ...], _Few]
+    containers: Annotated[tuple[ContainerWire, ...], msgspec.Meta(max_length=MOST_CONTAINERS)]
 
 
 class MetadataWire(Wire):
@@ -129,7 +131,7 @@ class MetadataWire(Wire):
 class SpecWire(Wire, omit_defaults=False):
     """Promises, read one by one."""
 
-    entries: Annotated[list[Any], _Many] = []
+    entries: Annotated[list[Any], msgspec.Meta(max_length=MOST_ENTRIES)] = []
 
 
 class StatusWire(Wire, omit_defaults=False):
@@ -153,7 +155,7 @@ class NamedWire(Wire):
 class EntriesWire(Wire):
     """``spec`` with its entries as they are written."""
 
-    entries: Annotated[list[msgspec.Raw], _Many] = []
+    entries: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_ENTRIES)] = []
 
 
 class PartsWire(NamedWire):

@@ -10,11 +10,15 @@ from typing import Any, Final
 
 import msgspec
 
+from allocator.core.document import Notes
+from allocator.core.elements import uid_of, unread
 from allocator.core.gpunode import Decoded, decode, decode_text
-from allocator.core.gpunodewire import spec_of
+from allocator.core.gpunodeparts import Inventory, Place, entries_of
+from allocator.core.gpunodewire import MOST_ENTRIES, spec_of
 from allocator.core.holdings import freed, granted
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
+from allocator.model.problem import Problem
 
 Operation = Mapping[str, object]
 
@@ -70,7 +74,9 @@ class Ledger:
     """One GPUNode at one version.
 
     ``written`` has the pod uid of each element of ``spec.entries``, empty where it cannot be
-    read, or is ``None`` where there is no such list. ``node`` has every readable promise.
+    read, or is ``None`` where there is no such list. ``node`` has every readable promise, and
+    ``entries`` are those. ``unread`` are the others, with nothing but whose they seem to be: each
+    keeps the node from promising anything. ``problems`` say what is odd.
     ``driver`` is what is said of the driver, or in its place. ``held`` are uids of entries whose
     containers may have started; ``unpromised`` is in use by pods that have no entry. ``boot`` and
     ``node_uid`` are those of the Node that the status is of.
@@ -89,8 +95,10 @@ class Ledger:
     held: frozenset[str]
     written: tuple[str, ...] | None
     entries: tuple[Entry, ...]
+    unread: tuple[Entry, ...] = ()
     unpromised: tuple[Entry, ...]
     node: Node
+    problems: tuple[Problem, ...] = ()
 
     def entry(self, uid: str) -> Entry | None:
         """Return what pod *uid* was promised here."""
@@ -111,8 +119,11 @@ def read(document: Mapping[str, Any]) -> Ledger:
     Raises ``ValueError`` where its metadata or status is not what the CRD's schema lets in; of
     what else is odd, ``gpunode`` says how it is read.
     """
-    written = _written((document.get("spec") or {}).get("entries"))
-    return _ledger(msgspec.convert(document, _Object), decode(document), written)
+    entries, decoded = (document.get("spec") or {}).get("entries"), decode(document)
+    found = _ledger(msgspec.convert(document, _Object), decoded, _written(entries))
+    readable = {entry.uid for entry in decoded.entries}
+    others = [e for e in entries if uid_of(e) not in readable] if isinstance(entries, list) else ()
+    return replace(found, unread=tuple(map(unread, others)))
 
 
 def read_text(raw: bytes) -> tuple[Ledger, Decoded]:
@@ -123,6 +134,8 @@ def read_text(raw: bytes) -> tuple[Ledger, Decoded]:
     except msgspec.ValidationError:
         return read(msgspec.json.decode(raw)), decoded
     entries = found.spec.entries
+    if len(entries or ()) != len(decoded.entries):
+        return read(msgspec.json.decode(raw)), decoded
     written = None if entries is None else tuple(entry.pod.uid for entry in entries)
     return _ledger(found, decoded, written), decoded
 
@@ -145,17 +158,12 @@ def _ledger(found: _Object, decoded: Decoded, written: tuple[str, ...] | None) -
         entries=decoded.entries,
         unpromised=decoded.unpromised,
         node=decoded.node,
+        problems=decoded.problems,
     )
 
 
 def _written(entries: object) -> tuple[str, ...] | None:
-    return tuple(map(_uid, entries)) if isinstance(entries, list) else None
-
-
-def _uid(entry: object) -> str:
-    pod = entry.get("pod") if isinstance(entry, Mapping) else None
-    uid = pod.get("uid") if isinstance(pod, Mapping) else None
-    return uid if isinstance(uid, str) else ""
+    return tuple(map(uid_of, entries)) if isinstance(entries, list) else None
 
 
 def accounted(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
@@ -178,7 +186,33 @@ def promising(ledger: Ledger, entry: Entry) -> Ledger:
     unpromised = tuple(other for other in ledger.unpromised if other.uid != entry.uid)
     grants = [grant for held in entry.containers for grant in held.grants]
     node = granted(node_for(ledger, entry.uid), grants)
-    return replace(ledger, entries=(*others, entry), unpromised=unpromised, node=node)
+    written = ledger.written or ()
+    return replace(
+        ledger,
+        written=written if entry.uid in written else (*written, entry.uid),
+        entries=(*others, entry),
+        unpromised=unpromised,
+        node=node,
+    )
+
+
+def full(ledger: Ledger, uid: str) -> bool:
+    """Say whether the list of promises is as long as it may be, and pod *uid* not in it."""
+    written = ledger.written or ()
+    return len(written) >= MOST_ENTRIES and uid not in written
+
+
+def unkept(ledger: Ledger, entry: Entry) -> tuple[Problem, ...]:
+    """Say what of *entry* could not be read back from *ledger* if it were written there.
+
+    A promise that cannot be read closes its node, so this is asked before each is written.
+    """
+    notes, shapes = Notes(), {gpu.uuid: gpu.board for gpu in ledger.node.gpus}
+    place = Place("spec.entries", notes)
+    first = len(ledger.written or ())
+    for _ in entries_of([wire_of(entry)], Inventory(gpus={}, shapes=shapes), place, first=first):
+        pass
+    return tuple(notes.errors)
 
 
 def _of(ledger: Ledger, uid: str) -> list[Entry]:

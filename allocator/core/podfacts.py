@@ -8,6 +8,7 @@ import msgspec
 
 from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.catalog.vocabularies import Vocabulary
+from allocator.core.names import harmless
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 # Volcano's names for a pod's PodGroup.
@@ -54,7 +55,8 @@ class Seen:
     """One pod; ``node`` is empty until it is bound.
 
     ``extended`` are the extended resources that it names in limits. ``told`` is the assignment
-    that its annotations tell of, as JSON, and ``group`` its PodGroup; either may be empty.
+    that its annotations tell of, as JSON, and ``group`` its PodGroup, of which nobody but the pod
+    says that it is one; either may be empty.
     """
 
     uid: str
@@ -90,7 +92,7 @@ def seen(raw: bytes) -> Seen:
         over=found.status.phase in _OVER,
         extended=_extended((*spec.containers, *(spec.init_containers or ()))),
         told=annotations.get(ASSIGNMENT_KEY, ""),
-        group=next((annotations[key] for key in _GROUP_KEYS if annotations.get(key)), ""),
+        group=next(filter(harmless, (annotations.get(key, "") for key in _GROUP_KEYS)), ""),
     )
 
 

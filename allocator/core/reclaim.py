@@ -5,7 +5,8 @@ when the agent no longer holds it, and has seen the version that says so under t
 (rule 4).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -52,9 +53,26 @@ def reclaimable(ledger: Ledger, entry: Entry, evidence: Evidence) -> bool:
     return evidence.now - entry.since >= AGE
 
 
+def suspect(ledger: Ledger, entry: Entry, pods: Mapping[str, Seen]) -> Seen | None:
+    """Return a living pod that *entry*, which names none, may be of, as if it were the one.
+
+    Of an entry without a uid that is any pod on the node that has no other. *pods* come from a
+    cache: whoever is missed there is on its way here, and gets its promise late.
+    """
+    if entry.uid:
+        return pods.get(entry.uid)
+    written = ledger.written or ()
+    for pod in pods.values():
+        stays = pod.node == ledger.name and pod.extended and not pod.over
+        if stays and pod.uid not in written:
+            return replace(pod, uid=entry.uid)
+    return None
+
+
 def _released(ledger: Ledger, uid: str, machine: Machine | None) -> bool:
     """Say whether nothing of pod *uid* can run any more on what it was promised.
 
+    An entry without a uid may be of anybody who is held and has no other.
     The agent says so of this very ledger and this boot. Without a Node there is nobody to say it:
     then nothing else may be promised either, until an agent has accounted for what is live.
     """
@@ -62,4 +80,5 @@ def _released(ledger: Ledger, uid: str, machine: Machine | None) -> bool:
         return not ledger.inventory
     if not accounted(ledger, node_uid=machine.uid, boot=machine.boot):
         return False
-    return uid not in ledger.held and ledger.observed_generation >= ledger.generation
+    whose = {uid} if uid else ledger.held.difference(ledger.written or ())
+    return whose.isdisjoint(ledger.held) and ledger.observed_generation >= ledger.generation

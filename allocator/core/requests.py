@@ -5,11 +5,12 @@ from itertools import chain
 
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.containers import MOST_FINDINGS, Container, mixed, request, spots
+from allocator.core.gpunodewire import MOST_CONTAINERS
 from allocator.core.lexicon import Word, lexicon
 from allocator.core.preferences import preferences
 from allocator.core.usual import usual
 from allocator.core.wishes import wishes
-from allocator.model.decision import Finding
+from allocator.model.decision import Finding, Reason
 from allocator.model.request import ContainerRequest, PodRequest
 
 
@@ -65,6 +66,8 @@ def _pod(
         return tuple(chain(findings, *unread))[:MOST_FINDINGS]
     if findings:
         return tuple(findings[:MOST_FINDINGS])
+    if len(asking) > MOST_CONTAINERS:
+        return (_crowded(len(asking)),)
     return PodRequest(
         vocabulary=vocabulary.name,
         containers=tuple(asking),
@@ -73,4 +76,15 @@ def _pod(
         filters=wished.filters,
         packings=packings,
         priority=wished.priority,
+    )
+
+
+def _crowded(number: int) -> Finding:
+    """Refuse what could be promised, but not be read again in its node's ledger."""
+    return Finding(
+        reason=Reason.TOO_MANY,
+        place="pod",
+        field="spec",
+        what=f"{number} containers ask for GPUs, but a promise has room for {MOST_CONTAINERS}",
+        remedy=f"let at most {MOST_CONTAINERS} ask, or use several pods",
     )

@@ -181,7 +181,7 @@ def settings_of(text: str) -> Settings:
     try:
         document = yaml.safe_load(text)
         found = msgspec.convert({} if document is None else document, Settings)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise SettingsError(f"settings.yaml is not YAML: {str(error)[:256]}") from error
     except msgspec.ValidationError as error:
         raise SettingsError(f"settings.yaml: {str(error)[:256]}{_accepted(str(error))}") from error

@@ -6,6 +6,7 @@ from typing import Final
 
 from allocator.core.drift import Drift, Kind, drifts
 from allocator.core.ledger import Ledger
+from allocator.shell.abreast import apart
 from allocator.shell.reconciler import Pods
 from kube.clock import SYSTEM, Clock
 from kube.events import Event, Reference, Severity
@@ -41,7 +42,8 @@ class DriftReport:
             return
         found: list[Drift] = []
         for ledger in ledgers.values():
-            found.extend(drifts(ledger, pods))
+            with apart("drift not looked for", node=ledger.name):
+                found.extend(drifts(ledger, pods))
             await self._clock.sleep(0)  # a large cluster takes long, and others must be answered
         now = self._clock.monotonic()
         self._since = {drift: self._since.get(drift, now) for drift in found}

@@ -14,6 +14,7 @@ from allocator.core.gangs import Gang, Members, Name, members_of, yielding
 from allocator.core.podfacts import Seen
 from allocator.core.settings import GangDeadlock, Settings
 from allocator.core.wording import quoted
+from allocator.shell.abreast import apart
 from allocator.shell.reconciler import Pods
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
@@ -87,7 +88,9 @@ class Gangs:
     async def run(self) -> Never:
         """Tell of refusals for ever."""
         while True:
-            await self.tell_of(*await self._refusals.get())
+            uid, text = await self._refusals.get()
+            with apart("refusal not told", uid=uid):
+                await self.tell_of(uid, text)
 
     async def tell_of(self, uid: str, text: str) -> None:
         """Tell the group of pod *uid*, if that leaves it below its minimum."""
@@ -154,7 +157,7 @@ class Gangs:
             found = msgspec.json.decode(raw, type=_PodGroup)
         except NotFoundError:
             return None
-        except (KubeError, msgspec.MsgspecError) as error:
+        except (KubeError, msgspec.MsgspecError, RecursionError) as error:
             log.warning("group not read", group="/".join(name), why=str(error))
             return None
         return Gang(

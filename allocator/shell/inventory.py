@@ -291,8 +291,13 @@ class Inventory:
         return None if listed is None else listed.ledger
 
     def stands(self, ledger: Ledger) -> bool:
-        """Say whether the status of *ledger* holds, as far as is known of its Node."""
+        """Say whether the status of *ledger* holds, as far as is known of its Node.
+
+        One that is known to be gone takes nothing, though its GPUNode may not be shut yet.
+        """
         found = self._texts.get(ledger.name)
+        if found is None and self.pulses["nodes"].synced:
+            return False
         uid, boot = (found.uid, found.boot) if found else ("", "")
         upstream = self.settings.node_agent is NodeAgent.UPSTREAM
         return stands(ledger, node_uid=uid, boot=boot, upstream=upstream)

@@ -5,6 +5,7 @@ writes on the version that it read, so that no Binding can land in between unsee
 rule 3).
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Never, Protocol
@@ -14,9 +15,10 @@ import structlog
 
 from allocator.core.ledger import Ledger, read, without
 from allocator.core.podfacts import Seen, seen
-from allocator.core.reclaim import Evidence, doubtful, reclaimable
+from allocator.core.reclaim import Evidence, doubtful, reclaimable, suspect
 from allocator.core.upkeep import Machine
 from allocator.model.ledger import Entry
+from allocator.shell.abreast import AT_ONCE, Abreast
 from allocator.shell.inventory import GPU_NODES, NODES
 from allocator.shell.objects import registered
 from allocator.shell.retries import Retries
@@ -25,6 +27,7 @@ from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from kube.shared import Shared
 
 EVERY: Final = 1.0  # seconds; a freed GPU is to be seen within two
+LONGEST_PAUSE: Final = 30.0  # seconds after sweeps that failed as a whole
 
 log = structlog.get_logger(__name__)
 
@@ -56,13 +59,31 @@ class Pods:
 
 
 async def sweeping(
-    sweep: Callable[[], Awaitable[None]], leading: Callable[[], bool], every: float = EVERY
+    sweep: Callable[[], Awaitable[None]],
+    leading: Callable[[], bool],
+    every: float = EVERY,
+    *,
+    failed: Callable[[], None] = lambda: None,
+    clock: Clock = SYSTEM,
 ) -> Never:
-    """Sweep for ever while *leading*, with *every* seconds between two sweeps."""
+    """Sweep for ever while *leading*, with *every* seconds between two sweeps.
+
+    One that raises what nobody foresaw is logged and counted by *failed*; it ends neither the
+    program nor, with the next leader, one program after the other.
+    """
+    failures = 0
     while True:
+        pause = every
         if leading():
-            await sweep()
-        await SYSTEM.sleep(every)
+            try:
+                await sweep()
+                failures = 0
+            except Exception:
+                failures += 1
+                log.exception("sweep failed")
+                failed()
+                pause = max(every, clock.backoff(failures, first=every, most=LONGEST_PAUSE))
+        await clock.sleep(pause)
 
 
 class Reconciler:
@@ -88,6 +109,7 @@ class Reconciler:
         self._agent = agent
         self._clock = clock
         self._kept: Retries[tuple[str, str, str]] = Retries(clock)
+        self._abreast: Abreast[str] = Abreast()
 
     async def sweep(self) -> None:
         """Look closer at every promise that the caches cast doubt on."""
@@ -98,24 +120,26 @@ class Reconciler:
         found = [
             (node, entry.uid, ledger.resource_version)  # what moved is worth another try at once
             for node, ledger in ledgers.items()
-            for entry in ledger.entries
+            for entry in (*ledger.entries, *ledger.unread)
             if doubtful(entry.since, pods.get(entry.uid), node=node, now=now)
         ]
         places: defaultdict[str, list[tuple[str, str, str]]] = defaultdict(list)
         for place in self._kept.due(found):
             places[place[0]].append(place)
-        for node, there in places.items():
-            gone = await self._gone(node, [uid for _, uid, _ in there])
-            for place in there:
-                if place[1] not in gone:
-                    self._kept.failed(place)
+        await self._abreast.each(places, self._swept)
 
-    async def _gone(self, node: str, uids: Sequence[str]) -> frozenset[str]:
+    async def _swept(self, places: Sequence[tuple[str, str, str]]) -> None:
+        """Look closer at *places* of one node."""
+        node, uids = places[0][0], [uid for _, uid, _ in places]
+        gone: frozenset[str] = frozenset()
         try:
-            return await self.settle(node, *uids)
+            gone = await self.settle(node, *uids)
         except KubeError as error:
             log.warning("promises left as they are", node=node, pods=uids, why=str(error))
-            return frozenset()
+        finally:
+            for place in places:
+                if place[1] not in gone:
+                    self._kept.failed(place)
 
     async def settle(self, node: str, *uids: str) -> frozenset[str]:
         """Remove those promises to pods *uids* on *node* that may go; return whose went.
@@ -127,14 +151,14 @@ class Reconciler:
         now = self._clock.wall()
         path = f"{GPU_NODES}/{node}"
         ledger = read(msgspec.json.decode(await self._calls.get(path)))
-        entries = [entry for entry in map(ledger.entry, uids) if entry is not None]
-        if not entries:
+        doubted = {e.uid: e for e in (*ledger.unread, *ledger.entries) if e.uid in uids}
+        if not doubted:
             return frozenset()
-        pods = [await self._pod(entry) for entry in entries]
+        pods = await self._looked_up(ledger, list(doubted.values()))
         machine = await self._machine(node)
         gone = [
             entry
-            for entry, pod in zip(entries, pods, strict=True)
+            for entry, pod in pods
             if reclaimable(
                 ledger, entry, Evidence(pod=pod, machine=machine, now=now, agent=self._agent())
             )
@@ -150,7 +174,25 @@ class Reconciler:
             log.info("promise taken back", node=node, pod=pod, uid=entry.uid)
         return frozenset(entry.uid for entry in gone)
 
-    async def _pod(self, entry: Entry) -> Seen | None:
+    async def _looked_up(
+        self, ledger: Ledger, entries: Sequence[Entry]
+    ) -> list[tuple[Entry, Seen | None]]:
+        """Return *entries* with the pods that they are to, without those nobody tells about."""
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def one(entry: Entry) -> list[tuple[Entry, Seen | None]]:
+            try:
+                async with turns:
+                    return [(entry, await self._pod(ledger, entry))]
+            except (KubeError, msgspec.MsgspecError, RecursionError) as error:
+                log.warning("pod not read", pod=f"{entry.namespace}/{entry.pod}", why=str(error))
+                return []
+
+        return [pair for found in await asyncio.gather(*map(one, entries)) for pair in found]
+
+    async def _pod(self, ledger: Ledger, entry: Entry) -> Seen | None:
+        if not (entry.uid and entry.pod):  # there is nothing to ask for
+            return suspect(ledger, entry, self._pods.seen or {})
         try:
             path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.pod}"
             return seen(await self._calls.get(path))

@@ -7,6 +7,7 @@ taken off is kept beside, and given back where the register is another's task fr
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -17,6 +18,7 @@ from allocator.core.podfacts import Seen
 from allocator.core.registration import register_of, reminder, told, unanswered, unlowered
 from allocator.core.settings import NodeAgent
 from allocator.core.wire import HANDSHAKE, REGISTER, Phase, encode_handshake
+from allocator.shell.abreast import apart
 from allocator.shell.inventory import NODES, Inventory
 from allocator.shell.objects import Registered
 from allocator.shell.retries import Retries
@@ -93,19 +95,22 @@ class Registrar:
         if world is None:
             return
         served = world.ledgers.keys() & world.nodes.keys() if world.ours else set[str]()
-        due: dict[str, Changes] = {} if world.ours else _restored(world)
-        for number, name in enumerate(served):
+        judged = self._due if world.ours else _restored
+        due: dict[str, Changes] = {}
+        for number, name in enumerate(served if world.ours else world.nodes):
             if number % BREATH == 0:
                 await self._clock.sleep(0)
-            if changes := self._due(world, name):
-                due[name] = changes
+            with apart("register not judged", node=name):
+                if changes := judged(world, name):
+                    due[name] = changes
         for gone in self._texts.keys() - served:
             del self._texts[gone]
             self._seen.pop(gone, None)
             self._left.pop(gone, None)
         due = self._refreshed(world, due)
         for name in self._kept.due(due):
-            await self._write(name, due[name])
+            with apart("register not written", partial(self._kept.failed, name), node=name):
+                await self._write(name, due[name])
 
     async def _write(self, name: str, metadata: Changes) -> None:
         try:
@@ -185,19 +190,18 @@ class Registrar:
         return not standing.text or now - since >= SETTLED
 
 
-def _restored(world: World) -> dict[str, Changes]:
-    """Return what is due on nodes whose register another writes from now on: what was taken off.
+def _restored(world: World, name: str) -> Changes:
+    """Return what is due on a node whose register another writes from now on: what was taken off.
 
     Of one that the other has written already nothing is left but what we kept. He may write at the
     same time, so this is for the version that was read.
     """
+    node = world.nodes[name]
+    if not node.beside:
+        return {}
     return {
-        name: {
-            "resourceVersion": node.version,
-            "annotations": {REGISTER: node.full, REGISTER_KEY: None},
-        }
-        for name, node in world.nodes.items()
-        if node.beside
+        "resourceVersion": node.version,
+        "annotations": {REGISTER: node.full, REGISTER_KEY: None},
     }
 
 

@@ -6,6 +6,7 @@ version that it was decided on.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, Unpack, assert_never
 
 import msgspec
@@ -14,6 +15,7 @@ import structlog
 from allocator.core.gpunodewire import API_VERSION, KIND
 from allocator.core.ledger import Ledger, read
 from allocator.core.upkeep import Act, Machine, Report, Step, due
+from allocator.shell.abreast import Abreast, apart
 from allocator.shell.inventory import GPU_NODES, NODES
 from allocator.shell.objects import FINALIZER, Registered, registered
 from allocator.shell.retries import Retries
@@ -92,6 +94,7 @@ class Upkeep:
         self._known = known
         self._upstream = upstream
         self._kept: Retries[str] = Retries(clock)
+        self._abreast: Abreast[str] = Abreast()
         self._fine: dict[str, _Seen] = {}
 
     async def sweep(self) -> None:
@@ -99,14 +102,19 @@ class Upkeep:
         machines, ledgers = self._known.machines(), self._known.ledgers()
         if machines is None or ledgers is None:
             return
-        for name in self._kept.due(sorted(self._due(machines, ledgers))):
+        due = self._kept.due(sorted(self._due(machines, ledgers)))
+        await self._abreast.each({name: name for name in due}, self._tended)
+
+    async def _tended(self, name: str) -> None:
+        failed = partial(self._kept.failed, name)
+        with apart("GPUNode not tended", failed, node=name):
             try:
                 await self.tend(name)
             except _MOVED:  # the next sweep sees how
-                self._kept.failed(name)
+                failed()
             except KubeError as error:
                 log.warning("GPUNode left as it is", node=name, why=str(error))
-                self._kept.failed(name)
+                failed()
 
     def _due(self, machines: Mapping[str, Machine], ledgers: Mapping[str, Ledger]) -> list[str]:
         """Return whose GPUNode is not as it should be.
@@ -121,10 +129,12 @@ class Upkeep:
             machine, ledger, before = machines.get(name), ledgers.get(name), fine.get(name)
             if before is not None and before.still(machine, ledger, upstream=upstream):
                 self._fine[name] = before
-            elif due(machine, ledger, upstream=upstream) is None:
-                self._fine[name] = _Seen(machine, ledger, upstream)
-            else:
-                found.append(name)
+                continue
+            with apart("GPUNode not judged", node=name):
+                if due(machine, ledger, upstream=upstream) is None:
+                    self._fine[name] = _Seen(machine, ledger, upstream)
+                else:
+                    found.append(name)
         return found
 
     async def tend(self, name: str) -> None:

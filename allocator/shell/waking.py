@@ -7,12 +7,14 @@ backs off and tries again, after ten seconds at most.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
 
 from allocator.catalog.vocabularies import OWN, Vocabulary
 from allocator.core.ledger import Ledger
+from allocator.shell.abreast import apart
 from allocator.shell.inventory import NODES
 from allocator.shell.reconciler import Pods
 from allocator.shell.retries import Retries
@@ -71,14 +73,19 @@ class Waker:
         if self._untold and not self._somebody_waits():
             self._untold.clear()
         for name in self._retries.due(sorted(self._untold)):
-            await self._tell(ledgers[name])
+            with apart("nobody woken", partial(self._retries.failed, name), node=name):
+                await self._tell(ledgers[name])
 
     def _news(self, ledgers: Mapping[str, Ledger], term: int | None) -> Iterable[str]:
         """Return the nodes to be told; at the beginning of a term one, for any wakes everybody."""
         if term == self._compared:
             before = self._before
             moved = [name for name, ledger in ledgers.items() if before.get(name) is not ledger]
-            return [name for name in moved if self._freed(name, ledgers[name])]
+            freed = set[str]()
+            for name in moved:
+                with apart("ledger not compared", node=name):
+                    freed |= {name} if self._freed(name, ledgers[name]) else set()
+            return freed
         self._compared = term
         return [name for name, ledger in ledgers.items() if not ledger.closed][:1]
 

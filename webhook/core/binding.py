@@ -17,7 +17,7 @@ from allocator.model.decision import Assignment, Reason, Source
 from allocator.model.ledger import Entry
 from allocator.model.request import PodRequest
 from webhook.core import prior
-from webhook.core.bindingreview import Bound, LivePod
+from webhook.core.bindingreview import Bound, LivePod, UnreadablePodError
 from webhook.core.mutate import Surroundings
 from webhook.core.review import Refusal
 
@@ -146,6 +146,12 @@ def entry_of(wish: Wish, assignment: Assignment, since: datetime) -> Entry:
         since=since.replace(microsecond=0),
         containers=assignment.containers,
     )
+
+
+def unreadable(namespace: str, name: str, error: UnreadablePodError) -> Denied:
+    """Refuse a pod of which nobody can tell what it asks for."""
+    text = f"pod {quoted(f'{namespace}/{name}')} cannot be read: {error} [{Reason.UNREADABLE}]"
+    return Denied(Refusal(code=422, message=text, reason="Invalid"), Reason.UNREADABLE)
 
 
 def conflict(message: str) -> Refusal:

@@ -7,7 +7,7 @@ import msgspec
 
 from allocator.core.names import harmless
 from webhook.core.podwire import Metadata, Pod
-from webhook.core.review import BadObjectError, Kind, UserInfo, opened
+from webhook.core.review import UNREADABLE, BadObjectError, Kind, UserInfo, opened
 
 
 class Target(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -88,6 +88,10 @@ _POD: Final = msgspec.json.Decoder(Pod)
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
+class UnreadablePodError(ValueError):
+    """A pod that is none, or has more parts than are read; the text says where and how many."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """A review worth deciding about: which pod is to go where, by whose word."""
@@ -150,10 +154,13 @@ def _bound(request: BindingRequest) -> Bound:
 
 
 def live_pod(raw: bytes) -> LivePod:
-    """Read a pod that the API server sent; raises ``ValueError`` where it is none."""
-    found = _LIVE.decode(raw)
+    """Read a pod that the API server sent; raises :class:`UnreadablePodError`."""
+    try:
+        found, pod = _LIVE.decode(raw), _POD.decode(raw)
+    except UNREADABLE as error:
+        raise UnreadablePodError(str(error)[:256]) from error
     return LivePod(
-        pod=_POD.decode(raw),
+        pod=pod,
         uid=found.metadata.uid,
         node=found.spec.node_name,
         gated=bool(found.spec.scheduling_gates),

@@ -18,6 +18,7 @@ from allocator.catalog.vocabularies import OWN
 from allocator.core.devicelist import IDS, NODE, parts, wished
 from allocator.core.ledger import Ledger, promise_told, wire_of
 from allocator.core.podfacts import Seen
+from allocator.core.said import said
 from allocator.core.settings import NodeAgent
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant
@@ -167,11 +168,7 @@ def is_told(live: LivePod) -> bool:
 
 def _told(live: LivePod) -> object:
     """Return the assignment that the pod tells of, ``None`` where there is none to be read."""
-    text = (live.pod.metadata.annotations or {}).get(ASSIGNMENT_KEY, "")
-    try:
-        return orjson.loads(text) if text else None
-    except orjson.JSONDecodeError:
-        return None
+    return said((live.pod.metadata.annotations or {}).get(ASSIGNMENT_KEY, ""))
 
 
 def _same(told: object, entry: Entry) -> bool:

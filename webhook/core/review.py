@@ -67,7 +67,7 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 _REVIEW: Final = msgspec.json.Decoder(Review)
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
-_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 class _Identified(Protocol):
@@ -137,7 +137,7 @@ def opened(decoder: msgspec.json.Decoder[EnvelopeT], body: bytes) -> EnvelopeT:
     """
     try:
         review = decoder.decode(body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _unreadable(body, error) from error
     if review.kind != KIND or review.api_version != API_VERSION:
         raise NotAReviewError(
@@ -154,7 +154,7 @@ def _unreadable(body: bytes, error: Exception) -> Exception:
     text = str(error)[:256]
     try:
         uid = _ENVELOPE.decode(body).request.uid
-    except _UNREADABLE:
+    except UNREADABLE:
         return NotAReviewError(f"body is not an AdmissionReview: {text}")
     return BadObjectError(uid, text) if uid else NotAReviewError(f"no request.uid: {text}")
 

@@ -9,10 +9,12 @@ from typing import assert_never
 
 from allocator.core.choose import Terms
 from allocator.core.commitment import Unfit, assigned
-from allocator.core.ledger import Ledger, node_for, promising
-from allocator.model.decision import Assignment
+from allocator.core.gpunodewire import MOST_ENTRIES
+from allocator.core.ledger import Ledger, full, node_for, promising, unkept
+from allocator.core.wording import quoted
+from allocator.model.decision import Assignment, Reason
 from allocator.model.ledger import Entry
-from webhook.core.binding import Denied, Elsewhere, Wish, entry_of, unfit
+from webhook.core.binding import Denied, Elsewhere, Wish, conflict, entry_of, forbidden, unfit
 from webhook.core.bound import Promise
 from webhook.core.mutate import Surroundings
 from webhook.core.review import Refusal
@@ -37,9 +39,26 @@ def served(
             results.append(unfit(wish, found))
             continue
         entry = entry_of(wish, found, now)
+        if (why := _unwritable(ledger, entry)) is not None:
+            results.append(why)
+            continue
         results.append(_promise(wish, around, found, entry=entry, ledger=ledger))
         ledger = promising(ledger, entry)
     return results
+
+
+def _unwritable(ledger: Ledger, entry: Entry) -> Denied | None:
+    """Refuse a promise that could not be read back: it would shut the node for everybody."""
+    node = quoted(ledger.name)
+    if full(ledger, entry.uid):
+        most = f"node {node}: it promises something to {MOST_ENTRIES} pods, and may to no more"
+        text = f"{most}; wait until other pods end [{Reason.SHARES_SHORT}]"
+        return Denied(conflict(text), Reason.SHARES_SHORT)
+    odd = unkept(ledger, entry)
+    if not odd:
+        return None
+    text = f"node {node}: its GPUNode cannot hold the promise: {odd[0]} [{Reason.TOO_MANY}]"
+    return Denied(forbidden(text), Reason.TOO_MANY)
 
 
 def _promise(

@@ -25,8 +25,9 @@ from webhook.core.binding import (
     certain,
     judge,
     too_many,
+    unreadable,
 )
-from webhook.core.bindingreview import Bound, LivePod, live_pod, parse
+from webhook.core.bindingreview import Bound, LivePod, UnreadablePodError, live_pod, parse
 from webhook.core.bindrecord import Circumstances, record
 from webhook.core.bound import Promise, elsewhere, kept, passed
 from webhook.core.mutate import Surroundings
@@ -124,7 +125,10 @@ class Binder:
         around = self.around(bound.namespace)
         live = self.pods(bound.namespace, bound.pod)
         if live is None or not certain(bound, live, around):
-            live = await self._pod(bound)
+            try:
+                live = await self._pod(bound)
+            except UnreadablePodError as error:
+                return unreadable(bound.namespace, bound.pod, error)
         if live is None:
             text = f'pod "{bound.namespace}/{bound.pod}" does not exist'
             return Refusal(code=404, message=text, reason="NotFound")

@@ -1,13 +1,13 @@
 """Duties: what one replica at a time does for the ledger, beside answering reviews."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from allocator.core.settings import BindFailure, NodeAgent
 from allocator.shell import drift, waking
 from allocator.shell.gangs import Gangs
 from allocator.shell.inventory import Inventory
-from allocator.shell.reconciler import Pods, Reconciler, sweeping
+from allocator.shell.reconciler import EVERY, Pods, Reconciler, sweeping
 from allocator.shell.registrar import Registrar, world_of
 from allocator.shell.tasks import Start
 from allocator.shell.upkeep import Upkeep
@@ -39,22 +39,22 @@ class Means:
 
 def attend(means: Means, election: Election, start: Start) -> None:
     """Start every duty; all of them rest while *election* is lost."""
-    duties = {
-        "reconciler": _reconciler(means).sweep,
-        "upkeep": _upkeep(means).sweep,
-        "late commits": _late(means).sweep,
-        "registrar": _registrar(means).sweep,
-        "registration": _following(means).sweep,
-        "gangs": lambda: means.gangs.sweep(means.inventory.settings),
+    waker = _waker(means)
+    duties: Mapping[str, tuple[Callable[[], Awaitable[None]], float]] = {
+        "reconciler": (_reconciler(means).sweep, EVERY),
+        "upkeep": (_upkeep(means).sweep, EVERY),
+        "late commits": (_late(means).sweep, EVERY),
+        "registrar": (_registrar(means).sweep, EVERY),
+        "registration": (_following(means).sweep, EVERY),
+        "gangs": (lambda: means.gangs.sweep(means.inventory.settings), EVERY),
+        "waker": (lambda: waker.sweep(election.term), waking.EVERY),
+        "drift": (_drift(means).sweep, drift.EVERY),
     }
     start(election.run(), "ledger election")
     start(means.gangs.run(), "refused members")
-    for name, sweep in duties.items():
-        start(sweeping(sweep, lambda: election.leading), name)
-    waker = _waker(means)
-    wake = sweeping(lambda: waker.sweep(election.term), lambda: election.leading, waking.EVERY)
-    start(wake, "waker")
-    start(sweeping(_drift(means).sweep, lambda: election.leading, drift.EVERY), "drift")
+    for name, (sweep, every) in duties.items():
+        failed = means.metrics.failing(name)
+        start(sweeping(sweep, lambda: election.leading, every, failed=failed), name)
 
 
 def _reconciler(means: Means) -> Reconciler:

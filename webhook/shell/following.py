@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from allocator.core.settings import BindFailure
+from allocator.shell.abreast import apart
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError
 
@@ -63,12 +64,13 @@ class Following:
         if wanted is None or (wanted is known and now - since < EVERY):
             return
         self._looked = (wanted, now)
-        try:
-            await self._follow(_POLICIES[wanted])
-        except (ConflictError, InvalidError):  # it moved
-            self._looked = (None, now)
-        except KubeError as error:
-            log.warning("registration left as it is", why=str(error))
+        with apart("registration not read", path=PATH):
+            try:
+                await self._follow(_POLICIES[wanted])
+            except (ConflictError, InvalidError):  # it moved
+                self._looked = (None, now)
+            except KubeError as error:
+                log.warning("registration left as it is", why=str(error))
 
     async def _follow(self, policy: str) -> None:
         found = msgspec.json.decode(await self._calls.get(PATH), type=_Registration)

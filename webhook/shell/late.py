@@ -6,6 +6,7 @@ ledger are then read anew, and the entry is committed through the same door as a
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -14,14 +15,16 @@ import structlog
 from allocator.core.ledger import Ledger, read
 from allocator.core.podfacts import Seen
 from allocator.core.settings import NodeAgent
+from allocator.core.wording import quoted
+from allocator.shell.abreast import Abreast, apart
 from allocator.shell.inventory import GPU_NODES
 from allocator.shell.reconciler import Pods
 from allocator.shell.retries import Retries
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from kube.events import Event, Reference, Severity
-from webhook.core.binding import Denied, Wish, judge
-from webhook.core.bindingreview import LivePod, live_pod
+from webhook.core.binding import Denied, Wish, conflict, judge, unreadable
+from webhook.core.bindingreview import LivePod, UnreadablePodError, live_pod
 from webhook.core.bindrecord import Circumstances, record
 from webhook.core.bound import Promise
 from webhook.core.late import Claim, How, as_bound, claimed, is_told, telling, unbound
@@ -29,6 +32,7 @@ from webhook.core.mutate import Surroundings
 from webhook.core.review import Refusal
 from webhook.shell.binding import Binder
 from webhook.shell.desks import LateError
+from webhook.shell.stranded import Stranded
 
 USER: Final = "vgpu-admission"  # in the record of a bind that nobody asked us about
 
@@ -67,10 +71,13 @@ class LateCommits:
     _missing: frozenset[str] = frozenset()
     _fine: dict[str, tuple[Seen, Ledger]] = field(default_factory=dict)
     _kept: Retries[tuple[Seen, str]] = field(init=False)
+    _stranded: Stranded = field(init=False)
+    _abreast: Abreast[str] = field(default_factory=Abreast)
 
     def __post_init__(self) -> None:
         """Begin without failures."""
         self._kept = Retries(self.clock)
+        self._stranded = Stranded(self._tell_stranded, self.clock)
 
     async def sweep(self) -> None:
         """Commit for every pod that the caches show bound and without a promise, twice in a row.
@@ -80,17 +87,19 @@ class LateCommits:
         found = self._unpromised()
         twice = [place for place in found if place[0].uid in self._missing]
         self._missing = frozenset(pod.uid for pod, _ in found)
-        for place in self._kept.due(twice):
-            pod, _ = place
+        due = {place[0].uid: place for place in self._kept.due(twice)}
+        await self._abreast.each(due, self._tried)
+
+    async def _tried(self, place: tuple[Seen, str]) -> None:
+        pod, failed = place[0], partial(self._kept.failed, place)
+        who = f"{pod.namespace}/{pod.name}"
+        with apart("late commit failed", failed, pod=who):
             try:
-                settled = await self.commit(pod)
+                if not await self.commit(pod):
+                    failed()
             except (KubeError, LateError) as error:
-                log.warning(
-                    "late commit put off", pod=f"{pod.namespace}/{pod.name}", why=str(error)
-                )
-                settled = False
-            if not settled:
-                self._kept.failed(place)
+                log.warning("late commit put off", pod=who, why=str(error))
+                failed()
 
     def _unpromised(self) -> list[tuple[Seen, str]]:
         """Return bound, living pods that ask and lack an entry on their node, or word of it.
@@ -105,25 +114,50 @@ class LateCommits:
         there = [pod for pod in pods.values() if pod.extended and pod.node]
         fine, self._fine = self._fine, {}
         found = []
+        stranded: dict[str, tuple[Seen, str]] = {}
         for pod in there:
             ledger, before = ledgers.get(pod.node), fine.get(pod.uid)
             if before is not None and before[0] is pod and before[1] is ledger:
                 self._fine[pod.uid] = before
-            elif ledger is None or ledger.closed or pod.over or pod.deleting:
+            elif pod.over or pod.deleting:
                 pass
+            elif ledger is None:
+                stranded[pod.uid] = pod, ""
+            elif ledger.closed:
+                if ledger.entry(pod.uid) is None:
+                    stranded[pod.uid] = pod, ledger.closed
             elif pod.told and ledger.entry(pod.uid) is not None:
                 self._fine[pod.uid] = pod, ledger
             elif pod.asks(self.caches.around(pod.namespace).vocabularies):
                 found.append((pod, ledger.resource_version))
+        self._stranded.know(stranded)
         return found
+
+    def _tell_stranded(self, pod: Seen, why: str) -> None:
+        """Say what the node of *pod* lacks; without a GPUNode another plugin may serve it."""
+        around = self.caches.around(pod.namespace)
+        upstream = around.settings.node_agent is NodeAgent.UPSTREAM
+        if not pod.asks(around.vocabularies) or (upstream and not why):
+            return
+        why = why or "it has no GPUs that vgpu-admission knows of"
+        note = f"bound past vgpu-admission, and promised nothing on node {quoted(pod.node)}: {why}"
+        self.tell(_event(pod, "VgpuUnpromised", note=note))
 
     async def commit(self, pod: Seen) -> bool:
         """Promise what *pod* is to have, and tell it; say whether nothing is left to be done."""
-        live = await self._live(pod)
+        try:
+            live = await self._live(pod)
+        except UnreadablePodError as error:
+            return self._refused(pod, unreadable(pod.namespace, pod.name, error), started=False)
         document = await self._document(pod.node)
         if live is None or document is None:
             return True
+        return await self._settled(pod, live, document)
+
+    async def _settled(self, pod: Seen, live: LivePod, document: Mapping[str, Any]) -> bool:
         ledger = read(document)
+        if any(entry.uid == pod.uid for entry in ledger.unread):
+            return self._refused(pod, conflict(_UNREAD), started=live.started)
         if ledger.entry(pod.uid) is not None and is_told(live):
             return True
         around = self.caches.around(pod.namespace)
@@ -184,6 +218,7 @@ class LateCommits:
         return found
 
 
+_UNREAD: Final = "what it is promised cannot be read; delete the pod, and let it be scheduled anew"
 _WAYS: Final = {
     How.KEPT: "was told what it is promised",
     How.CONFIRMED: "it had no entry, and was promised what the agent found in use",

@@ -44,6 +44,12 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+        self._failed = Counter(
+            "vgpu_duty_failures",
+            "Rounds of a duty of the lease holder that failed for an unforeseen reason.",
+            ["duty"],
+            registry=self.registry,
+        )
         self._answered = self._timers(
             "vgpu_schedule_duration_seconds",
             "Time to answer one question of a scheduler.",
@@ -118,6 +124,10 @@ class Metrics:
     def bound(self, decision: str, reason: str) -> None:
         """Count one decision about a bind; the labels are closed sets."""
         self._binds.labels(decision, reason).inc()
+
+    def failing(self, duty: str) -> Callable[[], None]:
+        """Return what counts one failed round of *duty*, from zero on."""
+        return self._failed.labels(duty).inc
 
     def drifted(self, kind: str, number: int) -> None:
         """Note how many differences of a kind there are; absent where nobody has looked."""

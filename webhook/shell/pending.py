@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from kube.shared import Shared
-from webhook.core.bindingreview import LivePod, live_pod
+from webhook.core.bindingreview import LivePod, UnreadablePodError, live_pod
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -65,7 +65,7 @@ class Pending:
             return None
         try:
             return live_pod(found.raw)
-        except (msgspec.MsgspecError, ValueError):  # whoever reads it anew says what is wrong
+        except UnreadablePodError:  # whoever reads it anew says what is wrong
             return None
 
 

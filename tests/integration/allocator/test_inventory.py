@@ -277,6 +277,29 @@ def test_the_index_knows_what_the_hook_would_refuse_and_who_has_promises() -> No
     play(scene)
 
 
+def test_a_node_that_is_known_to_be_gone_takes_nothing() -> None:
+    """Its GPUNode may not be shut yet; before anybody has heard of Nodes it is no proof."""
+    told = {**GPU_NODE["status"], "inventory": "sha256:1"}
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(NODES), node("a"))
+        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": told})
+        await until(lambda: inventory.ledger("a") is not None)
+        await until(lambda: inventory.nodes() != {})
+        ledger = inventory.ledger("a")
+        assert ledger is not None
+        assert inventory.stands(ledger)
+
+        server.objects.delete(parsed(f"{NODES}/a"))
+        await until(lambda: inventory.nodes() == {})
+        assert not inventory.stands(ledger)
+
+        inventory.pulses["nodes"].synced = False
+        assert inventory.stands(ledger)
+
+    play(scene)
+
+
 def test_what_a_register_told_stands_only_while_its_plugin_is_to_serve() -> None:
     """From the change of the settings on, not from when somebody has shut the GPUNode."""
 

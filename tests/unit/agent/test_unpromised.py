@@ -163,6 +163,27 @@ def test_instances_of_others_stand_for_their_tenants() -> None:
 
 
 @pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param("[" * 2000, id="never-ends"),
+        pytest.param("[" * 900 + "]" * 900, id="deep"),
+        pytest.param('[{"devices":' * 300 + "[]" + "}]" * 300, id="deep-devices"),
+        pytest.param("9" * 5000, id="a-long-number"),
+        pytest.param('"\\ud800"', id="half-a-character"),
+    ],
+)
+def test_an_annotation_written_to_harm_says_nothing(told: str) -> None:
+    """The node tells of all other pods, and of this one that nobody knows what it uses."""
+    lost = entry("lost", soft_grant(3000, gpu="GPU-n-0"))
+    good = json.dumps(gpu_node(NODE, [lost])["spec"]["entries"][0]["containers"])
+    key = "vgpu-admission.io/assignment"
+
+    entries, unknown = found(pod("harm", {key: told}, ONE), pod("lost", {key: good}, ONE))
+
+    assert (entries, unknown) == ({"lost": lost.containers}, ["harm"])
+
+
+@pytest.mark.parametrize(
     ("limits", "started", "uses"),
     [
         pytest.param(ONE, True, True, id="ours"),

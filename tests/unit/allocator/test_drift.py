@@ -81,7 +81,7 @@ def test_only_what_lasts_is_told() -> None:
     asyncio.run(report.sweep())
 
     assert (told_at_once, [event.reason for event in events]) == (0, ["VgpuDrift"])
-    assert counts == {"missing": 0, "extra": 0, "different": 1}
+    assert counts == {"missing": 0, "extra": 0, "different": 1, "unreadable": 0}
     pods.know({"a": POD})
     asyncio.run(report.sweep())
     assert counts["different"] == 0

@@ -155,3 +155,49 @@ def test_a_promise_is_asked_about_again_when_its_ledger_moves() -> None:
 def test_a_silent_api_server_ends_nothing() -> None:
     """The sweep goes on, and so does the reconciler."""
     assert sweep(Api(down=True), known={}).left == 1
+
+
+def test_a_pod_that_does_not_answer_keeps_its_own_promise_alone() -> None:
+    """Nobody tells whether it is over; of the others on its node that is known."""
+    entries = [entry(uid, mig_grant("1g.5gb", i, gpu="GPU-n0-0")) for i, uid in enumerate("abc")]
+    api = Silent(None, gpu_node(NODE, entries), silent="/pods/b")
+
+    sweep(api, known={})
+
+    assert [left["pod"]["uid"] for left in api.stored["spec"]["entries"]] == ["b"]
+
+
+def test_a_node_that_does_not_answer_delays_no_other() -> None:
+    """The others' promises go while its call hangs, and so they do in the next sweep."""
+    api = Silent(None, hangs="/gpunodes/n1")
+    pods = Pods()
+    pods.know({})
+    ledgers = {"n1": read(gpu_node(node("n1", gpu(mode=Mode.MIG)), (ENTRY,)))}
+    ledgers["n0"] = read(api.stored)
+    found = Reconciler(api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True)
+
+    async def swept() -> None:
+        async with asyncio.timeout(5):
+            await found.sweep()
+            await found.sweep()
+
+    asyncio.run(swept())
+
+    assert api.left == 0
+    assert api.reads.count("/apis/vgpu-admission.io/v1alpha1/gpunodes/n1") == 1
+
+
+@dataclass(slots=True)
+class Silent(Api):
+    """An API server that has trouble with one object."""
+
+    silent: str = "nothing"
+    hangs: str = "nothing"
+
+    async def get(self, path: str) -> bytes:
+        if path.endswith(self.hangs):
+            self.reads.append(path)
+            await asyncio.Event().wait()
+        if path.endswith(self.silent):
+            raise UnreachableError("down", sent=True)
+        return await Api.get(self, path)

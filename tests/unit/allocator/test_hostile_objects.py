@@ -1,0 +1,324 @@
+"""Each duty of the leader serves all others beside an object that was written to harm it."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from allocator.catalog.annotations import ASSIGNMENT_KEY, REGISTER_KEY
+from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.core.ledger import Ledger
+from allocator.core.podfacts import Seen, seen
+from allocator.core.reclaim import AGE
+from allocator.core.settings import BindFailure, GangDeadlock, Settings
+from allocator.core.upkeep import Machine
+from allocator.core.wire import HANDSHAKE, REGISTER
+from allocator.shell.drift import LASTING, DriftReport
+from allocator.shell.gangs import Gangs
+from allocator.shell.objects import Registered, registered
+from allocator.shell.reconciler import Pods, Reconciler
+from allocator.shell.registrar import Registrar, World
+from allocator.shell.upkeep import Upkeep
+from allocator.shell.waking import Waker
+from kube.clock import Clock
+from kube.errors import NotFoundError
+from kube.events import Event
+from tests.builders import nodes_of, soft_grant
+from tests.gpunodes import NOON, Json, entry, gpu_node, ledger
+from tests.pods import NUMBER
+from webhook.shell.following import Following
+
+HARM = [
+    pytest.param("[" * 2000, id="never-ends"),
+    pytest.param("[" * 900 + "]" * 900, id="deep"),
+    pytest.param('[{"devices":' * 300 + "[]" + "}]" * 300, id="deep-devices"),
+    pytest.param("../../../x?y#z", id="a-path"),
+    pytest.param('"\\ud800"', id="half-a-character"),
+    pytest.param("\x00\n" + "9" * 5000, id="no-text"),
+]
+GROUP = "scheduling.k8s.io/group-name"
+FIELDS = '{"metadata":{"uid":"x","managedFields":%s},"spec":{}}' % ("[" * 2000 + "]" * 2000)
+
+
+def pod(name: str, annotations: Mapping[str, str], *, node: str = "n0") -> Seen:
+    """Read a pod that asks, as the watch of all pods does."""
+    metadata = {"uid": name, "name": name, "namespace": "team-a", "annotations": annotations}
+    limits = {"resources": {"limits": {NUMBER: "1"}}}
+    written = {"metadata": metadata, "spec": {"nodeName": node, "containers": [limits]}}
+    return seen(json.dumps(written).encode())
+
+
+def known(*found: Seen) -> Pods:
+    pods = Pods()
+    pods.know({one.uid: one for one in found})
+    return pods
+
+
+@dataclass(slots=True)
+class Api:
+    """An API server in which some objects are odd, and what was written to it."""
+
+    odd: str = "odd"
+    objects: dict[str, object] = field(default_factory=dict)
+    writes: list[str] = field(default_factory=list)
+
+    async def get(self, path: str, **_: float) -> bytes:
+        name = path.rpartition("/")[2]
+        if name == self.odd:
+            return FIELDS.encode()
+        if name not in self.objects:
+            raise NotFoundError(404, "NotFound", path)
+        return json.dumps(self.objects[name]).encode()
+
+    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]]) -> bytes:
+        return await self.merge_patch(path, {"ops": ops})
+
+    async def merge_patch(self, path: str, _: Mapping[str, object]) -> bytes:
+        name = path.rpartition("/")[2]
+        if name == self.odd:
+            raise RecursionError("nobody foresaw this")
+        self.writes.append(name)
+        return b"{}"
+
+    async def create(self, path: str, _: bytes) -> bytes:
+        return await self.merge_patch(path, {})
+
+    async def delete(self, path: str, **_: Any) -> bytes:  # noqa: ANN401 -- options
+        return await self.merge_patch(path, {})
+
+
+def clock(now: Callable[[], float] = lambda: 5.0) -> Clock:
+    return Clock(monotonic=now, wall=lambda: NOON + AGE, random=lambda: 0)
+
+
+def share(node: str) -> Any:  # noqa: ANN401 -- a grant
+    return soft_grant(100, gpu=f"GPU-{node}-0")
+
+
+def stored(name: str) -> Json:
+    return gpu_node(nodes_of(1, name=name), (entry("gone", share(name)),))
+
+
+def ledgers(*names: str) -> dict[str, Ledger]:
+    return {name: ledger(nodes_of(1, name=name), (entry("gone", share(name)),)) for name in names}
+
+
+ORDERS = pytest.mark.parametrize("names", [("odd", "n0"), ("n0", "odd")], ids="-".join)
+
+
+@ORDERS
+def test_promises_are_taken_back(names: tuple[str, str]) -> None:
+    """On every node but the one whose GPUNode cannot be read."""
+    machine = {"metadata": {"name": "n0"}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
+    api = Api()
+
+    async def get(path: str) -> bytes:
+        if path.endswith("/nodes/n0"):
+            return json.dumps(machine).encode()
+        return await Api.get(api, path)
+
+    api.objects["n0"] = stored("n0")
+    calls = _Calls(get, api.json_patch)
+    found = Reconciler(
+        calls, pods=known(), ledgers=lambda: ledgers(*names), agent=lambda: True, clock=clock()
+    )
+
+    asyncio.run(found.sweep())
+
+    assert api.writes == ["n0"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    get: Callable[[str], Any]
+    json_patch: Callable[[str, Sequence[Mapping[str, object]]], Any]
+
+
+@dataclass(slots=True)
+class Nodes:
+    """Caches that show two Nodes without GPUNodes."""
+
+    names: tuple[str, str]
+
+    def machines(self) -> Mapping[str, Machine]:
+        return {name: Machine(name=name, uid="u", boot="b", agent=True) for name in self.names}
+
+    def machine(self, found: Registered) -> Machine:
+        return replace(found.machine(), agent=True)
+
+    def ledgers(self) -> Mapping[str, Ledger]:
+        return {}
+
+
+@ORDERS
+def test_gpu_nodes_are_kept(names: tuple[str, str]) -> None:
+    """Of every Node but the one that cannot be read."""
+    api = Api()
+
+    async def get(path: str) -> bytes:
+        if path.endswith("/nodes/n0"):
+            return b'{"metadata":{"name":"n0"}}'
+        return await Api.get(api, path)
+
+    calls = _Writer(get, api)
+    asyncio.run(Upkeep(calls, Nodes(names), upstream=lambda: False, clock=clock()).sweep())
+
+    assert api.writes == ["gpunodes"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    get: Callable[[str], Any]
+    api: Api
+
+    async def create(self, path: str, body: bytes) -> bytes:
+        return await self.api.create(path, body)
+
+    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
+        return await self.api.merge_patch(path, changes)
+
+    async def delete(self, path: str, *, body: bytes | None = None, **_: object) -> bytes:
+        return await self.api.delete(path, body=body)
+
+
+@ORDERS
+@pytest.mark.parametrize("harm", HARM)
+def test_registers_are_written(names: tuple[str, str], harm: str) -> None:
+    """Whatever stands in another Node's annotations."""
+    annotations = {REGISTER: harm, HANDSHAKE: harm, REGISTER_KEY: harm}
+    written = {"metadata": {"name": "odd", "annotations": annotations}}
+    odd = registered(json.dumps(written).encode())
+    nodes = {"odd": odd, "n0": Registered("n0", "")}
+    told = pod("gone", {ASSIGNMENT_KEY: harm})
+    world = World(
+        nodes={name: nodes[name] for name in names},
+        ledgers=ledgers(*names),
+        pods={"gone": told},
+        factor=1,
+    )
+    api = Api()
+
+    asyncio.run(Registrar(api, lambda: world, clock=clock()).sweep())
+    asyncio.run(Registrar(api, lambda: replace(world, ours=False), clock=clock()).sweep())
+
+    assert api.writes == ["n0"]
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_gangs_are_looked_after(harm: str) -> None:
+    """Whatever another pod says that its group is, and whatever stands in a group."""
+    group: Json = {"metadata": {"uid": "g"}, "spec": {"minMember": 9}}
+    api, events, now = Api(objects={"good": group}), list[Event](), [0.0]
+    pods = known(
+        *(pod(f"{g}-0", {GROUP: g}) for g in (harm, "odd", "good")),
+        *(pod(f"{g}-1", {GROUP: g}, node="") for g in (harm, "odd", "good")),
+    )
+    gangs = Gangs(
+        api,
+        pods,
+        vocabularies=lambda: VOCABULARIES,
+        tell=events.append,
+        clock=clock(lambda: now[0]),
+    )
+    settings = Settings(gang_deadlock=GangDeadlock.REPORT)
+
+    async def sweeps() -> None:
+        await gangs.sweep(settings)
+        now[0] += settings.gang_timeout_seconds
+        await gangs.sweep(settings)
+        for uid in (f"{harm}-1", "odd-1", "good-1"):
+            await gangs.tell_of(uid, "no")
+
+    asyncio.run(sweeps())
+
+    assert [(e.regarding.name, e.reason) for e in events] == [
+        ("good", "VgpuGangStuck"),
+        ("good", "VgpuGangShort"),
+    ]
+
+
+def test_refusals_are_told_after_one_that_could_not_be() -> None:
+    """Every replica tells them, so every replica would end by it."""
+    events: list[Event] = []
+    api = Api(objects={"good": {"metadata": {"uid": "g"}, "spec": {"minMember": 9}}})
+    pods = known(pod("a", {GROUP: "good"}, node=""), pod("b", {GROUP: "good"}, node=""))
+    failing = iter((True, False))
+
+    def tell(event: Event) -> None:
+        if next(failing):
+            raise RuntimeError("nobody foresaw this")
+        events.append(event)
+
+    async def told() -> None:
+        gangs = Gangs(api, pods, vocabularies=lambda: VOCABULARIES, tell=tell, clock=clock())
+        gangs.refused("a", "no")
+        gangs.refused("b", "no")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await gangs.run()
+
+    asyncio.run(told())
+
+    assert [event.reason for event in events] == ["VgpuGangShort"]
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_drift_is_told(harm: str) -> None:
+    """Of the pod that says nonsense, and of the others too."""
+    now, events = [0.0], list[Event]()
+    pods = known(pod("gone", {ASSIGNMENT_KEY: harm}, node="n0"))
+    report = DriftReport(
+        lambda: ledgers("n0", "n1"),
+        pods,
+        tell=events.append,
+        count=lambda *_: None,
+        clock=clock(lambda: now[0]),
+    )
+
+    async def sweeps() -> None:
+        await report.sweep()
+        now[0] += LASTING
+        await report.sweep()
+
+    asyncio.run(sweeps())
+
+    assert [event.note for event in events] == [
+        'pod "team-a/gone" was told otherwise than it is promised'
+    ]
+
+
+@ORDERS
+def test_schedulers_are_woken(names: tuple[str, str]) -> None:
+    """About every node but the one whose annotation cannot be written."""
+    api, now = Api(), [0.0]
+    freed = [ledgers(*names), {n: ledger(nodes_of(1, name=n)) for n in names}]
+    waker = Waker(
+        api,
+        known(pod("w", {}, node="")),
+        ledgers=lambda: freed[0],
+        vocabularies=lambda: VOCABULARIES,
+        clock=clock(lambda: now[0]),
+    )
+
+    async def sweeps() -> None:
+        await waker.sweep(1)
+        api.writes.clear()
+        del freed[0]
+        await waker.sweep(1)
+        await waker.sweep(1)
+
+    asyncio.run(sweeps())
+
+    assert api.writes == ["n0"]
+
+
+def test_a_registration_that_cannot_be_read_is_left_alone() -> None:
+    """It is looked at again at the next round, and not in a loop."""
+    api = Api(odd="vgpu-admission")
+
+    asyncio.run(Following(api, lambda: BindFailure.FAIL, clock=clock()).sweep())
+
+    assert api.writes == []

@@ -1,0 +1,17 @@
+"""What the webhook exports about the lease holder's duties."""
+
+from prometheus_client import generate_latest
+
+from webhook.shell.metrics import Metrics
+
+
+def test_a_failed_round_of_a_duty_is_counted_from_zero_on() -> None:
+    """An increase shows only where there was something before."""
+    metrics = Metrics(version="1")
+    metrics.failing("drift")
+    metrics.failing("upkeep")()
+
+    text = generate_latest(metrics.registry).decode()
+
+    assert 'vgpu_duty_failures_total{duty="drift"} 0.0' in text
+    assert 'vgpu_duty_failures_total{duty="upkeep"} 1.0' in text
