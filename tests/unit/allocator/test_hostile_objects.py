@@ -10,6 +10,9 @@ import pytest
 
 from allocator.catalog.annotations import ASSIGNMENT_KEY, REGISTER_KEY
 from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.core.choose import Terms
+from allocator.core.contest import Contest
+from allocator.core.index import Indexer
 from allocator.core.ledger import Ledger
 from allocator.core.podfacts import Seen, seen
 from allocator.core.reclaim import AGE
@@ -207,6 +210,12 @@ def test_registers_are_written(names: tuple[str, str], harm: str) -> None:
     assert api.writes == ["n0"]
 
 
+def no_contest() -> Contest:
+    """Know of no node, so that nobody lets go for anybody."""
+    index = Indexer().index(version="1", complete=True)
+    return Contest(index=index, wanted=lambda _: None, terms=lambda _: Terms())
+
+
 @pytest.mark.parametrize("harm", HARM)
 def test_gangs_are_looked_after(harm: str) -> None:
     """Whatever another pod says that its group is, and whatever stands in a group."""
@@ -220,6 +229,7 @@ def test_gangs_are_looked_after(harm: str) -> None:
         api,
         pods,
         vocabularies=lambda: VOCABULARIES,
+        contest=no_contest,
         tell=events.append,
         clock=clock(lambda: now[0]),
     )
@@ -253,7 +263,14 @@ def test_refusals_are_told_after_one_that_could_not_be() -> None:
         events.append(event)
 
     async def told() -> None:
-        gangs = Gangs(api, pods, vocabularies=lambda: VOCABULARIES, tell=tell, clock=clock())
+        gangs = Gangs(
+            api,
+            pods,
+            vocabularies=lambda: VOCABULARIES,
+            contest=no_contest,
+            tell=tell,
+            clock=clock(),
+        )
         gangs.refused("a", "no")
         gangs.refused("b", "no")
         with pytest.raises(TimeoutError):
