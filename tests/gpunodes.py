@@ -1,6 +1,7 @@
 """GPUNodes for tests: as the API server keeps them, and what their writes do to them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from allocator.core.ledger import Ledger, read
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant, Node
 from allocator.model.ledger import Entry
+from allocator.model.request import Stage
 
 Json = dict[str, Any]
 
@@ -21,6 +23,16 @@ def entry(uid: str, *grants: Grant, since: datetime = NOON, container: str = "ma
     """Build a promise to one container of a pod called after its uid."""
     held = ContainerGrants(name=container, grants=grants)
     return Entry(namespace="team-a", pod=uid, uid=uid, since=since, containers=(held,))
+
+
+def held(stage: Stage, *grants: Grant, name: str = "") -> ContainerGrants:
+    """Build what one container holds; it is called after its stage."""
+    return ContainerGrants(name=name or str(stage), grants=grants, stage=stage)
+
+
+def several(uid: str, *containers: ContainerGrants) -> Entry:
+    """Build a promise to several containers of a pod called after its uid, init first."""
+    return replace(entry(uid), containers=containers)
 
 
 def gpu_node(node: Node, entries: Iterable[Entry] = (), **status: object) -> Json:

@@ -11,6 +11,7 @@ from allocator.core.devicelist import IDS
 from allocator.core.ledger import read
 from allocator.core.podfacts import seen
 from allocator.core.settings import NodeAgent, Settings
+from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
 from allocator.shell.reconciler import Pods
 from kube.clock import Clock
@@ -37,13 +38,16 @@ class Scene:
 
     server: LedgerServer
     agent: NodeAgent = NodeAgent.OURS
+    node: Node = NODE
     events: list[Event] = field(default_factory=list)
     records: list[Mapping[str, Any]] = field(default_factory=list)
     now: float = 0.0
 
     def sweep(self, times: int = 2) -> "Scene":
         """Sweep with caches that show all there is."""
-        around = Surroundings(settings=Settings(node_agent=self.agent), snapshot=snapshot(NODE))
+        around = Surroundings(
+            settings=Settings(node_agent=self.agent), snapshot=snapshot(self.node)
+        )
         clock = Clock(monotonic=lambda: self.now, wall=lambda: NOON, random=lambda: 0)
         binder = Binder(
             calls=self.server,
@@ -89,18 +93,29 @@ class Scene:
 
 
 def bound(
-    annotations: Mapping[str, str], agent: NodeAgent = NodeAgent.OURS, asking: Json = ASKING
+    annotations: Mapping[str, str],
+    agent: NodeAgent = NodeAgent.OURS,
+    asking: Json = ASKING,
+    *,
+    node: Node = NODE,
 ) -> Json:
     """Make a pod that admission has seen and that is on the node, with further annotations."""
-    around = Surroundings(settings=Settings(node_agent=agent), snapshot=snapshot(NODE))
+    around = Surroundings(settings=Settings(node_agent=agent), snapshot=snapshot(node))
     found = stored(admitted(received(asking), around), name="p", uid="uid-p")
     found["spec"]["nodeName"] = "n0"
     found["metadata"]["annotations"] |= annotations
     return found
 
 
-def scene(found: Json, *entries: Entry, agent: NodeAgent = NodeAgent.OURS, **status: Any) -> Scene:  # noqa: ANN401 -- fields of a status
-    return Scene(LedgerServer(gpu_node=gpu_node(NODE, entries, **status), pods={"p": found}), agent)
+def scene(
+    found: Json,
+    *entries: Entry,
+    agent: NodeAgent = NodeAgent.OURS,
+    node: Node = NODE,
+    **status: Any,  # noqa: ANN401 -- fields of a status
+) -> Scene:
+    server = LedgerServer(gpu_node=gpu_node(node, entries, **status), pods={"p": found})
+    return Scene(server, agent, node)
 
 
 def wire(one: Entry) -> Json:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from allocator.model.gpu import Grant
-from allocator.model.request import Priority
+from allocator.model.request import Priority, Stage
 from allocator.model.units import MiB
 
 
@@ -40,7 +40,7 @@ class Share:
 
     ``key`` is the container's annotation prefix, as ``c0``; ``mounts`` says that admission
     injected the library's volumes, so that the agent need not. ``priority`` is among those who
-    share a GPU in software.
+    share a GPU in software. ``stage`` says when the container runs.
     """
 
     owner: Owner
@@ -48,6 +48,7 @@ class Share:
     key: str
     mounts: bool = True
     priority: Priority = Priority.LOW
+    stage: Stage = Stage.APP
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ from agent.core.families import (
 )
 from agent.core.promise import Share
 from agent.core.violation import Violation
+from allocator.core.holdings import holding
+from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant
 from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU, MiB
@@ -164,15 +166,21 @@ def _tenancies(shares: Iterable[Share]) -> Iterator[_Tenancy]:
             yield _Tenancy(share=share, position=position, gpu=gpu, memory=amount)
 
 
-def _grants(shares: Iterable[Share], gpu: str) -> list[Grant]:
-    return [grant for share in shares for grant in share.grants if grant.gpu == gpu]
+def _held(shares: Iterable[Share], gpu: str) -> list[Grant]:
+    """Return what pods hold of a GPU at most, as their ledger counts it."""
+    pods: dict[str, list[ContainerGrants]] = {}
+    for share in shares:
+        grants = tuple(grant for grant in share.grants if grant.gpu == gpu)
+        one = ContainerGrants(name=share.owner.container, grants=grants, stage=share.stage)
+        pods.setdefault(share.owner.uid, []).append(one)
+    return [grant for containers in pods.values() for grant in holding(containers)]
 
 
 def _device(figures: Figures, device: Device, *, name: str) -> Iterator[Sample]:
     place = figures.node, name
     in_mig = device.mig is not None and device.mig.current
     mode = Mode.MIG if in_mig else Mode.HAMI_CORE
-    promised = _grants(figures.shares, device.uuid)
+    promised = _held(figures.shares, device.uuid)
     yield Sample(INFO, (*place, device.model, mode, device.uuid), 1)
     yield Sample(MEMORY, place, device.memory * _MIB)
     yield Sample(PROMISED, place, sum(grant.memory for grant in promised) * _MIB)

@@ -76,6 +76,7 @@ def _share(tenant: Tenant, vessel: Vessel, grants: tuple[Grant, ...]) -> Share:
         key=vessel.key,
         mounts=vessel.mounts,
         priority=vessel.priority,
+        stage=vessel.stage,
     )
 
 

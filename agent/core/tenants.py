@@ -16,13 +16,14 @@ from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.catalog.injection import REGIONS_VOLUME, key_in
 from allocator.core.devicelist import HAMI_IDS, HAMI_NODE, IDS, NODE
 from allocator.core.quantity import LARGEST, parse
-from allocator.model.request import Priority
+from allocator.model.request import Priority, Stage
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _PRIORITY: Final = "CUDA_TASK_PRIORITY"
 _REGION: Final = "/tmp/vgpu"
 _MIRROR: Final = "kubernetes.io/config.mirror"
+_ALWAYS: Final = "Always"
 
 
 class _FieldRef(msgspec.Struct, rename="camel", gc=False):
@@ -109,7 +110,7 @@ _POD: Final = msgspec.json.Decoder(_Pod)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vessel:
-    """One container of a pod's spec.
+    """One container of a pod's spec; ``stage`` says when it runs.
 
     ``key`` is its annotation prefix, as ``c0``. ``injected`` says that it sees devices by its
     annotation and by nothing that it could have written itself, ``mounts`` that admission
@@ -119,6 +120,7 @@ class Vessel:
     """
 
     name: str
+    stage: Stage
     key: str
     injected: bool
     mounts: bool
@@ -212,6 +214,7 @@ def _vessel(place: str, container: _Container, status: _ContainerStatus | None) 
     keys = {name: key for name, v in env.items() if (key := _key(v)) is not None}
     return Vessel(
         name=container.name,
+        stage=_stage(place, container),
         key=min(keys.values(), default=place),
         injected=_VISIBLE in keys,
         mounts=any(
@@ -224,6 +227,12 @@ def _vessel(place: str, container: _Container, status: _ContainerStatus | None) 
         asks=frozenset(_limits(container)),
         priority=_priority(env) if _VISIBLE in keys else Priority.LOW,
     )
+
+
+def _stage(place: str, container: _Container) -> Stage:
+    if place[0] != "i":
+        return Stage.APP
+    return Stage.SIDECAR if container.restart_policy == _ALWAYS else Stage.INIT
 
 
 def _key(variable: _Variable) -> str | None:
@@ -247,7 +256,7 @@ def _requests(apps: Sequence[_Container], init: Sequence[_Container]) -> dict[st
     most: dict[str, int] = {}
     for container in init:
         wanted = _limits(container)
-        if container.restart_policy == "Always":
+        if container.restart_policy == _ALWAYS:
             beside = _sum((beside, wanted))
             most = _largest(most, beside)
         else:

@@ -6,6 +6,7 @@ is told, so that it is promised to nobody else; where nobody knows what one uses
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,7 +19,7 @@ from allocator.core.said import said
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant
 from allocator.model.ledger import Entry
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Stage
 from allocator.model.units import NO_CORES
 
 ELSEWHERE: Final = "foreign"  # where a pod has its namespace: an instance that is nobody's pod's
@@ -69,8 +70,14 @@ def _is_gpu(name: str, vocabularies: Iterable[Vocabulary]) -> bool:
 
 
 def _told(document: Mapping[str, object], tenant: Tenant, told: object) -> Entry | None:
+    """Read what is *told* of a pod; which of its containers take turns, its spec says."""
     pod = {"namespace": tenant.namespace, "name": tenant.name, "uid": tenant.uid}
-    return promise_told(document, pod, told) if told else None
+    found = promise_told(document, pod, told) if told else None
+    if found is None:
+        return None
+    stages = {vessel.name: vessel.stage for vessel in tenant.vessels}
+    containers = (replace(c, stage=stages.get(c.name, Stage.APP)) for c in found.containers)
+    return replace(found, containers=tuple(containers))
 
 
 def _listed(

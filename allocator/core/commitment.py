@@ -8,6 +8,7 @@ import msgspec
 from allocator.core.choose import Terms, Verdict, choose, fitting, in_mode
 from allocator.core.fit import hardware
 from allocator.core.fleet import snapshot_of
+from allocator.core.holdings import holding
 from allocator.core.ledger import Ledger, node_for
 from allocator.model.decision import Assignment, ContainerGrants, Finding, Reason
 from allocator.model.demand import NOTHING_LEARNED, Demand
@@ -54,8 +55,8 @@ def assigned(
     node = node_for(ledger, wanted.uid)
     entry = ledger.entry(wanted.uid)
     earlier = wanted.holds or (() if entry is None else entry.containers)
-    if earlier and (mode := _standing(node, earlier, wanted)) is not None:
-        return Assignment(node=node.name, mode=mode, containers=earlier)
+    if earlier and (kept := _standing(node, earlier, wanted)) is not None:
+        return kept
     if wanted.holds or wanted.uid in ledger.held:  # its containers use just that already
         return Unfit(_taken(), later=True)
     found, wish = None, _wish(wanted)
@@ -85,32 +86,37 @@ def _in_order(assignment: Assignment, node: Node) -> Assignment:
     """List each container's GPUs by index: limit *k* is that of the k-th GPU NVML lists."""
     index = {gpu.uuid: gpu.index for gpu in node.gpus}
     containers = tuple(
-        ContainerGrants(name=c.name, grants=tuple(sorted(c.grants, key=lambda g: index[g.gpu])))
+        replace(c, grants=tuple(sorted(c.grants, key=lambda g: index[g.gpu])))
         for c in assignment.containers
     )
     return replace(assignment, containers=containers)
 
 
-def _standing(node: Node, earlier: Sequence[ContainerGrants], wanted: Wanted) -> Mode | None:
-    """Return the mode of an *earlier* promise that can still be kept, else ``None``.
+def _standing(node: Node, earlier: Sequence[ContainerGrants], wanted: Wanted) -> Assignment | None:
+    """Return an *earlier* promise that can still be kept, else ``None``.
 
-    Other pods cannot have taken it, because each saw it; the inventory may have changed. Grants
-    that init containers share with apps count twice: then it is chosen anew, which is safe.
+    Other pods cannot have taken it, because each saw it; the inventory may have changed. Which
+    containers take turns the pod says itself: promises did not always tell.
     """
-    grants = [grant for held in earlier for grant in held.grants]
-    modes = {grant.mode for grant in grants}
+    modes = {grant.mode for held in earlier for grant in held.grants}
     fixed = wanted.mode or wanted.request.named
-    if len(modes) != 1 or not modes <= {fixed or grants[0].mode}:
+    if len(modes) != 1 or (fixed is not None and fixed not in modes):
         return None
-    asks = [(ask.name, ask.count) for ask in wanted.request.containers]
-    if asks != [(held.name, len(held.grants)) for held in earlier]:
+    asks = wanted.request.containers
+    if [(ask.name, ask.count) for ask in asks] != [(c.name, len(c.grants)) for c in earlier]:
         return None
+    containers = tuple(
+        held if held.stage is ask.stage else replace(held, stage=ask.stage)
+        for ask, held in zip(asks, earlier, strict=True)
+    )
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
-    return grants[0].mode if _kept(gpus, grants) else None
+    if not _kept(gpus, holding(containers)):
+        return None
+    return Assignment(node=node.name, mode=modes.pop(), containers=containers)
 
 
 def _kept(gpus: Mapping[str, Gpu], grants: Sequence[Grant]) -> bool:
-    """Say whether every GPU exists, works, and has room for its part of *grants*."""
+    """Say whether every GPU exists, works, and has room for its part of *grants*, a pod's."""
     names = {grant.gpu for grant in grants}
     return names <= gpus.keys() and all(
         _holds(gpus[name], [grant for grant in grants if grant.gpu == name]) for name in names

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from allocator.core.holdings import holding
 from allocator.model.gpu import Gpu, Node
 from allocator.model.ledger import Entry
 
@@ -79,7 +80,7 @@ def _by_pod(gpu: Gpu, entries: Iterable[Entry]) -> tuple[Counter[str], Counter[s
     memory: Counter[str] = Counter()
     cores: Counter[str] = Counter()
     for entry in entries:
-        for grant in (g for held in entry.containers for g in held.grants if g.gpu == gpu.uuid):
+        for grant in (g for g in holding(entry.containers) if g.gpu == gpu.uuid):
             memory[entry.pod] += grant.memory
             cores[entry.pod] += grant.cores
     return memory, cores

@@ -11,7 +11,7 @@ from typing import Final
 
 from allocator.core.choose import Terms, fitting, in_mode
 from allocator.core.commitment import Wanted
-from allocator.core.holdings import freed, granted
+from allocator.core.holdings import freed, granted, holding
 from allocator.core.index import Index, Site
 from allocator.core.pods import Pod
 from allocator.core.standing import Standing, alone
@@ -120,7 +120,6 @@ def ends(pod: Pod | None) -> bool:
 
 
 def taken_by(node: Node, wanted: Wanted, terms: Terms) -> list[Grant]:
-    """Return what a pod would be promised on *node*; nothing where it does not fit."""
+    """Return what a pod would hold on *node* at most; nothing where it does not fit."""
     found = fitting(node, in_mode(wanted.request, wanted.mode), terms=terms)
-    held = () if found is None else found.containers
-    return list(chain.from_iterable(container.grants for container in held))
+    return [] if found is None else list(holding(found.containers))

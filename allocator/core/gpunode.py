@@ -22,6 +22,7 @@ from allocator.core.gpunodeparts import (
     inventory_of,
 )
 from allocator.core.gpunodewire import NamedWire, PartsWire, SpecWire, StatusWire
+from allocator.core.holdings import holding
 from allocator.model.board import Placed
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.ledger import Entry
@@ -122,9 +123,8 @@ def _inventoried(status: object) -> object:
 def _by_gpu(entries: Iterable[Entry]) -> Mapping[str, list[Grant]]:
     held: dict[str, list[Grant]] = {}
     for entry in entries:
-        for container in entry.containers:
-            for grant in container.grants:
-                held.setdefault(grant.gpu, []).append(grant)
+        for grant in holding(entry.containers):
+            held.setdefault(grant.gpu, []).append(grant)
     return held
 
 

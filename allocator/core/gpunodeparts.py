@@ -228,7 +228,8 @@ def entries_of(
 
 
 def _container(wire: ContainerWire, inventory: Inventory, place: Place) -> ContainerGrants:
-    return ContainerGrants(name=wire.name, grants=tuple(_grants(wire, inventory, place)))
+    grants = tuple(_grants(wire, inventory, place))
+    return ContainerGrants(name=wire.name, grants=grants, stage=wire.stage)
 
 
 def _grants(wire: ContainerWire, inventory: Inventory, place: Place) -> Iterator[Grant]:

@@ -13,7 +13,7 @@ import msgspec
 from allocator.model.board import Board, Placed
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.ledger import Entry
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Stage
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
 KIND: Final = "GPUNode"
@@ -100,10 +100,11 @@ class DeviceWire(Wire):
 
 
 class ContainerWire(Wire):
-    """What one container holds."""
+    """What one container holds; who has no ``stage`` counts as one that runs beside all others."""
 
     name: _Name
     devices: Annotated[tuple[DeviceWire, ...], _Few]
+    stage: Stage = Stage.APP
 
 
 class PodWire(Wire):
@@ -172,7 +173,7 @@ def spec_of(entries: Iterable[Entry]) -> dict[str, object]:
 
 def _entry_wire(entry: Entry) -> EntryWire:
     containers = tuple(
-        ContainerWire(name=c.name, devices=tuple(map(_device_wire, c.grants)))
+        ContainerWire(name=c.name, stage=c.stage, devices=tuple(map(_device_wire, c.grants)))
         for c in entry.containers
     )
     pod = PodWire(namespace=entry.namespace, name=entry.pod, uid=entry.uid)

@@ -1,6 +1,6 @@
 """Sharing in software: which GPUs of a node take a container, the fullest or emptiest first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 from typing import Final
 
@@ -28,10 +28,11 @@ def options(
     return near(ranked, rooms, count=ask.count)
 
 
-def emptiness(rooms: Rooms) -> int:
-    """Return the free share of a node's GPU memory in millionths: binpack wants the least."""
+def emptiness(rooms: Rooms, taken: Iterable[Grant]) -> int:
+    """Return what is free of a node's GPU memory once *taken* is, in millionths of it."""
     total = sum(room.gpu.memory for room in rooms)
-    return sum(room.memory for room in rooms) * WHOLE // total
+    free = sum(room.memory for room in rooms) - sum(grant.memory for grant in taken)
+    return free * WHOLE // total
 
 
 def _options(ask: ContainerRequest, rooms: Rooms, mode: Mode, *, sign: int) -> Iterator[Option]:

@@ -1,21 +1,106 @@
-"""Holdings: a node with more promised on it, or less; GPUs that are not concerned stay the same."""
+"""Holdings: what a pod holds at most, and a node with more promised on it, or less.
+
+Init containers run one after another, beside the sidecars that started before them, and are over
+when the apps start. What they hold is what the apps will hold, as far as that goes: it counts once.
+"""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
+from typing import Final
 
+import msgspec
+
+from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.ledger import Entry
+from allocator.model.request import Stage
+from allocator.model.units import NO_CORES, NO_MEMORY, CorePercent, MiB
+
+Part = tuple[str, Grant]  # with the name of the container that holds it
+
+_INIT: Final = Stage.INIT  # looked up once: every promise of every node that is read asks for it
+
+
+def holding(containers: Sequence[ContainerGrants]) -> tuple[Grant, ...]:
+    """Return what a pod holds at most, as grants that add up: its own, unless some take turns."""
+    if len(containers) == 1:  # nearly every pod
+        return containers[0].grants
+    found: list[Grant] = []
+    for held in containers:
+        if held.stage is _INIT:
+            return tuple([grant for _, grant in parts(containers)])
+        found += held.grants
+    return tuple(found)
+
+
+def parts(containers: Sequence[ContainerGrants]) -> list[Part]:
+    """Return :func:`holding` with a container that holds each: of those that take turns, one."""
+    if len(containers) == 1 or all(held.stage is not _INIT for held in containers):
+        return [(held.name, grant) for held in containers for grant in held.grants]
+    gpus = dict.fromkeys(grant.gpu for held in containers for grant in held.grants)
+    return [part for gpu in gpus for part in _peak(_moments(gpu, containers))]
+
+
+def _moments(gpu: str, containers: Iterable[ContainerGrants]) -> list[list[Part]]:
+    """Return what is held on one GPU at a time: in the end, and while each init container runs."""
+    lasting: list[Part] = []
+    moments = [lasting]
+    for held in containers:
+        own = [(held.name, grant) for grant in held.grants if grant.gpu == gpu]
+        if held.stage is _INIT:
+            moments.append([*lasting, *own])
+        else:
+            lasting += own
+    return moments
+
+
+def _peak(moments: Sequence[list[Part]]) -> list[Part]:
+    """Return as many grants as are ever held at a time, with as much as is ever held in all."""
+    cut = any(grant.placed is not None for _, grant in chain.from_iterable(moments))
+    longest = max(moments, key=len)
+    found = _places(moments) if cut else longest.copy()
+    memory = max(map(_memory, moments)) - _memory(found)
+    cores = max(map(_cores, moments)) - _cores(found)
+    if memory or cores:
+        name, last = found[-1]
+        found[-1] = (
+            name,
+            msgspec.structs.replace(
+                last, memory=MiB(last.memory + memory), cores=CorePercent(last.cores + cores)
+            ),
+        )
+    return found
+
+
+def _places(moments: Sequence[list[Part]]) -> list[Part]:
+    """Return what is held in the end, and each further place, which is kept free all the time."""
+    found = list(moments[0])
+    known = {grant.placed for _, grant in found}
+    for name, grant in chain.from_iterable(moments[1:]):
+        if grant.placed not in known:
+            known.add(grant.placed)
+            found.append((name, msgspec.structs.replace(grant, memory=NO_MEMORY, cores=NO_CORES)))
+    return found
+
+
+def _memory(held: Iterable[Part]) -> int:
+    return sum([grant.memory for _, grant in held])
+
+
+def _cores(held: Iterable[Part]) -> int:
+    return sum([grant.cores for _, grant in held])
 
 
 def freed(node: Node, entries: Iterable[Entry]) -> Node:
-    """Return *node* without the grants of *entries*, which it has."""
-    gone = Counter(grant for e in entries for held in e.containers for grant in held.grants)
+    """Return *node* without what the pods of *entries* hold, which it has."""
+    gone = Counter(grant for entry in entries for grant in holding(entry.containers))
     return replace(node, gpus=tuple(_freed(gpu, gone) for gpu in node.gpus)) if gone else node
 
 
 def granted(node: Node, grants: Collection[Grant]) -> Node:
-    """Return *node* with *grants* besides those that it has."""
+    """Return *node* with *grants*, which add up, besides those that it has."""
     held: dict[str, list[Grant]] = {}
     for grant in grants:
         held.setdefault(grant.gpu, []).append(grant)

@@ -15,7 +15,7 @@ from allocator.core.elements import uid_of, unread
 from allocator.core.gpunode import Decoded, decode, decode_text
 from allocator.core.gpunodeparts import Inventory, Place, entries_of
 from allocator.core.gpunodewire import MOST_ENTRIES, spec_of
-from allocator.core.holdings import freed, granted
+from allocator.core.holdings import freed, granted, holding
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
 from allocator.model.problem import Problem
@@ -184,8 +184,7 @@ def promising(ledger: Ledger, entry: Entry) -> Ledger:
     """Return *ledger* as the next decision must see it, once *entry* is about to be committed."""
     others = tuple(other for other in ledger.entries if other.uid != entry.uid)
     unpromised = tuple(other for other in ledger.unpromised if other.uid != entry.uid)
-    grants = [grant for held in entry.containers for grant in held.grants]
-    node = granted(node_for(ledger, entry.uid), grants)
+    node = granted(node_for(ledger, entry.uid), holding(entry.containers))
     written = ledger.written or ()
     return replace(
         ledger,

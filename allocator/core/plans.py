@@ -11,9 +11,10 @@ from allocator.core.arrangement import arrangement
 from allocator.core.candidates import closed
 from allocator.core.fit import hardware, peak, soft_cost
 from allocator.core.headroom import headroom
+from allocator.core.holdings import holding
 from allocator.core.mig import Cutter
 from allocator.core.modes import weigh
-from allocator.core.packing import Chosen, Rooms, occupied
+from allocator.core.packing import Chosen, Rooms
 from allocator.core.settings import Prefer
 from allocator.model.decision import Assignment, ContainerGrants
 from allocator.model.gpu import Node
@@ -119,18 +120,18 @@ def _plan(
     asks, rooms = request.containers, place.rooms
     options = tuple(chain.from_iterable(chosen))
     lost = tuple(map(sum, zip(*(option.rank for option in options), strict=True)))
+    containers = tuple(
+        ContainerGrants(
+            name=ask.name, grants=tuple(option.grant for option in found), stage=ask.stage
+        )
+        for ask, found in zip(asks, chosen, strict=True)
+    )
     # By binpack instances go where they lose least, whichever node that is.
     apart = mode is Mode.MIG and packing is Packing.BINPACK
-    packed = () if apart else (hami.SIGNS[packing] * hami.emptiness(occupied(rooms, options)),)
+    free = () if apart else (hami.emptiness(rooms, holding(containers)),)
+    packed = tuple(hami.SIGNS[packing] * share for share in free)
     return Plan(
-        assignment=Assignment(
-            node=place.node,
-            mode=mode,
-            containers=tuple(
-                ContainerGrants(name=ask.name, grants=tuple(option.grant for option in found))
-                for ask, found in zip(asks, chosen, strict=True)
-            ),
-        ),
+        assignment=Assignment(node=place.node, mode=mode, containers=containers),
         cost=peak(asks, [sum(_cost(option, rooms) for option in found) for found in chosen]),
         rank=(*packed, *lost),
     )

@@ -9,12 +9,13 @@ and no register crashes its scheduler, so a GPU that may not be used stays, with
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from allocator.core.fit import hardware
+from allocator.core.holdings import holding
 from allocator.core.ledger import Ledger
 from allocator.core.podfacts import Seen
 from allocator.core.wire import (
@@ -25,7 +26,7 @@ from allocator.core.wire import (
 )
 from allocator.model.gpu import Gpu, Grant
 from allocator.model.ledger import Entry
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Stage
 from allocator.model.units import WHOLE_GPU, MiB
 
 # Its scheduler drops a node that does not answer within 60 s, and asks anew at every answer, with a
@@ -122,12 +123,15 @@ def _mode(gpus: Iterable[Gpu]) -> Mode:
 
 
 def _lowered(gpu: Gpu, entries: Iterable[Entry], counted: Collection[str], *, shut: bool) -> Gpu:
-    seen, unseen = _split(gpu, entries, counted)
-    alone = sum(grant.cores for grant in unseen) >= WHOLE_GPU  # cores cannot be registered
-    free = gpu.slots - len(unseen)
+    seen, held = _split(gpu, entries, counted)
+    memory = sum(grant.memory for grant in held) - sum(grant.memory for grant in seen)
+    cores = sum(grant.cores for grant in held)
+    # Cores cannot be registered.
+    alone = cores >= WHOLE_GPU and cores > sum(grant.cores for grant in seen)
+    free = gpu.slots - (len(held) - len(seen))
     return replace(
         gpu,
-        memory=MiB(max(0, gpu.memory - gpu.foreign - sum(grant.memory for grant in unseen))),
+        memory=MiB(max(0, gpu.memory - gpu.foreign - memory)),
         # As many as it counts itself: nobody joins, and nobody leaves.
         slots=max(0, min(free, len(seen)) if shut or alone else free),
     )
@@ -136,23 +140,29 @@ def _lowered(gpu: Gpu, entries: Iterable[Entry], counted: Collection[str], *, sh
 def _split(
     gpu: Gpu, entries: Iterable[Entry], counted: Collection[str]
 ) -> tuple[list[Grant], list[Grant]]:
-    """Return what deviceshare counts on *gpu* by itself, and what it does not."""
+    """Return what deviceshare counts on *gpu* by itself, and what is held there, that included."""
     seen: list[Grant] = []
-    unseen: list[Grant] = []
-    cut_for: set[str] = set()  # of a pod's instances on one GPU its account has the first only
-    for uid, grant in _grants(gpu, entries):
-        if uid in counted and uid not in cut_for and _nameable(gpu, grant):
-            seen.append(grant)
-            cut_for |= {uid} if gpu.mode is Mode.MIG else set()
-        else:
-            unseen.append(grant)
-    return seen, unseen
-
-
-def _grants(gpu: Gpu, entries: Iterable[Entry]) -> Iterator[tuple[str, Grant]]:
+    held: list[Grant] = []
     for entry in entries:
-        for held in entry.containers:
-            yield from ((entry.uid, grant) for grant in held.grants if grant.gpu == gpu.uuid)
+        held += [grant for grant in holding(entry.containers) if grant.gpu == gpu.uuid]
+        if entry.uid in counted:
+            seen += _listed(gpu, entry)
+    return seen, held
+
+
+def _listed(gpu: Gpu, entry: Entry) -> list[Grant]:
+    """Return what a pod's device list has on *gpu*: it is of apps only.
+
+    Of a pod's instances on one GPU deviceshare's account has the first only.
+    """
+    found = [
+        grant
+        for held in entry.containers
+        if held.stage is Stage.APP
+        for grant in held.grants
+        if grant.gpu == gpu.uuid and _nameable(gpu, grant)
+    ]
+    return found[:1] if gpu.mode is Mode.MIG else found
 
 
 def _nameable(gpu: Gpu, grant: Grant) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from allocator.model.gpu import Grant
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Stage
 from allocator.model.value import Value
 
 
@@ -103,10 +103,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerGrants:
-    """What one container gets."""
+    """What one container gets; ``stage`` says when it runs, and so with whom it shares."""
 
     name: str
     grants: tuple[Grant, ...]
+    stage: Stage = Stage.APP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import msgspec
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.core.choose import Terms
 from allocator.core.fleet import snapshot_of
+from allocator.core.holdings import parts
 from allocator.core.ledger import Ledger, accounted, read
 from allocator.core.positions import counted
 from allocator.core.settings import DEFAULTS, NodeAgent, Prefer, Settings
@@ -259,9 +260,8 @@ def standing(ledger: Ledger) -> tuple[Entry, ...]:
 def holders(ledger: Ledger, gpu: Gpu) -> tuple[Holder, ...]:
     """Return who holds the grants on *gpu*, in the order of ``gpu.grants``."""
     return tuple(
-        Holder(entry, held.name)
+        Holder(entry, name)
         for entry in standing(ledger)
-        for held in entry.containers
-        for grant in held.grants
+        for name, grant in parts(entry.containers)
         if grant.gpu == gpu.uuid
     )

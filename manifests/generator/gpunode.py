@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from allocator.core.gpunodewire import DEVICE_ID, UID
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Stage
 from manifests.generator.names import DOMAIN, Json
 from manifests.generator.shapes import Flag, Many, Moment, Number, Text, Thing, Word
 
@@ -50,7 +50,11 @@ _ENTRY: Final = Thing(
         "since": Moment(),
         "containers": Many(
             Thing(
-                {"name": Text(63), "devices": Many(_DEVICE, most=64)},
+                {
+                    "name": Text(63),
+                    "devices": Many(_DEVICE, most=64),
+                    "stage": Word(tuple(Stage)),
+                },
                 required=("name", "devices"),
             ),
             most=64,
@@ -119,7 +123,8 @@ LISTS: Final[Mapping[str, Many]] = MappingProxyType(
 
 _ENTRY_TEXT: Final = (
     "pod {namespace, name, uid}, since, and containers [{name, devices [{gpu, mode, memoryMiB, "
-    "cores, and for mig: profile, start, position as Volcano calls it}]}]"
+    "cores, and for mig: profile, start, position as Volcano calls it}], and for others than apps: "
+    "stage}]"
 )
 
 

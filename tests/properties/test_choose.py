@@ -1,22 +1,27 @@
 """Choosing agrees with exhaustive search, promises nothing twice, and advises what works."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import chain, combinations, product
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.choose import Choice, Verdict, choose
+from allocator.core.choose import Choice, Terms, Verdict, choose
+from allocator.core.commitment import Wanted, assigned
+from allocator.core.headroom import headroom
+from allocator.core.holdings import freed
 from allocator.core.ladder import sufficient
+from allocator.core.ledger import promising
 from allocator.model.board import Placed
 from allocator.model.decision import Reason
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
 from allocator.model.units import MiB
 from tests.builders import A30, A100_40, T4, ask, board, gpu, node, pod, snapshot, soft_grant
+from tests.gpunodes import entry, ledger, several
 
 STAGES = st.sampled_from([Stage.APP, Stage.APP, Stage.INIT, Stage.SIDECAR])
 MEMORY = (Reason.MEMORY_SHORT, Reason.NO_GEOMETRY)
@@ -126,6 +131,44 @@ def test_an_advised_amount_of_memory_is_admitted(there: Node, request: PodReques
         less, more = with_memory(request, name, amount), with_memory(request, name, amount + 1)
         assert helped(found, choose(snapshot(there), less))
         assert not helped(found, choose(snapshot(there), more))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(soft_nodes(), mig_nodes()), st.one_of(SOFT_REQUESTS, MIG_REQUESTS))
+def test_the_ledger_counts_what_was_chosen(there: Node, request: PodRequest) -> None:
+    """A promise takes the most that its pod holds at a time, stands as written, and is freed."""
+    found = choose(snapshot(there), request)
+    if found.assignment is None:
+        return
+    others = [entry(f"{g.gpu}-{i}", g) for gpu in there.gpus for i, g in enumerate(gpu.grants)]
+    mine = several("p", *found.assignment.containers)
+
+    before, now = ledger(there, others), ledger(there, (*others, mine))
+
+    times = [earlier + joining for earlier, joining in moments(request, grants_of(found))]
+    for one, other in zip(before.node.gpus, now.node.gpus, strict=True):
+        was, left = headroom(one), headroom(other)
+        held = [part(grants, one) for grants in times]
+        assert left.memory == was.memory - most_memory(held)
+        assert left.cores == was.cores + most_cores(held)
+        assert left.taken == was.taken | masks(chain.from_iterable(held))
+        if one.mode is not Mode.MIG:
+            assert left.tenants == was.tenants + max(map(len, held))
+    assert promising(before, mine).node == now.node
+    assert freed(now.node, [mine]) == before.node
+    assert assigned(now, Wanted(uid="p", request=request), terms=Terms()) == found.assignment
+
+
+def most_memory(held: Iterable[Sequence[Grant]]) -> int:
+    return max(sum(grant.memory for grant in at_once) for at_once in held)
+
+
+def most_cores(held: Iterable[Sequence[Grant]]) -> int:
+    return max(sum(grant.cores for grant in at_once) for at_once in held)
+
+
+def masks(grants: Iterable[Grant]) -> int:
+    return union([grant.placed.mask for grant in grants if grant.placed is not None])
 
 
 def helped(before: Choice, after: Choice) -> bool:

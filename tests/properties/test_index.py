@@ -8,9 +8,10 @@ from itertools import chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.choose import Terms, Verdict, choose
+from allocator.core.choose import Terms, Verdict, choose, fitting
 from allocator.core.commitment import Wanted
 from allocator.core.fleet import snapshot_of
+from allocator.core.holdings import granted, holding
 from allocator.core.index import Holders, Index, Indexer
 from allocator.core.pods import Pod
 from allocator.core.scores import scorer
@@ -33,7 +34,7 @@ from tests.builders import (
     snapshot,
     soft_grant,
 )
-from tests.gpunodes import entry
+from tests.gpunodes import entry, ledger, several
 
 NAMES = [f"n{i}" for i in range(6)]
 SCORERS = [scorer(packing, DEFAULTS.score_weights) for packing in Packing]
@@ -197,6 +198,23 @@ def test_a_filter_agrees_with_the_bind(found: list[Node], request: PodRequest) -
         if name in answer.obstacles and answer.obstacles[name].lasting and known.fresh:
             well = replace(known, gpus=tuple(g for g in known.gpus if g.healthy))
             assert choose(snapshot(well), request, node=name).verdict is Verdict.NEVER
+
+
+@given(nodes(), requests())
+@settings(max_examples=150, deadline=None)
+def test_a_pod_finds_a_node_as_it_was_before(found: Node, request: PodRequest) -> None:
+    """Its own promise is free for it to the last MiB; a forecast sees what the ledger will say."""
+    indexer, before = Indexer(), replace(found, fresh=True)
+    taken = fitting(before, request)
+    if taken is None:
+        return
+    mine = several("p", *taken.containers)
+
+    indexer.put(granted(before, holding(mine.containers)), [*promised(before), mine])
+
+    index = indexer.index(version="1", complete=True)
+    assert index.node(before.name, without={"p"}) == before
+    assert index.sites[before.name].node == ledger(before, [*promised(before), mine]).node
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.sets(st.sampled_from("uvwx")))))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +15,9 @@ from allocator.core.deviceconfig import load_device_config, load_node_config
 from allocator.core.document import DocumentError, read_document
 from allocator.core.fleet import snapshot_of
 from allocator.core.fleetfile import load_fleet
-from allocator.core.gpunode import decode
+from allocator.core.gpunode import decode, decode_text
 from allocator.core.gpunodewire import spec_of, status_of
+from allocator.core.holdings import freed
 from allocator.core.wire import (
     decode_handshake,
     decode_register,
@@ -26,7 +28,7 @@ from allocator.model.board import Placed
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Gpu, Grant, Node, Offer
 from allocator.model.ledger import Entry
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Stage
 from allocator.model.units import CorePercent, MiB
 
 ROOT = Path(__file__).parents[2]
@@ -89,9 +91,15 @@ def grants(draw: st.DrawFn, node: Node) -> Grant:
     )
 
 
-def entries(node: Node) -> st.SearchStrategy[list[Entry]]:
+APPS: st.SearchStrategy[Stage] = st.just(Stage.APP)
+
+
+def entries(node: Node, stages: st.SearchStrategy[Stage] = APPS) -> st.SearchStrategy[list[Entry]]:
     containers = st.builds(
-        ContainerGrants, name=WORDS, grants=st.lists(grants(node), max_size=2).map(tuple)
+        ContainerGrants,
+        name=WORDS,
+        grants=st.lists(grants(node), max_size=2).map(tuple),
+        stage=stages,
     )
     entry = st.builds(
         Entry,
@@ -101,7 +109,7 @@ def entries(node: Node) -> st.SearchStrategy[list[Entry]]:
         since=st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1)).map(  # noqa: DTZ001 - the bounds must be naive
             lambda at: at.replace(tzinfo=UTC)
         ),
-        containers=st.lists(containers, max_size=2).map(tuple),
+        containers=st.lists(containers, max_size=2 if stages is APPS else 4).map(tuple),
     )
     return st.lists(entry, max_size=3)
 
@@ -125,6 +133,44 @@ def test_a_gpunode_is_read_back(data: st.DataObject) -> None:
     assert decoded.entries == promised
     assert Counter(grant for gpu in decoded.node.gpus for grant in gpu.grants) == held
     assert tuple(replace(gpu, grants=()) for gpu in decoded.node.gpus) == node.gpus
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_promise_counts_by_the_most_that_is_held_at_a_time(data: st.DataObject) -> None:
+    """On each GPU nothing less and nothing more, in any order of containers; and it is freed."""
+    node = data.draw(nodes())
+    promised = tuple(data.draw(entries(node, st.sampled_from(Stage))))
+    document = {
+        "metadata": {"name": node.name},
+        "spec": spec_of(promised),
+        "status": status_of(node),
+    }
+
+    decoded = decode(document)
+
+    assert (decoded.entries, decoded.problems) == (promised, ())
+    assert decode_text(msgspec.json.encode(document)) == decoded
+    for gpu in decoded.node.gpus:
+        held = [at_once(entry, gpu) for entry in promised]
+        assert gpu.memory_promised == sum(max(memory) for memory, _, _ in held)
+        assert gpu.cores_promised == sum(max(cores) for _, cores, _ in held)
+        if gpu.mode is not Mode.MIG:
+            assert len(gpu.grants) == sum(max(count) for _, _, count in held)
+    assert freed(decoded.node, promised).gpus == node.gpus
+
+
+def at_once(entry: Entry, gpu: Gpu) -> tuple[list[int], list[int], list[int]]:
+    """Return memory, cores and number of a pod's grants on one GPU, after each of its starts."""
+    lasting, now = [0, 0, 0], []
+    for container in entry.containers:
+        own = [grant for grant in container.grants if grant.gpu == gpu.uuid]
+        sums = (sum(g.memory for g in own), sum(g.cores for g in own), len(own))
+        now.append([a + b for a, b in zip(lasting, sums, strict=True)])
+        if container.stage is not Stage.INIT:
+            lasting = now[-1]
+    memory, cores, count = zip([0, 0, 0], *now, strict=True)
+    return list(memory), list(cores), list(count)
 
 
 JSON = st.recursive(

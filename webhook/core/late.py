@@ -2,12 +2,14 @@
 
 Such a pod may be running already, on devices of which the ledger knows nothing. What it is known
 to use is promised to it and nothing else; only a pod that uses nothing yet may be given something
-(DESIGN.md §5, rules 5 and 6).
+(DESIGN.md §5, rules 5 and 6). Where that is, annotations may say; how much it is, only the request,
+which nobody can change.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +25,8 @@ from allocator.core.settings import NodeAgent
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant
 from allocator.model.ledger import Entry
-from allocator.model.request import Mode
+from allocator.model.request import ContainerRequest, Mode
+from allocator.model.units import MiB
 from webhook.core.binding import Wish, conflict
 from webhook.core.bindingreview import Binding, BindingRequest, Bound, LivePod, Target
 from webhook.core.bound import Promise, annotations
@@ -73,7 +76,7 @@ def claimed(
     uid, told = wish.live.uid, _told(wish.live)
     entry = ledger.entry(uid)
     if entry is not None:
-        return _holding(wish, entry, How.KEPT)
+        return _with(wish, entry.containers, How.KEPT)
     found = next((held for held in ledger.unpromised if held.uid == uid), None)
     if found is not None:
         return _confirmed(wish, found, told, ledger=ledger)
@@ -90,8 +93,8 @@ _RUNS: Final = f"its containers run on devices that nobody promised it; {_ANEW}"
 def _confirmed(wish: Wish, found: Entry, told: object, *, ledger: Ledger) -> Claim | Refusal:
     """Promise what the agent *found* where the pod tells the same, by our word or another's."""
     if told is not None:
-        same = _same(told, found)
-        return _holding(wish, found, How.CONFIRMED) if same else conflict(_DRIFTED)
+        holds = _as_asked(wish, found.containers, ledger)
+        return _with(wish, holds, How.CONFIRMED) if _same(told, found) else conflict(_DRIFTED)
     listed = _listed(wish, ledger)
     same = listed is not None and _gpus(listed) == _gpus(found.containers)
     return _with(wish, listed, How.CONFIRMED) if listed and same else conflict(_DRIFTED)
@@ -100,7 +103,7 @@ def _confirmed(wish: Wish, found: Entry, told: object, *, ledger: Ledger) -> Cla
 def _listed(wish: Wish, ledger: Ledger) -> tuple[ContainerGrants, ...] | None:
     """Return the shares that another scheduler gave to the pod; ``None`` where it named instances.
 
-    Its list says on which GPUs. How much is in the pod's own words, which nobody can change.
+    Its list says on which GPUs.
     """
     written = wish.live.pod.metadata.annotations or {}
     listed = parts(written.get(IDS, "")) if written.get(NODE) == wish.bound.node else ()
@@ -126,12 +129,38 @@ def _listed(wish: Wish, ledger: Ledger) -> tuple[ContainerGrants, ...] | None:
     )
 
 
+def _as_asked(
+    wish: Wish, told: Iterable[ContainerGrants], ledger: Ledger
+) -> tuple[ContainerGrants, ...]:
+    """Return the GPUs and places that were *told*, with as much of each as the pod asks for.
+
+    What it does not ask for stays as it was told, and is refused by whoever commits it.
+    """
+    asks = {ask.name: ask for ask in wish.wanted.request.containers}
+    memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
+    mode = wish.wanted.mode or wish.wanted.request.named or Mode.HAMI_CORE
+    amounts = partial(_amounts, memory=memory, mode=mode)
+    return tuple(
+        replace(held, grants=tuple(amounts(grant, asks.get(held.name)) for grant in held.grants))
+        for held in told
+    )
+
+
+def _amounts(
+    told: Grant, ask: ContainerRequest | None, *, memory: Mapping[str, MiB], mode: Mode
+) -> Grant:
+    if ask is None:
+        return told
+    if told.placed is not None:
+        return msgspec.structs.replace(told, memory=told.placed.profile.memory, cores=ask.cores)
+    if told.gpu not in memory:
+        return told
+    amount = ask.memory_on(memory[told.gpu])
+    return msgspec.structs.replace(told, mode=mode, memory=amount, cores=ask.cores)
+
+
 def _gpus(containers: Iterable[ContainerGrants]) -> list[str]:
     return sorted(grant.gpu for held in containers for grant in held.grants)
-
-
-def _holding(wish: Wish, entry: Entry, how: How) -> Claim:
-    return _with(wish, entry.containers, how)
 
 
 def _with(wish: Wish, holds: tuple[ContainerGrants, ...], how: How) -> Claim:
@@ -143,13 +172,15 @@ def _by_annotations(
 ) -> Claim | Refusal:
     """Believe what its own scheduler wrote, because the plugin that serves the node does.
 
-    An assignment of ours says all; Volcano's list says which GPUs, so it may be no other. Where an
-    instance sits it does not say.
+    An assignment of ours says where all of it is; Volcano's list says which GPUs, so it may be no
+    other. Where an instance sits it does not say.
     """
     if told is not None:
         pod = {"namespace": wish.bound.namespace, "name": wish.bound.pod, "uid": wish.live.uid}
         entry = promise_told(document, pod, told)
-        return conflict(_DRIFTED) if entry is None else _holding(wish, entry, How.TOLD)
+        if entry is None:
+            return conflict(_DRIFTED)
+        return _with(wish, _as_asked(wish, entry.containers, ledger), How.TOLD)
     if listed := _listed(wish, ledger):
         return _with(wish, listed, How.TOLD)
     written = wish.live.pod.metadata.annotations or {}
@@ -173,7 +204,19 @@ def _told(live: LivePod) -> object:
 
 def _same(told: object, entry: Entry) -> bool:
     found: object = orjson.loads(orjson.dumps(wire_of(entry)["containers"]))
-    return told == found
+    return _unstaged(told) == _unstaged(found)
+
+
+def _unstaged(containers: object) -> object:
+    """Leave out when each runs: the agent goes by the spec, and promises did not always tell."""
+    if not isinstance(containers, list):
+        return containers
+    return [
+        {key: value for key, value in one.items() if key != "stage"}
+        if isinstance(one, dict)
+        else one
+        for one in containers
+    ]
 
 
 def telling(promise: Promise, written: Mapping[str, str]) -> dict[str, str]:

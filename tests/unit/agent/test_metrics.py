@@ -18,6 +18,7 @@ from agent.core.violation import Kind, Pod, Violation
 from agent.shell.metrics import Metrics
 from allocator.core.drift import Kind as Differs
 from allocator.model.gpu import Grant
+from allocator.model.request import Stage
 from allocator.model.units import MiB
 from tests.builders import A100_40, device, mig_grant, placed, soft_grant
 from tests.migdesk import Desk
@@ -227,6 +228,18 @@ def test_a_scrape_is_well_formed() -> None:
             seen.append(name)
 
     assert {family.name for family in OURS} <= set(seen)
+
+
+def test_shares_of_containers_that_take_turns_count_once() -> None:
+    """As the ledger counts them, or a GPU would look fuller than it can be."""
+    owner = replace(WORKING.owner, containers=("init",))
+    first = replace(WORKING, owner=owner, stage=Stage.INIT)
+
+    text = exposed(figures(first, WORKING, measured={}))
+
+    memory = re.search(r'vgpu_device_memory_promised_bytes\{device="0",node="gpu-1"\} (.*)', text)
+    assert memory is not None
+    assert float(memory[1]) == 8192 * 1024**2
 
 
 def test_shares_of_one_gpu_add_up() -> None:

@@ -13,7 +13,7 @@ from agent.core.tenants import Tenant, tenant
 from allocator.core.settings import Settings
 from allocator.model.decision import ContainerGrants
 from allocator.model.ledger import Entry
-from allocator.model.request import Priority
+from allocator.model.request import Priority, Stage
 from tests.builders import device, mig_grant, placed, soft_grant
 from tests.gpunodes import NOON, entry
 from tests.pods import MEMORY, NUMBER, admitted, container, received
@@ -46,6 +46,15 @@ def test_what_admission_injected_is_recognised() -> None:
 
     assert (side.injected, side.key) == (False, "c0")
     assert (main.injected, main.key, main.mounts) == (True, "c1", True)
+
+
+def test_when_a_container_runs_its_place_says() -> None:
+    """An init container that is always restarted stays; the others are over before the apps."""
+    first = [container("first"), container("side", restartPolicy="Always")]
+
+    found = read(written(container("main"), init=first)).vessels
+
+    assert [vessel.stage for vessel in found] == [Stage.INIT, Stage.SIDECAR, Stage.APP]
 
 
 def test_a_variable_that_is_given_twice_is_what_it_is_given_last() -> None:

@@ -1,6 +1,7 @@
 """What runs without an entry is told as far as anybody knows, and nothing is told twice."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, configured
 from allocator.core.gpunode import decode
 from allocator.core.gpunodewire import spec_of
 from allocator.model.ledger import Entry
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Stage
 from tests.builders import A100_40, T4, nodes_of, placed, soft_grant
-from tests.gpunodes import entry, gpu_node, ledger
+from tests.gpunodes import entry, gpu_node, held, ledger, several
 
 NODE = nodes_of(2, T4, name="n")
 VOLCANOS = {"volcano.sh/vgpu-node": "n"}
@@ -87,6 +88,22 @@ def test_it_is_told_as_our_own_assignment_tells_it() -> None:
     )
 
     assert (entries, unknown) == ({"lost": lost.containers}, ["odd"])
+
+
+@pytest.mark.parametrize("told", list(Stage))
+def test_who_takes_turns_the_spec_says(told: Stage) -> None:
+    """Neither a tenant's word nor an older version's silence decides what counts once."""
+    shares = [held(told, soft_grant(3000, gpu="GPU-n-0"), name=name) for name in ("i0", "c0", "c1")]
+    lost = several("lost", *shares)
+    text = json.dumps(gpu_node(NODE, [lost])["spec"]["entries"][0]["containers"])
+
+    entries, _ = found(pod("lost", {"vgpu-admission.io/assignment": text}, ONE, ONE, init=(ONE,)))
+
+    assert [one.stage for one in entries["lost"]] == [Stage.INIT, Stage.APP, Stage.APP]
+    stands = gpu_node(
+        NODE, unpromised=spec_of([replace(lost, containers=entries["lost"])])["entries"]
+    )
+    assert [gpu.memory_promised for gpu in decode(stands).node.gpus] == [6000, 0]
 
 
 def test_it_is_told_as_another_scheduler_listed_it() -> None:

@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from allocator.core.registration import registered, unanswered
+from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Gpu
 from allocator.model.ledger import Entry
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Stage
 from allocator.model.units import MiB
 from tests.builders import A100_40, T4, gpu, mig_grant, soft_grant
-from tests.gpunodes import entry
+from tests.gpunodes import entry, held, several
 
 SOFT, CUT = gpu(T4), gpu(A100_40, mode=Mode.MIG)
 NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
@@ -52,9 +53,9 @@ def test_what_it_cannot_see_is_taken_off(
     *, found: Gpu, entries: Sequence[object], counted: str, room: tuple[int, int]
 ) -> None:
     """And nothing else: what it counts itself would be taken off twice."""
-    held = [entry(uid, grant) for uid, grant in zip("ab", entries, strict=False)]  # type: ignore[arg-type]  # grants
+    promised = [entry(uid, grant) for uid, grant in zip("ab", entries, strict=False)]  # type: ignore[arg-type]  # grants
 
-    assert shown(found, *held, counted=counted) == room
+    assert shown(found, *promised, counted=counted) == room
 
 
 def test_only_the_first_instance_of_a_pod_is_counted() -> None:
@@ -64,6 +65,22 @@ def test_only_the_first_instance_of_a_pod_is_counted() -> None:
     ]
 
     assert shown(CUT, entry("a", *grants), counted="a") == (9, 40536 - 4864)
+
+
+@pytest.mark.parametrize(
+    ("first", "room"),
+    [
+        pytest.param(held(Stage.INIT, soft_grant(3000)), (10, 15360), id="in-turn"),
+        pytest.param(held(Stage.INIT, soft_grant(9000)), (10, 10360), id="first-more"),
+        pytest.param(held(Stage.INIT, soft_grant(3000, 100)), (1, 15360), id="first-alone"),
+        pytest.param(held(Stage.SIDECAR, soft_grant(3000)), (9, 12360), id="at-once"),
+    ],
+)
+def test_only_apps_are_counted(first: ContainerGrants, room: tuple[int, int]) -> None:
+    """A pod's list is of its apps, so what it holds beyond them is taken off."""
+    one = several("a", first, held(Stage.APP, soft_grant(4000, 30)))
+
+    assert shown(SOFT, one, counted="a") == room
 
 
 def test_a_node_has_the_mode_of_most_of_its_gpus() -> None:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from allocator.core.lines import WIDTH
 from allocator.model.gpu import Gpu
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Stage
 from allocator.model.units import MiB
 from console.core.layout import drawn
 from tests.builders import A30, A100_40, PRO_6000, T4, gpu, mig_grant, node, placed, soft_grant
-from tests.gpunodes import entry, gpu_node
+from tests.gpunodes import entry, gpu_node, held, several
 from tests.unit.console.sites import machine, site
 
 Golden = Callable[[str, str], str]
@@ -36,6 +36,18 @@ def test_a_site_is_drawn_as_reviewed(golden: Golden) -> None:
     shown = "".join(f"{line}\n" for line in lines)
 
     assert shown == golden("kubectl-layout.txt", shown)
+
+
+def test_what_containers_share_is_drawn_once() -> None:
+    """An init container is over when the app starts, so the bar is no longer for it."""
+    grant = soft_grant(9000, gpu="GPU-n0-0")
+    one = several("p", held(Stage.INIT, grant), held(Stage.APP, grant))
+    found = site([gpu_node(node("n0", gpu(T4)), (one,))], [machine("n0")])
+
+    shown = ["".join(span.text for span in line) for line in drawn(found)]
+
+    assert "1 of 10 shares, 9000 of 15360 MiB" in shown[1]
+    assert [line.strip() for line in shown[3:]] == ["a  team-a/p, app: 9000 MiB"]
 
 
 @pytest.mark.parametrize("product", [A30, A100_40, PRO_6000])

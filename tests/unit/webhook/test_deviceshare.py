@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from allocator.core.devicesamples import Sample, samples
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Stage
 from tests.builders import A100_40, T4, gpu, mig_grant, node, soft_grant
-from tests.gpunodes import entry
+from tests.gpunodes import entry, held, ledger, several
 from webhook.shell.deviceshare import Deviceshare
 
 ENTRIES = (
@@ -58,6 +58,19 @@ def test_memory_is_in_the_units_of_the_site() -> None:
 
     assert found["volcano_vgpu_device_allocated_memory", ("GPU-n0-0", "n0")] == 700
     assert found["volcano_vgpu_device_memory_limit", ("GPU-n0-0", "n0")] == 1536
+
+
+def test_containers_that_take_turns_count_once() -> None:
+    """A pod is not shown with more than its GPU has."""
+    grant = soft_grant(9000, gpu="GPU-n0-0")
+    one = several("p", held(Stage.INIT, grant), held(Stage.APP, grant))
+    standing = ledger(node("n0", gpu(T4)), (one,)).node
+
+    found = {s.family.name: s.value for s in samples(standing, [one], factor=1)}
+
+    assert found["volcano_vgpu_device_shared_number"] == 1
+    assert found["volcano_vgpu_device_allocated_memory"] == 9000
+    assert found["volcano_vgpu_device_memory_allocation_for_a_certain_pod"] == 9000
 
 
 def test_pods_of_one_name_are_added_up() -> None:
