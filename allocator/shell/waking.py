@@ -8,6 +8,7 @@ backs off and tries again, after ten seconds at most.
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final, Protocol
 
 import structlog
@@ -23,6 +24,7 @@ from kube.errors import KubeError, NotFoundError
 
 FREED_KEY: Final = f"{OWN}freed"  # on a Node: which version of its ledger had room, in which term
 EVERY: Final = 0.25  # seconds
+MOST_TRIED: Final = 8  # nodes in one go of which one is enough
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +56,7 @@ class Waker:
         self._before: Mapping[str, Ledger] = {}
         self._compared: int | None = None  # the term that ``_before`` is of
         self._untold: set[str] = set()  # nodes with more room
+        self._any: set[str] = set()  # of which one is enough
         self._retries: Retries[str] = Retries(clock)
 
     async def sweep(self, term: int | None) -> None:
@@ -63,7 +66,7 @@ class Waker:
         look and our first one, nobody has compared.
         """
         ledgers = self._ledgers()
-        if ledgers is None:
+        if ledgers is None or self._pods.seen is None:
             return
         if ledgers is self._before and term == self._compared and not self._untold:
             return
@@ -72,12 +75,16 @@ class Waker:
         self._before = ledgers
         if self._untold and not self._somebody_waits():
             self._untold.clear()
-        for name in self._retries.due(sorted(self._untold)):
+        due = self._retries.due(sorted(self._untold))
+        some = list(islice((name for name in due if name in self._any), MOST_TRIED))
+        for name in (*some, *(name for name in due if name not in self._any)):
+            if name not in self._untold:  # another of them woke everybody
+                continue
             with apart("nobody woken", partial(self._retries.failed, name), node=name):
                 await self._tell(ledgers[name])
 
     def _news(self, ledgers: Mapping[str, Ledger], term: int | None) -> Iterable[str]:
-        """Return the nodes to be told; at the beginning of a term one, for any wakes everybody."""
+        """Return the nodes to be told; at the beginning of a term any, for one wakes everybody."""
         if term == self._compared:
             before = self._before
             moved = [name for name, ledger in ledgers.items() if before.get(name) is not ledger]
@@ -87,7 +94,8 @@ class Waker:
                     freed |= {name} if self._freed(name, ledgers[name]) else set()
             return freed
         self._compared = term
-        return [name for name, ledger in ledgers.items() if not ledger.closed][:1]
+        self._any = {name for name, ledger in ledgers.items() if not ledger.closed}
+        return self._any
 
     async def _tell(self, ledger: Ledger) -> None:
         # With the term: a value that stands there already would be no change, and wake nobody.
@@ -102,14 +110,22 @@ class Waker:
             self._retries.failed(ledger.name)
         else:
             self._untold.discard(ledger.name)
+            if ledger.name in self._any:
+                self._untold -= self._any
+                self._any.clear()
 
     def _freed(self, name: str, ledger: Ledger) -> bool:
-        """Say whether a promise went, or what is there was accounted for anew."""
+        """Say whether a promise went, or may have, or what is there was accounted for anew."""
         before = self._before.get(name)
         if before is None:
             return False
-        gone = {entry.uid for entry in before.entries} - {entry.uid for entry in ledger.entries}
-        return bool(gone) or (bool(ledger.inventory) and _account(before) != _account(ledger))
+        # What a watch that was cut off has missed came and went unseen, and another replica, which
+        # saw it come, has turned pods away for it.
+        if before.uid != ledger.uid or ledger.generation > before.generation + 1:
+            return True
+        now = {entry.uid: entry.containers for entry in ledger.entries}
+        gone = any(now.get(entry.uid) != entry.containers for entry in before.entries)
+        return gone or (bool(ledger.inventory) and _account(before) != _account(ledger))
 
     def _somebody_waits(self) -> bool:
         spoken = tuple(self._vocabularies())

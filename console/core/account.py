@@ -30,6 +30,6 @@ def account_of(document: Mapping[str, Any]) -> Account:
         reasons={
             uuid: reason
             for uuid, reason in pairs
-            if isinstance(uuid, str) and isinstance(reason, str) and reason
+            if isinstance(uuid, str) and uuid and isinstance(reason, str) and reason
         },
     )

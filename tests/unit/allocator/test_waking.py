@@ -86,6 +86,10 @@ def woken(pictures: Sequence[Picture], pod: Seen = WAITING) -> int:
         pytest.param([ONE, replace(ONE, inventory="")], 1, id="shut"),
         pytest.param([ONE, replace(ONE, resource_version="101")], 1, id="nothing-that-counts"),
         pytest.param([TWO, None, ONE], 2, id="blind-in-between"),
+        pytest.param([ONE, replace(TWO, generation=ONE.generation + 1)], 1, id="seen-to-come"),
+        pytest.param([ONE, replace(ONE, generation=ONE.generation + 2)], 2, id="came-and-went"),
+        pytest.param([ONE, replace(ONE, uid="another")], 2, id="lost-and-made-anew"),
+        pytest.param([ONE, replace(ONE, entries=(entry("a", soft_grant(50)),))], 2, id="exchanged"),
     ],
 )
 def test_room_is_told(pictures: Sequence[Picture], times: int) -> None:
@@ -152,3 +156,55 @@ def test_a_node_that_has_left_is_not_told_for_ever() -> None:
     world.time.now += 60
 
     assert world.woken(ONE) == 0
+
+
+@dataclass(slots=True)
+class Wide:
+    """Many open nodes at the beginning of a term, of which some are gone; who was woken."""
+
+    gone: int
+    woken: list[str] = field(default_factory=list)
+    pods: Pods = field(default_factory=Pods)
+    time: FakeClock = field(default_factory=FakeClock)
+
+    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
+        name = path.rpartition("/")[2]
+        assert FREED_KEY in str(changes)
+        if int(name[1:]) < self.gone:
+            raise NotFoundError(404, "NotFound", name)
+        self.woken.append(name)
+        return b"{}"
+
+    def sweeps(self, number: int) -> None:
+        ledgers = {f"n{i:02}": replace(ONE, name=f"n{i:02}") for i in range(20)}
+        waker = Waker(
+            self,
+            self.pods,
+            ledgers=lambda: ledgers,
+            vocabularies=lambda: VOCABULARIES,
+            clock=self.time.clock(),
+        )
+        for turn in range(number):
+            if turn == number // 2:
+                self.pods.know({WAITING.uid: WAITING})
+            asyncio.run(waker.sweep(1))
+
+
+@pytest.mark.parametrize("gone", [0, 1, 19])
+def test_one_node_that_is_there_wakes_everybody(gone: int) -> None:
+    """A GPUNode outlives its Node; the leader may have gone with the first of them."""
+    wide = Wide(gone=gone)
+    wide.pods.know({WAITING.uid: WAITING})
+
+    wide.sweeps(6)
+
+    assert wide.woken == [f"n{gone:02}"]
+
+
+def test_nobody_is_forgotten_before_pods_are_known() -> None:
+    """A new leader's watches begin one after another."""
+    wide = Wide(gone=0)
+
+    wide.sweeps(4)
+
+    assert wide.woken == ["n00"]
