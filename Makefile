@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 SOURCES := agent allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-compiled test-patient test-node test-cluster check format proto lock clean
+.PHONY: help setup demo test test-fast test-compiled test-patient test-node test-cluster test-model check format proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -54,6 +54,10 @@ test-node: $(STAMP) ## run the tests on a real kubelet, which need root
 test-cluster: $(STAMP) ## run the tests on a real control plane only
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
 	@$(BIN)/python -m pytest -m cluster $(PYTEST_ARGS)
+
+test-model: $(STAMP) ## run the model under SCHEDULES=2500 schedules from FIRST_SEED=0 on
+	@VGPU_SCHEDULES=$(or $(SCHEDULES),2500) VGPU_FIRST_SEED=$(or $(FIRST_SEED),0) \
+	  $(BIN)/python -m pytest $(PYTEST_ARGS) tests/model
 
 check: $(STAMP) ## format, lint, types, import contracts, generated manifests
 	$(BIN)/ruff format --check --quiet .

@@ -4,13 +4,17 @@ An agent writes its status in one go, as ours does: a container counts as held b
 and until it has ended. A node that left the cluster goes on running what it runs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from allocator.core.gpunodewire import status_of
 from allocator.model.gpu import Gpu, Node
 from allocator.model.ledger import Entry
-from tests.gpunodes import Json
+from allocator.model.request import Mode
+from allocator.model.units import NO_MEMORY, MiB
+from tests.builders import model
+from tests.gpunodes import Json, entry
 from tests.model.world import World
 
 
@@ -60,17 +64,23 @@ class Agent:
             self.join()
 
     def start(self) -> None:
-        """Start containers of a pod that is bound here and promised something, if held first."""
+        """Let kubelet ask for the start of a pod that is bound here; it is held before it runs."""
         stored = self.ledger
         if stored is None or not self._speaks(stored):
             return
-        promised = {entry.uid: entry for entry in self.world.decoded(self.name).entries}
-        startable = self._alive() - self.running.keys() - self.leaving().keys()
-        found = sorted(promised.keys() & startable)
-        if found:
-            uid = self.world.rng.choice(found)
-            self.running[uid] = promised[uid]
+        startable = sorted(self._alive() - self.running.keys() - self.leaving().keys())
+        if not startable:
+            return
+        uid = self.world.rng.choice(startable)
+        share = self.share(uid)
+        if share is not None:
+            self.running[uid] = share
             self.report()
+
+    def share(self, uid: str) -> Entry | None:
+        """Return what a pod may start on: what it is promised at this very moment."""
+        entries = self.world.decoded(self.name).entries
+        return next((found for found in entries if found.uid == uid), None)
 
     def _speaks(self, stored: Json) -> bool:
         """Say whether it has accounted for what runs, and nobody has shut the node since."""
@@ -131,8 +141,36 @@ class Agent:
         if self.accounted:
             self.report()
 
+    def crowd(self) -> None:
+        """Let processes of others take memory of a GPU that is shared in software, or give it back.
+
+        What is promised there already they do not know of; only later promises can heed them.
+        """
+        gpu = self.world.rng.choice(self.node.gpus)
+        if gpu.mode is Mode.HAMI_CORE:
+            self._become(gpu, foreign=MiB(self.world.rng.choice((0, 4000, 10000))))
+
+    def recut(self) -> None:
+        """Take a GPU into MIG mode or out of it, as its owner may while nobody has a part of it."""
+        gpu = self.world.rng.choice(self.node.gpus)
+        board, stored = model(gpu.model).board, self.ledger
+        if board is None or stored is None or not self._speaks(stored):
+            return
+        if self.running or stored["spec"]["entries"]:
+            return
+        if gpu.mode is Mode.MIG:
+            self._become(gpu, mode=Mode.HAMI_CORE, board=None)
+        else:
+            self._become(gpu, mode=Mode.MIG, board=board, foreign=NO_MEMORY)
+
+    def _become(self, gpu: Gpu, **changes: Any) -> None:  # noqa: ANN401 -- fields of a Gpu
+        found = tuple(replace(one, **changes) if one is gpu else one for one in self.node.gpus)
+        self.node = replace(self.node, gpus=found)
+        if self.accounted:
+            self.report()
+
     def _alive(self) -> set[str]:
-        return set(bound_to(self.world, self.name))
+        return set(self.world.bound(self.name))
 
     def used(self) -> Iterator[Gpu]:
         """Yield every GPU with what really runs on it."""
@@ -146,15 +184,8 @@ class Agent:
             yield replace(gpu, grants=tuple(g for g in grants if g.gpu == gpu.uuid))
 
 
-def bound_to(world: World, name: str) -> Iterable[str]:
-    """Return the uids of the pods that are bound to a node and have not ended."""
-    return [
-        pod["metadata"]["uid"]
-        for pod in world.pods.values()
-        if pod["spec"].get("nodeName") == name and not over(pod)
-    ]
+class Rash(Agent):
+    """Starts containers that were promised nothing, on nothing."""
 
-
-def over(pod: Json) -> bool:
-    """Say whether the containers of a pod have ended for good."""
-    return bool(pod.get("status", {}).get("phase"))
+    def share(self, uid: str) -> Entry | None:
+        return super().share(uid) or entry(uid)

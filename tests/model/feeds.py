@@ -10,8 +10,7 @@ import orjson
 from kube.errors import ApiError, KubeError, UnreachableError
 from kube.frames import END_OF_LIST
 from tests.gpunodes import Json
-from tests.model.agents import over
-from tests.model.world import World
+from tests.model.world import World, over
 
 Lines = list[bytes]
 Seen = Callable[[World, Json], Json]

@@ -17,9 +17,9 @@ from allocator.core.choose import Terms
 from allocator.core.commitment import Wanted
 from allocator.core.ground import Ground, ground
 from tests.gpunodes import NOON, Json
-from tests.model.agents import over
 from tests.model.invariants import BrokenError
 from tests.model.sights import Sight
+from tests.model.world import over
 from webhook.core.unbound import unbound
 
 Named = Mapping[str, Sequence[str]]  # uids by node

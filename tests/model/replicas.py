@@ -4,16 +4,13 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, cast
 
 import orjson
 
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core.ledger import Ledger
-from allocator.core.settings import DEFAULTS
 from allocator.core.upkeep import Machine
-from allocator.model.request import Mode
 from allocator.shell.inventory import Inventory
 from allocator.shell.objects import Registered
 from allocator.shell.reconciler import Pods, Reconciler
@@ -25,31 +22,17 @@ from kube.errors import KubeError
 from kube.events import Event
 from kube.leases import Candidate, Election
 from kube.term import Timing
-from tests.builders import A30, T4, gpu, node, snapshot
 from tests.gpunodes import NOON, Json
+from tests.model.agents import Agent
 from tests.model.calls import Api
 from tests.model.feeds import Feed, Seen, as_it_is
 from tests.model.sights import Reader, Sight, reader
+from tests.model.wishes import AROUND
 from tests.model.world import World
-from tests.pods import MEMORY, MODE, NUMBER, admitted, container, pod, received
-from webhook.core.mutate import Surroundings
 from webhook.shell.binding import Binder
 from webhook.shell.desks import LateError
 from webhook.shell.late import Caches, LateCommits
 
-NODES = (node("n0", gpu(A30, mode=Mode.MIG)), node("n1", gpu(T4), gpu(T4, index=1)))
-AROUND = Surroundings(settings=DEFAULTS, snapshot=snapshot(*NODES))
-Wish = tuple[Mapping[str, str], int]  # annotations, MiB
-WISHES: tuple[Wish, ...] = (
-    ({}, 6000),
-    ({}, 12000),
-    ({}, 12000),
-    ({MODE: "mig"}, 6000),
-    ({MODE: "mig"}, 12000),
-    ({MODE: "hami-core"}, 6000),
-    ({MODE: "hami-core"}, 12000),
-)
-WEAK = frozenset({"p0", "p1", "p2"})
 SKEW = 5.0  # seconds by which a replica's clock may be wrong
 Task = asyncio.Task[Any]
 Wiring = Callable[[World], Api]
@@ -74,6 +57,8 @@ class Fault:
     """What an implementation gets wrong: nothing, unless it is said."""
 
     careless: bool = False  # drop the uid that the hook writes into a Binding
+    binder: type[Binder] = Binder
+    agent: type[Agent] = Agent
     reconciler: Wiring | None = None  # a line of its own for who takes promises back
     hasty: bool = False  # free what a pod had before its agent lets go
     tidy: bool = False  # at a bind, release what the pod was promised on another node
@@ -118,7 +103,7 @@ def replica(world: World, wiring: Wiring, fault: Fault) -> Replica:
     )
     calls, sight = wiring(world), sight_of(world, fault, clock)
     inventory = sight.inventory
-    binder = Binder(
+    binder = fault.binder(
         calls=calls,
         around=lambda _: AROUND,
         reserved=inventory.promising,
@@ -178,26 +163,6 @@ def outcome(task: Task) -> Any:  # noqa: ANN401 -- whatever a task returns
     if not isinstance(error, LateError | KubeError):
         raise error
     return None
-
-
-@lru_cache
-def template(wish: int) -> bytes:
-    """Return a pod as admission leaves it; of 6000 MiB, two have room on either kind of GPU."""
-    annotations, memory = WISHES[wish]
-    asking = container(limits={NUMBER: 1, MEMORY: memory})
-    return orjson.dumps(admitted(received(pod(asking, annotations=annotations)), AROUND))
-
-
-def live(world: World, name: str, generation: str) -> Json:
-    """Return a new pod that asks for something; those of some names matter more than others."""
-    wish = world.rng.randrange(len(WISHES))
-    found: Json = orjson.loads(template(wish))
-    uid = f"{name}-{generation}"
-    created = (NOON + world.elapsed(0)).isoformat()
-    found["metadata"] |= {"name": name, "uid": uid, "creationTimestamp": created}
-    found["spec"]["priority"] = world.rng.choice((0, 5) if name in WEAK else (5, 10))
-    world.asked[uid] = WISHES[wish][1]
-    return found
 
 
 def review(binding: Json, *, dry: bool = False) -> bytes:

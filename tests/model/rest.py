@@ -6,9 +6,10 @@ import orjson
 
 from allocator.core.podfacts import seen
 from tests.model.invariants import BrokenError, everything_has_come_to_rest
-from tests.model.replicas import WEAK, Replica
+from tests.model.replicas import Replica
 from tests.model.run import Run
 from tests.model.schedulers import under_way
+from tests.model.wishes import WEAK
 
 STEPS = 70
 ROUNDS = 6  # of putting things right, at most

@@ -8,20 +8,14 @@ import orjson
 
 from allocator.core.podfacts import seen
 from tests.gpunodes import Json, gpu_node
-from tests.model.agents import Agent, over
-from tests.model.invariants import (
-    check,
-    new_grants_are_sound,
-    nothing_held_is_freed,
-    one_leads,
-)
+from tests.model.agents import Agent
+from tests.model.commits import committed
+from tests.model.invariants import check, one_leads
 from tests.model.replicas import (
-    NODES,
     Fault,
     Replica,
     Task,
     Wiring,
-    live,
     outcome,
     replica,
     sight_of,
@@ -29,7 +23,8 @@ from tests.model.replicas import (
 from tests.model.schedulers import Schedulers, under_way
 from tests.model.sights import differ
 from tests.model.tenants import forge
-from tests.model.world import World
+from tests.model.wishes import NODES, live
+from tests.model.world import World, over
 
 PODS = 5
 
@@ -52,7 +47,7 @@ class Run:
         world.committed = committed
         for one in NODES:
             world.gpu_nodes[one.name] = gpu_node(one)
-            agent = Agent(world, one)
+            agent = self.fault.agent(world, one)
             self.agents.append(agent)
             agent.join()
             agent.report()
@@ -154,18 +149,16 @@ class Run:
             self.crash,
             self.remake,
             self.schedulers.bypass,
-            lambda: self.fall_ill(agent),
+            lambda: agent.fall_ill(world.rng.randrange(3)),
             lambda: world.lose(agent.name) if agent.name in world.gpu_nodes else None,
             agent.reboot,
             agent.complete,
             agent.leave if agent.present else agent.join,
             lambda: forge(world),
+            agent.crowd,
+            agent.recut,
         )
-        world.rng.choices(rare, (3, 7, 3, 2, 4, 1, 1, 4, 4))[0]()
-
-    def fall_ill(self, agent: Agent) -> None:
-        self.world.unsound = True
-        agent.fall_ill(self.world.rng.randrange(3))
+        world.rng.choices(rare, (3, 7, 3, 2, 4, 1, 1, 4, 4, 2, 1))[0]()
 
     def keep_house(self, one: Replica) -> None:
         """Let a replica look closer at something, whether there is a reason or not."""
@@ -227,9 +220,3 @@ class Run:
             differ(one.sight, anew)
         finally:
             anew.close()
-
-
-def committed(world: World, old: Json, new: Json) -> None:
-    """Check what can only be seen in the moment of a write."""
-    new_grants_are_sound(world, old, new)
-    nothing_held_is_freed(old, new)

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import orjson
 
-from kube.errors import UnreachableError
+from allocator.core.ledger import read, without
+from kube.errors import KubeError, UnreachableError
 from tests.gpunodes import NOON, Json
-from tests.model.agents import over
+from tests.model.past import DRY
 from tests.model.preemption import guarded, judge, judge_budgets
 from tests.model.replicas import Fault, Replica, Task, outcome, patch_of, review
-from tests.model.world import World
+from tests.model.world import GPU_NODES, World, over
 
 NAMES: Final = ("n0", "n1")
 NOMINATED: Final = 0.6  # how often a scheduler still knows for whom it made room
@@ -65,7 +66,7 @@ class Schedulers:
         if self.fault.careless:
             ops = [op for op in ops if op["path"] != "/metadata/uid"]
         if self.fault.tidy:
-            self.release_elsewhere(world.pods[name]["metadata"]["uid"], target)
+            await self.release_elsewhere(world.pods[name]["metadata"]["uid"], target)
         await self.land(binding, ops, asked_at)
 
     async def land(self, binding: Json, ops: list[Json], asked_at: float) -> None:
@@ -74,15 +75,18 @@ class Schedulers:
             if await world.call(lambda: world.land(binding, ops, asked_at=asked_at)) == b"201":
                 self.landed += 1
 
-    def release_elsewhere(self, uid: str, target: str) -> None:
-        for name, stored in list(self.world.gpu_nodes.items()):
-            entries = stored["spec"]["entries"]
-            kept = [entry for entry in entries if entry["pod"]["uid"] != uid]
-            if name != target and kept != entries:
-                self.world.gpu_nodes[name] = {**stored, "spec": {"entries": kept}}
+    async def release_elsewhere(self, uid: str, target: str) -> None:
+        """Remove what a pod was promised on other nodes, on the version that was just read."""
+        for name in NAMES:
+            with contextlib.suppress(KubeError):
+                path = f"{GPU_NODES}{name}"
+                ledger = read(orjson.loads(await self.world.get(path)))
+                if name != target and ledger.entry(uid) is not None:
+                    await self.world.json_patch(path, without(ledger, uid))
 
     async def reviewed(self, binding: Json, *, dry: bool) -> Json | None:
         """Ask one replica, sometimes both; ``None`` where no answer came."""
+        DRY.set(dry)
         body = review(binding, dry=dry)
         asked = self.world.rng.sample(self.replicas, self.world.rng.choice([1, 1, 1, 2]))
         tasks = [under_way(one, one.binder.bind(body)) for one in asked]
@@ -98,6 +102,7 @@ class Schedulers:
         binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": target}}
         if not pod["spec"].get("nodeName"):
             self.world.bypassed.add(pod["metadata"]["uid"])
+            self.world.past.excused.add((target, pod["metadata"]["uid"]))
             self.world.land(binding, [], asked_at=self.world.loop.time())
 
     def waiting(self) -> list[Json]:

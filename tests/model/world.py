@@ -15,6 +15,7 @@ import jsonpatch
 import orjson
 
 from allocator.core.gpunode import Decoded, decode
+from allocator.model.request import PodRequest
 from kube.errors import (
     AlreadyExistsError,
     ApiError,
@@ -25,6 +26,7 @@ from kube.errors import (
 )
 from tests.gpunodes import Json, patched
 from tests.model.calls import StillLoop, Ticket
+from tests.model.past import Past, Write
 
 GPU_NODES = "/apis/vgpu-admission.io/v1alpha1/gpunodes/"
 NODES = "/api/v1/nodes/"
@@ -49,11 +51,11 @@ class World:
     read: dict[str, tuple[Json, Decoded]] = field(default_factory=dict)
     born: int = 0  # GPUNodes made so far
     candidates: int = 0  # replicas that stood for the lease so far
-    lost: set[str] = field(default_factory=set)  # nodes whose ledger was lost
     bypassed: set[str] = field(default_factory=set)  # uids of pods that were bound past the hook
-    asked: dict[str, int] = field(default_factory=dict)  # MiB, by uid of whoever asked
+    asked: dict[str, PodRequest] = field(default_factory=dict)  # by uid of whoever asked
     forged: set[str] = field(default_factory=set)  # uids of pods whose annotations a tenant wrote
-    unsound: bool = False  # GPUs have changed since: annotations may tell of an older promise
+    past: Past = field(default_factory=Past)
+    write: Write | None = None  # that is being carried out
     committed: Callable[["World", Json, Json], None] = lambda _world, _old, _new: None
 
     async def call(self, act: Callable[[], bytes]) -> bytes:
@@ -67,25 +69,37 @@ class World:
                 self.tickets.remove(ticket)
 
     async def get(self, path: str, **_: float) -> bytes:
-        return await self.call(lambda: self._read(path))
+        found = await self.call(lambda: self._read(path))
+        self.past.show(path, found)
+        return found
+
+    async def _send(self, path: str, act: Callable[[], bytes]) -> bytes:
+        """Make a call that changes something, and keep in mind what it can rest on."""
+        write = self.past.writing(path, self.changes)
+
+        def acting() -> bytes:
+            self.write = write
+            return act()
+
+        return await self.call(acting)
 
     async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]], **_: float) -> bytes:
         sent = orjson.loads(orjson.dumps(list(ops)))
-        return await self.call(lambda: self._patch(path, sent))
+        return await self._send(path, lambda: self._patch(path, sent))
 
     async def merge_patch(self, path: str, changes: Mapping[str, Any], **_: float) -> bytes:
         sent = orjson.loads(orjson.dumps(changes))
-        return await self.call(lambda: self._merged(path, sent))
+        return await self._send(path, lambda: self._merged(path, sent))
 
     async def create(self, path: str, body: bytes, **_: float) -> bytes:
         sent = orjson.loads(body)
         leases = path == LEASES.rstrip("/")
         assert leases or path == GPU_NODES.rstrip("/")
-        return await self.call(lambda: self._leased(sent) if leases else self._created(sent))
+        return await self._send(path, lambda: self._leased(sent) if leases else self._created(sent))
 
     async def delete(self, path: str, *, body: bytes | None = None, **_: float) -> bytes:
         sent = orjson.loads(body or b"{}")
-        return await self.call(lambda: self._deleted(path, sent["preconditions"]))
+        return await self._send(path, lambda: self._deleted(path, sent["preconditions"]))
 
     def _created(self, found: Json) -> bytes:
         name = found["metadata"]["name"]
@@ -93,8 +107,7 @@ class World:
             raise AlreadyExistsError(409, "AlreadyExists", name)
         self.born += 1
         version = {"uid": f"ledger-{self.born}", "generation": 1, "resourceVersion": "100"}
-        self.gpu_nodes[name] = {**found, "metadata": found["metadata"] | version, "status": {}}
-        self.changes += 1
+        self._keep({**found, "metadata": found["metadata"] | version, "status": {}})
         return b"{}"
 
     def _leased(self, sent: Json, old: Json | None = None) -> bytes:
@@ -128,6 +141,7 @@ class World:
             status = {**old["status"], **changes["status"]}
             found = {key: value for key, value in status.items() if value is not None}
             self._write({**old, "status": found}, old["metadata"])
+            self.committed(self, old, self.gpu_nodes[old["metadata"]["name"]])
         elif not changes["metadata"]["finalizers"] and "deletionTimestamp" in old["metadata"]:
             del self.gpu_nodes[old["metadata"]["name"]]
             self.changes += 1
@@ -150,6 +164,7 @@ class World:
             raise NotFoundError(404, "NotFound", path)
         found = copy.deepcopy(self.machines[name])
         found["metadata"].setdefault("annotations", {}).update(annotations)
+        self.past.reached["wake-ups"] += 1
         self.attach(found)
         return b"{}"
 
@@ -166,8 +181,12 @@ class World:
         version = str(int(metadata["resourceVersion"]) + 1)
         generation = metadata["generation"] + bump
         metadata = {**metadata, "resourceVersion": version, "generation": generation}
-        self.gpu_nodes[metadata["name"]] = {**found, "metadata": metadata}
+        self._keep({**found, "metadata": metadata})
+
+    def _keep(self, found: Json) -> None:
+        self.gpu_nodes[found["metadata"]["name"]] = found
         self.changes += 1
+        self.past.kept(found, self.changes)
 
     def _read(self, path: str) -> bytes:
         kind, _, name = path.rpartition("/")
@@ -186,9 +205,9 @@ class World:
             new = patched(old, ops)
         except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
             raise InvalidError(422, "Invalid", "a test failed") from error
-        self.gpu_nodes[name] = new
-        self.changes += 1
+        self._keep(new)
         self.committed(self, old, new)
+        self.past.written(old, new, self.bound(name))
         return orjson.dumps(new)
 
     def step(self, ticket: Ticket, *, faults: bool) -> None:
@@ -218,10 +237,18 @@ class World:
 
     def lose(self, name: str) -> None:
         """Lose a GPUNode, as a restored backup does, and make an empty one of that name."""
-        finalizers = self.gpu_nodes.pop(name)["metadata"]["finalizers"]
-        metadata = {"name": name, "finalizers": finalizers}
+        old = self.gpu_nodes.pop(name)
+        self.past.lost(old, self.bound(name))
+        metadata = {"name": name, "finalizers": old["metadata"]["finalizers"]}
         self._created({"metadata": metadata, "spec": {"entries": []}})
-        self.lost.add(name)
+
+    def bound(self, name: str) -> list[str]:
+        """Return the uids of the pods that are bound to a node and have not ended."""
+        return [
+            pod["metadata"]["uid"]
+            for pod in self.pods.values()
+            if pod["spec"].get("nodeName") == name and not over(pod)
+        ]
 
     def decoded(self, name: str) -> Decoded:
         """Read a GPUNode as it is now; objects are replaced, never edited."""
@@ -258,6 +285,7 @@ class World:
         if pod is None or uid not in {None, pod["metadata"]["uid"]} or pod["spec"].get("nodeName"):
             return b"409"
         if self.loop.time() - asked_at > REQUEST_CAP:
+            self.past.reached["504s"] += 1
             return b"504"
         changed = copy.deepcopy(pod)
         changed["spec"]["nodeName"] = final["target"]["name"]
@@ -269,3 +297,8 @@ class World:
     def elapsed(self, skew: float) -> timedelta:
         """Return the time since the beginning on a clock that is wrong by *skew* seconds."""
         return timedelta(seconds=self.loop.time() + skew)
+
+
+def over(pod: Json) -> bool:
+    """Say whether the containers of a pod have ended for good."""
+    return bool(pod.get("status", {}).get("phase"))
