@@ -184,7 +184,7 @@ class Agent:
             yield replace(gpu, grants=tuple(g for g in grants if g.gpu == gpu.uuid))
 
 
-class Rash(Agent):
+class Bold(Agent):
     """Starts containers that were promised nothing, on nothing."""
 
     def share(self, uid: str) -> Entry | None:

@@ -12,6 +12,8 @@ from kube.frames import END_OF_LIST
 from tests.gpunodes import Json
 from tests.model.world import World, over
 
+BOOKMARKS = 60.0  # seconds between what an API server says where nothing changes
+
 Lines = list[bytes]
 Seen = Callable[[World, Json], Json]
 
@@ -20,6 +22,7 @@ _ENDS = (
     ApiError(410, "Expired", "too old resource version"),
 )
 _LISTED = {"metadata": {"resourceVersion": "1", "annotations": {END_OF_LIST: "true"}}}
+_UNCHANGED = {"metadata": {"resourceVersion": "1"}}
 _NONE: Mapping[str, Json] = {}
 
 
@@ -51,6 +54,7 @@ class Feed:
     sent: "Feed | None" = None  # another feed: what that was sent is all there is
     caught_up: int = -1  # with which change of the world
     ended: dict[str, float] = field(default_factory=dict)
+    marked: float = 0.0  # when all streams last heard anything, if only that there is no news
 
     @asynccontextmanager
     async def stream(
@@ -67,6 +71,7 @@ class Feed:
         found = _Stream(path=path, selector=selector)
         found.sent = {} if known is None or listing else known.sent
         self.streams[path, selector] = found
+        self.caught_up = -1  # what it missed while it was not there is yet to be sent
         yield self._batches(found, listing=listing)
 
     async def _batches(self, stream: _Stream, *, listing: bool) -> AsyncIterator[Lines]:
@@ -79,12 +84,14 @@ class Feed:
             yield due
 
     def catch_up(self) -> None:
-        """Send all that is new."""
-        if self.caught_up == self.world.changes:
+        """Send all that is new, and once a minute a bookmark where that is nothing."""
+        now = self.world.loop.time()
+        late = now - self.marked >= BOOKMARKS
+        if self.caught_up == self.world.changes and not late:
             return
-        self.caught_up = self.world.changes
+        self.caught_up, self.marked = self.world.changes, now if late else self.marked
         for stream in self.streams.values():
-            self.send(stream)
+            self.send(stream, *([_event("BOOKMARK", _UNCHANGED)] if late else []))
 
     def something(self) -> None:
         """Send what is new of one kind, or let its stream break."""
@@ -95,8 +102,8 @@ class Feed:
         else:
             self.send(stream)
 
-    def send(self, stream: _Stream) -> None:
-        lines = [] if stream.broken else self._news(stream)
+    def send(self, stream: _Stream, *more: bytes) -> None:
+        lines = [] if stream.broken else [*self._news(stream), *more]
         if lines:
             stream.due.put_nowait(lines)
 

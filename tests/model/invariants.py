@@ -6,17 +6,18 @@ writes nothing, S13 what is accounted is what runs, whatever a tenant writes. L5
 longer than their lease. What must hold in the moment of a write is in ``commits``.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import orjson
 
 from allocator.core.ledger import wire_of
 from tests.model.agents import Agent
 from tests.model.past import entries, running
-from tests.model.truth import has_room, wrong
+from tests.model.truth import wrong
 from tests.model.world import World, over
 
 ASSIGNMENT = "vgpu-admission.io/assignment"
+Room = Callable[[str, str], bool]  # whether a node has room, by name, for a pod, by uid
 
 
 class BrokenError(Exception):
@@ -109,7 +110,7 @@ def _untold(world: World, node: str, uid: str) -> bool:
 
 
 def everything_has_come_to_rest(
-    world: World, agents: Sequence[Agent], told: Collection[str]
+    world: World, agents: Sequence[Agent], *, told: Collection[str], has_room: Room
 ) -> None:
     """Check that every promise is a bound pod's, and every bound pod has one or heard why (L2)."""
     unbound = {
@@ -125,11 +126,11 @@ def everything_has_come_to_rest(
         if not stored["status"].get("inventory"):
             raise BrokenError(f"L3 {agent.name} is shut for ever")
         for uid in sorted(bound - left):
-            for found in _wrongly_turned_away(world, agent, uid):
+            for found in _wrongly_turned_away(world, agent, uid, has_room=has_room):
                 raise BrokenError(f"L2 {uid} {found}")
 
 
-def _wrongly_turned_away(world: World, agent: Agent, uid: str) -> Iterator[str]:
+def _wrongly_turned_away(world: World, agent: Agent, uid: str, *, has_room: Room) -> Iterator[str]:
     """Yield why a bound pod should have an entry after all.
 
     One that was bound past the hook, or whose ledger was lost, may find no room. What it runs on
@@ -139,6 +140,5 @@ def _wrongly_turned_away(world: World, agent: Agent, uid: str) -> Iterator[str]:
         yield f"has no entry on {agent.name}, and neither came past the hook nor lost its ledger"
     if uid in agent.running or uid in world.forged:
         return
-    gpus = world.decoded(agent.name).node.gpus
-    if has_room(gpus, world.asked[uid]):
-        yield f"was turned away, and has room on {agent.name}: {gpus}"
+    if has_room(agent.name, uid):
+        yield f"was turned away, and has room on {agent.name}: {world.decoded(agent.name).node}"

@@ -2,17 +2,15 @@
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import orjson
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.ledger import Ledger
-from allocator.core.upkeep import Machine
+from allocator.shell.drift import DriftReport
 from allocator.shell.inventory import Inventory
-from allocator.shell.objects import Registered
 from allocator.shell.reconciler import Pods, Reconciler
 from allocator.shell.upkeep import Upkeep
 from allocator.shell.waking import Waker
@@ -27,8 +25,8 @@ from tests.model.agents import Agent
 from tests.model.calls import Api
 from tests.model.feeds import Feed, Seen, as_it_is
 from tests.model.sights import Reader, Sight, reader
-from tests.model.wishes import AROUND
 from tests.model.world import World
+from webhook.core.mutate import Surroundings
 from webhook.shell.binding import Binder
 from webhook.shell.desks import LateError
 from webhook.shell.late import Caches, LateCommits
@@ -37,19 +35,6 @@ SKEW = 5.0  # seconds by which a replica's clock may be wrong
 Task = asyncio.Task[Any]
 Wiring = Callable[[World], Api]
 TIMING = Timing()
-
-
-class Known:
-    """What upkeep would find in caches; in the model it is told where to look."""
-
-    def machines(self) -> Mapping[str, Machine] | None:
-        return None
-
-    def ledgers(self) -> Mapping[str, Ledger] | None:
-        return None
-
-    def machine(self, found: Registered) -> Machine:
-        return found.machine()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +55,9 @@ class Fault:
     reckless: bool = False  # say of every victim that it breaks a budget
     termless: bool = False  # a new leader does not know that it is new
     timing: Timing = TIMING  # of leases
+    pods: type[Pods] = Pods  # what the duties know of pods
+    late: type[LateCommits] = LateCommits
+    upkeep: type[Upkeep] = Upkeep
 
 
 @dataclass(slots=True)
@@ -83,8 +71,30 @@ class Replica:
     sight: Sight
     election: Election
     waker: Waker
+    drift: DriftReport
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    sweeping: set[str] = field(default_factory=set)
+
+    @property
+    def duties(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """Return the sweeps of all duties but the waker's, by name."""
+        return {
+            "reconciler": self.reconciler.sweep,
+            "upkeep": self.upkeep.sweep,
+            "late commits": self.late.sweep,
+            "drift": self.drift.sweep,
+        }
+
+    async def sweep(self, duty: str) -> None:
+        """Let one duty sweep, if its last sweep is over: production's wait for each other too."""
+        if duty in self.sweeping:
+            return
+        self.sweeping.add(duty)
+        try:
+            await self.duties[duty]()
+        finally:
+            self.sweeping.discard(duty)
 
     def die(self) -> None:
         """End between two awaits, whatever was under way."""
@@ -93,8 +103,8 @@ class Replica:
         self.sight.close()
 
 
-def replica(world: World, wiring: Wiring, fault: Fault) -> Replica:
-    """Start a process that knows nothing yet."""
+def replica(world: World, wiring: Wiring, fault: Fault, *, around: Surroundings) -> Replica:
+    """Start a process that knows nothing yet, put together as ``webhook.shell.duties`` does it."""
     skew = world.rng.uniform(-SKEW, SKEW)
     clock = Clock(
         monotonic=world.loop.time,
@@ -102,30 +112,33 @@ def replica(world: World, wiring: Wiring, fault: Fault) -> Replica:
         random=world.rng.random,
     )
     calls, sight = wiring(world), sight_of(world, fault, clock)
-    inventory = sight.inventory
+    inventory, events = sight.inventory, list[Event]()
     binder = fault.binder(
         calls=calls,
-        around=lambda _: AROUND,
+        around=lambda _: around,
         reserved=inventory.promising,
         pods=sight.pending.pod,
         ledgers=inventory.ledger,
         stands=inventory.stands,
         clock=clock,
     )
-    reconciler = Reconciler(
-        (fault.reconciler or wiring)(world),
-        pods=Pods(),
-        ledgers=dict,
-        agent=lambda: not fault.hasty,
-        clock=replace(clock, wall=lambda: NOON) if fault.ageless else clock,
-    )
-    caches = Caches(pods=Pods(), ledgers=dict, around=lambda _: AROUND)
-    late = LateCommits(calls=calls, binder=binder, caches=caches, clock=clock)
-    found = Replica(
+    return Replica(
         binder=binder,
-        reconciler=reconciler,
-        upkeep=Upkeep(calls, Known(), upstream=lambda: False, clock=clock),
-        late=late,
+        reconciler=Reconciler(
+            (fault.reconciler or wiring)(world),
+            pods=sight.pods,
+            ledgers=inventory.ledgers,
+            agent=lambda: not fault.hasty,
+            clock=replace(clock, wall=lambda: NOON) if fault.ageless else clock,
+        ),
+        upkeep=fault.upkeep(calls, inventory, upstream=lambda: False, clock=clock),
+        late=fault.late(
+            calls=calls,
+            binder=binder,
+            caches=Caches(pods=sight.pods, ledgers=inventory.ledgers, around=lambda _: around),
+            tell=events.append,
+            clock=clock,
+        ),
         sight=sight,
         election=election(world, calls, fault=fault, clock=clock),
         waker=Waker(
@@ -135,9 +148,15 @@ def replica(world: World, wiring: Wiring, fault: Fault) -> Replica:
             vocabularies=lambda: VOCABULARIES,
             clock=clock,
         ),
+        drift=DriftReport(
+            inventory.ledgers,
+            sight.pods,
+            tell=events.append,
+            count=lambda _kind, _number: None,
+            clock=clock,
+        ),
+        events=events,
     )
-    late.tell = found.events.append
-    return found
 
 
 def sight_of(world: World, fault: Fault, clock: Clock) -> Sight:
@@ -145,7 +164,7 @@ def sight_of(world: World, fault: Fault, clock: Clock) -> Sight:
     feeds = (Feed(world, fault.seen), Feed(world))
     client = cast("Client", feeds[0])
     inventory = fault.inventory(client, namespace="vgpu", rated=True, clock=clock)
-    return Sight(feeds=feeds, clock=clock, inventory=inventory, read=fault.read)
+    return Sight(feeds=feeds, clock=clock, inventory=inventory, read=fault.read, pods=fault.pods())
 
 
 def election(world: World, calls: Api, *, fault: Fault, clock: Clock) -> Election:

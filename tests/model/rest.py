@@ -1,19 +1,24 @@
 """A schedule from its beginning to its rest: what must have come true once nothing goes wrong."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-import orjson
-
-from allocator.core.podfacts import seen
+from allocator.shell.reconciler import EVERY
+from tests.model.agents import Agent
 from tests.model.invariants import BrokenError, everything_has_come_to_rest
 from tests.model.replicas import Replica
+from tests.model.room import fits
 from tests.model.run import Run
-from tests.model.schedulers import under_way
+from tests.model.schedulers import binding_of, under_way
+from tests.model.truth import has_room
 from tests.model.wishes import WEAK
+from tests.model.world import World
 
-STEPS = 70
-ROUNDS = 6  # of putting things right, at most
-CONTENTION = 40  # steps
+STEPS: Final = 70
+ROUNDS: Final = 6  # of putting things right, at most
+QUIET: Final = 2  # sweeps: a pod without a promise is looked at once it was seen twice
+CONTENTION: Final = 40  # steps
 
 
 async def go(run: Run) -> None:
@@ -31,22 +36,36 @@ async def go(run: Run) -> None:
     await _come_to_rest(run)
     run.schedulers.peace = True
     await _bind_the_rest(run)
+    await _restarted(run)
     await _contend(run)
 
 
 async def _come_to_rest(run: Run) -> None:
     await _elected(run)
     await _parked(run)
-    for number in range(ROUNDS):
-        before = run.world.changes
-        await _rest(run, leader_dies=number == 0 and run.world.rng.random() < 0.5)
-        if run.world.changes == before:
-            break
-    everything_has_come_to_rest(run.world, run.agents, run.told())
+    await _swept(run, agents=(), leader_dies=run.world.rng.random() < 0.5)
+    _who_is_not_accounted_for_is_shut(run)
+    _nobody_waits_in_vain(run)
+    for agent in run.agents:
+        if not agent.present:
+            agent.join()
+    await _asked(run)
+    await _swept(run, agents=run.agents, leader_dies=run.world.rng.random() < 0.5)
+    _at_rest(run)
     await run.compare(run.replicas[0])
-    stuck = run.schedulers.stuck(run.replicas[0])
-    if stuck:
-        raise BrokenError(f"L4 {stuck} wait, and nobody wakes their scheduler")
+    _nobody_waits_in_vain(run)
+
+
+def _at_rest(run: Run) -> None:
+    """Check what must be so; where Volcano keeps account too, only what it can name is room."""
+
+    def has_room_there(node: str, uid: str) -> bool:
+        if not has_room(run.world.decoded(node).node.gpus, run.world.asked[uid]):
+            return False
+        (pod,) = [pod for pod in run.world.pods.values() if pod["metadata"]["uid"] == uid]
+        return run.volcano is None or fits(pod, run.world.gpu_nodes[node], run.around)
+
+    everything_has_come_to_rest(run.world, run.agents, told=run.told(), has_room=has_room_there)
 
 
 async def _elected(run: Run) -> Replica:
@@ -66,44 +85,115 @@ async def _parked(run: Run) -> None:
     await run.settled()
     leader = await _elected(run)
     await run.finish([under_way(leader, run.wake(leader))])
+    await _asked(run)  # watches that were broken are back by now
+
+
+async def _asked(run: Run) -> None:
+    """Let every pod that waits be asked for once more, of one that knows all there is."""
+    run.catch_up()
+    await run.settled()
     for pod in run.schedulers.waiting():
         run.schedulers.ask(run.replicas[0], pod)
 
 
-async def _rest(run: Run, *, leader_dies: bool) -> None:
-    """Let agents and one replica work on everything that is there, in peace."""
-    leader = await _elected(run)
-    for agent in run.agents:
-        if not agent.present:
-            agent.join()
+async def _swept(run: Run, *, agents: Sequence[Agent], leader_dies: bool = False) -> None:
+    """Let whoever leads sweep, in peace, until nothing changes any more (L2).
+
+    Of the *agents*, each says what is so once a second. Whatever was put off is due again by the
+    time that the next one leads; who dies has changed something, and has not seen it yet.
+    """
+    for _ in range(ROUNDS):
+        before = run.world.changes
+        leader = await _elected(run)
+        quiet = 0
+        while quiet < QUIET:
+            last = run.world.changes
+            await _second(run, leader, agents)
+            quiet = quiet + 1 if run.world.changes == last else 0
+            if leader_dies and not quiet:
+                leader_dies = False
+                run.replace(run.replicas.index(leader))
+                leader = await _elected(run)
+        if run.world.changes == before:
+            return
+    raise BrokenError(f"L2 there is still something to do after {ROUNDS} rounds")
+
+
+async def _second(run: Run, leader: Replica, agents: Sequence[Agent]) -> None:
+    """Let a second pass, as between two sweeps, and each duty sweep once."""
+    run.world.loop.now += EVERY
+    for agent in agents:
         agent.end(lingering=0.0)
         run.terminate(agent)
         agent.settle()
+    works = (leader.election.round(), *map(leader.sweep, leader.duties), run.wake(leader))
+    await run.finish([under_way(leader, work) for work in works])
+
+
+def _who_is_not_accounted_for_is_shut(run: Run) -> None:
+    """Check that nothing can be promised where no agent has spoken since the node began anew."""
     for agent in run.agents:
-        await run.finish([under_way(leader, leader.upkeep.tend(agent.name))])
-    for node, uid in run.promises():
-        await run.finish([under_way(leader, leader.reconciler.settle(node, uid))])
-    for pod in run.bound():
-        work = leader.late.commit(seen(orjson.dumps(pod)))
-        await run.finish([under_way(leader, work)])
-    if leader_dies:
-        run.replace(run.replicas.index(leader))
-        leader = await _elected(run)
-    await run.finish([under_way(leader, run.wake(leader))])
+        status = {} if agent.ledger is None else agent.ledger["status"]
+        life = (status.get("bootID"), status.get("nodeUID"))
+        spoken = agent.present and life == (f"boot-{agent.boots}", f"node-{agent.joined}")
+        if status.get("inventory") and not spoken:
+            raise BrokenError(f"L2 {agent.name} is open, and nobody has accounted for it")
+
+
+def _nobody_waits_in_vain(run: Run) -> None:
+    """Check that whoever found no room heard when there was some (L4)."""
+    stuck = run.schedulers.stuck(run.replicas[0])
+    if stuck:
+        raise BrokenError(f"L4 {stuck} wait, and nobody wakes their scheduler")
 
 
 async def _bind_the_rest(run: Run) -> None:
-    """Let every pod that waits try each node once, in peace: each hears yes or no (L1)."""
+    """Let every pod that waits try each node once, in peace, though watches may lag (L1)."""
     schedulers = run.schedulers
     for name in [pod["metadata"]["name"] for pod in schedulers.waiting()]:
         for agent in run.agents:
-            if run.world.pods[name]["spec"].get("nodeName"):
+            pod = run.world.pods[name]
+            if pod["spec"].get("nodeName"):
                 break
-            work = schedulers.attempt(name, agent.name, knows_uid=True, dry=False)
-            await run.finish([asyncio.ensure_future(work)])
+            attempt = asyncio.ensure_future(schedulers.attempt(binding_of(pod, agent.name)))
+            await run.finish([attempt], lagging=run.world.rng.random() < 0.5)
+            _had_no_room(run, name, agent)
     if schedulers.unanswered_in_peace:
         raise BrokenError(f"L1 {schedulers.unanswered_in_peace} binds were not answered")
-    everything_has_come_to_rest(run.world, run.agents, run.told())
+    _at_rest(run)
+
+
+def _had_no_room(run: Run, name: str, agent: Agent) -> None:
+    """Check that a pod which is still without a node does not fit on the one it just tried."""
+    pod, stored = run.world.pods[name], agent.ledger
+    if not pod["spec"].get("nodeName") and stored and fits(pod, stored, run.around):
+        raise BrokenError(f"L1 {name} was not bound to {agent.name}, where it fits")
+
+
+async def _restarted(run: Run) -> None:
+    """Start every component anew: what was promised before is promised afterwards (L3)."""
+    for agent in run.agents:
+        agent.start()
+    before = _promised(run.world)
+    for place in range(len(run.replicas)):
+        run.replace(place)
+    for agent in run.agents:
+        agent.accounted = False
+        agent.report()
+    await _swept(run, agents=run.agents)
+    after = _promised(run.world)
+    if after != before:
+        raise BrokenError(f"L3 promised were {before}, and after a restart {after}")
+    _at_rest(run)
+
+
+def _promised(world: World) -> Mapping[tuple[str, str], object]:
+    """Return what each pod is promised, by node and uid."""
+    return {
+        (name, entry["pod"]["uid"]): entry["containers"]
+        for name, stored in world.gpu_nodes.items()
+        for entry in stored["spec"]["entries"]
+    }
 
 
 async def _contend(run: Run) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 import orjson
 
 from allocator.core.podfacts import seen
+from allocator.core.positions import counted
+from tests.builders import snapshot
 from tests.gpunodes import Json, gpu_node
 from tests.model.agents import Agent
 from tests.model.commits import committed
 from tests.model.invariants import check, one_leads
+from tests.model.lists import GEOMETRIES
 from tests.model.replicas import (
     Fault,
     Replica,
@@ -23,10 +26,15 @@ from tests.model.replicas import (
 from tests.model.schedulers import Schedulers, under_way
 from tests.model.sights import differ
 from tests.model.tenants import forge
-from tests.model.wishes import NODES, live
+from tests.model.volcano import SCHEDULER, Volcano
+from tests.model.wishes import AROUND, NODES, live
 from tests.model.world import World, over
+from webhook.core.mutate import Surroundings
 
 PODS = 5
+BESIDE_VOLCANO = Surroundings(
+    settings=AROUND.settings, snapshot=snapshot(*map(counted, NODES)), geometries=GEOMETRIES
+)
 
 
 @dataclass(slots=True)
@@ -39,6 +47,7 @@ class Run:
     agents: list[Agent] = field(default_factory=list)
     replicas: list[Replica] = field(default_factory=list)
     schedulers: Schedulers = field(init=False)
+    volcano: Volcano | None = None  # it serves the nodes too, and keeps account of them
     checked: int = 0
 
     def __post_init__(self) -> None:
@@ -52,12 +61,24 @@ class Run:
             agent.join()
             agent.report()
         for i in range(PODS):
-            world.place(live(world, f"p{i}", "a"))
-        self.replicas += [self.replica(), self.replica()]
+            self.create(f"p{i}", "a")
         self.schedulers = Schedulers(world=world, fault=self.fault, replicas=self.replicas)
+        if world.rng.random() < 0.5:
+            self.volcano = Volcano(world, self.schedulers)
+        self.replicas += [self.replica(), self.replica()]
+
+    @property
+    def around(self) -> Surroundings:
+        return AROUND if self.volcano is None else BESIDE_VOLCANO
 
     def replica(self) -> Replica:
-        return replica(self.world, self.wiring, self.fault)
+        return replica(self.world, self.wiring, self.fault, around=self.around)
+
+    def create(self, name: str, generation: str) -> None:
+        """Make a pod, for one of the schedulers that it may name."""
+        pod = live(self.world, name, generation)
+        pod["spec"]["schedulerName"] = self.world.rng.choice(("default-scheduler", SCHEDULER))
+        self.world.place(pod)
 
     def crash(self) -> None:
         """Kill a replica between two awaits; another one takes its place."""
@@ -73,7 +94,7 @@ class Run:
 
     def remade(self, name: str) -> None:
         uid = self.world.pods[name]["metadata"]["uid"].partition("-")[2]
-        self.world.place(live(self.world, name, uid + "x"))
+        self.create(name, uid + "x")
 
     def terminate(self, agent: Agent) -> None:
         """Let a node end the containers of a pod that was deleted; then the pod is gone."""
@@ -112,9 +133,9 @@ class Run:
             case dice if dice < 0.39:
                 ways = (agent.start, agent.start, agent.start, agent.end, agent.report)
                 rng.choice((*ways, lambda: self.terminate(agent)))()
-            case dice if dice < 0.47:
+            case dice if dice < 0.48:
                 self.keep_house(one)
-            case dice if dice < 0.60:
+            case dice if dice < 0.61:
                 rng.choice(one.sight.feeds).something()
             case _:
                 self.proceed(faults=True)
@@ -137,7 +158,9 @@ class Run:
 
     def scheduling(self, one: Replica) -> None:
         """Let some scheduler take a turn; most of them never ask an extender."""
-        if self.world.rng.random() < 0.5:
+        if self.volcano is not None and self.world.rng.random() < 0.3:
+            self.volcano.bind_gang()
+        elif self.world.rng.random() < 0.5:
             self.schedulers.schedule(one)
         else:
             self.schedulers.bind_something()
@@ -161,9 +184,15 @@ class Run:
         world.rng.choices(rare, (3, 7, 3, 2, 4, 1, 1, 4, 4, 2, 1))[0]()
 
     def keep_house(self, one: Replica) -> None:
-        """Let a replica look closer at something, whether there is a reason or not."""
+        """Let a replica look where its caches say, or anywhere, with a reason or without."""
         rng = self.world.rng
-        promises, bound = self.promises(), self.bound()
+        under_way(one, rng.choice(self.errands(one))())
+        if rng.random() < 0.5:
+            under_way(one, one.sweep(rng.choice(tuple(one.duties))))
+
+    def errands(self, one: Replica) -> Sequence[Callable[[], Coroutine[Any, Any, Any]]]:
+        """Return what a replica might do for some node, promise or pod, as far as there are any."""
+        rng, promises, bound = self.world.rng, self.promises(), self.bound()
         works: list[Callable[[], Coroutine[Any, Any, Any]]]
         works = [lambda: one.upkeep.tend(rng.choice(NODES).name), lambda: self.lead(one)]
         if promises:
@@ -171,7 +200,7 @@ class Run:
         if bound:
             pod = seen(orjson.dumps(rng.choice(bound)))
             works.append(lambda: one.late.commit(pod))
-        under_way(one, rng.choice(works)())
+        return works
 
     async def lead(self, one: Replica) -> None:
         """Stand for the lease, and do what only its holder does."""
@@ -198,10 +227,11 @@ class Run:
             self.checked = self.world.changes
             check(self.world, self.agents)
 
-    async def finish(self, tasks: Sequence[Task]) -> None:
-        """Let calls go on without trouble, and watches with them, until *tasks* are done."""
+    async def finish(self, tasks: Sequence[Task], *, lagging: bool = False) -> None:
+        """Let calls go on without trouble until *tasks* are done, and watches unless *lagging*."""
         while not all(task.done() for task in tasks):
-            self.catch_up()
+            if not lagging:
+                self.catch_up()
             self.proceed(faults=False)
             await self.settled()
         for task in tasks:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,6 +12,7 @@ import orjson
 from allocator.core.ledger import read, without
 from kube.errors import KubeError, UnreachableError
 from tests.gpunodes import NOON, Json
+from tests.model.lists import named, told_truly
 from tests.model.past import DRY
 from tests.model.preemption import guarded, judge, judge_budgets
 from tests.model.replicas import Fault, Replica, Task, outcome, patch_of, review
@@ -22,7 +24,10 @@ NOMINATED: Final = 0.6  # how often a scheduler still knows for whom it made roo
 
 @dataclass(slots=True, kw_only=True)
 class Schedulers:
-    """All schedulers of one run; ``parked`` tells at which change of the world a pod gave up."""
+    """All schedulers of one run; ``parked`` tells at which change of the world a pod gave up.
+
+    ``tally`` counts Bindings that landed, those with a wish by what became of it, and victims.
+    """
 
     world: World
     fault: Fault
@@ -31,27 +36,23 @@ class Schedulers:
     parked: dict[str, int] = field(default_factory=dict)
     peace: bool = False  # nothing goes wrong any more
     unanswered_in_peace: int = 0
-    landed: int = 0
-    preempted: int = 0
+    tally: Counter[str] = field(default_factory=Counter)
 
     def bind_something(self) -> None:
         """Begin to bind any pod to any node."""
         rng = self.world.rng
-        work = self.attempt(
-            rng.choice(sorted(self.world.pods)),
-            rng.choice(NAMES),
-            knows_uid=rng.random() < 0.5,
-            dry=rng.random() < 0.05,
-        )
+        pod = self.world.pods[rng.choice(sorted(self.world.pods))]
+        binding = binding_of(pod, rng.choice(NAMES))
+        if rng.random() < 0.5:
+            del binding["metadata"]["uid"]
+        self.begin(self.attempt(binding, dry=rng.random() < 0.05))
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
         self.attempts.append(asyncio.ensure_future(work))
 
-    async def attempt(self, name: str, target: str, *, knows_uid: bool, dry: bool) -> None:
+    async def attempt(self, binding: Json, *, dry: bool = False) -> None:
         """Bind one pod as a scheduler does: the hook, up to three times, then the registry."""
         world, asked_at = self.world, self.world.loop.time()
-        metadata: Json = {"name": name}
-        if knows_uid:
-            metadata["uid"] = world.pods[name]["metadata"]["uid"]
-        binding = {"metadata": metadata, "target": {"kind": "Node", "name": target}}
         for _ in range(3):
             answer = await self.reviewed(binding, dry=dry)
             if answer is not None:
@@ -66,14 +67,24 @@ class Schedulers:
         if self.fault.careless:
             ops = [op for op in ops if op["path"] != "/metadata/uid"]
         if self.fault.tidy:
+            name, target = binding["metadata"]["name"], binding["target"]["name"]
             await self.release_elsewhere(world.pods[name]["metadata"]["uid"], target)
-        await self.land(binding, ops, asked_at)
-
-    async def land(self, binding: Json, ops: list[Json], asked_at: float) -> None:
-        world = self.world
         with contextlib.suppress(UnreachableError):
-            if await world.call(lambda: world.land(binding, ops, asked_at=asked_at)) == b"201":
-                self.landed += 1
+            await world.call(lambda: self.land(binding, ops, asked_at))
+
+    def land(self, binding: Json, ops: list[Json], asked_at: float) -> bytes:
+        """Be the registry, and look at what the pod was told in that moment (rule 1)."""
+        name = binding["metadata"]["name"]
+        before = self.world.pods.get(name)
+        answer = self.world.land(binding, ops, asked_at=asked_at)
+        if before is not None and answer == b"201":
+            self.tally["landed"] += 1
+            told_truly(self.world, self.world.pods[name])
+            brought = named(binding) or named(before)
+            if brought:
+                same = brought == named(self.world.pods[name])
+                self.tally["followed" if same else "exchanged"] += 1
+        return answer
 
     async def release_elsewhere(self, uid: str, target: str) -> None:
         """Remove what a pod was promised on other nodes, on the version that was just read."""
@@ -99,7 +110,8 @@ class Schedulers:
         """Bind a pod past the hook, as where its namespace has lost the label."""
         name, target = self.world.rng.choice(sorted(self.world.pods)), self.world.rng.choice(NAMES)
         pod = self.world.pods[name]
-        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": target}}
+        binding = binding_of(pod, target)
+        del binding["metadata"]["uid"]
         if not pod["spec"].get("nodeName"):
             self.world.bypassed.add(pod["metadata"]["uid"])
             self.world.past.excused.add((target, pod["metadata"]["uid"]))
@@ -129,10 +141,7 @@ class Schedulers:
         pod = waiting[0] if self.world.rng.random() < 0.5 else self.world.rng.choice(waiting)
         fitting = self.ask(one, pod)
         if fitting:
-            work = self.attempt(
-                pod["metadata"]["name"], self.world.rng.choice(fitting), knows_uid=True, dry=False
-            )
-            self.attempts.append(asyncio.ensure_future(work))
+            self.begin(self.attempt(binding_of(pod, self.world.rng.choice(fitting))))
         else:
             self.preempt(one, pod)
 
@@ -194,7 +203,7 @@ class Schedulers:
         for uid in uids:
             victim = there[uid]
             if "deletionTimestamp" not in victim["metadata"]:
-                self.preempted += 1
+                self.tally["preempted"] += 1
                 now = (NOON + self.world.elapsed(0)).isoformat()
                 metadata = {**victim["metadata"], "deletionTimestamp": now}
                 self.world.place({**victim, "metadata": metadata})
@@ -209,6 +218,12 @@ class Schedulers:
             if self.parked.get(pod["metadata"]["uid"]) == self.world.stirred
         ]
         return [pod["metadata"]["uid"] for pod in parked if self.ask(one, pod)]
+
+
+def binding_of(pod: Json, node: str) -> Json:
+    """Write the Binding of a pod, by name and uid, to a node."""
+    metadata = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+    return {"metadata": metadata, "target": {"kind": "Node", "name": node}}
 
 
 def under_way(one: Replica, work: Coroutine[Any, Any, Any]) -> Task:

@@ -111,6 +111,8 @@ def _differences(one: Sight, anew: Sight) -> Iterator[str]:
         "ratings": (_ratings(mine), _ratings(fresh)),
         "ledgers": (one.inventory.ledgers(), anew.inventory.ledgers()),
         "pods": (dict(mine.pods), dict(fresh.pods)),
+        "seen": (one.pods.seen, anew.pods.seen),
+        "machines": (one.inventory.machines(), anew.inventory.machines()),
         "pending": (_pending(one, mine), _pending(anew, mine)),
         "holders": (_holders(one, mine), _holders(anew, mine)),
     }
