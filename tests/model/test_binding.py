@@ -180,7 +180,7 @@ def test_every_pod_is_promised_once(reaching: Callable[[Mapping[str, int]], None
         pytest.param(untested_commit, FAULTLESS, "S8 ", id="no-test-in-a-commit"),
         pytest.param(honest, Fault(reconciler=untested), "S[89] ", id="no-test-in-a-removal"),
         pytest.param(honest, Fault(reconciler=unversioned), "S9 ", id="removal-of-what-has-moved"),
-        pytest.param(uninventoried, FAULTLESS, "S10 ", id="commit-on-what-GPUs-were"),
+        pytest.param(uninventoried, FAULTLESS, "S(4|10) ", id="commit-on-what-GPUs-were"),
         pytest.param(honest, Fault(binder=Coreless), "S1 ", id="cores-not-added-up"),
         pytest.param(honest, Fault(seen=sociable), "S2 ", id="whole-GPU-shared"),
         pytest.param(honest, Fault(seen=slotless), "S1 ", id="slots-not-counted"),
