@@ -22,9 +22,9 @@ from tests.cluster.installation import (
     OPTED_IN,
     PODS,
     Installation,
-    free_port,
     installation,
 )
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.scheduler import kube_scheduler
 from tests.cluster.site import Who

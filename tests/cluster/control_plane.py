@@ -5,7 +5,6 @@ import contextlib
 import json
 import secrets
 import shutil
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.cluster.api import Api, ApiError, Json
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 
 ETCD, API_SERVER, CONTROLLERS = "etcd", "kube-apiserver", "kube-controller-manager"
@@ -57,7 +57,7 @@ class ControlPlane:
         self.settings = settings or Settings()
         self.token = secrets.token_urlsafe()
         self.scheduler_token = secrets.token_urlsafe()
-        self._client, self._peer, self._secure, self._controllers = _free_ports(4)
+        self._client, self._peer, self._secure, self._controllers = (free_port() for _ in range(4))
         self.etcd_url = f"http://127.0.0.1:{self._client}"
         self.url = f"https://127.0.0.1:{self._secure}"
         flags = {ETCD: self._etcd_flags(), API_SERVER: self._api_server_flags()}
@@ -271,11 +271,3 @@ def _answers(url: str, ca_file: Path, token: str, *paths: str) -> bool:
                 api.get(path)
         return True
     return False
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]

@@ -9,7 +9,8 @@ import yaml
 from allocator.model.gpu import Node
 from tests.cluster.api import Json
 from tests.cluster.forwarder import forwarding
-from tests.cluster.installation import Installation, Replica, free_port, installation
+from tests.cluster.installation import Installation, Replica, installation
+from tests.cluster.ports import free_port
 from tests.cluster.scheduler import kube_scheduler, schedulable
 from tests.cluster.site import MANIFESTS
 from tests.pods import CORES, NUMBER

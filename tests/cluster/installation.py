@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import http.client
 import json
-import socket
 import ssl
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from manifests.generator.names import CONTROL_PLANE
 from manifests.generator.registrations import registrations
 from tests.cluster.api import MERGE, Api, ApiError, Json, Reply, wait_for
 from tests.cluster.control_plane import ControlPlane, Settings
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS, Who
 from tests.pods import pod, received
@@ -281,10 +281,3 @@ def sample(name: str) -> Json:
     if written["kind"] == "Pod":
         return written
     return {"metadata": {"generateName": "made-"}, "spec": written["spec"]["template"]["spec"]}
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

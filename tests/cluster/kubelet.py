@@ -9,7 +9,8 @@ from tests.cluster.api import ApiError, Json, wait_for
 from tests.cluster.containerd import SOCKET, Containerd
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.host import Host
-from tests.cluster.installation import PODS, Installation, free_port
+from tests.cluster.installation import PODS, Installation
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.volcano import http_get
 

@@ -17,8 +17,9 @@ from allocator.core.ledger import Ledger, read
 from manifests.generator.names import AGENT
 from tests.builders import A100_40, model
 from tests.cluster.api import Json, wait_for
-from tests.cluster.installation import GPU_NODES, Installation, free_port
+from tests.cluster.installation import GPU_NODES, Installation
 from tests.cluster.kubelet import NODES, Node
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.scrape import Scrape
 from tests.cluster.site import MANIFESTS

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.installation import PODS, UNVERIFIED, Installation, free_port
+from tests.cluster.installation import PODS, UNVERIFIED, Installation
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.pods import MEMORY, NUMBER, container, pod
 

@@ -24,9 +24,9 @@ from tests.cluster.installation import (
     PODS,
     Installation,
     Replica,
-    free_port,
     installation,
 )
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.scheduler import kube_scheduler
 from tests.cluster.scrape import Scrape

@@ -10,7 +10,8 @@ from manifests.generator.names import CONTROL_PLANE
 from tests.builders import T4, nodes_of
 from tests.cluster.api import Json, wait_for
 from tests.cluster.extender import apply
-from tests.cluster.installation import GPU_NODES, PODS, Installation, free_port, installation
+from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
+from tests.cluster.ports import free_port
 from tests.cluster.scheduler import bound, kube_scheduler, refusals, schedulable
 from tests.pods import GPU_MEM, container, pod
 

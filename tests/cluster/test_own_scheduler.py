@@ -20,9 +20,9 @@ from tests.cluster.installation import (
     SYSTEM,
     Installation,
     Replica,
-    free_port,
     installation,
 )
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.scheduler import READY_WITHIN, bound, ready, schedulable
 from tests.cluster.site import MANIFESTS

@@ -22,7 +22,8 @@ from kube.client import Client
 from kube.config import from_kubeconfig
 from manifests.generator.names import AGENT
 from tests.cluster.api import MERGE, Json, wait_for
-from tests.cluster.installation import GPU_NODES, PODS, Installation, free_port, installation
+from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS
 from tests.cluster.volcano import http_get

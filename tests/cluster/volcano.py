@@ -17,7 +17,8 @@ from tests.cluster.api import APPLY, Api, ApiError, Json, wait_for
 from tests.cluster.controlplane import build, toolchain
 from tests.cluster.controlplane.binaries import VOLCANO
 from tests.cluster.gate import missing
-from tests.cluster.installation import HOOKS, Installation, free_port
+from tests.cluster.installation import HOOKS, Installation
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.fakes.pki import Authority
 

@@ -14,7 +14,8 @@ from kube.clock import SYSTEM
 from manifests.generator.names import CONTROL_PLANE
 from tests.cluster.api import MERGE, Json, wait_for
 from tests.cluster.control_plane import ControlPlane, Settings
-from tests.cluster.installation import GPU_NODES, PODS, Installation, free_port, installation
+from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
+from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS, Who
 from tests.cluster.volcano import Volcano, http_get, volcano, volcano_programs
