@@ -237,6 +237,9 @@ class PreStart:
         content = await self._content(share, slots, course)
         course.doing = "recording that the promise is held"
         await parts.promises.hold(owner.uid)
+        # Only from then on nobody exchanges it any more.
+        if (await parts.promises.share(share.owner)).grants != share.grants:
+            raise NotYetError("the promise was exchanged while its container was about to start")
         return share, content
 
     async def _content(self, share: Share, slots: frozenset[str], course: _Course) -> Content:

@@ -2,9 +2,11 @@
 
 import pytest
 
+from agent.core.promise import Ready
 from agent.core.slot import Offer
 from agent.proto import deviceplugin_pb2 as pb
 from agent.shell import rpc
+from allocator.model.board import Placed
 from tests.builders import mig_grant, soft_grant
 from tests.integration.agent.starting import Site, edits, links, on
 
@@ -187,6 +189,29 @@ def test_a_pod_without_promise_waits_with_a_reason() -> None:
 
         assert refused.value.code is rpc.Code.NOT_YET
         assert await site.kubelet.run(held) == 0
+
+    on(act)
+
+
+def test_a_promise_that_is_exchanged_meanwhile_starts_nothing() -> None:
+    """Until it is held a repeated bind may move it; the next start has what holds from then on."""
+
+    async def act(site: Site) -> None:
+        site.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 3, gpu="GPU-7"))
+        held = await site.kubelet.admit("uid-1", "train-0")
+
+        async def exchanged(gpu: str, placed: Placed) -> Ready:
+            site.ledger.ensuring = None
+            ready = await site.ledger.ensure(gpu, placed)
+            site.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 0, gpu="GPU-8"))
+            return ready
+
+        site.ledger.ensuring = exchanged
+        with pytest.raises(rpc.CallError, match="exchanged"):
+            await site.kubelet.prestart(held.slots)
+
+        assert await site.kubelet.run(held) == 0
+        assert "NVIDIA_VISIBLE_DEVICES=MIG-GPU-8-0" in edits(site, min(held.slots))["env"]
 
     on(act)
 
