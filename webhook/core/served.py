@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import assert_never
 
+from allocator.core.bounds import full, unkept
 from allocator.core.choose import Terms
 from allocator.core.commitment import Unfit, assigned
 from allocator.core.gpunodewire import MOST_ENTRIES
-from allocator.core.ledger import Ledger, full, node_for, promising, unkept
+from allocator.core.ledger import Ledger, node_for, promising
 from allocator.core.wording import quoted
 from allocator.model.decision import Assignment, Reason
 from allocator.model.ledger import Entry

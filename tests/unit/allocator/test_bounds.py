@@ -8,8 +8,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from allocator.core.bounds import unkept
 from allocator.core.gpunodewire import MOST_CONTAINERS, MOST_ENTRIES
-from allocator.core.ledger import read, read_text, unkept
+from allocator.core.ledger import read, read_text
 from allocator.core.settings import DEFAULTS
 from allocator.model.decision import Reason
 from allocator.model.ledger import Entry

@@ -1,92 +1,33 @@
 """Pods that no node took: they hear why, once, and are shown nodes that nobody asked about."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from allocator.core.choose import Terms
 from allocator.core.commitment import Wanted
-from allocator.core.index import Index, Indexer
 from allocator.core.obstacles import NO_INVENTORY, Obstacle
-from allocator.core.pods import FIRST, Pod
-from allocator.core.steering import Circumstances, filtered
-from allocator.core.waiting import LEAST_SAMPLE
-from allocator.model.gpu import Node
-from allocator.model.request import PodRequest
+from allocator.core.pods import Pod
+from allocator.core.steering import filtered
 from allocator.shell.extender import Waiting
-from allocator.shell.underway import EXPECTED, Underway
 from allocator.shell.waiting import (
-    AGAIN,
     MOST_HINTS,
     MOST_WAITING,
     SETTLED,
     WRITTEN,
-    Attendant,
 )
-from kube.errors import ApiError, KubeError
-from kube.events import Event
+from kube.errors import ApiError
 from tests.builders import T4, ask, gpu, node, pod, soft_grant
-from tests.fakes.kube_clock import FakeClock
-
-CIRCUMSTANCES = Circumstances(terms=Terms())
-SAMPLE = [f"other-{i}" for i in range(LEAST_SAMPLE)]
-ROOMY = node("roomy", gpu(T4))
-FULL_GRANT = soft_grant(15000)
-FULL = node("full", gpu(T4, grants=[FULL_GRANT]))
-
-
-def index_of(*nodes: Node) -> Index:
-    indexer = Indexer()
-    for found in nodes:
-        indexer.put(found)
-    return indexer.index(version="1", complete=True)
-
-
-@dataclass(slots=True)
-class Scene:
-    """One attendant, what it wrote and what it told."""
-
-    index: Index = field(default_factory=lambda: index_of(ROOMY, FULL))
-    error: KubeError | None = None
-    hints: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    time: FakeClock = field(default_factory=FakeClock)
-    attendant: Attendant = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.attendant = Attendant(
-            self,
-            self,
-            index=lambda: self.index,
-            circumstances=lambda _: CIRCUMSTANCES,
-            clock=self.time.clock(),
-        )
-
-    async def merge_patch(self, path: str, changes: Mapping[str, Any]) -> bytes:
-        self.hints.append((path, changes))
-        if self.error is not None:
-            raise self.error
-        return b"{}"
-
-    def record(self, event: Event, /) -> None:
-        self.events.append(event)
-
-    def look_after(self, *names: str, request: PodRequest | None = None, uid: str = "u") -> None:
-        wanted = Wanted(uid=uid, request=request or pod(ask(3000)))
-        found = Pod(uid=uid, namespace="team-a", name="p", wanted=wanted)
-        obstacles = filtered(self.index, found, names, circumstances=CIRCUMSTANCES).obstacles
-        asyncio.run(self.attendant.look_after(Waiting(found, names, obstacles)))
-
-    @property
-    def nodes(self) -> list[str]:
-        return [changes["status"]["nominatedNodeName"] for _, changes in self.hints]
-
-    @property
-    def notes(self) -> list[str]:
-        return [event.note for event in self.events]
+from tests.unit.allocator.attendance import (
+    CIRCUMSTANCES,
+    FULL,
+    ROOMY,
+    SAMPLE,
+    Scene,
+    index_of,
+    waiting_pod,
+)
 
 
 def test_a_node_outside_the_sample_is_named() -> None:
@@ -222,127 +163,6 @@ def test_a_hint_comes_after_what_the_scheduler_writes() -> None:
     asyncio.run(twice())
 
     assert scene.nodes == ["roomy"]
-
-
-def waiting_pod(uid: str = "u") -> Pod:
-    wanted = Wanted(uid=uid, request=pod(ask(9000)))
-    return Pod(uid=uid, namespace="team-a", name="p", wanted=wanted)
-
-
-@dataclass(slots=True)
-class Crowd:
-    """A small cluster whose one free GPU is in question, and a pod that waits for it."""
-
-    scene: Scene = field(default_factory=lambda: Scene(index=index_of(ROOMY, FULL)))
-    known: dict[str, Pod] = field(default_factory=dict)
-    underway: Underway = field(init=False)
-    bare: Index = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.underway = Underway(self.scene.time.clock())
-        self.bare = self.scene.index
-        self.known["u"] = waiting_pod()
-
-    def refused(self) -> list[str]:
-        """Ask about the pod, and leave it to the attendant; return the nodes it is hinted at."""
-        one, names = waiting_pod(), ("roomy", "full")
-        self.scene.index = self._index()
-        obstacles = filtered(self.scene.index, one, names, circumstances=CIRCUMSTANCES).obstacles
-        assert obstacles.keys() == set(names)
-        self.scene.attendant.attend(Waiting(one, names, obstacles))
-        asyncio.run(self._run())
-        return self.scene.nodes
-
-    async def _run(self) -> None:
-        running = asyncio.create_task(self.scene.attendant.run())
-        for _ in range(1000):  # far more than it sleeps within a minute
-            await asyncio.sleep(0)
-            self.scene.index = self._index()
-        running.cancel()
-
-    def sleep(self, instead: Callable[[float], Awaitable[None]]) -> None:
-        """Have something happen while the attendant sleeps."""
-        clock = replace(self.scene.time.clock(), sleep=instead)
-        scene = self.scene
-        scene.attendant = Attendant(
-            scene,
-            scene,
-            index=lambda: scene.index,
-            circumstances=lambda _: CIRCUMSTANCES,
-            clock=clock,
-        )
-
-    def _index(self) -> Index:
-        return self.underway.beside(replace(self.bare, pods=self.known))
-
-
-def test_who_was_crowded_out_hears_when_nobody_came() -> None:
-    """A pod that was expected and never came stirs no scheduler: its going is no change."""
-    crowd = Crowd()
-    crowd.underway.expect(waiting_pod("other"), "roomy")
-
-    assert crowd.refused() == ["roomy"]
-    assert EXPECTED < sum(crowd.scene.time.slept) < 2 * EXPECTED + 2 * WRITTEN
-
-
-def test_who_is_still_crowded_out_is_looked_at_again() -> None:
-    """As long as others are on their way: here another bind takes its time, and fails."""
-    crowd = Crowd()
-    first = replace(waiting_pod("other"), nominated="roomy", priority=FIRST)
-    crowd.underway.begin(first)
-
-    async def fail_later(seconds: float) -> None:
-        await FakeClock.sleep(crowd.scene.time, seconds)
-        if crowd.scene.time.now > 1000 + 3 * AGAIN:
-            crowd.underway.end(first, promised=False)
-
-    crowd.sleep(fail_later)
-
-    assert crowd.refused() == ["roomy"]
-    assert sum(crowd.scene.time.slept) > 3 * AGAIN
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param({"node": "roomy"}, id="bound"),
-        pytest.param({"over": True}, id="over"),
-        pytest.param({"deleting": True}, id="leaving"),
-        pytest.param(None, id="gone"),
-    ],
-)
-def test_who_waits_no_more_is_left_alone(change: Mapping[str, Any] | None) -> None:
-    """It found its node, or has gone, before anybody looked again."""
-    crowd = Crowd()
-    crowd.known = {} if change is None else {"u": replace(waiting_pod(), **change)}
-    crowd.underway.expect(waiting_pod("other"), "roomy")
-
-    assert crowd.refused() == []
-
-
-def test_a_watch_that_was_behind_costs_no_pod_its_turn() -> None:
-    """What frees room wakes schedulers at once; who is asked then may not have heard of it."""
-    crowd = Crowd()
-    roomy, crowd.bare = crowd.bare, index_of(FULL, node("roomy", gpu(T4, grants=[FULL_GRANT])))
-
-    async def hear_later(seconds: float) -> None:
-        await FakeClock.sleep(crowd.scene.time, seconds)
-        if crowd.scene.time.now > 1020:
-            crowd.bare = roomy
-
-    crowd.sleep(hear_later)
-
-    assert crowd.refused() == ["roomy"]
-
-
-def test_who_fits_nowhere_is_left_to_the_scheduler_in_the_end() -> None:
-    """Each look is later than the one before, and then there are none."""
-    crowd = Crowd()
-    crowd.bare = index_of(FULL)
-    crowd.bare = index_of(FULL, node("roomy", gpu(T4, grants=[FULL_GRANT])))
-
-    assert crowd.refused() == []
-    assert crowd.scene.time.now == pytest.approx(1000 + WRITTEN + 13 * AGAIN)
 
 
 def test_one_pod_too_many_is_dropped() -> None:

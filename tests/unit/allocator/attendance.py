@@ -1,0 +1,85 @@
+"""Attendants of pods that wait, with what they are told and what they do."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from allocator.core.choose import Terms
+from allocator.core.commitment import Wanted
+from allocator.core.index import Index, Indexer
+from allocator.core.pods import Pod
+from allocator.core.steering import Circumstances, filtered
+from allocator.core.waiting import LEAST_SAMPLE
+from allocator.model.gpu import Node
+from allocator.model.request import PodRequest
+from allocator.shell.extender import Waiting
+from allocator.shell.waiting import (
+    Attendant,
+)
+from kube.errors import KubeError
+from kube.events import Event
+from tests.builders import T4, ask, gpu, node, pod, soft_grant
+from tests.fakes.kube_clock import FakeClock
+
+CIRCUMSTANCES = Circumstances(terms=Terms())
+SAMPLE = [f"other-{i}" for i in range(LEAST_SAMPLE)]
+ROOMY = node("roomy", gpu(T4))
+FULL_GRANT = soft_grant(15000)
+FULL = node("full", gpu(T4, grants=[FULL_GRANT]))
+
+
+def index_of(*nodes: Node) -> Index:
+    indexer = Indexer()
+    for found in nodes:
+        indexer.put(found)
+    return indexer.index(version="1", complete=True)
+
+
+@dataclass(slots=True)
+class Scene:
+    """One attendant, what it wrote and what it told."""
+
+    index: Index = field(default_factory=lambda: index_of(ROOMY, FULL))
+    error: KubeError | None = None
+    hints: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    time: FakeClock = field(default_factory=FakeClock)
+    attendant: Attendant = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.attendant = Attendant(
+            self,
+            self,
+            index=lambda: self.index,
+            circumstances=lambda _: CIRCUMSTANCES,
+            clock=self.time.clock(),
+        )
+
+    async def merge_patch(self, path: str, changes: Mapping[str, Any]) -> bytes:
+        self.hints.append((path, changes))
+        if self.error is not None:
+            raise self.error
+        return b"{}"
+
+    def record(self, event: Event, /) -> None:
+        self.events.append(event)
+
+    def look_after(self, *names: str, request: PodRequest | None = None, uid: str = "u") -> None:
+        wanted = Wanted(uid=uid, request=request or pod(ask(3000)))
+        found = Pod(uid=uid, namespace="team-a", name="p", wanted=wanted)
+        obstacles = filtered(self.index, found, names, circumstances=CIRCUMSTANCES).obstacles
+        asyncio.run(self.attendant.look_after(Waiting(found, names, obstacles)))
+
+    @property
+    def nodes(self) -> list[str]:
+        return [changes["status"]["nominatedNodeName"] for _, changes in self.hints]
+
+    @property
+    def notes(self) -> list[str]:
+        return [event.note for event in self.events]
+
+
+def waiting_pod(uid: str = "u") -> Pod:
+    wanted = Wanted(uid=uid, request=pod(ask(9000)))
+    return Pod(uid=uid, namespace="team-a", name="p", wanted=wanted)
