@@ -14,13 +14,11 @@ from allocator.core.scores import Load, Scorer
 
 
 class Table(NamedTuple):
-    """What nodes score by one way of scoring, by name; ``scores`` are those above 0."""
+    """What nodes score by one way of scoring, by name; one that is not here scores 0."""
 
     parts: Mapping[str, bytes]
     scores: Mapping[str, int]
 
-
-NO_TABLE = Table({}, {})
 
 _encode = msgspec.json.Encoder().encode
 
@@ -52,11 +50,10 @@ class Ratings:
     def put(self, name: str, load: Load) -> None:
         """Rate node *name* anew."""
         for scorer, (parts, scores) in self._tables.items():
-            score = scorer(load)
-            parts[name] = rated(name, score)
-            if score:
-                scores[name] = score
+            if score := scorer(load):
+                parts[name], scores[name] = rated(name, score), score
             else:
+                parts.pop(name, None)
                 scores.pop(name, None)
 
     def drop(self, name: str) -> None:

@@ -3,7 +3,7 @@
 A question is answered once for each standing among the nodes asked about, never node by node.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, filterfalse
@@ -27,7 +27,7 @@ from allocator.core.obstacles import (
     Obstacle,
 )
 from allocator.core.pods import FIRST, Pod
-from allocator.core.ratings import NO_TABLE, favourite, rated
+from allocator.core.ratings import favourite, rated
 from allocator.core.scores import near, score, scorer
 from allocator.core.settings import ScoreWeights
 from allocator.core.standing import alone
@@ -221,29 +221,23 @@ class Prioritized:
 def prioritized(
     index: Index, pod: Pod, names: Sequence[str], *, weights: ScoreWeights, packing: Packing
 ) -> Prioritized:
-    """Return the scores of *names* for *pod*, 0 to 10; one that is not known has 0.
+    """Return the scores of *names* for *pod*, up to 10, of those that score at all.
 
-    *packing* is the cluster's, and the pod's own goes before it.
+    A scheduler adds nothing to a node that it hears nothing of. Of a large cluster most are idle,
+    and each that is named costs it more than all else that it does with an answer. *packing* is
+    the cluster's, and the pod's own goes before it.
     """
     wanted = pod.wanted
     if not isinstance(wanted, Wanted):
-        return Prioritized(_listed(rated(name, 0) for name in names))
+        return Prioritized(_listed(()))
     chosen = wanted.request.packings.node or packing
-    if all(ask.count == 1 for ask in wanted.request.containers):
-        table = index.ratings.get(scorer(chosen, weights), NO_TABLE)
-        found = _usual(table.parts, names)
-        if found is not None:
-            return Prioritized(_listed(found), favourite(table, names))
+    table = index.ratings.get(scorer(chosen, weights))
+    if table is not None and all(ask.count == 1 for ask in wanted.request.containers):
+        found = filter(None, map(table.parts.get, names))
+        return Prioritized(_listed(found), favourite(table, names))
     of = partial(_score, wanted=wanted, packing=chosen, weights=weights)
-    return Prioritized(_listed(rated(name, of(index.sites.get(name))) for name in names))
-
-
-def _usual(parts: Mapping[str, bytes], names: Sequence[str]) -> list[bytes] | None:
-    """Return what *parts* has for *names*, ``None`` where one is missing."""
-    try:
-        return list(map(parts.__getitem__, names))
-    except KeyError:
-        return None
+    scores = ((name, of(index.sites.get(name))) for name in names)
+    return Prioritized(_listed(rated(name, score) for name, score in scores if score))
 
 
 def _listed(parts: Iterable[bytes]) -> bytes:

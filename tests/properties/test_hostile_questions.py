@@ -174,7 +174,7 @@ def well_formed(verb: str, text: bytes) -> None:
     answer: Any = orjson.loads(text)
     if verb == "prioritize":
         assert all(found.keys() == {"Host", "Score"} for found in answer)
-        assert all(0 <= found["Score"] <= 10 for found in answer)
+        assert all(0 < found["Score"] <= 10 for found in answer)
     else:
         assert answer.keys() == KEYS[verb]
 

@@ -60,6 +60,10 @@ def good_question(site: Site) -> Json:
     return {"Pod": site.pods[WAITING[0]], "Nodes": None, "NodeNames": [*NAMES, "n9"]}
 
 
+def good_scoring(site: Site) -> Json:
+    return good_question(site) | {"NodeNames": [*NAMES, FULL, "n9"]}
+
+
 def good_preemption(site: Site) -> Json:
     victims = {"Pods": [{"UID": site.pods["bound"]["metadata"]["uid"]}], "NumPDBViolations": 0}
     found = copy.deepcopy(site.pods[WAITING[0]])
@@ -138,8 +142,8 @@ ENDPOINTS: Final = {
         port="extender",
         bases=hostile.questions,
         judge=verdicts.a_priority,
-        good=good_question,
-        fine=lambda found: [one["Host"] for one in found] == [*NAMES, "n9"],
+        good=good_scoring,
+        fine=lambda found: [one["Host"] for one in found] == [FULL],
     ),
     "/extender/preempt": Endpoint(
         port="extender",
