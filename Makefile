@@ -24,14 +24,14 @@ $(STAMP): requirements/dev.txt
 demo: $(STAMP) ## start the webhook on loopback and send it sample pods
 	@$(BIN)/python -m vgpu demo $(DEMO_ARGS)
 
-# What needs no cluster runs beside what does, which waits most of its time; told when both are over.
+# What needs no cluster, or a kubelet, runs beside the rest, which waits most of its time; told when both are over.
 test: $(STAMP) ## run all tests, on a real control plane and on compiled code too
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
-	@echo "test: what needs no cluster, or only waits, runs beside, and is told at the end"
-	@$(MAKE) --no-print-directory test-fast test-compiled test-patient test-node \
+	@echo "test: what needs no cluster, or a kubelet, runs beside, and is told at the end"
+	@$(MAKE) --no-print-directory test-fast test-compiled test-node \
 	  >$(VENV)/beside.log 2>&1 & beside=$$!; \
 	  trap 'kill $$beside' INT TERM; \
-	  $(BIN)/python -m pytest -m "cluster and not patient and not node" $(PYTEST_ARGS); cluster=$$?; \
+	  $(BIN)/python -m pytest -m "cluster and not node" $(PYTEST_ARGS); cluster=$$?; \
 	  wait $$beside; beside=$$?; cat $(VENV)/beside.log; \
 	  exit $$((cluster || beside))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from allocator.catalog.annotations import HINT_KEY
 from allocator.model.gpu import Node
 from allocator.model.units import MiB
 from benchmarks.storm_cluster import FLAGS, inventory, together
@@ -78,8 +79,11 @@ def test_the_one_fitting_node_is_found(site: Installation) -> None:
         site.create(team, written | {"metadata": {**written["metadata"], "name": name}})
         wait_for(lambda name=name: name in bound(site, team), within=WITHIN)  # type: ignore[misc]
 
-    nodes = {found["spec"]["nodeName"] for found in site.api.get(PODS.format(team))["items"]}
+    pods = site.api.get(PODS.format(team))["items"]
+    nodes = {found["spec"]["nodeName"] for found in pods}
+    marked = {found["metadata"]["name"]: found["metadata"]["annotations"] for found in pods}
     hints = [line for line in site.replicas[1].lines() if line.get("event") == "hint given"]
     assert nodes == {FITTING}
     assert {hint["node"] for hint in hints} == {FITTING}
     assert len({hint["pod"] for hint in hints}) >= len(names) - 2
+    assert all(marked[hint["pod"].rpartition("/")[2]][HINT_KEY] == FITTING for hint in hints)
