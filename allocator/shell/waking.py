@@ -68,34 +68,34 @@ class Waker:
         ledgers = self._ledgers()
         if ledgers is None or self._pods.seen is None:
             return
-        if ledgers is self._before and term == self._compared and not self._untold:
+        left = self._untold or self._any
+        if ledgers is self._before and term == self._compared and not left:
             return
-        self._untold.intersection_update(ledgers)
-        self._untold.update(self._news(ledgers, term))
-        self._before = ledgers
-        if self._untold and not self._somebody_waits():
+        self._compare(ledgers, term)
+        if (self._untold or self._any) and not self._somebody_waits():
             self._untold.clear()
-        due = self._retries.due(sorted(self._untold))
-        some = list(islice((name for name in due if name in self._any), MOST_TRIED))
-        for name in (*some, *(name for name in due if name not in self._any)):
-            if name not in self._untold:  # another of them woke everybody
+            self._any.clear()
+        due = self._retries.due(sorted(self._untold | self._any))
+        some = islice((name for name in due if name not in self._untold), MOST_TRIED)
+        for name in (*(name for name in due if name in self._untold), *some):
+            if not (name in self._untold or name in self._any):  # another one woke everybody
                 continue
             with apart("nobody woken", partial(self._retries.failed, name), node=name):
                 await self._tell(ledgers[name])
 
-    def _news(self, ledgers: Mapping[str, Ledger], term: int | None) -> Iterable[str]:
-        """Return the nodes to be told; at the beginning of a term any, for one wakes everybody."""
-        if term == self._compared:
+    def _compare(self, ledgers: Mapping[str, Ledger], term: int | None) -> None:
+        """Note which nodes are to be told; at the beginning of a term any, for one wakes all."""
+        self._untold.intersection_update(ledgers)
+        self._any.intersection_update(ledgers)
+        if term != self._compared:
+            self._any = {name for name, ledger in ledgers.items() if not ledger.closed}
+        else:
             before = self._before
             moved = [name for name, ledger in ledgers.items() if before.get(name) is not ledger]
-            freed = set[str]()
             for name in moved:
                 with apart("ledger not compared", node=name):
-                    freed |= {name} if self._freed(name, ledgers[name]) else set()
-            return freed
-        self._compared = term
-        self._any = {name for name, ledger in ledgers.items() if not ledger.closed}
-        return self._any
+                    self._untold |= {name} if self._freed(name, ledgers[name]) else set()
+        self._before, self._compared = ledgers, term
 
     async def _tell(self, ledger: Ledger) -> None:
         # With the term: a value that stands there already would be no change, and wake nobody.
@@ -105,14 +105,13 @@ class Waker:
             await self._calls.merge_patch(f"{NODES}/{ledger.name}", changes)
         except NotFoundError:  # it has left, and its room with it
             self._untold.discard(ledger.name)
+            self._any.discard(ledger.name)
         except KubeError as error:
             log.warning("nobody woken", node=ledger.name, why=str(error))
             self._retries.failed(ledger.name)
         else:
             self._untold.discard(ledger.name)
-            if ledger.name in self._any:
-                self._untold -= self._any
-                self._any.clear()
+            self._any.clear()
 
     def _freed(self, name: str, ledger: Ledger) -> bool:
         """Say whether a promise went, or may have, or what is there was accounted for anew."""

@@ -208,3 +208,24 @@ def test_nobody_is_forgotten_before_pods_are_known() -> None:
     wide.sweeps(4)
 
     assert wide.woken == ["n00"]
+
+
+def test_each_node_with_more_room_is_told_also_after_a_quiet_beginning() -> None:
+    """Where nobody waited when the term began, none of the nodes stands for the others later."""
+    wide = Wide(gone=0)
+    ledgers = {name: replace(TWO, name=name) for name in ("n00", "n01")}
+    waker = Waker(
+        wide,
+        wide.pods,
+        ledgers=lambda: ledgers,
+        vocabularies=lambda: VOCABULARIES,
+        clock=wide.time.clock(),
+    )
+    wide.pods.know({})
+    asyncio.run(waker.sweep(1))
+    wide.pods.know({WAITING.uid: WAITING})
+    ledgers = {name: replace(ONE, name=name) for name in ledgers}
+
+    asyncio.run(waker.sweep(1))
+
+    assert wide.woken == ["n00", "n01"]
