@@ -1,5 +1,6 @@
 """Frames: what the API server's lists and watch streams look like around the objects in them."""
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 import msgspec
@@ -53,6 +54,22 @@ _T = TypeVar("_T")
 def page(data: bytes) -> Page:
     """Parse one page of a list; raises :class:`UnreadableError`."""
     return _decoded(_PAGES, data)
+
+
+def readable(lines: Iterable[bytes], odd: Callable[[TooDeepError], None]) -> Iterator[Frame]:
+    """Parse the lines of a watch; raises :class:`UnreadableError`.
+
+    One that is nested too deep is told to *odd*, and its object stays as it was last understood.
+    """
+    for line in lines:
+        if not line:
+            continue
+        try:
+            found = frame(line)
+        except TooDeepError as error:
+            odd(error)
+        else:
+            yield found
 
 
 def frame(line: bytes) -> Frame:

@@ -118,13 +118,7 @@ class _Follower(Generic[T]):
     """Holds the picture, and the version from which the next watch resumes."""
 
     def __init__(
-        self,
-        client: Client,
-        source: Source[T],
-        publish: Publish[T],
-        *,
-        pulse: Pulse,
-        clock: Clock,
+        self, client: Client, source: Source[T], publish: Publish[T], *, pulse: Pulse, clock: Clock
     ) -> None:
         self._client = client
         self._source = source
@@ -235,14 +229,7 @@ class _Follower(Generic[T]):
         """Bring *objects* up to date; raises what an ERROR event says."""
         folded = _Folded()
         last: msgspec.Raw | None = None
-        for line in lines:
-            if not line:
-                continue
-            try:
-                frame = frames.frame(line)
-            except frames.TooDeepError as error:  # the object stays as it was last understood
-                self._misread(error)
-                continue
+        for frame in frames.readable(lines, self._misread):
             match frame.type:
                 case "ADDED" | "MODIFIED":
                     folded.touched |= self._put(objects, frame.object)

@@ -17,15 +17,19 @@ class Ended:
         self._clock = clock
         self._began: datetime | None = None
         self._pods: Mapping[str, Pod] = MappingProxyType({})
-        self._ended: Mapping[str, datetime] = MappingProxyType({})
+        self._ended: dict[str, datetime] = {}  # the latest at the end
 
     def know(self, pods: Mapping[str, Pod], touched: Collection[str]) -> None:
         """Take *pods* by uid, of which those *touched* may have changed."""
         now = self._clock.wall()
         self._began = self._began or now
-        lately = {uid: at for uid, at in self._ended.items() if at > now - LINGERS}
-        lately |= {uid: now for uid in touched if self._ends(uid, pods.get(uid))}
-        self._pods, self._ended = pods, MappingProxyType(lately)
+        for uid in touched:
+            if self._ends(uid, pods.get(uid)):
+                self._ended.pop(uid, None)
+                self._ended[uid] = now
+        while self._ended and self._ended[first := next(iter(self._ended))] <= now - LINGERS:
+            del self._ended[first]
+        self._pods = pods
 
     def _ends(self, uid: str, pod: Pod | None) -> bool:
         """Say whether *pod* has ended, and had not when it was last heard of."""
@@ -38,4 +42,6 @@ class Ended:
         """Return what is known by now, ``None`` before the first picture."""
         if self._began is None:
             return None
-        return Endings(now=self._clock.wall(), began=self._began, ended=self._ended)
+        return Endings(
+            now=self._clock.wall(), began=self._began, ended=MappingProxyType(self._ended)
+        )

@@ -88,10 +88,7 @@ class Inventory:
             group.create_task(self._gpu_nodes())
             group.create_task(self._nodes())
             group.create_task(self._follow_namespaces())
-            settings = self._config(
-                "settings", SETTINGS_NAME, self._new_settings, namespace=self._namespace
-            )
-            group.create_task(settings)
+            group.create_task(self._config("settings", SETTINGS_NAME, self._new_settings))
             group.create_task(self._config("devices", DEVICE_CONFIG_NAME, self._new_devices))
             group.create_task(self._config("nodeconfig", NODE_CONFIG_NAME, self._new_node_configs))
 
@@ -130,13 +127,10 @@ class Inventory:
         await self._follow(source, publish, "namespaces")
 
     async def _config(
-        self,
-        kind: str,
-        name: str,
-        accept: Callable[[Mapping[str, str]], None],
-        *,
-        namespace: str = "kube-system",
+        self, kind: str, name: str, accept: Callable[[Mapping[str, str]], None]
     ) -> None:
+        # Our own settings lie where we run; the others are those of Volcano's device plugin.
+        namespace = self._namespace if kind == "settings" else "kube-system"
         source = Source(
             path=f"/api/v1/namespaces/{namespace}/configmaps",
             decode=config_map,

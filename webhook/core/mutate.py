@@ -6,6 +6,7 @@ import msgspec
 
 from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.core.choose import Terms
 from allocator.core.geometry import Geometries
 from allocator.core.modes import mode_for, translated_percent
 from allocator.core.requests import parsed
@@ -42,6 +43,16 @@ class Surroundings(Value, frozen=True):
     def offers(self) -> Mapping[Offer, int]:
         """Return the kinds of GPU that are here, and those that may come."""
         return foreseen(self.snapshot.offers, self.settings.node_templates)
+
+    @property
+    def terms(self) -> Terms:
+        """Return by what a place is chosen here."""
+        settings = self.settings
+        return Terms(
+            prefer=self.prefer or settings.prefer,
+            geometries=self.geometries,
+            packings=settings.packings,
+        )
 
 
 def decide(pod: Pod, around: Surroundings) -> Outcome:

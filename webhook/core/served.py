@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import assert_never
 
 from allocator.core.bounds import full, unkept
-from allocator.core.choose import Terms
 from allocator.core.commitment import Unfit, assigned
 from allocator.core.gpunodewire import MOST_ENTRIES
 from allocator.core.ledger import Ledger, node_for, promising
@@ -29,13 +28,8 @@ def served(
     """Decide about *wishes* of different pods, one after another."""
     results: list[Promise | Denied] = []
     for wish, around in wishes:
-        settings = around.settings
-        terms = Terms(
-            prefer=around.prefer or settings.prefer,
-            geometries=around.geometries,
-            packings=settings.packings,
-        )
-        found = assigned(ledger, wish.wanted, terms=terms, demand=around.snapshot.demand)
+        demand = around.snapshot.demand
+        found = assigned(ledger, wish.wanted, terms=around.terms, demand=demand)
         if isinstance(found, Unfit):
             results.append(unfit(wish, found))
             continue

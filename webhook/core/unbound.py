@@ -42,22 +42,13 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
     status: _Status = _Status()
 
 
-class _Annotated(msgspec.Struct, frozen=True, gc=False):
-    annotations: dict[str, str] | None = None
-
-
-class _Hinted(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Annotated = _Annotated()
-
-
 _POD: Final = msgspec.json.Decoder(_Pod)
-_HINTED: Final = msgspec.json.Decoder(_Hinted)
 _REVIEWED: Final = msgspec.json.Decoder(podwire.Pod)
 
 
 def unbound(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) -> Pod:
     """Read a pod that waits for a node; raises ``ValueError`` or msgspec's errors."""
-    return _pod(_POD.decode(raw), _asked(raw, vocabularies))
+    return _pod(_POD.decode(raw), wants(_REVIEWED.decode(raw), vocabularies))
 
 
 def watched(raw: bytes, vocabularies: Sequence[Vocabulary]) -> Pod:
@@ -65,15 +56,10 @@ def watched(raw: bytes, vocabularies: Sequence[Vocabulary]) -> Pod:
     found = _POD.decode(raw)
     if found.spec.node_name or not found.status.nominated_node_name:
         return _pod(found, None)
-    nominee = _pod(found, _asked(raw, vocabularies))
-    hints = _HINTED.decode(raw).metadata.annotations or {}
-    return replace(nominee, hinted=hints.get(HINT_KEY) == nominee.nominated)
-
-
-def _asked(
-    raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]
-) -> Wanted | tuple[Finding, ...] | None:
-    return wants(_REVIEWED.decode(raw), vocabularies)
+    pod = _REVIEWED.decode(raw)
+    nominee = _pod(found, wants(pod, vocabularies))
+    hint = (pod.metadata.annotations or {}).get(HINT_KEY)
+    return replace(nominee, hinted=hint == nominee.nominated)
 
 
 def wants(

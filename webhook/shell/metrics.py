@@ -62,14 +62,8 @@ class Metrics:
             label="pass",
             values=("mutate", "validate", "ephemeral", "bind"),
         )
-        shed = Counter(
-            "vgpu_admission_shed", "Reviews answered with try again.", registry=self.registry
-        )
-        self.shed: Callable[[], None] = shed.inc
-        dropped = Counter(
-            "vgpu_audit_dropped", "Decision records that were not kept.", registry=self.registry
-        )
-        self.dropped: Callable[[], None] = dropped.inc
+        self.shed = self._counted("vgpu_admission_shed", "Reviews answered with try again.")
+        self.dropped = self._counted("vgpu_audit_dropped", "Decision records that were not kept.")
         self._not_after: Gauge | None = None
         self.synced = Gauge(
             "vgpu_cache_synced_timestamp_seconds",
@@ -80,6 +74,10 @@ class Metrics:
         self._children: dict[tuple[str, str, str, str], Callable[[], None]] = {}
         self._namespaces: set[str] = set()
         self._begin()
+
+    def _counted(self, name: str, text: str) -> Callable[[], None]:
+        """Return what counts one more."""
+        return Counter(name, text, registry=self.registry).inc
 
     def _timers(
         self, name: str, text: str, *, label: str, values: Iterable[str]

@@ -41,9 +41,4 @@ class Rivalry:
         return found if isinstance(found, Wanted) else None
 
     def _terms(self, namespace: str) -> Terms:
-        around = self.around(namespace)
-        return Terms(
-            prefer=around.prefer or around.settings.prefer,
-            geometries=around.geometries,
-            packings=around.settings.packings,
-        )
+        return self.around(namespace).terms

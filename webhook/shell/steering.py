@@ -11,7 +11,6 @@ import msgspec
 import structlog
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.choose import Terms
 from allocator.core.forecast import Forecast
 from allocator.core.index import Index
 from allocator.core.judgement import Judges
@@ -161,15 +160,10 @@ class Steering:
 
     def _circumstances(self, pod: Pod) -> Circumstances:
         around = self.around(pod.namespace)
-        settings = around.settings
         return Circumstances(
-            terms=Terms(
-                prefer=around.prefer or settings.prefer,
-                geometries=around.geometries,
-                packings=settings.packings,
-            ),
+            terms=around.terms,
             own=self.inventory.promising(pod.uid),
-            closed_world=settings.node_agent is NodeAgent.OURS,
+            closed_world=around.settings.node_agent is NodeAgent.OURS,
             forecast=self.forecast,
             judges=self.judges,
         )
