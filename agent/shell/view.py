@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -17,8 +17,9 @@ from agent.shell.instances import Instances
 from agent.shell.node import Neighbourhood
 from agent.shell.survey import Survey
 from allocator.core.settings import Enforcement
-from allocator.shell.gangs import EVICTION
 from kube.errors import KubeError
+
+EVICTION: Final = "/api/v1/namespaces/{}/pods/{}/eviction"
 
 log = structlog.get_logger(__name__)
 

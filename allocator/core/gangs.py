@@ -1,11 +1,11 @@
 """Gangs: groups of pods that start together or not at all, and hold GPUs while they wait.
 
 Schedulers bind a gang's members one by one. Two gangs that each got part of what both need keep
-each other from starting for ever; then the younger one has to let go, if the older gains by it.
+each other from starting for ever. They are reported; which one lets go is for its owner to say.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from allocator.catalog.vocabularies import Vocabulary
@@ -25,11 +25,10 @@ class Members:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """A group with its object's uid, RFC 3339 time of creation and least number of members."""
+    """A group with its object's uid and least number of members."""
 
     name: Name
     uid: str
-    created: str
     least: int
     members: Members
 
@@ -56,15 +55,3 @@ def _members(pods: Sequence[Seen], vocabularies: Sequence[Vocabulary]) -> Member
         holding=tuple(pod for pod in asking if pod.node),
         waiting=tuple(pod for pod in asking if not pod.node),
     )
-
-
-def yielding(stuck: Iterable[Gang], helps: Callable[[Gang, Sequence[Gang]], bool]) -> Gang | None:
-    """Return which of several gangs that are *stuck* lets go, ``None`` where nobody gains by it.
-
-    The youngest by which one of those older than it is helped, as *helps* says.
-    """
-    ordered = sorted(stuck, key=lambda gang: (gang.created, gang.name))
-    for number in reversed(range(1, len(ordered))):
-        if helps(ordered[number], ordered[:number]):
-            return ordered[number]
-    return None

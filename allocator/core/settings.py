@@ -77,13 +77,6 @@ class BindFailure(StrEnum):
     IGNORE = "ignore"  # they go on, and are committed late
 
 
-class GangDeadlock(StrEnum):
-    """What happens when gangs hold GPUs that keep each other from starting."""
-
-    REPORT = "report"
-    EVICT = "evict"
-
-
 class Enforcement(StrEnum):
     """What happens to a pod that uses more of a GPU, or another, than it was promised."""
 
@@ -154,7 +147,6 @@ class Settings(
     extender_bind: bool = False
     stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120
     bind_failure: BindFailure = BindFailure.FAIL
-    gang_deadlock: GangDeadlock = GangDeadlock.REPORT
     gang_timeout_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 300
     enforcement: Enforcement = Enforcement.REPORT
 

@@ -1,18 +1,15 @@
-"""Gangs, watched over: an Event when a refusal keeps one below its minimum, an end to deadlocks."""
+"""Events on PodGroups: a refusal keeps one below its minimum, or it holds GPUs and cannot start."""
 
 import asyncio
 from collections.abc import Callable, Iterable
-from math import inf
 from typing import Final, Never, Protocol
 
 import msgspec
 import structlog
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.contest import Contest
-from allocator.core.gangs import Gang, Members, Name, members_of, yielding
-from allocator.core.podfacts import Seen
-from allocator.core.settings import GangDeadlock, Settings
+from allocator.core.gangs import Gang, Members, Name, members_of
+from allocator.core.settings import Settings
 from allocator.core.wording import quoted
 from allocator.shell.abreast import apart
 from allocator.shell.reconciler import Pods
@@ -22,9 +19,7 @@ from kube.events import Event, Reference, Severity
 
 API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
 POD_GROUPS: Final = f"/apis/{API_VERSION}/namespaces/{{}}/podgroups/{{}}"
-EVICTION: Final = "/api/v1/namespaces/{}/pods/{}/eviction"
 MOST_REFUSALS: Final = 256  # that wait for being told
-JUDGED_EVERY: Final = 10.0  # seconds between two looks at who waits for whom: they take their time
 
 log = structlog.get_logger(__name__)
 
@@ -35,13 +30,9 @@ class Calls(Protocol):
     async def get(self, path: str) -> bytes:
         """Read one object, never from a cache."""
 
-    async def create(self, path: str, body: bytes) -> bytes:
-        """Create one object, here an eviction."""
 
-
-class _Metadata(msgspec.Struct, rename="camel"):
+class _Metadata(msgspec.Struct):
     uid: str = ""
-    creation_timestamp: str = ""
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -54,31 +45,28 @@ class _PodGroup(msgspec.Struct):
 
 
 class Gangs:
-    """Every replica tells of refusals it gave; one at a time ends deadlocks.
+    """Every replica tells of refusals it gave; one at a time reports gangs that are stuck.
 
-    ``vocabularies`` are those that hold now, and ``contest`` says what is held and wanted now.
+    ``vocabularies`` are those that hold now.
     """
 
-    def __init__(  # noqa: PLR0913 -- the parts of one whole
+    def __init__(
         self,
         calls: Calls,
         pods: Pods,
         *,
         vocabularies: Callable[[], Iterable[Vocabulary]],
-        contest: Callable[[], Contest],
         tell: Callable[[Event], None],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Read groups and evict through *calls*."""
+        """Read groups through *calls*."""
         self._calls = calls
         self._pods = pods
         self._vocabularies = vocabularies
-        self._contest = contest
         self._tell = tell
         self._clock = clock
         self._refusals: asyncio.Queue[tuple[str, str]] = asyncio.Queue(MOST_REFUSALS)
         self._stuck: dict[Name, tuple[Members, float]] = {}  # as what, and since when
-        self._judged = -inf  # when it was last asked who waits for whom
 
     def refused(self, uid: str, text: str) -> None:
         """Take note that the bind of pod *uid* was refused; one too many is dropped."""
@@ -107,7 +95,7 @@ class Gangs:
             self._tell(_event(gang, "VgpuGangShort", note))
 
     async def sweep(self, settings: Settings) -> None:
-        """Report gangs that have been stuck for too long, and let one go if that helps another."""
+        """Report gangs that have been stuck for too long."""
         gangs = await self._long_stuck(settings.gang_timeout_seconds)
         for gang in gangs:
             members = gang.members
@@ -116,23 +104,6 @@ class Gangs:
                 f"{settings.gang_timeout_seconds} s and hold GPUs, {len(members.waiting)} wait"
             )
             self._tell(_event(gang, "VgpuGangStuck", note))
-        if settings.gang_deadlock is GangDeadlock.REPORT:
-            return
-        last = self._yielding(gangs)
-        if last is None:
-            return
-        self._stuck.clear()  # the others get as long again to make use of it
-        note = "it is the youngest of several that are stuck, and an older one waits for its room"
-        self._tell(_event(last, "VgpuGangEvicted", note))
-        for pod in last.members.holding:
-            await self._evict(pod)
-
-    def _yielding(self, gangs: list[Gang]) -> Gang | None:
-        now = self._clock.monotonic()
-        if len(gangs) < 2 or now - self._judged < JUDGED_EVERY:  # noqa: PLR2004 -- it takes two
-            return None
-        self._judged = now
-        return yielding(gangs, self._contest().helps)
 
     async def _long_stuck(self, patience: float) -> list[Gang]:
         pods, now = self._pods.seen, self._clock.monotonic()
@@ -163,23 +134,9 @@ class Gangs:
         return Gang(
             name=name,
             uid=found.metadata.uid,
-            created=found.metadata.creation_timestamp,
             least=found.spec.min_member,
             members=members,
         )
-
-    async def _evict(self, pod: Seen) -> None:
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.uid}},
-        }
-        try:
-            path = EVICTION.format(pod.namespace, pod.name)
-            await self._calls.create(path, msgspec.json.encode(body))
-        except KubeError as error:  # a disruption budget, or it is gone: it is tried again
-            log.warning("not evicted", pod=f"{pod.namespace}/{pod.name}", why=str(error))
 
 
 def _event(gang: Gang, reason: str, note: str) -> Event:

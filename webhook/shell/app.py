@@ -39,7 +39,6 @@ from webhook.shell.duties import Means, attend
 from webhook.shell.journal import Journal
 from webhook.shell.metrics import Metrics
 from webhook.shell.pending import Pending
-from webhook.shell.rivalry import Rivalry
 from webhook.shell.server import Listen, serving
 from webhook.shell.steering import mutually, steering
 
@@ -138,13 +137,7 @@ def _means(  # noqa: PLR0913 -- the parts of one whole
     def around(namespace: str) -> Surroundings:
         return view_of(inventory, namespace).around
 
-    gangs = Gangs(
-        client,
-        pods,
-        vocabularies=lambda: inventory.vocabularies,
-        contest=Rivalry(index=inventory.index, pending=pending, around=around),
-        tell=events.record,
-    )
+    gangs = Gangs(client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record)
     binder = Binder(
         calls=client,
         around=around,

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from allocator.core.settings import Fleet
 from allocator.core.wire import REGISTER
 from allocator.model.request import Mode
@@ -131,7 +133,10 @@ def test_a_node_that_goes_takes_its_gpus_along() -> None:
     play(scene)
 
 
-def test_settings_are_taken_up_while_running_and_broken_ones_are_not() -> None:
+@pytest.mark.parametrize(
+    "bad", ["fleet: [open", "fleet: open\ngangDeadlock: report"], ids=["no-yaml", "removed-key"]
+)
+def test_settings_are_taken_up_while_running_and_broken_ones_are_not(bad: str) -> None:
     """The last good settings stay in force."""
 
     async def scene(server: ApiServer, inventory: Inventory) -> None:
@@ -140,7 +145,7 @@ def test_settings_are_taken_up_while_running_and_broken_ones_are_not() -> None:
         await until(lambda: inventory.settings.fleet is Fleet.CLOSED)
         digest = inventory.settings_digest
         place = parsed(f"{SYSTEM}/{name}")
-        broken = server.objects.read(place) | {"data": {"settings.yaml": "fleet: [open"}}
+        broken = server.objects.read(place) | {"data": {"settings.yaml": bad}}
         server.objects.replace(place, broken)
         mended = server.objects.read(place) | {"data": {"settings.yaml": "prefer: isolation"}}
         seen = inventory.pulses["settings"].heard

@@ -10,13 +10,10 @@ import pytest
 
 from allocator.catalog.annotations import ASSIGNMENT_KEY, REGISTER_KEY
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.choose import Terms
-from allocator.core.contest import Contest
-from allocator.core.index import Indexer
 from allocator.core.ledger import Ledger
 from allocator.core.podfacts import Seen, seen
 from allocator.core.reclaim import AGE
-from allocator.core.settings import BindFailure, GangDeadlock, Settings
+from allocator.core.settings import BindFailure, Settings
 from allocator.core.upkeep import Machine
 from allocator.core.wire import HANDSHAKE, REGISTER
 from allocator.shell.drift import LASTING, DriftReport
@@ -210,12 +207,6 @@ def test_registers_are_written(names: tuple[str, str], harm: str) -> None:
     assert api.writes == ["n0"]
 
 
-def no_contest() -> Contest:
-    """Know of no node, so that nobody lets go for anybody."""
-    index = Indexer().index(version="1", complete=True)
-    return Contest(index=index, wanted=lambda _: None, terms=lambda _: Terms())
-
-
 @pytest.mark.parametrize("harm", HARM)
 def test_gangs_are_looked_after(harm: str) -> None:
     """Whatever another pod says that its group is, and whatever stands in a group."""
@@ -229,11 +220,10 @@ def test_gangs_are_looked_after(harm: str) -> None:
         api,
         pods,
         vocabularies=lambda: VOCABULARIES,
-        contest=no_contest,
         tell=events.append,
         clock=clock(lambda: now[0]),
     )
-    settings = Settings(gang_deadlock=GangDeadlock.REPORT)
+    settings = Settings()
 
     async def sweeps() -> None:
         await gangs.sweep(settings)
@@ -267,7 +257,6 @@ def test_refusals_are_told_after_one_that_could_not_be() -> None:
             api,
             pods,
             vocabularies=lambda: VOCABULARIES,
-            contest=no_contest,
             tell=tell,
             clock=clock(),
         )

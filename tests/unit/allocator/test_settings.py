@@ -34,6 +34,7 @@ def test_what_is_said_is_taken() -> None:
         pytest.param("fleet: ajar", ["ajar", "fleet", "open, closed"], id="unknown-value"),
         pytest.param("enforcement: kill", ["kill", "report, evict"], id="unknown-enforcement"),
         pytest.param("flet: open", ["flet", "nodeAgent"], id="misspelt-key"),
+        pytest.param("gangDeadlock: report", ["gangDeadlock", "accepted: fleet"], id="removed-key"),
         pytest.param("fleet: [open", ["YAML"], id="not-yaml"),
         pytest.param("[]", ["array"], id="a-list"),
         pytest.param("staleAfterSeconds: 1", ["10", "staleAfterSeconds"], id="too-small"),
