@@ -70,13 +70,6 @@ class Policy(StrEnum):
     ALLOW = "allow"
 
 
-class BindFailure(StrEnum):
-    """What happens to binds in namespaces that opted in while the hook does not answer."""
-
-    FAIL = "fail"
-    IGNORE = "ignore"  # they go on, and are committed late
-
-
 class Enforcement(StrEnum):
     """What happens to a pod that uses more of a GPU, or another, than it was promised."""
 
@@ -146,7 +139,6 @@ class Settings(
     scheduler_name: SchedulerName = SchedulerName.KEEP
     extender_bind: bool = False
     stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120
-    bind_failure: BindFailure = BindFailure.FAIL
     gang_timeout_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 300
     enforcement: Enforcement = Enforcement.REPORT
 

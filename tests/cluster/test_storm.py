@@ -13,12 +13,12 @@ from benchmarks.storm_metrics import Hooks, hooks
 from benchmarks.storm_run import Watch, pods
 from benchmarks.storm_truth import ALL_WELL, Truth, truth
 from tests.cluster.api import Json, wait_for
+from tests.cluster.bind_failure import binds_ignored
 from tests.cluster.control_plane import Settings
 from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.noise import SEATS, noise, queued
 from tests.cluster.scheduler import bound, kube_scheduler, refusals
-from tests.cluster.stub_hook import HOOKS
 from tests.pods import container, pod
 
 NODES = 20
@@ -114,35 +114,25 @@ def test_while_we_are_down_only_those_wait_who_opted_in(site: Installation) -> N
 
 
 def test_with_ignore_binds_go_on_while_we_are_down(site: Installation) -> None:
-    """Setting bindFailure: ignore: nothing waits, and what was bound is promised its share late."""
+    """Component bind-ignore: nothing waits, and what was bound is promised its share late."""
     team = site.namespace()
     gated = [held_back(one) for one in pods(PODS_OF_A_STORM // 2)]
     create(site, team, gated)
-    site.configure("bindFailure: ignore\n")
-    try:
-        wait_for(lambda: policy(site) == "Ignore", within=WITHIN)
-        for replica in site.replicas:
-            replica.process.kill()
-        for one in gated:
-            path = f"{PODS.format(team)}/{one['metadata']['name']}"
-            site.api.patch(path, {"spec": {"schedulingGates": None}})
-        wait_for(lambda: len(bound(site, team)) == len(gated), within=WITHIN)
-        without_us = told(site, team)
-    finally:
-        for replica in site.replicas:
-            replica.start()
-        site.configure("")
+    with binds_ignored(site):
+        try:
+            for replica in site.replicas:
+                replica.process.kill()
+            for one in gated:
+                path = f"{PODS.format(team)}/{one['metadata']['name']}"
+                site.api.patch(path, {"spec": {"schedulingGates": None}})
+            wait_for(lambda: len(bound(site, team)) == len(gated), within=WITHIN)
+            without_us = told(site, team)
+        finally:
+            for replica in site.replicas:
+                replica.start()
 
     wait_for(lambda: told(site, team) == ALL_WELL, within=WITHIN)
-    wait_for(lambda: policy(site) == "Fail", within=WITHIN)
     assert len(without_us.lost) == len(gated)
-
-
-def policy(site: Installation) -> str:
-    """Return what the API server does about binds that our hook does not answer."""
-    hooked = site.api.get(f"{HOOKS}/vgpu-admission")["webhooks"]
-    (found,) = [one["failurePolicy"] for one in hooked if one["name"].startswith("bindings.")]
-    return str(found)
 
 
 def test_a_tenant_that_takes_all_seats_delays_no_bind(site: Installation) -> None:

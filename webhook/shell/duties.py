@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from allocator.core.settings import BindFailure, NodeAgent
+from allocator.core.settings import NodeAgent
 from allocator.shell import drift, waking
 from allocator.shell.gangs import Gangs
 from allocator.shell.inventory import Inventory
@@ -16,7 +16,6 @@ from kube.events import Recorder
 from kube.leases import Election
 from webhook.core.mutate import Surroundings
 from webhook.shell.binding import Binder
-from webhook.shell.following import Following
 from webhook.shell.journal import Journal
 from webhook.shell.late import Caches, LateCommits
 from webhook.shell.metrics import Metrics
@@ -45,7 +44,6 @@ def attend(means: Means, election: Election, start: Start) -> None:
         "upkeep": (_upkeep(means).sweep, EVERY),
         "late commits": (_late(means).sweep, EVERY),
         "registrar": (_registrar(means).sweep, EVERY),
-        "registration": (_following(means).sweep, EVERY),
         "gangs": (lambda: means.gangs.sweep(means.inventory.settings), EVERY),
         "waker": (lambda: waker.sweep(election.term), waking.EVERY),
         "drift": (_drift(means).sweep, drift.EVERY),
@@ -87,15 +85,6 @@ def _late(means: Means) -> LateCommits:
 
 def _registrar(means: Means) -> Registrar:
     return Registrar(means.client, lambda: world_of(means.inventory, means.pods.seen))
-
-
-def _following(means: Means) -> Following:
-    inventory = means.inventory
-
-    def wanted() -> BindFailure | None:
-        return inventory.settings.bind_failure if inventory.pulses["settings"].synced else None
-
-    return Following(means.client, wanted)
 
 
 def _waker(means: Means) -> waking.Waker:

@@ -13,7 +13,7 @@ from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core.ledger import Ledger
 from allocator.core.podfacts import Seen, seen
 from allocator.core.reclaim import AGE
-from allocator.core.settings import BindFailure, Settings
+from allocator.core.settings import Settings
 from allocator.core.upkeep import Machine
 from allocator.core.wire import HANDSHAKE, REGISTER
 from allocator.shell.drift import LASTING, DriftReport
@@ -29,7 +29,6 @@ from kube.events import Event
 from tests.builders import nodes_of, soft_grant
 from tests.gpunodes import NOON, Json, entry, gpu_node, ledger
 from tests.pods import NUMBER
-from webhook.shell.following import Following
 
 HARM = [
     pytest.param("[" * 2000, id="never-ends"),
@@ -319,12 +318,3 @@ def test_schedulers_are_woken(names: tuple[str, str]) -> None:
     asyncio.run(sweeps())
 
     assert api.writes == ["n0"]
-
-
-def test_a_registration_that_cannot_be_read_is_left_alone() -> None:
-    """It is looked at again at the next round, and not in a loop."""
-    api = Api(odd="vgpu-admission")
-
-    asyncio.run(Following(api, lambda: BindFailure.FAIL, clock=clock()).sweep())
-
-    assert api.writes == []
