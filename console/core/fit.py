@@ -18,9 +18,10 @@ from allocator.core.outlookdocument import (
 from allocator.core.settings import Prefer
 from allocator.model.decision import Finding, ModeChoice, Source
 from allocator.model.request import PodRequest
+from allocator.request.admitted import admitted_request
 from console.core.admission import admission
 from console.core.listing import API_VERSION
-from console.core.pod import Pod, admitted, as_first_asked, request_of
+from console.core.pod import Pod, request_of
 from console.core.site import Site
 
 KIND: Final = "Fit"
@@ -47,9 +48,8 @@ def fit(made: Made[Pod], site: Site, *, prefer: Prefer | None = None) -> Fit:
         return Fit(made=made, verdict=Verdict.NO_REQUEST)
     if isinstance(request, tuple):
         return Fit(made=made, verdict=Verdict.REFUSED, findings=request)
-    vocabulary = next(v for v in known if v.name == request.vocabulary)
-    request = as_first_asked(request, admitted(made.pod, vocabulary))
-    return fit_of(request, made, site, prefer=prefer)
+    admitted = admitted_request(made.pod.annotations, request, known)
+    return fit_of(admitted.request, made, site, prefer=prefer)
 
 
 def fit_of(

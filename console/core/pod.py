@@ -1,24 +1,16 @@
 """Pods as views read them: the few fields of a stored pod that tell what became of its request."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
-from allocator.catalog.annotations import (
-    ASKED_KEY,
-    DECISION_KEY,
-    MODE_KEY,
-    MODE_SOURCE_KEY,
-    SERVED_BY_KEY,
-)
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.requests import parsed
-from allocator.model.decision import Finding, Source
-from allocator.model.request import Mode, PodRequest
+from allocator.model.decision import Finding
+from allocator.model.request import PodRequest
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 
@@ -137,40 +129,3 @@ def request_of(
         annotations=pod.annotations,
         vocabularies=vocabularies,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
-    """What admission wrote on a pod; everything is ``None`` or empty where it did not."""
-
-    mode: Mode | None = None
-    source: Source | None = None
-    digest: str = ""
-    asked: str = ""
-    served_by: str = ""
-
-    @property
-    def final(self) -> Mode | None:
-        """Return the mode that a Binding may not revise."""
-        return None if self.source in (None, Source.BEST) else self.mode
-
-
-def admitted(pod: Pod, vocabulary: Vocabulary | None) -> Admitted:
-    """Return what admission says on the pod, in the words of its vocabulary."""
-    present = pod.annotations
-    key = vocabulary.mode_key if vocabulary is not None else None
-    mode = (present.get(key) if key else None) or present.get(MODE_KEY, "")
-    source = present.get(MODE_SOURCE_KEY, "")
-    return Admitted(
-        mode=Mode(mode) if mode in set(Mode) else None,
-        source=Source(source) if source in set(Source) else None,
-        digest=present.get(DECISION_KEY, ""),
-        asked=present.get(ASKED_KEY, ""),
-        served_by=present.get(SERVED_BY_KEY, ""),
-    )
-
-
-def as_first_asked(request: PodRequest, admission: Admitted) -> PodRequest:
-    """Return *request* without a mode that admission wrote and the user did not name."""
-    named = admission.source in (None, Source.NAMED) or request.named is Mode.MEMORY_ONLY
-    return request if named else msgspec.structs.replace(request, mode=None)

@@ -9,9 +9,10 @@ import msgspec
 
 from allocator.model.ledger import Entry
 from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.request.admitted import AdmissionMarks, admission_marks
 from console.core.assignment import DeviceRow, carried, device_row, unseen
 from console.core.listing import Listing
-from console.core.pod import Admitted, Pod, State, admitted, request_of, state_of
+from console.core.pod import Pod, State, request_of, state_of
 from console.core.site import Site, standing
 from console.core.table import NONE, UNKNOWN, age, word
 
@@ -84,16 +85,17 @@ def _rows(pod: Pod, promises: Sequence[_Promise], site: Site) -> Iterator[PodRow
         return
     known = {v.name: v for v in site.configuration.vocabularies}
     asked = request if isinstance(request, PodRequest) else None
-    admission = admitted(pod, known.get(asked.vocabulary) if asked else None)
+    vocabulary = known.get(asked.vocabulary) if asked else None
+    marks = admission_marks(pod.annotations, vocabulary)
     found: Sequence[_Promise | None] = promises or (None,)
     for promise in found:
-        yield _row(pod, asked, admission, promise=promise, site=site)
+        yield _row(pod, asked, marks, promise=promise, site=site)
 
 
 def _row(
     pod: Pod,
     asked: PodRequest | None,
-    admission: Admitted,
+    marks: AdmissionMarks,
     *,
     promise: _Promise | None,
     site: Site,
@@ -113,10 +115,10 @@ def _row(
         node=node,
         since=None if promise is None else promise.entry.since,
         created=pod.metadata.creation_timestamp,
-        mode=admission.mode,
-        mode_source=None if admission.source is None else str(admission.source),
+        mode=marks.mode,
+        mode_source=None if marks.source is None else str(marks.source),
         scheduler=pod.spec.scheduler_name or None,
-        decision=admission.digest or None,
+        decision=marks.digest or None,
     )
 
 

@@ -16,10 +16,16 @@ from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.ledger import Entry
 from allocator.model.request import PodRequest
+from allocator.request.admitted import (
+    AdmissionMarks,
+    AdmittedRequest,
+    admission_marks,
+    admitted_request,
+)
 from console.core.admission import Admission, admission
 from console.core.assignment import DeviceRow, carried, unseen
 from console.core.event import Event
-from console.core.pod import Admitted, Pod, State, admitted, as_first_asked, request_of, state_of
+from console.core.pod import Pod, State, request_of, state_of
 from console.core.remainder import remainder
 from console.core.site import Site, standing
 
@@ -73,6 +79,7 @@ class Held:
 class Why:
     """What became of a pod's request; ``now`` is what admission would decide today.
 
+    ``marks`` are what stands on the pod, ``admitted`` is what a Binding makes of it.
     ``carried`` is the pod's own word on what it holds, for those who may not read ledgers.
     ``outlook``, ``answers`` and ``endings`` are of a pod that has no node yet: ``answers`` of
     the nodes that come closest, out of *nodes*.
@@ -82,7 +89,8 @@ class Why:
     state: State
     request: PodRequest | None = None
     findings: tuple[Finding, ...] = ()
-    admitted: Admitted = field(default_factory=Admitted)
+    marks: AdmissionMarks = field(default_factory=AdmissionMarks)
+    admitted: AdmittedRequest | None = None
     now: Admission | None = None
     held: tuple[Held, ...] = ()
     carried: tuple[DeviceRow, ...] = ()
@@ -110,10 +118,10 @@ def why(facts: Facts) -> Why:
         return told
     if isinstance(request, tuple):
         return replace(told, findings=request)
-    vocabulary = next(v for v in known if v.name == request.vocabulary)
-    earlier = admitted(pod, vocabulary)
-    first = as_first_asked(request, earlier)
-    told = replace(told, request=first, admitted=earlier)
+    admitted = admitted_request(pod.annotations, request, known)
+    marks = admission_marks(pod.annotations, admitted.vocabulary)
+    first = admitted.request
+    told = replace(told, request=first, marks=marks, admitted=admitted)
     if site.blind:
         return told
     snapshot = _without(pod, site)
@@ -174,7 +182,7 @@ def _search(told: Why, snapshot: Snapshot) -> Search:
     facts = told.facts
     return Search(
         snapshot=snapshot,
-        mode=told.admitted.final,
+        mode=None if told.admitted is None else told.admitted.mode,
         terms=facts.site.configuration.preferring(facts.prefer),
     )
 

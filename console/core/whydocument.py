@@ -51,13 +51,13 @@ def why_document(told: Why) -> dict[str, Any]:
 
 
 def _admission(told: Why) -> dict[str, Any]:
-    earlier, now = told.admitted, told.now
+    marks, now = told.marks, told.now
     chosen = None if now is None else now.chosen
     return {
-        "decision": earlier.digest or None,
-        "mode": earlier.mode,
-        "modeSource": earlier.source,
-        "servedBy": earlier.served_by or None,
+        "decision": marks.digest or None,
+        "mode": marks.mode,
+        "modeSource": marks.source,
+        "servedBy": marks.served_by or None,
         "ruleNow": None if chosen is None else rule(chosen.choice),
     }
 

@@ -13,7 +13,7 @@ from allocator.core.settings import NodeAgent
 from allocator.core.wording import quoted, shown
 from allocator.model.decision import Source
 from console.core.event import Event
-from console.core.pod import Admitted, State
+from console.core.pod import State
 from console.core.table import UNKNOWN, age
 from console.core.why import Held, NodeAnswer, Why
 
@@ -59,11 +59,10 @@ def lines(told: Why) -> Iterator[Line]:
 
 def _decided(told: Why) -> Iterator[Line]:
     """Yield what admission wrote on the pod, and the rule it would go by today."""
-    earlier = told.admitted
-    if not earlier.digest:
+    if not told.marks.digest:
         yield from row("admitted", _unseen(told), Tone.WARN)
     else:
-        yield from row("admitted", _mode(earlier), Tone.STRONG)
+        yield from row("admitted", _mode(told), Tone.STRONG)
     now = told.now
     if now is not None and now.chosen is not None and now.chosen.choice.why:
         yield from row("why", f"{rule(now.chosen.choice)} (on the fleet as it is now)")
@@ -71,11 +70,15 @@ def _decided(told: Why) -> Iterator[Line]:
         yield from row("why", f"it would be refused today: {finding}", Tone.WARN)
 
 
-def _mode(earlier: Admitted) -> str:
+def _mode(told: Why) -> str:
     """Return the mode that the pod left admission with, or got when it was bound."""
-    if earlier.mode is None or earlier.source is None:
-        return f"without a mode that can be read [{shown(earlier.digest)}]"
-    return f"mode {earlier.mode}, {_SOURCES[earlier.source]} [{shown(earlier.digest)}]"
+    digest = shown(told.marks.digest)
+    choice = None
+    if told.admitted is not None and told.admitted.earlier is not None:
+        choice = told.admitted.earlier.choice
+    if choice is None:  # the annotations do not agree, so the bind hook does not believe them
+        return f"without a mode that can be read [{digest}]"
+    return f"mode {choice.mode}, {_SOURCES[choice.source]} [{digest}]"
 
 
 def _unseen(told: Why) -> str:
@@ -110,7 +113,7 @@ def _carried(told: Why) -> Iterator[Line]:
 
 
 def _served(told: Why) -> str:
-    upstream = told.admitted.served_by == NodeAgent.UPSTREAM
+    upstream = told.marks.served_by == NodeAgent.UPSTREAM
     return ", where Volcano's device plugin keeps account of GPUs" if upstream else ""
 
 

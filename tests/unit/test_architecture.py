@@ -15,6 +15,7 @@ PURE = [
         "agent/core",
         "allocator/model",
         "allocator/catalog",
+        "allocator/request",
         "allocator/core",
         "webhook/core",
         "console/core",

@@ -16,7 +16,7 @@ from allocator.core.wording import quoted
 from allocator.model.decision import Assignment, Reason, Source
 from allocator.model.ledger import Entry
 from allocator.model.request import PodRequest
-from webhook.core import prior
+from allocator.request.admitted import admitted_request
 from webhook.core.bindingreview import Bound, LivePod, UnreadablePodError
 from webhook.core.mutate import Surroundings
 from webhook.core.review import Refusal
@@ -104,9 +104,10 @@ def _unbindable(bound: Bound, live: LivePod) -> str:
 
 def _wish(bound: Bound, live: LivePod, request: PodRequest, *, around: Surroundings) -> Wish:
     """Take the mode from admission's word; one that was the best then may be revised now."""
-    admitted = prior.admitted(live.pod, request, around.vocabularies)
+    present = live.pod.metadata.annotations or {}
+    admitted = admitted_request(present, request, around.vocabularies)
     brought = bound.binding.metadata.annotations or {}
-    listed = brought.get(IDS) or (live.pod.metadata.annotations or {}).get(IDS, "")
+    listed = brought.get(IDS) or present.get(IDS, "")
     return Wish(
         bound=bound,
         live=live,

@@ -15,8 +15,15 @@ from allocator.model.decision import Finding, ModeChoice
 from allocator.model.gpu import Offer, Snapshot
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
+from allocator.request.admitted import (
+    Asked,
+    EarlierPass,
+    earlier_pass,
+    named_mode,
+    without_chosen_mode,
+)
 from webhook.core import hygiene, prior
-from webhook.core.outcome import Asked, Hidden, Outcome, Refused, Rewritten, Untouched
+from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Intent
 from webhook.core.podwire import Pod
 from webhook.core.rewrite import Rewrite, blinded
@@ -94,10 +101,10 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
         for spot in everyone
         if spot.container.name in asking
     }
-    claim = prior.claimed(pod, vocabulary)
+    claim = earlier_pass(pod.metadata.annotations or {}, vocabulary)
     before = prior.borne_out(claim, now, vocabulary=vocabulary) if claim else None
-    request = prior.as_first_asked(request, claim)
-    asked = before.asked if before else Asked(mode=prior.named_mode(request), containers=now)
+    request = without_chosen_mode(request, claim)
+    asked = before.asked if before else Asked(mode=named_mode(request), containers=now)
     text = prior.encoded(asked)
     digest = _digest(pod, text, constraints=request.constraints)
     decided = _decided(request, before, around)
@@ -136,7 +143,7 @@ class _Decided(Value, frozen=True):
 
 
 def _decided(
-    request: PodRequest, before: prior.Earlier | None, around: Surroundings
+    request: PodRequest, before: EarlierPass | None, around: Surroundings
 ) -> _Decided | tuple[Finding, ...]:
     """Return the mode, as an earlier pass chose it or afresh, or why there is none.
 

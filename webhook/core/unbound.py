@@ -13,7 +13,8 @@ from allocator.core.commitment import Wanted
 from allocator.core.pods import Pod
 from allocator.core.requests import parsed
 from allocator.model.decision import Finding
-from webhook.core import podwire, prior
+from allocator.request.admitted import admitted_request
+from webhook.core import podwire
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 
@@ -66,15 +67,16 @@ def wants(
     pod: podwire.Pod, vocabularies: Sequence[Vocabulary]
 ) -> Wanted | tuple[Finding, ...] | None:
     """Return what a pod asks for; a mode that was the best at CREATE may be revised."""
+    present = pod.metadata.annotations or {}
     request = parsed(
         containers=pod.spec.containers,
         init_containers=pod.spec.init_containers or (),
-        annotations=pod.metadata.annotations or {},
+        annotations=present,
         vocabularies=vocabularies,
     )
     if request is None or isinstance(request, tuple):
         return request
-    admitted = prior.admitted(pod, request, vocabularies)
+    admitted = admitted_request(present, request, vocabularies)
     return Wanted(uid=pod.metadata.uid or "", request=admitted.request, mode=admitted.mode)
 
 

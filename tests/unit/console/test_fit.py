@@ -1,5 +1,6 @@
 """Fits: what a manifest's pods would get now, by the rules of admission and of the Binding."""
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +24,21 @@ from console.core.fit import Fit, fit, fit_document, fit_of, lines
 from console.core.listing import Output, document
 from console.core.pod import Pod
 from console.core.site import Configuration, Site, site_of
-from tests.builders import A30, A100_40, T4, gpu, mig_grant, node, nodes_of
+from tests.builders import A30, A100_40, T4, gpu, mig_grant, node, nodes_of, snapshot
 from tests.gpunodes import entry, gpu_node
-from tests.pods import MEMORY, MODE, NUMBER, PERCENT, Json, container, pod
+from tests.pods import (
+    MEMORY,
+    MODE,
+    NUMBER,
+    PERCENT,
+    Json,
+    admitted,
+    container,
+    pod,
+    received,
+)
 from tests.unit.console.sites import NOW, machine, site, soft
+from webhook.core.mutate import Surroundings
 
 Golden = Callable[[str, str], str]
 TABLE = Path(__file__).parents[2] / "golden/volcano/device-config-a.yaml"
@@ -167,13 +179,19 @@ def test_percentages_become_memory_where_upstream_serves() -> None:
 
 def test_a_copied_manifest_is_read_as_it_was_first_asked() -> None:
     """A mode that admission wrote is not taken for one that the user named."""
-    written = asking(3000, mode="hami-core")
-    written["metadata"]["annotations"] |= {"vgpu-admission.io/mode-source": "best"}
+    both = snapshot(soft(), nodes_of(1, A100_40, mode=Mode.MIG, name="cut"))
+    around = Surroundings(settings=Settings(), snapshot=both, host_paths=True)
+    written = admitted(received(asking(3000)), around)
+    forged = copy.deepcopy(written)
+    del forged["metadata"]["annotations"]["vgpu-admission.io/asked"]
 
-    found = fitted(written)
+    found, named = fitted(written), fitted(forged)
 
+    assert written["metadata"]["annotations"]["vgpu-admission.io/mode-source"] == "best"
     assert found.request is not None
     assert found.request.mode is None
+    assert named.request is not None
+    assert named.request.mode == written["metadata"]["annotations"][MODE]
 
 
 @pytest.mark.parametrize("mode", ["", "mig", "hami-core"])
