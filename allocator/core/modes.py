@@ -9,9 +9,9 @@ from allocator.catalog.boards import bare_name
 from allocator.core.fit import hardware, holds, peak, soft_cost
 from allocator.core.ladder import smallest
 from allocator.core.refusals import ambiguous_percent, unheard_of, unservable
-from allocator.core.settings import Fleet, Prefer, Settings
+from allocator.core.settings import Fleet, NodeAgent, Prefer, Settings, foreseen
 from allocator.model.decision import Bid, Finding, ModeChoice, Source
-from allocator.model.gpu import Offer
+from allocator.model.gpu import Offer, Snapshot
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
 from allocator.model.value import Value
@@ -29,6 +29,45 @@ class Chosen(Value, frozen=True):
 
     choice: ModeChoice
     warnings: tuple[Finding, ...] = ()
+
+
+class ModeOutcome(Value, frozen=True):
+    """What admission makes of *request*: a mode, or ``None`` and the findings that refuse it."""
+
+    request: PodRequest
+    chosen: Chosen | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def choose_mode(
+    request: PodRequest,
+    snapshot: Snapshot,
+    *,
+    settings: Settings,
+    prefer: Prefer | None = None,
+    earlier: ModeChoice | None = None,
+) -> ModeOutcome:
+    """Choose the mode with which *request* leaves admission on the fleet of *snapshot*.
+
+    *prefer* is the preference of its namespace. What an *earlier* pass chose stays. The upstream
+    plugin knows no percentages, so where it serves the nodes they become MiB.
+    """
+    offers = foreseen(snapshot.offers, settings.node_templates)
+    if settings.node_agent is NodeAgent.UPSTREAM:
+        translated = translated_percent(request, offers)
+        if isinstance(translated, Finding):
+            return ModeOutcome(request=request, findings=(translated,))
+        request = translated
+    if earlier is not None:
+        return ModeOutcome(request=request, chosen=Chosen(choice=earlier))
+    if prefer is not None:
+        settings = msgspec.structs.replace(settings, prefer=prefer)
+    found = mode_for(
+        request, offers, settings=settings, complete=snapshot.complete, mixed=snapshot.mixed
+    )
+    if isinstance(found, tuple):
+        return ModeOutcome(request=request, findings=found)
+    return ModeOutcome(request=request, chosen=found)
 
 
 def rule(choice: ModeChoice) -> str:

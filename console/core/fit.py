@@ -7,6 +7,7 @@ from typing import Any, Final
 from allocator.core import outlooktext
 from allocator.core.lines import Line, Tone, heading, row
 from allocator.core.manifest import Made
+from allocator.core.modes import choose_mode
 from allocator.core.options import Search
 from allocator.core.outlook import Outlook, Verdict, exit_code, outlook
 from allocator.core.outlookdocument import (
@@ -19,7 +20,6 @@ from allocator.core.settings import Prefer
 from allocator.model.decision import Finding, ModeChoice, Source
 from allocator.model.request import PodRequest
 from allocator.request.admitted import admitted_request
-from console.core.admission import admission
 from console.core.listing import API_VERSION
 from console.core.pod import Pod, request_of
 from console.core.site import Site
@@ -57,7 +57,7 @@ def fit_of(
 ) -> Fit:
     """Choose the mode as at CREATE, then look for a place among what is free now."""
     snapshot = site.snapshot()
-    decided = admission(request, snapshot, site.configuration, prefer=prefer)
+    decided = choose_mode(request, snapshot, settings=site.configuration.settings, prefer=prefer)
     choice = None if decided.chosen is None else decided.chosen.choice
     final = choice is not None and choice.source is not Source.BEST
     search = Search(

@@ -9,6 +9,7 @@ import msgspec
 from allocator.core.choose import Choice, choose, fitting
 from allocator.core.ledger import Ledger, node_for
 from allocator.core.mig import Cutter
+from allocator.core.modes import ModeOutcome, choose_mode
 from allocator.core.options import Search
 from allocator.core.outlook import Device, Outlook, Verdict, outlook
 from allocator.core.settings import Prefer
@@ -22,7 +23,6 @@ from allocator.request.admitted import (
     admission_marks,
     admitted_request,
 )
-from console.core.admission import Admission, admission
 from console.core.assignment import DeviceRow, carried, unseen
 from console.core.event import Event
 from console.core.pod import Pod, State, request_of, state_of
@@ -91,7 +91,7 @@ class Why:
     findings: tuple[Finding, ...] = ()
     marks: AdmissionMarks = field(default_factory=AdmissionMarks)
     admitted: AdmittedRequest | None = None
-    now: Admission | None = None
+    now: ModeOutcome | None = None
     held: tuple[Held, ...] = ()
     carried: tuple[DeviceRow, ...] = ()
     outlook: Outlook | None = None
@@ -125,7 +125,8 @@ def why(facts: Facts) -> Why:
     if site.blind:
         return told
     snapshot = _without(pod, site)
-    now = admission(first, snapshot, site.configuration, prefer=facts.prefer)
+    settings = site.configuration.settings
+    now = choose_mode(first, snapshot, settings=settings, prefer=facts.prefer)
     told = replace(told, now=now)
     return told if bound or pod.over else _sought(told, snapshot, first)
 

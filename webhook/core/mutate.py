@@ -1,23 +1,19 @@
 """Mutation: from a reviewed pod to the pod we intend, or to what stands in its way."""
 
-from collections.abc import Mapping, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.core.choose import Terms
 from allocator.core.geometry import Geometries
-from allocator.core.modes import mode_for, translated_percent
+from allocator.core.modes import choose_mode
 from allocator.core.requests import parsed
-from allocator.core.settings import NodeAgent, Prefer, Settings, foreseen
-from allocator.model.decision import Finding, ModeChoice
-from allocator.model.gpu import Offer, Snapshot
+from allocator.core.settings import Prefer, Settings
+from allocator.model.gpu import Snapshot
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
 from allocator.request.admitted import (
     Asked,
-    EarlierPass,
     earlier_pass,
     named_mode,
     without_chosen_mode,
@@ -27,7 +23,7 @@ from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Intent
 from webhook.core.podwire import Pod
 from webhook.core.rewrite import Rewrite, blinded
-from webhook.core.spot import spots
+from webhook.core.spot import Spot, spots
 
 
 class Surroundings(Value, frozen=True):
@@ -45,11 +41,6 @@ class Surroundings(Value, frozen=True):
     prefer: Prefer | None = None
     high_priority: bool = False
     geometries: Geometries | None = None
-
-    @property
-    def offers(self) -> Mapping[Offer, int]:
-        """Return the kinds of GPU that are here, and those that may come."""
-        return foreseen(self.snapshot.offers, self.settings.node_templates)
 
     @property
     def terms(self) -> Terms:
@@ -94,27 +85,28 @@ def _without_request(pod: Pod) -> Outcome:
 def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcome:
     """Decide about a pod that asks for vGPU."""
     vocabulary = next(v for v in around.vocabularies if v.name == request.vocabulary)
-    asking = {container.name for container in request.containers}
     everyone = spots(pod)
-    now = {
-        spot.container.name: prior.visible(spot.container, vocabulary)
-        for spot in everyone
-        if spot.container.name in asking
-    }
+    now = _asking_resources(everyone, request, vocabulary)
     claim = earlier_pass(pod.metadata.annotations or {}, vocabulary)
     before = prior.borne_out(claim, now, vocabulary=vocabulary) if claim else None
     request = without_chosen_mode(request, claim)
     asked = before.asked if before else Asked(mode=named_mode(request), containers=now)
     text = prior.encoded(asked)
     digest = _digest(pod, text, constraints=request.constraints)
-    decided = _decided(request, before, around)
-    if isinstance(decided, tuple):
-        return Refused(first=decided[0], rest=decided[1:], digest=digest)
+    decided = choose_mode(
+        request,
+        around.snapshot,
+        settings=around.settings,
+        prefer=around.prefer,
+        earlier=before.choice if before else None,
+    )
+    if decided.chosen is None:
+        return Refused(first=decided.findings[0], rest=decided.findings[1:], digest=digest)
     rewrite = Rewrite(
         pod=pod,
         spots=everyone,
         request=decided.request,
-        choice=decided.choice,
+        choice=decided.chosen.choice,
         vocabulary=vocabulary,
         settings=around.settings,
         resources=now,
@@ -122,53 +114,22 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
         high_priority=around.high_priority,
     )
     intent, findings = rewrite.intent(text, digest)
-    warnings = (*decided.warnings, *rewrite.warnings())
+    warnings = (*map(str, decided.chosen.warnings), *rewrite.warnings())
     if findings:
-        first, *rest = findings
-        return Refused(first=first, rest=tuple(rest), digest=digest, warnings=warnings)
-    return Rewritten(
-        request=decided.request,
-        choice=decided.choice,
-        asked=asked,
-        digest=digest,
-        intent=intent,
-        warnings=warnings,
-    )
+        return Refused(findings[0], tuple(findings[1:]), digest, warnings)
+    return Rewritten(decided.request, rewrite.choice, asked, digest, intent, warnings)
 
 
-class _Decided(Value, frozen=True):
-    request: PodRequest
-    choice: ModeChoice
-    warnings: tuple[str, ...] = ()
-
-
-def _decided(
-    request: PodRequest, before: EarlierPass | None, around: Surroundings
-) -> _Decided | tuple[Finding, ...]:
-    """Return the mode, as an earlier pass chose it or afresh, or why there is none.
-
-    The upstream plugin knows no percentages, so there they become MiB.
-    """
-    settings, snapshot = around.settings, around.snapshot
-    if settings.node_agent is NodeAgent.UPSTREAM:
-        translated = translated_percent(request, around.offers)
-        if isinstance(translated, Finding):
-            return (translated,)
-        request = translated
-    if before is not None:
-        return _Decided(request, before.choice)
-    if around.prefer is not None:
-        settings = msgspec.structs.replace(settings, prefer=around.prefer)
-    chosen = mode_for(
-        request,
-        around.offers,
-        settings=settings,
-        complete=snapshot.complete,
-        mixed=snapshot.mixed,
-    )
-    if isinstance(chosen, tuple):
-        return chosen
-    return _Decided(request, chosen.choice, tuple(map(str, chosen.warnings)))
+def _asking_resources(
+    everyone: Sequence[Spot], request: PodRequest, vocabulary: Vocabulary
+) -> dict[str, dict[str, str]]:
+    """Return the resources of each asking container as they stand."""
+    asking = {container.name for container in request.containers}
+    return {
+        spot.container.name: prior.visible(spot.container, vocabulary)
+        for spot in everyone
+        if spot.container.name in asking
+    }
 
 
 def _digest(pod: Pod, asked: str, *, constraints: tuple[str, ...]) -> str:

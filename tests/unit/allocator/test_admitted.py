@@ -32,10 +32,10 @@ ASKED = orjson.dumps({"mode": None, "containers": {"main": {NUMBER: "1"}}}).deco
 ASKED_MIG = orjson.dumps({"mode": "mig", "containers": {}}).decode()
 
 
-def asking(memory: int = 3000, **annotations: str) -> Json:
+def asking(**annotations: str) -> Json:
     """Write a pod whose annotations were not necessarily written by admission."""
     keys = {MODE if key == "mode" else OURS + key: text for key, text in annotations.items()}
-    found = received(pod(container(limits={NUMBER: 1, MEMORY: memory}), annotations=keys))
+    found = received(pod(container(limits={NUMBER: 1, MEMORY: 3000}), annotations=keys))
     found["metadata"] |= {"uid": "u", "annotations": keys}
     return found
 
