@@ -1,7 +1,7 @@
 """Following: our registration for binds says what settings say about the time when we are down.
 
 The API server decides by the registration alone whether a bind goes on without us, so the setting
-is written there while we are up (DESIGN.md §5, rule 7).
+is written there while we are up (docs/design.md, commit rule 7).
 """
 
 from collections.abc import Callable, Mapping, Sequence
