@@ -1,9 +1,9 @@
 """CDI: documents by which a container runtime gives one slot's content to one container.
 
 One file per slot in use, written before the container is made and removed when the slot is
-handed on: a missing device is a loud retry, a stale one would be another tenant's (identity.md,
-d). The declared version is the least that knows every field: a file whose version is too low
-for its fields, or unknown to the runtime, does not load at all.
+handed on: a missing device is a loud retry, a stale one would be another tenant's. The declared
+version is the least that knows every field: a file whose version is too low for its fields, or
+unknown to the runtime, does not load at all.
 """
 
 import re

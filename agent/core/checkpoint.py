@@ -1,7 +1,7 @@
 """Checkpoint: what kubelet has on disk about the containers that hold its devices.
 
 The file is kubelet's own and no promise to anybody, but it alone names a pod's uid, and init
-containers (identity.md, b). It is true while kubelet waits for PreStartContainer, and tells of
+containers. It is true while kubelet waits for PreStartContainer, and tells of
 the slot's last holder while kubelet waits for Allocate. Its checksum goes over Go's rendering of
 Go's types, so nobody else can verify it.
 """

@@ -99,7 +99,7 @@ def profile_name(slices: int, memory: MiB, total: int, *, attribute: str = "") -
     """Return the name that NVIDIA's tools print for a profile of a GPU with *total* bytes.
 
     Memory counts in eighths of the board, rounded up, of its GiB, rounded up; the product is
-    rounded to the nearest, half up (``getMigMemorySizeGB`` of go-nvlib, mig.md §1.1).
+    rounded to the nearest, half up (``getMigMemorySizeGB`` of go-nvlib).
     """
     eighths = -(-8 * memory * MIB // total)
     whole = -(-total // GIB)

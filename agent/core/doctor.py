@@ -16,7 +16,7 @@ from allocator.core.lines import WIDTH, inert
 
 Version = tuple[int, ...]
 
-DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID (mig.md §3.7)
+DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID (NVIDIA MIG User Guide)
 SEVERAL_INSTANCES: Final = "570"  # before, a process sees the first of its MIG instances alone
 TOOLKIT_FLOOR: Final = "1.17.8"  # up to 1.17.7 an image takes over the node (CVE-2025-23266)
 LEVELS: Final = 6  # columns of the first word

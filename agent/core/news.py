@@ -1,7 +1,7 @@
 """News: what containers received and what became of GPUs, in the sentences that Events carry.
 
 Numbers change from one try to the next; which sentence it is does not, and only another sentence
-is news (ux.md §10).
+is news.
 """
 
 import re

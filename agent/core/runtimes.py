@@ -8,7 +8,7 @@ from agent.core.nodefacts import Runtime
 
 _VERSION: Final = re.compile(r"(containerd|cri-o)://v?(\d+)\.(\d+)", re.ASCII)
 # The first releases that read CDI documents unless told otherwise, and that do when told to
-# (platform.md §3.8).
+# (containerd, pkg/cri/config/config_unix.go).
 _BY_DEFAULT: Final = {"containerd": (2, 0), "cri-o": (1, 23)}
 _IF_TOLD: Final = (1, 7)
 

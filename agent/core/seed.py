@@ -1,7 +1,7 @@
 """Seeds: the region that a container finds, limits and all, before its first process starts.
 
 A library that finds the magic number trusts what is there, so that neither a tenant's environment
-nor a process without one decides about limits (hami-core-abi.md §4).
+nor a process without one decides about limits (HAMi-core, multiprocess_memory_limit.c).
 """
 
 import struct

@@ -1,7 +1,7 @@
 """Tenants: the pods of this node, as far as the agent goes by what the API server tells of them.
 
 What a container says of itself decides nothing but where to look: its annotation prefix is read
-from its own variables, because later injectors may have moved it (DESIGN.md §11).
+from its own variables, because later injectors may have moved it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

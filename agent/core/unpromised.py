@@ -85,8 +85,9 @@ def _listed(
 ) -> Mapping[str, tuple[Device, ...]]:
     """Return what another scheduler's list gives each container, memory in MiB; or nothing.
 
-    The containers that ask have the parts that are not empty, in their order (volcano-vgpu.md §1.6,
-    hami.md §7). Any other number of them is no list of this pod's.
+    The containers that ask have the parts that are not empty, in their order (Volcano,
+    pkg/scheduler/api/devices/nvidia/vgpu; HAMi, pkg/util). Any other number of them is no list of
+    this pod's.
     """
     units = (words.memory_factor for words in vocabularies if words.name == VOLCANO.name)
     written, factor = parts(tenant.volcano), next(units, 1)

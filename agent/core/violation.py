@@ -20,7 +20,7 @@ from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY, MiB
 
 # The driver counts what the library does not see: a context of each process, the code it loads,
-# a collective library's buffers (hami-core-abi.md §11).
+# a collective library's buffers.
 CONTEXT: Final = MiB(512)  # of one process
 MOST_CONTEXTS: Final = 4  # further processes bring no further allowance
 SHOWN: Final = 4  # processes named in a note

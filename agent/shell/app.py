@@ -1,9 +1,9 @@
 """The agent program: driver, watches, status, device plugin and metrics, wired and kept alive.
 
 The plugin registers as soon as the slots are known: kubelet ends bound pods that it finds without
-one (identity.md, c). What a container may have is PreStart's to establish, so nothing else has to
-be ready for that. Whatever stops the agent leaves everything on the node as it is, for the next one
-to go on with, but for containers that it holds back: nobody would let those go.
+one (UnexpectedAdmissionError). What a container may have is PreStart's to establish, so nothing
+else has to be ready for that. Whatever stops the agent leaves everything on the node as it is, for
+the next one to go on with, but for containers that it holds back: nobody would let those go.
 """
 
 import asyncio

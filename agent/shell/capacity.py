@@ -1,8 +1,8 @@
 """The keeper of the Node: our label, the capacity that no device plugin reports, and the taint.
 
 Capacity comes after vc-scheduler's register, or its scheduler crashes, and goes by the deletion of
-its keys, or a restarting kubelet ends running pods (platform.md §3.5, §4.6). What we added is
-noted on the Node first, slots too, so that whoever comes after us can take it away again.
+its keys: with a capacity of 0 a restarting kubelet ends running pods. What we added is noted on the
+Node first, slots too, so that whoever comes after us can take it away again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,8 @@ from kube.errors import ConflictError, KubeError
 
 EVERY: Final = 1.0  # seconds between two looks at what changed
 # Kubelet writes its own figure for what another plugin had registered, every ten seconds for five
-# minutes, and 0 at the end (platform.md §3.2). Ours comes right after each, and not more often.
+# minutes, and 0 at the end (pkg/kubelet/cm/devicemanager, endpointStopGracePeriod). Ours comes
+# right after each, and not more often.
 AGAIN: Final = 10.0  # most seconds between two writes of one and the same capacity
 STABLE: Final = 60.0  # seconds for which it must stand to count as accepted
 LONGEST_PAUSE: Final = 30.0

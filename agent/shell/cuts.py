@@ -20,7 +20,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 LOOKING: Final = 15.0  # seconds that the driver has to list instances or processes
-CUTTING: Final = 60.0  # seconds that it has for one change: 10 s are on record (mig.md §4.4)
+CUTTING: Final = 60.0  # seconds that it has for one change: 10 s are on record (DRA driver)
 _BEGUN: Final = Mark(half=True)  # of a place at which any UUID is the one that was waited for
 
 log = structlog.get_logger(__name__)

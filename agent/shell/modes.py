@@ -35,7 +35,7 @@ class Modes:
 
         Where instances are *promised* the GPU was in MIG mode when they were, and nothing else is
         promised on it. From Hopper on a reboot ends the mode and switching it on takes no reset
-        (mig.md §3.2); before, a reset would be needed, which is never ours to make.
+        (NVIDIA MIG User Guide); before, a reset would be needed, which is never ours to make.
 
         Raises UncutError with what the node's owner should do, UnfitError for a GPU that is not
         listed, or DriverError.

@@ -1,9 +1,9 @@
 """Registration: the plugin served and made known to kubelet, again whenever kubelet forgets it.
 
 Kubelet forgets without a word: when it starts it removes all sockets of its folder, and it mistakes
-a stream that ended for another plugin's (platform.md §3.2). Until it knows the plugin again, no
-container of ours starts, and pods that it admits meanwhile are lost for good: so all of this is
-noticed within a second.
+a stream that ended for another plugin's (pkg/kubelet/cm/devicemanager, 1.36). Until it knows the
+plugin again, no container of ours starts, and pods that it admits meanwhile are lost for good: so
+all of this is noticed within a second.
 """
 
 import asyncio

@@ -179,7 +179,7 @@ class Slots:
         """Rename a draft of the same folder into place.
 
         containerd does not notice files that are renamed into the folder from elsewhere, and goes
-        on with the last tenant's (identity.md, d).
+        on with the last tenant's.
         """
         path, draft = folder / cdi.file_name(slot), folder / cdi.draft_name(slot)
         with contextlib.suppress(FileNotFoundError):

@@ -1,7 +1,8 @@
 """The writer of ``GPUNode.status``: one write at a time, on material change, at once for a hold.
 
 A write says which version of the promises it was made on, and fails where that is not the newest:
-a container is held on a version that contains its entry, or does not start (DESIGN.md §5, rule 4).
+a container is held on a version that contains its entry, or does not start (docs/design.md, commit
+rule 4).
 """
 
 import asyncio

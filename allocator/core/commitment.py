@@ -48,7 +48,8 @@ def assigned(
     """Choose on one node: what the pod was promised there, else the wish, else the best.
 
     An earlier promise that still stands is kept to the letter, because the Binding that
-    carries it may yet land (DESIGN.md §5, rule 3). One that is held already is never exchanged.
+    carries it may yet land (docs/design.md, commit rule 3). One that is held already is never
+    exchanged.
     """
     if ledger.closed:
         return Unfit(_shut(ledger), later=True)

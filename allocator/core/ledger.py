@@ -1,7 +1,8 @@
 """The ledger of one node as it was read, and the JSON Patches that add to it or take from it.
 
 A patch tests what the decision rested on and touches one pod's entry only: an agent's write to
-the status does not disturb it, and fields that a newer replica wrote stay (DESIGN.md §5, rule 2).
+the status does not disturb it, and fields that a newer replica wrote stay (docs/design.md, commit
+rule 2).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -224,7 +225,8 @@ def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...
 def without(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
     """Return the patch that removes what pods *uids* were promised; empty where that is nothing.
 
-    It fails where anything about the GPUNode has changed since it was read (rule 3).
+    It fails where anything about the GPUNode has changed since it was read (docs/design.md, commit
+    rule 3).
     """
     places = [place for uid in set(uids) for place in _places(ledger.written or (), uid)]
     if not places:

@@ -1,8 +1,8 @@
 """Reclaiming: when a promise may be taken back, by the rules that no Binding can slip through.
 
-DESIGN.md §5: a promise to a pod that is not bound ages (rule 3); one to a pod that is over goes
-when the agent no longer holds it, and has seen the version that says so under the boot of now
-(rule 4).
+A promise to a pod that is not bound ages (docs/design.md, commit rule 3). One to a pod that is over
+goes when the agent no longer holds it, and has seen the version that says so under the boot of now
+(commit rule 4).
 """
 
 from collections.abc import Mapping

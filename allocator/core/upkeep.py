@@ -2,7 +2,7 @@
 
 Only the control plane makes and unmakes GPUNodes. One outlives its Node until the last promise is
 gone, and is shut before any of them goes: a commit tests ``status.inventory``, so what was read
-before can no longer be written (DESIGN.md §5, rules 2 and 4).
+before can no longer be written (docs/design.md, commit rules 2 and 4).
 """
 
 from collections.abc import Mapping

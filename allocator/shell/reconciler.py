@@ -1,8 +1,8 @@
 """The reconciler: takes promises back from pods that were never bound, and that are over.
 
 Its caches only say where to look. Each removal reads the GPUNode, then the pod, then the Node, and
-writes on the version that it read, so that no Binding can land in between unseen (DESIGN.md §5,
-rule 3).
+writes on the version that it read, so that no Binding can land in between unseen (docs/design.md,
+commit rule 3).
 """
 
 import asyncio

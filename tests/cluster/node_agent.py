@@ -175,7 +175,7 @@ def _gpus(name: str, gpus: Sequence[bool]) -> State:
 
 
 def _driver(folder: Path, count: int) -> None:
-    """Tell of the driver what it tells itself, below /proc (mig.md §3.7)."""
+    """Tell of the driver what it tells itself, below /proc."""
     devices = folder / "proc/devices"
     before, block, after = devices.read_text().partition("\nBlock devices:")
     # In place: the machine shows this very file.

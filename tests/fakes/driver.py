@@ -38,7 +38,7 @@ def machine(*models: str, node: str = "node-a", mig: bool = True, boot: str = "b
 
 
 def floor_swept() -> State:
-    """Build a machine with an A100 that lists fewer places than its siblings (mig.md §1.2)."""
+    """Build a machine with an A100 that lists fewer places than its siblings."""
     whole = board_named(A100)
     assert whole is not None
     starts = {19: (0, 1, 4, 5), 14: (0, 4), 0: (0,)}

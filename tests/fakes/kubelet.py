@@ -31,7 +31,7 @@ class Kubelet:
     """Implements kubelet's side of both protocols below *folder*.
 
     Clients are kept by resource name, with kubelet's bug: whoever's stream ends, the client that
-    now has the name is disconnected (platform.md §3.2, item 5). ``refusing`` makes Register fail.
+    now has the name is disconnected (seen on 1.36.2). ``refusing`` makes Register fail.
     """
 
     folder: Path

@@ -1,9 +1,10 @@
 """What must hold in the moment of a write to a GPUNode, when both its sides can be seen.
 
-The numbers are those of DESIGN.md §5: S1 and S10 nothing is promised on GPUs that cannot hold it,
-or on what its writer cannot have known; S4 nobody but its agent says what mode a GPU is in; S5 a
-promise that stands is kept to the letter; S7 nothing is freed that may still run; S8 and S9 nobody
-removes what has changed since they read it; S13 what is promised is what was asked for.
+The numbers are those of docs/design.md, invariants: S1 and S10 nothing is promised on GPUs that
+cannot hold it, or on what its writer cannot have known; S4 nobody but its agent says what mode a
+GPU is in; S5 a promise that stands is kept to the letter; S7 nothing is freed that may still run;
+S8 and S9 nobody removes what has changed since they read it; S13 what is promised is what was asked
+for.
 """
 
 from collections.abc import Iterator

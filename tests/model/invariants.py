@@ -1,9 +1,9 @@
 """What must hold after every step, whatever was lost, delayed, doubled or crashed.
 
-The numbers are those of DESIGN.md §5: S1 to S4 no GPU is promised twice, nor used twice by what
-really runs, S5 a bound pod has one entry on its node, S6 nothing runs without one, S12 a dry run
-writes nothing, S13 what is accounted is what runs, whatever a tenant writes. L5 nobody leads for
-longer than their lease. What must hold in the moment of a write is in ``commits``.
+The numbers are those of docs/design.md, invariants: S1 to S4 no GPU is promised twice, nor used
+twice by what really runs, S5 a bound pod has one entry on its node, S6 nothing runs without one,
+S12 a dry run writes nothing, S13 what is accounted is what runs, whatever a tenant writes. L5
+nobody leads for longer than their lease. What must hold in the moment of a write is in ``commits``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence

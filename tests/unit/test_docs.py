@@ -26,6 +26,9 @@ from allocator.model.decision import Reason
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PACKAGES = ("agent", "allocator", "benchmarks", "certs", "console", "kube", "manifests", "webhook")
+CITED = re.compile(r"[\w./-]+\.md\b")
 
 
 def cell(form: Form | None) -> str:
@@ -140,9 +143,41 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert [key for key in keys if f"{key}:" not in shipped] == []
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=str)
-def test_links_lead_somewhere(page: Path) -> None:
-    """No page points at a file that is not there."""
-    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of the headings of *page*."""
+    headings = re.findall(r"(?m)^#+ (.+)$", page.read_text())
+    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
 
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """No page points at a file or a heading that is not there."""
+    broken = []
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+
+    assert broken == []
+
+
+def test_code_cites_only_pages_of_this_repository() -> None:
+    """A citation that cannot be followed explains nothing."""
+    sources = [path for folder in PACKAGES for path in sorted((ROOT / folder).rglob("*.py"))]
+    cited = {(path.name, page) for path in sources for page in CITED.findall(path.read_text())}
+
+    assert "docs/design.md" in {page for _, page in cited}
+    assert [(name, page) for name, page in sorted(cited) if not (ROOT / page).exists()] == []
+
+
+def test_code_cites_rules_that_the_design_has() -> None:
+    """The numbers in comments are those of the headings."""
+    sources = [path for folder in PACKAGES for path in sorted((ROOT / folder).rglob("*.py"))]
+    text = " ".join(" ".join(path.read_text().split()) for path in sources)
+    cited = re.findall(r"docs/design\.md, commit rules? (\d)(?: and (\d))?", text)
+    headings = re.findall(r"(?m)^### Commit rule (\d):", (DOCS / "design.md").read_text())
+
+    assert headings == [str(number) for number in range(1, 8)]
+    assert {number for pair in cited for number in pair if number} <= set(headings)
+    assert cited

@@ -1,7 +1,7 @@
 """Binding: whether a pod may go to a node, and what it is then to be promised there.
 
 The registry refuses a Binding of a gated, deleted or bound pod only after the hooks ran, so what
-it would refuse is denied before anything is committed (DESIGN.md §5, rule 1).
+it would refuse is denied before anything is committed (docs/design.md, commit rule 1).
 """
 
 from dataclasses import dataclass
@@ -124,7 +124,7 @@ def _wish(bound: Bound, live: LivePod, request: PodRequest, *, around: Surroundi
 
 
 def too_many(wish: Wish, others: frozenset[str]) -> Refusal | None:
-    """Refuse a third promise to a pod that has promises on *others* than this node (rule 3)."""
+    """Refuse a third promise to a pod that has promises on *others* than this node."""
     elsewhere = sorted(others - {wish.bound.node})
     if len(elsewhere) < MOST_PROMISES:
         return None

@@ -1,7 +1,7 @@
 """The Binding that goes on: the annotations by which a pod learns what it was promised.
 
 They land on the pod in the same write as its node: a cache for people, other tools and the
-downward API, never authority (DESIGN.md §5, rule 6).
+downward API, never authority (docs/design.md, commit rule 6).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -2,8 +2,8 @@
 
 Such a pod may be running already, on devices of which the ledger knows nothing. What it is known
 to use is promised to it and nothing else; only a pod that uses nothing yet may be given something
-(DESIGN.md §5, rules 5 and 6). Where that is, annotations may say; how much it is, only the request,
-which nobody can change.
+(docs/design.md, commit rules 5 and 6). Where that is, annotations may say; how much it is, only the
+request, which nobody can change.
 """
 
 from collections.abc import Iterable, Mapping

@@ -152,7 +152,10 @@ class Binder:
             return None
 
     async def _promised(self, wish: Wish, around: Surroundings) -> Outcome:
-        """Commit, or say why not; a dry run decides alike and commits nothing (rule 7)."""
+        """Commit, or say why not.
+
+        A dry run decides alike and commits nothing (docs/design.md, commit rule 7).
+        """
         others = self.reserved(wish.live.uid)
         if too_many(wish, others) is not None:  # so far as a cache can say
             others = await self._promising(wish.live.uid, others - {wish.bound.node})

@@ -10,7 +10,7 @@ from allocator.catalog.profiles import shape_of
 from allocator.model.board import Board, Profile
 from tests.fakes.nvml.layout import CGpu, CMachine, CProfile
 
-# mig.md §1.0: numbers of the enumeration, by attributes and compute slices
+# nvml.h, NVML_GPU_INSTANCE_PROFILE_*: numbers by attributes and compute slices
 _NUMBERS: Final = {
     "": {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6},
     "+me": {1: 0x7, 2: 0x8},
@@ -20,7 +20,7 @@ _NUMBERS: Final = {
 }
 _DOUBLE_MEMORY: Final = 9
 _MEDIA: Final = {"-me": 0, "+me.all": 2}  # 1 is a share
-# mig.md §2.1: what an 8-slot driver tries first, by size
+# What an 8-slot driver tries first, by size (NVIDIA MIG User Guide, A100)
 _PREFERRED: Final = {1: (6, 4, 5, 0, 1, 2, 3), 2: (4, 0, 2, 6), 4: (4, 0), 8: (0,)}
 _ARCHITECTURES: Final = (  # by the name's beginning: number, and compute capability
     (re.compile(r"Tesla [PV]"), (5, (7, 0))),

@@ -25,7 +25,7 @@ def test_generating_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_numbers_on_the_wire_are_kubelets() -> None:
-    """Bytes as kubelet 1.36 sends and reads them (platform.md §3.1, §3.7)."""
+    """Bytes as kubelet 1.36 sends and reads them (k8s.io/kubelet, pkg/apis)."""
     assert (
         plugin.RegisterRequest(
             version="v", endpoint="e", resource_name="r", options={"pre_start_required": True}
