@@ -197,7 +197,7 @@ AGENT_ON_PODS: Final = (
                 ),
             ),
             ("deadline", {"spec": {"activeDeadlineSeconds": 1}}),
-            ("toleration", {"spec": {"tolerations": [{"operator": "Exists"}]}}),
+            ("image", {"spec": {"containers": [{"name": "main", "image": "x"}]}}),
         )
     ),
     *(
@@ -243,22 +243,7 @@ AGENT_ON_EVENTS: Final = (
         )
     ),
     Row("agent counts up kubelet's Event", OWN, "patch", "events team/kubelets", SERIES, (SIGNED,)),
-    Row(
-        "agent takes kubelet's Event over",
-        OWN,
-        "patch",
-        "events team/kubelets",
-        {"reportingController": "vgpu-admission.io/agent"} | SERIES,
-    ),
     Row("agent of another node counts up", OTHER, "patch", "events team/own", SERIES, (SIGNED,)),
-    Row(
-        "agent disowns its Event",
-        OWN,
-        "patch",
-        "events team/own",
-        {"reportingController": "kubelet"},
-        (SIGNED,),
-    ),
 )
 
 AGENTS: Final = (*AGENT_ON_NODES, *AGENT_ON_PODS, *AGENT_ON_EVENTS)

@@ -1,8 +1,10 @@
 """What ValidatingAdmissionPolicies answer, judged without an API server.
 
 The conditions are evaluated by cel-cpp, another implementation of the same language, with untyped
-objects. It knows neither the libraries of Kubernetes (``authorizer``, ``quantity``, ``url`` and
-the like) nor the budget of an expression; a condition that used one would fail to compile here.
+objects. It has none of Kubernetes' libraries (``authorizer``, ``quantity``, ``url`` and the like),
+so that a condition with one does not compile here, and it counts no cost. Where ``has()`` looks into
+what is no object, it has an error, and the API server says that the field is absent. So an error's
+words here begin with the message of its validation, which the API server tells only without one.
 """
 
 import functools
@@ -145,7 +147,7 @@ def _objections(spec: Json, review: Review) -> Iterator[str]:
             if value_of(validation["expression"], values) is not True:
                 yield _message(validation, values)
         except EvaluationError as error:
-            yield str(error)
+            yield f"{validation['message']}; {error}"
 
 
 def _concerns(conditions: list[Json], values: Mapping[str, Any]) -> bool:
@@ -174,6 +176,8 @@ def _variables(variables: list[Json], values: Mapping[str, Any]) -> Json:
 
 
 def _message(validation: Json, values: Mapping[str, Any]) -> str:
-    if "messageExpression" in validation:
+    """Return what is said; an expression for it that fails leaves the constant."""
+    try:
         return str(value_of(validation["messageExpression"], values))
-    return str(validation["message"])
+    except (KeyError, EvaluationError):
+        return str(validation["message"])

@@ -66,7 +66,7 @@ AGENTS_REPORTS: Final = (
             ("a text for a list", "gpus", "x", (_shape("gpus"), ERROR)),
             ("an empty map for a list", "gpus", {}, (_shape("gpus"),)),
             ("a map for a list", "gpus", {"GPU-1": _GPU}, (_shape("gpus"), ERROR)),
-            ("a null in a list", "gpus", [None], (ERROR,)),
+            ("a null in a list", "gpus", [None], (Rule("agents-gpunodes", "status.gpus[]"),)),
             ("a GPU without an id", "gpus", [_without("uuid")], (_shape("gpus[]"),)),
             ("a GPU of no model", "gpus", [_without("model")], (_shape("gpus[]"),)),
             ("a list for a model", "gpus", [_GPU | {"model": ["A"]}], (_shape("gpus[].model"),)),
