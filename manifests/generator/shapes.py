@@ -91,7 +91,8 @@ def checks(shape: Shape, value: str, place: str) -> Iterator[Check]:
             yield from _thing(shape, value, place)
         case Many():
             size = f"size({value})"
-            bounds = f"{size} >= {shape.least} && {size} <= {shape.most}"
+            # A map has a size too, and nothing in an empty one fails.
+            bounds = f"type({value}) == list && {size} >= {shape.least} && {size} <= {shape.most}"
             yield Check(place, bounds, f"{shape.least} to {shape.most} of them")
             item = f"x{place.count('[]')}"
             for each in checks(shape.of, item, f"{place}[]"):
@@ -116,7 +117,8 @@ def _plain(shape: Text | Moment | Number | Flag | Word, value: str) -> tuple[str
     match shape:
         case Text(pattern=""):
             length = f"size({value})"
-            return f"{length} >= 1 && {length} <= {shape.most}", f"1 to {shape.most} characters"
+            bounds = f"type({value}) == string && {length} >= 1 && {length} <= {shape.most}"
+            return bounds, f"1 to {shape.most} characters"
         case Text():
             matched = f"size({value}) <= {shape.most} && {value}.matches({text(shape.pattern)})"
             return matched, f"up to {shape.most} characters that match {shape.pattern}"

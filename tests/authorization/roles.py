@@ -1,0 +1,197 @@
+"""Rows that only roles decide: what each account may ask for at all."""
+
+from typing import Final
+
+from manifests.generator.names import NAMESPACE
+from tests.authorization.rows import (
+    FALSE_AGENT,
+    FALSE_WEBHOOK,
+    KUBE_SCHEDULER,
+    OUR_SCHEDULER,
+    OWN,
+    RBAC,
+    READER,
+    STRANGER,
+    TENANT,
+    WEBHOOK,
+    roles,
+)
+
+AGENTS_ROLES: Final = (
+    *roles(
+        OWN,
+        (),
+        f"""
+        watch nodes gpu-1
+        watch pods
+        watch gpunodes gpu-1
+        watch configmaps {NAMESPACE}/vgpu-admission-settings
+        watch configmaps kube-system/volcano-vgpu-node-config
+        """,
+    ),
+    *roles(
+        OWN,
+        (RBAC,),
+        f"""
+        list secrets
+        get secrets {NAMESPACE}/vgpu-webhook-certificates
+        list configmaps
+        list configmaps {NAMESPACE}/
+        get configmaps kube-system/extension-apiserver-authentication
+        patch configmaps {NAMESPACE}/vgpu-admission-settings
+        create nodes
+        update nodes gpu-1
+        delete nodes gpu-1
+        update nodes/status gpu-1
+        get nodes/proxy gpu-1
+        create gpunodes
+        update gpunodes/status gpu-1
+        delete gpunodes gpu-1
+        deletecollection gpunodes
+        create pods team/
+        update pods team/bound
+        delete pods team/bound
+        deletecollection pods team/
+        create pods/eviction team/bound
+        create pods/exec team/bound
+        create pods/binding team/waiting
+        patch pods/status team/bound
+        patch pods/ephemeralcontainers team/bound
+        patch pods/resize team/bound
+        create serviceaccounts/token vgpu-admission-agents/vgpu-agent
+        impersonate users
+        impersonate userextras
+        patch namespaces team
+        patch validatingadmissionpolicies agents-nodes.vgpu-admission.io
+        delete validatingadmissionpolicybindings agents-nodes.vgpu-admission.io
+        patch customresourcedefinitions gpunodes.vgpu-admission.io
+        patch daemonsets vgpu-admission-agents/vgpu-agent
+        create clusterrolebindings
+        escalate clusterroles vgpu-agent
+        """,
+    ),
+    *roles(OWN, (), "create pods/eviction team/bound", installed="evict"),
+)
+
+WEBHOOKS_ROLES: Final = (
+    *roles(
+        WEBHOOK,
+        (),
+        f"""
+        watch nodes
+        watch namespaces
+        watch pods
+        watch gpunodes
+        get podgroups team/gang
+        create leases {NAMESPACE}/
+        patch leases {NAMESPACE}/vgpu-ledger
+        get secrets {NAMESPACE}/vgpu-webhook-certificates
+        watch configmaps {NAMESPACE}/vgpu-admission-settings
+        watch configmaps kube-system/volcano-vgpu-device-config
+        create events team/
+        """,
+    ),
+    *roles(
+        WEBHOOK,
+        (RBAC,),
+        f"""
+        list secrets
+        list secrets {NAMESPACE}/
+        get secrets kube-system/bootstrap-token
+        delete secrets {NAMESPACE}/vgpu-webhook-certificates
+        patch configmaps {NAMESPACE}/vgpu-admission-settings
+        delete nodes gpu-1
+        patch nodes/status gpu-1
+        update gpunodes gpu-1
+        deletecollection gpunodes
+        create pods team/
+        delete pods team/bound
+        patch pods/status team/bound
+        patch pods/ephemeralcontainers team/bound
+        create pods/binding team/waiting
+        create pods/exec team/bound
+        create serviceaccounts/token vgpu-admission-agents/vgpu-agent
+        impersonate users
+        patch namespaces team
+        patch validatingadmissionpolicies frozen.vgpu-admission.io
+        delete validatingadmissionpolicybindings frozen.vgpu-admission.io
+        create rolebindings team/
+        bind clusterroles vgpu-webhook
+        """,
+    ),
+    *roles(WEBHOOK, (), "create pods/binding team/waiting", installed="extender"),
+    *roles(
+        WEBHOOK,
+        (RBAC,),
+        "create bindings team/\nupdate pods/status team/bound",
+        installed="extender",
+    ),
+)
+
+OTHERS_ROLES: Final = (
+    *roles(
+        READER,
+        (),
+        f"""
+        list gpunodes
+        list nodes
+        get namespaces team
+        get configmaps {NAMESPACE}/vgpu-admission-settings
+        """,
+    ),
+    *roles(
+        READER,
+        (RBAC,),
+        """
+        watch gpunodes
+        patch gpunodes gpu-1
+        patch gpunodes/status gpu-1
+        list configmaps kube-system/
+        get configmaps kube-system/kubeadm-config
+        list secrets
+        patch nodes gpu-1
+        """,
+    ),
+    *roles(
+        OUR_SCHEDULER,
+        (),
+        f"""
+        watch gpunodes
+        watch pods
+        create pods/binding team/waiting
+        update leases {NAMESPACE}/vgpu-scheduler
+        get configmaps kube-system/volcano-vgpu-node-config
+        """,
+        installed="kube-scheduler",
+    ),
+    *roles(
+        OUR_SCHEDULER,
+        (RBAC,),
+        f"""
+        patch gpunodes gpu-1
+        patch gpunodes/status gpu-1
+        patch nodes gpu-1
+        patch pods team/waiting
+        patch leases {NAMESPACE}/vgpu-ledger
+        update leases {NAMESPACE}/vgpu-ledger
+        get secrets {NAMESPACE}/vgpu-webhook-certificates
+        """,
+        installed="kube-scheduler",
+    ),
+    *roles(
+        STRANGER,
+        (RBAC,),
+        """
+        get gpunodes gpu-1
+        patch gpunodes/status gpu-1
+        create events team/
+        """,
+    ),
+    *roles(TENANT, (RBAC,), "list gpunodes\npatch gpunodes/status gpu-1\npatch namespaces team"),
+    *roles(FALSE_AGENT, (RBAC,), "patch gpunodes/status gpu-1\npatch nodes gpu-1"),
+    *roles(FALSE_WEBHOOK, (RBAC,), "patch gpunodes gpu-1\npatch nodes gpu-1"),
+    *roles(KUBE_SCHEDULER, (RBAC,), "patch gpunodes gpu-1\npatch pods team/waiting"),
+)
+
+
+ROLES: Final = (*AGENTS_ROLES, *WEBHOOKS_ROLES, *OTHERS_ROLES)
