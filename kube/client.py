@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from types import MappingProxyType
-from typing import Final, Self, TypedDict, TypeVar, Unpack
+from typing import Final, Protocol, Self, TypedDict, TypeVar, Unpack
 
 import aiohttp
 import msgspec
@@ -91,6 +91,39 @@ def version() -> str:
 def user_agent() -> str:
     """Return ``vgpu-admission/<version>``; its first part is the default field manager."""
     return f"vgpu-admission/{version()}"
+
+
+class ApiClient(Protocol):
+    """The calls that parts of the programs make; :class:`Client` says what each does.
+
+    Every call returns the answer's bytes and raises only :class:`KubeError`.
+    """
+
+    async def get(self, path: str, **options: Unpack[Options]) -> bytes:
+        """Read one object, never from a cache."""
+
+    async def create(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
+        """Post *body* to a collection or a subresource."""
+
+    async def json_patch(
+        self, path: str, ops: Sequence[Mapping[str, object]], **options: Unpack[Options]
+    ) -> bytes:
+        """Change one object and return it, or nothing where a ``test`` in *ops* fails."""
+
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, object], **options: Unpack[Options]
+    ) -> bytes:
+        """Change one object, if it has the resource version and uid that *changes* name."""
+
+    async def apply(
+        self, path: str, body: bytes, *, field_manager: str, **options: Unpack[Options]
+    ) -> bytes:
+        """Apply *body* server-side, taking over its fields."""
+
+    async def delete(
+        self, path: str, *, body: bytes | None = None, **options: Unpack[Options]
+    ) -> bytes:
+        """Delete one object, if the preconditions in *body* hold."""
 
 
 class Client:

@@ -8,15 +8,14 @@ shows them.
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Never, Protocol, Unpack
+from typing import Final, Never
 
 import msgspec
 import structlog
 
-from kube.client import Options
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock, micro_time
 from kube.errors import KubeError, NotFoundError
 
@@ -29,18 +28,6 @@ MOST_WAITING: Final = 256
 LONGEST_BASE: Final = 200  # characters of an object's name in its Event's, which may have 253
 
 log = structlog.get_logger(__name__)
-
-
-class Writer(Protocol):
-    """The calls of :class:`kube.client.Client` that a recorder makes."""
-
-    async def create(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
-        """Create an Event."""
-
-    async def merge_patch(
-        self, path: str, changes: Mapping[str, object], **options: Unpack[Options]
-    ) -> bytes:
-        """Change an Event's series."""
 
 
 class Severity(StrEnum):
@@ -109,7 +96,7 @@ class Recorder:
     """
 
     def __init__(
-        self, writer: Writer, *, controller: str, instance: str, clock: Clock = SYSTEM
+        self, writer: ApiClient, *, controller: str, instance: str, clock: Clock = SYSTEM
     ) -> None:
         """Report as *controller*, such as ``vgpu-admission.io/webhook``, from one *instance*."""
         self._writer = writer

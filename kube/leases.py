@@ -5,13 +5,13 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Never, Protocol, Unpack, assert_never
+from typing import Final, Never, assert_never
 
 import msgspec
 import structlog
 
 from kube import term
-from kube.client import Options
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock, micro_time
 from kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from kube.term import Move, Record, Timing
@@ -20,21 +20,6 @@ SHORTEST_CALL: Final = 0.2  # seconds
 RELEASE_TIMEOUT: Final = 2.0  # seconds; a stopping process does not wait longer
 
 log = structlog.get_logger(__name__)
-
-
-class Store(Protocol):
-    """The calls of :class:`kube.client.Client` that an election makes."""
-
-    async def get(self, path: str, **options: Unpack[Options]) -> bytes:
-        """Read the Lease."""
-
-    async def create(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
-        """Create the Lease."""
-
-    async def merge_patch(
-        self, path: str, changes: Mapping[str, object], **options: Unpack[Options]
-    ) -> bytes:
-        """Change the Lease at one version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +54,7 @@ class Election:
 
     def __init__(
         self,
-        store: Store,
+        store: ApiClient,
         candidate: Candidate,
         *,
         timing: Timing | None = None,

@@ -6,7 +6,7 @@ Node first, slots too, so that whoever comes after us can take it away again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Never, Protocol
+from typing import Final, Never
 
 import structlog
 
@@ -17,6 +17,7 @@ from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
 from allocator.model.gpu import Gpu
 from allocator.shell.inventory import NODES
 from allocator.shell.objects import AGENT_LABEL
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, KubeError
 
@@ -31,22 +32,12 @@ LONGEST_PAUSE: Final = 30.0
 log = structlog.get_logger(__name__)
 
 
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that the keeper needs."""
-
-    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]]) -> bytes:
-        """Change one object, or nothing where a test in *ops* fails."""
-
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
-        """Change one object."""
-
-
 class NodeKeeper:
     """Keeps our part of the Node as it should be; ``serving`` says that kubelet knows our slots."""
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiClient,
         around: Neighbourhood,
         hardware: Callable[[], Hardware | None],
         *,

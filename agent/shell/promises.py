@@ -11,20 +11,11 @@ from agent.core.tenants import Tenant, tenant
 from agent.shell.node import Neighbourhood, stored
 from allocator.model.ledger import Entry
 from allocator.shell.inventory import GPU_NODES
+from kube.client import ApiClient
 from kube.errors import KubeError, NotFoundError
 
 LOOKS: Final = 20  # at a pod whose init container seems to run still
 BETWEEN: Final = 0.25  # seconds between them; all together far less than kubelet's 30
-
-
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that is needed here."""
-
-    async def get(self, path: str) -> bytes:
-        """Read one object, never from a cache."""
-
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
-        """Change one object."""
 
 
 class Holder(Protocol):
@@ -42,7 +33,7 @@ class Promises:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiClient,
         around: Neighbourhood,
         holder: Holder,
         *,

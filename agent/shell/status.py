@@ -8,7 +8,7 @@ rule 4).
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Never, Protocol
+from typing import Any, Final, Never
 
 import structlog
 
@@ -19,6 +19,7 @@ from agent.core.unpromised import unpromised, uses_gpus
 from agent.shell.node import Neighbourhood, OwnNode, Stored, stored
 from allocator.core.wording import quoted
 from allocator.shell.inventory import GPU_NODES
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 
@@ -33,16 +34,6 @@ FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
 LONGEST_PAUSE: Final = 30.0
 
 log = structlog.get_logger(__name__)
-
-
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that the writer needs."""
-
-    async def get(self, path: str) -> bytes:
-        """Read one object, never from a cache."""
-
-    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]]) -> bytes:
-        """Change one object, or nothing where a test in *ops* fails."""
 
 
 Alive = Callable[[], Awaitable[Collection[str]]]
@@ -61,7 +52,7 @@ class StatusWriter:
     """Keeps the status true, and holds entries before containers start."""
 
     def __init__(
-        self, calls: Calls, around: Neighbourhood, facts: Facts, *, clock: Clock = SYSTEM
+        self, calls: ApiClient, around: Neighbourhood, facts: Facts, *, clock: Clock = SYSTEM
     ) -> None:
         """Write through *calls* what *around* and *facts* say."""
         self._calls = calls

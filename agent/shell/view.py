@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -17,6 +17,7 @@ from agent.shell.instances import Instances
 from agent.shell.node import Neighbourhood
 from agent.shell.survey import Survey
 from allocator.core.settings import Enforcement
+from kube.client import ApiClient
 from kube.errors import KubeError
 
 EVICTION: Final = "/api/v1/namespaces/{}/pods/{}/eviction"
@@ -101,17 +102,10 @@ class View:
         return self.around.settings.enforcement
 
 
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that an eviction needs."""
-
-    async def create(self, path: str, body: bytes) -> bytes:
-        """Create one object."""
-
-
 class Evictor:
     """Evicts through the API server, which minds disruption budgets."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: ApiClient) -> None:
         """Ask through *calls*."""
         self._calls = calls
 

@@ -6,7 +6,7 @@ again, of another replica, or for nothing. What a pod gets is decided when it is
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import orjson
@@ -27,6 +27,7 @@ from allocator.core.pods import Pod
 from allocator.core.preempt import victims
 from allocator.core.settings import Settings
 from allocator.core.steering import Circumstances, Filtered, filtered, prioritized
+from kube.client import ApiClient
 from kube.errors import KubeError
 
 BINDING: Final = "/api/v1/namespaces/{}/pods/{}/binding"
@@ -39,13 +40,6 @@ T = TypeVar("T")
 
 class BadQuestionError(Exception):
     """A body that asks nothing we can answer."""
-
-
-class Writer(Protocol):
-    """The part of :class:`kube.client.Client` that a bind needs."""
-
-    async def create(self, path: str, body: bytes) -> bytes:
-        """Post a Binding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +80,7 @@ class Extender:
     beside: Callable[[Index], Index] = lambda index: index
     waiting: Callable[[Waiting], None] = lambda _: None
     expect: Callable[[Pod, str], None] = lambda _pod, _node: None
-    writer: Writer | None = None
+    writer: ApiClient | None = None
 
     def filter(self, body: bytes) -> bytes:
         """Answer which nodes take a pod; all of them, for the scheduler has wishes of its own."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final, Never, Protocol
+from typing import Final, Never
 
 import msgspec
 import structlog
@@ -13,6 +13,7 @@ from allocator.core.settings import Settings
 from allocator.core.wording import quoted
 from allocator.shell.abreast import apart
 from allocator.shell.reconciler import Pods
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from kube.events import Event, Reference, Severity
@@ -22,13 +23,6 @@ POD_GROUPS: Final = f"/apis/{API_VERSION}/namespaces/{{}}/podgroups/{{}}"
 MOST_REFUSALS: Final = 256  # that wait for being told
 
 log = structlog.get_logger(__name__)
-
-
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that gangs need."""
-
-    async def get(self, path: str) -> bytes:
-        """Read one object, never from a cache."""
 
 
 class _Metadata(msgspec.Struct):
@@ -52,7 +46,7 @@ class Gangs:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiClient,
         pods: Pods,
         *,
         vocabularies: Callable[[], Iterable[Vocabulary]],

@@ -8,7 +8,7 @@ commit rule 3).
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Never, Protocol
+from typing import Final, Never
 
 import msgspec
 import structlog
@@ -22,6 +22,7 @@ from allocator.shell.abreast import AT_ONCE, Abreast
 from allocator.shell.inventory import GPU_NODES, NODES
 from allocator.shell.objects import registered
 from allocator.shell.retries import Retries
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from kube.shared import Shared
@@ -30,16 +31,6 @@ EVERY: Final = 1.0  # seconds; a freed GPU is to be seen within two
 LONGEST_PAUSE: Final = 30.0  # seconds after sweeps that failed as a whole
 
 log = structlog.get_logger(__name__)
-
-
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that a removal needs."""
-
-    async def get(self, path: str) -> bytes:
-        """Read one object, never from a cache."""
-
-    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]]) -> bytes:
-        """Change one object, or nothing where a test in *ops* fails."""
 
 
 class Pods:
@@ -95,7 +86,7 @@ class Reconciler:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiClient,
         *,
         pods: Pods,
         ledgers: Callable[[], Mapping[str, Ledger] | None],

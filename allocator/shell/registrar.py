@@ -8,7 +8,7 @@ taken off is kept beside, and given back where the register is another's task fr
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -22,6 +22,7 @@ from allocator.shell.abreast import apart
 from allocator.shell.inventory import NODES, Inventory
 from allocator.shell.objects import Registered
 from allocator.shell.retries import Retries
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 
@@ -33,13 +34,6 @@ log = structlog.get_logger(__name__)
 
 
 Changes = Mapping[str, object]  # of a Node's metadata
-
-
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that a registration needs."""
-
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
-        """Change one object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +72,7 @@ class Registrar:
     """Writes what is due; any number may run, one at a time is enough."""
 
     def __init__(
-        self, calls: Calls, world: Callable[[], World | None], *, clock: Clock = SYSTEM
+        self, calls: ApiClient, world: Callable[[], World | None], *, clock: Clock = SYSTEM
     ) -> None:
         """Write through *calls* what *world* says is due; ``None`` says that nothing is."""
         self._calls = calls

@@ -7,7 +7,7 @@ version that it was decided on.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, Unpack, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 import msgspec
 import structlog
@@ -19,7 +19,7 @@ from allocator.shell.abreast import Abreast, apart
 from allocator.shell.inventory import GPU_NODES, NODES
 from allocator.shell.objects import FINALIZER, Registered, registered
 from allocator.shell.retries import Retries
-from kube.client import Options
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import (
     AlreadyExistsError,
@@ -32,24 +32,6 @@ from kube.errors import (
 _MOVED: Final = (AlreadyExistsError, ConflictError, InvalidError, NotFoundError)
 
 log = structlog.get_logger(__name__)
-
-
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that upkeep needs."""
-
-    async def get(self, path: str) -> bytes:
-        """Read one object, never from a cache."""
-
-    async def create(self, path: str, body: bytes) -> bytes:
-        """Create one object."""
-
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
-        """Change one object, if it is of the version that *changes* names."""
-
-    async def delete(
-        self, path: str, *, body: bytes | None = None, **options: Unpack[Options]
-    ) -> bytes:
-        """Delete one object, if the preconditions in *body* hold."""
 
 
 class Known(Protocol):
@@ -83,7 +65,7 @@ class Upkeep:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiClient,
         known: Known,
         *,
         upstream: Callable[[], bool],

@@ -8,7 +8,7 @@ try. It is a hint: what the node lacks otherwise, the scheduler sees.
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Never, Protocol
@@ -23,6 +23,7 @@ from allocator.core.steering import Circumstances
 from allocator.core.waiting import crowded_out, takers, why
 from allocator.shell.extender import Waiting
 from allocator.shell.underway import EXPECTED
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, KubeError
 from kube.events import Event, Reference, Severity
@@ -45,13 +46,6 @@ LONGEST_REST: Final = 1.0  # seconds
 FORBIDDEN: Final = 403
 
 log = structlog.get_logger(__name__)
-
-
-class Writer(Protocol):
-    """The part of :class:`kube.client.Client` that a hint needs."""
-
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
-        """Change one object."""
 
 
 class Recorder(Protocol):
@@ -87,7 +81,7 @@ class Attendant:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: ApiClient,
         events: Recorder,
         *,
         index: Callable[[], Index],

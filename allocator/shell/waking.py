@@ -9,7 +9,7 @@ backs off and tries again, after ten seconds at most.
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -19,6 +19,7 @@ from allocator.shell.abreast import apart
 from allocator.shell.inventory import NODES
 from allocator.shell.reconciler import Pods
 from allocator.shell.retries import Retries
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 
@@ -29,19 +30,12 @@ MOST_TRIED: Final = 8  # nodes in one go of which one is enough
 log = structlog.get_logger(__name__)
 
 
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that waking needs."""
-
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
-        """Change one object."""
-
-
 class Waker:
     """Compares each picture of the ledgers with the one before; only one may run."""
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiClient,
         pods: Pods,
         *,
         ledgers: Callable[[], Mapping[str, Ledger] | None],

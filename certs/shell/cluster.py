@@ -3,14 +3,14 @@
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar, Unpack
+from typing import Final, TypeVar
 
 import msgspec
 
 from certs.core.registration import Kind, Registration, Target
 from certs.shell.app import Announce, Notice, Reason
 from certs.shell.secret import Change, Held
-from kube.client import Options
+from kube.client import ApiClient
 from kube.errors import NotFoundError, UnreadableError
 from kube.events import Event, Recorder, Reference, Severity
 
@@ -22,26 +22,6 @@ _COLLECTIONS: Final = {
 }
 
 _T = TypeVar("_T")
-
-
-class Calls(Protocol):
-    """The calls of :class:`kube.client.Client` that this module makes."""
-
-    async def get(self, path: str, **options: Unpack[Options]) -> bytes:
-        """Read an object."""
-
-    async def create(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
-        """Create an object."""
-
-    async def merge_patch(
-        self, path: str, changes: Mapping[str, object], **options: Unpack[Options]
-    ) -> bytes:
-        """Change an object at one version."""
-
-    async def apply(
-        self, path: str, body: bytes, *, field_manager: str, **options: Unpack[Options]
-    ) -> bytes:
-        """Apply server-side, taking over the fields named."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -72,7 +52,7 @@ class _Configuration(msgspec.Struct):
 class ApiSecret:
     """One Secret; RBAC: secrets get and patch by this name, and create if it is not shipped."""
 
-    calls: Calls
+    calls: ApiClient
     namespace: str
     name: str
 
@@ -116,7 +96,7 @@ class ApiSecret:
 class ApiRegistrations:
     """Webhook configurations; RBAC: get and patch by name. Owns caBundle and nothing else."""
 
-    calls: Calls
+    calls: ApiClient
 
     async def read(self, target: Target) -> Registration | None:
         """Read it; raises :class:`kube.errors.KubeError`."""

@@ -8,6 +8,7 @@ from typing import Unpack
 
 from kube.client import Options
 from kube.errors import UnreachableError, refusal
+from tests.fakes.api_client import FakeApiClient
 from tests.fakes.api_objects import Objects, parsed
 from tests.fakes.api_rules import Json, RefusedError
 from tests.fakes.kube_clock import FakeClock
@@ -21,7 +22,7 @@ class Line(Enum):
     ANSWER_LOST = auto()
 
 
-class DirectStore:
+class DirectStore(FakeApiClient):
     """Implements what elections and recorders need of a client, over shared *objects*.
 
     Each call lets others run, and takes ``latency`` seconds of *time* there and back.

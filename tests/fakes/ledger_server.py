@@ -3,18 +3,20 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import jsonpatch
 import orjson
 
+from kube.client import Options
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from tests.builders import nodes_of
+from tests.fakes.api_client import FakeApiClient
 from tests.gpunodes import Json, gpu_node, patched
 
 
 @dataclass(slots=True)
-class LedgerServer:
+class LedgerServer(FakeApiClient):
     """One GPUNode and some pods; ``trouble`` is raised, one a write, before it is carried out."""
 
     gpu_node: Json = field(default_factory=lambda: gpu_node(nodes_of(8)))
@@ -24,7 +26,7 @@ class LedgerServer:
     slow: float = 0
     writes: int = 0
 
-    async def get(self, path: str, **_: float) -> bytes:
+    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
         await asyncio.sleep(self.slow)
         name = path.rpartition("/")[2]
         found = self.gpu_node if name == "n0" else self.pods.get(name)
@@ -32,7 +34,9 @@ class LedgerServer:
             raise NotFoundError(404, "NotFound", path)
         return orjson.dumps(found)
 
-    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]], **_: float) -> bytes:
+    async def json_patch(
+        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[Options]
+    ) -> bytes:
         assert path.endswith("/n0")
         await asyncio.sleep(0)
         self.writes += 1
@@ -45,7 +49,9 @@ class LedgerServer:
             raise InvalidError(422, "Invalid", "a test failed") from error
         return orjson.dumps(self.gpu_node)
 
-    async def merge_patch(self, path: str, changes: Mapping[str, Any]) -> bytes:
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+    ) -> bytes:
         await asyncio.sleep(0)
         found = self.pods[path.rpartition("/")[2]]
         if changes["metadata"]["uid"] != found["metadata"]["uid"]:

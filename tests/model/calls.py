@@ -1,9 +1,8 @@
 """Calls on their way, and the clock that they go by: what a schedule decides about."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 
 class StillLoop(asyncio.SelectorEventLoop):
@@ -28,21 +27,3 @@ class Ticket:
     act: Callable[[], bytes]
     answer: "asyncio.Future[bytes]"
     outcome: bytes | Exception | None = None
-
-
-class Api(Protocol):
-    """What a replica calls: the world's own line, or one that was tampered with."""
-
-    async def get(self, path: str, **options: float) -> bytes: ...
-
-    async def json_patch(
-        self, path: str, ops: Sequence[Mapping[str, object]], **options: float
-    ) -> bytes: ...
-
-    async def merge_patch(
-        self, path: str, changes: Mapping[str, Any], **options: float
-    ) -> bytes: ...
-
-    async def create(self, path: str, body: bytes, **options: float) -> bytes: ...
-
-    async def delete(self, path: str, *, body: bytes | None = None, **options: float) -> bytes: ...

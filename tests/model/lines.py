@@ -3,10 +3,12 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import orjson
 
+from kube.client import Options
+from tests.fakes.api_client import FakeApiClient
 from tests.gpunodes import Json
 from tests.model.world import World
 
@@ -14,28 +16,30 @@ Ops = Sequence[Mapping[str, object]]
 
 
 @dataclass(slots=True)
-class Line:
+class Line(FakeApiClient):
     """A line that changes what is read (``seen``) or what is sent as a JSON Patch (``sent``)."""
 
     world: World
     seen: Callable[[Json], None] = lambda _: None
     sent: Callable[[Ops], Ops] = lambda ops: ops
 
-    async def get(self, path: str, **_: float) -> bytes:
+    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
         found = orjson.loads(await self.world.get(path))
         self.seen(found)
         return orjson.dumps(found)
 
-    async def json_patch(self, path: str, ops: Ops, **_: float) -> bytes:
+    async def json_patch(self, path: str, ops: Ops, **_: Unpack[Options]) -> bytes:
         return await self.world.json_patch(path, self.sent(ops))
 
-    async def merge_patch(self, path: str, changes: Mapping[str, Any], **_: float) -> bytes:
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+    ) -> bytes:
         return await self.world.merge_patch(path, changes)
 
-    async def create(self, path: str, body: bytes, **_: float) -> bytes:
+    async def create(self, path: str, body: bytes, **_: Unpack[Options]) -> bytes:
         return await self.world.create(path, body)
 
-    async def delete(self, path: str, *, body: bytes | None = None, **_: float) -> bytes:
+    async def delete(self, path: str, *, body: bytes | None = None, **_: Unpack[Options]) -> bytes:
         return await self.world.delete(path, body=body)
 
 

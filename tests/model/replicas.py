@@ -14,7 +14,7 @@ from allocator.shell.inventory import Inventory
 from allocator.shell.reconciler import Pods, Reconciler
 from allocator.shell.upkeep import Upkeep
 from allocator.shell.waking import Waker
-from kube.client import Client
+from kube.client import ApiClient, Client
 from kube.clock import Clock
 from kube.errors import KubeError
 from kube.events import Event
@@ -22,7 +22,6 @@ from kube.leases import Candidate, Election
 from kube.term import Timing
 from tests.gpunodes import NOON, Json
 from tests.model.agents import Agent
-from tests.model.calls import Api
 from tests.model.feeds import Feed, Seen, as_it_is
 from tests.model.sights import Reader, Sight, reader
 from tests.model.world import World
@@ -33,7 +32,7 @@ from webhook.shell.late import Caches, LateCommits
 
 SKEW = 5.0  # seconds by which a replica's clock may be wrong
 Task = asyncio.Task[Any]
-Wiring = Callable[[World], Api]
+Wiring = Callable[[World], ApiClient]
 TIMING = Timing()
 
 
@@ -167,7 +166,7 @@ def sight_of(world: World, fault: Fault, clock: Clock) -> Sight:
     return Sight(feeds=feeds, clock=clock, inventory=inventory, read=fault.read, pods=fault.pods())
 
 
-def election(world: World, calls: Api, *, fault: Fault, clock: Clock) -> Election:
+def election(world: World, calls: ApiClient, *, fault: Fault, clock: Clock) -> Election:
     """Return a new candidate for the one lease."""
     world.candidates += 1
     candidate = Candidate(namespace="vgpu", name="ledger", identity=f"c{world.candidates}")

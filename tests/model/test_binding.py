@@ -21,10 +21,11 @@ from allocator.core.pods import Pod
 from allocator.model.gpu import Grant
 from allocator.model.units import NO_CORES, WHOLE_GPU
 from allocator.shell.inventory import Inventory
+from kube.client import ApiClient
 from kube.term import Timing
 from kube.watch import Publish, Source
 from tests.model.agents import Bold
-from tests.model.calls import Api, StillLoop
+from tests.model.calls import StillLoop
 from tests.model.careless import Moody, Rash, Trusting, Undead, Unmoved
 from tests.model.invariants import BrokenError
 from tests.model.lines import (
@@ -111,7 +112,7 @@ async def ended(run: Run) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def honest(world: World) -> Api:
+def honest(world: World) -> ApiClient:
     return world
 
 

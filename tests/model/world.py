@@ -9,13 +9,14 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 import jsonpatch
 import orjson
 
 from allocator.core.gpunode import Decoded, decode
 from allocator.model.request import PodRequest
+from kube.client import Options
 from kube.errors import (
     AlreadyExistsError,
     ApiError,
@@ -24,6 +25,7 @@ from kube.errors import (
     NotFoundError,
     UnreachableError,
 )
+from tests.fakes.api_client import FakeApiClient
 from tests.gpunodes import Json, patched
 from tests.model.calls import StillLoop, Ticket
 from tests.model.past import Past, Write
@@ -36,7 +38,7 @@ REQUEST_CAP = 34.0  # seconds after which the API server gives a request up
 
 
 @dataclass(slots=True)
-class World:
+class World(FakeApiClient):
     """The API server's objects, and the calls that are on their way to it or back."""
 
     rng: random.Random
@@ -68,7 +70,7 @@ class World:
             if ticket.outcome is not None and ticket in self.tickets:
                 self.tickets.remove(ticket)
 
-    async def get(self, path: str, **_: float) -> bytes:
+    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
         found = await self.call(lambda: self._read(path))
         self.past.show(path, found)
         return found
@@ -83,21 +85,25 @@ class World:
 
         return await self.call(acting)
 
-    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]], **_: float) -> bytes:
+    async def json_patch(
+        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[Options]
+    ) -> bytes:
         sent = orjson.loads(orjson.dumps(list(ops)))
         return await self._send(path, lambda: self._patch(path, sent))
 
-    async def merge_patch(self, path: str, changes: Mapping[str, Any], **_: float) -> bytes:
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+    ) -> bytes:
         sent = orjson.loads(orjson.dumps(changes))
         return await self._send(path, lambda: self._merged(path, sent))
 
-    async def create(self, path: str, body: bytes, **_: float) -> bytes:
+    async def create(self, path: str, body: bytes, **_: Unpack[Options]) -> bytes:
         sent = orjson.loads(body)
         leases = path == LEASES.rstrip("/")
         assert leases or path == GPU_NODES.rstrip("/")
         return await self._send(path, lambda: self._leased(sent) if leases else self._created(sent))
 
-    async def delete(self, path: str, *, body: bytes | None = None, **_: float) -> bytes:
+    async def delete(self, path: str, *, body: bytes | None = None, **_: Unpack[Options]) -> bytes:
         sent = orjson.loads(body or b"{}")
         return await self._send(path, lambda: self._deleted(path, sent["preconditions"]))
 

@@ -7,7 +7,7 @@ import json
 import random
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import orjson
 import pytest
@@ -20,8 +20,10 @@ from allocator.core.settings import Settings
 from allocator.core.steering import Circumstances
 from allocator.model.request import Mode
 from allocator.shell.extender import Extender
+from kube.client import Options
 from kube.errors import ApiError
 from tests.builders import A30, nodes_of
+from tests.fakes.api_client import FakeApiClient
 from tests.pods import MEMORY, NUMBER, container, pod, received
 from webhook.core.unbound import unbound
 from webhook.shell.extender import app
@@ -72,10 +74,10 @@ ODD: Final[list[Any]] = [
 ]
 
 
-class NoServer:
+class NoServer(FakeApiClient):
     """Refuses every write."""
 
-    async def create(self, path: str, body: bytes) -> bytes:
+    async def create(self, path: str, body: bytes, **_: Unpack[Options]) -> bytes:
         assert path == "/api/v1/namespaces/team-a/pods/p/binding" or "/.." not in path
         orjson.loads(body)
         raise ApiError(404, "NotFound", "no such pod", place=path)

@@ -14,6 +14,7 @@ from allocator.core.ledger import Ledger
 from allocator.core.pods import FIRST, Pod
 from allocator.model.request import PodRequest
 from allocator.shell.underway import Underway
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from webhook.core.binding import (
@@ -33,7 +34,7 @@ from webhook.core.bound import Promise, elsewhere, kept, passed
 from webhook.core.mutate import Surroundings
 from webhook.core.review import BadObjectError, Refusal, allowed, refused
 from webhook.core.served import Outcome, counted
-from webhook.shell.desks import PATIENCE, Calls, Desks, LateError
+from webhook.shell.desks import PATIENCE, Desks, LateError
 
 __all__ = ["Binder", "LateError"]
 
@@ -56,7 +57,7 @@ class Binder:
     ``underway`` knows who is being bound.
     """
 
-    calls: Calls
+    calls: ApiClient
     around: Callable[[str], Surroundings]
     reserved: Callable[[str], frozenset[str]]
     pods: Callable[[str, str], LivePod | None] = lambda _namespace, _name: None

@@ -9,16 +9,17 @@ ledger as it is: the next one reads it anew, and finds its own entry there.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from allocator.core.ledger import Ledger, commit_all, read_text
 from allocator.core.positions import counted_as
 from allocator.core.settings import NodeAgent
 from allocator.model.ledger import Entry
 from allocator.shell.inventory import GPU_NODES
+from kube.client import ApiClient
 from kube.clock import Clock
 from kube.errors import ConflictError, InvalidError, NotFoundError
 from webhook.core.binding import Elsewhere, Wish, forbidden
@@ -34,22 +35,6 @@ TURNS: Final = 16
 LAST_TURN: Final = 4.0  # seconds after which a bind is not begun any more
 PATIENCE: Final = 4.8  # seconds for all of it
 PAUSE: Final = 0.25  # seconds between two writes of one ledger
-
-
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that a commit needs."""
-
-    async def get(self, path: str, *, timeout: float = ...) -> bytes:  # noqa: ASYNC109 -- the client's own option
-        """Read one object, never from a cache."""
-
-    async def json_patch(
-        self,
-        path: str,
-        ops: Sequence[Mapping[str, object]],
-        *,
-        timeout: float = ...,  # noqa: ASYNC109 -- the client's own option
-    ) -> bytes:
-        """Change one object and return it, or nothing where a test in *ops* fails."""
 
 
 class LateError(Exception):
@@ -87,7 +72,7 @@ class Desks:
     ledger's status is of its Node as it runs now, as far as is known.
     """
 
-    calls: Calls
+    calls: ApiClient
     ledgers: Callable[[str], Ledger | None]
     stands: Callable[[Ledger], bool]
     clock: Clock

@@ -7,7 +7,7 @@ ledger are then read anew, and the entry is committed through the same door as a
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -20,6 +20,7 @@ from allocator.shell.abreast import Abreast, apart
 from allocator.shell.inventory import GPU_NODES
 from allocator.shell.reconciler import Pods
 from allocator.shell.retries import Retries
+from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from kube.events import Event, Reference, Severity
@@ -39,16 +40,6 @@ USER: Final = "vgpu-admission"  # in the record of a bind that nobody asked us a
 log = structlog.get_logger(__name__)
 
 
-class Calls(Protocol):
-    """The part of :class:`kube.client.Client` that a late commit needs beside its binder's."""
-
-    async def get(self, path: str) -> bytes:
-        """Read one object, never from a cache."""
-
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
-        """Change one object; a uid in *changes* that is another's fails."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caches:
     """Where to look: all pods, and the GPUNodes by name or ``None`` while not all are known."""
@@ -62,7 +53,7 @@ class Caches:
 class LateCommits:
     """Any number may run, one at a time is enough; ``tell`` takes Events, ``remember`` records."""
 
-    calls: Calls
+    calls: ApiClient
     binder: Binder
     caches: Caches
     tell: Callable[[Event], None] = lambda _: None

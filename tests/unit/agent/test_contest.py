@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +14,9 @@ from agent.core.status import Hardware
 from agent.shell.capacity import AGAIN, EVERY, STABLE, NodeKeeper
 from agent.shell.node import Neighbourhood, own_node, stored
 from allocator.model.units import MiB
-from kube.client import Client
+from kube.client import Client, Options
 from kube.config import Access
+from tests.fakes.api_client import FakeApiClient
 from tests.fakes.kube_clock import FakeClock
 
 MEMORY = "volcano.sh/vgpu-memory"
@@ -30,7 +31,7 @@ GPU = Device(
 )
 
 
-class Contest:
+class Contest(FakeApiClient):
     """A Node whose capacity two write: the keeper, and whoever calls :meth:`undo`."""
 
     def __init__(self) -> None:
@@ -51,10 +52,9 @@ class Contest:
             self, self.around, lambda: hardware, version="1", clock=self.time.clock()
         )
 
-    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]]) -> bytes:
-        raise AssertionError((path, ops))
-
-    async def merge_patch(self, path: str, changes: Mapping[str, Any]) -> bytes:
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+    ) -> bytes:
         if path.endswith("/status"):
             self.writes.append(self.time.now)
             self.body["status"]["capacity"] |= changes["status"]["capacity"]

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 from allocator.core.choose import Terms
 from allocator.core.commitment import Wanted
@@ -17,9 +17,11 @@ from allocator.shell.extender import Waiting
 from allocator.shell.waiting import (
     Attendant,
 )
+from kube.client import Options
 from kube.errors import KubeError
 from kube.events import Event
 from tests.builders import T4, ask, gpu, node, pod, soft_grant
+from tests.fakes.api_client import FakeApiClient
 from tests.fakes.kube_clock import FakeClock
 
 CIRCUMSTANCES = Circumstances(terms=Terms())
@@ -37,7 +39,7 @@ def index_of(*nodes: Node) -> Index:
 
 
 @dataclass(slots=True)
-class Scene:
+class Scene(FakeApiClient):
     """One attendant, what it wrote and what it told."""
 
     index: Index = field(default_factory=lambda: index_of(ROOMY, FULL))
@@ -56,7 +58,9 @@ class Scene:
             clock=self.time.clock(),
         )
 
-    async def merge_patch(self, path: str, changes: Mapping[str, Any]) -> bytes:
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+    ) -> bytes:
         self.hints.append((path, changes))
         if self.error is not None:
             raise self.error

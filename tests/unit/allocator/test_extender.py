@@ -3,7 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import orjson
 import pytest
@@ -14,8 +14,10 @@ from allocator.core.index import Indexer
 from allocator.core.settings import Settings
 from allocator.core.steering import Circumstances
 from allocator.shell.extender import BadQuestionError, Extender
+from kube.client import Options
 from kube.errors import ApiError
 from tests.builders import T4, gpu, node, soft_grant
+from tests.fakes.api_client import FakeApiClient
 from tests.pods import MEMORY, NUMBER, container, pod, received
 from webhook.core.unbound import unbound
 
@@ -29,12 +31,12 @@ WHOLE: list[Json] = [
 BIND = {"PodName": "p", "PodNamespace": "team-a", "PodUID": "u", "Node": "n"}
 
 
-class Writer:
+class Writer(FakeApiClient):
     def __init__(self, error: ApiError | None = None) -> None:
         self.posted: list[tuple[str, Json]] = []
         self._error = error
 
-    async def create(self, path: str, body: bytes) -> bytes:
+    async def create(self, path: str, body: bytes, **_: Unpack[Options]) -> bytes:
         self.posted.append((path, json.loads(body)))
         if self._error is not None:
             raise self._error

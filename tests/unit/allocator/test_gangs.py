@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from typing import Unpack
 
 import pytest
 
@@ -11,9 +12,11 @@ from allocator.core.podfacts import Seen
 from allocator.core.settings import DEFAULTS
 from allocator.shell.gangs import Gangs
 from allocator.shell.reconciler import Pods
+from kube.client import Options
 from kube.clock import Clock
 from kube.errors import NotFoundError
 from kube.events import Event
+from tests.fakes.api_client import FakeApiClient
 from tests.pods import NUMBER
 
 TIMEOUT = DEFAULTS.gang_timeout_seconds
@@ -40,7 +43,7 @@ def done(work: Coroutine[None, None, None]) -> None:
 
 
 @dataclass(slots=True)
-class Cluster:
+class Cluster(FakeApiClient):
     """Some gangs of two members or more."""
 
     gangs: tuple[str, ...] = ("old", "new")
@@ -60,7 +63,7 @@ class Cluster:
             clock=Clock(monotonic=lambda: self.now),
         )
 
-    async def get(self, path: str) -> bytes:
+    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
         name = path.rpartition("/")[2]
         if name not in self.gangs:
             raise NotFoundError(404, "NotFound", path)

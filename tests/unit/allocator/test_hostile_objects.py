@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
@@ -23,10 +23,12 @@ from allocator.shell.reconciler import Pods, Reconciler
 from allocator.shell.registrar import Registrar, World
 from allocator.shell.upkeep import Upkeep
 from allocator.shell.waking import Waker
+from kube.client import Options
 from kube.clock import Clock
 from kube.errors import NotFoundError
 from kube.events import Event
 from tests.builders import nodes_of, soft_grant
+from tests.fakes.api_client import FakeApiClient
 from tests.gpunodes import NOON, Json, entry, gpu_node, ledger
 from tests.pods import NUMBER
 
@@ -57,35 +59,36 @@ def known(*found: Seen) -> Pods:
 
 
 @dataclass(slots=True)
-class Api:
+class Api(FakeApiClient):
     """An API server in which some objects are odd, and what was written to it."""
 
     odd: str = "odd"
     objects: dict[str, object] = field(default_factory=dict)
+    nodes: dict[str, object] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
 
-    async def get(self, path: str, **_: float) -> bytes:
+    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
         name = path.rpartition("/")[2]
         if name == self.odd:
             return FIELDS.encode()
-        if name not in self.objects:
+        objects = self.nodes if "/nodes/" in path else self.objects
+        if name not in objects:
             raise NotFoundError(404, "NotFound", path)
-        return json.dumps(self.objects[name]).encode()
+        return json.dumps(objects[name]).encode()
 
-    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]]) -> bytes:
+    async def json_patch(
+        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[Options]
+    ) -> bytes:
         return await self.merge_patch(path, {"ops": ops})
 
-    async def merge_patch(self, path: str, _: Mapping[str, object]) -> bytes:
+    async def merge_patch(self, path: str, _: Mapping[str, object], **__: Unpack[Options]) -> bytes:
         name = path.rpartition("/")[2]
         if name == self.odd:
             raise RecursionError("nobody foresaw this")
         self.writes.append(name)
         return b"{}"
 
-    async def create(self, path: str, _: bytes) -> bytes:
-        return await self.merge_patch(path, {})
-
-    async def delete(self, path: str, **_: Any) -> bytes:  # noqa: ANN401 -- options
+    async def create(self, path: str, _: bytes, **__: Unpack[Options]) -> bytes:
         return await self.merge_patch(path, {})
 
 
@@ -112,28 +115,14 @@ ORDERS = pytest.mark.parametrize("names", [("odd", "n0"), ("n0", "odd")], ids="-
 def test_promises_are_taken_back(names: tuple[str, str]) -> None:
     """On every node but the one whose GPUNode cannot be read."""
     machine = {"metadata": {"name": "n0"}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
-    api = Api()
-
-    async def get(path: str) -> bytes:
-        if path.endswith("/nodes/n0"):
-            return json.dumps(machine).encode()
-        return await Api.get(api, path)
-
-    api.objects["n0"] = stored("n0")
-    calls = _Calls(get, api.json_patch)
+    api = Api(objects={"n0": stored("n0")}, nodes={"n0": machine})
     found = Reconciler(
-        calls, pods=known(), ledgers=lambda: ledgers(*names), agent=lambda: True, clock=clock()
+        api, pods=known(), ledgers=lambda: ledgers(*names), agent=lambda: True, clock=clock()
     )
 
     asyncio.run(found.sweep())
 
     assert api.writes == ["n0"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    get: Callable[[str], Any]
-    json_patch: Callable[[str, Sequence[Mapping[str, object]]], Any]
 
 
 @dataclass(slots=True)
@@ -155,32 +144,11 @@ class Nodes:
 @ORDERS
 def test_gpu_nodes_are_kept(names: tuple[str, str]) -> None:
     """Of every Node but the one that cannot be read."""
-    api = Api()
+    api = Api(nodes={"n0": {"metadata": {"name": "n0"}}})
 
-    async def get(path: str) -> bytes:
-        if path.endswith("/nodes/n0"):
-            return b'{"metadata":{"name":"n0"}}'
-        return await Api.get(api, path)
-
-    calls = _Writer(get, api)
-    asyncio.run(Upkeep(calls, Nodes(names), upstream=lambda: False, clock=clock()).sweep())
+    asyncio.run(Upkeep(api, Nodes(names), upstream=lambda: False, clock=clock()).sweep())
 
     assert api.writes == ["gpunodes"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    get: Callable[[str], Any]
-    api: Api
-
-    async def create(self, path: str, body: bytes) -> bytes:
-        return await self.api.create(path, body)
-
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
-        return await self.api.merge_patch(path, changes)
-
-    async def delete(self, path: str, *, body: bytes | None = None, **_: object) -> bytes:
-        return await self.api.delete(path, body=body)
 
 
 @ORDERS

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Unpack
 
 import jsonpatch
 import pytest
@@ -14,9 +15,11 @@ from allocator.core.podfacts import Seen
 from allocator.core.reclaim import AGE
 from allocator.model.request import Mode
 from allocator.shell.reconciler import Pods, Reconciler
+from kube.client import Options
 from kube.clock import Clock
 from kube.errors import InvalidError, NotFoundError, UnreachableError
 from tests.builders import gpu, mig_grant, node
+from tests.fakes.api_client import FakeApiClient
 from tests.gpunodes import NOON, Json, entry, gpu_node, patched
 
 ENTRY = entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))
@@ -28,7 +31,7 @@ UNBOUND = Seen(uid="a", node="", deleting=False, over=False)
 
 
 @dataclass(slots=True)
-class Api:
+class Api(FakeApiClient):
     """One GPUNode with one promise, and the pod that it is made to."""
 
     pod: Json | None = None
@@ -37,7 +40,7 @@ class Api:
     moves: bool = False  # somebody writes between our reads and our write
     down: bool = False
 
-    async def get(self, path: str) -> bytes:
+    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
         self.reads.append(path)
         if self.down:
             raise UnreachableError("down", sent=True)
@@ -46,7 +49,9 @@ class Api:
             raise NotFoundError(404, "NotFound", path)
         return json.dumps(found).encode()
 
-    async def json_patch(self, path: str, ops: Sequence[Mapping[str, object]]) -> bytes:
+    async def json_patch(
+        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[Options]
+    ) -> bytes:
         if self.moves:
             self.stored["metadata"]["resourceVersion"] = "101"
         try:
@@ -194,7 +199,7 @@ class Silent(Api):
     silent: str = "nothing"
     hangs: str = "nothing"
 
-    async def get(self, path: str) -> bytes:
+    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
         if path.endswith(self.hangs):
             self.reads.append(path)
             await asyncio.Event().wait()

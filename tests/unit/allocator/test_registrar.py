@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
@@ -21,8 +21,10 @@ from allocator.core.wire import (
 from allocator.model.gpu import Node
 from allocator.shell.objects import Registered
 from allocator.shell.registrar import Registrar, World
+from kube.client import Options
 from kube.errors import UnreachableError
 from tests.builders import T4, nodes_of, soft_grant
+from tests.fakes.api_client import FakeApiClient
 from tests.fakes.kube_clock import FakeClock
 from tests.gpunodes import entry, ledger
 
@@ -33,7 +35,7 @@ BOUND = Seen(uid="a", node="n0", deleting=False, over=False, told="[]")
 
 
 @dataclass
-class Site:
+class Site(FakeApiClient):
     """One Node, its GPUNode, and who writes to it."""
 
     world: World
@@ -44,7 +46,9 @@ class Site:
     def __post_init__(self) -> None:
         self.registrar = Registrar(self, lambda: self.world, clock=self.clock.clock())
 
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, object], **_: Unpack[Options]
+    ) -> bytes:
         assert path == "/api/v1/nodes/n0"
         self.writes += 1
         if self.down:

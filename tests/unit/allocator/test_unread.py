@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Unpack
 
 import orjson
 import pytest
@@ -14,9 +15,11 @@ from allocator.core.ledger import read, read_text
 from allocator.core.podfacts import Seen
 from allocator.core.reclaim import AGE
 from allocator.shell.reconciler import Pods, Reconciler
+from kube.client import Options
 from kube.clock import Clock
 from kube.errors import NotFoundError
 from tests.builders import nodes_of, soft_grant
+from tests.fakes.api_client import FakeApiClient
 from tests.gpunodes import NOON, Json, entry, gpu_node, patched
 from tests.latecommits import bound, scene
 
@@ -43,14 +46,14 @@ def shut(*elements: object, held: Sequence[str] = ()) -> Json:
 
 
 @dataclass(slots=True)
-class Api:
+class Api(FakeApiClient):
     """One GPUNode and the pods there are, by name."""
 
     stored: Json
     pods: Mapping[str, Json] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
 
-    async def get(self, path: str) -> bytes:
+    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
         self.reads.append(path)
         kind, name = path.split("/")[-2:]
         found = {"gpunodes": self.stored, "pods": self.pods.get(name), "nodes": MACHINE}[kind]
@@ -58,7 +61,9 @@ class Api:
             raise NotFoundError(404, "NotFound", path)
         return json.dumps(found).encode()
 
-    async def json_patch(self, _: str, ops: Sequence[Mapping[str, object]]) -> bytes:
+    async def json_patch(
+        self, _: str, ops: Sequence[Mapping[str, object]], **__: Unpack[Options]
+    ) -> bytes:
         self.stored = patched(self.stored, ops)
         return b"{}"
 

@@ -4,15 +4,17 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 from allocator.core.ledger import Ledger, read
 from allocator.core.upkeep import Machine
 from allocator.shell.objects import Registered
 from allocator.shell.upkeep import Upkeep
+from kube.client import Options
 from kube.clock import Clock
 from kube.errors import ConflictError, NotFoundError, UnreachableError
 from tests.builders import T4, nodes_of
+from tests.fakes.api_client import FakeApiClient
 from tests.gpunodes import Json, gpu_node
 
 NODE = nodes_of(1, T4)
@@ -21,7 +23,7 @@ NODE_OBJECT: Json = {"metadata": {"name": "n0", "uid": "u", "labels": LABELS}}
 
 
 @dataclass(slots=True)
-class Cluster:
+class Cluster(FakeApiClient):
     """An API server with one Node and its GPUNode, and caches that are up to date unless told."""
 
     machine: bool = True
@@ -32,7 +34,7 @@ class Cluster:
     now: float = 0.0
     calls: list[str] = field(default_factory=list)
 
-    async def get(self, path: str) -> bytes:
+    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
         if self.down:
             raise UnreachableError("down", sent=True)
         found = self.stored if "gpunodes" in path else NODE_OBJECT if self.machine else None
@@ -40,14 +42,16 @@ class Cluster:
             raise NotFoundError(404, "NotFound", path)
         return json.dumps(found).encode()
 
-    async def create(self, path: str, body: bytes) -> bytes:
+    async def create(self, path: str, body: bytes, **_: Unpack[Options]) -> bytes:
         self.calls.append(f"create {path.rpartition('/')[2]}")
         made = json.loads(body)
         made["metadata"] |= {"resourceVersion": "1", "uid": "g", "generation": 1}
         self.stored = made
         return b"{}"
 
-    async def merge_patch(self, path: str, changes: Mapping[str, Any]) -> bytes:
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+    ) -> bytes:
         self.calls.append(f"patch {path.rpartition('/')[2]} {json.dumps(changes, sort_keys=True)}")
         self._check(changes["metadata"])
         assert self.stored is not None
@@ -58,7 +62,7 @@ class Cluster:
             self.stored = None
         return b"{}"
 
-    async def delete(self, path: str, *, body: bytes | None = None, **_: object) -> bytes:
+    async def delete(self, path: str, *, body: bytes | None = None, **_: Unpack[Options]) -> bytes:
         self.calls.append(f"delete {path.rpartition('/')[2]}")
         self._check(json.loads(body or b"{}")["preconditions"])
         assert self.stored is not None

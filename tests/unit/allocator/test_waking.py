@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Unpack
 
 import pytest
 
@@ -11,8 +12,10 @@ from allocator.core.ledger import Ledger
 from allocator.core.podfacts import Seen
 from allocator.shell.reconciler import Pods
 from allocator.shell.waking import FREED_KEY, Waker
+from kube.client import Options
 from kube.errors import KubeError, NotFoundError, UnreachableError
 from tests.builders import nodes_of, soft_grant
+from tests.fakes.api_client import FakeApiClient
 from tests.fakes.kube_clock import FakeClock
 from tests.gpunodes import entry, ledger
 from tests.pods import NUMBER
@@ -27,11 +30,13 @@ Picture = Ledger | None
 
 
 @dataclass(slots=True)
-class Api:
+class Api(FakeApiClient):
     woken: list[tuple[str, str]] = field(default_factory=list)
     down: KubeError | None = None
 
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, object], **_: Unpack[Options]
+    ) -> bytes:
         self.woken.append((path, str(changes)))
         if self.down is not None:
             raise self.down
@@ -159,7 +164,7 @@ def test_a_node_that_has_left_is_not_told_for_ever() -> None:
 
 
 @dataclass(slots=True)
-class Wide:
+class Wide(FakeApiClient):
     """Many open nodes at the beginning of a term, of which some are gone; who was woken."""
 
     gone: int
@@ -167,7 +172,9 @@ class Wide:
     pods: Pods = field(default_factory=Pods)
     time: FakeClock = field(default_factory=FakeClock)
 
-    async def merge_patch(self, path: str, changes: Mapping[str, object]) -> bytes:
+    async def merge_patch(
+        self, path: str, changes: Mapping[str, object], **_: Unpack[Options]
+    ) -> bytes:
         name = path.rpartition("/")[2]
         assert FREED_KEY in str(changes)
         if int(name[1:]) < self.gone:

@@ -4,6 +4,7 @@ import asyncio
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import orjson
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from allocator.core.index import Indexer
 from allocator.core.ledger import Ledger, read
 from allocator.core.settings import DEFAULTS
+from kube.client import Options
 from kube.clock import Clock
 from tests.bindings import answered, binding, review, stored
 from tests.builders import nodes_of, snapshot, soft_grant
@@ -41,7 +43,7 @@ class Reads(LedgerServer):
     open: int = 0
     most: int = 0
 
-    async def get(self, path: str, **options: float) -> bytes:
+    async def get(self, path: str, **options: Unpack[Options]) -> bytes:
         self.reads += 1
         self.open += 1
         self.most = max(self.most, self.open)

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from dataclasses import dataclass
+from typing import Unpack
 
 import orjson
 import pytest
@@ -12,6 +13,7 @@ from allocator.core.podfacts import Seen, seen
 from allocator.core.settings import NodeAgent, Settings
 from allocator.shell.abreast import Abreast
 from allocator.shell.reconciler import Pods
+from kube.client import Options
 from kube.clock import Clock
 from kube.events import Event
 from tests.bindings import answered, binding, review
@@ -51,7 +53,7 @@ class Slow(LedgerServer):
 
     silent: str = ""
 
-    async def get(self, path: str, **options: float) -> bytes:
+    async def get(self, path: str, **options: Unpack[Options]) -> bytes:
         if self.silent and path.endswith(f"/{self.silent}"):
             await asyncio.Event().wait()
         return await LedgerServer.get(self, path, **options)
