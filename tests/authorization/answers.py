@@ -11,7 +11,7 @@ import yaml
 from manifests.generator.documents import FILES
 from manifests.generator.names import Json
 from tests.authorization.policies import Finding, Policies
-from tests.authorization.rbac import Roles
+from tests.authorization.rbac import Roles, rights
 from tests.authorization.requests import attributes, review
 from tests.authorization.rows import Row
 from tests.authorization.world import BOOTSTRAP, SITE
@@ -41,6 +41,14 @@ def answer(row: Row) -> Answer:
     if row.change is None:
         return Answer(allowed=True)
     return Answer(allowed=True, findings=tuple(_policies().findings(review(row))))
+
+
+def given() -> Iterator[tuple[str, Roles]]:
+    """Yield each single right that roles of ours give to somebody, wherever they are installed."""
+    everything = [*_written("base/kustomization.yaml"), *SITE, *BOOTSTRAP]
+    for installed in MORE:
+        everything += _added(installed)
+    yield from rights(everything, "vgpu-")
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from allocator.catalog.nodes import CAPACITY_KEY
 from allocator.core.wire import HANDSHAKE, REGISTER
 from allocator.shell.objects import AGENT_LABEL
 from allocator.shell.waking import FREED_KEY
+from manifests.generator.names import Json
 from tests.authorization.rows import (
     FEW,
     FINALIZER,
@@ -27,7 +28,7 @@ from tests.authorization.rows import (
 )
 from tests.authorization.world import DELETED, THEIR_TAINT, gpunode
 
-_PROMISE: Final = {"spec": {"entries": [{}]}}
+_PROMISE: Final[Json] = {"spec": {"entries": [{}]}}
 _NO_FINALIZERS: Final = metadata(finalizers=None)
 _LEDGER: Final = "gpunodes gpu-1"
 _OWNED: Final = metadata(

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from allocator.catalog.annotations import ASSIGNMENT_KEY, DECISION_KEY, SERVED_BY_KEY
+from allocator.catalog.annotations import ASSIGNMENT_KEY, DECISION_KEY, ISOLATE_KEY, SERVED_BY_KEY
 from manifests.generator.names import Json
 from tests.authorization.rows import (
     ALLOCATION,
@@ -30,14 +30,16 @@ from tests.authorization.world import IDS, MODE, VISIBLE
 _VGPU: Final = {"volcano.sh/vgpu-number": "1"}
 
 
-def _pod(where: str = "containers", limits: Json | None = None, **annotations: str) -> Json:
+def _pod(
+    annotations: Json | None = None, *, limits: Json | None = None, where: str = "containers"
+) -> Json:
     container = {"name": "main", "image": "none"}
     asking = {"name": "asking", "image": "none", "resources": {"limits": limits or {}}}
     spec = {"containers": [container]}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "new", "annotations": annotations},
+        "metadata": {"name": "new", "annotations": annotations or {}},
         "spec": spec | {where: [asking]},
     }
 
@@ -83,7 +85,7 @@ DECIDED: Final = (
             (
                 "writes a key that users may write at first",
                 "waiting",
-                note("vgpu-admission.io/isolate"),
+                note(ISOLATE_KEY),
                 FROZEN,
             ),
             ("changes the mode", "waiting", note(MODE, "hami-core"), FROZEN),
@@ -150,6 +152,14 @@ DECIDED: Final = (
         (FROZEN, ALLOCATION),
     ),
     Row(
+        "plugin disowns a pod and allocates",
+        PLUGIN,
+        "patch",
+        "pods team/upstream",
+        metadata(annotations={SERVED_BY_KEY: None, IDS: "GPU-9"}),
+        (FROZEN,),
+    ),
+    Row(
         "kube-scheduler nominates",
         KUBE_SCHEDULER,
         "patch",
@@ -203,15 +213,15 @@ UNLABELLED: Final = (
         )
         for words, made, *rules in (
             ("a pod", _pod()),
-            ("a pod with a user's key", _pod(**{"vgpu-admission.io/isolate": "x", MODE: "mig"})),
+            ("a pod with a user's key", _pod({ISOLATE_KEY: "x", MODE: "mig"})),
             ("a pod of cores", _pod(limits={"cpu": "1"})),
             ("a pod that asks", _pod(limits=_VGPU), ASKS),
             ("a pod that asks as gpushare does", _pod(limits={"aliyun.com/gpu-mem": "4"}), ASKS),
-            ("a pod that asks at first", _pod("initContainers", _VGPU), ASKS),
-            ("a pod with an allocation", _pod(**{IDS: "GPU-1"}), FORGED),
+            ("a pod that asks at first", _pod(limits=_VGPU, where="initContainers"), ASKS),
+            ("a pod with an allocation", _pod({IDS: "GPU-1"}), FORGED),
             (
                 "a pod with a decision that asks",
-                _pod(limits=_VGPU, **{DECISION_KEY: "x"}),
+                _pod({DECISION_KEY: "x"}, limits=_VGPU),
                 ASKS,
                 FORGED,
             ),

@@ -2,9 +2,10 @@
 
 The conditions are evaluated by cel-cpp, another implementation of the same language, with untyped
 objects. It has none of Kubernetes' libraries (``authorizer``, ``quantity``, ``url`` and the like),
-so that a condition with one does not compile here, and it counts no cost. Where ``has()`` looks into
-what is no object, it has an error, and the API server says that the field is absent. So an error's
-words here begin with the message of its validation, which the API server tells only without one.
+so a condition with one does not compile here, and it counts no cost. Its checker wants ``dyn()``
+around a value of an index over which a macro runs. Where ``has()`` looks into what is no object, it
+has an error, which refuses, and the API server says that the field is absent: whether that is too
+mild is seen there only. The words of an error here begin with the message of its validation.
 """
 
 import functools

@@ -5,6 +5,7 @@ Left out are aggregated ClusterRoles and non-resource URLs, of which our manifes
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from manifests.generator.names import Json
@@ -46,6 +47,33 @@ class Roles:
                 _is(subject, wanted.user) for subject in binding["subjects"]
             ):
                 yield from role["rules"]
+
+
+def rights(documents: Iterable[Json], prefix: str) -> Iterator[tuple[str, Roles]]:
+    """Yield each single right that roles named with a *prefix* give, in words and by itself."""
+    kept = list(documents)
+    roles = {_key(each): each for each in kept if each["kind"] in _ROLES}
+    for binding in (each for each in kept if each["kind"] in _BOUND):
+        role = _role_of(binding, roles)
+        if role["metadata"]["name"].startswith(prefix):
+            for rule in (part for whole in role["rules"] for part in _single(whole)):
+                yield _words(binding, rule), Roles([role | {"rules": [rule]}, binding])
+
+
+def _words(binding: Json, rule: Json) -> str:
+    metadata = binding["metadata"]
+    namespace = metadata.get("namespace", "")
+    place = f" {namespace}/{''.join(rule.get('resourceNames', []))}"
+    return f"{metadata['name']} {rule['verbs'][0]} {rule['resources'][0]}{place}".rstrip(" /")
+
+
+def _single(rule: Json) -> Iterator[Json]:
+    """Take a rule apart into rules of one verb, resource and name."""
+    for group, resource, verb, name in product(
+        rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames") or [None]
+    ):
+        one = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+        yield one | ({"resourceNames": [name]} if name else {})
 
 
 def groups_of(user: str) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ GROUPS: Final = {
     "clusterroles": "rbac.authorization.k8s.io",
     "clusterrolebindings": "rbac.authorization.k8s.io",
     "rolebindings": "rbac.authorization.k8s.io",
+    "mutatingwebhookconfigurations": "admissionregistration.k8s.io",
+    "validatingwebhookconfigurations": "admissionregistration.k8s.io",
     "validatingadmissionpolicies": "admissionregistration.k8s.io",
     "validatingadmissionpolicybindings": "admissionregistration.k8s.io",
     "customresourcedefinitions": "apiextensions.k8s.io",

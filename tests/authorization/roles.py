@@ -22,11 +22,12 @@ AGENTS_ROLES: Final = (
         OWN,
         (),
         f"""
-        watch nodes gpu-1
-        watch pods
-        watch gpunodes gpu-1
-        watch configmaps {NAMESPACE}/vgpu-admission-settings
-        watch configmaps kube-system/volcano-vgpu-node-config
+        get,list,watch nodes gpu-1
+        get,list,watch pods
+        get,list,watch gpunodes gpu-1
+        get,list,watch configmaps {NAMESPACE}/vgpu-admission-settings
+        get,list,watch configmaps kube-system/volcano-vgpu-node-config
+        get,list,watch configmaps kube-system/volcano-vgpu-device-config
         """,
     ),
     *roles(
@@ -78,17 +79,22 @@ WEBHOOKS_ROLES: Final = (
         WEBHOOK,
         (),
         f"""
-        watch nodes
-        watch namespaces
-        watch pods
-        watch gpunodes
+        get,list,watch nodes
+        get,list,watch namespaces
+        get,list,watch pods
+        get,list,watch gpunodes
         get podgroups team/gang
         create leases {NAMESPACE}/
-        patch leases {NAMESPACE}/vgpu-ledger
-        get secrets {NAMESPACE}/vgpu-webhook-certificates
-        watch configmaps {NAMESPACE}/vgpu-admission-settings
-        watch configmaps kube-system/volcano-vgpu-device-config
-        create events team/
+        get,patch leases {NAMESPACE}/vgpu-ledger
+        get,patch leases {NAMESPACE}/vgpu-certificates
+        create secrets {NAMESPACE}/
+        get,patch secrets {NAMESPACE}/vgpu-webhook-certificates
+        get,list,watch configmaps {NAMESPACE}/vgpu-admission-settings
+        get,list,watch configmaps kube-system/volcano-vgpu-device-config
+        get,list,watch configmaps kube-system/volcano-vgpu-node-config
+        get,patch mutatingwebhookconfigurations vgpu-admission
+        get,patch validatingwebhookconfigurations vgpu-admission
+        create,patch events team/
         """,
     ),
     *roles(
@@ -98,6 +104,12 @@ WEBHOOKS_ROLES: Final = (
         list secrets
         list secrets {NAMESPACE}/
         get secrets kube-system/bootstrap-token
+        get,patch secrets {NAMESPACE}/another
+        get,patch leases {NAMESPACE}/another
+        get,list configmaps {NAMESPACE}/another
+        get configmaps kube-system/kubeadm-config
+        patch mutatingwebhookconfigurations another
+        create,delete validatingwebhookconfigurations
         delete secrets {NAMESPACE}/vgpu-webhook-certificates
         patch configmaps {NAMESPACE}/vgpu-admission-settings
         delete nodes gpu-1
@@ -133,10 +145,11 @@ OTHERS_ROLES: Final = (
         READER,
         (),
         f"""
-        list gpunodes
-        list nodes
+        get,list gpunodes
+        get,list nodes
         get namespaces team
         get configmaps {NAMESPACE}/vgpu-admission-settings
+        get configmaps kube-system/volcano-vgpu-device-config
         """,
     ),
     *roles(
@@ -156,11 +169,17 @@ OTHERS_ROLES: Final = (
         OUR_SCHEDULER,
         (),
         f"""
-        watch gpunodes
-        watch pods
+        get,list,watch gpunodes
+        get,list,watch pods
+        get,list,watch nodes
+        get,list,watch namespaces
         create pods/binding team/waiting
-        update leases {NAMESPACE}/vgpu-scheduler
-        get configmaps kube-system/volcano-vgpu-node-config
+        create,patch events team/
+        create leases {NAMESPACE}/
+        get,update leases {NAMESPACE}/vgpu-scheduler
+        get,list,watch configmaps {NAMESPACE}/vgpu-admission-settings
+        get,list,watch configmaps kube-system/volcano-vgpu-device-config
+        get,list,watch configmaps kube-system/volcano-vgpu-node-config
         """,
         installed="kube-scheduler",
     ),
@@ -172,8 +191,7 @@ OTHERS_ROLES: Final = (
         patch gpunodes/status gpu-1
         patch nodes gpu-1
         patch pods team/waiting
-        patch leases {NAMESPACE}/vgpu-ledger
-        update leases {NAMESPACE}/vgpu-ledger
+        patch,update leases {NAMESPACE}/vgpu-ledger
         get secrets {NAMESPACE}/vgpu-webhook-certificates
         """,
         installed="kube-scheduler",

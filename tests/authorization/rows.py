@@ -128,11 +128,12 @@ def status(**parts: object) -> Json:
 def roles(
     who: Subject, by: tuple[Rule, ...], requests: str, *, installed: str = "base"
 ) -> list[Row]:
-    """Return a row for each line that names a verb and what it is used on; nothing is sent."""
-    lines = [line.split(maxsplit=1) for line in requests.strip().splitlines()]
+    """Return a row for each verb of each line, which says what they are used on."""
+    lines = [line.strip().partition(" ") for line in requests.strip().splitlines()]
     name = who.user.rpartition(":")[2]
     end = "" if installed == "base" else f" with {installed}"
     return [
         Row(f"{name} {verb} {what}{end}", who, verb, what, by=by, installed=installed)
-        for verb, what in lines
+        for verbs, _, what in lines
+        for verb in verbs.split(",")
     ]
