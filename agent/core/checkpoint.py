@@ -64,7 +64,7 @@ def _data(text: bytes) -> _Data:
     try:
         return _DECODER.decode(text).data
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{len(text)} bytes that are no checkpoint: {error}") from error
+        raise CheckpointError(f"not a checkpoint ({len(text)} bytes): {error}") from error
 
 
 def _slots(entry: _Entry) -> frozenset[str]:

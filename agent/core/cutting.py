@@ -110,9 +110,9 @@ class _Draft:
         other = next((p for p, mask in self.taken.items() if mask & placed.mask), None)
         standing = self.situation.at(placed)
         if listed(self.situation.board, placed) is None:
-            self._block(placed, Cause.IMPOSSIBLE, f"{self._board} has no such place")
+            self._block(placed, Cause.IMPOSSIBLE, f"{self._board} has no such placement")
         elif other is not None:
-            self._block(placed, Cause.PROMISED, f"{named(other)} is promised too, and overlaps it")
+            self._block(placed, Cause.PROMISED, f"it overlaps {named(other)}, promised too")
         elif standing is None:
             self._make_room(placed)
         elif not standing.ours:
@@ -217,7 +217,7 @@ def _called(one: Present) -> str:
 
 
 def _foreign(one: Present) -> str:
-    return f"{_called(one)} was not made by this agent and is left alone"
+    return f"{_called(one)} was not created by this agent, which leaves it alone"
 
 
 def _promised(one: Present) -> str:
@@ -227,7 +227,7 @@ def _promised(one: Present) -> str:
 def _busy(one: Present) -> str:
     if one.pids:
         return f"{_called(one)} is still in use by {pids(one.pids)}"
-    return f"{_called(one)} is held by a container that may still run"
+    return f"{_called(one)} is held by a container that may still be running"
 
 
 def pids(found: Sequence[int]) -> str:

@@ -21,9 +21,9 @@ Key = tuple[Kind, str, str]
 
 _MISUSES: Final = MappingProxyType(
     {
-        Misuse.UNPROMISED: (Kind.EXTRA, "uses it without a promise on this node"),
-        Misuse.DEVICE: (Kind.EXTRA, "uses what it was not promised there"),
-        Misuse.LIMITS: (Kind.DIFFERENT, "has other limits in its region than were promised"),
+        Misuse.UNPROMISED: (Kind.EXTRA, "uses it without an entry on this node"),
+        Misuse.DEVICE: (Kind.EXTRA, "uses a device there that its entry does not list"),
+        Misuse.LIMITS: (Kind.DIFFERENT, "has limits in its region that differ from its entry"),
     }
 )
 
@@ -64,7 +64,7 @@ def _missing(picture: Picture) -> Iterator[Drift]:
             if placed is None or (grant.gpu, placed.profile.id, placed.start) in there:
                 continue
             who = Pod(uid=owner.uid, namespace=owner.namespace, name=owner.pod)
-            what = f"pod {_name(who)} is promised {named(placed)}, which is not there"
+            what = f"pod {_name(who)} is promised {named(placed)}, which does not exist"
             yield Drift(kind=Kind.MISSING, gpu=grant.gpu, what=what, pod=who)
 
 
@@ -81,7 +81,7 @@ def _strange(picture: Picture) -> Iterator[Drift]:
     for seen in picture.seen:
         known = seen.cell is not None and seen.cell.uid in picture.pods
         if seen.process.memory and not known:
-            what = "processes hold its memory that belong to no pod of this node"
+            what = "processes outside the pods of this node hold memory on it"
             yield Drift(kind=Kind.EXTRA, gpu=seen.process.gpu, what=what)
 
 

@@ -82,8 +82,8 @@ USUAL: Final = Policy()
 _GONE: Final = frozenset((Fault.LOST, Fault.ABSENT))
 _NEEDED: Final = MappingProxyType(
     {
-        Recovery.RESET: "the driver says that the GPU needs a reset",
-        Recovery.REBOOT: "the driver says that the node needs a reboot for this GPU",
+        Recovery.RESET: "the driver reports that the GPU needs a reset",
+        Recovery.REBOOT: "the driver reports that this GPU needs a reboot of the node",
     }
 )
 # refusals by a driver that is well: it cannot, or may not, do what the probe asks for
@@ -154,17 +154,17 @@ def _judged(condition: Condition, *, now: float, policy: Policy) -> Condition:
 
 def _wrong(condition: Condition, patience: Patience) -> str | None:
     if condition.latched is not None:
-        return f"{title_of(condition.latched)}: the GPU needs a reset, or the node a reboot"
+        return f"{title_of(condition.latched)}: the GPU needs a reset or the node a reboot"
     if condition.needs is not None and condition.needs in _NEEDED:
         return _NEEDED[condition.needs]
     if condition.gone:
-        return "the driver has lost the GPU: the node needs a reboot, or its power cycled"
+        return "the driver has lost the GPU: reboot or power-cycle the node"
     if condition.misses >= patience.misses:
         # Not how often: a reason that moves with every probe would rewrite the status with it.
-        return "the driver has not answered for this GPU several times in a row"
+        return "the driver repeatedly did not answer for this GPU"
     if condition.quiet is not None:
-        minutes = patience.quiet / 60
-        return f"{title_of(condition.quiet[0])}: until {minutes:g} min pass without another"
+        title, minutes = title_of(condition.quiet[0]), patience.quiet / 60
+        return f"{title}: out of service until {minutes:g} min pass without another"
     return None
 
 

@@ -87,7 +87,7 @@ def answer(progress: Progress, place: Place) -> Ready | Delay:
 
 def waiting(gpu: str, placed: Placed, why: str) -> str:
     """Return the sentence that kubelet shows of a pod that cannot start yet."""
-    return f"MIG instance {named(placed)} of {gpu} is not there yet: {why}"
+    return f"MIG instance {named(placed)} of {gpu} is not ready yet: {why}"
 
 
 def mode_clash(mode: Mode, before: Gpu | None) -> str:
@@ -99,13 +99,13 @@ def mode_clash(mode: Mode, before: Gpu | None) -> str:
     if before is None or all((grant.mode is Mode.MIG) is cut for grant in before.grants):
         return ""
     what, state = ("shares without MIG", "on") if cut else ("MIG instances", "off")
-    return f"{what} are promised on it, and its MIG mode is {state} now"
+    return f"its MIG mode is {state}, but {what} are promised on it"
 
 
 def mode_off(device: Device) -> str:
     """Return why *device* carries no instances, and what the node's owner does about it."""
     if device.mig is None:
-        return f"{device.model} has no MIG"
+        return f"{device.model} does not support MIG"
     if device.mig.pending:
-        return "MIG mode is on only after the GPU's next reset: drain and reboot the node"
+        return "MIG mode takes effect at the GPU's next reset: drain and reboot the node"
     return f"MIG mode is off: drain the node and run nvidia-smi -i {device.pci} -mig 1"

@@ -54,9 +54,11 @@ def seeded(
     for more devices than it knows.
     """
     if not 0 < len(limits) <= MOST_DEVICES:
-        raise UnlimitedError(f"{len(limits)} devices; a region has 1 to {MOST_DEVICES}")
+        raise UnlimitedError(f"{len(limits)} devices, expected 1 to {MOST_DEVICES}")
     if unlimited := [str(k) for k, limit in enumerate(limits) if limit.memory <= 0]:
-        raise UnlimitedError(f"device {', '.join(unlimited)} has no memory limit; at least 1 byte")
+        raise UnlimitedError(
+            f"device {', '.join(unlimited)}: no memory limit, expected 1 byte or more"
+        )
     memory, cores = expected(limits)
     layout = SEEDED
     major, minor = layout.version or (0, 0)

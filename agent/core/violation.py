@@ -129,12 +129,12 @@ def violations(picture: Picture) -> tuple[Violation, ...]:
     found = []
     for group in _groups(picture, promised):
         if group.pod.uid not in promised:
-            note = f"uses {group.gpu} without a promise: {_pids(group.processes)}"
+            note = f"uses {group.gpu} without an entry: {_pids(group.processes)}"
             found.append(group.violation(Kind.UNPROMISED, note))
             continue
         astray = known - _admitted(group.grants, instances)
         if stray := tuple(p for p in group.processes if p.instance in astray):
-            note = f"uses {stray[0].instance or group.gpu}, not promised to it: {_pids(stray)}"
+            note = f"uses {stray[0].instance or group.gpu}, not in its entry: {_pids(stray)}"
             found.append(group.violation(Kind.DEVICE, note))
         elif note := _excess(group):
             found.append(group.violation(Kind.MEMORY, note))
@@ -185,7 +185,7 @@ def _excess(group: _Group) -> str:
 
 def _pids(processes: Sequence[Process]) -> str:
     numbers = [str(process.pid) for process in processes]
-    shown = numbers if len(numbers) <= SHOWN else [*numbers[:SHOWN], f"and {len(numbers) - SHOWN}"]
+    shown = numbers if len(numbers) <= SHOWN else [*numbers[:SHOWN], f"{len(numbers) - SHOWN} more"]
     return f"pid {', '.join(shown)}"
 
 

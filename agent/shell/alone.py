@@ -27,7 +27,9 @@ async def alone(lock: Path) -> AsyncIterator[None]:
                 break
             except BlockingIOError:
                 if not waiting:
-                    structlog.get_logger().warning("another agent is still here", lock=str(lock))
+                    structlog.get_logger().warning(
+                        "waiting for another agent to exit", lock=str(lock)
+                    )
                 waiting = True
             await asyncio.sleep(_AGAIN)
         yield

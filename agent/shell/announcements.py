@@ -77,7 +77,7 @@ class Announcements:
 
     def health(self, gpu: str, why: str) -> None:
         """Say *why* a GPU left service; empty where it is back."""
-        self._of_gpu(_SICK if why else _WELL, gpu, why or "is well again")
+        self._of_gpu(_SICK if why else _WELL, gpu, why or "is healthy again")
 
     def violated(self, violation: Violation) -> None:
         """Tell a pod's user what it does that it was not promised."""

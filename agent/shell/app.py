@@ -79,14 +79,14 @@ class Agent:
         """Say why pods cannot be served yet, or not any more; empty where they can."""
         parts = self.parts
         if not parts.around.synced:
-            return "the API server has not told everything yet"
+            return "not all watches of the API server have synced yet"
         if self.options.withdraw:  # the DaemonSet goes on to the next node
             return ""
         if parts.survey.hardware is None:
             return "the driver has not answered yet"
         if (hung := parts.survey.hung) is not None:
-            return f"the driver hangs: {hung.call} runs since {hung.seconds:.0f} s"
-        return parts.around.rival or ("" if parts.keeper.serving else "kubelet does not know us")
+            return f"the driver hangs: {hung.call} has been running for {hung.seconds:.0f} s"
+        return parts.around.rival or ("" if parts.keeper.serving else "not registered with kubelet")
 
     async def _status(self) -> Never:
         """Tell what is known once the instances are: what the agent before us told holds till then.
@@ -120,7 +120,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wanting())
             group.create_task(parts.instances.run())
-        raise RuntimeError("nobody keeps the instances any more")
+        raise RuntimeError("the task of the MIG instances ended")
 
     async def _wanting(self) -> Never:
         """Pass on what is promised, and at which places containers may run."""
@@ -143,7 +143,7 @@ class Agent:
         known = await asyncio.to_thread(configurations, self.options.root, major=major)
         found = reads_cdi(runtime, known)
         paths = [one.path for one in known]
-        log.info("runtime looked at", runtime=runtime, configured=paths, reads_cdi=found)
+        log.info("container runtime inspected", runtime=runtime, configured=paths, reads_cdi=found)
         return found
 
     async def _serve(self) -> Never:

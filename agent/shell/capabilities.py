@@ -132,7 +132,7 @@ class Capabilities:
     def _present(self, wanted: _Wanted, majors: Mapping[str, int]) -> DeviceNode:
         major = next((majors[name] for name in wanted.drivers if name in majors), None)
         if major is None:
-            what = f"/{_MAJORS} has no {wanted.drivers[0]}, whose kernel module must be loaded"
+            what = f"/{_MAJORS} has no {wanted.drivers[0]}; load its kernel module"
             raise CapabilityError(f"/dev/{wanted.name} is missing: {what}")
         node = DeviceNode(f"/dev/{wanted.name}", major, wanted.minor)
         path = self._root / "dev" / wanted.name
@@ -140,7 +140,7 @@ class Capabilities:
             if self._files.numbers(path) != (major, wanted.minor):
                 self._files.make(path, node, wanted.mode)
         except OSError as error:
-            raise CapabilityError(f"{node.path} cannot be made: {error.strerror}") from error
+            raise CapabilityError(f"{node.path} cannot be created: {error.strerror}") from error
         return node
 
     def _read(self, name: str) -> str:

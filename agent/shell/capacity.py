@@ -78,7 +78,7 @@ class NodeKeeper:
                 self._changed.set()
             except KubeError as error:
                 failures += 1
-                log.warning("Node left as it is", why=str(error))
+                log.warning("Node not updated", why=str(error))
                 self._changed.set()
             pause = self._clock.backoff(failures, first=EVERY, most=LONGEST_PAUSE)
             await self._clock.sleep(pause if failures else EVERY)
@@ -124,7 +124,7 @@ class NodeKeeper:
         await self._calls.merge_patch(
             f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
         )
-        log.info("capacity written", changes=changed)
+        log.info("Node capacity updated", changes=changed)
         return True
 
     def _ours(self, node: OwnNode) -> frozenset[str]:
@@ -165,7 +165,7 @@ class NodeKeeper:
             {"op": "remove", "path": path},
         )
         await self._calls.json_patch(f"{NODES}/{node.name}", ops)
-        log.info("node is ready for pods", taint=NOT_READY_TAINT)
+        log.info("startup taint removed", taint=NOT_READY_TAINT)
 
     async def _note(self, node: OwnNode, metadata: Mapping[str, object]) -> None:
         await self._calls.merge_patch(f"{NODES}/{node.name}", {"metadata": metadata})

@@ -63,7 +63,9 @@ class Cutter:
         for step in cut.steps:
             if not wanted():
                 break
-            log.info("cutting", gpu=self._gpu, step=type(step).__name__, **_told(step))
+            log.info(
+                "MIG reconfiguration step", gpu=self._gpu, step=type(step).__name__, **_told(step)
+            )
             match step:
                 case DestroyCompute(instance):
                     await self._destroy_compute(instance)
@@ -146,7 +148,7 @@ class Cutter:
 
 def _mistaken(call: str, placed: Placed, made: Instance) -> DriverError:
     found = f"profile {made.profile} at slot {made.start}, {made.uuid or 'no UUID'}"
-    return DriverError(Fault.OTHER, call, f"asked for {named(placed)}, the driver made {found}")
+    return DriverError(Fault.OTHER, call, f"asked for {named(placed)}, the driver created {found}")
 
 
 def _told(step: Create | CreateCompute | DestroyCompute | DestroyInstance) -> dict[str, object]:

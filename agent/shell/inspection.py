@@ -116,7 +116,9 @@ class Inspector:
                 one, [*wrong, *introductions(one.region, inner[one.place])], wanted[one.key]
             )
             if wrong:
-                violations.append(_violation(one.share, site, "were changed, and are put right"))
+                violations.append(
+                    _violation(one.share, site, "were changed and have been restored")
+                )
         counts = tuple(judged.count for judged in known.values())
         return Found(
             seen=seen,

@@ -111,5 +111,7 @@ def _locked(path: Path) -> int:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
-        raise JournalInUseError(f"{path} is locked: another agent runs on this node") from None
+        raise JournalInUseError(
+            f"{path} is locked: another agent is running on this node"
+        ) from None
     return file

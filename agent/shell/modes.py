@@ -65,7 +65,7 @@ class Modes:
         clients = await self._worker.call(driver.processes, self._gpu, within=LOOKING)
         if clients:
             return device
-        log.warning("switching MIG mode on", gpu=self._gpu, model=device.model)
+        log.warning("enabling MIG mode", gpu=self._gpu, model=device.model)
         mode = await self._worker.call(driver.enable_mig, self._gpu, within=CUTTING)
         return replace(device, mig=mode)
 

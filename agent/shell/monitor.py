@@ -163,7 +163,7 @@ class Monitor:
                 unconfirmed = await self.look()
             except Exception:
                 # What a tenant wrote must never end the agent, which serves all others.
-                log.exception("look failed")
+                log.exception("monitor cycle failed")
                 self._means.tally.failed()
                 unconfirmed = False
             pause = SOON if unconfirmed else max(SOON, EVERY - (clock.monotonic() - began))
@@ -211,7 +211,7 @@ class Monitor:
                 found = await worker.call(_looked_at, worker.driver, device.uuid, within=PATIENCE)
                 processes[device.uuid], usage[device.uuid] = found
             except DriverError as error:
-                log.debug("GPU not looked at", gpu=device.uuid, why=str(error))
+                log.debug("GPU not read", gpu=device.uuid, why=str(error))
                 if error.fault is Fault.UNAVAILABLE:  # nor will it tell of the others
                     break
         return _Host(processes=processes, usage=usage)
@@ -248,7 +248,7 @@ class Monitor:
         self._course, due = self._course.after(found, self._means.clock.monotonic())
         for drift in due:
             self._means.news.drifted(drift)
-            log.warning("drift", gpu=drift.gpu, what=drift.what)
+            log.warning("drift found", gpu=drift.gpu, what=drift.what)
 
     async def _follow_up(self, now: Sequence[Violation], answered: Collection[str]) -> bool:
         """Tell what began and evict what is confirmed; say whether what began may evict."""
@@ -259,7 +259,7 @@ class Monitor:
         for violation in found.begun:
             means.tally.violated(violation.kind)
             means.news.violated(violation)
-            log.warning("violation", kind=str(violation.kind), **_who(violation))
+            log.warning("isolation violation", kind=str(violation.kind), **_who(violation))
         await asyncio.gather(*(self._evict(v) for v in found.due if v.gpu in answered))
         self._asked = {v.pod.uid: self._asked[v.pod.uid] for v in now if v.pod.uid in self._asked}
         return enforcement is Enforcement.EVICT and any(map(evicts, found.begun))

@@ -184,7 +184,7 @@ class Neighbourhood:
         """Return a sentence about another plugin that serves this node's GPUs, or nothing."""
         node = self.node
         if self.idle:
-            return "setting nodeAgent says that another plugin serves the nodes"
+            return "setting nodeAgent leaves the nodes to another plugin"
         if node is None:
             return ""
         slot = rival_slots(node.allocatable, self.devices.count_name, self.registered)

@@ -102,7 +102,7 @@ class NvmlDriver:
             except DriverError as error:
                 if not ends_session(error):
                     raise
-                log.warning("the driver's session is lost", error=str(error))
+                log.warning("driver session lost", error=str(error))
                 self.close()
         self._session = session = Session(sysfs=self._sysfs, clock=self._clock)
         return question(session)

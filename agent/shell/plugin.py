@@ -102,7 +102,7 @@ class DevicePlugin:
         """Answer for one container; until PreStart says otherwise, it sees no GPU."""
         answer = pb.ContainerAllocateResponse(envs={VISIBLE: NOTHING_VISIBLE})
         if not slots or not all(map(is_slot, slots)):
-            structlog.get_logger().warning("allocate for no slot of ours", slots=list(slots))
+            structlog.get_logger().warning("Allocate for unknown slots", slots=list(slots))
             return answer
         self._starts.handed(slots)
         try:

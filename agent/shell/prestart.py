@@ -134,10 +134,10 @@ class PreStart:
         """
         unknown = sorted(slot for slot in slots if not is_slot(slot))
         if unknown or not slots:
-            told = ", ".join(unknown) or "nothing"
+            names = ", ".join(unknown) or "an empty list"
             raise NotYetError(
-                f"{told}: no slot of this node's; accepted are slot-0000 and so on. A pod that "
-                "another device plugin gave this to must be deleted and made anew"
+                f"{names} is not a slot of this node (expected slot-NNNN); if another device "
+                "plugin assigned it, delete the pod so that it is recreated"
             )
         hands = {slot: self._hands[slot] for slot in slots}
         began = self.clock.monotonic()
@@ -165,7 +165,7 @@ class PreStart:
 
     def _check_hands(self, hands: Mapping[str, int]) -> None:
         if lost := self._lost(hands):
-            raise NotYetError(f"{lost} went to another pod meanwhile")
+            raise NotYetError(f"{lost} went to another pod in the meantime")
 
     def _over(self, task: asyncio.Task[Owner]) -> None:
         self._running.discard(task)
@@ -195,9 +195,9 @@ class PreStart:
                     share, content = await self._prepared(slots, course)
             except TimeoutError as error:
                 self._check_hands(hands)
-                ours = f"takes longer than {self.deadline:g} s"
+                ours = f"took longer than {self.deadline:g} s"
                 raise NotYetError(
-                    f"{course.doing} {ours if limit.expired() else 'was given up'}"
+                    f"{course.doing} {ours if limit.expired() else 'timed out'}"
                 ) from error
             self._check_hands(hands)
             # Past the deadline's reach: a write must not go on behind the next start's back.
@@ -210,7 +210,7 @@ class PreStart:
         try:
             await asyncio.to_thread(self.parts.slots.write, slots, owner, content)
         except OSError as error:
-            raise NotYetError(f"what the slot hands out cannot be written: {error}") from error
+            raise NotYetError(f"the files of the slot cannot be written: {error}") from error
 
     @contextlib.asynccontextmanager
     async def _limited(
@@ -225,21 +225,21 @@ class PreStart:
     async def _prepared(self, slots: frozenset[str], course: _Course) -> tuple[Share, Content]:
         """Return what was promised to whoever starts, and what it receives once that is there."""
         parts = self.parts
-        course.doing = "finding out whose slots these are"
+        course.doing = "finding the owner of the slots"
         course.owner = owner = await parts.owners.owner(slots)
-        course.doing = f"looking for the promise to {owner.namespace}/{owner.pod}"
+        course.doing = f"looking up the entry of {owner.namespace}/{owner.pod}"
         share = await parts.promises.share(owner)
         _check(share, owner, slots)
         course.owner = share.owner
         for uid in sorted(parts.slots.holders(slots) - {owner.uid}):
-            course.doing = f"waiting for the processes of pod {uid}, which had the slot before,"
+            course.doing = f"waiting for the processes of the slot's previous pod {uid}"
             await parts.regions.vacate(uid)
         content = await self._content(share, slots, course)
-        course.doing = "recording that the promise is held"
+        course.doing = "marking the entry as held"
         await parts.promises.hold(owner.uid)
         # Only from then on nobody exchanges it any more.
         if (await parts.promises.share(share.owner)).grants != share.grants:
-            raise NotYetError("the promise was exchanged while its container was about to start")
+            raise NotYetError("the entry changed while its container was about to start")
         return share, content
 
     async def _content(self, share: Share, slots: frozenset[str], course: _Course) -> Content:
@@ -253,8 +253,8 @@ class PreStart:
             case Mode.HAMI_CORE:
                 if not share.mounts and self.parts.slots.bare(slots):
                     raise NotYetError(
-                        "kubelet gave it its slots while every GPU was in MIG mode, without the "
-                        "mounts that a share of a GPU needs: delete the pod"
+                        "kubelet assigned its slots while every GPU was in MIG mode, so it lacks "
+                        "the mounts for sharing a GPU; delete the pod so that it is recreated"
                     )
                 course.doing = "seeding the container's region"
                 region = await self.parts.regions.seed(share)
@@ -269,8 +269,8 @@ class PreStart:
         found = []
         for grant in share.grants:
             if grant.placed is None:
-                raise NotYetError(f"the entry promises MIG on {grant.gpu} without a placement")
-            course.doing = f"making {grant.placed} on {grant.gpu}"
+                raise NotYetError(f"the entry names no placement for MIG on {grant.gpu}")
+            course.doing = f"creating {grant.placed} on {grant.gpu}"
             found.append(await self.parts.instances.ensure(grant.gpu, grant.placed))
         return tuple(found)
 
@@ -284,15 +284,15 @@ class PreStart:
             return
         await self.parts.promises.annotate(share.owner, {f"{OWN}{share.key}.visible": shown})
         self._told[slot] = (share.owner.uid, shown)
-        raise OnceMoreError(f"{shown} is ready and has just been written into the pod")
+        raise OnceMoreError(f"{shown} is ready and noted on the pod; the next attempt will use it")
 
 
 def _check(share: Share, owner: Owner, slots: frozenset[str]) -> None:
     """Refuse a share that cannot be this container's."""
     if share.owner.uid != owner.uid or share.owner.container not in owner.containers:
-        raise NotYetError(f"the promise found for {owner.pod} is of {share.owner.pod}")
+        raise NotYetError(f"the entry found for {owner.pod} belongs to {share.owner.pod}")
     if len(share.grants) != len(slots):
         raise NotYetError(
-            f"{owner.namespace}/{owner.pod}: the entry promises {len(share.grants)} devices to "
-            f"container {share.owner.container}, kubelet gave it {len(slots)} slots"
+            f"{owner.namespace}/{owner.pod}: the entry lists {len(share.grants)} devices for "
+            f"container {share.owner.container}, but kubelet assigned {len(slots)} slots"
         )

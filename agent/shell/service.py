@@ -117,7 +117,7 @@ class Service:
             node, hardware = around.node, self._backing.survey.hardware
             if around.rival != told:
                 told = around.rival
-                log.warning("nothing is served", why=told)
+                log.warning("competing device plugin", why=told)
             ready = around.configured and hardware is not None and hardware.devices
             if ready and node is not None and self._backing.keeper.may_show(node):
                 around.registered = frozenset()  # from here on they are ours
@@ -138,7 +138,7 @@ class Service:
         while True:
             self._changed.clear()
             if around.devices.count_name != self._resource:
-                raise RuntimeError(f"the slots are called {around.devices.count_name} from now on")
+                raise RuntimeError(f"the slot resource is now {around.devices.count_name}")
             if survey.hardware is not None:
                 found = around.gpu_node
                 told = listed(

@@ -111,7 +111,7 @@ class Slots:
                 return Handed()
             (folder / _BARE).unlink(missing_ok=True)
         except OSError as error:
-            log.warning("slot not marked", slot=lead, soft=soft, error=str(error))
+            log.warning("slot marker not written", slot=lead, soft=soft, error=str(error))
         return Handed(mounts=slot_mounts(str(folder)))
 
     def bare(self, slots: Collection[str]) -> bool:

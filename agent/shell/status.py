@@ -115,8 +115,8 @@ class StatusWriter:
                 failures = 0
             except KubeError as error:
                 failures += 1
-                log.warning("status left as it is", why=str(error))
-                missing = dict.fromkeys(waiting, f"its start cannot be noted down: {error}")
+                log.warning("GPUNode status not updated", why=str(error))
+                missing = dict.fromkeys(waiting, f"its start cannot be recorded: {error}")
                 pause = self._clock.backoff(failures, first=FIRST_PAUSE, most=LONGEST_PAUSE)
                 self._changed.set()
                 _answer(waiting, missing)
@@ -156,7 +156,7 @@ class StatusWriter:
                 found = await self._read()
             account = None if found is None else self._account(found, holds, alive)
             if found is None or account is None:
-                return dict.fromkeys(holds, "its node has not been accounted for yet")
+                return dict.fromkeys(holds, "the status of its node is not known yet")
             wanted = document(account)
             if found.status != wanted and self._told != (wanted, found.status):
                 try:
@@ -266,7 +266,7 @@ class StatusWriter:
         return at is None or self._clock.monotonic() - at >= GRACE
 
 
-_NO_ENTRY: Final = "it has no promise on this node any more"
+_NO_ENTRY: Final = "it no longer has an entry on this node"
 
 
 def _answer(waiting: Mapping[str, list[asyncio.Future[None]]], missing: Mapping[str, str]) -> None:
@@ -285,4 +285,4 @@ def _shut(unknown: Sequence[Tenant]) -> str:
         return ""
     first = unknown[0]
     more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-    return f"nobody knows what pod {quoted(f'{first.namespace}/{first.name}')}{more} uses here"
+    return f"the GPU use of pod {quoted(f'{first.namespace}/{first.name}')}{more} is unknown"

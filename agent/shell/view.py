@@ -126,6 +126,6 @@ class Evictor:
         try:
             await self._calls.create(path, msgspec.json.encode(body))
         except KubeError as error:
-            log.warning("pod not evicted", pod=f"{pod.namespace}/{pod.name}", why=str(error))
+            log.warning("eviction failed", pod=f"{pod.namespace}/{pod.name}", why=str(error))
         else:
             log.warning("pod evicted", pod=f"{pod.namespace}/{pod.name}", because=why)

@@ -48,7 +48,7 @@ class Withdrawal:
             try:
                 await self.step()
             except (KubeError, OSError) as error:
-                log.warning("not all taken back yet", why=str(error))
+                log.warning("withdrawal incomplete", why=str(error))
             await asyncio.sleep(EVERY)
 
     async def step(self) -> None:
@@ -95,8 +95,8 @@ class Withdrawal:
 
 def _said(pods: Collection[str], counted: Collection[str]) -> str:
     if pods:
-        return "files stay for pods"
-    return "kubelet still counts slots" if counted else "nothing is left"
+        return "files kept for running pods"
+    return "kubelet still counts slots" if counted else "withdrawal complete"
 
 
 def _listed(folder: Path, wanted: Callable[[str], bool]) -> list[Path]:

@@ -123,4 +123,4 @@ class Worker:
         if running is None or running.call == name:
             return f"no answer within {within:g} s"
         seconds = self._clock() - running.began
-        return f"no answer within {within:g} s: {running.call} runs since {seconds:.0f} s"
+        return f"no answer within {within:g} s: {running.call} has been running for {seconds:.0f} s"
