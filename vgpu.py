@@ -47,7 +47,7 @@ class Programs(click.Group):
 @click.group(cls=Programs)
 @click.version_option(version(), prog_name="vgpu")
 def main() -> None:
-    """Admit, fit and explain slices of GPUs."""
+    """Share GPUs between pods: admission, scheduling, node agent and tools."""
 
 
 if __name__ == "__main__":

@@ -75,7 +75,9 @@ async def cost(seconds: float) -> Cost:
                     raise RuntimeError(f"the agent did not register with kubelet: {said[-2000:]}")
                 found = await asyncio.to_thread(_monitored, said)
                 if found != CONTAINERS:
-                    raise RuntimeError(f"{found} of {CONTAINERS} containers are monitored: {said}")
+                    raise RuntimeError(
+                        f"only {found} of {CONTAINERS} containers are monitored: {said}"
+                    )
                 spent = await _measured(process, seconds)
                 return replace(spent, starts=await _started(kubelet))
 

@@ -40,7 +40,9 @@ def p99(figures: Sequence[float]) -> float:
 def parser(description: str) -> ArgumentParser:
     """Return a command line that knows ``--json FILE``."""
     made = ArgumentParser(description=description)
-    made.add_argument("--json", type=Path, metavar="FILE", help="write bars and figures here")
+    made.add_argument(
+        "--json", type=Path, metavar="FILE", help="write bars and figures to this file"
+    )
     return made
 
 

@@ -25,7 +25,7 @@ class Timing:
         if not 0 < self.retry_every < self.renew_within < self.duration:
             raise ValueError(
                 f"retry_every {self.retry_every}, renew_within {self.renew_within} and duration"
-                f" {self.duration} must be positive and rise in this order"
+                f" {self.duration} must be positive and increase in this order"
             )
 
 

@@ -73,7 +73,7 @@ class Serving:
             with _path_to(pair.certificate + b"\n" + pair.key) as path:
                 context.load_cert_chain(path)
         except ssl.SSLError as error:  # a key that OpenSSL finds too weak, for example
-            return (*found, Finding(Fault.UNREADABLE, f"OpenSSL refuses it: {error.reason}"))
+            return (*found, Finding(Fault.UNREADABLE, f"OpenSSL rejects the pair: {error.reason}"))
         leaf = certificates(pair.certificate)[0]
         self._loaded = _Loaded(context, pair.certificate, leaf)
         return found

@@ -75,7 +75,7 @@ def _nodes() -> Json:
         "validations": [
             {
                 "expression": runs_on("oldObject.metadata.name"),
-                "message": "an agent writes its own Node only",
+                "message": "an agent may write only its own Node",
             },
             {
                 "expression": " &&\n".join(
@@ -85,7 +85,7 @@ def _nodes() -> Json:
                         *(same("metadata", key) for key in _LINKS),
                     )
                 ),
-                "message": f"an agent writes {AGENT_LABEL} and {CAPACITY_KEY} of its Node only",
+                "message": f"an agent may write only {AGENT_LABEL} and {CAPACITY_KEY} on its Node",
             },
             {
                 "expression": " &&\n".join(
@@ -98,7 +98,7 @@ def _nodes() -> Json:
                         *(same("spec", key) for key in _SPEC),
                     )
                 ),
-                "message": f"an agent takes {NOT_READY_TAINT} off, and changes no other spec",
+                "message": f"an agent may remove only {NOT_READY_TAINT} from its Node's spec",
             },
             {
                 "expression": " &&\n".join(
@@ -107,7 +107,7 @@ def _nodes() -> Json:
                         *(_unchanged(key) for key in _STATUS),
                     )
                 ),
-                "message": "an agent writes capacity of extended resources, and no other status",
+                "message": "an agent may write only capacity of extended resources to the status",
             },
         ],
     }
@@ -125,7 +125,7 @@ def _pods() -> Json:
         "validations": [
             {
                 "expression": f"variables.node != '' && {runs_on('variables.node')}",
-                "message": "an agent writes on pods of its own node only",
+                "message": "an agent may write to pods of its own node only",
             },
             {
                 "expression": " &&\n".join(
@@ -137,7 +137,7 @@ def _pods() -> Json:
                         *(same("metadata", key) for key in _LINKS),
                     )
                 ),
-                "message": "an agent writes on a pod which instances it was given, and no more",
+                "message": "an agent may write to a pod only which instances it was given",
             },
         ],
     }
@@ -153,7 +153,7 @@ def _gpunodes() -> Json:
         "validations": [
             {
                 "expression": check.condition,
-                "message": f"{check.place} is invalid: accepted is {check.accepted}",
+                "message": f"{check.place} is invalid; accepted: {check.accepted}",
             }
             for check in found
         ],
@@ -184,7 +184,7 @@ def _events() -> Json:
                     f"has({controller}) && {controller} == {text(REPORTER)} &&\n"
                     f"has({instance}) && {runs_on(instance)}"
                 ),
-                "message": f"an agent signs Events as {REPORTER} of its own node only",
+                "message": f"an agent may write Events only as {REPORTER} of its own node",
             }
         ],
     }

@@ -35,8 +35,8 @@ def control_plane() -> tuple[Json, Json]:
                     )
                 ),
                 "message": (
-                    "the control plane of vgpu-admission writes a few annotations of a Node and "
-                    "nothing else"
+                    "the control plane of vgpu-admission may change only a few annotations of "
+                    "a Node"
                 ),
             }
         ],

@@ -92,7 +92,7 @@ def checks(shape: Shape, value: str, place: str) -> Iterator[Check]:
         case Many():
             size = f"size({value})"
             bounds = f"{size} >= {shape.least} && {size} <= {shape.most}"
-            yield Check(place, bounds, f"{shape.least} to {shape.most} of them")
+            yield Check(place, bounds, f"{shape.least} to {shape.most} items")
             item = f"x{place.count('[]')}"
             for each in checks(shape.of, item, f"{place}[]"):
                 yield Check(each.place, f"{value}.all({item}, {each.condition})", each.accepted)
