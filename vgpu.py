@@ -9,8 +9,7 @@ import click
 
 from kube.client import version
 
-# A program is imported only where it is asked for: an agent has no use for a web server, nor
-# admission for NVML.
+# A program is imported only when it is run: the agent needs no web server, admission no NVML.
 _CONTROL_PLANE: Final = "webhook.shell.commands"
 _NODE: Final = "agent.shell.commands"
 PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(

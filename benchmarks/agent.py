@@ -1,4 +1,4 @@
-"""What kubelet waits for: Allocate and PreStartContainer over the real socket, and who is served.
+"""Latency of Allocate, PreStartContainer and owner lookups over the real socket.
 
 A kubelet of ours, on real gRPC sockets and with kubelet's rate limit, admits pods one by one and
 starts them; our device plugin, its identity, slots, CDI documents and regions are the real ones.

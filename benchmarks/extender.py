@@ -1,4 +1,4 @@
-"""What a scheduler waits for filter and prioritize, beside an echo of the same names.
+"""Latency of filter and prioritize, compared with a server that echoes the same names.
 
 Names only, 8 GPUs a node of which 6 are busy, no two nodes much alike, and one node changes ten
 times a second. One scheduler asks, as schedulers do: one question after the other on one

@@ -1,4 +1,4 @@
-"""What share of random arrivals a fleet of A100s takes in, policy beside policy.
+"""The share of random arrivals that a fleet of A100s accepts, by policy.
 
 Ours starts cold in each run and learns as it goes; capacity loss is told the true mix. Within a
 run all policies see the same pods.

@@ -1,4 +1,4 @@
-"""How many arrival orders a policy places in full on one empty board.
+"""How many arrival orders a policy places completely on one empty GPU.
 
 Every multiset of instances that fits an A100 is offered in each of its distinct orders, to a
 policy that has seen nothing yet. Nothing leaves, so a bad first place is never mended.

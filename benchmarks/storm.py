@@ -1,4 +1,4 @@
-"""A storm of pods on real components: bound per second with us, beside the same without us.
+"""A storm of pods on real components: pods bound per second with and without vgpu-admission.
 
 Each turn runs every arm once, on a cluster of its own that is made the same way and warmed up by a
 small storm. A ratio is that of two arms of one turn, and the median of the turns is judged. All of

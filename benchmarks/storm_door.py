@@ -1,4 +1,4 @@
-"""The door under other loads than a storm: many binds to one node, and an even pace of binds."""
+"""The binding hook under other loads: many Bindings to one node, and a steady pace."""
 
 import json
 import threading

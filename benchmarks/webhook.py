@@ -1,4 +1,4 @@
-"""How many reviews one core answers, beside a handler that decodes each and answers "allowed".
+"""Reviews per second on one core, compared with a handler that decodes and allows each.
 
 The two servers take turns, so that whatever else the machine does meets both, and each ratio is
 that of two neighbours. Needs two cores: one for the server, one for wrk. The hot path is compiled,

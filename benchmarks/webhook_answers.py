@@ -1,4 +1,4 @@
-"""Whether the answer to a review really rewrites its pod, judged by an independent library."""
+"""Checks that the answer to a review rewrites its pod, with an independent library."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Config: where the API server is and who we are, from a pod's mounts or from a kubeconfig."""
+"""Config: address and credentials of the API server, from a pod's mounts or a kubeconfig."""
 
 import base64
 import binascii

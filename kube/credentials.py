@@ -1,4 +1,4 @@
-"""Credentials: the token and the TLS context as the files they come from say now."""
+"""Credentials: the token and the TLS context, reread as their files change."""
 
 import ssl
 import tempfile

@@ -1,4 +1,4 @@
-"""Errors: every way in which talking to the API server can fail, and nobody else's exceptions."""
+"""Errors: all exceptions that calls of the API server raise."""
 
 from typing import Final
 

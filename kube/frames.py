@@ -1,4 +1,4 @@
-"""Frames: what the API server's lists and watch streams look like around the objects in them."""
+"""Frames: decodes lists and watch streams of the API server around the objects in them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar

@@ -1,4 +1,4 @@
-"""Leases: at most one leader among replicas, judged by our own clock alone."""
+"""Leases: leader election among replicas, by the local monotonic clock only."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""Term: what a Lease says, and which move that permits; no clock, no network."""
+"""Term: reads a Lease and decides the next move of a candidate; no clock, no network."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Watch: one kind of object as an immutable picture that is always replaced and never ends."""
+"""Watch: keeps one kind of object as an immutable snapshot, replaced at each change."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Wire: the bytes of an answer, bounded, cut into lines, and failing with our own errors only."""
+"""Wire: reads the bytes of an answer, bounded and by lines; raises only our own errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

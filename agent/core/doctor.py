@@ -1,7 +1,7 @@
-"""The doctor: facts about a node → what is well with it, what is not, and what would help.
+"""The doctor: checks of the facts about a node, each with a finding and a remedy.
 
-Every check is a function of the facts; `vgpu doctor` prints the findings in the order of CHECKS,
-and docs/doctor.md explains each check by its name.
+Every check is a function of the facts. `vgpu doctor` prints the findings in the order of CHECKS;
+docs/doctor.md explains each check by its name.
 """
 
 import re
@@ -16,7 +16,7 @@ from allocator.core.lines import WIDTH, inert
 
 Version = tuple[int, ...]
 
-DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID (mig.md §3.7)
+DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID
 SEVERAL_INSTANCES: Final = "570"  # before, a process sees the first of its MIG instances alone
 TOOLKIT_FLOOR: Final = "1.17.8"  # up to 1.17.7 an image takes over the node (CVE-2025-23266)
 LEVELS: Final = 6  # columns of the first word
@@ -26,13 +26,13 @@ class Level(StrEnum):
     """How bad it is; the value is what is printed."""
 
     OK = "ok"
-    WARN = "warn"  # it works, but weaker than it could, or it could not be looked at
-    FAIL = "fail"  # pods that should start will not, or are not held to their limits
+    WARN = "warn"  # works with restrictions, or could not be checked
+    FAIL = "fail"  # pods cannot start, or their limits are not enforced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One answer of one check; ``remedy`` is what would help, empty where nothing is wrong."""
+    """One result of a check; ``remedy`` says how to fix it and is empty for level ok."""
 
     check: str
     level: Level

@@ -1,6 +1,6 @@
-"""Drift: where what a node's GPUs hold is not what the ledger promises there.
+"""Drift: differences between the ledger and what the GPUs of a node hold.
 
-It is told about the Node, for whoever runs it; a violation is told about the pod, for its user.
+Drift is reported on the Node, for its operator; a violation is reported on the pod, for its user.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ class Drift:
 
     @property
     def key(self) -> Key:
-        """Return what tells it from others."""
+        """Return what identifies it."""
         return self.kind, self.gpu, self.what
 
 
@@ -91,13 +91,13 @@ def _name(pod: Pod) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What differs since when, in seconds that only grow, and what has been told of it."""
+    """Since when each difference lasts, in monotonic seconds, and which have been reported."""
 
     since: Mapping[Key, float] = field(default_factory=lambda: MappingProxyType({}))
     told: frozenset[Key] = frozenset()
 
     def after(self, found: Iterable[Drift], now: float) -> tuple["Course", tuple[Drift, ...]]:
-        """Return how it goes on with what was *found*, and what has lasted and is to be told."""
+        """Return the next state, and the differences that lasted long enough to be reported."""
         present = {drift.key: drift for drift in found}
         since = {key: self.since.get(key, now) for key in present}
         lasting = frozenset(key for key, began in since.items() if now - began >= LASTING)

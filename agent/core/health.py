@@ -1,9 +1,8 @@
-"""Health: critical errors, failed probes and time → which GPUs may be given out, or why not.
+"""Health: which GPUs may be given out, by critical errors, failed probes and time.
 
-A GPU goes out of service at once for an error that means something, and after a few failed
-probes in a row; it comes back only when what was wrong is over and it has answered well for a
-while, longer each time it relapses. So the inventory, which every commit tests, does not flap
-with a GPU that does.
+A GPU goes out of service at once for a serious error, and after several failed probes in a row. It
+returns when the cause is over and it has answered for a while, longer after each relapse, so that
+a flapping GPU does not make the inventory flap, which every commit tests.
 """
 
 from collections.abc import Mapping
@@ -127,7 +126,7 @@ def _probed(condition: Condition, fault: Fault | None, patience: Patience) -> Co
 
 
 def _told(condition: Condition, needs: Recovery | None) -> Condition:
-    """Believe the driver's own word; one that needed something and does not has been reset."""
+    """Take over what the driver reports; a GPU that needs nothing any more has been reset."""
     if needs is None:
         return condition
     reset = needs is Recovery.NOTHING and condition.needs not in {None, Recovery.NOTHING}

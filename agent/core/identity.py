@@ -1,8 +1,8 @@
-"""Identity: whose slots these are, from what kubelet tells in two places.
+"""Identity: which container owns a set of slots, from two sources of kubelet.
 
-podresources names namespace, pod and container, but neither a uid nor init containers; the
-checkpoint has the uid and all containers. A container may start only where both and the live pod
-agree: a wrong owner would hand one tenant another's share, while a refusal costs a retry.
+The podresources API names namespace, pod and container, but neither a uid nor init containers. The
+checkpoint has the uid and all containers. A container may start only if both agree with the live
+pod: a wrong owner would get the share of another pod, while a refusal only costs a retry.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ def owner_of(
     recorded: Sequence[Recorded],
     pods: Mapping[str, PodName],
 ) -> Owner:
-    """Return who was given exactly *slots*; raises NotYetError where sources are not of one mind.
+    """Return the container that holds exactly *slots*; raises NotYetError if the sources disagree.
 
     *pods* are the live pods of this node by uid. Several containers of one pod are candidates
     where an app container reuses an init container's slots; those that podresources does not

@@ -1,7 +1,6 @@
-"""News: what containers received and what became of GPUs, in the sentences that Events carry.
+"""News: notes of Events about what containers received and how GPUs were reconfigured.
 
-Numbers change from one try to the next; which sentence it is does not, and only another sentence
-is news (ux.md §10).
+Numbers change from one attempt to the next. A note that differs only in numbers is not news.
 """
 
 import re
@@ -31,7 +30,7 @@ def gist(sentence: str) -> str:
 
 
 def recuts(before: Progress, now: Progress, *, seconds: float) -> Iterator[tuple[Outcome, str]]:
-    """Yield what became of a GPU between two looks, and which cuts failed that are still due."""
+    """Yield how a GPU changed between two looks, and which pending cuts failed."""
     old, new = _layout(before.present), _layout(now.present)
     if new != old:
         yield Outcome.DONE, f"{old} → {new} in {seconds:.1f} s"

@@ -1,7 +1,7 @@
-"""Regions: what the bytes that a container shares with its interception library say.
+"""Regions: decoding the memory that a container shares with its interception library.
 
-A tenant owns those bytes. Whatever they are, reading them gives a value and never raises: what
-cannot be believed is left out and counted, and a region of no known layout says so.
+A tenant can write those bytes. Reading any bytes returns a value and never raises: implausible
+values are left out and counted, and a region of unknown layout is ``Unreadable``.
 """
 
 import struct

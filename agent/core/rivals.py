@@ -1,6 +1,6 @@
-"""Rivals: whether somebody else's device plugin already gives out this node's GPUs.
+"""Rivals: whether another device plugin already serves the GPUs of this node.
 
-Two that give out one GPU each believe it free. So who comes second keeps off and says so.
+Two plugins would each give out the same GPU. So the agent does not serve beside another one.
 """
 
 from collections.abc import Collection, Iterable, Mapping

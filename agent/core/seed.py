@@ -1,7 +1,7 @@
-"""Seeds: the region that a container finds, limits and all, before its first process starts.
+"""Seeds: the initial content of a container's region, with its limits.
 
-A library that finds the magic number trusts what is there, so that neither a tenant's environment
-nor a process without one decides about limits (hami-core-abi.md §4).
+The library keeps a region that has the magic number. So the agent writes the limits before the
+first process starts, and the environment of a process cannot change them.
 """
 
 import struct

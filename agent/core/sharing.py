@@ -1,4 +1,4 @@
-"""Sharing: what one container of a bound pod was promised, or why it cannot start yet."""
+"""Sharing: the share of a bound pod's container in the ledger, or why it cannot start yet."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from allocator.model.ledger import Entry
 
 
 class StillRunsError(NotYetError):
-    """As far as is known an earlier container still runs; what is known may be old."""
+    """An earlier container seems to be running still; the pod as last seen may be outdated."""
 
 
 def starting(owner: Owner, tenant: Tenant) -> Vessel:

@@ -1,6 +1,6 @@
 """Simulated boards: what a driver would do to GPUs that do not exist, as a function of values.
 
-The rules are those of mig.md §1 to §3: instances sit at explicit placements and never move, a GPU
+The rules are those of real MIG: instances sit at explicit placements and never move, a GPU
 instance is numbered by its place and the number is used again, a compute instance is destroyed
 before its GPU instance, neither while something holds it. Questions and changes return what the
 driver would answer, or :class:`Refused`.
@@ -245,7 +245,7 @@ def _exhausted(wanted: Profile, present: list[Profile]) -> bool:
 
 
 def _number(board: Board, profile: Profile, start: int, *, taken: set[int]) -> int:
-    """Return the number of a place: its node in the binary tree over the memory (mig.md §2.1)."""
+    """Return the number of a place: its node in the binary tree over the memory."""
     first = (1 << (board.slots // profile.size).bit_length() - 1) - 1
     number = first + start // profile.size
     while number in taken:  # an odd board, whose places are no tree

@@ -1,7 +1,7 @@
-"""Status: what stands in ``GPUNode.status``, from what the driver says and what a site configured.
+"""Status: the content of ``GPUNode.status``, from the driver and the configuration.
 
-Only what matters for a promise is written, so that it changes when a promise would: memory of
-others is rounded and sticks. What is in use without an entry is told, or closes what it may be on.
+Only what matters for placement is written, so that it changes rarely: memory of other processes is
+rounded, with hysteresis. Use without an entry is listed; where it is unknown, the node is closed.
 """
 
 from collections.abc import Collection, Mapping

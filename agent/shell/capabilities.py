@@ -1,8 +1,8 @@
 """Capability devices: the files by which a container reaches one MIG instance, made on the host.
 
-The driver makes none of them by itself, and a program in a container makes them in its own /dev,
-where no other container finds them (mig.md §3.7): so they are made here, below the host's root.
-Those of graphics are the kernel's own, and are found only.
+The driver does not create them, and a program in a container creates them in its own /dev, where no
+other container finds them. So they are created here, below the root of the host. Device files for
+graphics come from the kernel and are only looked up.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Inspection: one look at the regions of all containers, and what is put right in them."""
+"""Inspection: reads the regions of all containers and corrects changed limits in them."""
 
 import time
 from collections import defaultdict
@@ -38,7 +38,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What an inspection brought to light; ``faults`` are figures that cannot be believed.
+    """What an inspection found; ``faults`` counts implausible values.
 
     ``held_back`` are containers whose launches wait for one of higher priority.
     """
@@ -129,7 +129,7 @@ class Inspector:
         )
 
     def release(self, site: Site) -> None:
-        """Let everybody launch, as long as nobody is here who would let them go later."""
+        """Let all held-back containers launch kernels, because this agent is about to stop."""
         with self._turn:
             for one in self._opened(site)[0]:
                 if one.region.recent < RELEASED:

@@ -1,7 +1,7 @@
-"""Instances: the MIG instances of a node, made when a promise appears, told when they are there.
+"""Instances: creates the MIG instances of a node when entries need them, and reports them.
 
-Level-triggered: whoever calls says what is promised now, as often as they like. Each GPU has a task
-of its own, so that one that is stuck delays nobody else's.
+Level-triggered: callers say what is promised now, as often as they like. Each GPU has its own task,
+so that a stuck one does not delay the others.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ MOST: Final = 10_000  # samples of one scrape
 
 
 class _Gauges(Collector):
-    """Hands out what the monitor saw last, or nothing before its first look."""
+    """Exports the figures of the last monitoring cycle; nothing before the first."""
 
     def __init__(self, figures: Callable[[], Figures | None], old: Callable[[], bool]) -> None:
         self._figures = figures
@@ -105,7 +105,7 @@ class Metrics:
         self._evictions.inc()
 
     def failed(self) -> None:
-        """Count a look that came to no end."""
+        """Count a monitoring cycle that failed."""
         self._failures.inc()
 
     def recut(self, outcome: Outcome) -> None:

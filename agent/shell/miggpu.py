@@ -1,7 +1,7 @@
-"""One GPU in MIG mode: what is there and what is promised, brought together look by look.
+"""One GPU in MIG mode: brings its instances in line with the ledger.
 
-Every look starts from what the driver lists, so that a crash, a failure and somebody else's hand
-are all met the same way.
+Every look starts from what the driver lists, so that crashes, failures and changes by others are
+all handled the same way.
 """
 
 import asyncio
@@ -148,7 +148,7 @@ class MigGpu:
                 self._tools.told(self.uuid, outcome, sentence)
 
     async def _next(self) -> Cut | None:
-        """Look, say what there is, and return the first cut that is due."""
+        """Observe the GPU, publish its progress, and return the first cut that is due."""
         wants = self._wants
         try:
             device = await self._modes.device(promised=bool(wants and wants.promised))

@@ -1,8 +1,7 @@
-"""The monitor: every two seconds, what is used against what was promised, and what follows.
+"""The monitor: compares use with the ledger every two seconds, and reports or evicts.
 
-A look costs three things in turn: the driver's own view, GPU by GPU, so that nobody waits long for
-the driver; the regions, in a thread; and what is told about it. Whatever fails is left out of that
-look alone.
+A cycle asks the driver, one GPU at a time so that other calls do not wait long; reads the regions,
+in a thread; and reports the result. What fails is left out of that cycle only.
 """
 
 import asyncio
@@ -103,7 +102,7 @@ class Tally(Protocol):
         """Count a pod whose eviction was asked for."""
 
     def failed(self) -> None:
-        """Count a look that came to no end."""
+        """Count a monitoring cycle that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +194,7 @@ class Monitor:
         return unconfirmed
 
     async def release(self) -> None:
-        """Let go whom a pod of higher priority holds back: nobody would, before the next agent."""
+        """Release the containers that are held back, because nothing would until the next agent."""
         around = self._means.around
         devices, shares = around.devices(), around.shares()
         if devices is not None and shares is not None:
@@ -239,7 +238,7 @@ class Monitor:
         )
 
     def _unheard(self, answered: Collection[str]) -> tuple[Drift, ...]:
-        """Return strangers on GPUs that are silent for a moment, who are not gone for that."""
+        """Return the last known foreign use of GPUs that did not answer in this cycle."""
         before = () if self.figures is None else self.figures.drifts
         return tuple(d for d in before if d.pod is None and d.gpu not in answered)
 

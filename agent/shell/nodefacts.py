@@ -1,4 +1,4 @@
-"""What a node's files say about it: read within bounds, and changed never."""
+"""Facts from the files of a node: read within bounds, never changed."""
 
 import hashlib
 import re

@@ -1,7 +1,7 @@
 """The NVML driver: one session with the node's NVIDIA driver, kept for as long as the agent runs.
 
-Sessions and lookups are slow where several run at once (mig.md §3.6), so everything asks this one.
-A driver that is reloaded ends it; the next call begins another.
+Concurrent sessions and lookups are slow, so all callers share this one. Reloading the driver ends
+it; the next call starts another.
 """
 
 import time

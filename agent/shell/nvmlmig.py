@@ -1,7 +1,7 @@
 """MIG through NVML: profiles, placements, instances and their UUIDs, behind NVML's handles.
 
 Instances are listed per profile id, never through MIG handles: one of those exists per compute
-instance, so a GPU instance without one, which a crash leaves, would stay unseen (mig.md §3.3).
+instance, so a GPU instance without one, which a crash leaves, would stay unseen.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Owners: kubelet asked, for each start of a container, whose its slots are."""
+"""Owners: asks kubelet, at each start of a container, which pod holds its slots."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping

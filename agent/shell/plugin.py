@@ -1,7 +1,7 @@
-"""DevicePlugin: what kubelet asks about slots, answered.
+"""DevicePlugin: answers kubelet's calls about slots.
 
-Allocate is never refused: kubelet would fail the pod for good. It says for whom nothing, so the
-answer belongs to the slot alone, and whatever is wrong with the container is PreStart's to say.
+Allocate is never refused, because kubelet would fail the pod for good. It does not name the pod, so
+its answer depends on the slot alone; PreStart reports whatever is wrong with the container.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""PreStart: what must be so before a container is made, established or refused with a reason.
+"""PreStart: prepares what a container needs before it is created, or refuses with a reason.
 
-Kubelet asks before every start of a container, waits 30 seconds, shows the reason of a refusal
-in the pod's status and asks again. So everything here may be done twice, and nothing is known but
-the slots: not even for whom kubelet asked the last time.
+Kubelet calls before every start of a container, waits 30 seconds, shows the reason of a refusal in
+the status of the pod and calls again. So every step may run twice. Kubelet names only the slots,
+not the pod.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class News(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Whom a start rests on, and who tells of it."""
+    """The services that a start uses."""
 
     owners: Owners
     promises: Promises
@@ -91,7 +91,7 @@ class Parts:
 
 @dataclass(slots=True)
 class _Course:
-    """How far one start has come, and whose it is, for the reason why it came no further."""
+    """How far one start has come and whose it is, to name in a refusal."""
 
     doing: str = "waiting for an earlier start in the same slot"
     owner: Owner | None = None
@@ -117,8 +117,8 @@ class PreStart:
     def handed(self, slots: Collection[str]) -> None:
         """Note that kubelet gives *slots* to a container of which nothing has started yet.
 
-        Whoever waits for a start in them had them before: its pod was deleted by force, and what
-        the slot holds from now on is not for it. It stops at once, lest it keep the heir waiting.
+        A start that still waits in one of these slots belongs to the previous pod, which was
+        deleted by force. It is cancelled at once, so that it does not block the new one.
         """
         self._hands.update(slots)
         for limit, hands in self._limits.items():
@@ -129,8 +129,8 @@ class PreStart:
     async def start(self, slots: Collection[str]) -> None:
         """Return when the container that holds exactly *slots* may be made.
 
-        Raises NotYetError with a reason for the user. Whoever stops listening stops nothing: the
-        next call for these slots begins when this one is through.
+        Raises NotYetError with a reason for the user. A start goes on if its caller gives up; the
+        next call for these slots begins when it has ended.
         """
         unknown = sorted(slot for slot in slots if not is_slot(slot))
         if unknown or not slots:
@@ -223,7 +223,7 @@ class PreStart:
             del self._limits[limit]
 
     async def _prepared(self, slots: frozenset[str], course: _Course) -> tuple[Share, Content]:
-        """Return what was promised to whoever starts, and what it receives once that is there."""
+        """Return the share of the starting container, and its content once that is ready."""
         parts = self.parts
         course.doing = "finding the owner of the slots"
         course.owner = owner = await parts.owners.owner(slots)

@@ -1,4 +1,4 @@
-"""Promises: what the ledger says that a starting container may have, and that it has it now."""
+"""Promises: looks up the ledger entry of a starting container and marks it as held."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping

@@ -1,9 +1,9 @@
-"""Registration: the plugin served and made known to kubelet, again whenever kubelet forgets it.
+"""Registration: serves the plugin and registers it, again whenever kubelet has forgotten it.
 
-Kubelet forgets without a word: when it starts it removes all sockets of its folder, and it mistakes
-a stream that ended for another plugin's (platform.md §3.2). Until it knows the plugin again, no
-container of ours starts, and pods that it admits meanwhile are lost for good: so all of this is
-noticed within a second.
+Kubelet does not say when it forgets a plugin: a starting kubelet removes all sockets of its folder,
+and it may take a stream that ended for that of another plugin. Until the plugin is registered
+again, no container of ours starts and pods that kubelet admits fail for good. So a loss is noticed
+within a second.
 """
 
 import asyncio

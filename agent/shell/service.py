@@ -1,4 +1,4 @@
-"""Service: our slots made known to kubelet, as soon and for as long as they may be."""
+"""Service: registers the device plugin once it may serve, and keeps its slots up to date."""
 
 import asyncio
 from collections.abc import Mapping
@@ -105,7 +105,7 @@ class Service:
         raise RuntimeError("the registration ended")
 
     async def _allowed(self) -> None:
-        """Wait until slots may appear: there are GPUs, nobody else's, and whoever asks is told."""
+        """Wait until slots may be offered: GPUs are known and no other plugin serves them."""
         told = ""
         while True:
             self._changed.clear()

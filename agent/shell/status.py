@@ -1,7 +1,7 @@
 """The writer of ``GPUNode.status``: one write at a time, on material change, at once for a hold.
 
-A write says which version of the promises it was made on, and fails where that is not the newest:
-a container is held on a version that contains its entry, or does not start (DESIGN.md §5, rule 4).
+A write tests the generation of the ledger that it is based on, and fails if there is a newer one.
+So a container is held on a version that contains its entry, or does not start.
 """
 
 import asyncio

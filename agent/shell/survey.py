@@ -1,7 +1,7 @@
-"""The survey: what hardware there is and how it fares, looked at again and again, as one value.
+"""The survey: polls the hardware and its health, and keeps them as one value.
 
-A driver that stops answering, or a GPU that it no longer lists, takes nothing off the node: what
-was there is told as sick, because containers may still use it.
+GPUs stay listed when the driver stops answering or no longer lists them. They are reported as
+unhealthy, because containers may still use them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -155,7 +155,7 @@ class Survey:
                 self._told.health(gpu, condition.why or "")
 
     def renew(self) -> None:
-        """Put together anew what is known, and say so where it changed."""
+        """Rebuild the value, and report it if it changed."""
         if self._devices is None:
             return
         present = () if self.instances is None else self.instances.present()

@@ -1,4 +1,4 @@
-"""The view: what the monitor has to know of this node, and the evictions that it asks for."""
+"""The view: what the monitor reads about this node, and the evictions it requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -108,7 +108,7 @@ class Calls(Protocol):
 
 
 class Evictor:
-    """Evicts through the API server, which minds disruption budgets."""
+    """Evicts through the API server, which respects disruption budgets."""
 
     def __init__(self, calls: Calls) -> None:
         """Ask through *calls*."""

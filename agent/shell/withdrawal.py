@@ -1,8 +1,8 @@
-"""Withdrawal: the agent's way out of a node, which takes nothing from pods that still run.
+"""Withdrawal: removes the agent from a node without disturbing running pods.
 
-What the cluster sees goes at once, so that nobody is sent here any more; files go when the last
-tenant is gone, because containers have them mounted. Nothing of it happens when an agent merely
-stops: the next one goes on where it was.
+What the cluster sees is removed at once, so that no new pod is scheduled here. Files are removed
+when the last pod has ended, because containers have them mounted. Stopping an agent withdraws
+nothing: its successor continues.
 """
 
 import asyncio

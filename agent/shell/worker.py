@@ -1,7 +1,7 @@
 """The worker: the one thread that talks to the driver, and what is known when it stops answering.
 
 A driver call cannot be interrupted. One that outlasts its caller's patience goes on, and the next
-one waits for it rather than run beside it: two walks of NVML at once take seconds (mig.md §3.6).
+one waits for it rather than run beside it: concurrent walks of NVML take seconds.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Check: what is wrong with a certificate and key that are presented to us."""
+"""Check: validates a certificate and its key."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

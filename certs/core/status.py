@@ -1,4 +1,4 @@
-"""Status: how far certificates and their rotation have come, told to a person."""
+"""Status: certificates and the progress of their rotation, as text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""App: what keeps certificates current inside a running server, whatever their source.
+"""App: keeps the certificates of a running server current, whatever their source.
 
 The wall clock is read at every look and no sleep is longer than a poll, so a machine that was
 suspended, or whose clock was corrected, notices within one poll.

@@ -1,4 +1,4 @@
-"""Reload: how the certificate of a running TLS server changes under its connections.
+"""Reload: replaces the certificate of a running TLS server.
 
 Every pair gets a context of its own, complete or discarded, and each handshake is sent to the
 newest one. Loading into the live context instead would leave it half changed on a mismatch, and

@@ -1,4 +1,4 @@
-"""Secret: the writer that moves certificates on, one safe step at a time, and who may overtake it.
+"""Secret: the writer that advances the certificate rotation, one safe step at a time.
 
 The election only saves work. Two writers at once, or one that slept between reading and writing,
 harm nothing: the Secret is written at the version that was read, and so is each registration,

@@ -1,4 +1,4 @@
-"""Generate manifests: ``python -m manifests.generator`` writes them, ``--check`` compares."""
+"""Write the generated manifests, or with --check only compare them."""
 
 import argparse
 from pathlib import Path

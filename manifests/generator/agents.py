@@ -1,7 +1,7 @@
-"""What an agent may write: its own node's part of the Node, and what pods there were given.
+"""Policies on agents: what an agent may write on its Node and on the pods there.
 
-Roles cannot tell one node's objects from another's, so a policy does, by the node that the token
-was issued on: who takes over one node can speak for that node only (docs/agent.md).
+A role cannot limit an agent to the objects of its own node, so a policy does, by the node that the
+token was issued on. An attacker on one node can write only for that node (docs/agent.md).
 """
 
 from typing import Final

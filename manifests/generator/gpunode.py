@@ -103,7 +103,7 @@ _GPU: Final = Thing(
         "foreignMiB": Number(),
     },
     required=("uuid", "index", "memoryMiB", "mode", "healthy", "slots"),
-    # A GPU that cannot be cut has no board, and then must say itself what it is.
+    # A GPU without MIG has no board, and so must name its model itself.
     rules={"a model if there is no board": "has(it.board) || has(it.model)"},
 )
 _INSTANCE: Final = Thing(

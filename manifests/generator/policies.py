@@ -1,8 +1,8 @@
-"""What the API server itself refuses, whether our webhook runs or not; docs/policies.md explains.
+"""Policies that the API server enforces even while the webhook is down (docs/policies.md).
 
-Accounts stand in variables of their own, first in the list and one to a line, so that a site
-whose Volcano runs under other accounts replaces them with a two-line patch. They are no
-parameter object: a policy whose parameters are missing refuses everything.
+Accounts are variables, first in the list and one per line, so that a site whose Volcano uses other
+accounts replaces them with a two-line patch. They are not a parameter object, because a policy
+whose parameters are missing refuses everything.
 """
 
 from typing import Final
@@ -85,7 +85,7 @@ def _unlabelled() -> tuple[Json, Json]:
             },
         ],
     }
-    # Warn is what lets an installation join a running Volcano site; component refuse denies.
+    # Warn lets the installation join a running Volcano site; component refuse denies.
     return policy("unlabelled", spec), binding("unlabelled", ["Warn", "Audit"])
 
 
@@ -159,7 +159,7 @@ def _gpunodes() -> tuple[Json, Json]:
                 rule("DELETE", "gpunodes", group=DOMAIN),
             ]
         },
-        # A promise, of which there are many, concerns nothing of the below.
+        # Commits of entries are frequent, and none of the rules below applies to them.
         "matchConditions": [
             {
                 "name": "no-promise",
@@ -233,10 +233,10 @@ def _annotations() -> Json:
 
 
 def _new_or_annotated() -> Json:
-    """Pass on a new pod or a change of its annotations, the little that a policy judges.
+    """Match only new pods and changes of annotations.
 
-    No label edit, status update or removal of a finalizer gets past this, so none is refused,
-    not even by an error or an exhausted budget in the rest; and most writes cost next to nothing.
+    Label edits, status updates and removals of finalizers do not match. So none of them is refused,
+    not even by an error or an exhausted budget in the rules, and most writes cost almost nothing.
     """
     changed = f"({annotations_of('object')}) != ({annotations_of('oldObject')})"
     return {

@@ -1,7 +1,7 @@
 """Shapes of JSON, and the conditions in the API server's language that hold one to its shape.
 
-For what a schema would look into at every write, also at the many that leave it as it is: a
-condition stands in a policy, which says whose writes are looked at.
+A schema would check such lists at every write, even if they do not change. A policy checks only
+the writes that it matches.
 """
 
 from collections.abc import Iterator, Mapping
