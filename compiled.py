@@ -80,7 +80,11 @@ ROOT: Final = Path(__file__).parent
 def main(arguments: Sequence[str]) -> int:
     """Compile here, or apart; print where."""
     command = argparse.ArgumentParser(prog="compiled", description=__doc__)
-    command.add_argument("--apart", action="store_true", help="compile a copy in the cache")
+    command.add_argument(
+        "--apart",
+        action="store_true",
+        help="compile a copy in the cache directory instead of this tree",
+    )
     if command.parse_args(arguments).apart:
         print(apart())  # noqa: T201 -- what the caller wants to know
     else:

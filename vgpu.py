@@ -9,8 +9,7 @@ import click
 
 from kube.client import version
 
-# A program is imported only where it is asked for: an agent has no use for a web server, nor
-# admission for NVML.
+# A program is imported only when it is run: the agent needs no web server, admission no NVML.
 _CONTROL_PLANE: Final = "webhook.shell.commands"
 _NODE: Final = "agent.shell.commands"
 PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
@@ -47,7 +46,7 @@ class Programs(click.Group):
 @click.group(cls=Programs)
 @click.version_option(version(), prog_name="vgpu")
 def main() -> None:
-    """Admit, fit and explain slices of GPUs."""
+    """Share GPUs between pods: admission, scheduling, node agent and tools."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What kubelet waits for: Allocate and PreStartContainer over the real socket, and who is served.
+"""Latency of Allocate, PreStartContainer and owner lookups over the real socket.
 
 A kubelet of ours, on real gRPC sockets and with kubelet's rate limit, admits pods one by one and
 starts them; our device plugin, its identity, slots, CDI documents and regions are the real ones.
@@ -52,9 +52,11 @@ class Waits:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print a table, judge; return the exit code."""
-    command = parser("Allocate and PreStartContainer over the socket, owners, and the agent's cost")
+    command = parser(
+        "Measure Allocate, PreStartContainer, owner lookups and what the agent itself costs."
+    )
     command.add_argument(
-        "--seconds", type=float, default=40, help="of the agent's life that are measured (40)"
+        "--seconds", type=float, default=40, help="how long to measure the agent (40)"
     )
     options = command.parse_args(arguments)
     waits = asyncio.run(timed())
@@ -119,7 +121,7 @@ async def _wrong(site: Site, held: Held) -> bool:
 
 def _check(site: Site, held: Held) -> None:
     if not right(site, held):
-        raise RuntimeError(f"{held.pod} was given another's share")
+        raise RuntimeError(f"{held.pod} got the share of another pod")
 
 
 def right(site: Site, held: Held) -> bool:
@@ -166,7 +168,7 @@ def _rendered(waits: Waits, spent: Cost) -> str:
         (name, f"{median(of):.2f}", f"{p99(of):.2f}", f"{max(of):.2f}")
         for name, of in measured.items()
     ]
-    return table(("call", "p50 ms", "p99 ms", "most ms"), rows) + "\n"
+    return table(("call", "p50 ms", "p99 ms", "max ms"), rows) + "\n"
 
 
 if __name__ == "__main__":

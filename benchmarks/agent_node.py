@@ -1,6 +1,6 @@
-"""A node's worth of work for one agent process: what it costs in memory and in processor time.
+"""Memory and CPU of one agent process on a full node.
 
-Everything that the agent reads is there, below one folder: 8 boards that are played, 64 running
+Everything that the agent reads lies below one folder: 8 simulated GPUs, 64 running
 containers with a process each in ``/proc`` and in their region, an API server with their pods and
 promises, a kubelet. The agent is the program itself, in a process of its own.
 """
@@ -75,7 +75,9 @@ async def cost(seconds: float) -> Cost:
                     raise RuntimeError(f"the agent did not register with kubelet: {said[-2000:]}")
                 found = await asyncio.to_thread(_monitored, said)
                 if found != CONTAINERS:
-                    raise RuntimeError(f"{found} of {CONTAINERS} containers are monitored: {said}")
+                    raise RuntimeError(
+                        f"only {found} of {CONTAINERS} containers are monitored: {said}"
+                    )
                 spent = await _measured(process, seconds)
                 return replace(spent, starts=await _started(kubelet))
 

@@ -1,4 +1,4 @@
-"""What a scheduler waits for filter and prioritize, beside an echo of the same names.
+"""Latency of filter and prioritize, compared with a server that echoes the same names.
 
 Names only, 8 GPUs a node of which 6 are busy, no two nodes much alike, and one node changes ten
 times a second. One scheduler asks, as schedulers do: one question after the other on one
@@ -88,11 +88,15 @@ class Scheduler:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print a table, judge; return the exit code."""
-    command = parser("filter and prioritize, names only, beside an echo of the same names")
-    command.add_argument("--pairs", type=int, default=400, help="of questions at each size (400)")
+    command = parser(
+        "Measure filter and prioritize by node names, against a server that echoes them."
+    )
+    command.add_argument(
+        "--pairs", type=int, default=400, help="pairs of calls per cluster size (400)"
+    )
     options = command.parse_args(arguments)
     if len(os.sched_getaffinity(0)) < 2:  # noqa: PLR2004 -- servers and scheduler
-        print("this process may use one core only: allow it two", file=sys.stderr)
+        print("this process may use only one core; allow it two", file=sys.stderr)
         return CANNOT_RUN
     found = [waits(size, options.pairs) for size in SIZES]
     print(_rendered(found))

@@ -1,4 +1,4 @@
-"""What share of random arrivals a fleet of A100s takes in, policy beside policy.
+"""The share of random arrivals that a fleet of A100s accepts, by policy.
 
 Ours starts cold in each run and learns as it goes; capacity loss is told the true mix. Within a
 run all policies see the same pods.
@@ -66,8 +66,8 @@ Results = Mapping[Cell, Sequence[Taken]]
 
 def main(arguments: Sequence[str]) -> int:
     """Run the grid, print what was taken in, judge ours; return the exit code."""
-    command = parser("share of random arrivals that a fleet of A100s takes in")
-    command.add_argument("--quick", action="store_true", help="a tiny run that judges nothing")
+    command = parser("Measure the share of random arrivals that a fleet of A100s accepts.")
+    command.add_argument("--quick", action="store_true", help="a tiny run without bars")
     options = command.parse_args(arguments)
     seeds, jobs = (QUICK_SEEDS, QUICK_JOBS) if options.quick else (SEEDS, JOBS)
     print(
@@ -143,10 +143,10 @@ def _overall(cells: Sequence[Mean]) -> Mean:
 
 def _grid(results: Results) -> str:
     header = (
-        "% taken in",
+        "% accepted",
         *(f"{OURS}: jobs", "slots"),
-        *(f"ahead of {HAMI}: jobs", "slots"),
-        *(f"ahead of {GIVEN}: jobs", "slots"),
+        *(f"lead over {HAMI}: jobs", "slots"),
+        *(f"lead over {GIVEN}: jobs", "slots"),
     )
     gains = [(*_gain(seeds, HAMI), *_gain(seeds, GIVEN)) for seeds in results.values()]
     rows = [
@@ -158,7 +158,7 @@ def _grid(results: Results) -> str:
 
 def _crowded(seeds: Sequence[Taken]) -> str:
     rows = [(name, *_level(seeds, name), *_gain(seeds, name)) for name in seeds[0]]
-    return table((str(CROWDED), "jobs", "slots", "ours ahead: jobs", "slots"), rows)
+    return table((str(CROWDED), "jobs", "slots", "our lead: jobs", "slots"), rows)
 
 
 def _level(seeds: Sequence[Taken], policy: str) -> tuple[str, str]:

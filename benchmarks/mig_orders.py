@@ -1,4 +1,4 @@
-"""How many arrival orders a policy places in full on one empty board.
+"""How many arrival orders a policy places completely on one empty GPU.
 
 Every multiset of instances that fits an A100 is offered in each of its distinct orders, to a
 policy that has seen nothing yet. Nothing leaves, so a bad first place is never mended.
@@ -38,7 +38,9 @@ class Score:
 
 def main(arguments: Sequence[str]) -> int:
     """Print both tables and judge ours; return the exit code."""
-    options = parser("arrival orders placed in full on one empty A100").parse_args(arguments)
+    options = parser("Count the arrival orders that fit completely on one empty A100.").parse_args(
+        arguments
+    )
     file: Path | None = options.json
     offers = {"a100_orders": A100.plain, "a100_rev2_orders": _with_double_memory()}
     figures = {name: scores(profiles) for name, profiles in offers.items()}
@@ -140,7 +142,7 @@ def _rendered(name: str, profiles: tuple[Profile, ...], by_policy: Mapping[str, 
     sets = len({_multiset(order) for order in offered})
     header = (name, f"of {len(offered)} orders", f"of {sets} sets in every order")
     rows = [(policy, score.orders, score.sets) for policy, score in by_policy.items()]
-    return table(header, [*rows, ("bound of any policy", bound(profiles), "")]) + "\n"
+    return table(header, [*rows, ("upper bound of any policy", bound(profiles), "")]) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every benchmark ends with: a table on the terminal, JSON with its bars, an exit code."""
+"""The output of every benchmark: a table, JSON with its bars, an exit code."""
 
 import json
 from argparse import ArgumentParser
@@ -10,7 +10,7 @@ from statistics import quantiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One promise: *value* is at least *limit*, or at most where ``at_most`` says so."""
+    """One bar: *value* must be at least *limit*, or at most if ``at_most``."""
 
     name: str
     value: float
@@ -19,7 +19,7 @@ class Bar:
 
     @property
     def holds(self) -> bool:
-        """Say whether the promise is kept."""
+        """Say whether the bar is met."""
         return self.value <= self.limit if self.at_most else self.value >= self.limit
 
     def __str__(self) -> str:
@@ -40,7 +40,9 @@ def p99(figures: Sequence[float]) -> float:
 def parser(description: str) -> ArgumentParser:
     """Return a command line that knows ``--json FILE``."""
     made = ArgumentParser(description=description)
-    made.add_argument("--json", type=Path, metavar="FILE", help="write bars and figures here")
+    made.add_argument(
+        "--json", type=Path, metavar="FILE", help="write bars and figures to this file"
+    )
     return made
 
 

@@ -1,4 +1,4 @@
-"""A storm of pods on real components: bound per second with us, beside the same without us.
+"""A storm of pods on real components: pods bound per second with and without vgpu-admission.
 
 Each turn runs every arm once, on a cluster of its own that is made the same way and warmed up by a
 small storm. A ratio is that of two arms of one turn, and the median of the turns is judged. All of
@@ -65,11 +65,15 @@ class Plan:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print a table, judge; return the exit code."""
-    command = parser("pods bound per second by a real kube-scheduler, with us and without")
-    command.add_argument("--nodes", type=int, default=1000, help="with 8 GPUs each (1000)")
-    command.add_argument("--pods", type=int, default=1000, help="of each storm (1000)")
-    command.add_argument("--turns", type=int, default=3, help="of all arms (3)")
-    command.add_argument("--minutes", type=float, default=5, help="after which no turn begins (5)")
+    command = parser(
+        "Measure pods bound per second by kube-scheduler, with and without vgpu-admission."
+    )
+    command.add_argument("--nodes", type=int, default=1000, help="nodes, with 8 GPUs each (1000)")
+    command.add_argument("--pods", type=int, default=1000, help="pods per storm (1000)")
+    command.add_argument("--turns", type=int, default=3, help="rounds over all arms (3)")
+    command.add_argument(
+        "--minutes", type=float, default=5, help="start no round after this many minutes (5)"
+    )
     options = command.parse_args(arguments)
     try:
         programs = build.build(DEFAULT, build.to_stderr)
@@ -101,7 +105,7 @@ def _run(plan: Plan, arm: Arm, *, door: bool) -> Run:
             told = _settled(found, seen)
             measured = _door(found, plan.nodes) if door else None
             run = Run(arm=arm, storm=seen, hooks=counted, truth=told, door=measured)
-    print(f"{arm}: {seen.rate:.1f} pods/s, ms of processor per pod: {dict(seen.cpu)}", flush=True)
+    print(f"{arm}: {seen.rate:.1f} pods/s, CPU ms per pod: {dict(seen.cpu)}", flush=True)
     return run
 
 
@@ -122,7 +126,7 @@ def _settled(found: Cluster, seen: Storm) -> Truth:
 
 def _door(found: Cluster, nodes: int) -> Door:
     if found.site is None:
-        raise ValueError("there is no door without us")
+        raise ValueError("the arm without vgpu-admission has no hook to measure")
     names = node_names(nodes)
     crowded = writes(found, names[0])
     p50, p99 = summary(pace(found, found.site, names))
@@ -169,7 +173,7 @@ def _rendered(turns: Sequence[Sequence[Run]]) -> str:
         for arm in Arm
         for runs in [[run for turn in turns for run in turn if run.arm is arm]]
     ]
-    head = (f"medians of {len(turns)} turns", "pods/s", "ratio", "ms CPU/pod")
+    head = (f"medians of {len(turns)} rounds", "pods/s", "ratio", "ms CPU/pod")
     return table((*head, "conflicts", "unanswered", "wrong"), rows) + "\n"
 
 

@@ -49,7 +49,7 @@ FLAGS: Final = ("--disable-admission-plugins=TaintNodesByCondition",)
 class Arm(StrEnum):
     """What of ours takes part in a run."""
 
-    NOTHING = "nothing of ours"
+    NOTHING = "without vgpu-admission"
     HOOK = "hook"
     EXTENDER = "hook and extender"
 

@@ -1,4 +1,4 @@
-"""The door under other loads than a storm: many binds to one node, and an even pace of binds."""
+"""The binding hook under other loads: many Bindings to one node, and a steady pace."""
 
 import json
 import threading
@@ -41,7 +41,7 @@ def writes(cluster: Cluster, node: str) -> int:
     with ThreadPoolExecutor(CROWD) as pool:
         failures = [f for f in [pool.submit(bind, name) for name in names] if f.exception()]
     if failures:
-        raise RuntimeError(f"{len(failures)} of {CROWD} binds failed: {failures[0].exception()}")
+        raise RuntimeError(f"{len(failures)} of {CROWD} Bindings failed: {failures[0].exception()}")
     return _generation(cluster, node) - before
 
 
@@ -70,7 +70,7 @@ def pace(cluster: Cluster, site: Installation, nodes: Sequence[str]) -> list[flo
         took = time.perf_counter() - began
         idle.append(connection)
         if not answer["response"]["allowed"]:
-            raise RuntimeError(f"a bind was refused: {answer['response']['status']}")
+            raise RuntimeError(f"a Binding was refused: {answer['response']['status']}")
         return took
 
     try:

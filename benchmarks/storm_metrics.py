@@ -1,4 +1,4 @@
-"""What the API server counts about our hooks: calls, refusals, and answers that never came."""
+"""The API server's metrics of our webhooks: calls, rejections and missing answers."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""One storm: pods that wait all at once, and how long a scheduler takes to bind them."""
+"""One storm: many pods created at once, and how long the scheduler takes to bind them."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What the API objects say after a storm: which pods are lost, doubled, or promised too much."""
+"""Checks the API objects after a storm: pods without entry, doubled, or overcommitted."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""How many reviews one core answers, beside a handler that decodes each and answers "allowed".
+"""Reviews per second on one core, compared with a handler that decodes and allows each.
 
 The two servers take turns, so that whatever else the machine does meets both, and each ratio is
 that of two neighbours. Needs two cores: one for the server, one for wrk. The hot path is compiled,
@@ -37,9 +37,11 @@ class Turn:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print a table, judge; return the exit code."""
-    command = parser("reviews answered on one core over TLS, beside a handler that allows all")
-    command.add_argument("--turns", type=int, default=5, help="of each server (5)")
-    command.add_argument("--seconds", type=int, default=4, help="each (4)")
+    command = parser(
+        "Measure reviews per second on one core over TLS, against a handler that allows all."
+    )
+    command.add_argument("--turns", type=int, default=5, help="rounds per server (5)")
+    command.add_argument("--seconds", type=int, default=4, help="seconds per round (4)")
     command.add_argument("--interpreted", action="store_true", help="do not compile the hot path")
     options = command.parse_args(arguments)
     missing = _missing()
@@ -61,7 +63,7 @@ def _missing() -> str | None:
     if shutil.which("wrk") is None:
         return "wrk is not installed; on Debian: apt-get update && apt-get install -y wrk"
     if len(os.sched_getaffinity(0)) < 2:  # noqa: PLR2004 -- server and load
-        return "this process may use one core only: allow it two, for the server and for wrk"
+        return "this process may use only one core; allow it two, for the server and wrk"
     return None
 
 
@@ -75,7 +77,7 @@ def check(bodies: Sequence[bytes], tree: Path) -> None:
         ]
         for body, answer in zip(second, server.answers(second), strict=True):
             settled(body, answer)
-    print(f"{len(bodies)} reviews of {len(bodies[0])} bytes: each is rewritten, once\n")
+    print(f"{len(bodies)} reviews of {len(bodies[0])} bytes: each patched, each sent once\n")
 
 
 def _turn(file: Path, seconds: int, tree: Path) -> Turn:
@@ -125,7 +127,7 @@ def _rendered(turns: Sequence[Turn]) -> str:
         )
         for name, loads in sides.items()
     ]
-    header = (f"medians of {len(turns)} turns", "reviews/s", "p50 ms", "p99 ms")
+    header = (f"medians of {len(turns)} rounds", "reviews/s", "p50 ms", "p99 ms")
     return table(header, rows) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Whether the answer to a review really rewrites its pod, judged by an independent library."""
+"""Checks that the answer to a review rewrites its pod, with an independent library."""
 
 import base64
 import json
@@ -29,11 +29,11 @@ def rewritten(review: bytes, answer: bytes) -> bytes:
     before = asked["request"]["object"]
     after = jsonpatch.apply_patch(before, json.loads(base64.b64decode(response["patch"])))
     if not _keeps(before, after):
-        raise WrongAnswerError("the patch loses something that the pod had")
+        raise WrongAnswerError("the patch drops something from the pod")
     spec = after["spec"]
     for container in (*spec["containers"], *spec.get("initContainers", ())):
         if [entry["name"] for entry in container["env"]].count(VISIBLE) != 1:
-            raise WrongAnswerError(f"container {container['name']} may see any GPU")
+            raise WrongAnswerError(f"container {container['name']} can see every GPU")
     return json.dumps(asked | {"request": asked["request"] | {"object": after}}).encode()
 
 

@@ -1,4 +1,4 @@
-"""Load on one server: a process on a core of its own, and wrk on another."""
+"""Load on one server, which runs on a core of its own; wrk runs on another."""
 
 import json
 import ssl

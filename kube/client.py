@@ -1,4 +1,4 @@
-"""Client: one call to the API server, with its identity, its deadline and the only retries."""
+"""Client: calls to the API server, with credentials, a deadline and retries."""
 
 import errno
 import socket

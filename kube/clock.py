@@ -1,4 +1,4 @@
-"""Clock: the time, patience and chance that this package lives on, so that a test can own them."""
+"""Clock: time, sleep and randomness behind one object, so that tests can replace them."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Config: where the API server is and who we are, from a pod's mounts or from a kubeconfig."""
+"""Config: address and credentials of the API server, from a pod's mounts or a kubeconfig."""
 
 import base64
 import binascii
@@ -45,7 +45,7 @@ def in_cluster(
     port = environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise ConfigError(
-            "not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set"
+            "not in a pod: KUBERNETES_SERVICE_HOST or KUBERNETES_SERVICE_PORT is not set"
         )
     return Access(
         url=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
@@ -141,13 +141,13 @@ def _parsed(path: Path) -> _File:
     try:
         return msgspec.convert(yaml.safe_load(_text(path)) or {}, type=_File)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ConfigError(f"{path}: no kubeconfig: {shortened(str(error))}") from error
+        raise ConfigError(f"{path}: not a valid kubeconfig: {shortened(str(error))}") from error
 
 
 def _named(name: str, entries: Mapping[str, _Entry], place: str) -> _Entry:
     if name in entries:
         return entries[name]
-    raise ConfigError(f"{place} {name!r} does not exist; it has {_listing(entries)}")
+    raise ConfigError(f"{place} {name!r} does not exist; the file has {_listing(entries)}")
 
 
 def _listing(names: Iterable[str]) -> str:
@@ -157,23 +157,23 @@ def _listing(names: Iterable[str]) -> str:
 def _refuse_foreign(cluster: _Cluster, user: _User, place: str) -> None:
     """Refuse what would need a program of someone else's, or a way round the API server's own."""
     instead = (
-        'give that user a token instead: kubectl config set-credentials NAME --token="$(kubectl'
+        'use a token for that user instead: kubectl config set-credentials NAME --token="$(kubectl'
         ' create token SERVICEACCOUNT)"'
     )
     if user.exec is not None:
         raise ConfigError(
-            f"{place} authenticates with the exec plugin {user.exec.command!r}, and we run no"
-            f" plugins; {instead}"
+            f"{place} authenticates with the exec plugin {user.exec.command!r}; plugins are"
+            f" not supported: {instead}"
         )
     if user.auth_provider is not None or user.username:
         raise ConfigError(
             f"{place} authenticates with an auth-provider or a password, which API servers no"
-            f" longer take; {instead}"
+            f" longer accept; {instead}"
         )
     if cluster.proxy_url:
         raise ConfigError(
-            f"{place}: proxy-url {cluster.proxy_url!r} is not supported; use `kubectl proxy` and"
-            " name its address as server"
+            f"{place}: proxy-url {cluster.proxy_url!r} is not supported; run `kubectl proxy` and"
+            " set server to its address"
         )
 
 

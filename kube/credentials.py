@@ -1,4 +1,4 @@
-"""Credentials: the token and the TLS context as the files they come from say now."""
+"""Credentials: the token and the TLS context, reread as their files change."""
 
 import ssl
 import tempfile
@@ -64,7 +64,7 @@ class Credentials:
             told = f"cannot load the credentials for {self._access.url}: {shortened(str(error))}"
             if self._material is None:
                 raise ConfigError(told) from error
-            log.warning("kept the previous credentials", why=told)
+            log.warning("previous credentials kept", why=told)
         self._read_at = now
 
     def _load(self) -> None:

@@ -1,4 +1,4 @@
-"""Errors: every way in which talking to the API server can fail, and nobody else's exceptions."""
+"""Errors: all exceptions that calls of the API server raise."""
 
 from typing import Final
 
@@ -78,7 +78,9 @@ _BY_STATUS: Final = {404: NotFoundError, 409: ConflictError, 410: GoneError, 422
 _OVERLOAD: Final = frozenset({429, 502, 503})
 
 _NO_STATUS: Final = "the answer is not a Status object"
-_NO_SUCH_KIND: Final = "the server knows no such kind; a CustomResourceDefinition may be missing"
+_NO_SUCH_KIND: Final = (
+    "the server does not know this kind; a CustomResourceDefinition may be missing"
+)
 
 
 def shortened(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Events: what we tell users about their objects, counted, bounded and never in anyone's way.
+"""Events: records Events on users' objects, counted and bounded, without blocking callers.
 
 They are written as ``events.k8s.io/v1``: it has fields for who reports and what was done, its
 ``series`` counts without the server's help, and its limits are checked on create, where core v1

@@ -1,4 +1,4 @@
-"""Frames: what the API server's lists and watch streams look like around the objects in them."""
+"""Frames: decodes lists and watch streams of the API server around the objects in them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
@@ -92,6 +92,8 @@ def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw) -> _T
     try:
         return decoder.decode(data)
     except RecursionError as error:
-        raise TooDeepError(f"nested too deep to be read: {shortened(str(error))}") from error
+        raise TooDeepError(f"nested too deeply: {shortened(str(error))}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableError(f"not what an API server says: {shortened(str(error))}") from error
+        raise UnreadableError(
+            f"not a valid answer of an API server: {shortened(str(error))}"
+        ) from error

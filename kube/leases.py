@@ -1,4 +1,4 @@
-"""Leases: at most one leader among replicas, judged by our own clock alone."""
+"""Leases: leader election among replicas, by the local monotonic clock only."""
 
 import asyncio
 import math
@@ -101,9 +101,11 @@ class Election:
         try:
             await self._advance(await self._read())
         except (ConflictError, AlreadyExistsError) as error:
-            log.debug("another was faster", lease=self._candidate.name, why=str(error))
+            log.debug(
+                "conflict: another replica wrote first", lease=self._candidate.name, why=str(error)
+            )
         except KubeError as error:
-            log.warning("election failed", lease=self._candidate.name, why=str(error))
+            log.warning("leader election failed", lease=self._candidate.name, why=str(error))
         self._announce()
 
     async def _read(self) -> Record | None:
@@ -196,7 +198,7 @@ class Election:
             log.info("leading", lease=self._candidate.name, term=self._term)
             self.elected.set()
         elif not self.leading and self.elected.is_set():
-            log.warning("no longer leading", lease=self._candidate.name)
+            log.warning("leadership lost", lease=self._candidate.name)
             self.elected.clear()
 
     def _resign(self) -> None:

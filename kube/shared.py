@@ -1,6 +1,6 @@
-"""Shared: one watch of a kind of object for several parts, each of which makes its own of it.
+"""Shared: one watch of a kind of object for several consumers, each with its own decoder.
 
-Every watch costs the API server an answer per change, and us the reading of it, whoever it is for.
+Every watch costs the API server one message per change, and this process the reading of it.
 """
 
 from collections.abc import Callable, Collection, Mapping

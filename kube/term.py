@@ -1,4 +1,4 @@
-"""Term: what a Lease says, and which move that permits; no clock, no network."""
+"""Term: reads a Lease and decides the next move of a candidate; no clock, no network."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +25,7 @@ class Timing:
         if not 0 < self.retry_every < self.renew_within < self.duration:
             raise ValueError(
                 f"retry_every {self.retry_every}, renew_within {self.renew_within} and duration"
-                f" {self.duration} must be positive and rise in this order"
+                f" {self.duration} must be positive and increase in this order"
             )
 
 

@@ -1,4 +1,4 @@
-"""Watch: one kind of object as an immutable picture that is always replaced and never ends."""
+"""Watch: keeps one kind of object as an immutable snapshot, replaced at each change."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -151,7 +151,9 @@ class _Follower(Generic[T]):
                 await self._watch(listing=True)
             except _NoStreamedListError as error:
                 self._streams = False
-                log.info("listing page by page", path=self._source.path, why=str(error))
+                log.info(
+                    "no streaming list, listing in pages", path=self._source.path, why=str(error)
+                )
             else:
                 return
         await self._list()
@@ -240,7 +242,9 @@ class _Follower(Generic[T]):
                 case "ERROR":
                     raise refusal(frame.object, place=f"watch {self._source.path}")
                 case _:
-                    raise UnreadableError(f"watch {self._source.path}: event {frame.type[:64]!r}")
+                    raise UnreadableError(
+                        f"watch {self._source.path}: unknown event {frame.type[:64]!r}"
+                    )
             last = frame.object
         if last is not None:
             folded.version = frames.version(last)
@@ -266,12 +270,12 @@ class _Follower(Generic[T]):
         except Exception:
             # What is odd about one object must not end the program, and the next one after it.
             self._pulse.misread += 1
-            log.exception("object not read", path=self._source.path)
+            log.exception("object decoder failed", path=self._source.path)
         return None
 
     def _misread(self, error: Exception) -> None:
         self._pulse.misread += 1
-        log.warning("object not understood", path=self._source.path, why=shortened(str(error)))
+        log.warning("malformed object", path=self._source.path, why=shortened(str(error)))
 
     def _listed(self, objects: dict[str, T], version: str | None) -> None:
         """Make *objects*, which are all there are, the picture."""

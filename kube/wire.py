@@ -1,4 +1,4 @@
-"""Wire: the bytes of an answer, bounded, cut into lines, and failing with our own errors only."""
+"""Wire: reads the bytes of an answer, bounded and by lines; raises only our own errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ class Lines:
                 return [bytes(line) for line in lines]
             self._begun += chunk
             if len(self._begun) > self._longest:
-                raise UnreadableError(f"{self._place}: one event has over {self._longest} bytes")
+                raise UnreadableError(f"{self._place}: an event exceeds {self._longest} bytes")
 
 
 async def whole(response: aiohttp.ClientResponse, *, most: int, place: str) -> bytes:
@@ -57,7 +57,7 @@ async def whole(response: aiohttp.ClientResponse, *, most: int, place: str) -> b
                 chunks += chunk
                 if len(chunks) > most:
                     response.close()
-                    raise UnreadableError(f"{place}: the answer has over {most} bytes")
+                    raise UnreadableError(f"{place}: the answer exceeds {most} bytes")
     return bytes(chunks)
 
 

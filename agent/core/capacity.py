@@ -1,8 +1,8 @@
-"""Capacity: how much of each extended resource kubelet is to count on this node.
+"""Capacity: how much of each extended resource the node reports to kubelet.
 
-It is an upper bound: what the ledger accepts, kubelet's sums must not refuse, for it refuses for
-good. A pod's sum there is never more than its share of GPUs in the ledger, so the most that the
-GPUs can hold at once bounds all of them; pods that those GPUs do not account for come on top.
+It is an upper bound. Kubelet fails a pod for good when its own sum exceeds capacity, so capacity
+must cover everything that the ledger may accept: the most that the GPUs can hold at once, plus the
+requests of pods that are not on those GPUs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,17 +20,17 @@ from allocator.model.units import WHOLE_GPU
 
 
 def slots(gpus: Iterable[Gpu]) -> int:
-    """Return how many containers the GPUs serve at once, which is what our plugin registers."""
+    """Return how many containers the GPUs serve at once: the slots that our plugin registers."""
     return sum(gpu.slots for gpu in gpus)
 
 
 def capacity(
     gpus: Sequence[Gpu], vocabularies: Iterable[Vocabulary], *, cores_scaling: float = 1.0
 ) -> dict[str, int]:
-    """Return the most of each resource, but for the slot; nothing is a resource left out.
+    """Return the capacity of each resource except the slot; resources of amount 0 are left out.
 
-    Sick GPUs count: what is promised on them is in kubelet's sums. *cores_scaling* is the
-    site's deviceCoreScaling, which adds to the sum and to no GPU.
+    Unhealthy GPUs count, because kubelet's sums contain the pods on them. *cores_scaling* is the
+    setting deviceCoreScaling; it raises the total, not what one GPU has.
     """
     found: dict[str, int] = {}
     for words in vocabularies:
@@ -85,9 +85,9 @@ def _percent(gpu: Gpu) -> int:
 def beside(
     gpus: Iterable[Gpu], entries: Iterable[Entry], tenants: Iterable[Tenant]
 ) -> dict[str, int]:
-    """Return what kubelet counts for pods that the GPUs do not account for.
+    """Return the requests of bound pods that the capacity of the GPUs does not cover.
 
-    They have no entry, or one on a GPU that is gone or in another mode.
+    These pods have no entry, or an entry on a GPU that is gone or in another mode.
     """
     modes = {gpu.uuid: gpu.mode for gpu in gpus}
     accounted = {
@@ -110,16 +110,16 @@ def beside(
 def desired(
     most: Mapping[str, int], extra: Mapping[str, int], names: Iterable[str]
 ) -> dict[str, int]:
-    """Return the capacity to stand on the Node of those *names* that are ours to write.
+    """Return the capacity to write on the Node for those *names* that the agent manages.
 
-    A pod may still count for a resource that no GPU has any more: that one stays too.
+    A resource that no GPU has any more stays while a pod still requests it.
     """
     total = {name: most.get(name, 0) + extra.get(name, 0) for name in names}
     return {name: amount for name, amount in total.items() if amount}
 
 
 def written(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
-    """Return the names that are ours to write: all but the slot, which is the plugin's."""
+    """Return the resources that the agent writes: all but the slot, which kubelet writes."""
     return frozenset(
         name for words in vocabularies for name in words.resources if name != words.slot
     )
@@ -133,9 +133,9 @@ def slot_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
 def changes(
     standing: Mapping[str, str | int], wanted: Mapping[str, int], ours: Iterable[str]
 ) -> dict[str, str | None]:
-    """Return the change of ``status.capacity`` to make; ``None`` takes a key away, never 0.
+    """Return the changes to ``status.capacity``; ``None`` removes a key.
 
-    A restarting kubelet holds running pods against it, and 0 would end them.
+    A key is never set to 0: a restarting kubelet checks running pods against it and would end them.
     """
     gone = {name: None for name in ours if name not in wanted and name in standing}
     new = {

@@ -1,9 +1,9 @@
-"""CDI: documents by which a container runtime gives one slot's content to one container.
+"""CDI: documents by which a container runtime gives the content of a slot to its container.
 
-One file per slot in use, written before the container is made and removed when the slot is
-handed on: a missing device is a loud retry, a stale one would be another tenant's. The declared
-version is the least that knows every field: a file whose version is too low for its fields, or
-unknown to the runtime, does not load at all.
+Each slot in use has one file, written before the container is created and removed when the slot is
+reassigned: a missing device makes kubelet retry, a stale one would give a container another pod's
+GPU. The declared version is the lowest that has every field used: runtimes do not load a file whose
+version is too low for its fields, or that they do not know.
 """
 
 import re
@@ -39,12 +39,12 @@ def draft_name(slot: str) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """Say whether a file of the folder is a document or a draft of ours."""
+    """Say whether a file of the folder is one of our documents or drafts."""
     return _FILE.fullmatch(name) is not None
 
 
 def document(slot: str, content: Content) -> bytes:
-    """Return the document that gives *content* to whoever is given the slot's device."""
+    """Return the document that adds *content* to the container with the device of *slot*."""
     edits: dict[str, object] = {"env": [f"{name}={value}" for name, value in content.env]}
     if content.nodes:
         edits["deviceNodes"] = [_node(node) for node in content.nodes]

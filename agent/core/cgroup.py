@@ -1,6 +1,6 @@
-"""Control groups: which pod and container a process belongs to, from what ``/proc`` says of it.
+"""Control groups: which pod and container a process belongs to, from ``/proc/<pid>/cgroup``.
 
-The first pod on a path counts: whoever may make groups makes them below their own.
+The first pod on a path counts, because a container can create groups only below its own.
 """
 
 import re
@@ -19,7 +19,7 @@ _START: Final = 19  # among the fields of /proc/<pid>/stat after the name, count
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where a process runs: its pod's uid, and its container's id where one is named."""
+    """Where a process runs: the uid of its pod, and the id of its container if the path has one."""
 
     uid: str
     container: str | None

@@ -1,9 +1,9 @@
 """Checkpoint: what kubelet has on disk about the containers that hold its devices.
 
-The file is kubelet's own and no promise to anybody, but it alone names a pod's uid, and init
-containers. It is true while kubelet waits for PreStartContainer, and tells of
-the slot's last holder while kubelet waits for Allocate. Its checksum goes over Go's rendering of
-Go's types, so nobody else can verify it.
+The file is internal to kubelet, but nothing else names the uid of a pod and its init containers. It
+is up to date while kubelet waits for PreStartContainer; while kubelet waits for Allocate it names
+the previous holder of a slot. Its checksum covers Go's rendering of Go types, so it cannot be
+verified here.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import msgspec
 
 
 class CheckpointError(Exception):
-    """The file does not say what a checkpoint says."""
+    """The file is not a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ def _data(text: bytes) -> _Data:
     try:
         return _DECODER.decode(text).data
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{len(text)} bytes that are no checkpoint: {error}") from error
+        raise CheckpointError(f"not a checkpoint ({len(text)} bytes): {error}") from error
 
 
 def _slots(entry: _Entry) -> frozenset[str]:

@@ -1,11 +1,10 @@
 """Content: what a container receives for its share: variables, mounts and device files.
 
-The values are the injection table's, now that the device is known. Admission wrote the same
-into the pod; here they are repeated because CDI's beat the pod's, so that not even a variable
-that an ``envFrom`` or an image brings can widen a share.
+The values come from the injection table. Admission wrote the same into the pod. They are repeated
+here because CDI overrides the pod: no variable of an ``envFrom`` or an image can widen a share.
 
-GPU device files and driver libraries are left to NVIDIA's container runtime, which goes by
-``NVIDIA_VISIBLE_DEVICES`` after CDI was applied: it alone knows the driver's files. Only the
+GPU device files and driver libraries are left to NVIDIA's container runtime, which reads
+``NVIDIA_VISIBLE_DEVICES`` after CDI was applied: only it knows the driver's files. Only the
 capability and DRM files of a MIG instance are named here, because an instance younger than that
 runtime's own list would be missing from it.
 """

@@ -1,8 +1,8 @@
-"""Cutting: which instances of one GPU must go, and which come, so that every promise has its own.
+"""Cutting: which MIG instances of one GPU to destroy and create, so that every entry has its own.
 
-The answer is data: steps that a shell performs, and for what cannot be had yet a sentence that a
-user reads. What is in use, or was not made by us, is never touched; what is idle stays until a
-promise needs its slots; what stands at a promised place already is taken as it is.
+The result is data: steps to perform, and for each entry that must wait a reason for its user. An
+instance that is in use or was not created by this agent is never touched. An idle one stays until
+an entry needs its slots. One that exists at a promised placement already is used as it is.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,9 +52,9 @@ Step = DestroyCompute | DestroyInstance | Create | CreateCompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Steps that belong together, in their order; ``placed`` is the promise they are for.
+    """Steps that belong together, in order; ``placed`` is the placement they are for.
 
-    ``None`` stands where they only remove what a crash left unfinished.
+    It is ``None`` for steps that only remove what a crash left unfinished.
     """
 
     placed: Placed | None
@@ -62,7 +62,7 @@ class Cut:
 
 
 class Cause(StrEnum):
-    """Why a promise cannot have its place now."""
+    """Why a promised placement is not available now."""
 
     BUSY = "busy"  # processes run in the way, or containers may
     FOREIGN = "foreign"  # somebody else made what is in the way
@@ -72,7 +72,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """A promise that must wait for *cause*; ``by`` is what stands in its way, ``why`` says so."""
+    """A placement that must wait for *cause*; ``by`` are the instances in its way."""
 
     placed: Placed
     cause: Cause
@@ -87,7 +87,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do about one GPU: promises that are there, cuts in their order, and the rest."""
+    """What to do about one GPU: placements that are ready, cuts in their order, and the blocked."""
 
     ready: Mapping[Placed, Instance] = field(default_factory=lambda: MappingProxyType({}))
     cuts: tuple[Cut, ...] = ()
@@ -110,9 +110,9 @@ class _Draft:
         other = next((p for p, mask in self.taken.items() if mask & placed.mask), None)
         standing = self.situation.at(placed)
         if listed(self.situation.board, placed) is None:
-            self._block(placed, Cause.IMPOSSIBLE, f"{self._board} has no such place")
+            self._block(placed, Cause.IMPOSSIBLE, f"{self._board} has no such placement")
         elif other is not None:
-            self._block(placed, Cause.PROMISED, f"{named(other)} is promised too, and overlaps it")
+            self._block(placed, Cause.PROMISED, f"it overlaps {named(other)}, promised too")
         elif standing is None:
             self._make_room(placed)
         elif not standing.ours:
@@ -178,7 +178,7 @@ class _Draft:
 
 
 def plan(situation: Situation) -> Plan:
-    """Plan for one GPU: promises that are there come first, of others the held, then the large."""
+    """Return the plan for one GPU: existing instances first, then held placements, then by size."""
     draft = _Draft(situation)
     for placed in sorted(situation.promised, key=lambda p: _order(situation, p)):
         draft.serve(placed)
@@ -217,7 +217,7 @@ def _called(one: Present) -> str:
 
 
 def _foreign(one: Present) -> str:
-    return f"{_called(one)} was not made by this agent and is left alone"
+    return f"{_called(one)} was not created by this agent, which leaves it alone"
 
 
 def _promised(one: Present) -> str:
@@ -227,7 +227,7 @@ def _promised(one: Present) -> str:
 def _busy(one: Present) -> str:
     if one.pids:
         return f"{_called(one)} is still in use by {pids(one.pids)}"
-    return f"{_called(one)} is held by a container that may still run"
+    return f"{_called(one)} is held by a container that may still be running"
 
 
 def pids(found: Sequence[int]) -> str:

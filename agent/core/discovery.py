@@ -1,7 +1,7 @@
-"""Discovery: what the driver lists of MIG profiles → the board of a GPU, with names.
+"""Discovery: the board of a GPU, with profile names, from the MIG profiles that the driver lists.
 
-Profile ids mean something on one board only, floor-swept parts of one model differ, and a board may
-have 8, 4 or 12 memory slots: all of that comes from the driver, never from the model.
+Profile ids are valid on one board only, GPUs of one model may differ, and a board may have 8, 4 or
+12 memory slots. All of that comes from the driver, never from the name of the model.
 """
 
 from collections.abc import Iterable
@@ -73,9 +73,9 @@ class ProfileFacts:
 def board_of(model: str, facts: Iterable[ProfileFacts], *, total: int | None) -> Board | None:
     """Return the board of a GPU called *model*, ``None`` if the driver lists no placement.
 
-    *total* is the GPU's memory in bytes. Where that is withheld (from a container that sees MIG
-    instances alone) the catalogue's figure names the profiles, or the largest profile: then a name
-    may differ by a GB, which the catalogue takes for the same.
+    *total* is the memory of the GPU in bytes, ``None`` where the driver withholds it from a
+    container that sees only MIG instances. Profiles are then named by the memory in the catalogue,
+    or of the largest profile. Such a name may differ by a GB, which the catalogue treats as equal.
     """
     placeable = [fact for fact in facts if fact.spans]
     if not placeable:

@@ -1,7 +1,7 @@
-"""The doctor: facts about a node → what is well with it, what is not, and what would help.
+"""The doctor: checks of the facts about a node, each with a finding and a remedy.
 
-Every check is a function of the facts; `vgpu doctor` prints the findings in the order of CHECKS,
-and docs/doctor.md explains each check by its name.
+Every check is a function of the facts. `vgpu doctor` prints the findings in the order of CHECKS;
+docs/doctor.md explains each check by its name.
 """
 
 import re
@@ -16,7 +16,7 @@ from allocator.core.lines import WIDTH, inert
 
 Version = tuple[int, ...]
 
-DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID (NVIDIA MIG User Guide)
+DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID
 SEVERAL_INSTANCES: Final = "570"  # before, a process sees the first of its MIG instances alone
 TOOLKIT_FLOOR: Final = "1.17.8"  # up to 1.17.7 an image takes over the node (CVE-2025-23266)
 LEVELS: Final = 6  # columns of the first word
@@ -26,13 +26,13 @@ class Level(StrEnum):
     """How bad it is; the value is what is printed."""
 
     OK = "ok"
-    WARN = "warn"  # it works, but weaker than it could, or it could not be looked at
-    FAIL = "fail"  # pods that should start will not, or are not held to their limits
+    WARN = "warn"  # works with restrictions, or could not be checked
+    FAIL = "fail"  # pods cannot start, or their limits are not enforced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One answer of one check; ``remedy`` is what would help, empty where nothing is wrong."""
+    """One result of a check; ``remedy`` says how to fix it and is empty for level ok."""
 
     check: str
     level: Level
@@ -86,17 +86,17 @@ _Answers = Iterator[_Answer]
 def _driver(facts: Facts) -> _Answers:
     versions = facts.versions
     if facts.silent is not None or versions is None:
-        why = facts.silent or "it says nothing of its version"
-        remedy = "make nvidia-smi work on the node first"
+        why = facts.silent or "it did not report its version"
+        remedy = "get nvidia-smi to work on the node first"
         yield _Answer(Level.FAIL, f"the driver does not answer: {why}", remedy)
         return
     told = f"{versions.driver}, CUDA {versions.cuda}"
     if older(versions.driver, DRIVER_FLOOR):
-        text = f"{told}: older than {DRIVER_FLOOR}, containers cannot name MIG instances"
+        text = f"{told}: before {DRIVER_FLOOR} containers cannot select MIG instances by UUID"
         yield _Answer(Level.FAIL, text, f"install driver {DRIVER_FLOOR} or later")
     elif _cut(facts) and older(versions.driver, SEVERAL_INSTANCES):
-        text = f"{told}: older than R{SEVERAL_INSTANCES}, a process sees one MIG instance only"
-        yield _Answer(Level.WARN, text, "promise one instance to a container, or update the driver")
+        text = f"{told}: before R{SEVERAL_INSTANCES} a process sees only one MIG instance"
+        yield _Answer(Level.WARN, text, "give each container one instance, or update the driver")
     else:
         yield _Answer(Level.OK, told)
 
@@ -105,8 +105,8 @@ def _gpus(facts: Facts) -> _Answers:
     if facts.silent is not None:
         return
     if not facts.devices:
-        text = "the driver lists no GPU that can be read"
-        yield _Answer(Level.FAIL, text, "look for NVRM in dmesg, and for the device in lspci")
+        text = "the driver lists no readable GPU"
+        yield _Answer(Level.FAIL, text, "check dmesg for NVRM messages and lspci for the device")
         return
     models = sorted({device.model for device in facts.devices})
     counts = (sum(device.model == model for device in facts.devices) for model in models)
@@ -123,10 +123,12 @@ def _mig(facts: Facts) -> _Answers:
             state = "on" if mode.pending else "off"
             text = f"GPU {device.index}: MIG mode will be {state} after the GPU's next reset"
             reset = f"nvidia-smi --gpu-reset -i {device.index}"
-            yield _Answer(Level.FAIL, text, f"stop what uses it, then {reset}, or reboot the node")
+            yield _Answer(
+                Level.FAIL, text, f"stop its processes and run {reset}, or reboot the node"
+            )
         elif mode.current and device.board is None:
             text = f"GPU {device.index}: in MIG mode, but its placements cannot be read"
-            remedy = "run the agent with NVIDIA_MIG_CONFIG_DEVICES=all and as root"
+            remedy = "run the agent as root with NVIDIA_MIG_CONFIG_DEVICES=all"
             yield _Answer(Level.FAIL, text, remedy)
         else:
             profiles = len(device.board.profiles) if device.board else 0
@@ -143,16 +145,16 @@ def _files(facts: Facts) -> _Answers:
         text = f"missing: {', '.join(missing)}"
         yield _Answer(Level.FAIL, text, "run nvidia-modprobe -u -c 0 on the node")
     elif _cut(facts) and not facts.capabilities:
-        text = "/proc/driver/nvidia-caps/mig-minors cannot be read: instances have no device files"
-        yield _Answer(Level.FAIL, text, "load the module with nvidia-modprobe -m, as root")
+        text = "/proc/driver/nvidia-caps/mig-minors cannot be read: no device files for instances"
+        yield _Answer(Level.FAIL, text, "run nvidia-modprobe -m as root, which loads the module")
     else:
-        yield _Answer(Level.OK, f"{len(wanted)} device files are there")
+        yield _Answer(Level.OK, f"{len(wanted)} device files present")
 
 
 def _toolkit(facts: Facts) -> _Answers:
     if facts.toolkit is None:
-        text = "no NVIDIA container toolkit found below the root"
-        remedy = f"install {TOOLKIT_FLOOR} or later; or run this on the node, or with --root"
+        text = "no NVIDIA container toolkit found under --root"
+        remedy = f"install {TOOLKIT_FLOOR} or later, or set --root to the root of the node"
         yield _Answer(Level.WARN, text, remedy)
     elif older(facts.toolkit, TOOLKIT_FLOOR):
         text = f"{facts.toolkit} is older than {TOOLKIT_FLOOR}: an image can take over the node"
@@ -163,21 +165,23 @@ def _toolkit(facts: Facts) -> _Answers:
 
 def _runtime(facts: Facts) -> _Answers:
     if not facts.runtimes:
-        text = "no configuration of containerd found below the root"
-        yield _Answer(Level.WARN, text, "run this on the node, or with --root")
+        text = "no containerd configuration found under --root"
+        yield _Answer(Level.WARN, text, "set --root to the root of the node")
     for runtime in facts.runtimes:
         if runtime.problem:
-            yield _Answer(Level.FAIL, f"{runtime.path}: {runtime.problem}", "mend the file")
+            yield _Answer(Level.FAIL, f"{runtime.path}: {runtime.problem}", "fix the file")
         elif "nvidia" not in runtime.runtimes:
-            text = f"{runtime.path} names no runtime nvidia"
-            remedy = "run nvidia-ctk runtime configure --runtime=containerd, restart containerd"
+            text = f"{runtime.path} defines no runtime named nvidia"
+            remedy = "run nvidia-ctk runtime configure --runtime=containerd and restart containerd"
             yield _Answer(Level.FAIL, text, remedy)
         elif runtime.default == "nvidia":
-            text = f"{runtime.path}: nvidia is the runtime of every pod"
-            remedy = "use a RuntimeClass, else pods outside labelled namespaces may see all GPUs"
+            text = f"{runtime.path}: nvidia is the default runtime"
+            remedy = (
+                "use a RuntimeClass: by default, pods in unlabelled namespaces may see all GPUs"
+            )
             yield _Answer(Level.WARN, text, remedy)
         else:
-            yield _Answer(Level.OK, f"{runtime.path} has the runtime nvidia")
+            yield _Answer(Level.OK, f"{runtime.path} defines the runtime nvidia")
 
 
 def _cdi(facts: Facts) -> _Answers:
@@ -185,27 +189,27 @@ def _cdi(facts: Facts) -> _Answers:
         if runtime.problem:
             continue
         if not runtime.cdi:
-            off = "CDI is off" if runtime.cdi is False else "CDI is off in containerd 1"
-            text = f"{runtime.path}: {off}, then what is injected does not beat a tenant's own"
-            remedy = "set enable_cdi = true in the section of CRI, or use containerd 2"
+            off = "CDI is off" if runtime.cdi is False else "CDI is off by default in containerd 1"
+            text = f"{runtime.path}: {off}; a pod's own variables override the injected ones"
+            remedy = "set enable_cdi = true in the section of the CRI plugin, or use containerd 2"
             yield _Answer(Level.WARN, text, remedy)
         elif not runtime.finds_ours:
-            folders = ", ".join(runtime.cdi_folders) or "nowhere"
-            text = f"{runtime.path}: CDI documents are read from {folders}"
+            folders = ", ".join(runtime.cdi_folders) or "nothing"
+            text = f"{runtime.path}: cdi_spec_dirs lists {folders}, but not /var/run/cdi"
             yield _Answer(Level.FAIL, text, "add /var/run/cdi to cdi_spec_dirs")
         else:
-            yield _Answer(Level.OK, f"on, from {', '.join(runtime.cdi_folders)}")
+            yield _Answer(Level.OK, f"on, reads {', '.join(runtime.cdi_folders)}")
 
 
 def _plugins(facts: Facts) -> _Answers:
     for plugin in facts.plugins:
         text = f"{plugin.name} ({plugin.trace})"
         if plugin.running:
-            remedy = "take the node out of its DaemonSet: what two plugins serve is promised twice"
-            yield _Answer(Level.FAIL, f"also serves GPUs: {text}", remedy)
+            remedy = "remove the node from its DaemonSet: two plugins would give out one GPU twice"
+            yield _Answer(Level.FAIL, f"{text} also serves this node's GPUs", remedy)
         else:
-            remedy = "remove the socket if its plugin is gone; restarting kubelet does"
-            yield _Answer(Level.WARN, f"left a socket behind: {text}", remedy)
+            remedy = "if the plugin is gone, remove the socket or restart kubelet"
+            yield _Answer(Level.WARN, f"{text} left a socket behind", remedy)
     if not facts.plugins:
         yield _Answer(Level.OK, "no other plugin for NVIDIA GPUs")
 
@@ -213,14 +217,14 @@ def _plugins(facts: Facts) -> _Answers:
 def _kubelet(facts: Facts) -> _Answers:
     sockets = (
         (facts.registration, "device-plugins/kubelet.sock", "device plugins cannot register"),
-        (facts.podresources, "pod-resources/kubelet.sock", "nobody can tell whose a slot is"),
+        (facts.podresources, "pod-resources/kubelet.sock", "the owner of a slot cannot be found"),
     )
     for there, path, so in sockets:
         if not there:
-            remedy = "start kubelet, or name its folder with --kubelet-dir"
+            remedy = "start kubelet, or set --kubelet-dir to its directory"
             yield _Answer(Level.FAIL, f"no socket {path}: {so}", remedy)
     if all(there for there, _, _ in sockets):
-        yield _Answer(Level.OK, "both sockets are there")
+        yield _Answer(Level.OK, "both sockets present")
 
 
 def _library(facts: Facts) -> _Answers:
@@ -228,10 +232,10 @@ def _library(facts: Facts) -> _Answers:
     needed = any(device.mig is None or not device.mig.current for device in facts.devices)
     if library is None or not library.elf:
         text = "no interception library: shares of a GPU cannot be limited"
-        remedy = "use an image of the agent that brings libvgpu.so"
+        remedy = "use an agent image that includes libvgpu.so"
         yield _Answer(Level.FAIL if needed else Level.WARN, text, remedy)
     elif not library.preloaded:
-        text = f"sha256 {library.sha256[:16]}, but ld.so.preload does not name it"
+        text = f"sha256 {library.sha256[:16]}, but ld.so.preload does not list it"
         yield _Answer(Level.FAIL, text, "restart the agent, which writes both")
     else:
         yield _Answer(Level.OK, f"sha256 {library.sha256[:16]}")

@@ -1,6 +1,6 @@
-"""Drift: where what a node's GPUs hold is not what the ledger promises there.
+"""Drift: differences between the ledger and what the GPUs of a node hold.
 
-It is told about the Node, for whoever runs it; a violation is told about the pod, for its user.
+Drift is reported on the Node, for its operator; a violation is reported on the pod, for its user.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,9 +21,9 @@ Key = tuple[Kind, str, str]
 
 _MISUSES: Final = MappingProxyType(
     {
-        Misuse.UNPROMISED: (Kind.EXTRA, "uses it without a promise on this node"),
-        Misuse.DEVICE: (Kind.EXTRA, "uses what it was not promised there"),
-        Misuse.LIMITS: (Kind.DIFFERENT, "has other limits in its region than were promised"),
+        Misuse.UNPROMISED: (Kind.EXTRA, "uses it without an entry on this node"),
+        Misuse.DEVICE: (Kind.EXTRA, "uses a device there that its entry does not list"),
+        Misuse.LIMITS: (Kind.DIFFERENT, "has limits in its region that differ from its entry"),
     }
 )
 
@@ -42,7 +42,7 @@ class Drift:
 
     @property
     def key(self) -> Key:
-        """Return what tells it from others."""
+        """Return what identifies it."""
         return self.kind, self.gpu, self.what
 
 
@@ -64,7 +64,7 @@ def _missing(picture: Picture) -> Iterator[Drift]:
             if placed is None or (grant.gpu, placed.profile.id, placed.start) in there:
                 continue
             who = Pod(uid=owner.uid, namespace=owner.namespace, name=owner.pod)
-            what = f"pod {_name(who)} is promised {named(placed)}, which is not there"
+            what = f"pod {_name(who)} is promised {named(placed)}, which does not exist"
             yield Drift(kind=Kind.MISSING, gpu=grant.gpu, what=what, pod=who)
 
 
@@ -81,7 +81,7 @@ def _strange(picture: Picture) -> Iterator[Drift]:
     for seen in picture.seen:
         known = seen.cell is not None and seen.cell.uid in picture.pods
         if seen.process.memory and not known:
-            what = "processes hold its memory that belong to no pod of this node"
+            what = "processes outside the pods of this node hold memory on it"
             yield Drift(kind=Kind.EXTRA, gpu=seen.process.gpu, what=what)
 
 
@@ -91,13 +91,13 @@ def _name(pod: Pod) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What differs since when, in seconds that only grow, and what has been told of it."""
+    """Since when each difference lasts, in monotonic seconds, and which have been reported."""
 
     since: Mapping[Key, float] = field(default_factory=lambda: MappingProxyType({}))
     told: frozenset[Key] = frozenset()
 
     def after(self, found: Iterable[Drift], now: float) -> tuple["Course", tuple[Drift, ...]]:
-        """Return how it goes on with what was *found*, and what has lasted and is to be told."""
+        """Return the next state, and the differences that lasted long enough to be reported."""
         present = {drift.key: drift for drift in found}
         since = {key: self.since.get(key, now) for key in present}
         lasting = frozenset(key for key, began in since.items() if now - began >= LASTING)

@@ -1,8 +1,8 @@
 """The driver: what the agent asks of a node's NVIDIA driver, and the values it answers with.
 
-Behind the protocol stand NVML, and the simulated boards of a cluster without GPUs. Calls block;
-a shell makes all of them on one thread, because concurrent walks of NVML take seconds
-(dra-driver-nvidia-gpu, nvlib.go). GPUs are named by UUID: handles and indexes are recycled.
+NVML implements the protocol, and so do simulated GPUs for clusters without hardware. Calls block.
+One thread makes all of them, because concurrent walks of NVML take seconds. GPUs are named by
+UUID, because handles and indexes are reused.
 """
 
 from dataclasses import dataclass

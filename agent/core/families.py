@@ -19,73 +19,85 @@ class Family:
 
 _DEVICE: Final = ("node", "device")
 _CONTAINER: Final = ("namespace", "pod", "container", "device")
-INFO: Final = Family("vgpu_device_info", "A GPU.", (*_DEVICE, "model", "mode", "uuid"))
-MEMORY: Final = Family("vgpu_device_memory_bytes", "Memory of a GPU.", _DEVICE)
+INFO: Final = Family(
+    "vgpu_device_info",
+    "Model, mode and UUID of a GPU; always 1.",
+    (*_DEVICE, "model", "mode", "uuid"),
+)
+MEMORY: Final = Family("vgpu_device_memory_bytes", "Total memory of a GPU.", _DEVICE)
 PROMISED: Final = Family(
-    "vgpu_device_memory_promised_bytes", "Memory of a GPU that the ledger has promised.", _DEVICE
+    "vgpu_device_memory_promised_bytes", "GPU memory promised to pods in the ledger.", _DEVICE
 )
 USED: Final = Family(
-    "vgpu_device_memory_used_bytes", "Memory of a GPU in use, as the driver says.", _DEVICE
+    "vgpu_device_memory_used_bytes", "GPU memory in use, as the driver reports it.", _DEVICE
 )
 FOREIGN: Final = Family(
-    "vgpu_device_foreign_memory_bytes", "Memory that processes without a promise hold.", _DEVICE
+    "vgpu_device_foreign_memory_bytes",
+    "GPU memory held by processes without an entry in the ledger.",
+    _DEVICE,
 )
 CORES_PROMISED: Final = Family(
-    "vgpu_device_cores_promised_ratio", "Share of a GPU's compute that was promised.", _DEVICE
+    "vgpu_device_cores_promised_ratio",
+    "Fraction of a GPU's compute promised to pods in the ledger.",
+    _DEVICE,
 )
 CORES_USED: Final = Family(
-    "vgpu_device_cores_used_ratio", "Share of time in which a GPU computed.", _DEVICE
+    "vgpu_device_cores_used_ratio", "Fraction of time the GPU was busy, 0 to 1.", _DEVICE
 )
 UNHEALTHY: Final = Family(
-    "vgpu_device_unhealthy", "1 while a GPU takes no new work.", (*_DEVICE, "reason")
+    "vgpu_device_unhealthy", "1 while a GPU accepts no new pods.", (*_DEVICE, "reason")
 )
 INSTANCES: Final = Family(
-    "vgpu_mig_instances", "MIG instances that exist.", (*_DEVICE, "profile", "state")
+    "vgpu_mig_instances", "MIG instances on a GPU.", (*_DEVICE, "profile", "state")
 )
 INSTANCE: Final = Family(
     "vgpu_mig_instance_info",
-    "A MIG instance and whom it was promised.",
+    "A MIG instance and the container it is promised to; always 1.",
     (*_DEVICE, "uuid", "profile", "start", "namespace", "pod", "container"),
 )
 LIMIT: Final = Family(
-    "vgpu_container_memory_limit_bytes", "GPU memory that a container was promised.", _CONTAINER
+    "vgpu_container_memory_limit_bytes", "GPU memory limit of a container.", _CONTAINER
 )
 CONTAINER_USED: Final = Family(
-    "vgpu_container_memory_used_bytes", "GPU memory that a container counts as used.", _CONTAINER
+    "vgpu_container_memory_used_bytes",
+    "GPU memory of a container that counts against its limit.",
+    _CONTAINER,
 )
 HOST: Final = Family(
     "vgpu_container_host_memory_bytes",
-    "GPU memory that a container uses as the driver sees it, contexts and code included.",
+    "GPU memory of a container as the driver reports it, with contexts and code.",
     _CONTAINER,
 )
 CONTAINER_CORES: Final = Family(
-    "vgpu_container_cores_used_ratio", "Share of a GPU's compute that a container uses.", _CONTAINER
+    "vgpu_container_cores_used_ratio",
+    "Fraction of a GPU's compute that a container uses.",
+    _CONTAINER,
 )
 LAST_KERNEL: Final = Family(
     "vgpu_container_last_kernel_timestamp_seconds",
-    "When a container last launched a kernel.",
+    "Unix time of the last kernel launch of a container.",
     _CONTAINER,
 )
 HELD_BACK: Final = Family(
     "vgpu_container_held_back",
-    "1 while kernels of a container wait for those of a higher priority.",
+    "1 while kernel launches of a container wait for a higher priority.",
     _CONTAINER,
 )
 VIOLATION: Final = Family(
     "vgpu_container_violation",
-    "1 while a container uses what it was not promised.",
+    "1 while a container violates its limits.",
     (*_CONTAINER, "kind"),
 )
 DRIFT: Final = Family(
     "vgpu_allocation_drift",
-    "Differences between what was promised and what the node holds.",
+    "Differences between the ledger and what the node holds.",
     ("node", "kind"),
 )
 FAULTS: Final = Family(
-    "vgpu_region_faults", "Figures of shared regions that cannot be believed.", ("node",)
+    "vgpu_region_faults", "Implausible values found in shared regions.", ("node",)
 )
 STUCK: Final = Family(
-    "vgpu_mig_stuck", "MIG instances that repeatedly could not be created or destroyed.", _DEVICE
+    "vgpu_mig_stuck", "MIG instances whose creation or removal keeps failing.", _DEVICE
 )
 OURS: Final = (
     *(INFO, MEMORY, PROMISED, USED, FOREIGN, CORES_PROMISED, CORES_USED, UNHEALTHY, INSTANCES),

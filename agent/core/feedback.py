@@ -1,4 +1,4 @@
-"""Feedback: who may launch kernels, and whose compute limit holds, among containers of one GPU.
+"""Feedback: which containers of a GPU may launch kernels, and whose compute limit applies.
 
 The library of each container looks at two words of its region. While the recent kernel is below
 0 its launches wait; where the utilization switch is 0 its compute limit does not hold, so that a

@@ -1,9 +1,8 @@
-"""Health: critical errors, failed probes and time → which GPUs may be given out, or why not.
+"""Health: which GPUs may be given out, by critical errors, failed probes and time.
 
-A GPU goes out of service at once for an error that means something, and after a few failed
-probes in a row; it comes back only when what was wrong is over and it has answered well for a
-while, longer each time it relapses. So the inventory, which every commit tests, does not flap
-with a GPU that does.
+A GPU goes out of service at once for a serious error, and after several failed probes in a row. It
+returns when the cause is over and it has answered for a while, longer after each relapse, so that
+a flapping GPU does not make the inventory flap, which every commit tests.
 """
 
 from collections.abc import Mapping
@@ -82,8 +81,8 @@ USUAL: Final = Policy()
 _GONE: Final = frozenset((Fault.LOST, Fault.ABSENT))
 _NEEDED: Final = MappingProxyType(
     {
-        Recovery.RESET: "the driver says that the GPU needs a reset",
-        Recovery.REBOOT: "the driver says that the node needs a reboot for this GPU",
+        Recovery.RESET: "the driver reports that the GPU needs a reset",
+        Recovery.REBOOT: "the driver reports that this GPU needs a reboot of the node",
     }
 )
 # refusals by a driver that is well: it cannot, or may not, do what the probe asks for
@@ -127,7 +126,7 @@ def _probed(condition: Condition, fault: Fault | None, patience: Patience) -> Co
 
 
 def _told(condition: Condition, needs: Recovery | None) -> Condition:
-    """Believe the driver's own word; one that needed something and does not has been reset."""
+    """Take over what the driver reports; a GPU that needs nothing any more has been reset."""
     if needs is None:
         return condition
     reset = needs is Recovery.NOTHING and condition.needs not in {None, Recovery.NOTHING}
@@ -154,17 +153,17 @@ def _judged(condition: Condition, *, now: float, policy: Policy) -> Condition:
 
 def _wrong(condition: Condition, patience: Patience) -> str | None:
     if condition.latched is not None:
-        return f"{title_of(condition.latched)}: the GPU needs a reset, or the node a reboot"
+        return f"{title_of(condition.latched)}: the GPU needs a reset or the node a reboot"
     if condition.needs is not None and condition.needs in _NEEDED:
         return _NEEDED[condition.needs]
     if condition.gone:
-        return "the driver has lost the GPU: the node needs a reboot, or its power cycled"
+        return "the driver has lost the GPU: reboot or power-cycle the node"
     if condition.misses >= patience.misses:
         # Not how often: a reason that moves with every probe would rewrite the status with it.
-        return "the driver has not answered for this GPU several times in a row"
+        return "the driver repeatedly did not answer for this GPU"
     if condition.quiet is not None:
-        minutes = patience.quiet / 60
-        return f"{title_of(condition.quiet[0])}: until {minutes:g} min pass without another"
+        title, minutes = title_of(condition.quiet[0]), patience.quiet / 60
+        return f"{title}: out of service until {minutes:g} min pass without another"
     return None
 
 

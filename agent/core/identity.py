@@ -1,8 +1,8 @@
-"""Identity: whose slots these are, from what kubelet tells in two places.
+"""Identity: which container owns a set of slots, from two sources of kubelet.
 
-podresources names namespace, pod and container, but neither a uid nor init containers; the
-checkpoint has the uid and all containers. A container may start only where both and the live pod
-agree: a wrong owner would hand one tenant another's share, while a refusal costs a retry.
+The podresources API names namespace, pod and container, but neither a uid nor init containers. The
+checkpoint has the uid and all containers. A container may start only if both agree with the live
+pod: a wrong owner would get the share of another pod, while a refusal only costs a retry.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ def owner_of(
     recorded: Sequence[Recorded],
     pods: Mapping[str, PodName],
 ) -> Owner:
-    """Return who was given exactly *slots*; raises NotYetError where sources are not of one mind.
+    """Return the container that holds exactly *slots*; raises NotYetError if the sources disagree.
 
     *pods* are the live pods of this node by uid. Several containers of one pod are candidates
     where an app container reuses an init container's slots; those that podresources does not
@@ -50,14 +50,16 @@ def owner_of(
     uid = _single({entry.uid for entry in exact}, wanted, "kubelet's checkpoint")
     name = pods.get(uid)
     if name is None:
-        raise NotYetError(f"pod {uid}, which holds {_shown(wanted)}, is not seen on this node yet")
+        raise NotYetError(
+            f"pod {uid} holds {_shown(wanted)}, but the API server has not sent it to this node yet"
+        )
     holders = [entry for entry in listed if entry.slots & wanted]
     strangers = {entry.name for entry in holders} - {name}
     if strangers:
         told = ", ".join(sorted(map(str, strangers)))
         raise NotYetError(
-            f"kubelet's podresources says that {told} holds {_shown(wanted)}, "
-            f"its checkpoint says {name}"
+            f"kubelet contradicts itself about {_shown(wanted)}: podresources names {told}, "
+            f"the checkpoint {name}"
         )
     shown = {entry.container for entry in holders if entry.slots == wanted}
     candidates = {entry.container for entry in exact}
@@ -76,9 +78,9 @@ def _single(uids: set[str], slots: frozenset[str], source: str) -> str:
         case [uid]:
             return uid
         case []:
-            raise NotYetError(f"{source} has no container that holds exactly {_shown(slots)}")
+            raise NotYetError(f"{source} has no container with exactly {_shown(slots)}")
         case several:
-            raise NotYetError(f"{source} gives {_shown(slots)} to {len(several)} pods at once")
+            raise NotYetError(f"{source} assigns {_shown(slots)} to {len(several)} pods at once")
 
 
 def _shown(slots: frozenset[str]) -> str:

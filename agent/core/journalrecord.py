@@ -1,8 +1,8 @@
-"""Journal records: what the agent did, and was about to do, to MIG instances, one line each.
+"""Journal records: what the agent did, or was about to do, to MIG instances; one line each.
 
-The journal answers one question after a crash: which instances are ours. A line is the CRC-32 of
-its JSON, as eight hex digits, a space and the JSON. Every record names the boot it was written
-under, because a reboot takes all instances with it: what was written before then is void.
+After a crash the journal says which instances are ours. A line is the CRC-32 of its JSON in eight
+hex digits, a space and the JSON. Every record names the boot it was written under: a reboot removes
+all instances, so older records are void.
 """
 
 from collections.abc import Iterable, Mapping

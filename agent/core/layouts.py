@@ -1,7 +1,7 @@
-"""Layouts: where each generation of the interception library keeps what in its shared region.
+"""Layouts: the shared region of each generation of the interception library, by offsets.
 
 Offsets are bytes; integers are little endian. Only size and version words tell the generations
-apart, and two of them carry the same version (HAMi-core, multiprocess_memory_limit.h).
+apart, and two of them have the same version.
 """
 
 from dataclasses import dataclass, replace

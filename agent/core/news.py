@@ -1,7 +1,6 @@
-"""News: what containers received and what became of GPUs, in the sentences that Events carry.
+"""News: notes of Events about what containers received and how GPUs were reconfigured.
 
-Numbers change from one try to the next; which sentence it is does not, and only another sentence
-is news.
+Numbers change from one attempt to the next. A note that differs only in numbers is not news.
 """
 
 import re
@@ -31,11 +30,11 @@ def gist(sentence: str) -> str:
 
 
 def recuts(before: Progress, now: Progress, *, seconds: float) -> Iterator[tuple[Outcome, str]]:
-    """Yield what became of a GPU between two looks, and which cuts failed that are still due."""
+    """Yield how a GPU changed between two looks, and which pending cuts failed."""
     old, new = _layout(before.present), _layout(now.present)
     if new != old:
         yield Outcome.DONE, f"{old} → {new} in {seconds:.1f} s"
-    left = f"cannot be looked at: {now.problem}" if now.problem else f"left as {new}"
+    left = f"layout unknown: {now.problem}" if now.problem else f"layout now: {new}"
     for place, trouble in now.troubles.items():
         if trouble != before.troubles.get(place):
             yield Outcome.FAILED, f"{trouble.what}: {trouble.why}; {left}"
@@ -47,16 +46,16 @@ def _layout(present: Iterable[Present]) -> str:
     for one in sorted(present, key=lambda one: one.instance.start):
         starts.setdefault(_shape(one), []).append(one.instance.start)
     cut = (f"{shape} at {', '.join(map(str, found))}" for shape, found in starts.items())
-    return " + ".join(cut) or "uncut"
+    return " + ".join(cut) or "no instances"
 
 
 def _shape(one: Present) -> str:
     name = f"profile {one.instance.profile}" if one.placed is None else one.placed.profile.name
-    return name if one.instance.uuid else f"{name} without compute"
+    return name if one.instance.uuid else f"{name} without compute instance"
 
 
 def _given(grant: Grant, shown: str) -> str:
     if grant.placed is not None:
-        return f"{named(grant.placed)} of {grant.gpu}, which is {shown}"
+        return f"{named(grant.placed)} of {grant.gpu} ({shown})"
     cores = f" and {grant.cores} % of its compute" if grant.cores else ""
     return f"{grant.memory} MiB{cores} on {grant.gpu}"

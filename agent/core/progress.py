@@ -1,4 +1,4 @@
-"""Progress: how far one GPU is with its promises, and the words for whoever waits for one."""
+"""Progress: which promised instances of a GPU exist, and why the others do not yet."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -87,25 +87,25 @@ def answer(progress: Progress, place: Place) -> Ready | Delay:
 
 def waiting(gpu: str, placed: Placed, why: str) -> str:
     """Return the sentence that kubelet shows of a pod that cannot start yet."""
-    return f"MIG instance {named(placed)} of {gpu} is not there yet: {why}"
+    return f"MIG instance {named(placed)} of {gpu} is not ready yet: {why}"
 
 
 def mode_clash(mode: Mode, before: Gpu | None) -> str:
-    """Return why a GPU that is in *mode* takes no more promises; empty where it does.
+    """Return why a GPU in *mode* takes no new entries; empty if it does.
 
-    Its mode was changed, by hand or by a reboot, under promises that it can keep in the other only.
+    The mode was changed, by hand or by a reboot, while the GPU had entries that need the other one.
     """
     cut = mode is Mode.MIG
     if before is None or all((grant.mode is Mode.MIG) is cut for grant in before.grants):
         return ""
     what, state = ("shares without MIG", "on") if cut else ("MIG instances", "off")
-    return f"{what} are promised on it, and its MIG mode is {state} now"
+    return f"its MIG mode is {state}, but {what} are promised on it"
 
 
 def mode_off(device: Device) -> str:
-    """Return why *device* carries no instances, and what the node's owner does about it."""
+    """Return why *device* has no instances, and how to change that."""
     if device.mig is None:
-        return f"{device.model} has no MIG"
+        return f"{device.model} does not support MIG"
     if device.mig.pending:
-        return "MIG mode is on only after the GPU's next reset: drain and reboot the node"
+        return "MIG mode takes effect at the GPU's next reset: drain and reboot the node"
     return f"MIG mode is off: drain the node and run nvidia-smi -i {device.pci} -mig 1"

@@ -1,4 +1,4 @@
-"""Promises as the agent meets them: which container, and what the ledger says it may have."""
+"""Promises: a container on this node and what its ledger entry gives it."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class NotYetError(Exception):
 
 
 class OnceMoreError(NotYetError):
-    """Nothing is missing any more: kubelet only has to ask again."""
+    """Everything is ready; kubelet only has to ask again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

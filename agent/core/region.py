@@ -1,7 +1,7 @@
-"""Regions: what the bytes that a container shares with its interception library say.
+"""Regions: decoding the memory that a container shares with its interception library.
 
-A tenant owns those bytes. Whatever they are, reading them gives a value and never raises: what
-cannot be believed is left out and counted, and a region of no known layout says so.
+A tenant can write those bytes. Reading any bytes returns a value and never raises: implausible
+values are left out and counted, and a region of unknown layout is ``Unreadable``.
 """
 
 import struct
@@ -94,12 +94,12 @@ class Windows:
 def layout_of(size: int, head: bytes) -> Layout | Unreadable:
     """Return the layout of a file of *size* bytes that begins with *head* (12 bytes)."""
     if len(head) < HEAD:
-        return Unreadable(f"{size} bytes, too few for a region")
+        return Unreadable(f"{size} bytes are too few for a region")
     magic, major, minor = struct.unpack_from("<iII", head)
     if magic == 0:
-        return Unreadable("no magic number yet")
+        return Unreadable("not initialized yet: no magic number")
     if magic != MAGIC:
-        return Unreadable(f"magic number {magic}, {MAGIC} expected")
+        return Unreadable(f"magic number is {magic}, expected {MAGIC}")
     for layout in LAYOUTS:
         if layout.size == size and layout.version in {None, (major, minor)}:
             return layout
@@ -109,11 +109,11 @@ def layout_of(size: int, head: bytes) -> Layout | Unreadable:
 def slots_taken(layout: Layout, tail: bytes) -> int | Unreadable:
     """Return how many slots to read, by what the *tail* of a region says are taken."""
     if len(tail) < layout.size - 1 - layout.process_count:
-        return Unreadable(f"cut short at {layout.process_count + len(tail)} bytes")
+        return Unreadable(f"truncated at {layout.process_count + len(tail)} bytes")
     taken = int(_TAIL.unpack_from(tail)[0])
     if 0 <= taken <= MOST_PROCESSES:
         return min(taken, MOST_READ)
-    return Unreadable(f"{taken} process slots, 0 to {MOST_PROCESSES} expected")
+    return Unreadable(f"{taken} process slots, expected 0 to {MOST_PROCESSES}")
 
 
 def region_of(layout: Layout, windows: Windows) -> Region | Unreadable:
@@ -122,10 +122,10 @@ def region_of(layout: Layout, windows: Windows) -> Region | Unreadable:
     if isinstance(taken, Unreadable):
         return taken
     if len(windows.header) < layout.slots or len(windows.slots) < taken * layout.slot.size:
-        return Unreadable("cut short while it was read")
+        return Unreadable("truncated while being read")
     devices = _WORD.unpack_from(windows.header, layout.device_count)[0]
     if devices > MOST_DEVICES:
-        return Unreadable(f"{devices} devices, at most {MOST_DEVICES} expected")
+        return Unreadable(f"{devices} devices, expected at most {MOST_DEVICES}")
     _, switch, recent, priority = _TAIL.unpack_from(windows.tail)
     return Region(
         layout=layout,

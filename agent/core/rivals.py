@@ -1,6 +1,6 @@
-"""Rivals: whether somebody else's device plugin already gives out this node's GPUs.
+"""Rivals: whether another device plugin already serves the GPUs of this node.
 
-Two that give out one GPU each believe it free. So who comes second keeps off and says so.
+Two plugins would each give out the same GPU. So the agent does not serve beside another one.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,7 +12,7 @@ from allocator.catalog.vocabularies import FOREIGN, Vocabulary
 from allocator.core.quantity import parse
 from allocator.core.wording import quoted
 
-_HOW: Final = "remove it from this node, or this node from the agent's DaemonSet"
+_HOW: Final = "remove either that plugin or the agent from the node"
 
 
 def rival(
@@ -40,7 +40,7 @@ def rival_slots(allocatable: Mapping[str, str], resource: str, registered: Itera
 
 
 def _told(resource: str) -> str:
-    return f"another device plugin serves {quoted(resource)} here: {_HOW}"
+    return f"another device plugin serves {quoted(resource)} on this node: {_HOW}"
 
 
 def _some(text: str) -> bool:

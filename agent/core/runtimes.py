@@ -1,4 +1,4 @@
-"""Runtimes: whether a node's container runtime reads CDI documents from where we write them."""
+"""Runtimes: whether the container runtime of a node reads the CDI documents that we write."""
 
 import re
 from collections.abc import Iterable
@@ -7,8 +7,7 @@ from typing import Final
 from agent.core.nodefacts import Runtime
 
 _VERSION: Final = re.compile(r"(containerd|cri-o)://v?(\d+)\.(\d+)", re.ASCII)
-# The first releases that read CDI documents unless told otherwise, and that do when told to
-# (containerd, pkg/cri/config/config_unix.go).
+# The first releases that read CDI documents by default, and those that do if configured to.
 _BY_DEFAULT: Final = {"containerd": (2, 0), "cri-o": (1, 23)}
 _IF_TOLD: Final = (1, 7)
 

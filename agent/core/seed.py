@@ -1,7 +1,7 @@
-"""Seeds: the region that a container finds, limits and all, before its first process starts.
+"""Seeds: the initial content of a container's region, with its limits.
 
-A library that finds the magic number trusts what is there, so that neither a tenant's environment
-nor a process without one decides about limits (HAMi-core, multiprocess_memory_limit.c).
+The library keeps a region that has the magic number. So the agent writes the limits before the
+first process starts, and the environment of a process cannot change them.
 """
 
 import struct
@@ -54,9 +54,11 @@ def seeded(
     for more devices than it knows.
     """
     if not 0 < len(limits) <= MOST_DEVICES:
-        raise UnlimitedError(f"{len(limits)} devices; a region has 1 to {MOST_DEVICES}")
+        raise UnlimitedError(f"{len(limits)} devices, expected 1 to {MOST_DEVICES}")
     if unlimited := [str(k) for k, limit in enumerate(limits) if limit.memory <= 0]:
-        raise UnlimitedError(f"device {', '.join(unlimited)} has no memory limit; at least 1 byte")
+        raise UnlimitedError(
+            f"device {', '.join(unlimited)}: no memory limit, expected 1 byte or more"
+        )
     memory, cores = expected(limits)
     layout = SEEDED
     major, minor = layout.version or (0, 0)

@@ -1,4 +1,4 @@
-"""Sharing: what one container of a bound pod was promised, or why it cannot start yet."""
+"""Sharing: the share of a bound pod's container in the ledger, or why it cannot start yet."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from allocator.model.ledger import Entry
 
 
 class StillRunsError(NotYetError):
-    """As far as is known an earlier container still runs; what is known may be old."""
+    """An earlier container seems to be running still; the pod as last seen may be outdated."""
 
 
 def starting(owner: Owner, tenant: Tenant) -> Vessel:
@@ -24,9 +24,11 @@ def starting(owner: Owner, tenant: Tenant) -> Vessel:
     names = frozenset(owner.containers)
     found = [vessel for vessel in tenant.vessels if vessel.name in names and not vessel.done]
     if not found:
-        raise NotYetError(f"pod {_who(tenant)} has no container {quoted(owner.container)} to start")
+        what = f"pod {_who(tenant)} has no container {quoted(owner.container)} that is due to start"
+        raise NotYetError(what)
     if len(names) > 1 and found[0].running:
-        raise StillRunsError(f"container {quoted(found[0].name)} of pod {_who(tenant)} still runs")
+        what = f"container {quoted(found[0].name)} of pod {_who(tenant)} is still running"
+        raise StillRunsError(what)
     return found[0]
 
 
@@ -44,25 +46,27 @@ def share_of(
     without it may not start. Raises NotYetError with a text for the user.
     """
     if tenant is None or tenant.uid != owner.uid:
-        raise NotYetError(f"pod {quoted(f'{owner.namespace}/{owner.pod}')} is not bound here")
+        raise NotYetError(
+            f"pod {quoted(f'{owner.namespace}/{owner.pod}')} is not bound to this node"
+        )
     if tenant.over:
-        raise NotYetError(f"pod {_who(tenant)} is over")
+        raise NotYetError(f"pod {_who(tenant)} has already ended")
     if entry is None:
         raise NotYetError(
-            f"pod {_who(tenant)} has no promise on this node yet; the control plane makes one "
-            "within seconds, or writes an Event that says why not"
+            f"pod {_who(tenant)} has no entry on this node yet; the control plane adds it within "
+            "seconds, or says in an Event why it cannot"
         )
     vessel = starting(owner, tenant)
     if unguarded and not vessel.injected:
         raise NotYetError(
             f"container {quoted(vessel.name)} of pod {_who(tenant)} was not admitted by "
-            "vgpu-admission and could see every GPU; create the pod anew"
+            "vgpu-admission and could see every GPU; delete the pod so that it is recreated"
         )
     grants = next((held.grants for held in entry.containers if held.name == vessel.name), ())
     if not grants:
-        raise NotYetError(f"container {quoted(vessel.name)} of pod {_who(tenant)} has no GPU")
+        raise NotYetError(f"container {quoted(vessel.name)} of pod {_who(tenant)} was given no GPU")
     if gone := _missing(grants, devices):
-        raise NotYetError(f"GPU {quoted(gone[0])} is not on this node any more")
+        raise NotYetError(f"GPU {quoted(gone[0])} is no longer on this node")
     return _share(tenant, vessel, _ordered(grants, devices))
 
 

@@ -41,7 +41,7 @@ def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Reject
         furnished = _furnished(state, gpu, stamp("GPU", f"{node}/{gpu.index}"))
         if isinstance(furnished, Refused):
             path = f"nodes.{found.name}.idle"
-            accepted = "instances that the driver makes beside one another"
+            accepted = "instances that fit on the GPU together"
             return Rejected((Problem(path=path, what=furnished.text, accepted=accepted),))
         state = furnished
     return Loaded(value=state, warnings=loaded.warnings)
@@ -66,14 +66,14 @@ def _unnamed(node: str, names: Sequence[str]) -> Problem:
     return Problem(
         path="nodes",
         what=f"no entry for node {node!r}",
-        accepted=f"an entry of that name or of {ANY!r} beside {', '.join(names[:5])}",
+        accepted=f"an entry of that name, or {ANY!r}; the file has {', '.join(names[:5])}",
     )
 
 
 def _unplayable(node: Node) -> Problem | None:
     """Return why the entry describes no hardware."""
     if any(gpu.grants for gpu in node.gpus):
-        accepted = "idle or foreign: promises are made by binding pods"
+        accepted = "idle or foreign; entries come from binding pods"
         return Problem(path=f"nodes.{node.name}.busy", what="busy GPUs found", accepted=accepted)
     return None
 

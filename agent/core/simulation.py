@@ -1,9 +1,9 @@
 """Simulated boards: what a driver would do to GPUs that do not exist, as a function of values.
 
-The rules are the driver's (NVIDIA MIG User Guide): instances sit at explicit placements and never
-move, a GPU instance is numbered by its place and the number is used again, a compute instance is
-destroyed before its GPU instance, neither while something holds it. Questions and changes return
-what the driver would answer, or :class:`Refused`.
+The rules are those of real MIG: instances sit at explicit placements and never move, a GPU
+instance is numbered by its place and the number is used again, a compute instance is destroyed
+before its GPU instance, neither while something holds it. Questions and changes return what the
+driver would answer, or :class:`Refused`.
 """
 
 from collections.abc import Callable, Iterable
@@ -147,12 +147,12 @@ def create_instance(state: State, uuid: str, *, profile: int, start: int) -> Mad
         return Refused(Fault.NOT_SUPPORTED, "MIG mode is off")
     wanted = next((p for p in board.profiles if p.id == profile), None)
     if wanted is None or start not in wanted.starts:
-        return Refused(Fault.OTHER, f"no placement of profile {profile} at {start}")
+        return Refused(Fault.OTHER, f"profile {profile} has no placement at {start}")
     present = [(_profile(board, i), i.start) for i in gpu.instances]
     if any(p.mask(at) & wanted.mask(start) for p, at in present):
-        return Refused(Fault.NO_ROOM, f"profile {profile} at {start} overlaps an instance")
+        return Refused(Fault.NO_ROOM, f"profile {profile} at {start} overlaps an existing instance")
     if _exhausted(wanted, [p for p, _ in present]):
-        return Refused(Fault.NO_ROOM, f"no engines left for profile {profile}")
+        return Refused(Fault.NO_ROOM, f"no free engines for profile {profile}")
     number = _number(board, wanted, start, taken={i.id for i in gpu.instances})
     made = Instance(gpu=uuid, id=number, profile=profile, start=start)
     return Made(_with(state, replace(gpu, instances=(*gpu.instances, made))), made)
@@ -165,7 +165,7 @@ def create_compute(state: State, uuid: str, number: int) -> Made | Refused:
         return found
     gpu, old = found
     if old.compute is not None:
-        return Refused(Fault.NO_ROOM, f"instance {number} has its compute instance")
+        return Refused(Fault.NO_ROOM, f"instance {number} already has a compute instance")
     seed = f"{state.boot}/{uuid}/{state.births}"
     made = replace(old, compute=FULL_COMPUTE, uuid=stamp("MIG", seed))
     state = _with(state, _exchanged(gpu, old, made))
@@ -179,7 +179,7 @@ def destroy_compute(state: State, uuid: str, *, number: int, compute: int) -> St
         return found
     gpu, old = found
     if old.compute != compute:
-        return Refused(Fault.ABSENT, f"no compute instance {compute} of instance {number}")
+        return Refused(Fault.ABSENT, f"instance {number} has no compute instance {compute}")
     if any(process.instance == old.uuid for process in gpu.processes):
         return Refused(Fault.IN_USE, f"a process uses instance {number}")
     return _with(state, _exchanged(gpu, old, replace(old, compute=None, uuid=None)))
@@ -192,7 +192,7 @@ def destroy_instance(state: State, uuid: str, number: int) -> State | Refused:
         return found
     gpu, old = found
     if old.compute is not None or number in gpu.leaks:
-        return Refused(Fault.IN_USE, f"something holds instance {number}")
+        return Refused(Fault.IN_USE, f"instance {number} is in use")
     rest = tuple(i for i in gpu.instances if i.id != number)
     return _with(state, replace(gpu, instances=rest))
 
@@ -203,10 +203,10 @@ def set_mode(state: State, uuid: str, *, on: bool) -> State | Refused:
     if isinstance(gpu, Refused):
         return gpu
     if gpu.mig is None:
-        return Refused(Fault.NOT_SUPPORTED, f"{gpu.chip.model} has no MIG")
+        return Refused(Fault.NOT_SUPPORTED, f"{gpu.chip.model} does not support MIG")
     busy = bool(gpu.processes)
     if gpu.instances or (busy and not gpu.chip.ampere_or_older):
-        return Refused(Fault.IN_USE, "something holds the GPU")
+        return Refused(Fault.IN_USE, "the GPU is in use")
     mode = MigMode(current=gpu.mig.current if busy else on, pending=on)
     return _with(state, replace(gpu, mig=mode))
 
@@ -245,10 +245,7 @@ def _exhausted(wanted: Profile, present: list[Profile]) -> bool:
 
 
 def _number(board: Board, profile: Profile, start: int, *, taken: set[int]) -> int:
-    """Return the number of a place: its node in the binary tree over the memory.
-
-    As open-gpu-kernel-modules numbers it (kernel/gpu/mig_mgr, "swizz id").
-    """
+    """Return the number of a place: its node in the binary tree over the memory."""
     first = (1 << (board.slots // profile.size).bit_length() - 1) - 1
     number = first + start // profile.size
     while number in taken:  # an odd board, whose places are no tree

@@ -1,8 +1,8 @@
 """Slots: the device plugin's device ids, how many there may be, and which of them are sound.
 
-A slot names no GPU: the ledger decides at the Binding which one a container gets. So a sick GPU
-takes as many slots away as it would have had, and from the free ones first: a slot in use belongs
-to a container that may well run elsewhere.
+A slot names no GPU: the ledger decides at the Binding which one a container gets. An unhealthy GPU
+removes as many slots as it would have had, free ones first, because a slot in use may belong to a
+container on another GPU.
 """
 
 import re

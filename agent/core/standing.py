@@ -1,6 +1,6 @@
-"""Standing: of the instances on one GPU, which are ours, which are in use, and which are promised.
+"""Standing: which instances on a GPU are ours, in use, or promised.
 
-The journal and the driver need not agree: the driver knows what is there, the journal whose it is.
+The driver knows which instances exist, the journal which of them are ours; they may disagree.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
-"""Status: what stands in ``GPUNode.status``, from what the driver says and what a site configured.
+"""Status: the content of ``GPUNode.status``, from the driver and the configuration.
 
-Only what matters for a promise is written, so that it changes when a promise would: memory of
-others is rounded and sticks. What is in use without an entry is told, or closes what it may be on.
+Only what matters for placement is written, so that it changes rarely: memory of other processes is
+rounded, with hysteresis. Use without an entry is listed; where it is unknown, the node is closed.
 """
 
 from collections.abc import Collection, Mapping
@@ -108,7 +108,7 @@ def _listed(
     before = told.get(device.uuid)
     reason = hardware.sick.get(device.uuid, "") or reason or mode_clash(mode, before)
     if device.memory < 1:  # an object that says so would be refused as a whole
-        reason = reason or "its driver does not tell how much memory it has"
+        reason = reason or "the driver does not report its memory"
     others = hardware.others.get(device.uuid, NO_MEMORY)
     gpu = Gpu(
         uuid=device.uuid,
@@ -147,7 +147,7 @@ def _mode(device: Device, wanted: NodeConfig | None) -> tuple[Mode, str]:
         return Mode.MIG, ""
     switch = 1 if wanted.mode is Mode.MIG else 0
     return found, (
-        f"operatingmode is {wanted.mode} and MIG is {'off' if switch else 'on'} here: drain the "
+        f"operatingmode is {wanted.mode}, but MIG is {'off' if switch else 'on'}: drain the "
         f"node and run nvidia-smi -i {device.pci} -mig {switch}"
     )
 

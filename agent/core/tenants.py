@@ -1,7 +1,7 @@
-"""Tenants: the pods of this node, as far as the agent goes by what the API server tells of them.
+"""Tenants: the pods of this node, as the API server describes them.
 
-What a container says of itself decides nothing but where to look: its annotation prefix is read
-from its own variables, because later injectors may have moved it.
+A container's own variables decide only which annotations are read: other webhooks may have moved
+it within the pod, so its annotation prefix is taken from there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -194,7 +194,7 @@ def tenant(raw: bytes) -> Tenant:
 
 
 def _kept(metadata: _Metadata) -> bool:
-    """Say whether a DaemonSet has the pod here, or kubelet itself, from a file."""
+    """Say whether a DaemonSet or kubelet (a static pod) would recreate the pod here."""
     owners = metadata.owner_references or ()
     daemon = any(owner.kind == "DaemonSet" and owner.controller for owner in owners)
     return daemon or _MIRROR in (metadata.annotations or {})

@@ -1,7 +1,7 @@
-"""Unpromised: what runs on a node's GPUs without an entry, as far as anybody can tell.
+"""Unpromised: what runs on the GPUs of a node without an entry in the ledger.
 
-The ledger may have been lost, or another plugin have served the node before us. What such pods use
-is told, so that it is promised to nobody else; where nobody knows what one uses, that is told.
+The ledger may have been lost, or another plugin may have served the node before. What such pods use
+is reported, so that it is given to no other pod; where it is unknown, that is reported.
 """
 
 from collections import Counter
@@ -85,9 +85,8 @@ def _listed(
 ) -> Mapping[str, tuple[Device, ...]]:
     """Return what another scheduler's list gives each container, memory in MiB; or nothing.
 
-    The containers that ask have the parts that are not empty, in their order (Volcano,
-    pkg/scheduler/api/devices/nvidia/vgpu; HAMi, pkg/util). Any other number of them is no list of
-    this pod's.
+    The non-empty parts of the list belong to the containers that request GPUs, in order. A list
+    with another number of parts is not of this pod.
     """
     units = (words.memory_factor for words in vocabularies if words.name == VOLCANO.name)
     written, factor = parts(tenant.volcano), next(units, 1)

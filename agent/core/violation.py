@@ -1,7 +1,7 @@
-"""Violations: what containers use in the node's own view, against what they were promised.
+"""Violations: use of GPUs that exceeds the ledger, as the driver sees it.
 
-The interception library counts what goes through it. The driver sees every process on a GPU, so
-that whoever went around the library, or around admission, is found here.
+The interception library counts only what goes through it. The driver sees every process on a GPU,
+so use that bypasses the library or admission is found here.
 """
 
 from collections import defaultdict
@@ -121,7 +121,7 @@ class _Group:
 
 
 def violations(picture: Picture) -> tuple[Violation, ...]:
-    """Return what is wrong, by pod; one that the API server does not know is nobody's to tell."""
+    """Return all violations; processes of pods that the API server does not know are skipped."""
     promised = by_pod(picture.shares)
     instances = picture.instances or ()
     # An instance that was made a moment ago, or that nobody has looked at, is not judged.
@@ -129,12 +129,12 @@ def violations(picture: Picture) -> tuple[Violation, ...]:
     found = []
     for group in _groups(picture, promised):
         if group.pod.uid not in promised:
-            note = f"uses {group.gpu} without a promise: {_pids(group.processes)}"
+            note = f"uses {group.gpu} without an entry: {_pids(group.processes)}"
             found.append(group.violation(Kind.UNPROMISED, note))
             continue
         astray = known - _admitted(group.grants, instances)
         if stray := tuple(p for p in group.processes if p.instance in astray):
-            note = f"uses {stray[0].instance or group.gpu}, not promised to it: {_pids(stray)}"
+            note = f"uses {stray[0].instance or group.gpu}, not in its entry: {_pids(stray)}"
             found.append(group.violation(Kind.DEVICE, note))
         elif note := _excess(group):
             found.append(group.violation(Kind.MEMORY, note))
@@ -174,7 +174,7 @@ def _admitted(grants: Sequence[Grant], instances: Sequence[Instance]) -> frozens
 
 
 def _excess(group: _Group) -> str:
-    """Say by how much a container is over its memory, if it is; MIG needs no such question."""
+    """Return a note on memory above the limit, empty if there is none; MIG enforces its own."""
     soft = [grant.memory for grant in group.grants if grant.mode is not Mode.MIG]
     promised, used = sum(soft), sum(p.memory or 0 for p in group.processes)
     allowed = promised + promised // SLACK + CONTEXT * min(len(group.processes), MOST_CONTEXTS)
@@ -185,7 +185,7 @@ def _excess(group: _Group) -> str:
 
 def _pids(processes: Sequence[Process]) -> str:
     numbers = [str(process.pid) for process in processes]
-    shown = numbers if len(numbers) <= SHOWN else [*numbers[:SHOWN], f"and {len(numbers) - SHOWN}"]
+    shown = numbers if len(numbers) <= SHOWN else [*numbers[:SHOWN], f"{len(numbers) - SHOWN} more"]
     return f"pid {', '.join(shown)}"
 
 
@@ -222,10 +222,10 @@ class Change:
 def change(
     before: Collection[Violation], now: Collection[Violation], enforcement: Enforcement
 ) -> Change:
-    """Return what to do about what is wrong *now* and was wrong *before*, one look ago.
+    """Return what to do, given the violations *now* and *before*, one look ago.
 
-    The first look tells. Only a second one evicts, because what the driver says of a process that
-    is ending may be of neither time.
+    The first look reports. Only the second one evicts, because what the driver says of a process
+    that is ending may be inconsistent.
     """
     known = {violation.key for violation in before}
     lasting = tuple(v for v in now if v.key in known and evicts(v))

@@ -151,8 +151,10 @@ def xid_policy(ignored: str, heeded: str) -> XidPolicy | Problem:
     for path, listed in (("ignored", passed.difference(_ALL)), ("heeded", _words(heeded))):
         for word in sorted(listed):
             if not (word.isascii() and word.isdecimal()):
-                accepted = "numbers of XIDs with commas between"
-                return Problem(path=f"xids.{path}", what=f"{word!r} is no XID", accepted=accepted)
+                accepted = "XID numbers separated by commas"
+                return Problem(
+                    path=f"xids.{path}", what=f"{word!r} is not an XID", accepted=accepted
+                )
     return XidPolicy(
         ignored=frozenset(map(int, passed.difference(_ALL))),
         heeded=frozenset(map(int, _words(heeded))),

@@ -1,4 +1,4 @@
-"""Alone: a lock by which only one process at a time has a node's slots."""
+"""Alone: a lock that lets only one agent at a time own the slots of a node."""
 
 import asyncio
 import fcntl
@@ -16,7 +16,7 @@ _AGAIN: Final = 0.5  # seconds between tries
 async def alone(lock: Path) -> AsyncIterator[None]:
     """Wait until no other process holds the file *lock*, and hold it; raises OSError.
 
-    The kernel lets go of it when its holder dies, however that happens.
+    The kernel releases it when its holder ends, however that happens.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     waiting = False
@@ -27,7 +27,9 @@ async def alone(lock: Path) -> AsyncIterator[None]:
                 break
             except BlockingIOError:
                 if not waiting:
-                    structlog.get_logger().warning("another agent is still here", lock=str(lock))
+                    structlog.get_logger().warning(
+                        "waiting for another agent to exit", lock=str(lock)
+                    )
                 waiting = True
             await asyncio.sleep(_AGAIN)
         yield

@@ -41,10 +41,10 @@ _RECUT: Final = {
 
 
 class Announcements:
-    """Says through *tell*, which must not block, what befell pods and *node*.
+    """Writes Events about pods and *node* through *tell*, which must not block.
 
-    A container that crashes is given the same devices again, and one that is refused asks again
-    every ten seconds. So the last words about each slot's holder are remembered.
+    A container that crashes gets the same devices again, and one that is refused retries every ten
+    seconds. So the last Event about each slot's holder is remembered, and not repeated.
     """
 
     def __init__(self, node: Callable[[], Reference], tell: Callable[[Event], None]) -> None:
@@ -77,16 +77,16 @@ class Announcements:
 
     def health(self, gpu: str, why: str) -> None:
         """Say *why* a GPU left service; empty where it is back."""
-        self._of_gpu(_SICK if why else _WELL, gpu, why or "is well again")
+        self._of_gpu(_SICK if why else _WELL, gpu, why or "is healthy again")
 
     def violated(self, violation: Violation) -> None:
-        """Tell a pod's user what it does that it was not promised."""
+        """Report a violation on its pod."""
         kind = _BREACHED if violation.kind in {Kind.MEMORY, Kind.LIMITS} else _UNPROMISED
         who = f"container {quoted(violation.container)} " if violation.container else ""
         self._say(kind, f"{who}{violation.note}", about=_pod(violation.pod))
 
     def drifted(self, drift: Drift) -> None:
-        """Say on the Node where it is not as the ledger has it."""
+        """Report on the Node a difference from the ledger."""
         note = f"GPU {quoted(drift.gpu)}: {drift.what}"
         beside = None if drift.pod is None else _pod(drift.pod)
         self._say(_DRIFT, note, about=self._node(), beside=beside)

@@ -1,9 +1,9 @@
 """The agent program: driver, watches, status, device plugin and metrics, wired and kept alive.
 
-The plugin registers as soon as the slots are known: kubelet ends bound pods that it finds without
-one (UnexpectedAdmissionError). What a container may have is PreStart's to establish, so nothing
-else has to be ready for that. Whatever stops the agent leaves everything on the node as it is, for
-the next one to go on with, but for containers that it holds back: nobody would let those go.
+The plugin registers as soon as the slots are known, because kubelet fails bound pods while their
+plugin is missing. PreStart decides what a container gets, so nothing else has to be ready by then.
+A stopping agent leaves everything on the node for its successor, except that it releases the
+containers it holds back.
 """
 
 import asyncio
@@ -76,20 +76,20 @@ class Agent:
         start(parts.monitor.run(), "monitor")
 
     def unready(self) -> str:
-        """Say why pods cannot be served yet, or not any more; empty where they can."""
+        """Return why pods cannot be served now; empty if they can."""
         parts = self.parts
         if not parts.around.synced:
-            return "the API server has not told everything yet"
+            return "not all watches of the API server have synced yet"
         if self.options.withdraw:  # the DaemonSet goes on to the next node
             return ""
         if parts.survey.hardware is None:
             return "the driver has not answered yet"
         if (hung := parts.survey.hung) is not None:
-            return f"the driver hangs: {hung.call} runs since {hung.seconds:.0f} s"
-        return parts.around.rival or ("" if parts.keeper.serving else "kubelet does not know us")
+            return f"the driver hangs: {hung.call} has been running for {hung.seconds:.0f} s"
+        return parts.around.rival or ("" if parts.keeper.serving else "not registered with kubelet")
 
     async def _status(self) -> Never:
-        """Tell what is known once the instances are: what the agent before us told holds till then.
+        """Write the status once the instances are known; until then the previous status stays.
 
         A status without them would take every GPU in MIG mode out of service for a moment.
         """
@@ -101,7 +101,7 @@ class Agent:
         await parts.writer.run()
 
     async def _releasing(self) -> Never:
-        """Hold back nobody: an agent that was killed may have left somebody so."""
+        """Release containers that a killed agent may have left held back."""
         while True:
             await self.parts.monitor.release()
             await asyncio.sleep(EVERY)
@@ -120,7 +120,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wanting())
             group.create_task(parts.instances.run())
-        raise RuntimeError("nobody keeps the instances any more")
+        raise RuntimeError("the task of the MIG instances ended")
 
     async def _wanting(self) -> Never:
         """Pass on what is promised, and at which places containers may run."""
@@ -143,7 +143,7 @@ class Agent:
         known = await asyncio.to_thread(configurations, self.options.root, major=major)
         found = reads_cdi(runtime, known)
         paths = [one.path for one in known]
-        log.info("runtime looked at", runtime=runtime, configured=paths, reads_cdi=found)
+        log.info("container runtime inspected", runtime=runtime, configured=paths, reads_cdi=found)
         return found
 
     async def _serve(self) -> Never:

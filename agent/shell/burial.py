@@ -1,7 +1,7 @@
-"""Burial: how a directory that a tenant filled is removed, whatever is in it and however deep.
+"""Burial: removes directories that a tenant filled, whatever is in them and however deep.
 
-It is taken out of its place at once and emptied in time; a process that dies meanwhile leaves a
-grave that the next one finds by its name.
+A directory is moved out of its place at once and emptied bit by bit. If the process dies meanwhile,
+its successor finds the moved directory by its name and continues.
 """
 
 import itertools

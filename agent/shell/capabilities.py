@@ -1,8 +1,8 @@
 """Capability devices: the files by which a container reaches one MIG instance, made on the host.
 
-The driver makes none of them by itself, and a program in a container makes them in its own /dev,
-where no other container finds them (kubernetes-sigs/dra-driver-nvidia-gpu#787): so they are made
-here, below the host's root. Those of graphics are the kernel's own, and are found only.
+The driver does not create them, and a program in a container creates them in its own /dev, where no
+other container finds them. So they are created here, below the root of the host. Device files for
+graphics come from the kernel and are only looked up.
 """
 
 import os
@@ -132,7 +132,7 @@ class Capabilities:
     def _present(self, wanted: _Wanted, majors: Mapping[str, int]) -> DeviceNode:
         major = next((majors[name] for name in wanted.drivers if name in majors), None)
         if major is None:
-            what = f"/{_MAJORS} has no {wanted.drivers[0]}, whose kernel module must be loaded"
+            what = f"/{_MAJORS} has no {wanted.drivers[0]}; load its kernel module"
             raise CapabilityError(f"/dev/{wanted.name} is missing: {what}")
         node = DeviceNode(f"/dev/{wanted.name}", major, wanted.minor)
         path = self._root / "dev" / wanted.name
@@ -140,7 +140,7 @@ class Capabilities:
             if self._files.numbers(path) != (major, wanted.minor):
                 self._files.make(path, node, wanted.mode)
         except OSError as error:
-            raise CapabilityError(f"{node.path} cannot be made: {error.strerror}") from error
+            raise CapabilityError(f"{node.path} cannot be created: {error.strerror}") from error
         return node
 
     def _read(self, name: str) -> str:

@@ -1,8 +1,8 @@
 """The keeper of the Node: our label, the capacity that no device plugin reports, and the taint.
 
-Capacity comes after vc-scheduler's register, or its scheduler crashes, and goes by the deletion of
-its keys: with a capacity of 0 a restarting kubelet ends running pods. What we added is noted on the
-Node first, slots too, so that whoever comes after us can take it away again.
+Capacity is written only after the register annotation of vc-scheduler, which crashes otherwise. It
+is withdrawn by deleting its keys: a restarting kubelet would end running pods if they were 0. The
+names of what we added, slots too, are noted on the Node first, so that a later agent can remove it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,7 @@ from kube.errors import ConflictError, KubeError
 
 EVERY: Final = 1.0  # seconds between two looks at what changed
 # Kubelet writes its own figure for what another plugin had registered, every ten seconds for five
-# minutes, and 0 at the end (pkg/kubelet/cm/devicemanager, endpointStopGracePeriod). Ours comes
-# right after each, and not more often.
+# minutes, and 0 at the end. Ours comes right after each, and not more often.
 AGAIN: Final = 10.0  # most seconds between two writes of one and the same capacity
 STABLE: Final = 60.0  # seconds for which it must stand to count as accepted
 LONGEST_PAUSE: Final = 30.0
@@ -70,7 +69,7 @@ class NodeKeeper:
                 self._changed.set()
             except KubeError as error:
                 failures += 1
-                log.warning("Node left as it is", why=str(error))
+                log.warning("Node not updated", why=str(error))
                 self._changed.set()
             pause = self._clock.backoff(failures, first=EVERY, most=LONGEST_PAUSE)
             await self._clock.sleep(pause if failures else EVERY)
@@ -116,7 +115,7 @@ class NodeKeeper:
         await self._calls.merge_patch(
             f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
         )
-        log.info("capacity written", changes=changed)
+        log.info("Node capacity updated", changes=changed)
         return True
 
     def _ours(self, node: OwnNode) -> frozenset[str]:
@@ -125,7 +124,7 @@ class NodeKeeper:
         return capacity.written(words) | (node.names - capacity.slot_names(words))
 
     def _due(self, wanted: Mapping[str, int]) -> bool:
-        """Say whether *wanted* is to be written now; what others undo is not repeated in haste."""
+        """Say whether to write *wanted* now; what others undo is rewritten with back-off."""
         now = self._clock.monotonic()
         if wanted != self._written or now - self._at >= STABLE:
             self._undone, self._pause = 0, 0.0
@@ -157,7 +156,7 @@ class NodeKeeper:
             {"op": "remove", "path": path},
         )
         await self._calls.json_patch(f"{NODES}/{node.name}", ops)
-        log.info("node is ready for pods", taint=NOT_READY_TAINT)
+        log.info("startup taint removed", taint=NOT_READY_TAINT)
 
     async def _note(self, node: OwnNode, metadata: Mapping[str, object]) -> None:
         await self._calls.merge_patch(f"{NODES}/{node.name}", {"metadata": metadata})

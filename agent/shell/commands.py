@@ -31,7 +31,7 @@ _root = click.option(
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     default=Path("/"),
     show_default=True,
-    help="where the node's own files are",
+    help="root of the node's file system",
 )
 _kubelet = click.option(
     "--kubelet-dir",
@@ -39,25 +39,25 @@ _kubelet = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=agent_options.KUBELET,
     show_default=True,
-    help="kubelet's folder on the node",
+    help="kubelet's directory on the node",
 )
 
 
 @click.command("agent")
-@click.option("--node-name", "node", envvar="NODE_NAME", required=True, help="our Node's name")
+@click.option("--node-name", "node", envvar="NODE_NAME", required=True, help="name of this node")
 @click.option(
     "--driver",
     type=click.Choice([kind.value for kind in Kind]),
     default=Kind.NVML.value,
     show_default=True,
-    help="NVIDIA's, or boards that are played",
+    help="nvml for NVIDIA's driver, simulated for the GPUs of --fleet",
 )
 @click.option(
     "--fleet",
     type=click.Path(path_type=Path, dir_okay=False),
     default=agent_options.FLEET,
     show_default=True,
-    help="the boards that are played, with --driver=simulated",
+    help="file with the simulated GPUs, for --driver=simulated",
 )
 @_root
 @_kubelet
@@ -66,24 +66,30 @@ _kubelet = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=FOLDER,
     show_default=True,
-    help="the folder with the interception library to install",
+    help="directory with the interception library to install",
 )
-@click.option("--metrics", type=ADDRESS, default="0.0.0.0:9394", show_default=True)
+@click.option(
+    "--metrics",
+    type=ADDRESS,
+    default="0.0.0.0:9394",
+    show_default=True,
+    help="where to serve metrics and health checks",
+)
 @click.option(
     "--xids-ignored",
     "ignored",
     envvar="DP_DISABLE_HEALTHCHECKS",
     default="",
-    help="critical errors that take no GPU out of service: numbers with commas, or all",
+    help="XIDs that leave a GPU in service: numbers separated by commas, or all",
 )
 @click.option(
     "--xids-heeded",
     "heeded",
     envvar="DP_ENABLE_HEALTHCHECKS",
     default="",
-    help="critical errors that do, though ignored or the application's fault",
+    help="XIDs that take a GPU out of service although ignored or harmless by default",
 )
-@click.option("--withdraw", is_flag=True, help="take back all that an agent put on node and Node")
+@click.option("--withdraw", is_flag=True, help="remove all that agents added to the node")
 @kubeconfig
 @context
 @namespace
@@ -103,7 +109,7 @@ def agent(
     *,
     withdraw: bool,
 ) -> None:
-    """Serve this node's GPUs: promises become hardware, are held, and are reported."""
+    """Run the node agent: give containers their GPUs, enforce limits and report use."""
     log_lines()
     xids = xid_policy(ignored, heeded)
     if isinstance(xids, Problem):
@@ -138,9 +144,9 @@ def agent(
     show_default=True,
 )
 def doctor(root: Path, kubelet: Path, output: str) -> None:
-    """Say what keeps this node from serving GPUs, and what would help.
+    """Check whether this node can serve GPUs, and say how to fix what fails.
 
-    Changes nothing. Exits with 1 if anything fails, with 0 otherwise.
+    Changes nothing. Exits with 1 if any check fails, otherwise with 0.
     """
     log_lines()
     patient = examination.Patient(driver=real(root), root=root, kubelet=kubelet)

@@ -1,7 +1,7 @@
-"""Cuts as they are made: each step is announced in the journal, made, read back and concluded.
+"""Cuts: performs MIG changes step by step, each recorded in the journal before and after.
 
-A process that dies between any two lines leaves what the next look understands: a place that the
-journal marks, with nothing, a part, or the whole of an instance at it.
+A process may die between any two lines. The next look finds a place that the journal marks, with
+nothing, a part, or the whole of an instance there, and can continue from that.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 LOOKING: Final = 15.0  # seconds that the driver has to list instances or processes
-CUTTING: Final = 60.0  # seconds that it has for one change: 10 s are on record (DRA driver)
+CUTTING: Final = 60.0  # seconds that it has for one change: 10 s have been seen
 _BEGUN: Final = Mark(half=True)  # of a place at which any UUID is the one that was waited for
 
 log = structlog.get_logger(__name__)
@@ -63,7 +63,9 @@ class Cutter:
         for step in cut.steps:
             if not wanted():
                 break
-            log.info("cutting", gpu=self._gpu, step=type(step).__name__, **_told(step))
+            log.info(
+                "MIG reconfiguration step", gpu=self._gpu, step=type(step).__name__, **_told(step)
+            )
             match step:
                 case DestroyCompute(instance):
                     await self._destroy_compute(instance)
@@ -146,7 +148,7 @@ class Cutter:
 
 def _mistaken(call: str, placed: Placed, made: Instance) -> DriverError:
     found = f"profile {made.profile} at slot {made.start}, {made.uuid or 'no UUID'}"
-    return DriverError(Fault.OTHER, call, f"asked for {named(placed)}, the driver made {found}")
+    return DriverError(Fault.OTHER, call, f"asked for {named(placed)}, the driver created {found}")
 
 
 def _told(step: Create | CreateCompute | DestroyCompute | DestroyInstance) -> dict[str, object]:

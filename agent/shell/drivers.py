@@ -43,7 +43,7 @@ def simulated(fleet: Path, *, node: str, boot: str, state: Path) -> Driver:
     if isinstance(found, Rejected):
         raise FleetError(f"{fleet}: {found}")
     for warning in found.warnings:
-        log.warning("fleet file is odd", what=str(warning))
+        log.warning("malformed fleet file", what=str(warning))
     return SimulatedDriver(found.value, file=state)
 
 

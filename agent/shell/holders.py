@@ -1,4 +1,4 @@
-"""Holders: the processes that keep a device file open, for whoever asks why nothing moves."""
+"""Holders: the processes that keep a device file open and so block a MIG change."""
 
 import os
 from collections.abc import Collection, Iterator

@@ -1,4 +1,4 @@
-"""Inspection: one look at the regions of all containers, and what is put right in them."""
+"""Inspection: reads the regions of all containers and corrects changed limits in them."""
 
 import time
 from collections import defaultdict
@@ -38,7 +38,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What an inspection brought to light; ``faults`` are figures that cannot be believed.
+    """What an inspection found; ``faults`` counts implausible values.
 
     ``held_back`` are containers whose launches wait for one of higher priority.
     """
@@ -116,7 +116,9 @@ class Inspector:
                 one, [*wrong, *introductions(one.region, inner[one.place])], wanted[one.key]
             )
             if wrong:
-                violations.append(_violation(one.share, site, "were changed, and are put right"))
+                violations.append(
+                    _violation(one.share, site, "were changed and have been restored")
+                )
         counts = tuple(judged.count for judged in known.values())
         return Found(
             seen=seen,
@@ -127,7 +129,7 @@ class Inspector:
         )
 
     def release(self, site: Site) -> None:
-        """Let everybody launch, as long as nobody is here who would let them go later."""
+        """Let all held-back containers launch kernels, because this agent is about to stop."""
         with self._turn:
             for one in self._opened(site)[0]:
                 if one.region.recent < RELEASED:

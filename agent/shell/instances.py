@@ -1,7 +1,7 @@
-"""Instances: the MIG instances of a node, made when a promise appears, told when they are there.
+"""Instances: creates the MIG instances of a node when entries need them, and reports them.
 
-Level-triggered: whoever calls says what is promised now, as often as they like. Each GPU has a task
-of its own, so that one that is stuck delays nobody else's.
+Level-triggered: callers say what is promised now, as often as they like. Each GPU has its own task,
+so that a stuck one does not delay the others.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class Instances:
         try:
             self.notice(await self._tools.worker.call(driver.devices, within=LOOKING))
         except DriverError as error:  # they are noticed later
-            log.warning("no GPUs known yet", why=str(error))
+            log.warning("GPUs not listed yet", why=str(error))
         async with asyncio.TaskGroup() as group:
             for watched in self._gpus.values():
                 group.create_task(watched.gpu.settle())
@@ -140,7 +140,7 @@ class Instances:
     def _answer(self, gpu: str, placed: Placed) -> Ready | Delay:
         watched = self._gpus.get(gpu)
         if watched is None or not watched.gpu.promises(watched.gpu.place(placed)):
-            return Delay("the agent does not know yet that it is promised")
+            return Delay("the agent has not seen its entry yet")
         return answer(watched.gpu.progress, watched.gpu.place(placed))
 
     def _watch(self, gpu: str) -> None:

@@ -1,7 +1,7 @@
-"""The journal: a file that says before each act on a MIG instance what is about to be done.
+"""The journal: a file that records each change of a MIG instance before it is made.
 
-A line counts once it is on the disk. A file that a crash cut short, or that somebody damaged, is
-read as far as it can be: what it no longer says is ours is left alone, not destroyed.
+A line counts once it is on disk. A truncated or damaged file is read as far as possible. Instances
+that it no longer lists as ours are left alone, not destroyed.
 """
 
 import asyncio
@@ -111,5 +111,7 @@ def _locked(path: Path) -> int:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
-        raise JournalInUseError(f"{path} is locked: another agent runs on this node") from None
+        raise JournalInUseError(
+            f"{path} is locked: another agent is running on this node"
+        ) from None
     return file

@@ -1,4 +1,4 @@
-"""Libraries: the interception library of our image, or what stands for it where none acts."""
+"""Libraries: installs the interception library of our image, or a stand-in for simulated GPUs."""
 
 from pathlib import Path
 from typing import Final

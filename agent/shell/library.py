@@ -45,7 +45,7 @@ def install(root: Path, source: Path = SOURCE) -> Installed | Absent:
     except OSError as error:
         return Absent(f"the agent's image has no {source}: {error.strerror}")
     if not content.startswith(_ELF):
-        return Absent(f"{source} of the agent's image is no shared library")
+        return Absent(f"{source} of the agent's image is not a shared library")
     folder = root / LIBRARY_DIRECTORY.lstrip("/")
     name = f"{NAME}.{hashlib.sha256(content).hexdigest()[:_PREFIX]}"
     preload = f"{LIBRARY_DIRECTORY}/{NAME}\n".encode()
@@ -71,7 +71,7 @@ def lost(root: Path, installed: Installed) -> str:
         whole = (folder / NAME).samefile(folder / installed.name)
         if whole and (folder / NAME).is_file() and (folder / PRELOAD_LIBRARY).is_file():
             return ""
-    return f"{LIBRARY_DIRECTORY}/{NAME} is not there any more, or not ours: restart the agent"
+    return f"{LIBRARY_DIRECTORY}/{NAME} is missing or was replaced: restart the agent"
 
 
 def sweep(root: Path, installed: Installed) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ MOST: Final = 10_000  # samples of one scrape
 
 
 class _Gauges(Collector):
-    """Hands out what the monitor saw last, or nothing before its first look."""
+    """Exports the figures of the last monitoring cycle; nothing before the first."""
 
     def __init__(self, figures: Callable[[], Figures | None], old: Callable[[], bool]) -> None:
         self._figures = figures
@@ -60,20 +60,23 @@ class Metrics:
         """
         self._registry = CollectorRegistry()
         build = Gauge(
-            "vgpu_build_info", "What runs here.", ["component", "version"], registry=self._registry
+            "vgpu_build_info",
+            "Build information; always 1.",
+            ["component", "version"],
+            registry=self._registry,
         )
         build.labels("agent", version).set(1)
         self._violations = Counter(
             "vgpu_isolation_violations",
-            "Violations of what was promised that began.",
+            "Isolation violations, counted once at their onset.",
             ["kind"],
             registry=self._registry,
         )
         self._evictions = Counter(
-            "vgpu_evictions", "Pods whose eviction was asked for.", registry=self._registry
+            "vgpu_evictions", "Pods whose eviction was requested.", registry=self._registry
         )
         self._failures = Counter(
-            "vgpu_monitor_failures", "Looks that came to no end.", registry=self._registry
+            "vgpu_monitor_failures", "Monitoring cycles that failed.", registry=self._registry
         )
         self._cuts = Counter(
             "vgpu_mig_reconfigurations",
@@ -83,7 +86,7 @@ class Metrics:
         )
         silence = Gauge(
             "vgpu_driver_hung_seconds",
-            "How long the driver has not come back from a call; 0 while it answers.",
+            "Seconds for which a driver call has been hanging; 0 while the driver answers.",
             registry=self._registry,
         )
         silence.set_function(hung)
@@ -102,7 +105,7 @@ class Metrics:
         self._evictions.inc()
 
     def failed(self) -> None:
-        """Count a look that came to no end."""
+        """Count a monitoring cycle that failed."""
         self._failures.inc()
 
     def recut(self, outcome: Outcome) -> None:

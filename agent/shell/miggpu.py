@@ -1,7 +1,7 @@
-"""One GPU in MIG mode: what is there and what is promised, brought together look by look.
+"""One GPU in MIG mode: brings its instances in line with the ledger.
 
-Every look starts from what the driver lists, so that a crash, a failure and somebody else's hand
-are all met the same way.
+Every look starts from what the driver lists, so that crashes, failures and changes by others are
+all handled the same way.
 """
 
 import asyncio
@@ -148,7 +148,7 @@ class MigGpu:
                 self._tools.told(self.uuid, outcome, sentence)
 
     async def _next(self) -> Cut | None:
-        """Look, say what there is, and return the first cut that is due."""
+        """Observe the GPU, publish its progress, and return the first cut that is due."""
         wants = self._wants
         try:
             device = await self._modes.device(promised=bool(wants and wants.promised))
@@ -198,7 +198,7 @@ class MigGpu:
                 log.info("journal corrected", act=act, place=place, uuid=uuid)
                 await self._tools.journal.write(act, place, uuid)
         except OSError as error:
-            log.warning("journal not corrected", gpu=self.uuid, error=str(error))
+            log.warning("journal correction failed", gpu=self.uuid, error=str(error))
         return replace(situation, marks=self._tools.journal.marks)
 
     def _told(self, device: Device, situation: Situation, planned: Plan) -> Progress:
@@ -273,7 +273,7 @@ class MigGpu:
                 continue
             paths |= {node.path for node in nodes if "nvidia-caps" in node.path}
         found = await asyncio.to_thread(self._tools.holding.of, paths or {_file(device)})
-        return f"{error}; open in {', '.join(map(str, found)) or 'no process that can be seen'}"
+        return f"{error}; held open by {', '.join(map(str, found)) or 'no visible process'}"
 
     def _fail(self, cut: Cut, why: str) -> None:
         self._tools.counted(Outcome.FAILED)
@@ -281,11 +281,17 @@ class MigGpu:
         before = self.progress.troubles.get(aim)
         failures = 1 if before is None else before.failures + 1
         pause = clock.backoff(failures, first=FIRST_PAUSE, most=LONGEST_PAUSE)
-        what = "what was left unfinished" if cut.placed is None else named(cut.placed)
+        what = "leftover of an interrupted change" if cut.placed is None else named(cut.placed)
         trouble = Trouble(what=what, failures=failures, why=why, due=clock.monotonic() + pause)
         rest = {**self.progress.troubles, aim: trouble}
         self._say(replace(self.progress, troubles=MappingProxyType(rest)))
-        log.warning("cut failed", gpu=self.uuid, why=why, failures=failures, again_in=pause)
+        log.warning(
+            "MIG reconfiguration failed",
+            gpu=self.uuid,
+            why=why,
+            failures=failures,
+            again_in=pause,
+        )
 
 
 def _listed(board: Board, wanted: Collection[Placed]) -> frozenset[Placed]:

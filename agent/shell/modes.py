@@ -1,4 +1,4 @@
-"""Modes: whether a GPU is in MIG mode, and the one case in which we switch it on ourselves."""
+"""Modes: whether a GPU is in MIG mode, and the one case in which the agent enables it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,8 +34,8 @@ class Modes:
         """Return the GPU, in MIG mode; asked for again while it is not.
 
         Where instances are *promised* the GPU was in MIG mode when they were, and nothing else is
-        promised on it. From Hopper on a reboot ends the mode and switching it on takes no reset
-        (NVIDIA MIG User Guide); before, a reset would be needed, which is never ours to make.
+        promised on it. From Hopper on, a reboot ends the mode and enabling it needs no reset. Older
+        GPUs need a reset, which the agent never makes.
 
         Raises UncutError with what the node's owner should do, UnfitError for a GPU that is not
         listed, or DriverError.
@@ -65,7 +65,7 @@ class Modes:
         clients = await self._worker.call(driver.processes, self._gpu, within=LOOKING)
         if clients:
             return device
-        log.warning("switching MIG mode on", gpu=self._gpu, model=device.model)
+        log.warning("enabling MIG mode", gpu=self._gpu, model=device.model)
         mode = await self._worker.call(driver.enable_mig, self._gpu, within=CUTTING)
         return replace(device, mig=mode)
 

@@ -1,8 +1,7 @@
-"""The monitor: every two seconds, what is used against what was promised, and what follows.
+"""The monitor: compares use with the ledger every two seconds, and reports or evicts.
 
-A look costs three things in turn: the driver's own view, GPU by GPU, so that nobody waits long for
-the driver; the regions, in a thread; and what is told about it. Whatever fails is left out of that
-look alone.
+A cycle asks the driver, one GPU at a time so that other calls do not wait long; reads the regions,
+in a thread; and reports the result. What fails is left out of that cycle only.
 """
 
 import asyncio
@@ -103,7 +102,7 @@ class Tally(Protocol):
         """Count a pod whose eviction was asked for."""
 
     def failed(self) -> None:
-        """Count a look that came to no end."""
+        """Count a monitoring cycle that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +162,7 @@ class Monitor:
                 unconfirmed = await self.look()
             except Exception:
                 # What a tenant wrote must never end the agent, which serves all others.
-                log.exception("look failed")
+                log.exception("monitor cycle failed")
                 self._means.tally.failed()
                 unconfirmed = False
             pause = SOON if unconfirmed else max(SOON, EVERY - (clock.monotonic() - began))
@@ -195,7 +194,7 @@ class Monitor:
         return unconfirmed
 
     async def release(self) -> None:
-        """Let go whom a pod of higher priority holds back: nobody would, before the next agent."""
+        """Release the containers that are held back, because nothing would until the next agent."""
         around = self._means.around
         devices, shares = around.devices(), around.shares()
         if devices is not None and shares is not None:
@@ -211,7 +210,7 @@ class Monitor:
                 found = await worker.call(_looked_at, worker.driver, device.uuid, within=PATIENCE)
                 processes[device.uuid], usage[device.uuid] = found
             except DriverError as error:
-                log.debug("GPU not looked at", gpu=device.uuid, why=str(error))
+                log.debug("GPU not read", gpu=device.uuid, why=str(error))
                 if error.fault is Fault.UNAVAILABLE:  # nor will it tell of the others
                     break
         return _Host(processes=processes, usage=usage)
@@ -239,7 +238,7 @@ class Monitor:
         )
 
     def _unheard(self, answered: Collection[str]) -> tuple[Drift, ...]:
-        """Return strangers on GPUs that are silent for a moment, who are not gone for that."""
+        """Return the last known foreign use of GPUs that did not answer in this cycle."""
         before = () if self.figures is None else self.figures.drifts
         return tuple(d for d in before if d.pod is None and d.gpu not in answered)
 
@@ -248,7 +247,7 @@ class Monitor:
         self._course, due = self._course.after(found, self._means.clock.monotonic())
         for drift in due:
             self._means.news.drifted(drift)
-            log.warning("drift", gpu=drift.gpu, what=drift.what)
+            log.warning("drift found", gpu=drift.gpu, what=drift.what)
 
     async def _follow_up(self, now: Sequence[Violation], answered: Collection[str]) -> bool:
         """Tell what began and evict what is confirmed; say whether what began may evict."""
@@ -259,7 +258,7 @@ class Monitor:
         for violation in found.begun:
             means.tally.violated(violation.kind)
             means.news.violated(violation)
-            log.warning("violation", kind=str(violation.kind), **_who(violation))
+            log.warning("isolation violation", kind=str(violation.kind), **_who(violation))
         await asyncio.gather(*(self._evict(v) for v in found.due if v.gpu in answered))
         self._asked = {v.pod.uid: self._asked[v.pod.uid] for v in now if v.pod.uid in self._asked}
         return enforcement is Enforcement.EVICT and any(map(evicts, found.begun))

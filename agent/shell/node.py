@@ -1,7 +1,7 @@
-"""The node as the API server tells of it: our Node, our GPUNode, its pods, and what a site set up.
+"""What the API server says of this node: its Node, GPUNode and pods, and the configuration.
 
-Everything is followed and handed out as values; who acts on it is woken. A GPUNode that we wrote or
-read ourselves is known at once, before the watch brings it.
+All of it is watched and handed out as values; tasks that act on it are woken. A GPUNode that the
+agent itself wrote or read is known at once, before the watch delivers it.
 """
 
 import asyncio
@@ -184,7 +184,7 @@ class Neighbourhood:
         """Return a sentence about another plugin that serves this node's GPUs, or nothing."""
         node = self.node
         if self.idle:
-            return "setting nodeAgent says that another plugin serves the nodes"
+            return "setting nodeAgent leaves the nodes to another plugin"
         if node is None:
             return ""
         slot = rival_slots(node.allocatable, self.devices.count_name, self.registered)

@@ -1,4 +1,4 @@
-"""What a node's files say about it: read within bounds, and changed never."""
+"""Facts from the files of a node: read within bounds, never changed."""
 
 import hashlib
 import re
@@ -103,7 +103,7 @@ def _configuration(root: Path, name: str, major: int | None) -> Runtime | None:
     try:
         return runtime_of(f"/{name}", _documents(root, root / name), major=major)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return Runtime(path=f"/{name}", problem=f"it or a file it imports is no TOML: {error}")
+        return Runtime(path=f"/{name}", problem=f"it or a file it imports is not TOML: {error}")
 
 
 def _documents(root: Path, file: Path) -> list[Table]:

@@ -1,7 +1,7 @@
 """The NVML driver: one session with the node's NVIDIA driver, kept for as long as the agent runs.
 
-Sessions and lookups are slow where several run at once (dra-driver-nvidia-gpu, nvlib.go), so
-everything asks this one. A driver that is reloaded ends it; the next call begins another.
+Concurrent sessions and lookups are slow, so all callers share this one. Reloading the driver ends
+it; the next call starts another.
 """
 
 import time
@@ -102,7 +102,7 @@ class NvmlDriver:
             except DriverError as error:
                 if not ends_session(error):
                     raise
-                log.warning("the driver's session is lost", error=str(error))
+                log.warning("driver session lost", error=str(error))
                 self.close()
         self._session = session = Session(sysfs=self._sysfs, clock=self._clock)
         return question(session)

@@ -44,18 +44,18 @@ _REMEDIES: Final = MappingProxyType(
             " and run the agent under the nvidia runtime class or mount the driver's libraries"
         ),
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
-            "the kernel module nvidia is not loaded: look at dmesg on the node, then load it"
+            "the kernel module nvidia is not loaded: check dmesg on the node, then load it"
         ),
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-            "the driver's library and its kernel module differ in version: after an upgrade of the"
-            " driver reboot the node, or reload the module and restart the agent's pod"
+            "the driver's library and its kernel module differ in version: after a driver upgrade"
+            " reboot the node, or reload the module and restart the agent's pod"
         ),
         pynvml.NVML_ERROR_UNKNOWN: (
-            "in a container this is also how a lost device cgroup looks, as systemctl daemon-reload"
-            " takes it: restart the agent's pod"
+            "in a container this may mean that systemctl daemon-reload took the device cgroup away:"
+            " restart the agent's pod"
         ),
         pynvml.NVML_ERROR_NO_PERMISSION: (
-            "the agent must run as root, privileged, with NVIDIA_MIG_CONFIG_DEVICES=all"
+            "run the agent as root and privileged, with NVIDIA_MIG_CONFIG_DEVICES=all"
         ),
     }
 )
@@ -95,7 +95,7 @@ def ask(function: Callable[..., T], *args: object) -> T:
         remedy = _REMEDIES.get(error.value)
         raise NvmlError(error.value, name, f"{text}; {remedy}" if remedy else text) from error
     except UnicodeDecodeError as error:
-        raise NvmlError(pynvml.NVML_ERROR_UNKNOWN, name, "its answer is no text") from error
+        raise NvmlError(pynvml.NVML_ERROR_UNKNOWN, name, "the answer is not text") from error
 
 
 def ask_if_told(function: Callable[..., T], *args: object) -> T | None:

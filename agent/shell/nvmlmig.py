@@ -1,8 +1,7 @@
 """MIG through NVML: profiles, placements, instances and their UUIDs, behind NVML's handles.
 
 Instances are listed per profile id, never through MIG handles: one of those exists per compute
-instance, so a GPU instance without one, which a crash leaves, would stay unseen
-(kubernetes-sigs/dra-driver-nvidia-gpu#1452).
+instance, so a GPU instance without one, which a crash leaves, would stay unseen.
 """
 
 import ctypes
@@ -182,8 +181,8 @@ def create_gpu_instance(device: Handle, facts: Sequence[ProfileFacts], at: Place
     spans = [span for fact in facts if fact.id == at.profile for span in fact.spans]
     span = next((span for span in spans if span.start == at.start), None)
     if span is None:
-        starts = ", ".join(str(span.start) for span in spans) or "no placement at all"
-        text = f"profile {at.profile} has no placement at {at.start}; it has {starts}"
+        starts = ", ".join(str(span.start) for span in spans) or "none"
+        text = f"profile {at.profile} has no placement at {at.start}; accepted: {starts}"
         raise DriverError(Fault.OTHER, call, text)
     placement = pynvml.c_nvmlGpuInstancePlacement_t(span.start, span.size)
     create = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement
@@ -214,7 +213,7 @@ def create_compute(device: Handle, gpu_instance: Handle, shape: ComputeProfile) 
         wanted = (int(ask(pynvml.nvmlGpuInstanceGetInfo, gpu_instance).id), compute.id)
         found = _mig_ids(ask(pynvml.nvmlDeviceGetHandleByUUID, compute.uuid))
         if found != wanted:
-            text = f"{compute.uuid} leads to instances {found}, not {wanted}"
+            text = f"{compute.uuid} leads to instances {found}, expected {wanted}"
             raise DriverError(Fault.OTHER, create.__name__, text)
     return compute
 

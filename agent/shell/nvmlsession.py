@@ -89,7 +89,7 @@ class Session:
             except (DriverError, ValueError) as error:  # the latter for what is no text or address
                 if ends_session(error):
                     raise
-                self._warn_once("GPU cannot be read", index, error)
+                self._warn_once("GPU not readable", index, error)
 
     def _read(self, index: int) -> Device:
         handle = ask(pynvml.nvmlDeviceGetHandleByIndex, index)
@@ -105,7 +105,7 @@ class Session:
         board = board_of(known.model, facts, total=total)
         if total is None and board is None:
             raise DriverError(
-                Fault.NO_PERMISSION, "nvmlDeviceGetMemoryInfo", "its memory cannot be told"
+                Fault.NO_PERMISSION, "nvmlDeviceGetMemoryInfo", "its memory is unknown"
             )
         return Device(
             uuid=uuid,
@@ -145,7 +145,7 @@ class Session:
             compute = min(computes(device, handle, shapes), key=lambda c: c.id, default=None)
         except DriverError as error:
             if says_none(error):
-                text = f"GPU instance {info.id} changed while it was looked at: {error}"
+                text = f"GPU instance {info.id} changed while being read: {error}"
                 raise DriverError(Fault.OTHER, "instances", text) from error
             raise
         return Instance(
@@ -202,7 +202,7 @@ class Session:
                 if error.fault is Fault.UNAVAILABLE:
                     raise
                 if error.fault is not Fault.LOST:  # which has said what it had to say
-                    self._warn_once("critical errors of a GPU are not told", uuid, error)
+                    self._warn_once("critical errors of a GPU not reported", uuid, error)
         return self._errors.poll()
 
     def create_instance(self, gpu: str, profile: int, start: int) -> Instance:
@@ -252,7 +252,7 @@ class Session:
             self._errors.close()
             ask(pynvml.nvmlShutdown)
         except NvmlError as error:
-            log.info("the driver's session had ended", error=str(error))
+            log.info("driver session already ended", error=str(error))
 
     def _device(self, gpu: str) -> Handle:
         """Return a handle of the GPU that is still the GPU it was looked up for."""
@@ -282,7 +282,7 @@ class Session:
         except NvmlError as error:
             if error.fault is not Fault.NO_PERMISSION:
                 raise
-            self._warn_once("MIG placements are withheld", gpu, error)
+            self._warn_once("MIG placements withheld", gpu, error)
             return ()
 
     def _warn_once(self, event: str, gpu: int | str, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Owners: kubelet asked, for each start of a container, whose its slots are."""
+"""Owners: asks kubelet, at each start of a container, which pod holds its slots."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -73,7 +73,7 @@ class Owners:
         try:
             listed = await self._lister.list()
         except CallError as error:
-            raise NotYetError(f"kubelet does not say who holds the slots: {error}") from error
+            raise NotYetError(f"kubelet did not list who holds the slots: {error}") from error
         return _Told(listed, await asyncio.to_thread(self._recorded))
 
     def _recorded(self) -> tuple[Recorded, ...]:
@@ -82,7 +82,7 @@ class Owners:
                 text = file.read(_MOST_BYTES)
             return recorded(text, self._resource)
         except (OSError, CheckpointError) as error:
-            raise NotYetError(f"kubelet's checkpoint tells no owner: {error}") from error
+            raise NotYetError(f"kubelet's checkpoint cannot be read: {error}") from error
 
 
 def _seen(question: asyncio.Task[_Told]) -> None:

@@ -63,7 +63,7 @@ class Parts:
         self.survey = Survey(self.worker, told, policy=Policy(xids=options.xids))
         self.journal = Journal(state / "mig.journal", boot=self.boot)
         for damage in self.journal.damage:
-            log.warning("journal was damaged", what=damage)
+            log.warning("damaged line in the MIG journal", what=damage)
         self.metrics = Metrics(
             version=self.version,
             figures=lambda: self.monitor.figures,
@@ -79,7 +79,7 @@ class Parts:
         )
         library = played(root) if self._played else brought(root, options.library)
         if isinstance(library, Absent):
-            log.warning("hami-core is not served on this node", why=library.why)
+            log.warning("hami-core unavailable on this node", why=library.why)
         self.regions = Regions(root, self.processes, library=library)
         self.monitor = Monitor(self._means(client, library))
         self.monitor.told = self._take_over

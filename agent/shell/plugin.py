@@ -1,7 +1,7 @@
-"""DevicePlugin: what kubelet asks about slots, answered.
+"""DevicePlugin: answers kubelet's calls about slots.
 
-Allocate is never refused: kubelet would fail the pod for good. It says for whom nothing, so the
-answer belongs to the slot alone, and whatever is wrong with the container is PreStart's to say.
+Allocate is never refused, because kubelet would fail the pod for good. It does not name the pod, so
+its answer depends on the slot alone; PreStart reports whatever is wrong with the container.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class DevicePlugin:
         """Answer for one container; until PreStart says otherwise, it sees no GPU."""
         answer = pb.ContainerAllocateResponse(envs={VISIBLE: NOTHING_VISIBLE})
         if not slots or not all(map(is_slot, slots)):
-            structlog.get_logger().warning("allocate for no slot of ours", slots=list(slots))
+            structlog.get_logger().warning("Allocate for unknown slots", slots=list(slots))
             return answer
         self._starts.handed(slots)
         try:

@@ -9,7 +9,7 @@ from agent.proto import podresources_pb2 as pb
 from agent.shell import rpc
 from kube.clock import SYSTEM, Clock
 
-# Every client of a node shares 100 calls a second, with bursts of 10 (kubelet 1.36, podresources).
+# Every client of a node shares 100 calls a second, with bursts of 10.
 _TRIES: Final = 100
 _PATIENCE: Final = 5.0  # seconds for one answer
 # A pod with hundreds of devices of other plugins has each of them listed.

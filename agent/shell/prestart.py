@@ -1,8 +1,8 @@
-"""PreStart: what must be so before a container is made, established or refused with a reason.
+"""PreStart: prepares what a container needs before it is created, or refuses with a reason.
 
-Kubelet asks before every start of a container, waits 30 seconds, shows the reason of a refusal
-in the pod's status and asks again. So everything here may be done twice, and nothing is known but
-the slots: not even for whom kubelet asked the last time.
+Kubelet calls before every start of a container, waits 30 seconds, shows the reason of a refusal in
+the status of the pod and calls again. So every step may run twice. Kubelet names only the slots,
+not the pod.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class News(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Whom a start rests on, and who tells of it."""
+    """The services that a start uses."""
 
     owners: Owners
     promises: Promises
@@ -91,7 +91,7 @@ class Parts:
 
 @dataclass(slots=True)
 class _Course:
-    """How far one start has come, and whose it is, for the reason why it came no further."""
+    """How far one start has come and whose it is, to name in a refusal."""
 
     doing: str = "waiting for an earlier start in the same slot"
     owner: Owner | None = None
@@ -117,8 +117,8 @@ class PreStart:
     def handed(self, slots: Collection[str]) -> None:
         """Note that kubelet gives *slots* to a container of which nothing has started yet.
 
-        Whoever waits for a start in them had them before: its pod was deleted by force, and what
-        the slot holds from now on is not for it. It stops at once, lest it keep the heir waiting.
+        A start that still waits in one of these slots belongs to the previous pod, which was
+        deleted by force. It is cancelled at once, so that it does not block the new one.
         """
         self._hands.update(slots)
         for limit, hands in self._limits.items():
@@ -129,15 +129,15 @@ class PreStart:
     async def start(self, slots: Collection[str]) -> None:
         """Return when the container that holds exactly *slots* may be made.
 
-        Raises NotYetError with a reason for the user. Whoever stops listening stops nothing: the
-        next call for these slots begins when this one is through.
+        Raises NotYetError with a reason for the user. A start goes on if its caller gives up; the
+        next call for these slots begins when it has ended.
         """
         unknown = sorted(slot for slot in slots if not is_slot(slot))
         if unknown or not slots:
-            told = ", ".join(unknown) or "nothing"
+            names = ", ".join(unknown) or "an empty list"
             raise NotYetError(
-                f"{told}: no slot of this node's; accepted are slot-0000 and so on. A pod that "
-                "another device plugin gave this to must be deleted and made anew"
+                f"{names} is not a slot of this node (expected slot-NNNN); if another device "
+                "plugin assigned it, delete the pod so that it is recreated"
             )
         hands = {slot: self._hands[slot] for slot in slots}
         began = self.clock.monotonic()
@@ -165,7 +165,7 @@ class PreStart:
 
     def _check_hands(self, hands: Mapping[str, int]) -> None:
         if lost := self._lost(hands):
-            raise NotYetError(f"{lost} went to another pod meanwhile")
+            raise NotYetError(f"{lost} went to another pod in the meantime")
 
     def _over(self, task: asyncio.Task[Owner]) -> None:
         self._running.discard(task)
@@ -195,9 +195,9 @@ class PreStart:
                     share, content = await self._prepared(slots, course)
             except TimeoutError as error:
                 self._check_hands(hands)
-                ours = f"takes longer than {self.deadline:g} s"
+                ours = f"took longer than {self.deadline:g} s"
                 raise NotYetError(
-                    f"{course.doing} {ours if limit.expired() else 'was given up'}"
+                    f"{course.doing} {ours if limit.expired() else 'timed out'}"
                 ) from error
             self._check_hands(hands)
             # Past the deadline's reach: a write must not go on behind the next start's back.
@@ -210,7 +210,7 @@ class PreStart:
         try:
             await asyncio.to_thread(self.parts.slots.write, slots, owner, content)
         except OSError as error:
-            raise NotYetError(f"what the slot hands out cannot be written: {error}") from error
+            raise NotYetError(f"the files of the slot cannot be written: {error}") from error
 
     @contextlib.asynccontextmanager
     async def _limited(
@@ -223,23 +223,23 @@ class PreStart:
             del self._limits[limit]
 
     async def _prepared(self, slots: frozenset[str], course: _Course) -> tuple[Share, Content]:
-        """Return what was promised to whoever starts, and what it receives once that is there."""
+        """Return the share of the starting container, and its content once that is ready."""
         parts = self.parts
-        course.doing = "finding out whose slots these are"
+        course.doing = "finding the owner of the slots"
         course.owner = owner = await parts.owners.owner(slots)
-        course.doing = f"looking for the promise to {owner.namespace}/{owner.pod}"
+        course.doing = f"looking up the entry of {owner.namespace}/{owner.pod}"
         share = await parts.promises.share(owner)
         _check(share, owner, slots)
         course.owner = share.owner
         for uid in sorted(parts.slots.holders(slots) - {owner.uid}):
-            course.doing = f"waiting for the processes of pod {uid}, which had the slot before,"
+            course.doing = f"waiting for the processes of the slot's previous pod {uid}"
             await parts.regions.vacate(uid)
         content = await self._content(share, slots, course)
-        course.doing = "recording that the promise is held"
+        course.doing = "marking the entry as held"
         await parts.promises.hold(owner.uid)
         # Only from then on nobody exchanges it any more.
         if (await parts.promises.share(share.owner)).grants != share.grants:
-            raise NotYetError("the promise was exchanged while its container was about to start")
+            raise NotYetError("the entry changed while its container was about to start")
         return share, content
 
     async def _content(self, share: Share, slots: frozenset[str], course: _Course) -> Content:
@@ -253,8 +253,8 @@ class PreStart:
             case Mode.HAMI_CORE:
                 if not share.mounts and self.parts.slots.bare(slots):
                     raise NotYetError(
-                        "kubelet gave it its slots while every GPU was in MIG mode, without the "
-                        "mounts that a share of a GPU needs: delete the pod"
+                        "kubelet assigned its slots while every GPU was in MIG mode, so it lacks "
+                        "the mounts for sharing a GPU; delete the pod so that it is recreated"
                     )
                 course.doing = "seeding the container's region"
                 region = await self.parts.regions.seed(share)
@@ -269,8 +269,8 @@ class PreStart:
         found = []
         for grant in share.grants:
             if grant.placed is None:
-                raise NotYetError(f"the entry promises MIG on {grant.gpu} without a placement")
-            course.doing = f"making {grant.placed} on {grant.gpu}"
+                raise NotYetError(f"the entry names no placement for MIG on {grant.gpu}")
+            course.doing = f"creating {grant.placed} on {grant.gpu}"
             found.append(await self.parts.instances.ensure(grant.gpu, grant.placed))
         return tuple(found)
 
@@ -284,15 +284,15 @@ class PreStart:
             return
         await self.parts.promises.annotate(share.owner, {f"{OWN}{share.key}.visible": shown})
         self._told[slot] = (share.owner.uid, shown)
-        raise OnceMoreError(f"{shown} is ready and has just been written into the pod")
+        raise OnceMoreError(f"{shown} is ready and noted on the pod; the next attempt will use it")
 
 
 def _check(share: Share, owner: Owner, slots: frozenset[str]) -> None:
     """Refuse a share that cannot be this container's."""
     if share.owner.uid != owner.uid or share.owner.container not in owner.containers:
-        raise NotYetError(f"the promise found for {owner.pod} is of {share.owner.pod}")
+        raise NotYetError(f"the entry found for {owner.pod} belongs to {share.owner.pod}")
     if len(share.grants) != len(slots):
         raise NotYetError(
-            f"{owner.namespace}/{owner.pod}: the entry promises {len(share.grants)} devices to "
-            f"container {share.owner.container}, kubelet gave it {len(slots)} slots"
+            f"{owner.namespace}/{owner.pod}: the entry lists {len(share.grants)} devices for "
+            f"container {share.owner.container}, but kubelet assigned {len(slots)} slots"
         )

@@ -1,4 +1,4 @@
-"""Promises: what the ledger says that a starting container may have, and that it has it now."""
+"""Promises: looks up the ledger entry of a starting container and marks it as held."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -54,7 +54,7 @@ class Promises:
             entry = await self._entry(owner.uid)
             return await self._share(owner, pod, entry)
         except KubeError as error:
-            raise NotYetError(f"the API server does not say what was promised: {error}") from error
+            raise NotYetError(f"the entry cannot be read from the API server: {error}") from error
 
     async def hold(self, uid: str) -> None:
         """Return once the entry of pod *uid* is noted down as held; raises NotYetError."""
@@ -66,7 +66,7 @@ class Promises:
         try:
             await self._calls.merge_patch(_path(owner), changes)
         except KubeError as error:
-            raise NotYetError(f"its devices cannot be written on the pod: {error}") from error
+            raise NotYetError(f"the pod cannot be annotated with its devices: {error}") from error
 
     async def _share(self, owner: Owner, pod: Tenant | None, entry: Entry | None) -> Share:
         """Look again while an init container seems to run whose slots another now starts with."""

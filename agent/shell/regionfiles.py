@@ -62,9 +62,9 @@ def _opened(name: str, at: int | None, flags: int) -> int:
 def _check(found: os.stat_result) -> None:
     """Raise RefusedError for what is no regular file, or has a second name."""
     if not stat.S_ISREG(found.st_mode):
-        raise RefusedError(f"{stat.filemode(found.st_mode)[0]!r} is no regular file")
+        raise RefusedError(f"not a regular file: type {stat.filemode(found.st_mode)[0]!r}")
     if found.st_nlink != 1:
-        raise RefusedError(f"{found.st_nlink} names for one file")
+        raise RefusedError(f"the file has {found.st_nlink} names, expected 1")
 
 
 def listed(at: int, *, most: int | None = None) -> tuple[str, ...]:

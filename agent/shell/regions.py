@@ -114,7 +114,7 @@ class Regions:
             await asyncio.sleep(BETWEEN)
             left = await asyncio.to_thread(self._tenants, uid)
         some = ", ".join(str(one.pid) for one in left[:SHOWN])
-        raise NotYetError(f"processes of the pod before, {uid}, still run: pid {some}")
+        raise NotYetError(f"processes of the previous pod {uid} are still running: pid {some}")
 
     def _seed(self, share: Share) -> str:
         owner = share.owner
@@ -122,9 +122,9 @@ class Regions:
         library = self._library
         why = library.why if isinstance(library, Absent) else lost(self._root, library)
         if why:
-            raise NotYetError(f"hami-core is not served on this node: {why}")
+            raise NotYetError(f"hami-core is unavailable on this node: {why}")
         if not self._sound:
-            raise NotYetError("the agent's C library makes semaphores that libvgpu.so cannot use")
+            raise NotYetError("libvgpu.so cannot use the semaphores of the agent's C library")
         try:
             seed = seeded(limits_of(share), priority=share.priority, now=int(self._now()))
             with self._top() as top:
@@ -140,7 +140,7 @@ class Regions:
             ) from error
         except OSError as error:
             where = f"{REGIONS_DIRECTORY}/{name}"
-            raise NotYetError(f"{where} could not be prepared: {error.strerror}") from error
+            raise NotYetError(f"{where} cannot be prepared: {error.strerror}") from error
         return f"{self._base}/{name}"
 
     def read(self, uid: str, container: str) -> tuple[Reading, ...]:
@@ -193,7 +193,7 @@ class Regions:
                     burial.bury(name, at=top, top=top)
                 burial.dig(top)
         except OSError as error:
-            log.warning("regions not collected", why=str(error))
+            log.warning("region cleanup failed", why=str(error))
             return ()
         return tuple(sorted(name for name in doomed if "_" in name))
 
@@ -257,7 +257,7 @@ def _name(uid: str, container: str) -> str:
     """Return a directory's name; raises NotYetError for what is no name of one pod's container."""
     name = f"{uid}_{container}"
     if not uid or not container or "/" in name or "\0" in name or name.startswith("."):
-        raise NotYetError(f"{name!r} names no container's directory")
+        raise NotYetError(f"{name!r} is not the directory of a container")
     return name
 
 

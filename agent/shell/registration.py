@@ -1,9 +1,9 @@
-"""Registration: the plugin served and made known to kubelet, again whenever kubelet forgets it.
+"""Registration: serves the plugin and registers it, again whenever kubelet has forgotten it.
 
-Kubelet forgets without a word: when it starts it removes all sockets of its folder, and it mistakes
-a stream that ended for another plugin's (pkg/kubelet/cm/devicemanager, 1.36). Until it knows the
-plugin again, no container of ours starts, and pods that it admits meanwhile are lost for good: so
-all of this is noticed within a second.
+Kubelet does not say when it forgets a plugin: a starting kubelet removes all sockets of its folder,
+and it may take a stream that ended for that of another plugin. Until the plugin is registered
+again, no container of ours starts and pods that kubelet admits fail for good. So a loss is noticed
+within a second.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class Registration:
             await server.start(path)
             own = _identity(path)
             if own is None:
-                raise _LostError(f"{path} is gone as soon as it was made")
+                raise _LostError(f"{path} disappeared right after its creation")
             yield own
         finally:
             self._plugin.hang_up()
@@ -139,13 +139,13 @@ class Registration:
         folder, began = self._place.folder, self._clock.monotonic()
         while True:
             if _identity(folder / KUBELET) != kubelet:
-                raise _LostError("kubelet's socket is another one: it restarted")
+                raise _LostError("kubelet restarted: its socket is a new one")
             if _identity(folder / ENDPOINT) != own:
-                raise _LostError("our socket was removed, or taken by somebody else")
+                raise _LostError("the plugin's socket was removed or replaced")
             if self._listened and not self._streams:
-                raise _LostError("kubelet stopped listening")
+                raise _LostError("kubelet ended its ListAndWatch call")
             if not self._listened and self._clock.monotonic() - began > _LISTEN:
-                raise _LostError("kubelet took us in and does not listen")
+                raise _LostError("kubelet accepted the plugin but did not call ListAndWatch")
             self._stirred.clear()
             await self._until_stirred()
 

@@ -151,7 +151,7 @@ def answering(
         except CallError as error:
             refusal = error
         except Exception as error:  # noqa: BLE001 -- the outermost loop: a peer gets an answer
-            structlog.get_logger().exception("call failed", call=method.path)
+            structlog.get_logger().exception("gRPC call failed", call=method.path)
             refusal = CallError(Code.BROKEN, f"{type(error).__name__}: {error}"[:_LONGEST])
         await context.abort(grpc.StatusCode[refusal.code.value], str(refusal))
         return None

@@ -1,4 +1,4 @@
-"""Service: our slots made known to kubelet, as soon and for as long as they may be."""
+"""Service: registers the device plugin once it may serve, and keeps its slots up to date."""
 
 import asyncio
 from collections.abc import Mapping
@@ -105,7 +105,7 @@ class Service:
         raise RuntimeError("the registration ended")
 
     async def _allowed(self) -> None:
-        """Wait until slots may appear: there are GPUs, nobody else's, and whoever asks is told."""
+        """Wait until slots may be offered: GPUs are known and no other plugin serves them."""
         told = ""
         while True:
             self._changed.clear()
@@ -117,7 +117,7 @@ class Service:
             node, hardware = around.node, self._backing.survey.hardware
             if around.rival != told:
                 told = around.rival
-                log.warning("nothing is served", why=told)
+                log.warning("competing device plugin", why=told)
             ready = around.configured and hardware is not None and hardware.devices
             if ready and node is not None and self._backing.keeper.may_show(node):
                 around.registered = frozenset()  # from here on they are ours
@@ -138,7 +138,7 @@ class Service:
         while True:
             self._changed.clear()
             if around.devices.count_name != self._resource:
-                raise RuntimeError(f"the slots are called {around.devices.count_name} from now on")
+                raise RuntimeError(f"the slot resource is now {around.devices.count_name}")
             if survey.hardware is not None:
                 found = around.gpu_node
                 told = listed(

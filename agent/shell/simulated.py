@@ -1,7 +1,7 @@
-"""The driver of simulated boards: one process's own, or a machine that lies in a file.
+"""The driver of simulated GPUs, kept in memory or in a file.
 
-With a file, several processes act on the same boards, and what one of them leaves behind when it
-is killed is what the next one finds, as with hardware.
+With a file, several processes act on the same GPUs. What a killed process leaves behind is what the
+next one finds, as with hardware.
 """
 
 import fcntl

@@ -1,10 +1,10 @@
-"""Slots on disk: what each slot hands to its container, and who was handed it last.
+"""Slots on disk: what each slot gives to its container, and which pod held it last.
 
 With CDI that is one document per slot in use, read by the container runtime. Without, it is the
 slot's folder, whose files Allocate told the runtime to mount before anybody knew for whom: links
 that are put in place before the container is made, to the library and the container's region,
-or to nothing. Where all GPUs are in MIG mode no container needs them, and none are told.
-Neither survives its holder: a slot handed on is empty until it is written anew.
+or to nothing. If all GPUs are in MIG mode, no container needs them and Allocate names none.
+Neither outlives its holder: a reassigned slot is empty until it is written again.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ class Slots:
         }
 
     def empty(self, slots: Iterable[str]) -> None:
-        """Leave nothing in *slots* for whoever is given them next; raises OSError."""
+        """Remove the content of *slots* before they are reassigned; raises OSError."""
         for slot in slots:
             self._empty(slot)
 
@@ -111,7 +111,7 @@ class Slots:
                 return Handed()
             (folder / _BARE).unlink(missing_ok=True)
         except OSError as error:
-            log.warning("slot not marked", slot=lead, soft=soft, error=str(error))
+            log.warning("slot marker not written", slot=lead, soft=soft, error=str(error))
         return Handed(mounts=slot_mounts(str(folder)))
 
     def bare(self, slots: Collection[str]) -> bool:
@@ -178,8 +178,8 @@ class Slots:
     def _publish(folder: Path, slot: str, text: bytes) -> None:
         """Rename a draft of the same folder into place.
 
-        containerd does not notice files that are renamed into the folder from elsewhere, and goes
-        on with the last tenant's.
+        containerd does not notice files that are renamed into the folder from elsewhere, and would
+        keep using the document of the previous pod.
         """
         path, draft = folder / cdi.file_name(slot), folder / cdi.draft_name(slot)
         with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,7 @@
 """The writer of ``GPUNode.status``: one write at a time, on material change, at once for a hold.
 
-A write says which version of the promises it was made on, and fails where that is not the newest:
-a container is held on a version that contains its entry, or does not start (docs/design.md, commit
-rule 4).
+A write tests the generation of the ledger that it is based on, and fails if there is a newer one.
+So a container is held on a version that contains its entry, or does not start.
 """
 
 import asyncio
@@ -107,8 +106,8 @@ class StatusWriter:
                 failures = 0
             except KubeError as error:
                 failures += 1
-                log.warning("status left as it is", why=str(error))
-                missing = dict.fromkeys(waiting, f"its start cannot be noted down: {error}")
+                log.warning("GPUNode status not updated", why=str(error))
+                missing = dict.fromkeys(waiting, f"its start cannot be recorded: {error}")
                 pause = self._clock.backoff(failures, first=FIRST_PAUSE, most=LONGEST_PAUSE)
                 self._changed.set()
                 _answer(waiting, missing)
@@ -148,7 +147,7 @@ class StatusWriter:
                 found = await self._read()
             account = None if found is None else self._account(found, holds, alive)
             if found is None or account is None:
-                return dict.fromkeys(holds, "its node has not been accounted for yet")
+                return dict.fromkeys(holds, "the status of its node is not known yet")
             wanted = document(account)
             if found.status != wanted and self._told != (wanted, found.status):
                 try:
@@ -258,7 +257,7 @@ class StatusWriter:
         return at is None or self._clock.monotonic() - at >= GRACE
 
 
-_NO_ENTRY: Final = "it has no promise on this node any more"
+_NO_ENTRY: Final = "it no longer has an entry on this node"
 
 
 def _answer(waiting: Mapping[str, list[asyncio.Future[None]]], missing: Mapping[str, str]) -> None:
@@ -277,4 +276,4 @@ def _shut(unknown: Sequence[Tenant]) -> str:
         return ""
     first = unknown[0]
     more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-    return f"nobody knows what pod {quoted(f'{first.namespace}/{first.name}')}{more} uses here"
+    return f"the GPU use of pod {quoted(f'{first.namespace}/{first.name}')}{more} is unknown"

@@ -1,7 +1,7 @@
-"""The survey: what hardware there is and how it fares, looked at again and again, as one value.
+"""The survey: polls the hardware and its health, and keeps them as one value.
 
-A driver that stops answering, or a GPU that it no longer lists, takes nothing off the node: what
-was there is told as sick, because containers may still use it.
+GPUs stay listed when the driver stops answering or no longer lists them. They are reported as
+unhealthy, because containers may still use them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from kube.clock import SYSTEM, Clock
 EVERY: Final = 5.0  # seconds between looks
 PATIENCE: Final = 30.0  # seconds that the driver has to list its GPUs
 PROBE: Final = 10.0  # seconds that it has to answer for one
-_UNKNOWN: Final = "it has a MIG instance of a profile that its driver does not list"
+_UNKNOWN: Final = "it has a MIG instance whose profile the driver does not list"
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +107,7 @@ class Survey:
     async def _listed(self) -> tuple[Device, ...]:
         """Ask for the GPUs; behind a call that hangs another would only wait in vain."""
         if (hung := self.hung) is not None:
-            raise DriverError(Fault.UNAVAILABLE, hung.call, "the driver does not come back from it")
+            raise DriverError(Fault.UNAVAILABLE, hung.call, "the call hangs")
         driver, call = self._worker.driver, self._worker.call
         found = await call(driver.devices, within=PATIENCE)
         self._driver = (await call(driver.versions, within=PROBE)).driver
@@ -120,15 +120,15 @@ class Survey:
             return
         self._hangs = hung is not None
         if hung is None:
-            log.warning("the driver answers again")
+            log.warning("driver answers again")
         else:
-            log.warning("the driver hangs", call=hung.call)
+            log.warning("driver hangs", call=hung.call)
 
     def _wait(self, why: str) -> None:
         """Say once why no GPUs are known: a node without a driver may stay so for ever."""
         if why != self._why:
             self._why = why
-            log.warning("no GPUs known yet", why=why)
+            log.warning("GPUs not listed yet", why=why)
 
     async def _probe(self, gpu: str) -> Fault | None:
         try:
@@ -151,11 +151,11 @@ class Survey:
         for gpu, condition in self._conditions.items():
             known = before[gpu].why if gpu in before else None
             if condition.why != known:
-                log.warning("health of a GPU changed", gpu=gpu, why=condition.why)
+                log.warning("GPU health changed", gpu=gpu, why=condition.why)
                 self._told.health(gpu, condition.why or "")
 
     def renew(self) -> None:
-        """Put together anew what is known, and say so where it changed."""
+        """Rebuild the value, and report it if it changed."""
         if self._devices is None:
             return
         present = () if self.instances is None else self.instances.present()

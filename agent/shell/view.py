@@ -1,4 +1,4 @@
-"""The view: what the monitor has to know of this node, and the evictions that it asks for."""
+"""The view: what the monitor reads about this node, and the evictions it requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ class View:
 
 
 class Evictor:
-    """Evicts through the API server, which minds disruption budgets."""
+    """Evicts through the API server, which respects disruption budgets."""
 
     def __init__(self, calls: ApiClient) -> None:
         """Ask through *calls*."""
@@ -121,6 +121,6 @@ class Evictor:
         try:
             await self._calls.create(path, msgspec.json.encode(body))
         except KubeError as error:
-            log.warning("pod not evicted", pod=f"{pod.namespace}/{pod.name}", why=str(error))
+            log.warning("eviction failed", pod=f"{pod.namespace}/{pod.name}", why=str(error))
         else:
             log.warning("pod evicted", pod=f"{pod.namespace}/{pod.name}", because=why)

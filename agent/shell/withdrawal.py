@@ -1,8 +1,8 @@
-"""Withdrawal: the agent's way out of a node, which takes nothing from pods that still run.
+"""Withdrawal: removes the agent from a node without disturbing running pods.
 
-What the cluster sees goes at once, so that nobody is sent here any more; files go when the last
-tenant is gone, because containers have them mounted. Nothing of it happens when an agent merely
-stops: the next one goes on where it was.
+What the cluster sees is removed at once, so that no new pod is scheduled here. Files are removed
+when the last pod has ended, because containers have them mounted. Stopping an agent withdraws
+nothing: its successor continues.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Withdrawal:
             try:
                 await self.step()
             except (KubeError, OSError) as error:
-                log.warning("not all taken back yet", why=str(error))
+                log.warning("withdrawal incomplete", why=str(error))
             await asyncio.sleep(EVERY)
 
     async def step(self) -> None:
@@ -95,8 +95,8 @@ class Withdrawal:
 
 def _said(pods: Collection[str], counted: Collection[str]) -> str:
     if pods:
-        return "files stay for pods"
-    return "kubelet still counts slots" if counted else "nothing is left"
+        return "files kept for running pods"
+    return "kubelet still counts slots" if counted else "withdrawal complete"
 
 
 def _listed(folder: Path, wanted: Callable[[str], bool]) -> list[Path]:

@@ -1,8 +1,7 @@
 """The worker: the one thread that talks to the driver, and what is known when it stops answering.
 
 A driver call cannot be interrupted. One that outlasts its caller's patience goes on, and the next
-one waits for it rather than run beside it: two walks of NVML at once take seconds
-(dra-driver-nvidia-gpu, nvlib.go).
+one waits for it rather than run beside it: concurrent walks of NVML take seconds.
 """
 
 import asyncio
@@ -124,4 +123,4 @@ class Worker:
         if running is None or running.call == name:
             return f"no answer within {within:g} s"
         seconds = self._clock() - running.began
-        return f"no answer within {within:g} s: {running.call} runs since {seconds:.0f} s"
+        return f"no answer within {within:g} s: {running.call} has been running for {seconds:.0f} s"

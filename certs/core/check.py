@@ -1,4 +1,4 @@
-"""Check: what is wrong with a certificate and key that are presented to us."""
+"""Check: validates a certificate and its key."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ def _untrusted(certificate: x509.Certificate, expected: Expected) -> Finding | N
     if not expected.trusted or issuer_of(certificate, expected.trusted) is not None:
         return None
     name = certificate.issuer.rfc4514_string()
-    return Finding(Fault.UNTRUSTED, f"its issuer {name!r} is not in the bundle")
+    return Finding(Fault.UNTRUSTED, f"the issuer {name!r} is not in the CA bundle")
 
 
 def _misnamed(certificate: x509.Certificate, expected: Expected) -> Finding | None:
@@ -83,21 +83,21 @@ def _misnamed(certificate: x509.Certificate, expected: Expected) -> Finding | No
     missing += [str(item) for item in expected.names.addresses if item not in addresses]
     if not missing:
         return None
-    return Finding(Fault.MISNAMED, f"it is not valid for {', '.join(missing)}")
+    return Finding(Fault.MISNAMED, f"the certificate is not valid for {', '.join(missing)}")
 
 
 def _early(certificate: x509.Certificate, expected: Expected) -> Finding | None:
     start = certificate.not_valid_before_utc
     if expected.now >= start:
         return None
-    return Finding(Fault.EARLY, f"valid from {start.isoformat()}, now is {expected.now}")
+    return Finding(Fault.EARLY, f"valid from {start.isoformat()}, but it is {expected.now}")
 
 
 def _expired(certificate: x509.Certificate, expected: Expected) -> Finding | None:
     end = certificate.not_valid_after_utc
     if expected.now <= end:
         return None
-    return Finding(Fault.EXPIRED, f"valid until {end.isoformat()}, now is {expected.now}")
+    return Finding(Fault.EXPIRED, f"valid until {end.isoformat()}, but it is {expected.now}")
 
 
 CHECKS: Final[tuple[Callable[[x509.Certificate, Expected], Finding | None], ...]] = (

@@ -1,4 +1,4 @@
-"""Issue: what our certificates look like."""
+"""Issue: creates CA and serving certificates."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""PEM: certificates and keys as text, read without trust and written without surprise."""
+"""PEM: parses untrusted certificates and keys, and writes them deterministically."""
 
 from dataclasses import dataclass, field
 

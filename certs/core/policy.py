@@ -46,12 +46,12 @@ class Lifetimes:
         if self.settle + 2 * self.poll >= third or self.leaf >= self.ca:
             raise ValueError(
                 f"ca {self.ca}, leaf {self.leaf}, settle {self.settle}, poll {self.poll}: "
-                "settle and two polls must end within a third of a leaf, a leaf before its ca"
+                "settle + 2 poll must be shorter than leaf / 3, and leaf shorter than ca"
             )
         if self.notice + self.leaf > self.ca / RENEW_LEFT:
             raise ValueError(
                 f"ca {self.ca}, leaf {self.leaf}, notice {self.notice}: "
-                "notice and a leaf must end within a third of a ca"
+                "notice + leaf must not be longer than ca / 3"
             )
 
 

@@ -1,4 +1,4 @@
-"""Registrations: which authorities a webhook configuration trusts, and whether that is ours."""
+"""Registrations: which CAs a webhook configuration trusts, and whether it needs ours."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

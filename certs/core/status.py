@@ -1,4 +1,4 @@
-"""Status: how far certificates and their rotation have come, told to a person."""
+"""Status: certificates and the progress of their rotation, as text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,15 +49,15 @@ def performed(step: Step) -> str | None:
             return None
         case policy.AddNextCA():
             return (
-                "a new authority is trusted; unless asked for it signs in some weeks: "
-                "give it to schedulers that ask the extender (vgpu certs status)"
+                "a new CA is trusted and will sign in some weeks, or sooner if requested; "
+                "give it to schedulers that call the extender (vgpu certs status)"
             )
         case policy.SwitchLeaf():
-            return "the new authority has signed the serving certificate"
+            return "the new CA has signed the serving certificate"
         case policy.RenewLeaf():
             return "the serving certificate was renewed"
         case policy.DropOldCA():
-            return "the old authority is trusted no more"
+            return "the old CA is no longer trusted"
         case _:
             assert_never(step)
 
@@ -84,9 +84,9 @@ def _phase_told(state: State) -> str:
         case Phase.EMPTY:
             return "empty: no usable certificate yet"
         case Phase.PUBLISHING:
-            told = "publishing: the next CA signs when every registration is seen trusting it"
+            told = "publishing: the next CA signs once every registration trusts it"
             signs = policy.signs_from(state, policy.DEFAULT)
-            return told if signs is None else f"{told}, from {_minute(signs)} on"
+            return told if signs is None else f"{told}, not before {_minute(signs)}"
         case Phase.OVERLAP:
             until = state.old_until or max(old.not_after for old in state.old)
             return f"overlap: old CAs are trusted until {_minute(until)}"
@@ -107,7 +107,7 @@ def _carries(registration: Registration, status: Status) -> str:
     known = (status.state.signing, status.state.next, *status.state.old)
     wanted = {certificate.fingerprint for certificate in known if certificate is not None}
     lacking = sorted(item[:SHOWN] for item in wanted - trusted(registration))
-    return f"lacks CA {', '.join(lacking)}" if lacking else "carries the bundle and more"
+    return f"lacks CA {', '.join(lacking)}" if lacking else "carries the bundle and other CAs"
 
 
 def _minute(moment: datetime) -> str:

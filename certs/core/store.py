@@ -130,7 +130,7 @@ def _with_next(store: Store, terms: Terms, fresh: Fresh) -> Store:
 
 def _switched(store: Store, terms: Terms, fresh: Fresh) -> Store:
     if store.next is None:
-        raise ValueError("no next authority to switch to: it must be published first")
+        raise ValueError("no next CA to switch to: publish one first")
     made = issue.leaf(store.next, terms, fresh).pair
     switched = replace(store, signing=store.next, next=None, leaf=made, request=None)
     return replace(switched, old_until=_overlap_end(store, terms, fresh) if switched.old else None)
@@ -138,7 +138,7 @@ def _switched(store: Store, terms: Terms, fresh: Fresh) -> Store:
 
 def _renewed(store: Store, terms: Terms, fresh: Fresh) -> Store:
     if store.signing is None:
-        raise ValueError("no signing authority to renew the leaf with")
+        raise ValueError("no signing CA to renew the leaf with")
     made = issue.leaf(store.signing, terms, fresh).pair
     request = None if store.request is Rotation.LEAF else store.request
     return replace(store, leaf=made, request=request)

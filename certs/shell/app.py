@@ -1,4 +1,4 @@
-"""App: what keeps certificates current inside a running server, whatever their source.
+"""App: keeps the certificates of a running server current, whatever their source.
 
 The wall clock is read at every look and no sleep is longer than a poll, so a machine that was
 suspended, or whose clock was corrected, notices within one poll.
@@ -92,7 +92,7 @@ class OwnSecret:
         try:
             await self._move()
         except KubeError as error:
-            log.warning("certificates did not move on", why=str(error))
+            log.warning("certificate rotation failed", why=str(error))
         held = await self.writer.secrets.read()
         return decoded(held.data, held.annotations).leaf if held else None
 
@@ -107,9 +107,9 @@ class OwnSecret:
 
     def _tell(self, done: Round) -> None:
         for target in done.missing:
-            log.debug("no such registration, skipped", target=str(target))
+            log.debug("registration not found, skipped", target=str(target))
         for why in done.failed:
-            self.announce(Notice(Reason.RENEW_FAILED, f"the bundle was not published: {why}"))
+            self.announce(Notice(Reason.RENEW_FAILED, f"the CA bundle was not published: {why}"))
         if note := performed(done.step):
             self.announce(Notice(Reason.RENEWED, note))
 
@@ -138,7 +138,7 @@ class Keeper:
         try:
             pair = await self.look()
         except (KubeError, OSError) as error:
-            log.warning("the certificate could not be read", why=str(error))
+            log.warning("serving certificate not read", why=str(error))
         else:
             self._load(pair)
         self._worry()
@@ -147,18 +147,18 @@ class Keeper:
         before = self.serving.fingerprint
         found = self.serving.load(pair) if pair is not None else ()
         if self.serving.fingerprint != before:
-            log.info("serving a new certificate", until=self.serving.not_after)
+            log.info("new serving certificate loaded", until=self.serving.not_after)
         if found != self._reported:
             self._reported = found
             for finding in found:
-                log.warning("the certificate on offer is faulty", finding=str(finding))
+                log.warning("invalid serving certificate rejected", finding=str(finding))
         if found:
             self._remind(Reason.RENEW_FAILED, "; ".join(map(str, found)))
 
     def _worry(self) -> None:
         until = self.serving.not_after
         if until is not None and expiring(until, self.clock.wall(), self.lifetimes):
-            note = f"the served certificate is valid until {until.isoformat()} and was not renewed"
+            note = f"the serving certificate ends at {until.isoformat()} and was not renewed"
             self._remind(Reason.EXPIRING, note)
 
     def _remind(self, reason: Reason, note: str) -> None:

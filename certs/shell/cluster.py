@@ -1,4 +1,4 @@
-"""Cluster: the Secret and the webhook configurations as the API server speaks of them."""
+"""Cluster: reads and writes the Secret and the webhook configurations."""
 
 import base64
 from collections.abc import Mapping

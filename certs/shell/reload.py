@@ -1,4 +1,4 @@
-"""Reload: how the certificate of a running TLS server changes under its connections.
+"""Reload: replaces the certificate of a running TLS server.
 
 Every pair gets a context of its own, complete or discarded, and each handshake is sent to the
 newest one. Loading into the live context instead would leave it half changed on a mismatch, and
@@ -73,7 +73,7 @@ class Serving:
             with _path_to(pair.certificate + b"\n" + pair.key) as path:
                 context.load_cert_chain(path)
         except ssl.SSLError as error:  # a key that OpenSSL finds too weak, for example
-            return (*found, Finding(Fault.UNREADABLE, f"OpenSSL refuses it: {error.reason}"))
+            return (*found, Finding(Fault.UNREADABLE, f"OpenSSL rejects the pair: {error.reason}"))
         leaf = certificates(pair.certificate)[0]
         self._loaded = _Loaded(context, pair.certificate, leaf)
         return found

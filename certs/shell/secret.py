@@ -1,4 +1,4 @@
-"""Secret: the writer that moves certificates on, one safe step at a time, and who may overtake it.
+"""Secret: the writer that advances the certificate rotation, one safe step at a time.
 
 The election only saves work. Two writers at once, or one that slept between reading and writing,
 harm nothing: the Secret is written at the version that was read, and so is each registration,
@@ -152,7 +152,7 @@ class Writer:
         offset = self.clock.wall().timestamp() - now
         jump = 0.0 if self._offset is None else offset - self._offset
         if abs(jump) > JUMP:
-            log.warning("the clock jumped", seconds=round(jump, 3))
+            log.warning("clock jump detected", seconds=round(jump, 3))
         if trusts != self._trusts or abs(jump) > JUMP:
             self._trusts, self._since = trusts, now
         self._offset = offset
@@ -183,10 +183,12 @@ class Writer:
 
     def _say(self, step: Step, before: State, published: tuple[Target, ...]) -> None:
         if published:
-            log.info("published the bundle", targets=[str(target) for target in published])
+            log.info("CA bundle published", targets=[str(target) for target in published])
         if not isinstance(step, Nothing | Settling):
             replaced = before.leaf.fingerprint if before.leaf else None
-            log.info("moved certificates on", step=type(step).__name__, leaf_before=replaced)
+            log.info(
+                "certificate rotation advanced", step=type(step).__name__, leaf_before=replaced
+            )
 
 
 class NoSecretError(Exception):

@@ -1,1 +1,1 @@
-"""Writes the manifests that follow from the vocabularies, so that they cannot drift apart."""
+"""Generates manifests from the resource vocabularies, so that they always agree."""

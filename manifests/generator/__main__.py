@@ -1,4 +1,4 @@
-"""Writes the generated manifests beside the written ones: ``python -m manifests.generator``."""
+"""Write the generated manifests, or with --check only compare them."""
 
 import argparse
 from pathlib import Path
@@ -9,11 +9,13 @@ from manifests.generator.documents import FILES, rendered
 def main() -> None:
     """Overwrite each generated file, or with ``--check`` only say which would change."""
     parser = argparse.ArgumentParser(prog="manifests.generator", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a file is out of date"
+    )
     root = Path(__file__).parent.parent
     if parser.parse_args().check:
         if stale := _stale(root):
-            parser.exit(1, f"stale: {', '.join(stale)}; run python -m manifests.generator\n")
+            parser.exit(1, f"out of date: {', '.join(stale)}; run python -m manifests.generator\n")
         return
     for path, objects in FILES.items():
         (root / path).write_text(rendered(objects))

@@ -1,7 +1,7 @@
-"""What an agent may write: its own node's part of the Node, and what pods there were given.
+"""Policies on agents: what an agent may write on its Node and on the pods there.
 
-Roles cannot tell one node's objects from another's, so a policy does, by the node that the token
-was issued on: who takes over one node can speak for that node only (docs/agent.md).
+A role cannot limit an agent to the objects of its own node, so a policy does, by the node that the
+token was issued on. An attacker on one node can write only for that node (docs/agent.md).
 """
 
 from typing import Final
@@ -62,7 +62,7 @@ def _nodes() -> Json:
         "validations": [
             {
                 "expression": runs_on("oldObject.metadata.name"),
-                "message": "an agent writes its own Node only",
+                "message": "an agent may write only its own Node",
             },
             {
                 "expression": " &&\n".join(
@@ -72,7 +72,7 @@ def _nodes() -> Json:
                         *(same("metadata", key) for key in _LINKS),
                     )
                 ),
-                "message": f"an agent writes {AGENT_LABEL} and {CAPACITY_KEY} of its Node only",
+                "message": f"an agent may write only {AGENT_LABEL} and {CAPACITY_KEY} on its Node",
             },
             {
                 "expression": " &&\n".join(
@@ -85,7 +85,7 @@ def _nodes() -> Json:
                         only(("specBefore", "specAfter"), "k == 'taints'"),
                     )
                 ),
-                "message": f"an agent takes {NOT_READY_TAINT} off, and changes no other spec",
+                "message": f"an agent may remove only {NOT_READY_TAINT} from its Node's spec",
             },
             {
                 "expression": " &&\n".join(
@@ -94,7 +94,7 @@ def _nodes() -> Json:
                         only(("statusBefore", "statusAfter"), "k == 'capacity'"),
                     )
                 ),
-                "message": "an agent writes capacity of extended resources, and no other status",
+                "message": "an agent may write only capacity of extended resources to the status",
             },
         ],
     }
@@ -112,7 +112,7 @@ def _pods() -> Json:
         "validations": [
             {
                 "expression": f"variables.node != '' && {runs_on('variables.node')}",
-                "message": "an agent writes on pods of its own node only",
+                "message": "an agent may write to pods of its own node only",
             },
             {
                 "expression": " &&\n".join(
@@ -124,7 +124,7 @@ def _pods() -> Json:
                         *(same("metadata", key) for key in _LINKS),
                     )
                 ),
-                "message": "an agent writes on a pod which instances it was given, and no more",
+                "message": "an agent may write to a pod only which instances it was given",
             },
         ],
     }
@@ -140,7 +140,7 @@ def _gpunodes() -> Json:
         "validations": [
             {
                 "expression": check.condition,
-                "message": f"{check.place} is invalid: accepted is {check.accepted}",
+                "message": f"{check.place} is invalid; accepted: {check.accepted}",
             }
             for check in found
         ],
@@ -171,7 +171,7 @@ def _events() -> Json:
                     f"has({controller}) && {controller} == {text(REPORTER)} &&\n"
                     f"has({instance}) && {runs_on(instance)}"
                 ),
-                "message": f"an agent signs Events as {REPORTER} of its own node only",
+                "message": f"an agent may write Events only as {REPORTER} of its own node",
             }
         ],
     }

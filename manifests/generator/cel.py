@@ -1,4 +1,4 @@
-"""Conditions in the API server's expression language, built from the vocabularies.
+"""CEL conditions for the API server, built from the vocabularies.
 
 Every optional field is guarded: an error in an expression refuses a request or skips a hook.
 """

@@ -1,7 +1,7 @@
-"""What our own control plane may write on Nodes, however its account came to be used.
+"""The policy on the control plane: which annotations it may write on Nodes.
 
-Its role has the right to patch them, and a role knows no fields: without a policy it could label,
-taint and cordon.
+Its role may patch Nodes, and a role cannot be limited to fields: without a policy it could label,
+taint and cordon them.
 """
 
 from typing import Final
@@ -35,8 +35,8 @@ def control_plane() -> tuple[Json, Json]:
                     )
                 ),
                 "message": (
-                    "the control plane of vgpu-admission writes a few annotations of a Node and "
-                    "nothing else"
+                    "the control plane of vgpu-admission may change only a few annotations of "
+                    "a Node"
                 ),
             }
         ],

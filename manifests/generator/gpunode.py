@@ -35,7 +35,7 @@ _DEVICE: Final = Thing(
     },
     required=("gpu", "mode", "memoryMiB", "cores"),
     rules={
-        "profile and start where the mode is mig, and position only there": (
+        "profile and start in mode mig; neither they nor position in other modes": (
             f"it.mode == '{Mode.MIG}' ? has(it.profile) && has(it.start) : "
             "!has(it.profile) && !has(it.start) && !has(it.position)"
         )
@@ -103,8 +103,8 @@ _GPU: Final = Thing(
         "foreignMiB": Number(),
     },
     required=("uuid", "index", "memoryMiB", "mode", "healthy", "slots"),
-    # A GPU that cannot be cut has no board, and then must say itself what it is.
-    rules={"a model where there is no board": "has(it.board) || has(it.model)"},
+    # A GPU without MIG has no board, and so must name its model itself.
+    rules={"a model if there is no board": "has(it.board) || has(it.model)"},
 )
 _INSTANCE: Final = Thing(
     {"gpu": _DEVICE_ID, "profile": _PROFILE, "start": Number(most=63), "uuid": _DEVICE_ID},
@@ -123,8 +123,8 @@ LISTS: Final[Mapping[str, Many]] = MappingProxyType(
 
 _ENTRY_TEXT: Final = (
     "pod {namespace, name, uid}, since, and containers [{name, devices [{gpu, mode, memoryMiB, "
-    "cores, and for mig: profile, start, position as Volcano calls it}], and for others than apps: "
-    "stage}]"
+    "cores; for mig also profile, start and Volcano's position}]; for other than app containers "
+    "also stage}]"
 )
 
 
@@ -182,13 +182,13 @@ def _schema() -> Json:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": _object(
-                {"entries": _open(f"Promises, each until it is removed: {_ENTRY_TEXT}.")},
-                about="What is promised; written by the control plane only.",
+                {"entries": _open(f"The entries of the ledger, one per pod: {_ENTRY_TEXT}.")},
+                about="The ledger; only the control plane writes it.",
             ),
             "status": _status(),
         },
         required=("spec",),
-        about="One node's GPUs and the ledger of what is promised on them; named as the node.",
+        about="The GPUs of the node of this name, and the ledger of what is promised on them.",
     )
 
 
@@ -202,19 +202,19 @@ def _status() -> Json:
                 "type": "string",
                 "minLength": 1,
                 "maxLength": 64,
-                "description": "Its version, or that GPUs are simulated.",
+                "description": "Version of the driver, or simulated, or upstream.",
             },
             "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
             "inventory": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
             "boards": _open(
-                "The shapes of each GPU model as NVML reports them: name, slots, and profiles "
+                "The MIG shapes of each GPU model as NVML reports them: name, slots, and profiles "
                 "[{name, id, memoryMiB, sms, size, starts, limit}]."
             ),
             "gpus": _open(
                 "uuid, index, pci, model, board (an index in boards), memoryMiB, mode, healthy, "
                 "reason (why it is not), slots (how many containers may share it), numa, switch "
-                "(the PCIe switch that it hangs on), links (GPUs that NVLink joins with it), "
-                "foreignMiB (memory held by processes not ours)."
+                "(PCI address of the PCIe switch above it), links (GPUs connected by NVLink), "
+                "foreignMiB (memory held by processes without an entry)."
             ),
             "instances": _open("Live MIG instances: gpu, profile, start, uuid."),
             "held": {
@@ -223,9 +223,11 @@ def _status() -> Json:
                 "maxItems": 1024,
                 "x-kubernetes-list-type": "atomic",
             },
-            "unpromised": _open(f"What runs here without an entry, as one: {_ENTRY_TEXT}."),
+            "unpromised": _open(
+                f"Pods that use GPUs without an entry, each in the form of one: {_ENTRY_TEXT}."
+            ),
         },
-        about="What is there; written by the node's agent only.",
+        about="What the node has; only its agent writes it.",
     )
 
 

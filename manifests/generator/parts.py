@@ -1,4 +1,4 @@
-"""Parts of policies: the objects' frames, and conditions that several of them share."""
+"""Parts of policies: their common fields, and conditions that several of them share."""
 
 from manifests.generator.cel import text
 from manifests.generator.names import DOMAIN, NODE_CLAIM, Json

@@ -1,8 +1,8 @@
-"""What the API server itself refuses, whether our webhook runs or not; docs/policies.md explains.
+"""Policies that the API server enforces even while the webhook is down (docs/policies.md).
 
-Accounts stand in variables of their own, first in the list and one to a line, so that a site
-whose Volcano runs under other accounts replaces them with a two-line patch. They are no
-parameter object: a policy whose parameters are missing refuses everything.
+Accounts are variables, first in the list and one per line, so that a site whose Volcano uses other
+accounts replaces them with a two-line patch. They are not a parameter object, because a policy
+whose parameters are missing refuses everything.
 """
 
 from typing import Final
@@ -67,7 +67,7 @@ def _unlabelled() -> tuple[Json, Json]:
                 "expression": f"request.operation != 'CREATE' || !({asks_for_vgpu()})",
                 "message": (
                     f"the pod asks for vGPU in a namespace without {OPT_IN_LABEL}={OPT_IN_VALUE}, "
-                    "where nothing limits it; ask an administrator for the label"
+                    "where no limits are enforced; ask an administrator to add the label"
                 ),
             },
             {
@@ -79,13 +79,13 @@ def _unlabelled() -> tuple[Json, Json]:
                 "message": "the pod carries annotations that only a scheduler or vgpu-admission "
                 "may write; remove them",
                 "messageExpression": (
-                    "'annotation ' + variables.forged[0] + ' is written by schedulers and "
-                    "vgpu-admission only; remove it'"
+                    "'annotation ' + variables.forged[0] + ' may be written only by schedulers "
+                    "and vgpu-admission; remove it'"
                 ),
             },
         ],
     }
-    # Warn is what lets an installation join a running Volcano site; component refuse denies.
+    # Warn lets the installation join a running Volcano site; component refuse denies.
     return policy("unlabelled", spec), binding("unlabelled", ["Warn", "Audit"])
 
 
@@ -124,10 +124,10 @@ def _decision_holds() -> Json:
             f"{runs_on('variables.node')} && "
             f"variables.touched.all(k, k in variables.allocation || k.startsWith({text(OWN)}))"
         ),
-        "message": "what admission decided is frozen once the pod exists; create the pod anew",
+        "message": "what admission decided cannot change once the pod exists; recreate the pod",
         "messageExpression": (
             "'annotation ' + variables.touched.filter(k, !(k in variables.allocation))[0] + "
-            "' was decided at admission and is frozen; create the pod anew'"
+            "' was decided at admission and cannot change; recreate the pod'"
         ),
     }
 
@@ -141,10 +141,10 @@ def _allocation_holds() -> Json:
             "(variables.node == '' || variables.upstream) || "
             "request.userInfo.username in variables.plugins && variables.upstream"
         ),
-        "message": "an allocation is written by the scheduler until the pod is bound",
+        "message": "only the scheduler may write an allocation, and only until the pod is bound",
         "messageExpression": (
             "'annotation ' + variables.touched.filter(k, k in variables.allocation)[0] + "
-            "' is an allocation, which only the scheduler writes, until the pod is bound'"
+            "' is an allocation: only the scheduler may write it, until the pod is bound'"
         ),
     }
 
@@ -159,7 +159,7 @@ def _gpunodes() -> tuple[Json, Json]:
                 rule("DELETE", "gpunodes", group=DOMAIN),
             ]
         },
-        # A promise, of which there are many, concerns nothing of the below.
+        # Commits of entries are frequent, and none of the rules below applies to them.
         "matchConditions": [
             {
                 "name": "no-promise",
@@ -187,7 +187,8 @@ def _who_writes(control_plane: str) -> list[Json]:
                 f"{control_plane} || variables.status || request.operation == 'UPDATE' && "
                 "object.spec == oldObject.spec && variables.finalizers == variables.held"
             ),
-            "message": "promises are written by the control plane of vgpu-admission only",
+            "message": "only the control plane of vgpu-admission may create or delete a GPUNode, "
+            "or change its entries and finalizers",
         },
         {
             "expression": (
@@ -195,7 +196,7 @@ def _who_writes(control_plane: str) -> list[Json]:
                 f"request.userInfo.username == {text(AGENT)} && "
                 f"{runs_on('oldObject.metadata.name')}"
             ),
-            "message": "the status of a GPUNode is written by the agent of that node only",
+            "message": "only the agent of a node may write the status of its GPUNode",
         },
     ]
 
@@ -208,12 +209,12 @@ def _what_outlives() -> list[Json]:
                 "has(object.metadata.deletionTimestamp) || "
                 f"{text(LEDGER_FINALIZER)} in variables.finalizers"
             ),
-            "message": f"a GPUNode needs the finalizer {LEDGER_FINALIZER}, because pods may "
-            "still run on what it promises",
+            "message": f"a GPUNode must keep the finalizer {LEDGER_FINALIZER}: pods with an "
+            "entry in it may still be running",
         },
         {
             "expression": "request.operation == 'DELETE' || !has(object.metadata.ownerReferences)",
-            "message": "a GPUNode has no owner, because it must outlive its Node",
+            "message": "a GPUNode must have no owner, because it outlives its Node",
         },
     ]
 
@@ -232,10 +233,10 @@ def _annotations() -> Json:
 
 
 def _new_or_annotated() -> Json:
-    """Pass on a new pod or a change of its annotations, the little that a policy judges.
+    """Match only new pods and changes of annotations.
 
-    No label edit, status update or removal of a finalizer gets past this, so none is refused,
-    not even by an error or an exhausted budget in the rest; and most writes cost next to nothing.
+    Label edits, status updates and removals of finalizers do not match. So none of them is refused,
+    not even by an error or an exhausted budget in the rules, and most writes cost almost nothing.
     """
     changed = f"({annotations_of('object')}) != ({annotations_of('oldObject')})"
     return {

@@ -1,7 +1,7 @@
 """Shapes of JSON, and the conditions in the API server's language that hold one to its shape.
 
-For what a schema would look into at every write, also at the many that leave it as it is: a
-condition stands in a policy, which says whose writes are looked at.
+A schema would check such lists at every write, even if they do not change. A policy checks only
+the writes that it matches.
 """
 
 from collections.abc import Iterator, Mapping
@@ -91,9 +91,8 @@ def checks(shape: Shape, value: str, place: str) -> Iterator[Check]:
             yield from _thing(shape, value, place)
         case Many():
             size = f"size({value})"
-            # A map has a size too, and nothing in an empty one fails.
-            bounds = f"type({value}) == list && {size} >= {shape.least} && {size} <= {shape.most}"
-            yield Check(place, bounds, f"{shape.least} to {shape.most} of them")
+            bounds = f"{size} >= {shape.least} && {size} <= {shape.most}"
+            yield Check(place, bounds, f"{shape.least} to {shape.most} items")
             item = f"x{place.count('[]')}"
             for each in checks(shape.of, item, f"{place}[]"):
                 yield Check(each.place, f"{value}.all({item}, {each.condition})", each.accepted)

@@ -40,7 +40,8 @@ class Times:
         cuts = {
             (line["gpu"], line["placed"]): _when(str(line["at"]))
             for line in log_lines(found.agent)
-            if line.get("event") == "cutting" and line.get("step") == "CreateCompute"
+            if line.get("event") == "MIG reconfiguration step"
+            and line.get("step") == "CreateCompute"
         }
         places = {
             entry.uid: [

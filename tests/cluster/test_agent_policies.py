@@ -83,7 +83,7 @@ def test_no_agent_writes_another_node(
     """Who takes over one node can send nobody to another."""
     words = refusal(lambda: site.patch(who, f"{NODES}/gpu-1{subresource}", change))
 
-    assert "its own Node only" in words
+    assert "may write only its own Node" in words
 
 
 @pytest.mark.parametrize(

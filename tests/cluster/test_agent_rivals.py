@@ -49,7 +49,7 @@ def test_a_plugin_of_others_is_replaced(their_node: Node, resources: tuple[str, 
     assert inside(their_node, tenant).env["NVIDIA_VISIBLE_DEVICES"] == found.uuids[0]
 
     found.agent.start(lambda: bool(http_get(found.port, "/healthz")), within=SERVES_WITHIN)
-    wait_for(lambda: "nothing is served" in found.agent.tail(), within=SERVES_WITHIN)
+    wait_for(lambda: "competing device plugin" in found.agent.tail(), within=SERVES_WITHIN)
     assert their_node.allocatable(NUMBER) == "10"
     assert not http_get(found.port, "/readyz")
     other.stop()

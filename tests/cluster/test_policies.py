@@ -139,7 +139,7 @@ def test_what_admission_decided_is_frozen(
     words = refusal(lambda: site.patch(who, f"{team}/{name}", annotate(key)))
 
     # Two policies are about agents; either may be the one that is told.
-    told = [f"annotation {key} ", *(["an agent writes on"] if who.user == AGENT else [])]
+    told = [f"annotation {key} ", *(["an agent may write to"] if who.user == AGENT else [])]
     assert (words == "") is passes
     assert passes or any(text in words for text in told)
 

@@ -196,9 +196,9 @@ def test_a_pod_that_nobody_promised_anything_does_not_start(node: Node, team: st
 
     async def act() -> None:
         async with node.promises() as promises:
-            with pytest.raises(NotYetError, match="not bound here"):
+            with pytest.raises(NotYetError, match="not bound to this node"):
                 await promises.share(stranger)
-            with pytest.raises(NotYetError, match="no promise"):
+            with pytest.raises(NotYetError, match="no longer has an entry"):
                 await promises.hold(stranger.uid)
 
     asyncio.run(act())

@@ -117,7 +117,7 @@ def test_the_right_to_patch_nodes_is_held_to_the_register(rig: Rig, change: Json
     headers = {**Who(CONTROL_PLANE).headers, "Content-Type": MERGE}
     name = rig.site.api.get(NODES)["items"][0]["metadata"]["name"]
 
-    with pytest.raises(ApiError, match="writes a few annotations of a Node and nothing else"):
+    with pytest.raises(ApiError, match="may change only a few annotations of a Node"):
         rig.site.api.request(
             "PATCH", f"{NODES}/{name}", change, headers=headers, query={"dryRun": "All"}
         )

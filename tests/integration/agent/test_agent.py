@@ -249,7 +249,10 @@ def test_a_driver_that_hangs_is_said_where_readiness_is_asked_for() -> None:
         before = scene.agent.unready()
         now[0] = 61.0
 
-        assert (before, scene.agent.unready()) == ("", "the driver hangs: wait runs since 61 s")
+        assert (before, scene.agent.unready()) == (
+            "",
+            "the driver hangs: wait has been running for 61 s",
+        )
         gate.set()
         await worker.call(worker.driver.versions, within=60.0)
         assert scene.agent.unready() == ""
@@ -293,7 +296,7 @@ def test_slots_under_another_name_are_the_next_agents() -> None:
 
     with pytest.raises(ExceptionGroup) as ended:
         play(act, devices)
-    assert ended.group_contains(RuntimeError, match="are called example.com/gpu from now on")
+    assert ended.group_contains(RuntimeError, match="the slot resource is now example.com/gpu")
 
 
 def test_slots_have_the_name_and_number_that_the_site_gave_them() -> None:

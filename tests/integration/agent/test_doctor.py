@@ -159,7 +159,7 @@ def test_a_configuration_that_is_no_toml_is_a_finding(root: Path, text: bytes) -
 
     (runtime,) = facts_of(root, root / KUBELET).runtimes
 
-    assert "no TOML" in runtime.problem
+    assert "is not TOML" in runtime.problem
 
 
 @pytest.mark.parametrize(

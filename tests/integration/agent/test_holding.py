@@ -96,7 +96,7 @@ def test_no_container_starts_without_an_entry() -> None:
             )
 
             assert isinstance(none, NotYetError)
-            assert "no promise" in str(none)
+            assert "no longer has an entry" in str(none)
             assert fine is None
 
     play(act)

@@ -74,10 +74,10 @@ async def _elsewhere(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("prepare", "words"),
     [
-        pytest.param(_nothing, "not bound here", id="no-pod"),
-        pytest.param(_bound, "no promise on this node", id="no-entry"),
-        pytest.param(_broken, "the API server does not say", id="server-down"),
-        pytest.param(_elsewhere, "not bound here", id="another-node"),
+        pytest.param(_nothing, "not bound to this node", id="no-pod"),
+        pytest.param(_bound, "no entry on this node", id="no-entry"),
+        pytest.param(_broken, "cannot be read from the API server", id="server-down"),
+        pytest.param(_elsewhere, "not bound to this node", id="another-node"),
     ],
 )
 def test_a_start_that_cannot_be_vouched_for_is_refused(
@@ -113,7 +113,7 @@ def test_an_annotation_that_cannot_be_written_starts_nothing() -> None:
     """The container would see no GPU."""
 
     async def act(scene: Scene) -> None:
-        with pytest.raises(NotYetError, match="cannot be written on the pod"):
+        with pytest.raises(NotYetError, match="cannot be annotated with its devices"):
             await promises(scene).annotate(owner("gone"), {"a": "b"})
 
     play(act)

@@ -196,7 +196,7 @@ def test_a_library_that_is_lost_later_lets_nothing_start(tmp_path: Path, name: s
     file.unlink()
     file.mkdir()
 
-    with pytest.raises(NotYetError, match="not there any more, or not ours"):
+    with pytest.raises(NotYetError, match="is missing or was replaced"):
         asyncio.run(node.seed(share()))
 
 

@@ -34,7 +34,7 @@ def test_a_container_that_starts_is_told_once() -> None:
             severity=Severity.NORMAL,
             reason="VgpuAllocated",
             action="Allocate",
-            note='container "main": 1g.5gb at slot 3 of GPU-7, which is MIG-GPU-7-3',
+            note='container "main": 1g.5gb at slot 3 of GPU-7 (MIG-GPU-7-3)',
             related=NODE,
         )
 
@@ -94,7 +94,7 @@ def test_nobody_is_told_of_a_start_whose_pod_is_unknown() -> None:
     async def act(site: Site) -> None:
         held = await site.kubelet.admit("uid-1", "train-0")
 
-        with pytest.raises(rpc.CallError, match="not seen on this node yet"):
+        with pytest.raises(rpc.CallError, match="has not sent it to this node yet"):
             await site.kubelet.prestart(held.slots)
 
         assert site.ledger.told == []
@@ -109,7 +109,7 @@ def test_what_is_written_into_the_pod_first_is_no_failure() -> None:
         site.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 3, gpu="GPU-7"))
         held = await site.kubelet.admit("uid-1", "train-0")
 
-        with pytest.raises(rpc.CallError, match="has just been written"):
+        with pytest.raises(rpc.CallError, match="noted on the pod"):
             await site.kubelet.prestart(held.slots)
         assert site.ledger.told == []
         await site.kubelet.run(held)
@@ -146,7 +146,7 @@ def test_a_slot_handed_on_while_its_start_runs_out_of_time_is_handed_on() -> Non
         ended.set()
 
         assert second.slots == first.slots
-        with pytest.raises(rpc.CallError, match="went to another pod meanwhile"):
+        with pytest.raises(rpc.CallError, match="went to another pod in the meantime"):
             await start
         assert await site.kubelet.run(second) == 0
         assert [event.regarding.uid for event in site.ledger.told] == ["uid-2"]
@@ -155,7 +155,7 @@ def test_a_slot_handed_on_while_its_start_runs_out_of_time_is_handed_on() -> Non
 
 
 def test_a_full_disk_is_told() -> None:
-    """What the slot hands out cannot be written: a reason like any other, and tried again."""
+    """What the slot the slot cannot be written: a reason like any other, and tried again."""
 
     async def act(site: Site) -> None:
         site.ledger.promise("uid-1", "train-0", soft_grant(6000))
@@ -163,7 +163,7 @@ def test_a_full_disk_is_told() -> None:
         blocked = site.root / "cdi" / "vgpu-admission.io-slot_slot-0000.json"
         blocked.mkdir()
 
-        with pytest.raises(rpc.CallError, match=r"hands out cannot be written: .* Is a directory"):
+        with pytest.raises(rpc.CallError, match=r"the slot cannot be written: .* Is a directory"):
             await site.kubelet.prestart(held.slots)
         blocked.rmdir()
         assert await site.kubelet.run(held) == 0

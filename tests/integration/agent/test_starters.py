@@ -58,7 +58,7 @@ def test_a_checkpoint_that_cannot_be_read_names_nobody(content: bytes | None) ->
         if content is not None:
             site.kubelet.checkpoint.write_bytes(content)
 
-        with pytest.raises(rpc.CallError, match="checkpoint tells no owner"):
+        with pytest.raises(rpc.CallError, match="checkpoint cannot be read"):
             await site.kubelet.prestart(held.slots)
         site.kubelet.checkpoint.write_bytes(whole)
 
@@ -122,7 +122,7 @@ def test_our_own_deadline_comes_with_a_reason() -> None:
         site.ledger.stuck = asyncio.Event()
         held = await site.kubelet.admit("uid-1", "train-0")
 
-        with pytest.raises(rpc.CallError, match=r"making .*1g\.5gb.* on GPU-7 takes longer than"):
+        with pytest.raises(rpc.CallError, match=r"creating .*1g\.5gb.* on GPU-7 took longer than"):
             await site.kubelet.prestart(held.slots)
 
     on(act)
@@ -171,7 +171,7 @@ def test_a_refusal_of_podresources_is_a_refusal_to_start() -> None:
         held = await site.kubelet.admit("uid-1", "train-0")
         await site.kubelet.deafen()
 
-        with pytest.raises(NotYetError, match="kubelet does not say who holds the slots"):
+        with pytest.raises(NotYetError, match="kubelet did not list who holds the slots"):
             await site.prestart.start(held.slots)
 
     on(act)

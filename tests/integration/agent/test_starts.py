@@ -151,7 +151,7 @@ def test_allocate_is_never_refused() -> None:
         assert [dict(each.envs) for each in answer.container_responses] == [
             {"NVIDIA_VISIBLE_DEVICES": "void"}
         ] * 2
-        with pytest.raises(rpc.CallError, match="no slot of this node"):
+        with pytest.raises(rpc.CallError, match="is not a slot of this node"):
             await site.kubelet.prestart(["../../etc"])
 
     on(act)
@@ -207,7 +207,7 @@ def test_a_promise_that_is_exchanged_meanwhile_starts_nothing() -> None:
             return ready
 
         site.ledger.ensuring = exchanged
-        with pytest.raises(rpc.CallError, match="exchanged"):
+        with pytest.raises(rpc.CallError, match="the entry changed"):
             await site.kubelet.prestart(held.slots)
 
         assert await site.kubelet.run(held) == 0
@@ -223,7 +223,7 @@ def test_a_share_of_another_size_is_refused() -> None:
         site.ledger.promise("uid-1", "train-0", soft_grant(6000))
         held = await site.kubelet.admit("uid-1", "train-0", count=2)
 
-        with pytest.raises(rpc.CallError, match=r"promises 1 devices .* gave it 2 slots"):
+        with pytest.raises(rpc.CallError, match=r"lists 1 devices .* assigned 2 slots"):
             await site.kubelet.prestart(held.slots)
 
     on(act)

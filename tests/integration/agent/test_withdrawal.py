@@ -88,7 +88,7 @@ def test_it_says_that_nothing_is_left_once_that_is_so(tmp_path: Path) -> None:
             files.paths.state.unlink()
             await leaving.step()
             await leaving.step()
-            assert [line["event"] for line in logs[1:]] == ["nothing is left"]
+            assert [line["event"] for line in logs[1:]] == ["withdrawal complete"]
         assert SLOT not in scene.node["status"]["capacity"]
 
     play(act)

@@ -179,7 +179,7 @@ def test_an_endless_refusal_is_cut() -> None:
 
     async def scenario(server: ApiServer, client: Client) -> None:
         server.answer_next(500, body=b"x" * (LARGEST_REFUSAL + 1))
-        with pytest.raises(UnreadableError, match=f"over {LARGEST_REFUSAL} bytes"):
+        with pytest.raises(UnreadableError, match=f"exceeds {LARGEST_REFUSAL} bytes"):
             await client.get(NODES)
 
     served(scenario)

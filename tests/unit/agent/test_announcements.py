@@ -93,7 +93,7 @@ def test_what_a_gpu_was_cut_to_is_told_in_one_sentence(desk: Desk, said: Said) -
     asyncio.run(story())
 
     assert said.short == [
-        ("MigReconfigured", f'GPU "{GPU}": uncut → 1g.5gb at 0, 1 in 0.0 s'),
+        ("MigReconfigured", f'GPU "{GPU}": no instances → 1g.5gb at 0, 1 in 0.0 s'),
         ("MigReconfigured", f'GPU "{GPU}": 1g.5gb at 0, 1 → 2g.10gb at 0 in 0.0 s'),
     ]
     assert {event.regarding for event in said.events} == {NODE}
@@ -124,9 +124,9 @@ def test_a_cut_that_fails_is_told_with_what_is_left(desk: Desk, said: Said) -> N
     ]
     assert said.short[1][1] == (
         f'GPU "{GPU}": 1g.5gb at slot 0: create_compute: call 1 fails, as the test says; '
-        "left as 1g.5gb without compute at 0"
+        "layout now: 1g.5gb without compute instance at 0"
     )
-    assert said.short[-1][1] == f'GPU "{GPU}": uncut → 1g.5gb at 0 in 0.0 s'
+    assert said.short[-1][1] == f'GPU "{GPU}": no instances → 1g.5gb at 0 in 0.0 s'
 
 
 def test_a_foreign_instance_is_not_told_as_our_work(desk: Desk, said: Said) -> None:
@@ -149,5 +149,5 @@ def test_a_gpu_that_leaves_service_is_told(said: Said) -> None:
 
     assert said.short == [
         ("GpuUnhealthy", 'GPU "GPU-1": Xid 79'),
-        ("GpuRecovered", 'GPU "GPU-1": is well again'),
+        ("GpuRecovered", 'GPU "GPU-1": is healthy again'),
     ]

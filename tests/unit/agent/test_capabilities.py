@@ -114,7 +114,7 @@ class Flaw:
         ),
         pytest.param(
             Flaw(refused="nvidia-cap12"),
-            "/dev/nvidia-caps/nvidia-cap12 cannot be made: Operation not permitted",
+            "/dev/nvidia-caps/nvidia-cap12 cannot be created: Operation not permitted",
             id="no-permission",
         ),
         pytest.param(

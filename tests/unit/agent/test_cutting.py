@@ -198,7 +198,7 @@ OURS = Mark(half=False)
         pytest.param(
             found((placed("2g.10gb", 0), None), promised=placed("1g.5gb", 0)),
             Cause.FOREIGN,
-            "2g.10gb at slot 0) was not made by this agent",
+            "2g.10gb at slot 0) was not created by this agent",
             id="somebody-elses",
         ),
         pytest.param(
@@ -208,7 +208,7 @@ OURS = Mark(half=False)
                 held=placed("2g.10gb", 0),
             ),
             Cause.BUSY,
-            "held by a container that may still run",
+            "held by a container that may still be running",
             id="held",
         ),
         pytest.param(
@@ -216,7 +216,7 @@ OURS = Mark(half=False)
                 (placed("1g.5gb", 0), Mark(half=False, uuid="MIG-x")), promised=placed("1g.5gb", 0)
             ),
             Cause.FOREIGN,
-            "was not made by this agent",
+            "was not created by this agent",
             id="replaced-by-hand",
         ),
         pytest.param(

@@ -46,7 +46,7 @@ SICK = Facts(
     toolkit="1.17.4",
     runtimes=(
         replace(RUNTIME, runtimes=frozenset(("runc",)), cdi=None),
-        Runtime(path="/etc/rancher/config.toml", problem="it is no TOML: line 3"),
+        Runtime(path="/etc/rancher/config.toml", problem="it is not TOML: line 3"),
     ),
     plugins=(
         Plugin("Volcano's vGPU device plugin", "process 4711", running=True),

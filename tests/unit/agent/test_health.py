@@ -54,10 +54,11 @@ def test_a_tenants_errors_take_nothing_out_of_service(xids: list[int]) -> None:
 def test_a_reason_names_the_error_and_the_cure() -> None:
     """A person who reads it knows what to look up and what to do."""
     assert after([((79,), None)])[A].why == (
-        "Xid 79 (GPU has fallen off the bus): the GPU needs a reset, or the node a reboot"
+        "Xid 79 (GPU has fallen off the bus): the GPU needs a reset or the node a reboot"
     )
     assert (
-        after([((74,), None)])[A].why == "Xid 74 (NVLink error): until 5 min pass without another"
+        after([((74,), None)])[A].why
+        == "Xid 74 (NVLink error): out of service until 5 min pass without another"
     )
 
 

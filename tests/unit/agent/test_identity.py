@@ -56,15 +56,19 @@ def test_a_smaller_app_container_beside_is_no_candidate() -> None:
 @pytest.mark.parametrize(
     ("listed", "recorded", "said"),
     [
-        pytest.param([MAIN], [], "has no container that holds exactly", id="unrecorded"),
+        pytest.param([MAIN], [], "has no container with exactly", id="unrecorded"),
         pytest.param([], [], "has no container", id="nobody"),
         pytest.param([MAIN], [ENTRY, replace(ENTRY, uid="uid-2")], "to 2 pods", id="two-uids"),
         pytest.param(
             [MAIN], [replace(ENTRY, slots=SLOTS | {"slot-0002"})], "exactly", id="more-slots"
         ),
-        pytest.param([replace(MAIN, name=OTHER)], [ENTRY], "eval-0 holds", id="two-pods"),
-        pytest.param([MAIN], [replace(ENTRY, uid="uid-2")], "checkpoint says", id="stale"),
-        pytest.param([MAIN], [replace(ENTRY, uid="uid-3")], "not seen", id="no-live-pod"),
+        pytest.param(
+            [replace(MAIN, name=OTHER)], [ENTRY], "podresources names team-b/eval-0", id="two-pods"
+        ),
+        pytest.param(
+            [MAIN], [replace(ENTRY, uid="uid-2")], "the checkpoint team-b/eval-0", id="stale"
+        ),
+        pytest.param([MAIN], [replace(ENTRY, uid="uid-3")], "has not sent it", id="no-live-pod"),
         pytest.param(
             [MAIN], [replace(ENTRY, container="side")], "different containers", id="two-names"
         ),

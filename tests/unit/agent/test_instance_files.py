@@ -18,7 +18,7 @@ def test_an_instance_without_its_files_is_not_ready(tmp_path: Path) -> None:
     async def story() -> None:
         desk.files.missing = "/dev/nvidia-uvm is missing"
         await desk.settle(SMALL)
-        assert (await desk.why(SMALL)).endswith("is not there yet: /dev/nvidia-uvm is missing")
+        assert (await desk.why(SMALL)).endswith("is not ready yet: /dev/nvidia-uvm is missing")
         desk.files.missing = ""
         await desk.again()
         assert (await desk.instances.ensure(GPU, SMALL)).nodes

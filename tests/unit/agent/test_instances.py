@@ -64,7 +64,7 @@ def test_nothing_moves_before_it_is_known_what_is_promised(desk: Desk) -> None:
         desk.restart()
         await desk.instances.settle()
         assert [one.instance.start for one in desk.instances.present()] == [0, 3]
-        assert "does not know yet that it is promised" in await desk.why(SMALL)
+        assert "has not seen its entry yet" in await desk.why(SMALL)
         await desk.settle()
         assert desk.on() == [(19, 0, True)]
 
@@ -171,7 +171,7 @@ def test_what_the_driver_made_is_read_back(
     async def story() -> None:
         await desk.settle(SMALL)
         assert desk.on() == []
-        assert "asked for 1g.5gb at slot 0, the driver made profile 19" in await desk.why(SMALL)
+        assert "asked for 1g.5gb at slot 0, the driver created profile 19" in await desk.why(SMALL)
         await desk.again()
         assert desk.on() == [(19, 0, True)]
 
@@ -222,7 +222,7 @@ def test_a_stuck_instance_is_told_with_who_holds_it(desk: Desk) -> None:
         await desk.settle(LARGE)
         assert desk.on() == [(19, 0, False)]
         assert desk.open.asked[-1] == {"/dev/nvidia-caps/0.7.0"}
-        assert "open in pid 31 (dcgm) (tried once)" in await desk.why(LARGE)
+        assert "held open by pid 31 (dcgm) (tried once)" in await desk.why(LARGE)
         await desk.instances.settle()
         assert desk.faults.calls["destroy_instance"] == 1, "before it is due"
         await desk.again()
@@ -245,7 +245,7 @@ def test_engines_that_idle_instances_have_are_taken_back(tmp_path: Path) -> None
     async def story() -> None:
         await desk.settle(placed("1g.24gb", 0, PRO_6000))
         await desk.settle(all_media)
-        assert "no engines left" in await desk.why(all_media)
+        assert "no free engines" in await desk.why(all_media)
         await desk.again()
         assert desk.on() == [(65, 6, True)]
 

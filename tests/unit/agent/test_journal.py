@@ -151,7 +151,7 @@ def test_a_line_is_on_disk_before_it_counts(tmp_path: Path) -> None:
 def test_two_agents_cannot_have_it(tmp_path: Path) -> None:
     """A second process is refused while the first lives, and not after."""
     first = Journal(tmp_path / "mig.journal", boot="one")
-    with pytest.raises(JournalInUseError, match="another agent runs on this node"):
+    with pytest.raises(JournalInUseError, match="another agent is running on this node"):
         Journal(tmp_path / "mig.journal", boot="one")
     first.close()
 

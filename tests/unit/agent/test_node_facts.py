@@ -80,7 +80,7 @@ def configured(
 
 
 ON, OFF, SILENT = configured(cdi=True), configured(cdi=False), configured()
-BROKEN = Runtime(path="/etc/x", problem="no TOML")
+BROKEN = Runtime(path="/etc/x", problem="not TOML")
 
 
 @pytest.mark.parametrize(

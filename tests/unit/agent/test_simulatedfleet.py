@@ -74,7 +74,11 @@ def test_every_other_node_plays_the_star_with_uuids_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("text", "place", "remedy"),
     [
-        ("nodes: [{name: other, model: A30}]", "nodes: no entry for node 'w'", "beside other"),
+        (
+            "nodes: [{name: other, model: A30}]",
+            "nodes: no entry for node 'w'",
+            "the file has other",
+        ),
         (
             "nodes: [{name: w, model: A30, busy: [{gpu: 0, memory: 5}]}]",
             "nodes.w.busy",
@@ -82,8 +86,8 @@ def test_every_other_node_plays_the_star_with_uuids_of_its_own() -> None:
         ),
         (
             MEDIA,
-            "nodes.w.idle: no engines left for profile 14",
-            "beside one another",
+            "nodes.w.idle: no free engines for profile 14",
+            "fit on the GPU together",
         ),
         ("nodes: [{name: w, model: A300}]", "nodes[0].model", "A30"),
         ("nodes: [{name: w, model: Tesla T4, mode: mig}]", "nodes[0].mode", "hami-core"),

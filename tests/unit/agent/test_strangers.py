@@ -27,7 +27,7 @@ def test_an_instance_that_somebody_made_is_reserved(desk: Desk) -> None:
         assert (one.placed, one.ours, one.reserved) == (SMALL, False, True)
         for wanted in (LARGE, SMALL):
             await desk.settle(wanted)
-            assert "was not made by this agent and is left alone" in await desk.why(wanted)
+            assert "was not created by this agent, which leaves it alone" in await desk.why(wanted)
         assert desk.driver.instances(GPU) == (stranger,)
 
     asyncio.run(story())
@@ -136,7 +136,7 @@ def test_mig_mode_is_not_switched(desk: Desk) -> None:
         assert "drain the node and run nvidia-smi -i 0000:01:00.0 -mig 1" in await desk.why(SMALL)
         desk.change(lambda gpu: replace(gpu, mig=MigMode(current=False, pending=True)))
         await desk.again()
-        assert "only after the GPU's next reset" in await desk.why(SMALL)
+        assert "takes effect at the GPU's next reset" in await desk.why(SMALL)
         desk.change(lambda gpu: replace(gpu, mig=MigMode(current=True, pending=True)))
         await desk.again()
         assert desk.on() == [(19, 0, True)]
@@ -150,7 +150,7 @@ def test_a_gpu_without_mig_says_so(tmp_path: Path) -> None:
 
     async def story() -> None:
         await desk.settle(SMALL)
-        assert "Tesla T4 has no MIG" in await desk.why(SMALL)
+        assert "Tesla T4 does not support MIG" in await desk.why(SMALL)
 
     asyncio.run(story())
 
@@ -255,7 +255,7 @@ def test_places_are_those_of_this_very_gpu(tmp_path: Path) -> None:
     async def story() -> None:
         lacking = placed("1g.5gb", 2)
         await desk.settle(lacking, placed("1g.5gb", 4))
-        assert f"the board {A100_40} has no such place" in await desk.why(lacking)
+        assert f"the board {A100_40} has no such placement" in await desk.why(lacking)
         assert desk.on() == [(19, 4, True)]
 
     asyncio.run(story())

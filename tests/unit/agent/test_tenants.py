@@ -215,14 +215,19 @@ def test_a_share_lists_gpus_as_cuda_counts_them() -> None:
 @pytest.mark.parametrize(
     ("pod", "promised", "words"),
     [
-        pytest.param(None, entry("u", soft_grant(1)), "not bound here", id="unknown-pod"),
-        pytest.param(bound(), None, "no promise on this node yet", id="no-entry"),
-        pytest.param(bound(phase="Failed"), entry("u", soft_grant(1)), "is over", id="over"),
+        pytest.param(None, entry("u", soft_grant(1)), "not bound to this node", id="unknown-pod"),
+        pytest.param(bound(), None, "no entry on this node yet", id="no-entry"),
         pytest.param(
-            bound(), entry("u", soft_grant(1), container="b"), "has no GPU", id="another-container"
+            bound(phase="Failed"), entry("u", soft_grant(1)), "has already ended", id="over"
         ),
         pytest.param(
-            bound(), entry("u", soft_grant(1, gpu="GPU-7")), "not on this node any more", id="gone"
+            bound(),
+            entry("u", soft_grant(1), container="b"),
+            "was given no GPU",
+            id="another-container",
+        ),
+        pytest.param(
+            bound(), entry("u", soft_grant(1, gpu="GPU-7")), "no longer on this node", id="gone"
         ),
     ],
 )

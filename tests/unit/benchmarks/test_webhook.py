@@ -55,8 +55,8 @@ def test_an_answer_that_allows_without_a_patch_is_not_taken() -> None:
 @pytest.mark.parametrize(
     ("operation", "said"),
     [
-        pytest.param({"op": "remove", "path": "/spec/volumes"}, "loses", id="loses"),
-        pytest.param({"op": "add", "path": "/spec/x", "value": 1}, "any GPU", id="blinds-nobody"),
+        pytest.param({"op": "remove", "path": "/spec/volumes"}, "drops something", id="loses"),
+        pytest.param({"op": "add", "path": "/spec/x", "value": 1}, "every GPU", id="blinds-nobody"),
     ],
 )
 def test_a_patch_that_does_something_else_is_not_taken(

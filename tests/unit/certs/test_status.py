@@ -56,8 +56,10 @@ def test_the_report_says_from_when_the_next_authority_signs() -> None:
     """Some time after it was made, unless a person asked for it."""
     asked = replace(PUBLISHING, request=Rotation.CA)
 
-    assert re.search(r", from \d{4}-\d\d-\d\d \d\d:\d\d UTC on$", next(lines(status(PUBLISHING))))
-    assert next(lines(status(asked))).endswith("is seen trusting it")
+    assert re.search(
+        r", not before \d{4}-\d\d-\d\d \d\d:\d\d UTC$", next(lines(status(PUBLISHING)))
+    )
+    assert next(lines(status(asked))).endswith("once every registration trusts it")
 
 
 def test_the_report_says_what_each_registration_lacks() -> None:

@@ -95,7 +95,7 @@ def test_a_renewal_answers_only_the_request_for_one() -> None:
 @pytest.mark.parametrize("step", [SwitchLeaf(), RenewLeaf()], ids=["switch", "renew"])
 def test_a_leaf_needs_an_authority(step: Step) -> None:
     """Steps out of order cannot be performed."""
-    with pytest.raises(ValueError, match="authority"):
+    with pytest.raises(ValueError, match=r"no (next|signing) CA"):
         grown(step)
 
 

@@ -127,9 +127,11 @@ def test_what_a_kubeconfig_may_not_ask(tmp_path: Path, user: dict[str, Any], tol
     ("context", "told"),
     [
         pytest.param(
-            "elsewhere", "context 'elsewhere' does not exist; it has broken, here", id="a"
+            "elsewhere", "context 'elsewhere' does not exist; the file has broken, here", id="a"
         ),
-        pytest.param("broken", "cluster 'lost' does not exist; it has c", id="dangling-cluster"),
+        pytest.param(
+            "broken", "cluster 'lost' does not exist; the file has c", id="dangling-cluster"
+        ),
     ],
 )
 def test_a_context_that_leads_nowhere(tmp_path: Path, context: str, told: str) -> None:

@@ -36,7 +36,7 @@ def test_move(*, record: Record | None, mine: bool, unchanged: float, expected: 
 )
 def test_unsafe_timings_are_refused(retry_every: float, renew_within: float, duration: int) -> None:
     """A timing under which two could lead at once cannot be made."""
-    with pytest.raises(ValueError, match="rise in this order"):
+    with pytest.raises(ValueError, match="increase in this order"):
         Timing(retry_every=retry_every, renew_within=renew_within, duration=duration)
 
 

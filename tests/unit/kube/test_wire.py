@@ -57,7 +57,7 @@ def test_lines_that_are_here_come_together() -> None:
 
 def test_a_line_without_end_is_refused() -> None:
     """A peer cannot make us keep more than the longest line."""
-    with pytest.raises(UnreadableError, match="watch: one event has over 10 bytes"):
+    with pytest.raises(UnreadableError, match="watch: an event exceeds 10 bytes"):
         batches(Dripping([b"x" * 6, b"x" * 6]), longest=10)
 
 
