@@ -91,7 +91,8 @@ def checks(shape: Shape, value: str, place: str) -> Iterator[Check]:
             yield from _thing(shape, value, place)
         case Many():
             size = f"size({value})"
-            bounds = f"{size} >= {shape.least} && {size} <= {shape.most}"
+            # A map has a size too, and nothing in an empty one fails.
+            bounds = f"type({value}) == list && {size} >= {shape.least} && {size} <= {shape.most}"
             yield Check(place, bounds, f"{shape.least} to {shape.most} items")
             item = f"x{place.count('[]')}"
             for each in checks(shape.of, item, f"{place}[]"):

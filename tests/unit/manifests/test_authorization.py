@@ -34,13 +34,9 @@ def test_no_row_is_there_twice() -> None:
     assert [each for each in asked if asked.count(each) > 1] == []
 
 
-# Evictions for gangs are on their way out, so no row asks for them.
-UNASKED = {"vgpu-webhook create pods/eviction"}
-
-
 def test_no_right_is_given_without_a_row() -> None:
     """Whoever adds a right says in the table who is to use it."""
     passing = [attributes(row) for row in TABLE if RBAC not in row.by]
 
     unused = {words for words, right in given() if not any(map(right.allow, passing))}
-    assert unused <= UNASKED
+    assert unused == set()
