@@ -22,9 +22,9 @@ from typing import Final
 import orjson
 
 from agent.core.cdi import file_name
-from agent.shell.libraries import played
+from agent.shell.libraries import install_simulated
 from agent.shell.processes import Processes
-from agent.shell.regions import Regions
+from agent.shell.regions import RegionFiles
 from allocator.model.gpu import Grant
 from benchmarks.agent_node import Cost, cost
 from benchmarks.report import Bar, conclude, p99, parser, table
@@ -43,7 +43,7 @@ PROFILES: Final = (("1g.5gb", range(7)), ("2g.10gb", (0, 2, 4)), ("3g.20gb", (0,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class StartWaits:
     """Milliseconds that kubelet waited, call by call."""
 
     allocate: tuple[float, ...]
@@ -59,15 +59,15 @@ def main(arguments: Sequence[str]) -> int:
         "--seconds", type=float, default=40, help="how long to measure the agent (40)"
     )
     options = command.parse_args(arguments)
-    waits = asyncio.run(timed())
-    wrong = asyncio.run(mistaken())
+    waits = asyncio.run(time_calls())
+    wrong = asyncio.run(count_wrong())
     spent = asyncio.run(cost(options.seconds))
-    print(_rendered(waits, spent))
+    print(_render(waits, spent))
     figures = {"waits": asdict(waits), "starts": STARTS, "cost": asdict(spent)}
     return conclude(bars(waits, wrong, spent), figures, options.json)
 
 
-def bars(waits: Waits, wrong: int, spent: Cost) -> list[Bar]:
+def bars(waits: StartWaits, wrong: int, spent: Cost) -> list[Bar]:
     """Judge what kubelet waited, how many owners were wrong, and what the agent cost."""
     return [
         Bar(name="allocate_p99_ms", value=p99(waits.allocate), limit=ALLOCATE, at_most=True),
@@ -78,7 +78,7 @@ def bars(waits: Waits, wrong: int, spent: Cost) -> list[Bar]:
     ]
 
 
-async def timed() -> Waits:
+async def time_calls() -> StartWaits:
     """Time the calls of pods that come one after the other and stay."""
     chance = Random(5)
     allocate, prestart = [], []
@@ -92,10 +92,10 @@ async def timed() -> Waits:
             prestart.append((time.perf_counter() - began) * 1e3)
             allocate.append(held.waited * 1e3)
             _check(site, held)
-    return Waits(allocate=tuple(allocate), prestart=tuple(prestart))
+    return StartWaits(allocate=tuple(allocate), prestart=tuple(prestart))
 
 
-async def mistaken() -> int:
+async def count_wrong() -> int:
     """Start many at once, hand their slots on, and count who found another's content."""
     chance = Random(7)
     slots = STARTS // ROUNDS
@@ -108,13 +108,13 @@ async def mistaken() -> int:
                 uid = f"uid-{turn}-{i}"
                 promise(site, uid, chance)
                 helds.append(await site.kubelet.admit(uid, uid))
-            wrong += sum(await asyncio.gather(*(_wrong(site, held) for held in helds)))
+            wrong += sum(await asyncio.gather(*(_is_wrong(site, held) for held in helds)))
             for held in helds:
                 site.kubelet.forget(held.uid)
     return wrong
 
 
-async def _wrong(site: Site, held: Held) -> bool:
+async def _is_wrong(site: Site, held: Held) -> bool:
     await site.kubelet.run(held)
     return not right(site, held)
 
@@ -155,10 +155,10 @@ def _grant(gpu: str, chance: Random) -> Grant:
 
 def _with_regions(site: Site) -> None:
     """Seed real regions below the site's folder."""
-    site.ledger.regions = Regions(site.root, Processes(), library=played(site.root))
+    site.ledger.regions = RegionFiles(site.root, Processes(), library=install_simulated(site.root))
 
 
-def _rendered(waits: Waits, spent: Cost) -> str:
+def _render(waits: StartWaits, spent: Cost) -> str:
     measured = {
         "Allocate": waits.allocate,
         "PreStartContainer": waits.prestart,

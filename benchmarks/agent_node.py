@@ -24,9 +24,9 @@ import yaml
 
 from agent.core.layouts import SEEDED
 from agent.core.promise import Owner, Share
-from agent.shell.libraries import played
+from agent.shell.libraries import install_simulated
 from agent.shell.processes import Processes
-from agent.shell.regions import FILE, Regions
+from agent.shell.regions import FILE, RegionFiles
 from allocator.core.fleetfile import stamp
 from allocator.core.gpunodewire import spec_of
 from tests.builders import soft_grant
@@ -73,16 +73,16 @@ async def cost(seconds: float) -> Cost:
                 said = (root / LOG).read_text()
                 if process.returncode is not None or not kubelet.allocatable:
                     raise RuntimeError(f"the agent did not register with kubelet: {said[-2000:]}")
-                found = await asyncio.to_thread(_monitored, said)
+                found = await asyncio.to_thread(_monitored_count, said)
                 if found != CONTAINERS:
                     raise RuntimeError(
                         f"only {found} of {CONTAINERS} containers are monitored: {said}"
                     )
-                spent = await _measured(process, seconds)
-                return replace(spent, starts=await _started(kubelet))
+                spent = await _measure(process, seconds)
+                return replace(spent, starts=await _start_times(kubelet))
 
 
-def _monitored(log: str) -> int:
+def _monitored_count(log: str) -> int:
     """Return of how many containers the agent tells what their regions say they use."""
     lines = (json.loads(line) for line in log.splitlines() if line.startswith("{"))
     port = next(line["port"] for line in lines if line["event"] == "serving")
@@ -94,18 +94,18 @@ def _monitored(log: str) -> int:
     )
 
 
-async def _measured(process: asyncio.subprocess.Process, seconds: float) -> Cost:
+async def _measure(process: asyncio.subprocess.Process, seconds: float) -> Cost:
     loop = asyncio.get_running_loop()
     began, before, most = loop.time(), _ticks(process.pid), 0
     while loop.time() - began < seconds:
         await asyncio.sleep(1)
-        most = max(most, _resident(process.pid))
+        most = max(most, _resident_bytes(process.pid))
     lasted = loop.time() - began
     used = (_ticks(process.pid) - before) / os.sysconf("SC_CLK_TCK")
     return Cost(rss_mb=most / 1e6, cpu_pct=100 * used / lasted, seconds=lasted)
 
 
-async def _started(kubelet: Kubelet) -> tuple[float, ...]:
+async def _start_times(kubelet: Kubelet) -> tuple[float, ...]:
     """Start every container once more, one after the other, as after a reboot."""
     waited = []
     for i in range(CONTAINERS):
@@ -121,7 +121,7 @@ def _ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def _resident(pid: int) -> int:
+def _resident_bytes(pid: int) -> int:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -172,7 +172,7 @@ async def _furnish(root: Path) -> None:
     boot = root / "proc/sys/kernel/random/boot_id"
     boot.parent.mkdir(parents=True)
     boot.write_text(f"{BOOT}\n")
-    regions = Regions(root, Processes(root), library=played(root))
+    regions = RegionFiles(root, Processes(root), library=install_simulated(root))
     for i in range(CONTAINERS):
         folder = await regions.seed(_share(i))
         _attach(Path(folder) / FILE, i)

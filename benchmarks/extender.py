@@ -21,7 +21,7 @@ from typing import Final
 
 import orjson
 
-from benchmarks.extender_server import HOST, Kind, names
+from benchmarks.extender_server import HOST, ExtenderKind, names
 from benchmarks.report import Bar, conclude, p99, parser, table
 
 SIZES: Final = (500, 1000, 5000, 10000)  # nodes
@@ -50,7 +50,7 @@ POD: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class AnswerWaits:
     """Milliseconds waited at one size of fleet: for one echo, and for filter and prioritize."""
 
     nodes: int
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
         print("this process may use only one core; allow it two", file=sys.stderr)
         return CANNOT_RUN
     found = [waits(size, options.pairs) for size in SIZES]
-    print(_rendered(found))
+    print(_render(found))
     figures = {
         "sizes": [
             {"nodes": w.nodes, "p50_ratio": w.p50_ratio, "p99_ratio": w.p99_ratio} for w in found
@@ -109,11 +109,14 @@ def main(arguments: Sequence[str]) -> int:
     return conclude(bars(found), figures, options.json)
 
 
-def waits(size: int, pairs: int) -> Waits:
+def waits(size: int, pairs: int) -> AnswerWaits:
     """Ask both servers over a fleet of *size* nodes in turn."""
     first, second, *_ = sorted(os.sched_getaffinity(0))
     body = orjson.dumps({"Pod": POD, "Nodes": None, "NodeNames": names(size)})
-    with serving(Kind.ECHO, size, first) as other, serving(Kind.OURS, size, first) as port:
+    with (
+        serve(ExtenderKind.ECHO, size, first) as other,
+        serve(ExtenderKind.OURS, size, first) as port,
+    ):
         os.sched_setaffinity(0, {second})
         try:
             echo, ours = Scheduler(other), Scheduler(port)
@@ -121,7 +124,9 @@ def waits(size: int, pairs: int) -> Waits:
             samples = [_pair(echo, ours, body) for _ in range(WARM_UP + pairs)][WARM_UP:]
         finally:
             os.sched_setaffinity(0, {first, second})
-    return Waits(nodes=size, echo=tuple(s[0] for s in samples), ours=tuple(s[1] for s in samples))
+    return AnswerWaits(
+        nodes=size, echo=tuple(s[0] for s in samples), ours=tuple(s[1] for s in samples)
+    )
 
 
 def check(ours: Scheduler, body: bytes, size: int) -> None:
@@ -143,7 +148,7 @@ def _pair(echo: Scheduler, ours: Scheduler, body: bytes) -> tuple[float, float]:
 
 
 @contextmanager
-def serving(kind: Kind, size: int, core: int) -> Iterator[int]:
+def serve(kind: ExtenderKind, size: int, core: int) -> Iterator[int]:
     """Run a server on *core* while the block runs; yield its port."""
     command = [sys.executable, "-m", "benchmarks.extender_server", kind, str(size), str(core)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -154,7 +159,7 @@ def serving(kind: Kind, size: int, core: int) -> Iterator[int]:
                 process.kill()
 
 
-def bars(found: Sequence[Waits]) -> list[Bar]:
+def bars(found: Sequence[AnswerWaits]) -> list[Bar]:
     """Judge the largest fleet that a bar is set for."""
     judged = next(waits for waits in found if waits.nodes == JUDGED)
     return [
@@ -163,7 +168,7 @@ def bars(found: Sequence[Waits]) -> list[Bar]:
     ]
 
 
-def _rendered(found: Sequence[Waits]) -> str:
+def _render(found: Sequence[AnswerWaits]) -> str:
     rows = [
         (
             f"{w.nodes:,}",

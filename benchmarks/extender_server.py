@@ -20,21 +20,21 @@ from starlette.applications import Starlette
 
 from allocator.catalog.boards import MODELS
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.choose import Terms
-from allocator.core.index import Index, Indexer
+from allocator.core.choose import PlacementPolicy
+from allocator.core.index import Index, IndexBuilder
 from allocator.core.scores import scorer
 from allocator.core.settings import DEFAULTS
-from allocator.core.steering import Circumstances
-from allocator.model.board import Placed
+from allocator.core.steering import FilterContext
+from allocator.model.board import Placement
 from allocator.model.gpu import Gpu, Grant, Node
-from allocator.model.request import Mode, Packing
+from allocator.model.request import FillPolicy, Mode
 from allocator.model.units import CorePercent, MiB
 from allocator.shell.extender import Extender
-from webhook.core.unbound import unbound
+from webhook.core.unbound import unbound_pod
 from webhook.shell import extender
 from webhook.shell.admission import App
 from webhook.shell.protocol import AtOnce
-from webhook.shell.server import Listen, serving
+from webhook.shell.server import Listen, serve_app
 
 HOST: Final = "127.0.0.1"
 SWAP_SECONDS: Final = 0.1
@@ -43,11 +43,11 @@ GPUS: Final = 8
 BUSY: Final = 6
 AMOUNTS: Final = (1000, 2000, 3000, 4000, 5000, 6000, 8000, 10000, 12000)  # MiB
 CORES: Final = (0, 10, 20, 30)
-SCORERS: Final = [scorer(packing, DEFAULTS.score_weights) for packing in Packing]
+SCORERS: Final = [scorer(packing, DEFAULTS.score_weights) for packing in FillPolicy]
 MODEL: Final = MODELS["NVIDIA A100-SXM4-40GB"]
 
 
-class Kind(StrEnum):
+class ExtenderKind(StrEnum):
     """Which server."""
 
     OURS = "ours"
@@ -68,7 +68,7 @@ def fleet(count: int) -> Iterator[Node]:
         gpus = (_gpu(f"GPU-{name}-{i}", i, mode) for i in range(GPUS))
         yield Node(
             name=name,
-            gpus=tuple(_taken(gpu, rng) if gpu.index in busy else gpu for gpu in gpus),
+            gpus=tuple(_with_grants(gpu, rng) if gpu.index in busy else gpu for gpu in gpus),
         )
 
 
@@ -84,11 +84,11 @@ def _gpu(uuid: str, index: int, mode: Mode) -> Gpu:
     )
 
 
-def _taken(gpu: Gpu, rng: random.Random) -> Gpu:
+def _with_grants(gpu: Gpu, rng: random.Random) -> Gpu:
     """Return *gpu* with one to three grants that fit beside each other."""
     if gpu.board is not None:
         profile = rng.choice(gpu.board.plain)
-        placed = Placed(profile, rng.choice(profile.starts))
+        placed = Placement(profile, rng.choice(profile.starts))
         cut = Grant(
             gpu=gpu.uuid, mode=Mode.MIG, memory=profile.memory, cores=CorePercent(0), placed=placed
         )
@@ -106,11 +106,11 @@ def _taken(gpu: Gpu, rng: random.Random) -> Gpu:
 
 
 @dataclass(slots=True)
-class Fleet:
+class ChangingFleet:
     """A fleet of which one GPU falls ill or recovers at every turn."""
 
     nodes: list[Node]
-    indexer: Indexer = field(default_factory=Indexer)
+    indexer: IndexBuilder = field(default_factory=IndexBuilder)
     turns: int = 0
     folded: Index | None = None
 
@@ -118,7 +118,7 @@ class Fleet:
         for node in self.nodes:
             self.indexer.put(node)
 
-    def turn(self) -> None:
+    def change_node(self) -> None:
         """Change one node."""
         self.turns += 1
         at = self.turns % len(self.nodes)
@@ -132,7 +132,7 @@ class Fleet:
         """Turn for ever."""
         while True:
             await asyncio.sleep(SWAP_SECONDS)
-            self.turn()
+            self.change_node()
 
     def index(self) -> Index:
         """Return the fleet as it is now."""
@@ -143,12 +143,12 @@ class Fleet:
         return self.folded
 
 
-def ours(fleet: Fleet) -> Extender:
+def our_extender(fleet: ChangingFleet) -> Extender:
     """Return the product's extender over *fleet*."""
-    circumstances = Circumstances(terms=Terms())
+    circumstances = FilterContext(terms=PlacementPolicy())
     return Extender(
         index=fleet.index,
-        read=lambda raw: unbound(raw, VOCABULARIES),
+        read=lambda raw: unbound_pod(raw, VOCABULARIES),
         settings=lambda: DEFAULTS,
         circumstances=lambda _: circumstances,
     )
@@ -167,19 +167,19 @@ def echo(body: bytes) -> tuple[int, bytes]:
     return 200, orjson.dumps(answer)
 
 
-async def run(kind: Kind, count: int) -> None:
+async def run(kind: ExtenderKind, count: int) -> None:
     """Serve until standard input ends; say the port first."""
     async with asyncio.TaskGroup() as group:
         tasks = []
         answers: Mapping[bytes, AtOnce] = {b"/extender/filter": echo}
         rest: App = Starlette()
-        if kind is Kind.OURS:
-            changing = Fleet(list(fleet(count)))
-            found = ours(changing)
-            answers, rest = extender.at_once(found), extender.app(found)
+        if kind is ExtenderKind.OURS:
+            changing = ChangingFleet(list(fleet(count)))
+            found = our_extender(changing)
+            answers, rest = extender.immediate_answers(found), extender.app(found)
             tasks = [group.create_task(changing.run())]
         listen = Listen(host=HOST, port=0, largest=extender.LARGEST_AT_ONCE)
-        async with serving(rest, listen, at_once=answers) as port:
+        async with serve_app(rest, listen, at_once=answers) as port:
             sys.stdout.buffer.write(orjson.dumps({"port": port}, option=orjson.OPT_APPEND_NEWLINE))
             sys.stdout.buffer.flush()
             await asyncio.to_thread(sys.stdin.buffer.read)
@@ -192,7 +192,7 @@ def main(arguments: Sequence[str]) -> int:
     kind, count, core = arguments
     os.sched_setaffinity(0, {int(core)})
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(Kind(kind), int(count)))
+        runner.run(run(ExtenderKind(kind), int(count)))
     return 0
 
 

@@ -24,7 +24,7 @@ UNCOUNTED: Final = 5  # the first 1/5 of a run fills the fleet and is not counte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Setting:
     """One setting: a mix of profiles, a number of GPUs, slots asked for per slot there is."""
 
     mix: str
@@ -36,7 +36,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class Arrival:
     """An arrival; times count in mean running times."""
 
     at: float
@@ -45,7 +45,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedShare:
     """Per cent of pods that found a place, and per cent of the memory slots they asked for."""
 
     jobs: float
@@ -57,7 +57,7 @@ def weights(mix: str) -> Mapping[str, int]:
     return {profile.name: MIXES[mix].get(profile.slices, 0) for profile in A100.plain}
 
 
-def arrivals(cell: Cell, *, jobs: int, seed: int) -> Iterator[Pod]:
+def arrivals(cell: Setting, *, jobs: int, seed: int) -> Iterator[Arrival]:
     """Yield Poisson arrivals with exponential running times; equal arguments, equal pods."""
     random = Random(f"{cell} {seed}")
     shares = [weights(cell.mix)[profile.name] for profile in A100.plain]
@@ -66,10 +66,10 @@ def arrivals(cell: Cell, *, jobs: int, seed: int) -> Iterator[Pod]:
     now = 0.0
     for profile in random.choices(A100.plain, shares, k=jobs):
         now += random.expovariate(rate)
-        yield Pod(now, now + random.expovariate(1), profile)
+        yield Arrival(now, now + random.expovariate(1), profile)
 
 
-def accepted(policy: Policy, pods: Sequence[Pod], gpus: int) -> Accepted:
+def offer_pods(policy: Policy, pods: Sequence[Arrival], gpus: int) -> AcceptedShare:
     """Offer *pods* to *policy* on *gpus* empty GPUs and return what it took in."""
     masks = [0] * gpus
     running: list[tuple[float, int, int]] = []
@@ -90,6 +90,6 @@ def accepted(policy: Policy, pods: Sequence[Pod], gpus: int) -> Accepted:
             jobs += 1
             slots += pod.profile.size
     offered = pods[first:]
-    return Accepted(
+    return AcceptedShare(
         100 * jobs / len(offered), 100 * slots / sum(pod.profile.size for pod in offered)
     )

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.catalog.boards import board_named
-from allocator.core.demand import observed
-from allocator.core.placement import Seat, tables
+from allocator.core.demand import with_arrival
+from allocator.core.placement import SlotChoice, slot_policy
 from allocator.model.board import Board, Profile
 from allocator.model.demand import NOTHING_LEARNED, Demand
 
@@ -22,14 +22,14 @@ A100: Final = _board("NVIDIA A100-SXM4-40GB")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SlotPick:
     """A GPU by its index, and the memory slots to take on it as a bit mask."""
 
     gpu: int
     slots: int
 
 
-Policy = Callable[[Sequence[int], Profile], Choice | None]
+Policy = Callable[[Sequence[int], Profile], SlotPick | None]
 """Given the taken slots of each GPU and a new arrival: its place, or ``None`` to turn it away.
 
 Called exactly once per arrival, so that a policy may learn from what it sees.
@@ -44,16 +44,16 @@ class Ours:
     profiles: tuple[Profile, ...]
     demand: Demand = NOTHING_LEARNED
 
-    def __call__(self, masks: Sequence[int], profile: Profile) -> Choice | None:
+    def __call__(self, masks: Sequence[int], profile: Profile) -> SlotPick | None:
         """Place one arrival, then learn from it."""
-        seats = tables(self.board, self.demand, self.profiles)
-        best: tuple[int, Seat] | None = None
+        seats = slot_policy(self.board, self.demand, self.profiles)
+        best: tuple[int, SlotChoice] | None = None
         for mask in dict.fromkeys(masks):  # equal GPUs rank equally; the first one is taken
             seat = seats.seat(mask, profile)
             if seat is not None and (best is None or seat.rank < best[1].rank):
                 best = mask, seat
-        self.demand = observed(self.demand, self.board, profile, failed=best is None)
+        self.demand = with_arrival(self.demand, self.board, profile, failed=best is None)
         if best is None:
             return None
         mask, seat = best
-        return Choice(masks.index(mask), profile.mask(seat.start))
+        return SlotPick(masks.index(mask), profile.mask(seat.start))

@@ -18,12 +18,13 @@ from benchmarks.baselines import hami
 from benchmarks.baselines.greedy import Greedy
 from benchmarks.baselines.scores import capacity_loss, lowest_start, reach
 from benchmarks.baselines.volcano import StickyGroup
-from benchmarks.loss_system import MIXES, Accepted, Cell, accepted, arrivals, weights
+from benchmarks.loss_system import MIXES, AcceptedShare, Setting, arrivals, offer_pods, weights
 from benchmarks.mig import A100, Ours, Policy
 from benchmarks.report import Bar, conclude, parser, table
 
 GRID: Final = tuple(
-    Cell(mix=mix, gpus=gpus, load=load) for mix, gpus, load in product(MIXES, (8, 32), (0.85, 1.1))
+    Setting(mix=mix, gpus=gpus, load=load)
+    for mix, gpus, load in product(MIXES, (8, 32), (0.85, 1.1))
 )
 CROWDED: Final = GRID[0]  # the cell in which every policy runs
 SEEDS: Final = range(12)
@@ -38,10 +39,10 @@ GIVEN: Final = "capacity loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class SeedRun:
     """One seed of one cell: *jobs* arrivals."""
 
-    cell: Cell
+    cell: Setting
     seed: int
     jobs: int
 
@@ -57,10 +58,10 @@ class Mean:
         return f"{self.value:+.2f}±{self.error:.2f}"
 
 
-Taken = Mapping[str, Accepted]
+Taken = Mapping[str, AcceptedShare]
 """By policy, what it took in of one run."""
 
-Results = Mapping[Cell, Sequence[Taken]]
+Results = Mapping[Setting, Sequence[Taken]]
 """By cell, one entry for each seed."""
 
 
@@ -73,13 +74,13 @@ def main(arguments: Sequence[str]) -> int:
     print(
         f"{jobs:,} arrivals for each of the seeds {seeds.start} to {seeds.stop - 1}\n", flush=True
     )
-    results = run_all([Run(cell=c, seed=s, jobs=jobs) for c in GRID for s in seeds])
-    print(_grid(results) + "\n\n" + _crowded(results[CROWDED]) + "\n")
+    results = run_all([SeedRun(cell=c, seed=s, jobs=jobs) for c in GRID for s in seeds])
+    print(_grid(results) + "\n\n" + _crowded_table(results[CROWDED]) + "\n")
     figures = {"arrivals": jobs, "seeds": [*seeds], **_figures(results)}
     return conclude(() if options.quick else bars(results), figures, options.json)
 
 
-def policies(cell: Cell) -> Mapping[str, Policy]:
+def policies(cell: Setting) -> Mapping[str, Policy]:
     """Return the policies that run in *cell*, new and without memory of another."""
     compared: dict[str, Policy] = {
         OURS: Ours(A100, A100.plain),
@@ -96,17 +97,17 @@ def policies(cell: Cell) -> Mapping[str, Policy]:
     }
 
 
-def result(run: Run) -> Taken:
+def result(run: SeedRun) -> Taken:
     """Return what each policy took in during *run*."""
     pods = tuple(arrivals(run.cell, jobs=run.jobs, seed=run.seed))
     return {
-        name: accepted(policy, pods, run.cell.gpus) for name, policy in policies(run.cell).items()
+        name: offer_pods(policy, pods, run.cell.gpus) for name, policy in policies(run.cell).items()
     }
 
 
-def run_all(runs: Sequence[Run]) -> Results:
+def run_all(runs: Sequence[SeedRun]) -> Results:
     """Work off *runs* side by side; the outcome does not depend on how many processes there are."""
-    found: dict[Cell, list[Taken]] = {run.cell: [] for run in runs}
+    found: dict[Setting, list[Taken]] = {run.cell: [] for run in runs}
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         for run, taken in zip(runs, pool.map(result, runs), strict=True):
             found[run.cell].append(taken)
@@ -156,7 +157,7 @@ def _grid(results: Results) -> str:
     return table(header, [*rows, ("mean", "", "", *map(_overall, zip(*gains, strict=True)))])
 
 
-def _crowded(seeds: Sequence[Taken]) -> str:
+def _crowded_table(seeds: Sequence[Taken]) -> str:
     rows = [(name, *_level(seeds, name), *_gain(seeds, name)) for name in seeds[0]]
     return table((str(CROWDED), "jobs", "slots", "our lead: jobs", "slots"), rows)
 
@@ -171,13 +172,13 @@ def _level(seeds: Sequence[Taken], policy: str) -> tuple[str, str]:
 def _figures(results: Results) -> Mapping[str, object]:
     return {
         "cells": {
-            str(cell): {name: _described(seeds, name) for name in seeds[0]}
+            str(cell): {name: _description(seeds, name) for name in seeds[0]}
             for cell, seeds in results.items()
         }
     }
 
 
-def _described(seeds: Sequence[Taken], policy: str) -> Mapping[str, float]:
+def _description(seeds: Sequence[Taken], policy: str) -> Mapping[str, float]:
     """Return what *policy* took in, and the standard errors of how far ours is ahead of it."""
     jobs, slots = _gain(seeds, policy)
     return {

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     offers = {"a100_orders": A100.plain, "a100_rev2_orders": _with_double_memory()}
     figures = {name: scores(profiles) for name, profiles in offers.items()}
     for name, by_policy in figures.items():
-        print(_rendered(name, offers[name], by_policy))
+        print(_render(name, offers[name], by_policy))
     bars = [
         Bar(name=name, value=figures[name]["ours"].orders, limit=limit)
         for name, limit in LIMITS.items()
@@ -90,26 +90,26 @@ def scores(profiles: tuple[Profile, ...]) -> Mapping[str, Score]:
 
 def orders(profiles: Sequence[Profile]) -> Iterator[Order]:
     """Yield every sequence of *profiles* for which an empty board has room."""
-    return _extended((), frozenset({0}), profiles)
+    return _extend((), frozenset({0}), profiles)
 
 
-def _extended(order: Order, masks: frozenset[int], profiles: Sequence[Profile]) -> Iterator[Order]:
+def _extend(order: Order, masks: frozenset[int], profiles: Sequence[Profile]) -> Iterator[Order]:
     for profile in profiles:
         spots = [profile.mask(start) for start in profile.starts]
         after = frozenset(mask | spot for mask in masks for spot in spots if not mask & spot)
         if after:
             yield (*order, profile)
-            yield from _extended((*order, profile), after, profiles)
+            yield from _extend((*order, profile), after, profiles)
 
 
 def score(make: Contender, offered: Sequence[Order]) -> Score:
     """Offer each order to a fresh policy on one empty GPU."""
-    missed = Counter(_multiset(order) for order in offered if not placed(make(), order))
+    missed = Counter(_multiset(order) for order in offered if not places_all(make(), order))
     sets = {_multiset(order) for order in offered}
     return Score(len(offered) - missed.total(), len(sets) - len(missed))
 
 
-def placed(policy: Policy, order: Order) -> bool:
+def places_all(policy: Policy, order: Order) -> bool:
     """Say whether *policy* finds room for all of *order*."""
     mask = 0
     for profile in order:
@@ -124,7 +124,7 @@ def _multiset(order: Order) -> tuple[str, ...]:
     return tuple(sorted(profile.name for profile in order))
 
 
-def bound(profiles: Sequence[Profile]) -> int:
+def best_order_count(profiles: Sequence[Profile]) -> int:
     """Return how many orders the best policy without foresight can place."""
 
     @cache
@@ -137,12 +137,14 @@ def bound(profiles: Sequence[Profile]) -> int:
     return best(0)
 
 
-def _rendered(name: str, profiles: tuple[Profile, ...], by_policy: Mapping[str, Score]) -> str:
+def _render(name: str, profiles: tuple[Profile, ...], by_policy: Mapping[str, Score]) -> str:
     offered = tuple(orders(profiles))
     sets = len({_multiset(order) for order in offered})
     header = (name, f"of {len(offered)} orders", f"of {sets} sets in every order")
     rows = [(policy, score.orders, score.sets) for policy, score in by_policy.items()]
-    return table(header, [*rows, ("upper bound of any policy", bound(profiles), "")]) + "\n"
+    return (
+        table(header, [*rows, ("upper bound of any policy", best_order_count(profiles), "")]) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.report import Bar, conclude, parser, table
-from benchmarks.storm_cluster import Arm, Cluster, cluster, node_names
+from benchmarks.storm_cluster import Arm, StormCluster, cluster, node_names
 from benchmarks.storm_door import pace, summary, writes
 from benchmarks.storm_metrics import NO_CALLS, Hooks, hooks
 from benchmarks.storm_run import Storm, storm
@@ -44,7 +44,7 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class StormRun:
     """One arm of one turn; ``hooks`` and ``truth`` are of its storm, where we took part."""
 
     arm: Arm
@@ -55,7 +55,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class StormPlan:
     """How large a storm is, and on which programs."""
 
     programs: Mapping[str, Path]
@@ -80,17 +80,17 @@ def main(arguments: Sequence[str]) -> int:
     except BuildError as error:
         print(f"no control plane: {error}", file=sys.stderr)
         return CANNOT_RUN
-    plan = Plan(programs=programs, nodes=options.nodes, pods=options.pods)
+    plan = StormPlan(programs=programs, nodes=options.nodes, pods=options.pods)
     until = time.monotonic() + options.minutes * 60
-    turns: list[list[Run]] = []
+    turns: list[list[StormRun]] = []
     while not turns or (len(turns) < options.turns and time.monotonic() < until):
         turns.append([_run(plan, arm, door=not turns and arm is Arm.HOOK) for arm in Arm])
-    print(_rendered(turns))
+    print(_render(turns))
     figures = {"turns": [[asdict(run) for run in turn] for turn in turns]}
     return conclude(bars(turns), figures, options.json)
 
 
-def _run(plan: Plan, arm: Arm, *, door: bool) -> Run:
+def _run(plan: StormPlan, arm: Arm, *, door: bool) -> StormRun:
     """Run one arm on a new cluster."""
     with (
         tempfile.TemporaryDirectory(prefix="storm-", ignore_cleanup_errors=True) as folder,
@@ -99,32 +99,32 @@ def _run(plan: Plan, arm: Arm, *, door: bool) -> Run:
         storm(found, WARM_UP)
         before = _hooks(found)
         seen = storm(found, plan.pods)
-        run = Run(arm=arm, storm=seen)
+        run = StormRun(arm=arm, storm=seen)
         if found.site is not None:
-            counted = _hooks(found).since(before)
-            told = _settled(found, seen)
+            counted = _hooks(found).difference(before)
+            told = _wait_settled(found, seen)
             measured = _door(found, plan.nodes) if door else None
-            run = Run(arm=arm, storm=seen, hooks=counted, truth=told, door=measured)
+            run = StormRun(arm=arm, storm=seen, hooks=counted, truth=told, door=measured)
     print(f"{arm}: {seen.rate:.1f} pods/s, CPU ms per pod: {dict(seen.cpu)}", flush=True)
     return run
 
 
-def _hooks(found: Cluster) -> Hooks:
+def _hooks(found: StormCluster) -> Hooks:
     return hooks(found.api.get("/metrics")["message"])
 
 
-def _settled(found: Cluster, seen: Storm) -> Truth:
+def _wait_settled(found: StormCluster, seen: Storm) -> Truth:
     """Return what the API objects say, once all is well; a storm that failed is not waited for."""
     until = time.monotonic() + (SETTLED if seen.bound == seen.pods else 0)
     while True:
         pods = found.api.get(PODS.format(seen.namespace))["items"]
         told = truth(pods, found.api.get(GPU_NODES)["items"])
-        if not told.wrong or time.monotonic() > until:
+        if not told.wrong_count or time.monotonic() > until:
             return told
         time.sleep(1)
 
 
-def _door(found: Cluster, nodes: int) -> Door:
+def _door(found: StormCluster, nodes: int) -> Door:
     if found.site is None:
         raise ValueError("the arm without vgpu-admission has no hook to measure")
     names = node_names(nodes)
@@ -133,13 +133,13 @@ def _door(found: Cluster, nodes: int) -> Door:
     return Door(writes=crowded, p50_ms=p50, p99_ms=p99)
 
 
-def bars(turns: Sequence[Sequence[Run]]) -> list[Bar]:
+def bars(turns: Sequence[Sequence[StormRun]]) -> list[Bar]:
     """Judge the medians of the turns' ratios, and the sums of what may not happen."""
     runs = [run for turn in turns for run in turn if run.arm is not Arm.NOTHING]
     binds = sum(run.hooks.binds for run in runs)
     conflicts = 100 * sum(run.hooks.conflicts for run in runs) / max(1, binds)
     unanswered = sum(run.hooks.unanswered for run in runs)
-    wrong = sum(run.truth.wrong for run in runs)
+    wrong = sum(run.truth.wrong_count for run in runs)
     door = next(run.door for run in runs if run.door is not None)
     return [
         *(
@@ -154,12 +154,12 @@ def bars(turns: Sequence[Sequence[Run]]) -> list[Bar]:
     ]
 
 
-def _ratio(turns: Sequence[Sequence[Run]], arm: Arm) -> float:
+def _ratio(turns: Sequence[Sequence[StormRun]], arm: Arm) -> float:
     rates = [{run.arm: run.storm.rate for run in turn} for turn in turns]
     return median(rate[arm] / rate[Arm.NOTHING] for rate in rates)
 
 
-def _rendered(turns: Sequence[Sequence[Run]]) -> str:
+def _render(turns: Sequence[Sequence[StormRun]]) -> str:
     rows = [
         (
             arm,
@@ -168,7 +168,7 @@ def _rendered(turns: Sequence[Sequence[Run]]) -> str:
             f"{median(sum(run.storm.cpu.values()) for run in runs):.1f}",
             sum(run.hooks.conflicts for run in runs),
             sum(run.hooks.unanswered for run in runs),
-            sum(run.truth.wrong for run in runs),
+            sum(run.truth.wrong_count for run in runs),
         )
         for arm in Arm
         for runs in [[run for turn in turns for run in turn if run.arm is arm]]

@@ -55,7 +55,7 @@ class Arm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class StormCluster:
     """A running cluster; ``scheduler`` binds whatever pods come, ``site`` is there where we are."""
 
     plane: ControlPlane
@@ -71,10 +71,10 @@ class Cluster:
 
     def create(self, namespace: str, pods: Iterable[Json]) -> None:
         """Create *pods* from several threads."""
-        together(lambda pod: self.api.create(PODS.format(namespace), pod), pods)
+        run_all(lambda pod: self.api.create(PODS.format(namespace), pod), pods)
 
 
-def together(act: Callable[[Json], object], things: Iterable[Json], threads: int = THREADS) -> None:
+def run_all(act: Callable[[Json], object], things: Iterable[Json], threads: int = THREADS) -> None:
     """Do *act* with each of *things*, some at a time; raises the first error."""
     with ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(act, things):
@@ -84,7 +84,7 @@ def together(act: Callable[[Json], object], things: Iterable[Json], threads: int
 @contextlib.contextmanager
 def cluster(
     programs: Mapping[str, Path], folder: Path, *, arm: Arm, nodes: int
-) -> Iterator[Cluster]:
+) -> Iterator[StormCluster]:
     """Start everything, with *nodes* nodes of which half are cut by MIG, and end it all."""
     settings = Settings(api_server_flags=FLAGS)
     with contextlib.ExitStack() as stack:
@@ -104,14 +104,14 @@ def cluster(
                 apply(site, "rbac.yaml")
                 extenders.append(extender(port))
         names = node_names(nodes)
-        together(lambda node: api.create("/api/v1/nodes", node), map(ready_node, names))
+        run_all(lambda node: api.create("/api/v1/nodes", node), map(ready_node, names))
         if site is not None:
             inventory(api, [gpu_node(name, i) for i, name in enumerate(names)])
         scheduler = kube_scheduler(
             programs["kube-scheduler"], plane, client=CLIENT, extenders=extenders
         )
         stack.callback(scheduler.stop)
-        yield Cluster(plane=plane, api=api, scheduler=scheduler, site=site)
+        yield StormCluster(plane=plane, api=api, scheduler=scheduler, site=site)
 
 
 def node_names(count: int) -> list[str]:
@@ -158,8 +158,8 @@ def inventory(api: Api, nodes: Sequence[Node]) -> None:
         change = {"status": document["status"]}
         api.request("PATCH", path, change, headers={**headers, "Content-Type": MERGE})
 
-    def written(node: Node) -> Json:
+    def gpu_node_object(node: Node) -> Json:
         metadata = {"name": node.name, "finalizers": ["vgpu-admission.io/ledger"]}
         return {"metadata": metadata, "spec": {"entries": []}, "status": status_of(node)}
 
-    together(write, map(written, nodes))
+    run_all(write, map(gpu_node_object, nodes))

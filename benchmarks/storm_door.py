@@ -10,7 +10,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.report import p99
-from benchmarks.storm_cluster import Cluster
+from benchmarks.storm_cluster import StormCluster
 from benchmarks.storm_run import pods
 from tests.bindings import binding, review
 from tests.cluster.api import Json
@@ -23,12 +23,12 @@ PATIENCE: Final = 10.0  # seconds; a hook has 5
 HEADERS: Final = {"Content-Type": "application/json"}
 
 
-def writes(cluster: Cluster, node: str) -> int:
+def writes(cluster: StormCluster, node: str) -> int:
     """Bind a crowd of pods to *node* at once and return how often its ledger was written.
 
     Raises ``RuntimeError`` where a bind failed.
     """
-    namespace, names = _gathered(cluster, CROWD)
+    namespace, names = _create_pods(cluster, CROWD)
     barrier = threading.Barrier(CROWD)
 
     def bind(name: str) -> None:
@@ -45,13 +45,13 @@ def writes(cluster: Cluster, node: str) -> int:
     return _generation(cluster, node) - before
 
 
-def pace(cluster: Cluster, site: Installation, nodes: Sequence[str]) -> list[float]:
+def pace(cluster: StormCluster, site: Installation, nodes: Sequence[str]) -> list[float]:
     """Return the seconds that the hook took for each of some binds at an even pace, as its caller.
 
     The reviews are sent as the API server sends them, over connections that are kept, and commit.
     Raises ``RuntimeError`` where one is not allowed.
     """
-    namespace, names = _gathered(cluster, PACED)
+    namespace, names = _create_pods(cluster, PACED)
     idle: list[HTTPSConnection] = []
     reviews = [
         review(
@@ -63,7 +63,7 @@ def pace(cluster: Cluster, site: Installation, nodes: Sequence[str]) -> list[flo
     ]
 
     def ask(body: bytes) -> float:
-        connection = idle.pop() if idle else _connected(site.first.port)
+        connection = idle.pop() if idle else _connect(site.first.port)
         began = time.perf_counter()
         connection.request("POST", "/mutate/bindings", body, HEADERS)
         answer = json.loads(connection.getresponse().read())
@@ -74,7 +74,7 @@ def pace(cluster: Cluster, site: Installation, nodes: Sequence[str]) -> list[flo
         return took
 
     try:
-        return _evenly(ask, reviews)
+        return _ask_evenly(ask, reviews)
     finally:
         for connection in idle:
             connection.close()
@@ -85,35 +85,35 @@ def summary(seconds: Sequence[float]) -> tuple[float, float]:
     return median(seconds) * 1000, p99(seconds) * 1000
 
 
-def _gathered(cluster: Cluster, count: int) -> tuple[str, dict[str, str]]:
+def _create_pods(cluster: StormCluster, count: int) -> tuple[str, dict[str, str]]:
     """Create *count* pods that no scheduler sees and return their uids by name."""
     namespace = cluster.namespace()
 
-    def unscheduled(pod: Json) -> Json:
+    def without_scheduler(pod: Json) -> Json:
         return {**pod, "spec": {**pod["spec"], "schedulerName": "nobody"}}
 
-    cluster.create(namespace, map(unscheduled, pods(count)))
+    cluster.create(namespace, map(without_scheduler, pods(count)))
     listed = cluster.api.get(PODS.format(namespace))["items"]
     return namespace, {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in listed}
 
 
-def _generation(cluster: Cluster, node: str) -> int:
+def _generation(cluster: StormCluster, node: str) -> int:
     return int(cluster.api.get(f"{GPU_NODES}/{node}")["metadata"]["generation"])
 
 
-def _connected(port: int) -> HTTPSConnection:
+def _connect(port: int) -> HTTPSConnection:
     connection = HTTPSConnection("127.0.0.1", port, context=UNVERIFIED, timeout=PATIENCE)
     connection.connect()  # not counted: the API server keeps its connections too
     return connection
 
 
-def _evenly(ask: Callable[[bytes], float], bodies: Sequence[bytes]) -> list[float]:
+def _ask_evenly(ask: Callable[[bytes], float], bodies: Sequence[bytes]) -> list[float]:
     """Ask about each of *bodies* when it is due, however long others take."""
     began = time.monotonic()
 
-    def due(number: int, body: bytes) -> float:
+    def ask_when_due(number: int, body: bytes) -> float:
         time.sleep(max(0.0, began + number / PACE - time.monotonic()))
         return ask(body)
 
     with ThreadPoolExecutor(PACE) as pool:
-        return list(pool.map(due, range(len(bodies)), bodies))
+        return list(pool.map(ask_when_due, range(len(bodies)), bodies))

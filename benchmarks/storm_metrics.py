@@ -21,7 +21,7 @@ class Hooks:
     conflicts: int = 0
     unanswered: int = 0
 
-    def since(self, earlier: "Hooks") -> "Hooks":
+    def difference(self, earlier: "Hooks") -> "Hooks":
         """Return what was counted after *earlier*."""
         return Hooks(
             binds=self.binds - earlier.binds,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from benchmarks.storm_cluster import Cluster
+from benchmarks.storm_cluster import StormCluster
 from tests.cluster.api import Api, ApiError, Json, wait_for
 from tests.cluster.installation import PODS
 
@@ -49,7 +49,9 @@ def _pod(name: str, memory: int) -> Json:
 
 
 def storm(
-    cluster: Cluster, count: int, meanwhile: Callable[[Mapping[str, float]], object] | None = None
+    cluster: StormCluster,
+    count: int,
+    meanwhile: Callable[[Mapping[str, float]], object] | None = None,
 ) -> Storm:
     """Let *count* pods gather while the scheduler stands still, then let it go.
 
@@ -116,7 +118,7 @@ class Watch:
             self.bound.setdefault(pod["metadata"]["name"], time.monotonic())
 
 
-def _cpu(cluster: Cluster) -> dict[str, float]:
+def _cpu(cluster: StormCluster) -> dict[str, float]:
     """Return the seconds of processor time that each process has used so far."""
     processes = {name: cluster.plane.pid(name) for name in ("etcd", "kube-apiserver")}
     processes["kube-scheduler"] = cluster.scheduler.pid

@@ -27,7 +27,7 @@ class Truth:
     overfull: tuple[str, ...] = ()  # GPUs that promise more than they have
 
     @property
-    def wrong(self) -> int:
+    def wrong_count(self) -> int:
         """Return how many things are wrong."""
         parts = (self.unbound, self.lost, self.doubled, self.stray, self.misled, self.overfull)
         return sum(map(len, parts))
@@ -39,7 +39,7 @@ ALL_WELL: Final = Truth()
 def truth(pods: Iterable[Json], gpu_nodes: Iterable[Json]) -> Truth:
     """Compare *pods*, all of which asked for a GPU, with all promises."""
     ledgers = list(gpu_nodes)
-    promised = _promised(ledgers)
+    promised = _promises_by_uid(ledgers)
     found: defaultdict[str, list[str]] = defaultdict(list)
     for pod in pods:
         problem = _problem(pod, promised.get(pod["metadata"]["uid"], []))
@@ -51,7 +51,7 @@ def truth(pods: Iterable[Json], gpu_nodes: Iterable[Json]) -> Truth:
     return Truth(**{kind: tuple(names) for kind, names in found.items()}, overfull=tuple(overfull))
 
 
-def _promised(gpu_nodes: Iterable[Json]) -> Mapping[str, list[tuple[str, object]]]:
+def _promises_by_uid(gpu_nodes: Iterable[Json]) -> Mapping[str, list[tuple[str, object]]]:
     """Return by pod uid each node that promises it something, and what."""
     found: defaultdict[str, list[tuple[str, object]]] = defaultdict(list)
     for one in gpu_nodes:
@@ -78,7 +78,7 @@ def _problem(pod: Json, promises: list[tuple[str, object]]) -> str:
 def _more_than_it_has(gpu: Gpu) -> bool:
     if gpu.mode is Mode.MIG:
         slots = sum(grant.placed.mask.bit_count() for grant in gpu.grants if grant.placed)
-        return slots > gpu.taken.bit_count()
+        return slots > gpu.taken_slots.bit_count()
     return (
         gpu.memory_promised > gpu.memory
         or gpu.cores_promised > WHOLE_GPU

@@ -15,10 +15,10 @@ from statistics import median
 from typing import Final
 
 from benchmarks.report import Bar, conclude, parser, table
-from benchmarks.webhook_answers import rewritten, settled
-from benchmarks.webhook_load import Load, serving, written
+from benchmarks.webhook_answers import apply_patch, check_idempotent
+from benchmarks.webhook_load import LoadResult, review_file, serve
 from benchmarks.webhook_reviews import reviews
-from benchmarks.webhook_server import Kind
+from benchmarks.webhook_server import ServerKind
 from compiled import ROOT, apart
 
 THROUGHPUT: Final = 0.5  # at least this share of the baseline's
@@ -31,8 +31,8 @@ CANNOT_RUN: Final = 2
 class Turn:
     """One turn of each server."""
 
-    baseline: Load
-    ours: Load
+    baseline: LoadResult
+    ours: LoadResult
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,21 +44,21 @@ def main(arguments: Sequence[str]) -> int:
     command.add_argument("--seconds", type=int, default=4, help="seconds per round (4)")
     command.add_argument("--interpreted", action="store_true", help="do not compile the hot path")
     options = command.parse_args(arguments)
-    missing = _missing()
+    missing = _missing_tool()
     if missing:
         print(missing, file=sys.stderr)
         return CANNOT_RUN
     bodies = tuple(reviews())
     tree = ROOT if options.interpreted else apart()
     check(bodies, tree)
-    with written(bodies) as file:
+    with review_file(bodies) as file:
         turns = [_turn(file, options.seconds, tree) for _ in range(options.turns)]
-    print(_rendered(turns))
+    print(_render(turns))
     figures = {"compiled": not options.interpreted, "turns": [asdict(turn) for turn in turns]}
     return conclude(bars(turns), figures, options.json)
 
 
-def _missing() -> str | None:
+def _missing_tool() -> str | None:
     """Say what this machine lacks."""
     if shutil.which("wrk") is None:
         return "wrk is not installed; on Debian: apt-get update && apt-get install -y wrk"
@@ -70,30 +70,32 @@ def _missing() -> str | None:
 def check(bodies: Sequence[bytes], tree: Path) -> None:
     """Raise unless the server rewrites the pod of each review, and a second pass leaves it."""
     core, _ = _cores()
-    with serving(Kind.OURS, core, tree=tree) as server:
+    with serve(ServerKind.OURS, core, tree=tree) as server:
         second = [
-            rewritten(body, answer)
+            apply_patch(body, answer)
             for body, answer in zip(bodies, server.answers(bodies), strict=True)
         ]
         for body, answer in zip(second, server.answers(second), strict=True):
-            settled(body, answer)
+            check_idempotent(body, answer)
     print(f"{len(bodies)} reviews of {len(bodies[0])} bytes: each patched, each sent once\n")
 
 
 def _turn(file: Path, seconds: int, tree: Path) -> Turn:
-    baseline, ours = (_load(kind, file, seconds, tree=tree) for kind in (Kind.BASELINE, Kind.OURS))
+    baseline, ours = (
+        _load(kind, file, seconds, tree=tree) for kind in (ServerKind.BASELINE, ServerKind.OURS)
+    )
     return Turn(baseline=baseline, ours=ours)
 
 
-def _load(kind: Kind, file: Path, seconds: int, *, tree: Path) -> Load:
+def _load(kind: ServerKind, file: Path, seconds: int, *, tree: Path) -> LoadResult:
     """Load a fresh server; raises ``RuntimeError`` where what it did is not what was counted."""
     core, other = _cores()
-    with serving(kind, core, tree=tree) as server:
+    with serve(kind, core, tree=tree) as server:
         warm = server.load(file, core=other, seconds=WARM_UP)
         load = server.load(file, core=other, seconds=seconds)
-        recorded = server.recorded()
+        recorded = server.stop_and_count()
     answered = warm.requests + load.requests
-    if load.failed or (kind is Kind.OURS and recorded < answered):
+    if load.failed or (kind is ServerKind.OURS and recorded < answered):
         raise RuntimeError(f"{answered} reviews sent, {load.failed} failed, {recorded} recorded")
     return load
 
@@ -113,8 +115,8 @@ def bars(turns: Sequence[Turn]) -> list[Bar]:
     ]
 
 
-def _rendered(turns: Sequence[Turn]) -> str:
-    sides: Mapping[str, list[Load]] = {
+def _render(turns: Sequence[Turn]) -> str:
+    sides: Mapping[str, list[LoadResult]] = {
         "decode and allow": [turn.baseline for turn in turns],
         "vgpu webhook": [turn.ours for turn in turns],
     }

@@ -15,7 +15,7 @@ class WrongAnswerError(Exception):
     """An answer that is not the patch it should be; the text says what it did instead."""
 
 
-def rewritten(review: bytes, answer: bytes) -> bytes:
+def apply_patch(review: bytes, answer: bytes) -> bytes:
     """Return *review* with the pod as *answer* changes it.
 
     Raises :class:`WrongAnswerError` unless the patch applies, loses nothing of what was there,
@@ -37,7 +37,7 @@ def rewritten(review: bytes, answer: bytes) -> bytes:
     return json.dumps(asked | {"request": asked["request"] | {"object": after}}).encode()
 
 
-def settled(review: bytes, answer: bytes) -> None:
+def check_idempotent(review: bytes, answer: bytes) -> None:
     """Raise :class:`WrongAnswerError` if *answer* would change the pod of *review* once more."""
     response = json.loads(answer)["response"]
     if not response["allowed"] or "patch" in response:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.webhook_reviews import SIZE
-from benchmarks.webhook_server import HOST, Kind
+from benchmarks.webhook_server import HOST, ServerKind
 
 CONNECTIONS: Final = 16
 PATH: Final = "/mutate/pods"
@@ -22,7 +22,7 @@ PATIENCE: Final = 30  # seconds for a server to start or to end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class LoadResult:
     """What one run of wrk saw; latencies are in milliseconds."""
 
     requests: int
@@ -38,7 +38,7 @@ class Load:
 
 
 @contextmanager
-def written(reviews: Iterable[bytes]) -> Iterator[Path]:
+def review_file(reviews: Iterable[bytes]) -> Iterator[Path]:
     """Lend *reviews* as one file, for wrk to read."""
     with tempfile.NamedTemporaryFile(prefix="reviews-") as file:
         file.writelines(reviews)
@@ -47,7 +47,7 @@ def written(reviews: Iterable[bytes]) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerProcess:
     """A running server process."""
 
     process: subprocess.Popen[bytes]
@@ -63,7 +63,7 @@ class Server:
             yield connection.getresponse().read()
         connection.close()
 
-    def load(self, reviews: Path, *, core: int, seconds: int) -> Load:
+    def load(self, reviews: Path, *, core: int, seconds: int) -> LoadResult:
         """Let wrk send *reviews* from *core*, again and again."""
         url = f"https://{HOST}:{self.port}"
         wrk = ["wrk", "--threads=1", f"--connections={CONNECTIONS}", f"--duration={seconds}s"]
@@ -74,22 +74,22 @@ class Server:
             capture_output=True,
             timeout=seconds + PATIENCE,
         )
-        return Load(**json.loads(told.stdout.splitlines()[-1]))
+        return LoadResult(**json.loads(told.stdout.splitlines()[-1]))
 
-    def recorded(self) -> int:
+    def stop_and_count(self) -> int:
         """End the process and return how many decisions it recorded."""
         out, _ = self.process.communicate(timeout=PATIENCE)
         return int(json.loads(out)["recorded"])
 
 
 @contextmanager
-def serving(kind: Kind, core: int, *, tree: Path) -> Iterator[Server]:
+def serve(kind: ServerKind, core: int, *, tree: Path) -> Iterator[ServerProcess]:
     """Run a server of the checkout, or compiled copy of one, at *tree* on *core*."""
     command = [sys.executable, "-m", "benchmarks.webhook_server", kind, str(core)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=tree, stdin=pipe, stdout=pipe) as process:
         try:
             said = json.loads(process.stdout.readline() if process.stdout else b"")
-            yield Server(process, said["port"], said["bundle"])
+            yield ServerProcess(process, said["port"], said["bundle"])
         finally:
             process.kill()  # nothing where it has ended

@@ -21,7 +21,7 @@ NAMESPACES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ReviewShape:
     """What makes one review differ from all others; ``layout`` says which containers ask."""
 
     resources: tuple[tuple[str, int], ...]
@@ -44,7 +44,7 @@ _MODELS: Final = ("", "A100")
 _LAYOUTS: Final = {"alone": 300, "beside": 100, "both": 50, "init": 50}
 
 
-def shapes() -> Iterator[Shape]:
+def shapes() -> Iterator[ReviewShape]:
     """Yield 500 distinct shapes in an order that looks random and never changes."""
     random = Random("reviews")
     layouts = [layout for layout, count in _LAYOUTS.items() for _ in range(count)]
@@ -56,21 +56,21 @@ def shapes() -> Iterator[Shape]:
     for layout in layouts:
         resources, mode, models = asks[layout].pop()
         named = tuple((str(name), amount) for name, amount in resources)
-        yield Shape(resources=named, mode=mode, models=models, layout=layout)
+        yield ReviewShape(resources=named, mode=mode, models=models, layout=layout)
 
 
 def reviews() -> Iterator[bytes]:
     """Yield one review of exactly 8 KiB for each shape."""
     for number, shape in enumerate(shapes()):
         pod = _pod(shape, number)
-        missing = SIZE - len(_encoded(_review(pod, number)))
+        missing = SIZE - len(_encode(_review(pod, number)))
         if missing < 0:
             raise ValueError(f"review {number} is {-missing} bytes over {SIZE}")
         pod["metadata"]["annotations"]["example.com/notes"] += "." * missing
-        yield _encoded(_review(pod, number))
+        yield _encode(_review(pod, number))
 
 
-def _encoded(document: Json) -> bytes:
+def _encode(document: Json) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -102,7 +102,7 @@ def _review(pod: Json, number: int) -> Json:
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
 
 
-def _pod(shape: Shape, number: int) -> Json:
+def _pod(shape: ReviewShape, number: int) -> Json:
     app = f"model-{number:03d}"
     annotations = {"prometheus.io/scrape": "true", "prometheus.io/port": "9090"}
     annotations |= {VOLCANO.mode_key or "": shape.mode} if shape.mode else {}
@@ -138,7 +138,7 @@ def _pod(shape: Shape, number: int) -> Json:
     }
 
 
-def _containers(shape: Shape) -> Json:
+def _containers(shape: ReviewShape) -> Json:
     limits = {name: canonical(amount) for name, amount in shape.resources}
     main = _container("main", limits, variables=20)
     match shape.layout:

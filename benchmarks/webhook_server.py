@@ -23,15 +23,23 @@ from allocator.core.fleetfile import load_fleet
 from allocator.core.settings import DEFAULTS
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.problem import Rejected
-from certs.core.issue import Names, Terms
+from certs.core.issue import IssueParameters, Names
 from certs.shell.app import throwaway
-from certs.shell.reload import Serving
-from webhook.core.mutate import Surroundings
-from webhook.shell.admission import Admission, App, Receive, Reviewer, Scope, Send, View
-from webhook.shell.journal import Journal
-from webhook.shell.metrics import Metrics
+from certs.shell.reload import ServingPair
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.admission import (
+    AdmissionApp,
+    AdmissionView,
+    App,
+    PodHandler,
+    Receive,
+    Scope,
+    Send,
+)
+from webhook.shell.journal import AuditLog
+from webhook.shell.metrics import WebhookMetrics
 from webhook.shell.protocol import AtOnce
-from webhook.shell.server import Listen, serving
+from webhook.shell.server import Listen, serve_app
 
 HOST: Final = "127.0.0.1"
 SWAP_SECONDS: Final = 0.1
@@ -62,7 +70,7 @@ nodes:
 """
 
 
-class Kind(StrEnum):
+class ServerKind(StrEnum):
     """Which server."""
 
     OURS = "ours"
@@ -78,7 +86,7 @@ def fleet() -> tuple[Node, ...]:
 
 
 @dataclass(slots=True)
-class Inventory:
+class ChangingInventory:
     """A fleet of which one GPU falls ill or recovers at every turn."""
 
     nodes: list[Node] = field(default_factory=lambda: list(fleet()))
@@ -86,9 +94,9 @@ class Inventory:
     snapshot: Snapshot = field(init=False)
 
     def __post_init__(self) -> None:
-        self.turn()
+        self.change_node()
 
-    def turn(self) -> None:
+    def change_node(self) -> None:
         """Change one node and fold all of them into a new snapshot."""
         self.turns += 1
         at = self.turns % len(self.nodes)
@@ -101,16 +109,16 @@ class Inventory:
         """Turn for ever."""
         while True:
             await asyncio.sleep(SWAP_SECONDS)
-            self.turn()
+            self.change_node()
 
-    def view(self, _namespace: str) -> View:
+    def view(self, _namespace: str) -> AdmissionView:
         """Return what a decision rests on now."""
-        around = Surroundings(settings=DEFAULTS, snapshot=self.snapshot, host_paths=True)
-        return View(around=around, settings_digest="defaults", age=0.0)
+        around = AdmissionContext(settings=DEFAULTS, snapshot=self.snapshot, host_paths=True)
+        return AdmissionView(around=around, settings_digest="defaults", age=0.0)
 
 
 @dataclass(slots=True)
-class Lines:
+class CountingSink:
     """A journal's sink that throws lines away and counts them."""
 
     count: int = 0
@@ -123,11 +131,11 @@ class Lines:
         """Do nothing."""
 
 
-def reviewer(inventory: Inventory, lines: Lines) -> tuple[Reviewer, Journal]:
+def reviewer(inventory: ChangingInventory, lines: CountingSink) -> tuple[PodHandler, AuditLog]:
     """Return the product's reviewer over *inventory*, and the journal that fills *lines*."""
-    metrics = Metrics(version="benchmark")
-    journal = Journal(lines, dropped=metrics.dropped)
-    made = Reviewer(view=inventory.view, journal=journal, metrics=metrics, version="benchmark")
+    metrics = WebhookMetrics(version="benchmark")
+    journal = AuditLog(lines, dropped=metrics.dropped)
+    made = PodHandler(view=inventory.view, journal=journal, metrics=metrics, version="benchmark")
     return made, journal
 
 
@@ -150,24 +158,24 @@ async def baseline(_scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": answer})
 
 
-async def run(kind: Kind) -> None:
+async def run(kind: ServerKind) -> None:
     """Serve until standard input ends; say the port first, and at last what was done."""
     names = Names(dns=("localhost",), addresses=(ip_address(HOST),))
-    bundle, pair = throwaway(Terms(names=names))
-    live = Serving()
+    bundle, pair = throwaway(IssueParameters(names=names))
+    live = ServingPair()
     live.load(pair)
-    lines = Lines()
+    lines = CountingSink()
     async with asyncio.TaskGroup() as group:
         app: App = baseline
         at_once: Mapping[bytes, AtOnce] = {}
         tasks: list[asyncio.Task[None]] = []
-        if kind is Kind.OURS:
-            inventory = Inventory()
+        if kind is ServerKind.OURS:
+            inventory = ChangingInventory()
             deciding, journal = reviewer(inventory, lines)
-            app = admission = Admission(deciding, baseline)
+            app = admission = AdmissionApp(deciding, baseline)
             at_once = admission.at_once
             tasks = [group.create_task(work) for work in (journal.run(), inventory.run())]
-        async with serving(
+        async with serve_app(
             app, Listen(host=HOST, port=0), context=live.context, at_once=at_once
         ) as port:
             _tell({"port": port, "bundle": bundle.decode()})
@@ -187,7 +195,7 @@ def main(arguments: Sequence[str]) -> int:
     kind, core = arguments
     os.sched_setaffinity(0, {int(core)})
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(Kind(kind)))
+        runner.run(run(ServerKind(kind)))
     return 0
 
 

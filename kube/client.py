@@ -16,7 +16,7 @@ from kube.clock import SYSTEM, Clock
 from kube.config import Access
 from kube.credentials import Credentials
 from kube.errors import ApiError, KubeError, UnreachableError, refusal
-from kube.wire import Lines, translated, whole
+from kube.wire import LineStream, read_whole, translate_errors
 
 TIMEOUT: Final = 10.0  # seconds a call may take, its retries included
 SHORTEST: Final = 0.01  # seconds of an attempt; aiohttp takes 0 for "no limit"
@@ -37,7 +37,7 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 _T = TypeVar("_T")
 
 
-class Options(TypedDict, total=False):
+class CallOptions(TypedDict, total=False):
     """What any call accepts: ``timeout`` in seconds for all its attempts, ``dry_run``."""
 
     timeout: float
@@ -54,7 +54,7 @@ class _Call:
 
     method: str
     path: str
-    options: Options
+    options: CallOptions
     params: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     content_type: str = JSON
@@ -69,7 +69,7 @@ class _Call:
         return {**self.params, **dry}
 
 
-def _patch(path: str, body: bytes, *, content_type: str, options: Options) -> _Call:
+def _patch(path: str, body: bytes, *, content_type: str, options: CallOptions) -> _Call:
     return _Call(
         method="PATCH",
         path=path,
@@ -99,29 +99,29 @@ class ApiClient(Protocol):
     Every call returns the answer's bytes and raises only :class:`KubeError`.
     """
 
-    async def get(self, path: str, **options: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **options: Unpack[CallOptions]) -> bytes:
         """Read one object, never from a cache."""
 
-    async def create(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
+    async def create(self, path: str, body: bytes, **options: Unpack[CallOptions]) -> bytes:
         """Post *body* to a collection or a subresource."""
 
     async def json_patch(
-        self, path: str, ops: Sequence[Mapping[str, object]], **options: Unpack[Options]
+        self, path: str, ops: Sequence[Mapping[str, object]], **options: Unpack[CallOptions]
     ) -> bytes:
         """Change one object and return it, or nothing where a ``test`` in *ops* fails."""
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, object], **options: Unpack[Options]
+        self, path: str, changes: Mapping[str, object], **options: Unpack[CallOptions]
     ) -> bytes:
         """Change one object, if it has the resource version and uid that *changes* name."""
 
     async def apply(
-        self, path: str, body: bytes, *, field_manager: str, **options: Unpack[Options]
+        self, path: str, body: bytes, *, field_manager: str, **options: Unpack[CallOptions]
     ) -> bytes:
         """Apply *body* server-side, taking over its fields."""
 
     async def delete(
-        self, path: str, *, body: bytes | None = None, **options: Unpack[Options]
+        self, path: str, *, body: bytes | None = None, **options: Unpack[CallOptions]
     ) -> bytes:
         """Delete one object, if the preconditions in *body* hold."""
 
@@ -152,7 +152,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(socket_factory=_kept_alive),
+            connector=aiohttp.TCPConnector(socket_factory=_keepalive_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={
                 "Accept": JSON,
@@ -170,21 +170,21 @@ class Client:
             self._session = None
 
     async def get(
-        self, path: str, *, params: Mapping[str, str] | None = None, **options: Unpack[Options]
+        self, path: str, *, params: Mapping[str, str] | None = None, **options: Unpack[CallOptions]
     ) -> bytes:
         """Read an object or a list; RBAC: get, list."""
         return await self._send(
             _Call(method="GET", path=path, params=params or {}, options=options)
         )
 
-    async def create(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
+    async def create(self, path: str, body: bytes, **options: Unpack[CallOptions]) -> bytes:
         """Post *body* to a collection or a subresource; RBAC: create.
 
         Raises :class:`AlreadyExistsError` where the name is taken.
         """
         return await self._send(_Call(method="POST", path=path, body=body, options=options))
 
-    async def replace(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
+    async def replace(self, path: str, body: bytes, **options: Unpack[CallOptions]) -> bytes:
         """Put the whole object; RBAC: update.
 
         Raises :class:`ConflictError` where the body's resource version is not the newest.
@@ -192,7 +192,7 @@ class Client:
         return await self._send(_Call(method="PUT", path=path, body=body, options=options))
 
     async def json_patch(
-        self, path: str, ops: Sequence[Mapping[str, object]], **options: Unpack[Options]
+        self, path: str, ops: Sequence[Mapping[str, object]], **options: Unpack[CallOptions]
     ) -> bytes:
         """Apply RFC 6902 operations; RBAC: patch.
 
@@ -202,7 +202,7 @@ class Client:
         return await self._send(_patch(path, patch, content_type=JSON_PATCH, options=options))
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, object], **options: Unpack[Options]
+        self, path: str, changes: Mapping[str, object], **options: Unpack[CallOptions]
     ) -> bytes:
         """Merge *changes*, where ``None`` removes; RBAC: patch.
 
@@ -218,7 +218,7 @@ class Client:
         *,
         field_manager: str,
         force: bool = True,
-        **options: Unpack[Options],
+        **options: Unpack[CallOptions],
     ) -> bytes:
         """Apply *body* server-side, taking over its fields if *force*; RBAC: patch, create.
 
@@ -229,34 +229,34 @@ class Client:
         return await self._send(replace(call, params=manager))
 
     async def delete(
-        self, path: str, *, body: bytes | None = None, **options: Unpack[Options]
+        self, path: str, *, body: bytes | None = None, **options: Unpack[CallOptions]
     ) -> bytes:
         """Delete one object, *body* being its DeleteOptions; RBAC: delete."""
         return await self._send(_Call(method="DELETE", path=path, body=body, options=options))
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, params: Mapping[str, str], **options: Unpack[Options]
-    ) -> AsyncIterator[Lines]:
+        self, path: str, *, params: Mapping[str, str], **options: Unpack[CallOptions]
+    ) -> AsyncIterator[LineStream]:
         """Open a watch that lasts at most ``timeout`` seconds; RBAC: watch.
 
         Yields an iterator over batches of lines: all that had arrived at that moment.
         """
         call = _Call(method="GET", path=path, params=params, options=options)
-        response = await self._retried(call, lambda left: self._exchange(call, left))
+        response = await self._retry(call, lambda left: self._exchange(call, left))
         try:
-            yield Lines(response.content, place=call.place)
+            yield LineStream(response.content, place=call.place)
         finally:
             response.close()
 
     async def _send(self, call: _Call) -> bytes:
         async def attempt(left: float) -> bytes:
             response = await self._exchange(call, left)
-            return await whole(response, most=LARGEST_BODY, place=call.place)
+            return await read_whole(response, most=LARGEST_BODY, place=call.place)
 
-        return await self._retried(call, attempt)
+        return await self._retry(call, attempt)
 
-    async def _retried(self, call: _Call, attempt: Callable[[float], Awaitable[_T]]) -> _T:
+    async def _retry(self, call: _Call, attempt: Callable[[float], Awaitable[_T]]) -> _T:
         """Run *attempt*, which takes the seconds left, until it succeeds or may not be repeated."""
         deadline = self._clock.monotonic() + call.options.get("timeout", TIMEOUT)
         failures = 0
@@ -278,7 +278,7 @@ class Client:
         headers = self._credentials.headers()
         if call.body is not None:
             headers["Content-Type"] = call.content_type
-        with translated(call.place):
+        with translate_errors(call.place):
             response = await self._session.request(
                 call.method,
                 self._access.url + call.path,
@@ -291,14 +291,14 @@ class Client:
                 timeout=aiohttp.ClientTimeout(total=left, sock_connect=min(left, CONNECT_TIMEOUT)),
             )
         if response.status >= 300:  # noqa: PLR2004 - the first status that is no success
-            raise await self._refused(response, call.place)
+            raise await self._read_refusal(response, call.place)
         return response
 
-    async def _refused(self, response: aiohttp.ClientResponse, place: str) -> ApiError:
+    async def _read_refusal(self, response: aiohttp.ClientResponse, place: str) -> ApiError:
         if response.status == 401:  # noqa: PLR2004 - unauthorized: the token may have rotated
             self._credentials.forget()
         after = response.headers.get("Retry-After", "")
-        said = await whole(response, most=LARGEST_REFUSAL, place=place)
+        said = await read_whole(response, most=LARGEST_REFUSAL, place=place)
         error = refusal(said, status=response.status, place=place)
         error.retry_after = float(after) if after.isascii() and after.isdigit() else None
         return error
@@ -309,7 +309,7 @@ def _pause(error: KubeError, failures: int, clock: Clock) -> float | None:
     if isinstance(error, ApiError) and (error.status == 429 or error.status >= 500):  # noqa: PLR2004 - HTTP
         if error.retry_after is None:
             return None
-        return error.retry_after + clock.between(0, max(1.0, error.retry_after) / 4)
+        return error.retry_after + clock.uniform(0, max(1.0, error.retry_after) / 4)
     if isinstance(error, UnreachableError) and _was_refused(error):
         return clock.backoff(failures, first=0.2, most=2.0)
     return None
@@ -320,7 +320,7 @@ def _was_refused(error: UnreachableError) -> bool:
     return isinstance(cause, aiohttp.ClientConnectorError) and cause.errno == errno.ECONNREFUSED
 
 
-def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
+def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -22,7 +22,7 @@ class Clock:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
 
-    def between(self, low: float, high: float) -> float:
+    def uniform(self, low: float, high: float) -> float:
         """Draw a number between *low* and *high*."""
         return low + (high - low) * self.random()
 
@@ -33,7 +33,7 @@ class Clock:
         none comes back at once.
         """
         full = min(most, first * 2 ** min(failures - 1, 16))
-        return self.between(full / 2, full)
+        return self.uniform(full / 2, full)
 
 
 SYSTEM: Final = Clock()

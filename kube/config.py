@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 import yaml
 
-from kube.errors import ConfigError, shortened
+from kube.errors import ConfigError, shorten
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -117,13 +117,15 @@ def from_kubeconfig(path: Path, context: str | None = None) -> Access:
     Files it names are relative to its own folder, as for kubectl. Raises :class:`ConfigError`
     when it is unreadable or wants something that we do not do: run a program or use a proxy.
     """
-    file = _parsed(path)
+    file = _parse_file(path)
     name = context or file.current_context
-    chosen = _named(name, {c.name: c.context for c in file.contexts or ()}, f"{path}: context")
+    chosen = _entry_named(
+        name, {c.name: c.context for c in file.contexts or ()}, f"{path}: context"
+    )
     clusters = {c.name: c.cluster for c in file.clusters or ()}
     users = {u.name: u.user for u in file.users or ()}
-    cluster = _named(chosen.cluster, clusters, f"{path}: cluster")
-    user = _named(chosen.user, users, f"{path}: user") if chosen.user else _User()
+    cluster = _entry_named(chosen.cluster, clusters, f"{path}: cluster")
+    user = _entry_named(chosen.user, users, f"{path}: user") if chosen.user else _User()
     _refuse_foreign(cluster, user, f"{path}: user {chosen.user!r}")
     return Access(
         url=cluster.server.rstrip("/"),
@@ -137,21 +139,21 @@ def from_kubeconfig(path: Path, context: str | None = None) -> Access:
     )
 
 
-def _parsed(path: Path) -> _File:
+def _parse_file(path: Path) -> _File:
     try:
         return msgspec.convert(yaml.safe_load(_text(path)) or {}, type=_File)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ConfigError(f"{path}: not a valid kubeconfig: {shortened(str(error))}") from error
+        raise ConfigError(f"{path}: not a valid kubeconfig: {shorten(str(error))}") from error
 
 
-def _named(name: str, entries: Mapping[str, _Entry], place: str) -> _Entry:
+def _entry_named(name: str, entries: Mapping[str, _Entry], place: str) -> _Entry:
     if name in entries:
         return entries[name]
-    raise ConfigError(f"{place} {name!r} does not exist; the file has {_listing(entries)}")
+    raise ConfigError(f"{place} {name!r} does not exist; the file has {_names_text(entries)}")
 
 
-def _listing(names: Iterable[str]) -> str:
-    return shortened(", ".join(sorted(names))) or "none"
+def _names_text(names: Iterable[str]) -> str:
+    return shorten(", ".join(sorted(names))) or "none"
 
 
 def _refuse_foreign(cluster: _Cluster, user: _User, place: str) -> None:
@@ -191,4 +193,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {shortened(str(error))}") from error
+        raise ConfigError(f"cannot read {path}: {shorten(str(error))}") from error

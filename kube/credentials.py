@@ -9,7 +9,7 @@ import structlog
 
 from kube.clock import Clock
 from kube.config import Access
-from kube.errors import ConfigError, shortened
+from kube.errors import ConfigError, shorten
 
 REREAD_EVERY: Final = 60.0  # seconds; kubelet replaces a projected token at 80 % of its life
 
@@ -61,7 +61,7 @@ class Credentials:
         try:
             self._load()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            told = f"cannot load the credentials for {self._access.url}: {shortened(str(error))}"
+            told = f"cannot load the credentials for {self._access.url}: {shorten(str(error))}"
             if self._material is None:
                 raise ConfigError(told) from error
             log.warning("previous credentials kept", why=told)
@@ -95,11 +95,11 @@ def _context(access: Access, material: _Material) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if material.certificate is not None:
-        _present(context, material.certificate + b"\n" + (material.key or b""))
+        _load_pair(context, material.certificate + b"\n" + (material.key or b""))
     return context
 
 
-def _present(context: ssl.SSLContext, pair: bytes) -> None:
+def _load_pair(context: ssl.SSLContext, pair: bytes) -> None:
     """Load certificate and key, which OpenSSL's binding takes from a file only."""
     with tempfile.NamedTemporaryFile() as file:  # created for its owner alone
         file.write(pair)

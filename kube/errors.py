@@ -35,7 +35,7 @@ class ApiError(KubeError):
         """Cut *message* to what an error may carry."""
         self.status = status
         self.reason = reason
-        self.message = shortened(message)
+        self.message = shorten(message)
         self.place = place
         self.retry_after: float | None = None  # seconds
         super().__init__(status, reason, self.message)
@@ -83,7 +83,7 @@ _NO_SUCH_KIND: Final = (
 )
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Cut *text* to :data:`LONGEST_MESSAGE` characters, with an ellipsis where it was cut."""
     return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 1]}…"
 
@@ -107,7 +107,7 @@ def refusal(body: bytes | msgspec.Raw, *, status: int = 0, place: str = "") -> A
     return kind(status, said.reason or "Unknown", said.message, place=place)
 
 
-def lost_place(error: KubeError) -> bool:
+def must_relist(error: KubeError) -> bool:
     """Say whether a watch must list again rather than resume where it was.
 
     That is 410, and 504 "too large resource version" after etcd was restored; any answer that

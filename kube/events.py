@@ -70,7 +70,7 @@ class Event:
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class EventTally:
     """What became of the Events, for metrics."""
 
     written: int = 0
@@ -105,7 +105,7 @@ class Recorder:
         self._waiting: asyncio.Queue[Event] = asyncio.Queue(MOST_WAITING)
         self._series: OrderedDict[tuple[Reference, str, str], _Series] = OrderedDict()
         self._spent: OrderedDict[tuple[Reference, str], deque[float]] = OrderedDict()
-        self.tally = Tally()
+        self.tally = EventTally()
 
     def record(self, event: Event) -> None:
         """Take a note; neither waits nor raises."""

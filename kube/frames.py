@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kube.errors import UnreadableError, shortened
+from kube.errors import UnreadableError, shorten
 
 END_OF_LIST: Final = "k8s.io/initial-events-end"
 
@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 
 def page(data: bytes) -> Page:
     """Parse one page of a list; raises :class:`UnreadableError`."""
-    return _decoded(_PAGES, data)
+    return _decode(_PAGES, data)
 
 
 def readable(lines: Iterable[bytes], odd: Callable[[TooDeepError], None]) -> Iterator[Frame]:
@@ -74,26 +74,26 @@ def readable(lines: Iterable[bytes], odd: Callable[[TooDeepError], None]) -> Ite
 
 def frame(line: bytes) -> Frame:
     """Parse one line of a watch; raises :class:`UnreadableError`."""
-    return _decoded(_FRAMES, line)
+    return _decode(_FRAMES, line)
 
 
 def version(raw: msgspec.Raw) -> str:
     """Return the object's resource version; raises :class:`UnreadableError`."""
-    return _decoded(_MARKS, raw).metadata.resource_version
+    return _decode(_MARKS, raw).metadata.resource_version
 
 
 def ends_list(bookmark: msgspec.Raw) -> bool:
     """Say whether *bookmark* is the one after a streamed list's last object."""
-    annotations = _decoded(_MARKS, bookmark).metadata.annotations or {}
+    annotations = _decode(_MARKS, bookmark).metadata.annotations or {}
     return annotations.get(END_OF_LIST) == "true"
 
 
-def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw) -> _T:
+def _decode(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw) -> _T:
     try:
         return decoder.decode(data)
     except RecursionError as error:
-        raise TooDeepError(f"nested too deeply: {shortened(str(error))}") from error
+        raise TooDeepError(f"nested too deeply: {shorten(str(error))}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableError(
-            f"not a valid answer of an API server: {shortened(str(error))}"
+            f"not a valid answer of an API server: {shorten(str(error))}"
         ) from error

@@ -14,7 +14,7 @@ from kube import term
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock, micro_time
 from kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
-from kube.term import Move, Record, Timing
+from kube.term import ElectionStep, LeaseRecord, Timing
 
 SHORTEST_CALL: Final = 0.2  # seconds
 RELEASE_TIMEOUT: Final = 2.0  # seconds; a stopping process does not wait longer
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class LeaseCandidate:
     """Who stands for which Lease.
 
     ``identity`` must be this process's own: a restarted one with the same identity does not
@@ -55,7 +55,7 @@ class Election:
     def __init__(
         self,
         store: ApiClient,
-        candidate: Candidate,
+        candidate: LeaseCandidate,
         *,
         timing: Timing | None = None,
         clock: Clock = SYSTEM,
@@ -72,7 +72,7 @@ class Election:
         self.elected = asyncio.Event()
 
     @property
-    def leading(self) -> bool:
+    def is_leader(self) -> bool:
         """Say whether we lead at this moment; ask right before each act of a leader.
 
         ``elected`` is the same for tasks that wait: it is cleared up to one round later.
@@ -85,14 +85,14 @@ class Election:
 
         Each new holder's is higher, unless somebody deletes the Lease.
         """
-        return self._term if self.leading else None
+        return self._term if self.is_leader else None
 
     async def run(self) -> Never:
         """Stand for election for ever; on cancellation hand the Lease back at once."""
         try:
             while True:
                 await self.round()
-                await self._clock.sleep(self._timing.retry_every * self._clock.between(1, 1.2))
+                await self._clock.sleep(self._timing.retry_every * self._clock.uniform(1, 1.2))
         finally:
             await self._release()
 
@@ -108,7 +108,7 @@ class Election:
             log.warning("leader election failed", lease=self._candidate.name, why=str(error))
         self._announce()
 
-    async def _read(self) -> Record | None:
+    async def _read(self) -> LeaseRecord | None:
         """Read the Lease and note when it last changed, by our clock."""
         try:
             record = term.parse(
@@ -122,7 +122,7 @@ class Election:
             self._latest = max(self._latest, record.term)
         return record
 
-    async def _advance(self, record: Record | None) -> None:
+    async def _advance(self, record: LeaseRecord | None) -> None:
         mine = (
             record is not None
             and record.holder == self._candidate.identity
@@ -133,13 +133,13 @@ class Election:
         unchanged = self._clock.monotonic() - self._seen[1]
         chosen = term.move(record, mine=mine, unchanged=unchanged, duration=self._timing.duration)
         match chosen:
-            case Move.RENEW:
+            case ElectionStep.RENEW:
                 await self._hold(record, number=self._latest)
-            case Move.TAKE:
+            case ElectionStep.TAKE:
                 await self._hold(record, number=self._latest + 1)
-            case Move.CREATE:
+            case ElectionStep.CREATE:
                 await self._create()
-            case Move.WAIT:
+            case ElectionStep.WAIT:
                 pass
             case _:
                 assert_never(chosen)
@@ -155,7 +155,7 @@ class Election:
         if vanished:
             self._since = self._clock.monotonic() + self._timing.duration
 
-    async def _hold(self, record: Record | None, *, number: int) -> None:
+    async def _hold(self, record: LeaseRecord | None, *, number: int) -> None:
         """Write ourselves into the Lease at the version read, and count from before we wrote."""
         sent = self._clock.monotonic()
         now = micro_time(self._clock.wall())
@@ -172,7 +172,7 @@ class Election:
         self._latest = self._term = number
         self._until = sent + self._timing.renew_within
 
-    async def _write(self, record: Record | None, spec: Mapping[str, object]) -> bytes:
+    async def _write(self, record: LeaseRecord | None, spec: Mapping[str, object]) -> bytes:
         if record is not None:
             changes = {"metadata": {"resourceVersion": record.version}, "spec": spec}
             return await self._store.merge_patch(
@@ -194,10 +194,10 @@ class Election:
         return max(SHORTEST_CALL, min(self._timing.retry_every, left if left > 0 else math.inf))
 
     def _announce(self) -> None:
-        if self.leading and not self.elected.is_set():
+        if self.is_leader and not self.elected.is_set():
             log.info("leading", lease=self._candidate.name, term=self._term)
             self.elected.set()
-        elif not self.leading and self.elected.is_set():
+        elif not self.is_leader and self.elected.is_set():
             log.warning("leadership lost", lease=self._candidate.name)
             self.elected.clear()
 

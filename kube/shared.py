@@ -12,7 +12,7 @@ import msgspec
 
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.watch import Publish, Source, follow_changes
+from kube.watch import Publish, WatchSource, follow_changes
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _IDENTIFIED: Final = msgspec.json.Decoder(_Identified)
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Parts:
     """What the parts made of one object, in their order."""
 
     uid: str
@@ -56,7 +56,7 @@ class _Part(Generic[T]):
         self._know(MappingProxyType(picture), made.keys())
 
 
-class Shared:
+class SharedInformer:
     """A watch on the collection at *path*, of which parts may be added until it is followed."""
 
     def __init__(self, path: str, *, clock: Clock = SYSTEM) -> None:
@@ -75,15 +75,15 @@ class Shared:
 
     async def follow(self, client: Client) -> Never:
         """Follow, for ever, as :func:`kube.watch.follow_changes` does; RBAC: list, watch."""
-        source = Source(path=self._path, decode=self.read, key=lambda made: made.uid)
+        source = WatchSource(path=self._path, decode=self.read, key=lambda made: made.uid)
         await follow_changes(client, source, self.publish, clock=self._clock)
 
-    def read(self, raw: bytes) -> _Made:
+    def read(self, raw: bytes) -> _Parts:
         """Let each part make of an object what it needs."""
         uid = _IDENTIFIED.decode(raw).metadata.uid
-        return _Made(uid, tuple(part.read(raw) for part in self._parts))
+        return _Parts(uid, tuple(part.read(raw) for part in self._parts))
 
-    def publish(self, found: Mapping[str, _Made], touched: Collection[str]) -> None:
+    def publish(self, found: Mapping[str, _Parts], touched: Collection[str]) -> None:
         """Tell each part of those objects that it was *touched* by."""
         changes = {uid: found.get(uid) for uid in touched}
         for index, part in enumerate(self._parts):

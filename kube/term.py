@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from kube.errors import UnreadableError, shortened
+from kube.errors import UnreadableError, shorten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class LeaseRecord:
     """A Lease as read; ``term`` is its number of transitions, ``duration`` seconds."""
 
     version: str
@@ -39,7 +39,7 @@ class Record:
     duration: int | None
 
 
-class Move(StrEnum):
+class ElectionStep(StrEnum):
     """What one round of an election does."""
 
     CREATE = "create"
@@ -48,19 +48,21 @@ class Move(StrEnum):
     WAIT = "wait"
 
 
-def move(record: Record | None, *, mine: bool, unchanged: float, duration: int) -> Move:
+def move(
+    record: LeaseRecord | None, *, mine: bool, unchanged: float, duration: int
+) -> ElectionStep:
     """Decide from what the Lease says and for how many seconds we saw it not change.
 
     Times in the record are the other machine's and are not looked at: a clock that is wrong
     there neither ends nor prolongs a term here.
     """
     if record is None:
-        return Move.CREATE
+        return ElectionStep.CREATE
     if mine:
-        return Move.RENEW
+        return ElectionStep.RENEW
     if not record.holder or unchanged > max(record.duration or duration, 1):
-        return Move.TAKE
-    return Move.WAIT
+        return ElectionStep.TAKE
+    return ElectionStep.WAIT
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -78,14 +80,14 @@ class _Lease(msgspec.Struct):
     spec: _Spec | None = None
 
 
-def parse(body: bytes) -> Record:
+def parse(body: bytes) -> LeaseRecord:
     """Read a ``coordination.k8s.io/v1`` Lease; raises :class:`UnreadableError`."""
     try:
         lease = msgspec.json.decode(body, type=_Lease)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableError(f"not a Lease: {shortened(str(error))}") from error
+        raise UnreadableError(f"not a Lease: {shorten(str(error))}") from error
     spec = lease.spec or _Spec()
-    return Record(
+    return LeaseRecord(
         version=lease.metadata.resource_version,
         holder=spec.holder_identity or "",
         term=spec.lease_transitions or 0,

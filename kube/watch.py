@@ -13,8 +13,8 @@ import structlog
 from kube import frames
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.errors import ApiError, KubeError, UnreadableError, lost_place, refusal, shortened
-from kube.wire import Lines
+from kube.errors import ApiError, KubeError, UnreadableError, must_relist, refusal, shorten
+from kube.wire import LineStream
 
 PAGE: Final = 100  # objects per page of a plain list
 LIST_TIMEOUT: Final = 30.0  # seconds for one page
@@ -32,7 +32,7 @@ Publish = Callable[[Mapping[str, T], Collection[str]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source(Generic[T]):
+class WatchSource(Generic[T]):
     """One kind of object: ``path`` of its collection, and what to make of each object.
 
     ``decode`` takes the object's JSON and ``key`` what it made; what they raise as
@@ -49,7 +49,7 @@ class Source(Generic[T]):
 
 
 @dataclass(slots=True, kw_only=True)
-class Pulse:
+class WatchHealth:
     """How a watch fares, for metrics and readiness; written by :func:`follow` alone."""
 
     heard: float | None = None  # monotonic seconds of the server's last word, bookmarks included
@@ -73,10 +73,10 @@ class _NoStreamedListError(KubeError):
 
 async def follow(
     client: Client,
-    source: Source[T],
+    source: WatchSource[T],
     publish: Callable[[Mapping[str, T]], None],
     *,
-    pulse: Pulse | None = None,
+    pulse: WatchHealth | None = None,
     clock: Clock = SYSTEM,
 ) -> Never:
     """Publish a new picture of *source* after each change, for ever; RBAC: list, watch.
@@ -91,17 +91,17 @@ async def follow(
 
 async def follow_changes(
     client: Client,
-    source: Source[T],
+    source: WatchSource[T],
     publish: Publish[T],
     *,
-    pulse: Pulse | None = None,
+    pulse: WatchHealth | None = None,
     clock: Clock = SYSTEM,
 ) -> Never:
     """Do as :func:`follow` does, and tell *publish* too which keys may differ from before.
 
     After a list these are all keys there are and were, so that who goes by them misses nothing.
     """
-    follower = _Follower(client, source, publish, pulse=pulse or Pulse(), clock=clock)
+    follower = _Follower(client, source, publish, pulse=pulse or WatchHealth(), clock=clock)
     failures = 0
     while True:
         began = clock.monotonic()
@@ -118,7 +118,13 @@ class _Follower(Generic[T]):
     """Holds the picture, and the version from which the next watch resumes."""
 
     def __init__(
-        self, client: Client, source: Source[T], publish: Publish[T], *, pulse: Pulse, clock: Clock
+        self,
+        client: Client,
+        source: WatchSource[T],
+        publish: Publish[T],
+        *,
+        pulse: WatchHealth,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._source = source
@@ -138,7 +144,7 @@ class _Follower(Generic[T]):
                 await self._begin()
         except KubeError as error:
             self._pulse.failures += 1
-            if lost_place(error):
+            if must_relist(error):
                 self._since = None
             log.warning("watch failed", path=self._source.path, why=str(error))
             return False
@@ -171,17 +177,17 @@ class _Follower(Generic[T]):
             if not page.metadata.continue_:
                 break
             params["continue"] = page.metadata.continue_
-        self._heard()
-        self._listed(objects, page.metadata.resource_version)
+        self._note_heard()
+        self._publish_list(objects, page.metadata.resource_version)
 
     async def _watch(self, *, listing: bool) -> None:
         """Follow one stream to its end; *listing* asks it to begin with all there is."""
         draft: dict[str, T] = {}
         patience = asyncio.timeout(self._source.sync_within if listing else None)
         try:
-            async with patience, self._opened(listing=listing) as batches:
+            async with patience, self._open(listing=listing) as batches:
                 async for lines in batches:
-                    self._heard()
+                    self._note_heard()
                     if not listing:
                         self._advance(lines)
                         continue
@@ -189,7 +195,7 @@ class _Follower(Generic[T]):
                     if folded.complete:
                         listing = False
                         patience.reschedule(None)
-                        self._listed(draft, folded.version)
+                        self._publish_list(draft, folded.version)
         except ApiError as error:
             if listing and error.status in _NO_STREAMED_LIST:
                 raise _NoStreamedListError(str(error)) from error
@@ -202,8 +208,8 @@ class _Follower(Generic[T]):
         if listing:
             raise _NoStreamedListError("the stream ended before the list was complete")
 
-    def _opened(self, *, listing: bool) -> AbstractAsyncContextManager[Lines]:
-        lasts = int(self._clock.between(SHORTEST_WATCH, LONGEST_WATCH))
+    def _open(self, *, listing: bool) -> AbstractAsyncContextManager[LineStream]:
+        lasts = int(self._clock.uniform(SHORTEST_WATCH, LONGEST_WATCH))
         begin = (
             {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             if listing
@@ -227,11 +233,11 @@ class _Follower(Generic[T]):
         else:
             self._since = folded.version or self._since
 
-    def _fold(self, objects: dict[str, T], lines: Iterable[bytes]) -> "_Folded":
+    def _fold(self, objects: dict[str, T], lines: Iterable[bytes]) -> "_Batch":
         """Bring *objects* up to date; raises what an ERROR event says."""
-        folded = _Folded()
+        folded = _Batch()
         last: msgspec.Raw | None = None
-        for frame in frames.readable(lines, self._misread):
+        for frame in frames.readable(lines, self._note_misread):
             match frame.type:
                 case "ADDED" | "MODIFIED":
                     folded.touched |= self._put(objects, frame.object)
@@ -266,18 +272,18 @@ class _Follower(Generic[T]):
             made = self._source.decode(bytes(raw))
             return self._source.key(made), made
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self._misread(error)
+            self._note_misread(error)
         except Exception:
             # What is odd about one object must not end the program, and the next one after it.
             self._pulse.misread += 1
             log.exception("object decoder failed", path=self._source.path)
         return None
 
-    def _misread(self, error: Exception) -> None:
+    def _note_misread(self, error: Exception) -> None:
         self._pulse.misread += 1
-        log.warning("malformed object", path=self._source.path, why=shortened(str(error)))
+        log.warning("malformed object", path=self._source.path, why=shorten(str(error)))
 
-    def _listed(self, objects: dict[str, T], version: str | None) -> None:
+    def _publish_list(self, objects: dict[str, T], version: str | None) -> None:
         """Make *objects*, which are all there are, the picture."""
         self._pulse.lists += 1
         self._renew(objects, version, self._objects.keys() | objects.keys())
@@ -289,12 +295,12 @@ class _Follower(Generic[T]):
         self._pulse.synced = True
         self._publish(MappingProxyType(objects), touched)
 
-    def _heard(self) -> None:
+    def _note_heard(self) -> None:
         self._pulse.heard = self._clock.monotonic()
 
 
 @dataclass(slots=True)
-class _Folded:
+class _Batch:
     """What a batch of events amounted to."""
 
     version: str | None = None

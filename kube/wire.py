@@ -6,7 +6,7 @@ from typing import Final, Protocol, Self
 
 import aiohttp
 
-from kube.errors import UnreachableError, UnreadableError, shortened
+from kube.errors import UnreachableError, UnreadableError, shorten
 
 LARGEST_LINE: Final = 16 << 20  # bytes of one watch event; the server takes objects up to 3 MiB
 
@@ -18,7 +18,7 @@ class Chunks(Protocol):
         """Wait for some bytes and return all that are here, none at the end."""
 
 
-class Lines:
+class LineStream:
     """The lines of a stream, in batches: whatever is complete when the reader comes back."""
 
     def __init__(self, content: Chunks, *, place: str, longest: int = LARGEST_LINE) -> None:
@@ -34,7 +34,7 @@ class Lines:
     async def __anext__(self) -> list[bytes]:
         """Wait for at least one line; raises :class:`UnreachableError` when the stream breaks."""
         while True:
-            with translated(self._place):
+            with translate_errors(self._place):
                 chunk = await self._content.readany()
             if not chunk:
                 raise StopAsyncIteration
@@ -48,11 +48,11 @@ class Lines:
                 raise UnreadableError(f"{self._place}: an event exceeds {self._longest} bytes")
 
 
-async def whole(response: aiohttp.ClientResponse, *, most: int, place: str) -> bytes:
+async def read_whole(response: aiohttp.ClientResponse, *, most: int, place: str) -> bytes:
     """Read *response* to its end; raises :class:`UnreadableError` beyond *most* bytes."""
     chunks = bytearray()
     async with response:
-        with translated(place):
+        with translate_errors(place):
             async for chunk in response.content.iter_any():
                 chunks += chunk
                 if len(chunks) > most:
@@ -62,11 +62,11 @@ async def whole(response: aiohttp.ClientResponse, *, most: int, place: str) -> b
 
 
 @contextmanager
-def translated(place: str) -> Iterator[None]:
+def translate_errors(place: str) -> Iterator[None]:
     """Turn what aiohttp and the socket raise into :class:`UnreachableError`."""
     try:
         yield
     except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
         unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-        told = shortened(str(error)) or type(error).__name__
+        told = shorten(str(error)) or type(error).__name__
         raise UnreachableError(f"{place}: no answer: {told}", sent=not unsent) from error

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
-from allocator.core.requests import parsed
+from allocator.core.requests import parse_request
 from allocator.model.decision import Finding
 from allocator.model.request import ContainerRequest, PodRequest
 
@@ -50,7 +50,7 @@ def asked(
     annotations: Mapping[str, str] | None = None,
     vocabularies: Sequence[Vocabulary] = VOCABULARIES,
 ) -> PodRequest | tuple[Finding, ...] | None:
-    return parsed(
+    return parse_request(
         containers=containers,
         init_containers=init,
         annotations=annotations or {},

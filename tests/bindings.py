@@ -8,7 +8,7 @@ import jsonpatch
 import orjson
 
 from tests.pods import Json
-from webhook.core.bindingreview import Bound, LivePod, live_pod, parse
+from webhook.core.bindingreview import BindingReview, LivePod, live_pod, parse
 
 NODE = "n0"
 UID = "6a7d-1"
@@ -36,7 +36,7 @@ def review(written: Json, **request: object) -> bytes:
     )
 
 
-def bound(written: Json) -> Bound:
+def bound(written: Json) -> BindingReview:
     """Read a Binding as the hook does."""
     return parse(review(written))
 

@@ -10,9 +10,9 @@ import msgspec
 from agent.core.driver import Device, MigMode
 from allocator.catalog.boards import Model, model_named
 from allocator.core.fleet import snapshot_of
-from allocator.model.board import Board, Placed, Profile
+from allocator.model.board import Board, Placement, Profile
 from allocator.model.demand import NOTHING_LEARNED, Demand
-from allocator.model.gpu import Gpu, Grant, Node, Offer, Snapshot
+from allocator.model.gpu import Gpu, GpuKind, Grant, Node, Snapshot
 from allocator.model.request import ContainerRequest, Filters, Mode, PodRequest, Stage
 from allocator.model.units import CorePercent, MiB
 
@@ -47,8 +47,8 @@ def profile(name: str, product: str = A100_40) -> Profile:
     return found
 
 
-def placed(name: str, start: int, product: str = A100_40) -> Placed:
-    return Placed(profile(name, product), start)
+def placed(name: str, start: int, product: str = A100_40) -> Placement:
+    return Placement(profile(name, product), start)
 
 
 def mig_grant(name: str, start: int, *, gpu: str = "GPU-0", product: str = A100_40) -> Grant:
@@ -82,7 +82,7 @@ def gpu(
     index: int = 0,
     mode: Mode = Mode.HAMI_CORE,
     grants: Iterable[Grant] = (),
-    instances: Iterable[Placed] = (),
+    instances: Iterable[Placement] = (),
 ) -> Gpu:
     """Build a healthy GPU called ``GPU-<index>``; its grants are renamed to it."""
     uuid = f"GPU-{index}"
@@ -123,9 +123,9 @@ def snapshot(*nodes: Node, complete: bool = True, demand: Demand = NOTHING_LEARN
     return snapshot_of(nodes, version="1", complete=complete, demand=demand)
 
 
-def offer(product: str = A100_40, *, mode: Mode = Mode.HAMI_CORE) -> Offer:
+def offer(product: str = A100_40, *, mode: Mode = Mode.HAMI_CORE) -> GpuKind:
     known = model(product)
-    return Offer(
+    return GpuKind(
         model=product,
         memory=known.memory,
         mode=mode,
@@ -133,7 +133,7 @@ def offer(product: str = A100_40, *, mode: Mode = Mode.HAMI_CORE) -> Offer:
     )
 
 
-def fleet(*kinds: tuple[str, Mode], count: int = 8) -> Mapping[Offer, int]:
+def fleet(*kinds: tuple[str, Mode], count: int = 8) -> Mapping[GpuKind, int]:
     """Return offers of *count* GPUs of each kind on one node."""
     return MappingProxyType({offer(product, mode=mode): count for product, mode in kinds})
 

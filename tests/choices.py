@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from allocator.core.choose import Choice, Terms
-from allocator.core.geometry import Entry, Geometries, Group, Item
+from allocator.core.choose import Choice, PlacementPolicy
+from allocator.core.geometry import Geometries, GeometryEntry, GeometryGroup, Item
 from allocator.model.gpu import Grant, Snapshot
 from allocator.model.request import Mode
 from allocator.model.units import MiB
@@ -40,17 +40,17 @@ def text(choice: Choice) -> str:
     return f"{finding} [{finding.reason}]"
 
 
-def only(*groups: str, product: str = "A100-SXM4-80GB") -> Terms:
+def only(*groups: str, product: str = "A100-SXM4-80GB") -> PlacementPolicy:
     """Allow exactly *groups* on a model: ``mixed-1=3x2g.20gb+1x1g.10gb``."""
-    return Terms(
+    return PlacementPolicy(
         geometries=Geometries(
-            (Entry(models=(product,), groups=tuple(group(text) for text in groups)),)
+            (GeometryEntry(models=(product,), groups=tuple(group(text) for text in groups)),)
         )
     )
 
 
-def group(spelled: str) -> Group:
+def group(spelled: str) -> GeometryGroup:
     name, _, parts = spelled.partition("=")
     pairs = (part.split("x", 1) for part in parts.split("+"))
     items = tuple(Item(profile=p, memory=MiB(0), count=int(n)) for n, p in pairs)
-    return Group(name=name, items=items)
+    return GeometryGroup(name=name, items=items)

@@ -14,22 +14,22 @@ from typing import TypeVar, TypeVarTuple
 from agent.core import simulation
 from agent.core.driver import Driver, Instance, Process
 from agent.core.journalrecord import Marks, read
-from agent.core.promise import Ready
-from agent.core.simulation import Running, State
+from agent.core.promise import ReadyInstance
+from agent.core.simulation import SimulatedGpu, State
 from agent.shell.capabilities import NoFiles
-from agent.shell.holders import Holders
-from agent.shell.instances import Instances
+from agent.shell.holders import OpenFiles
+from agent.shell.instances import InstancesController
 from agent.shell.journal import Journal
-from agent.shell.miggpu import Tools
+from agent.shell.miggpu import MigServices
 from agent.shell.simulated import SimulatedDriver
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from allocator.model.units import MiB
 from tests.fakes.kube_clock import FakeClock
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-Tenancy = tuple[str, Placed]  # a GPU's UUID and a place on it
+Tenancy = tuple[str, Placement]  # a GPU's UUID and a place on it
 
 
 class KilledError(BaseException):
@@ -120,14 +120,14 @@ class Node:
         self.fuse = fuse
         path = self.folder / "mig.journal"
         self.journal = Journal(path, boot=f"boot-{self.boots}", sync=fuse.sync)
-        tools = Tools(
+        tools = MigServices(
             worker=Direct(self.driver, fuse, self.untouchable),
             journal=self.journal,
             nodes=NoFiles(),
-            holding=Holders(Path("/nowhere")),
+            holding=OpenFiles(Path("/nowhere")),
             clock=self.clock.clock(),
         )
-        self.instances = Instances(tools, patience=0)
+        self.instances = InstancesController(tools, patience=0)
 
     def announced(self) -> Marks:
         """Return what the file marks, whatever a process that is no more knew of it."""
@@ -166,17 +166,19 @@ class Node:
 
     async def work(self) -> None:
         """Say what is promised and held, and wait until backoffs are over."""
-        await self.instances.want(self._by_gpu(self.promised), held=self._by_gpu(self.tenants))
+        await self.instances.set_desired(
+            self._by_gpu(self.promised), held=self._by_gpu(self.tenants)
+        )
         for _ in range(3):
             await self.instances.settle()
             self.clock.now += 60
 
-    def _by_gpu(self, what: set[Tenancy] | dict[Tenancy, str]) -> dict[str, set[Placed]]:
+    def _by_gpu(self, what: set[Tenancy] | dict[Tenancy, str]) -> dict[str, set[Placement]]:
         return {chip.uuid: {p for gpu, p in what if gpu == chip.uuid} for chip in self.chips}
 
     async def admit(self, tenancy: Tenancy) -> None:
         """Start a container on what it was promised: from then on it holds that instance."""
-        ready: Ready = await self.instances.ensure(*tenancy)
+        ready: ReadyInstance = await self.instances.ensure(*tenancy)
         assert ready.uuid not in self.tenants.values()
         self.tenants[tenancy] = ready.uuid
         process = Process(pid=4242, gpu=tenancy[0], memory=MiB(1), instance=ready.uuid)
@@ -191,7 +193,7 @@ class Node:
             lambda g: replace(g, processes=tuple(p for p in g.processes if p.instance != uuid)),
         )
 
-    def intrude(self, gpu: str, placed: Placed) -> None:
+    def intrude(self, gpu: str, placed: Placement) -> None:
         """Let somebody else make an instance, unless it would be in a promise's way."""
         wanted = [p for g, p in self.promised if g == gpu]
         limited = [p for p in wanted if p.profile == placed.profile and p.profile.limit]
@@ -200,7 +202,7 @@ class Node:
         found = simulation.create_instance(
             state, gpu, profile=placed.profile.id, start=placed.start
         )
-        if hit or limited or isinstance(found, simulation.Refused):
+        if hit or limited or isinstance(found, simulation.DriverRefusal):
             return
         self.strangers.setdefault(gpu, set()).add(found.instance.id)
         self.driver.change(lambda _: found.state)
@@ -217,6 +219,6 @@ class Node:
         self.driver.change(lambda state: replace(state, boot=boot, gpus=kept))
         self.start(Fuse())
 
-    def befall(self, gpu: str, change: Callable[[Running], Running]) -> None:
+    def befall(self, gpu: str, change: Callable[[SimulatedGpu], SimulatedGpu]) -> None:
         """Change a GPU by what is not the agent's doing."""
-        self.driver.change(lambda state: simulation.changed(state, gpu, change))
+        self.driver.change(lambda state: simulation.change_gpu(state, gpu, change))

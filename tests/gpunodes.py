@@ -8,7 +8,7 @@ from typing import Any
 import jsonpatch
 
 from allocator.core.gpunodewire import spec_of, status_of
-from allocator.core.ledger import Ledger, read
+from allocator.core.ledger import Ledger, parse_ledger
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant, Node
 from allocator.model.ledger import Entry
@@ -54,7 +54,7 @@ def gpu_node(node: Node, entries: Iterable[Entry] = (), **status: object) -> Jso
 
 def ledger(node: Node, entries: Iterable[Entry] = (), **status: object) -> Ledger:
     """Read the GPUNode of *node*."""
-    return read(gpu_node(node, entries, **status))
+    return parse_ledger(gpu_node(node, entries, **status))
 
 
 def patched(stored: Json, ops: Sequence[Mapping[str, object]]) -> Json:

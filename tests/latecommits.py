@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from allocator.core.devicelist import IDS
-from allocator.core.ledger import read
-from allocator.core.podfacts import seen
+from allocator.core.ledger import parse_ledger
+from allocator.core.podfacts import pod_summary
 from allocator.core.settings import NodeAgent, Settings
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
@@ -21,9 +21,9 @@ from tests.builders import nodes_of, snapshot, soft_grant
 from tests.fakes.ledger_server import LedgerServer
 from tests.gpunodes import NOON, Json, entry, gpu_node
 from tests.pods import MEMORY, NUMBER, admitted, container, pod, received
-from webhook.core.mutate import Surroundings
-from webhook.shell.binding import Binder
-from webhook.shell.late import Caches, LateCommits
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.binding import BindingHandler
+from webhook.shell.late import Caches, LateCommitController
 
 NODE = nodes_of(2)
 ASKING = pod(container(limits={NUMBER: 1, MEMORY: 3000}))
@@ -45,23 +45,23 @@ class Scene:
 
     def sweep(self, times: int = 2) -> "Scene":
         """Sweep with caches that show all there is."""
-        around = Surroundings(
+        around = AdmissionContext(
             settings=Settings(node_agent=self.agent), snapshot=snapshot(self.node)
         )
         clock = Clock(monotonic=lambda: self.now, wall=lambda: NOON, random=lambda: 0)
-        binder = Binder(
+        binder = BindingHandler(
             calls=self.server,
             around=lambda _: around,
             reserved=lambda _: frozenset(),
             clock=clock,
         )
         pods = Pods()
-        late = LateCommits(
+        late = LateCommitController(
             calls=self.server,
             binder=binder,
             caches=Caches(
                 pods=pods,
-                ledgers=lambda: {"n0": read(self.server.gpu_node)},
+                ledgers=lambda: {"n0": parse_ledger(self.server.gpu_node)},
                 around=lambda _: around,
             ),
             tell=self.events.append,
@@ -71,7 +71,7 @@ class Scene:
 
         async def sweeps() -> None:
             for _ in range(times):
-                facts = [seen(orjson.dumps(one)) for one in self.server.pods.values()]
+                facts = [pod_summary(orjson.dumps(one)) for one in self.server.pods.values()]
                 pods.know({one.uid: one for one in facts})
                 await late.sweep()
 
@@ -80,7 +80,7 @@ class Scene:
 
     @property
     def promised(self) -> tuple[Entry, ...]:
-        return read(self.server.gpu_node).entries
+        return parse_ledger(self.server.gpu_node).entries
 
     @property
     def annotations(self) -> dict[str, str]:
@@ -100,7 +100,7 @@ def bound(
     node: Node = NODE,
 ) -> Json:
     """Make a pod that admission has seen and that is on the node, with further annotations."""
-    around = Surroundings(settings=Settings(node_agent=agent), snapshot=snapshot(node))
+    around = AdmissionContext(settings=Settings(node_agent=agent), snapshot=snapshot(node))
     found = stored(admitted(received(asking), around), name="p", uid="uid-p")
     found["spec"]["nodeName"] = "n0"
     found["metadata"]["annotations"] |= annotations

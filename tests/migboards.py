@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from agent.core import simulation
 from agent.core.driver import Instance
-from agent.core.journalrecord import Mark, Place
-from agent.core.simulation import Made, State
-from agent.core.standing import Situation, place_of
-from allocator.model.board import Board, Placed
+from agent.core.journalrecord import Mark, PlacementKey
+from agent.core.simulation import Created, State
+from agent.core.standing import GpuSituation, place_of
+from allocator.model.board import Board, Placement
 from tests.builders import A30, A100_40, H100, PRO_6000, board
 from tests.fakes.driver import machine
 
@@ -19,27 +19,27 @@ PRODUCTS: Final = (A100_40, A30, H100, PRO_6000)
 GPU: Final = machine(A100_40).gpus[0].chip.uuid  # of the first one, whatever its model
 
 
-def placements(shapes: Board) -> list[Placed]:
+def placements(shapes: Board) -> list[Placement]:
     """List every place on a board but those that take all media engines: no slots say those."""
     return [
-        Placed(profile, start)
+        Placement(profile, start)
         for profile in shapes.profiles
         if not profile.name.endswith("me.all")
         for start in profile.starts
     ]
 
 
-def made(state: State, gpu: str, placed: Placed, *, whole: bool = True) -> State | None:
+def made(state: State, gpu: str, placed: Placement, *, whole: bool = True) -> State | None:
     """Return *state* with an instance more, ``None`` where there is no room."""
     found = simulation.create_instance(state, gpu, profile=placed.profile.id, start=placed.start)
-    if isinstance(found, Made) and whole:
+    if isinstance(found, Created) and whole:
         found = simulation.create_compute(found.state, gpu, found.instance.id)
-    return found.state if isinstance(found, Made) else None
+    return found.state if isinstance(found, Created) else None
 
 
 def on(state: State, gpu: str = GPU) -> tuple[Instance, ...]:
-    found = simulation.running(state, gpu)
-    assert not isinstance(found, simulation.Refused)
+    found = simulation.find_gpu(state, gpu)
+    assert not isinstance(found, simulation.DriverRefusal)
     return found.instances
 
 
@@ -48,7 +48,7 @@ class Scene:
     """One GPU, and how its agent finds it."""
 
     state: State
-    situation: Situation
+    situation: GpuSituation
 
 
 @st.composite
@@ -59,9 +59,9 @@ def scenes(draw: st.DrawFn) -> Scene:
     state = machine(product)
     for placed in draw(st.lists(st.sampled_from(places), min_size=1, max_size=7)):
         state = made(state, GPU, placed, whole=draw(st.integers(0, 5)) > 0) or state
-    marks: dict[Place, Mark] = {}
+    marks: dict[PlacementKey, Mark] = {}
     used: dict[str, tuple[int, ...]] = {}
-    held: set[Placed] = set()
+    held: set[Placement] = set()
     for instance in on(state):
         kind = draw(st.sampled_from(["ours"] * 5 + ["half", "unknown", "other", "foreign"]))
         mark = _mark(kind, instance)
@@ -71,7 +71,7 @@ def scenes(draw: st.DrawFn) -> Scene:
             used[instance.uuid] = (4242,)
         if draw(st.integers(0, 5)) == 0:
             held |= {p for p in places if (p.profile.id, p.start) == _at(instance)}
-    situation = Situation(
+    situation = GpuSituation(
         board=board(product),
         present=on(state),
         marks=marks,
@@ -100,9 +100,9 @@ def _at(instance: Instance) -> tuple[int, int]:
     return instance.profile, instance.start
 
 
-def apart(wanted: Sequence[Placed]) -> Collection[Placed]:
+def apart(wanted: Sequence[Placement]) -> Collection[Placement]:
     """Return those of *wanted* that a ledger promises together: no slot and no limit twice."""
-    kept: list[Placed] = []
+    kept: list[Placement] = []
     for placed in wanted:
         alike = sum(one.profile == placed.profile for one in kept)
         limit = placed.profile.limit

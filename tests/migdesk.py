@@ -11,15 +11,15 @@ import pytest
 from agent.core import simulation
 from agent.core.driver import Instance
 from agent.core.promise import DeviceNode, NotYetError
-from agent.core.simulation import Running, State
+from agent.core.simulation import SimulatedGpu, State
 from agent.shell.capabilities import CapabilityError
-from agent.shell.cuts import Worker
-from agent.shell.holders import Holder
-from agent.shell.instances import Instances
+from agent.shell.cuts import DriverCaller
+from agent.shell.holders import FileHolder
+from agent.shell.instances import InstancesController
 from agent.shell.journal import Journal
-from agent.shell.miggpu import Tools
+from agent.shell.miggpu import MigServices
 from agent.shell.simulated import SimulatedDriver
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from tests.builders import A100_40
 from tests.crashing import Direct, Fuse
 from tests.fakes.driver import Faults, RelayedDriver, machine
@@ -46,10 +46,10 @@ class Files:
 class Open:
     """Who has which files open."""
 
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[FileHolder, ...] = ()
     asked: list[Collection[str]] = field(default_factory=list)
 
-    def of(self, paths: Collection[str]) -> tuple[Holder, ...]:
+    def holders_of(self, paths: Collection[str]) -> tuple[FileHolder, ...]:
         self.asked.append(paths)
         return self.holders
 
@@ -67,7 +67,7 @@ class Desk:
         self.told = 0
         self.full = False
         self.journal = Journal(folder / "mig.journal", boot=boot, sync=self._sync)
-        self.tools = Tools(
+        self.tools = MigServices(
             worker=Direct(RelayedDriver(self._relay), Fuse(), lambda _: False),
             journal=self.journal,
             nodes=self.files,
@@ -76,10 +76,10 @@ class Desk:
         )
         self.restart()
 
-    def restart(self, *, patience: float = 0, worker: Worker | None = None) -> None:
+    def restart(self, *, patience: float = 0, worker: DriverCaller | None = None) -> None:
         """Start an agent that knows what the journal knows, perhaps with another worker."""
         tools = replace(self.tools, worker=worker or self.tools.worker)
-        self.instances = Instances(tools, changed=self._tell, patience=patience)
+        self.instances = InstancesController(tools, changed=self._tell, patience=patience)
 
     def _relay(self, call: str, arguments: tuple[object, ...]) -> object:
         """Answer as the driver does, once as ``after`` makes of it."""
@@ -94,9 +94,9 @@ class Desk:
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    async def settle(self, *promised: Placed, held: tuple[Placed, ...] = ()) -> None:
+    async def settle(self, *promised: Placement, held: tuple[Placement, ...] = ()) -> None:
         """Promise these on the first GPU, and let the agent work."""
-        await self.instances.want({GPU: promised}, held={GPU: held})
+        await self.instances.set_desired({GPU: promised}, held={GPU: held})
         await self.instances.settle()
 
     async def again(self) -> None:
@@ -104,7 +104,7 @@ class Desk:
         self.clock.now += 60
         await self.instances.settle()
 
-    async def why(self, place: Placed, gpu: str = GPU) -> str:
+    async def why(self, place: Placement, gpu: str = GPU) -> str:
         """Return what a user is told who waits for *place*."""
         with pytest.raises(NotYetError) as raised:
             await self.instances.ensure(gpu, place)
@@ -114,11 +114,11 @@ class Desk:
         """Return what is on the first GPU: profile, start, and whether it is whole."""
         return [(i.profile, i.start, i.uuid is not None) for i in self.driver.instances(GPU)]
 
-    def hand(self, place: Placed) -> Instance:
+    def hand(self, place: Placement) -> Instance:
         """Make an instance by somebody else's hand."""
         bare = self.driver.create_instance(GPU, place.profile.id, place.start)
         return self.driver.create_compute(GPU, bare.id)
 
-    def change(self, change: Callable[[Running], Running]) -> None:
+    def change(self, change: Callable[[SimulatedGpu], SimulatedGpu]) -> None:
         """Let something befall the first GPU."""
-        self.driver.change(lambda state: simulation.changed(state, GPU, change))
+        self.driver.change(lambda state: simulation.change_gpu(state, GPU, change))

@@ -9,8 +9,8 @@ import msgspec
 import orjson
 
 from allocator.core import manifest
-from webhook.core.mutate import Surroundings, decide
-from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten
+from webhook.core.mutate import AdmissionContext, decide
+from webhook.core.outcome import GpusHidden, Outcome, Refused, Rewritten
 from webhook.core.patch import operations
 from webhook.core.podwire import Pod
 
@@ -57,7 +57,7 @@ def pod(
 
 def received(written: Json) -> Json:
     """Return *written* as the API server hands it to a hook."""
-    return manifest.received(written)
+    return manifest.apply_defaults(written)
 
 
 def typed(found: Json) -> Pod:
@@ -65,16 +65,16 @@ def typed(found: Json) -> Pod:
     return msgspec.convert(found, Pod)
 
 
-def decided(written: Json, around: Surroundings) -> Outcome:
+def decided(written: Json, around: AdmissionContext) -> Outcome:
     """Decide about a pod as a user wrote it."""
     return decide(typed(received(written)), around)
 
 
-def admitted(found: Json, around: Surroundings) -> Json:
+def admitted(found: Json, around: AdmissionContext) -> Json:
     """Return a received pod as the API server would go on with it; fails if it is refused."""
     outcome = decide(typed(found), around)
     assert not isinstance(outcome, Refused), str(outcome.first)
-    if not isinstance(outcome, Rewritten | Hidden):
+    if not isinstance(outcome, Rewritten | GpusHidden):
         return copy.deepcopy(found)
     ops = orjson.loads(orjson.dumps(operations(typed(found), outcome.intent)))
     patched: Json = jsonpatch.apply_patch(copy.deepcopy(found), ops)

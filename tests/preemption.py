@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from allocator.core.choose import Terms
-from allocator.core.commitment import Wanted
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import PodClaim
 from allocator.core.extenderwire import ExtenderPreemptionArgs, MetaPod, MetaVictims
-from allocator.core.index import Index, Indexer
-from allocator.core.pods import Pod
-from allocator.core.preempt import victims
+from allocator.core.index import Index, IndexBuilder
+from allocator.core.pods import SchedulingPod
+from allocator.core.preempt import select_victims
 from allocator.model.gpu import Grant, Node
 from allocator.model.request import PodRequest
 from tests.gpunodes import entry
@@ -48,22 +48,24 @@ def resident(uid: str, *grants: tuple[int, Grant], **fields: object) -> Resident
 
 def preemptor(
     request: PodRequest, *, priority: int = 100, nominated: str = "", uid: str = "high"
-) -> Pod:
+) -> SchedulingPod:
     """Build the pod that wants in."""
-    return Pod(
+    return SchedulingPod(
         uid=uid,
         namespace="team-a",
         name=uid,
         priority=priority,
         nominated=nominated,
-        wanted=Wanted(uid=uid, request=request),
+        wanted=PodClaim(uid=uid, request=request),
     )
 
 
-def cluster(*sites: tuple[Node, Iterable[Resident]], nominees: Iterable[Pod] = ()) -> Index:
+def cluster(
+    *sites: tuple[Node, Iterable[Resident]], nominees: Iterable[SchedulingPod] = ()
+) -> Index:
     """Return the index of nodes, which have no grants of their own, and who lives on them."""
-    indexer = Indexer()
-    pods: dict[str, Pod] = {}
+    indexer = IndexBuilder()
+    pods: dict[str, SchedulingPod] = {}
     for node, residents in sites:
         entries = []
         gpus = list(node.gpus)
@@ -75,7 +77,7 @@ def cluster(*sites: tuple[Node, Iterable[Resident]], nominees: Iterable[Pod] = (
             if not one.gone:
                 pods[one.uid] = _pod(one, node.name)
         indexer.put(replace(node, gpus=tuple(gpus)), entries)
-    nominations: dict[str, tuple[Pod, ...]] = {}
+    nominations: dict[str, tuple[SchedulingPod, ...]] = {}
     for pod in nominees:
         pods[pod.uid] = pod
         nominations[pod.nominated] = (*nominations.get(pod.nominated, ()), pod)
@@ -83,8 +85,8 @@ def cluster(*sites: tuple[Node, Iterable[Resident]], nominees: Iterable[Pod] = (
     return replace(index, pods=MappingProxyType(pods), nominations=MappingProxyType(nominations))
 
 
-def _pod(one: Resident, node: str) -> Pod:
-    return Pod(
+def _pod(one: Resident, node: str) -> SchedulingPod:
+    return SchedulingPod(
         uid=one.uid,
         namespace="team-a",
         name=one.uid,
@@ -108,7 +110,7 @@ def args(**offers: MetaVictims) -> ExtenderPreemptionArgs:
     return ExtenderPreemptionArgs(pod=RAW, node_name_to_meta_victims=offers)  # type: ignore[arg-type]  # bytes are raw JSON
 
 
-def named(index: Index, pod: Pod, question: ExtenderPreemptionArgs) -> Named:
+def named(index: Index, pod: SchedulingPod, question: ExtenderPreemptionArgs) -> Named:
     """Return whom the answer names, by node."""
-    answer = victims(index, pod, question, terms=Terms()).node_name_to_meta_victims
+    answer = select_victims(index, pod, question, terms=PlacementPolicy()).node_name_to_meta_victims
     return {name: [meta.uid for meta in one.pods or ()] for name, one in answer.items()}

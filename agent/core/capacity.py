@@ -8,10 +8,10 @@ requests of pods that are not on those GPUs.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from agent.core.fullness import fullest
-from agent.core.tenants import Tenant
+from agent.core.tenants import NodePod
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.fit import hardware
-from allocator.core.ladder import Rung, ladder
+from allocator.core.ladder import ProfileCapacity, profiles_of
 from allocator.core.quantity import parse
 from allocator.model.gpu import Gpu
 from allocator.model.ledger import Entry
@@ -66,13 +66,13 @@ def _amounts(words: Vocabulary, cores_scaling: float) -> list[tuple[str, Callabl
     return [(name, amount) for name, amount in rows if name is not None]
 
 
-def _most(gpu: Gpu, shared: int, of: Callable[[Rung], int]) -> int:
+def _most(gpu: Gpu, shared: int, of: Callable[[ProfileCapacity], int]) -> int:
     """Return what a GPU holds at most: *shared* in software, else the best layout's sum."""
     if gpu.mode is not Mode.MIG or gpu.board is None:
         return shared
     worth = []
     for profile in gpu.board.profiles:
-        rungs = ladder(gpu.board, profile.name)
+        rungs = profiles_of(gpu.board, profile.name)
         worth.append(max(map(of, rungs), default=0))
     return fullest(gpu.board, worth)
 
@@ -82,8 +82,8 @@ def _percent(gpu: Gpu) -> int:
     return int(WHOLE_GPU) - 1 - (-int(WHOLE_GPU) * gpu.slots // max(1, gpu.memory))
 
 
-def beside(
-    gpus: Iterable[Gpu], entries: Iterable[Entry], tenants: Iterable[Tenant]
+def unaccounted_capacity(
+    gpus: Iterable[Gpu], entries: Iterable[Entry], tenants: Iterable[NodePod]
 ) -> dict[str, int]:
     """Return the requests of bound pods that the capacity of the GPUs does not cover.
 
@@ -107,7 +107,7 @@ def beside(
     return total
 
 
-def desired(
+def desired_capacity(
     most: Mapping[str, int], extra: Mapping[str, int], names: Iterable[str]
 ) -> dict[str, int]:
     """Return the capacity to write on the Node for those *names* that the agent manages.
@@ -118,7 +118,7 @@ def desired(
     return {name: amount for name, amount in total.items() if amount}
 
 
-def written(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
+def writable_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
     """Return the resources that the agent writes: all but the slot, which kubelet writes."""
     return frozenset(
         name for words in vocabularies for name in words.resources if name != words.slot

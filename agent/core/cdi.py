@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from agent.core.content import Content, HostMount
+from agent.core.content import ContainerEdits, HostMount
 from agent.core.promise import DeviceNode
 
 KIND: Final = "vgpu-admission.io/slot"
@@ -43,7 +43,7 @@ def is_ours(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def document(slot: str, content: Content) -> bytes:
+def document(slot: str, content: ContainerEdits) -> bytes:
     """Return the document that adds *content* to the container with the device of *slot*."""
     edits: dict[str, object] = {"env": [f"{name}={value}" for name, value in content.env]}
     if content.nodes:

@@ -18,14 +18,14 @@ _START: Final = 19  # among the fields of /proc/<pid>/stat after the name, count
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PodCgroup:
     """Where a process runs: the uid of its pod, and the id of its container if the path has one."""
 
     uid: str
     container: str | None
 
 
-def cell_of(text: str) -> Cell | None:
+def cell_of(text: str) -> PodCgroup | None:
     """Return where a process runs whose ``/proc/<pid>/cgroup`` is *text*, ``None`` outside pods.
 
     Lines are ``number:controllers:path``, one per hierarchy of version 1 and ``0::path`` for
@@ -35,7 +35,7 @@ def cell_of(text: str) -> Cell | None:
         path = line.partition(":")[2].partition(":")[2]
         if pod := _POD.search(path):
             container = _CONTAINER.match(path, pod.end())
-            return Cell(_uid(pod[1]), container[1] if container else None)
+            return PodCgroup(_uid(pod[1]), container[1] if container else None)
     return None
 
 

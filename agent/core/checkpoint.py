@@ -17,7 +17,7 @@ class CheckpointError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedContainer:
     """One container of the pod *uid*, and the complete set of *slots* it was given."""
 
     uid: str
@@ -44,17 +44,17 @@ class _File(msgspec.Struct, frozen=True, rename="pascal"):
 _DECODER: Final = msgspec.json.Decoder(_File)
 
 
-def recorded(text: bytes, resource: str) -> tuple[Recorded, ...]:
+def recorded_containers(text: bytes, resource: str) -> tuple[RecordedContainer, ...]:
     """Return the containers that hold slots of *resource*; raises CheckpointError."""
     entries = _data(text).pod_device_entries or ()
     return tuple(
-        Recorded(uid=entry.pod_uid, container=entry.container_name, slots=_slots(entry))
+        RecordedContainer(uid=entry.pod_uid, container=entry.container_name, slots=_slots(entry))
         for entry in entries
         if entry.resource_name == resource
     )
 
 
-def registered(text: bytes, resource: str) -> frozenset[str]:
+def registered_ids(text: bytes, resource: str) -> frozenset[str]:
     """Return the ids that a plugin last registered for *resource*; raises CheckpointError."""
     devices = _data(text).registered_devices or {}
     return frozenset(devices.get(resource) or ())

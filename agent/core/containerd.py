@@ -31,13 +31,13 @@ def runtime_of(
     merges = own if major is None else major >= _SECOND
     plugins: Table = {}
     for document in documents:
-        if not _disabled(document).isdisjoint(_CRI):
+        if not _disabled_plugins(document).isdisjoint(_CRI):
             return None
         above = _table(document, "plugins")
-        plugins = _merged(plugins, above) if merges else {**plugins, **above}
+        plugins = _merge(plugins, above) if merges else {**plugins, **above}
     cri: Table = {}
     for name in reversed(_CRI):
-        cri = _merged(cri, _table(plugins, name))
+        cri = _merge(cri, _table(plugins, name))
     kinds, folders = _table(cri, "containerd"), cri.get("cdi_spec_dirs")
     cdi = cri.get("enable_cdi")
     return Runtime(
@@ -55,7 +55,7 @@ def imports_of(document: Table) -> tuple[str, ...]:
     return tuple(map(str, imports)) if isinstance(imports, list) else ()
 
 
-def _disabled(document: Table) -> frozenset[str]:
+def _disabled_plugins(document: Table) -> frozenset[str]:
     found = document.get("disabled_plugins")
     return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
 
@@ -65,9 +65,9 @@ def _table(of: Table, key: str) -> Table:
     return found if isinstance(found, dict) else {}
 
 
-def _merged(below: Table, above: Table) -> Table:
+def _merge(below: Table, above: Table) -> Table:
     both = {
-        key: _merged(_table(below, key), _table(above, key))
+        key: _merge(_table(below, key), _table(above, key))
         for key in below.keys() & above.keys()
         if isinstance(below[key], dict) and isinstance(above[key], dict)
     }

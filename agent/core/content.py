@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from posixpath import basename
 from typing import Final
 
-from agent.core.promise import DeviceNode, Ready, Share
+from agent.core.promise import DeviceNode, ReadyInstance, Share
 from allocator.catalog.injection import (
     LIBRARY_VOLUME,
     MOUNTS,
@@ -22,8 +22,8 @@ from allocator.catalog.injection import (
     Annotation,
     Column,
     Form,
-    Known,
     Literal,
+    LiteralOrField,
 )
 from allocator.model.request import Mode
 
@@ -46,7 +46,7 @@ class HostMount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class ContainerEdits:
     """All that one container receives; ``env`` in the table's order.
 
     ``shown`` are the UUIDs that the container runtime is to show, in the order of the grants.
@@ -68,17 +68,17 @@ def mode_of(share: Share) -> Mode:
     return share.grants[0].mode
 
 
-def of_instances(share: Share, ready: Sequence[Ready]) -> Content:
+def of_instances(share: Share, ready: Sequence[ReadyInstance]) -> ContainerEdits:
     """Return what a MIG share is made of: its instances, which are *ready*."""
     shown = tuple(instance.uuid for instance in ready)
-    return Content(
+    return ContainerEdits(
         env=tuple(_variables(share, shown)),
         shown=shown,
         nodes=tuple(dict.fromkeys(node for instance in ready for node in instance.nodes)),
     )
 
 
-def of_library(share: Share, *, library: str, region: str) -> Content:
+def of_library(share: Share, *, library: str, region: str) -> ContainerEdits:
     """Return what a hami-core share is made of, from the node's folders *library* and *region*."""
     mounts = [
         HostMount(
@@ -89,13 +89,13 @@ def of_library(share: Share, *, library: str, region: str) -> Content:
         for mount in MOUNTS[Column.HAMI_CORE]
     ]
     gpus = _gpus(share)
-    return Content(env=tuple(_variables(share, gpus)), shown=gpus, mounts=tuple(mounts))
+    return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus, mounts=tuple(mounts))
 
 
-def of_gpus(share: Share) -> Content:
+def of_gpus(share: Share) -> ContainerEdits:
     """Return what a share is made of that nothing enforces."""
     gpus = _gpus(share)
-    return Content(env=tuple(_variables(share, gpus)), shown=gpus)
+    return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus)
 
 
 def slot_mounts(folder: str) -> tuple[HostMount, ...]:
@@ -130,7 +130,7 @@ def _value(form: Form, share: Share, *, k: int | None, shown: str) -> str | None
     match form:
         case Annotation("visible"):
             return shown
-        case Known(literal, _):
+        case LiteralOrField(literal, _):
             return _value(literal, share, k=k, shown=shown)
         case Literal(text) if "units}" not in text:  # of a vocabulary that is not known here
             grant = share.grants[k or 0]

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Final
 
 from agent.core.driver import Instance
-from agent.core.standing import Present, Situation, listed
-from allocator.model.board import Placed
+from agent.core.standing import GpuSituation, LiveInstance, current_placement
+from allocator.model.board import Placement
 
 _TOLD: Final = 4  # pids that a text names
 
@@ -36,14 +36,14 @@ class DestroyInstance:
 class Create:
     """Add an instance, still without compute, at exactly this place."""
 
-    placed: Placed
+    placed: Placement
 
 
 @dataclass(frozen=True, slots=True)
 class CreateCompute:
     """Give compute to an instance of ours: to *instance*, or to what the step before created."""
 
-    placed: Placed
+    placed: Placement
     instance: Instance | None = None
 
 
@@ -51,17 +51,17 @@ Step = DestroyCompute | DestroyInstance | Create | CreateCompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class Reconfiguration:
     """Steps that belong together, in order; ``placed`` is the placement they are for.
 
     It is ``None`` for steps that only remove what a crash left unfinished.
     """
 
-    placed: Placed | None
+    placed: Placement | None
     steps: tuple[Step, ...]
 
 
-class Cause(StrEnum):
+class BlockedBy(StrEnum):
     """Why a promised placement is not available now."""
 
     BUSY = "busy"  # processes run in the way, or containers may
@@ -74,23 +74,23 @@ class Cause(StrEnum):
 class Blocked:
     """A placement that must wait for *cause*; ``by`` are the instances in its way."""
 
-    placed: Placed
-    cause: Cause
+    placed: Placement
+    cause: BlockedBy
     why: str
     by: tuple[Instance, ...] = ()
 
     @property
-    def lasting(self) -> bool:
+    def is_lasting(self) -> bool:
         """Say whether waiting a few seconds is pointless."""
-        return self.cause is not Cause.BUSY
+        return self.cause is not BlockedBy.BUSY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ReconfigurationPlan:
     """What to do about one GPU: placements that are ready, cuts in their order, and the blocked."""
 
-    ready: Mapping[Placed, Instance] = field(default_factory=lambda: MappingProxyType({}))
-    cuts: tuple[Cut, ...] = ()
+    ready: Mapping[Placement, Instance] = field(default_factory=lambda: MappingProxyType({}))
+    cuts: tuple[Reconfiguration, ...] = ()
     blocked: tuple[Blocked, ...] = ()
 
 
@@ -98,25 +98,27 @@ class Plan:
 class _Draft:
     """A plan in the making; ``doomed`` are ids of instances that go, ``taken`` slots given out."""
 
-    situation: Situation
-    ready: dict[Placed, Instance] = field(default_factory=dict)
-    cuts: list[Cut] = field(default_factory=list)
+    situation: GpuSituation
+    ready: dict[Placement, Instance] = field(default_factory=dict)
+    cuts: list[Reconfiguration] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
     doomed: set[int] = field(default_factory=set)
-    taken: dict[Placed, int] = field(default_factory=dict)
+    taken: dict[Placement, int] = field(default_factory=dict)
 
-    def serve(self, placed: Placed) -> None:
+    def serve(self, placed: Placement) -> None:
         """Decide on one promise, beside those that were decided on before."""
         other = next((p for p, mask in self.taken.items() if mask & placed.mask), None)
         standing = self.situation.at(placed)
-        if listed(self.situation.board, placed) is None:
-            self._block(placed, Cause.IMPOSSIBLE, f"{self._board} has no such placement")
+        if current_placement(self.situation.board, placed) is None:
+            self._block(placed, BlockedBy.IMPOSSIBLE, f"{self._board} has no such placement")
         elif other is not None:
-            self._block(placed, Cause.PROMISED, f"it overlaps {named(other)}, promised too")
+            self._block(
+                placed, BlockedBy.PROMISED, f"it overlaps {placement_name(other)}, promised too"
+            )
         elif standing is None:
             self._make_room(placed)
         elif not standing.ours:
-            self._block(placed, Cause.FOREIGN, _foreign(standing), standing)
+            self._block(placed, BlockedBy.FOREIGN, _foreign(standing), standing)
         elif standing.instance.uuid is None:
             self._cut(placed, (CreateCompute(placed, standing.instance),))
         else:
@@ -127,9 +129,11 @@ class _Draft:
     def _board(self) -> str:
         return f"the board {self.situation.board.name}"
 
-    def _make_room(self, placed: Placed) -> None:
+    def _make_room(self, placed: Placement) -> None:
         """Destroy what is idle in the way of *placed*, or say what is not."""
-        standing = [one for one in self.situation.standing if one.instance.id not in self.doomed]
+        standing = [
+            one for one in self.situation.live_instances if one.instance.id not in self.doomed
+        ]
         board = self.situation.board
         hit = [one for one in standing if one.mask(board) & placed.mask]
         alike = [one for one in standing if one.placed and one.placed.profile == placed.profile]
@@ -150,47 +154,51 @@ class _Draft:
         removals = (step for one in hit for step in removal(one.instance))
         self._cut(placed, (*removals, Create(placed), CreateCompute(placed)))
 
-    def _cut(self, placed: Placed, steps: tuple[Step, ...]) -> None:
+    def _cut(self, placed: Placement, steps: tuple[Step, ...]) -> None:
         self.taken[placed] = placed.mask
-        self.cuts.append(Cut(placed=placed, steps=steps))
+        self.cuts.append(Reconfiguration(placed=placed, steps=steps))
 
-    def _block_by(self, placed: Placed, fixed: Iterable[Present]) -> None:
+    def _block_by(self, placed: Placement, fixed: Iterable[LiveInstance]) -> None:
         causes = {
-            Cause.FOREIGN: [one for one in fixed if not one.ours],
-            Cause.PROMISED: [one for one in fixed if one.ours and one.promised],
-            Cause.BUSY: [one for one in fixed if one.ours and one.busy and not one.promised],
+            BlockedBy.FOREIGN: [one for one in fixed if not one.ours],
+            BlockedBy.PROMISED: [one for one in fixed if one.ours and one.promised],
+            BlockedBy.BUSY: [one for one in fixed if one.ours and one.busy and not one.promised],
         }
-        words = {Cause.FOREIGN: _foreign, Cause.PROMISED: _promised, Cause.BUSY: _busy}
+        words = {
+            BlockedBy.FOREIGN: _foreign,
+            BlockedBy.PROMISED: _promised_text,
+            BlockedBy.BUSY: _busy,
+        }
         for cause, found in causes.items():
             if found:
                 self._block(placed, cause, words[cause](found[0]), *found)
                 return
 
-    def _block(self, placed: Placed, cause: Cause, why: str, *by: Present) -> None:
+    def _block(self, placed: Placement, cause: BlockedBy, why: str, *by: LiveInstance) -> None:
         instances = tuple(one.instance for one in by)
         self.blocked.append(Blocked(placed=placed, cause=cause, why=why, by=instances))
 
     def sweep(self) -> None:
         """Remove what was announced, never finished, and is promised to nobody."""
-        for one in self.situation.standing:
+        for one in self.situation.live_instances:
             if one.unfinished and one.idle and one.instance.id not in self.doomed:
-                self.cuts.append(Cut(placed=None, steps=tuple(removal(one.instance))))
+                self.cuts.append(Reconfiguration(placed=None, steps=tuple(removal(one.instance))))
 
 
-def plan(situation: Situation) -> Plan:
+def plan(situation: GpuSituation) -> ReconfigurationPlan:
     """Return the plan for one GPU: existing instances first, then held placements, then by size."""
     draft = _Draft(situation)
     for placed in sorted(situation.promised, key=lambda p: _order(situation, p)):
         draft.serve(placed)
     draft.sweep()
-    return Plan(
+    return ReconfigurationPlan(
         ready=MappingProxyType(draft.ready),
         cuts=tuple(draft.cuts),
         blocked=tuple(draft.blocked),
     )
 
 
-def _order(situation: Situation, placed: Placed) -> tuple[bool, bool, int, int, int]:
+def _order(situation: GpuSituation, placed: Placement) -> tuple[bool, bool, int, int, int]:
     standing = situation.at(placed)
     whole = standing is not None and standing.ours and standing.instance.uuid is not None
     size = placed.profile.size
@@ -204,30 +212,30 @@ def removal(instance: Instance) -> Iterator[Step]:
     yield DestroyInstance(instance)
 
 
-def named(placed: Placed) -> str:
+def placement_name(placed: Placement) -> str:
     """Return *placed* as people read it."""
     return f"{placed.profile.name} at slot {placed.start}"
 
 
-def _called(one: Present) -> str:
+def _instance_name(one: LiveInstance) -> str:
     instance = one.instance
     shape = f"profile {instance.profile} at slot {instance.start}"
-    what = shape if one.placed is None else named(one.placed)
+    what = shape if one.placed is None else placement_name(one.placed)
     return f"the MIG instance {instance.uuid or instance.id} ({what})"
 
 
-def _foreign(one: Present) -> str:
-    return f"{_called(one)} was not created by this agent, which leaves it alone"
+def _foreign(one: LiveInstance) -> str:
+    return f"{_instance_name(one)} was not created by this agent, which leaves it alone"
 
 
-def _promised(one: Present) -> str:
-    return f"{_called(one)} is promised to another container"
+def _promised_text(one: LiveInstance) -> str:
+    return f"{_instance_name(one)} is promised to another container"
 
 
-def _busy(one: Present) -> str:
+def _busy(one: LiveInstance) -> str:
     if one.pids:
-        return f"{_called(one)} is still in use by {pids(one.pids)}"
-    return f"{_called(one)} is held by a container that may still be running"
+        return f"{_instance_name(one)} is still in use by {pids(one.pids)}"
+    return f"{_instance_name(one)} is held by a container that may still be running"
 
 
 def pids(found: Sequence[int]) -> str:

@@ -44,7 +44,7 @@ _MEANING: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SlotSpan:
     """A legal placement: its first memory slot, and how many it takes."""
 
     start: int
@@ -67,7 +67,7 @@ class ProfileFacts:
     sms: int
     memory: MiB
     name: str | None
-    spans: tuple[Span, ...]
+    spans: tuple[SlotSpan, ...]
 
 
 def board_of(model: str, facts: Iterable[ProfileFacts], *, total: int | None) -> Board | None:
@@ -91,7 +91,7 @@ def board_of(model: str, facts: Iterable[ProfileFacts], *, total: int | None) ->
     if not profiles:
         return None
     slots = max(span.start + span.size for fact in placeable for span in fact.spans)
-    ordered = sorted(profiles.values(), key=lambda p: (p.slices, p.size, p.attributed, p.id))
+    ordered = sorted(profiles.values(), key=lambda p: (p.slices, p.size, p.has_attribute, p.id))
     return Board(name=model, slots=slots, profiles=tuple(ordered))
 
 
@@ -125,7 +125,7 @@ def _profile(fact: ProfileFacts, total: int) -> Profile | None:
         sms=fact.sms,
         size=size,
         starts=starts,
-        limit=fact.most if 0 < fact.most < _fitting(starts, size) else None,
+        limit=fact.most if 0 < fact.most < _fit_count(starts, size) else None,
     )
 
 
@@ -144,7 +144,7 @@ def _name(fact: ProfileFacts, total: int) -> str | None:
     return profile_name(slices, fact.memory, total, attribute=attribute)
 
 
-def _fitting(starts: tuple[int, ...], size: int) -> int:
+def _fit_count(starts: tuple[int, ...], size: int) -> int:
     """Return how many of *size* slots fit side by side, each at one of the sorted *starts*."""
     count = free = 0
     for start in starts:

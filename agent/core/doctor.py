@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from agent.core.nodefacts import Facts
+from agent.core.nodefacts import NodeFacts
 from allocator.core.lines import WIDTH, inert
 
 Version = tuple[int, ...]
@@ -31,7 +31,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DoctorFinding:
     """One result of a check; ``remedy`` says how to fix it and is empty for level ok."""
 
     check: str
@@ -40,21 +40,21 @@ class Finding:
     remedy: str = ""
 
 
-def findings(facts: Facts) -> tuple[Finding, ...]:
+def findings(facts: NodeFacts) -> tuple[DoctorFinding, ...]:
     """Return the answers of all checks, in their order."""
     return tuple(
-        Finding(check=name, level=answer.level, text=answer.text, remedy=answer.remedy)
+        DoctorFinding(check=name, level=answer.level, text=answer.text, remedy=answer.remedy)
         for name, check in CHECKS.items()
         for answer in check(facts)
     )
 
 
-def failed(found: Sequence[Finding]) -> bool:
+def has_failure(found: Sequence[DoctorFinding]) -> bool:
     """Say whether any of them is a failure."""
     return any(finding.level is Level.FAIL for finding in found)
 
 
-def render(found: Sequence[Finding]) -> str:
+def render(found: Sequence[DoctorFinding]) -> str:
     """Return the findings as a table of at most WIDTH columns."""
     names = max((len(finding.check) for finding in found), default=0)
     indent = " " * (LEVELS + names + 2)
@@ -83,7 +83,7 @@ class _Answer:
 _Answers = Iterator[_Answer]
 
 
-def _driver(facts: Facts) -> _Answers:
+def _driver(facts: NodeFacts) -> _Answers:
     versions = facts.versions
     if facts.silent is not None or versions is None:
         why = facts.silent or "it did not report its version"
@@ -91,17 +91,17 @@ def _driver(facts: Facts) -> _Answers:
         yield _Answer(Level.FAIL, f"the driver does not answer: {why}", remedy)
         return
     told = f"{versions.driver}, CUDA {versions.cuda}"
-    if older(versions.driver, DRIVER_FLOOR):
+    if is_older(versions.driver, DRIVER_FLOOR):
         text = f"{told}: before {DRIVER_FLOOR} containers cannot select MIG instances by UUID"
         yield _Answer(Level.FAIL, text, f"install driver {DRIVER_FLOOR} or later")
-    elif _cut(facts) and older(versions.driver, SEVERAL_INSTANCES):
+    elif _cut(facts) and is_older(versions.driver, SEVERAL_INSTANCES):
         text = f"{told}: before R{SEVERAL_INSTANCES} a process sees only one MIG instance"
         yield _Answer(Level.WARN, text, "give each container one instance, or update the driver")
     else:
         yield _Answer(Level.OK, told)
 
 
-def _gpus(facts: Facts) -> _Answers:
+def _gpus(facts: NodeFacts) -> _Answers:
     if facts.silent is not None:
         return
     if not facts.devices:
@@ -114,7 +114,7 @@ def _gpus(facts: Facts) -> _Answers:
     yield _Answer(Level.OK, text)
 
 
-def _mig(facts: Facts) -> _Answers:
+def _mig(facts: NodeFacts) -> _Answers:
     for device in facts.devices:
         mode = device.mig
         if mode is None:
@@ -136,7 +136,7 @@ def _mig(facts: Facts) -> _Answers:
             yield _Answer(Level.OK, f"GPU {device.index}: MIG mode {on}")
 
 
-def _files(facts: Facts) -> _Answers:
+def _files(facts: NodeFacts) -> _Answers:
     if not facts.devices:
         return
     wanted = ["nvidiactl", "nvidia-uvm", *(f"nvidia{device.minor}" for device in facts.devices)]
@@ -151,19 +151,19 @@ def _files(facts: Facts) -> _Answers:
         yield _Answer(Level.OK, f"{len(wanted)} device files present")
 
 
-def _toolkit(facts: Facts) -> _Answers:
+def _toolkit(facts: NodeFacts) -> _Answers:
     if facts.toolkit is None:
         text = "no NVIDIA container toolkit found under --root"
         remedy = f"install {TOOLKIT_FLOOR} or later, or set --root to the root of the node"
         yield _Answer(Level.WARN, text, remedy)
-    elif older(facts.toolkit, TOOLKIT_FLOOR):
+    elif is_older(facts.toolkit, TOOLKIT_FLOOR):
         text = f"{facts.toolkit} is older than {TOOLKIT_FLOOR}: an image can take over the node"
         yield _Answer(Level.FAIL, text, f"update to {TOOLKIT_FLOOR} or later (CVE-2025-23266)")
     else:
         yield _Answer(Level.OK, facts.toolkit)
 
 
-def _runtime(facts: Facts) -> _Answers:
+def _runtime(facts: NodeFacts) -> _Answers:
     if not facts.runtimes:
         text = "no containerd configuration found under --root"
         yield _Answer(Level.WARN, text, "set --root to the root of the node")
@@ -184,7 +184,7 @@ def _runtime(facts: Facts) -> _Answers:
             yield _Answer(Level.OK, f"{runtime.path} defines the runtime nvidia")
 
 
-def _cdi(facts: Facts) -> _Answers:
+def _cdi(facts: NodeFacts) -> _Answers:
     for runtime in facts.runtimes:
         if runtime.problem:
             continue
@@ -201,7 +201,7 @@ def _cdi(facts: Facts) -> _Answers:
             yield _Answer(Level.OK, f"on, reads {', '.join(runtime.cdi_folders)}")
 
 
-def _plugins(facts: Facts) -> _Answers:
+def _plugins(facts: NodeFacts) -> _Answers:
     for plugin in facts.plugins:
         text = f"{plugin.name} ({plugin.trace})"
         if plugin.running:
@@ -214,7 +214,7 @@ def _plugins(facts: Facts) -> _Answers:
         yield _Answer(Level.OK, "no other plugin for NVIDIA GPUs")
 
 
-def _kubelet(facts: Facts) -> _Answers:
+def _kubelet(facts: NodeFacts) -> _Answers:
     sockets = (
         (facts.registration, "device-plugins/kubelet.sock", "device plugins cannot register"),
         (facts.podresources, "pod-resources/kubelet.sock", "the owner of a slot cannot be found"),
@@ -227,7 +227,7 @@ def _kubelet(facts: Facts) -> _Answers:
         yield _Answer(Level.OK, "both sockets present")
 
 
-def _library(facts: Facts) -> _Answers:
+def _library(facts: NodeFacts) -> _Answers:
     library = facts.library
     needed = any(device.mig is None or not device.mig.current for device in facts.devices)
     if library is None or not library.elf:
@@ -241,7 +241,7 @@ def _library(facts: Facts) -> _Answers:
         yield _Answer(Level.OK, f"sha256 {library.sha256[:16]}")
 
 
-CHECKS: Final[dict[str, Callable[[Facts], _Answers]]] = {
+CHECKS: Final[dict[str, Callable[[NodeFacts], _Answers]]] = {
     "driver": _driver,
     "gpus": _gpus,
     "mig": _mig,
@@ -261,11 +261,11 @@ def version_of(text: str) -> Version:
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
-def older(version: str, floor: str) -> bool:
+def is_older(version: str, floor: str) -> bool:
     """Say whether *version* is before *floor*; one without a number is not."""
     numbers = version_of(version)
     return bool(numbers) and numbers < version_of(floor)
 
 
-def _cut(facts: Facts) -> bool:
+def _cut(facts: NodeFacts) -> bool:
     return any(device.mig is not None and device.mig.current for device in facts.devices)

@@ -120,7 +120,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class DriverEvent:
     """A critical error that the driver reported; ``gpu`` is ``None`` where it concerns all."""
 
     gpu: str | None
@@ -155,7 +155,7 @@ class Driver(Protocol):
     def usage(self, gpu: str) -> Usage:
         """Return what is used of one GPU."""
 
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[DriverEvent, ...]:
         """Return the critical errors since the last call, without waiting."""
 
     def create_instance(self, gpu: str, profile: int, start: int) -> Instance:

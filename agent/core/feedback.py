@@ -40,14 +40,14 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class RegionFlags:
     """What to set in one region."""
 
     switch: int
     recent: int
 
 
-def orders(tasks: Mapping[str, Task], *, now: float) -> dict[str, Orders]:
+def orders(tasks: Mapping[str, Task], *, now: float) -> dict[str, RegionFlags]:
     """Return what to set in the region of each task, at *now* in Unix seconds."""
     active = Counter(
         (gpu, task.priority) for task in tasks.values() if _active(task, now) for gpu in task.gpus
@@ -58,8 +58,8 @@ def orders(tasks: Mapping[str, Task], *, now: float) -> dict[str, Orders]:
         held_back = any(first.get(gpu, task.priority) < task.priority for gpu in task.gpus)
         contended = held_back or any(active[gpu, task.priority] > 1 for gpu in task.gpus)
         limited = contended or task.region.layout.name not in FOLLOWING
-        found[key] = Orders(
-            switch=ON if limited else OFF, recent=BLOCKED if held_back else _waning(task.region)
+        found[key] = RegionFlags(
+            switch=ON if limited else OFF, recent=BLOCKED if held_back else _count_down(task.region)
         )
     return found
 
@@ -71,6 +71,6 @@ def _active(task: Task, now: float) -> bool:
     return task.live and (launched or task.region.recent > 1)
 
 
-def _waning(region: Region) -> int:
+def _count_down(region: Region) -> int:
     """Return the next recent kernel: the library sets 2 at a launch, and it is counted down."""
     return min(max(RELEASED, region.recent - 1), LAUNCHED - 1)

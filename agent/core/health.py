@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from agent.core.driver import Event, Fault, Recovery
+from agent.core.driver import DriverEvent, Fault, Recovery
 from agent.core.xid import Verdict, XidPolicy, title_of
 
 
@@ -32,7 +32,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class HealthPolicy:
     """What counts as trouble, and how long it lasts."""
 
     xids: XidPolicy = field(default_factory=XidPolicy)
@@ -61,7 +61,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class HealthLook:
     """What one round of looking brought: ``events`` since the last, and a probe of each GPU.
 
     ``probes`` has every GPU that was ever seen: ``None`` if it answered, ABSENT if it is not listed
@@ -69,7 +69,7 @@ class Look:
     those that it lists. An event that names no GPU concerns all of them.
     """
 
-    events: tuple[Event, ...] = ()
+    events: tuple[DriverEvent, ...] = ()
     probes: Mapping[str, Fault | None]
     needs: Mapping[str, Recovery | None] = field(default_factory=dict)
 
@@ -77,7 +77,7 @@ class Look:
 Conditions = Mapping[str, Condition]
 UNSEEN: Final[Conditions] = MappingProxyType({})
 
-USUAL: Final = Policy()
+USUAL: Final = HealthPolicy()
 _GONE: Final = frozenset((Fault.LOST, Fault.ABSENT))
 _NEEDED: Final = MappingProxyType(
     {
@@ -89,20 +89,24 @@ _NEEDED: Final = MappingProxyType(
 _ANSWERS: Final = frozenset((Fault.NOT_SUPPORTED, Fault.NO_PERMISSION, Fault.IN_USE, Fault.NO_ROOM))
 
 
-def observed(before: Conditions, look: Look, *, now: float, policy: Policy = USUAL) -> Conditions:
+def next_conditions(
+    before: Conditions, look: HealthLook, *, now: float, policy: HealthPolicy = USUAL
+) -> Conditions:
     """Return the conditions after one round, at *now* of a monotonic clock."""
     after: dict[str, Condition] = {}
     for gpu, fault in look.probes.items():
         condition = before.get(gpu, Condition())
         xids = tuple(event.xid for event in look.events if event.gpu in {gpu, None})
-        condition = _noted(condition, xids, now=now, policy=policy)
-        condition = _probed(condition, fault, policy.patience)
-        condition = _told(condition, look.needs.get(gpu))
-        after[gpu] = _judged(condition, now=now, policy=policy)
+        condition = _note_xids(condition, xids, now=now, policy=policy)
+        condition = _note_probe(condition, fault, policy.patience)
+        condition = _note_recovery(condition, look.needs.get(gpu))
+        after[gpu] = _judge(condition, now=now, policy=policy)
     return MappingProxyType(after)
 
 
-def _noted(condition: Condition, xids: tuple[int, ...], *, now: float, policy: Policy) -> Condition:
+def _note_xids(
+    condition: Condition, xids: tuple[int, ...], *, now: float, policy: HealthPolicy
+) -> Condition:
     for xid in xids:
         match policy.xids.verdict(xid):
             case Verdict.HARMLESS:
@@ -114,7 +118,7 @@ def _noted(condition: Condition, xids: tuple[int, ...], *, now: float, policy: P
     return condition
 
 
-def _probed(condition: Condition, fault: Fault | None, patience: Patience) -> Condition:
+def _note_probe(condition: Condition, fault: Fault | None, patience: Patience) -> Condition:
     """Count failed probes; a GPU that comes back from being gone has been reset."""
     if fault is None or fault in _ANSWERS:
         latched = None if condition.gone else condition.latched
@@ -125,7 +129,7 @@ def _probed(condition: Condition, fault: Fault | None, patience: Patience) -> Co
     return replace(condition, misses=min(misses, patience.misses), gone=gone)
 
 
-def _told(condition: Condition, needs: Recovery | None) -> Condition:
+def _note_recovery(condition: Condition, needs: Recovery | None) -> Condition:
     """Take over what the driver reports; a GPU that needs nothing any more has been reset."""
     if needs is None:
         return condition
@@ -133,11 +137,11 @@ def _told(condition: Condition, needs: Recovery | None) -> Condition:
     return replace(condition, needs=needs, latched=None if reset else condition.latched)
 
 
-def _judged(condition: Condition, *, now: float, policy: Policy) -> Condition:
+def _judge(condition: Condition, *, now: float, policy: HealthPolicy) -> Condition:
     patience = policy.patience
     if condition.quiet is not None and condition.quiet[1] <= now:
         condition = replace(condition, quiet=None)
-    wrong = _wrong(condition, patience)
+    wrong = _fault_reason(condition, patience)
     if wrong is not None:
         relapsed = condition.why is None
         return replace(condition, why=wrong, well=None, relapses=condition.relapses + int(relapsed))
@@ -151,7 +155,7 @@ def _judged(condition: Condition, *, now: float, policy: Policy) -> Condition:
     return replace(condition, why=None, well=since, relapses=relapses)
 
 
-def _wrong(condition: Condition, patience: Patience) -> str | None:
+def _fault_reason(condition: Condition, patience: Patience) -> str | None:
     if condition.latched is not None:
         return f"{title_of(condition.latched)}: the GPU needs a reset or the node a reboot"
     if condition.needs is not None and condition.needs in _NEEDED:

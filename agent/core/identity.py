@@ -8,7 +8,7 @@ pod: a wrong owner would get the share of another pod, while a refusal only cost
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.core.checkpoint import Recorded
+from agent.core.checkpoint import RecordedContainer
 from agent.core.promise import NotYetError, Owner
 
 
@@ -24,7 +24,7 @@ class PodName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedContainer:
     """A container that podresources lists, app container or sidecar, with all its *slots*."""
 
     name: PodName
@@ -35,8 +35,8 @@ class Listed:
 def owner_of(
     slots: Collection[str],
     *,
-    listed: Sequence[Listed],
-    recorded: Sequence[Recorded],
+    listed: Sequence[ListedContainer],
+    recorded: Sequence[RecordedContainer],
     pods: Mapping[str, PodName],
 ) -> Owner:
     """Return the container that holds exactly *slots*; raises NotYetError if the sources disagree.
@@ -51,14 +51,14 @@ def owner_of(
     name = pods.get(uid)
     if name is None:
         raise NotYetError(
-            f"pod {uid} holds {_shown(wanted)}, but the API server has not sent it to this node yet"
+            f"pod {uid} holds {_slots_text(wanted)}, but the API server has not sent it to this node yet"
         )
     holders = [entry for entry in listed if entry.slots & wanted]
     strangers = {entry.name for entry in holders} - {name}
     if strangers:
         told = ", ".join(sorted(map(str, strangers)))
         raise NotYetError(
-            f"kubelet contradicts itself about {_shown(wanted)}: podresources names {told}, "
+            f"kubelet contradicts itself about {_slots_text(wanted)}: podresources names {told}, "
             f"the checkpoint {name}"
         )
     shown = {entry.container for entry in holders if entry.slots == wanted}
@@ -66,7 +66,7 @@ def owner_of(
     if not shown <= candidates:
         raise NotYetError(
             f"{name}: kubelet's podresources and checkpoint name different containers for "
-            f"{_shown(wanted)}: {_names(shown)} and {_names(candidates)}"
+            f"{_slots_text(wanted)}: {_names(shown)} and {_names(candidates)}"
         )
     containers = (*sorted(candidates - shown), *sorted(shown))
     return Owner(uid=uid, namespace=name.namespace, pod=name.pod, containers=containers)
@@ -78,12 +78,14 @@ def _single(uids: set[str], slots: frozenset[str], source: str) -> str:
         case [uid]:
             return uid
         case []:
-            raise NotYetError(f"{source} has no container with exactly {_shown(slots)}")
+            raise NotYetError(f"{source} has no container with exactly {_slots_text(slots)}")
         case several:
-            raise NotYetError(f"{source} assigns {_shown(slots)} to {len(several)} pods at once")
+            raise NotYetError(
+                f"{source} assigns {_slots_text(slots)} to {len(several)} pods at once"
+            )
 
 
-def _shown(slots: frozenset[str]) -> str:
+def _slots_text(slots: frozenset[str]) -> str:
     return f"slot {_names(slots)}" if len(slots) == 1 else f"slots {_names(slots)}"
 
 

@@ -17,7 +17,7 @@ import msgspec
 _SHOWN: Final = 60  # characters of a damaged line that a report quotes
 
 
-class Act(StrEnum):
+class JournalAct(StrEnum):
     """What a record says of a place; the first two are written before the driver is asked."""
 
     PREPARE = "prepare"  # an instance, or what it lacks, is about to be created
@@ -26,7 +26,7 @@ class Act(StrEnum):
     GONE = "gone"  # nothing of ours is there: destroyed, rolled back, or found missing
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
+class PlacementKey(msgspec.Struct, frozen=True, order=True):
     """A place on one GPU: the id of a profile on its board, and the first memory slot."""
 
     gpu: str
@@ -34,12 +34,12 @@ class Place(msgspec.Struct, frozen=True, order=True):
     start: int
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line; ``uuid`` is the MIG instance's, where one is known."""
 
     boot: str
-    act: Act
-    place: Place
+    act: JournalAct
+    place: PlacementKey
     uuid: str | None = None
 
 
@@ -54,7 +54,7 @@ class Mark:
     uuid: str | None = None
 
 
-Marks = Mapping[Place, Mark]
+Marks = Mapping[PlacementKey, Mark]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,26 +65,26 @@ class History:
     damage: tuple[str, ...]
 
 
-def line_of(record: Record) -> bytes:
+def line_of(record: JournalRecord) -> bytes:
     """Return *record* as a line with its end."""
     body = msgspec.json.encode(record)
     return b"%08x %s\n" % (crc32(body), body)
 
 
-def after(marks: Marks, record: Record) -> Marks:
+def apply_record(marks: Marks, record: JournalRecord) -> Marks:
     """Return *marks* as they are once *record* is written."""
     rest = {place: mark for place, mark in marks.items() if place != record.place}
-    if record.act is not Act.GONE:
-        half = record.act is not Act.COMMIT
+    if record.act is not JournalAct.GONE:
+        half = record.act is not JournalAct.COMMIT
         rest[record.place] = Mark(half=half, uuid=record.uuid)
     return MappingProxyType(rest)
 
 
-def records_of(marks: Marks, boot: str) -> Iterable[Record]:
+def records_of(marks: Marks, boot: str) -> Iterable[JournalRecord]:
     """Return the fewest records that say the same as *marks*."""
     for place, mark in sorted(marks.items(), key=lambda pair: pair[0]):
-        act = Act.PREPARE if mark.half else Act.COMMIT
-        yield Record(boot=boot, act=act, place=place, uuid=mark.uuid)
+        act = JournalAct.PREPARE if mark.half else JournalAct.COMMIT
+        yield JournalRecord(boot=boot, act=act, place=place, uuid=mark.uuid)
 
 
 def read(data: bytes, boot: str) -> History:
@@ -98,24 +98,24 @@ def read(data: bytes, boot: str) -> History:
     for number, line in enumerate(lines, start=1):
         record = _record(line)
         if record is None:
-            damage.append(f"line {number} is damaged: {_shown(line)}")
+            damage.append(f"line {number} is damaged: {_excerpt(line)}")
         elif record.boot == boot:
-            marks = after(marks, record)
+            marks = apply_record(marks, record)
     record = _record(tail)
     if record is not None and record.boot == boot:
-        marks = after(marks, record)
+        marks = apply_record(marks, record)
     return History(marks=marks, damage=tuple(damage))
 
 
-def _record(line: bytes) -> Record | None:
+def _record(line: bytes) -> JournalRecord | None:
     checksum, _, body = line.partition(b" ")
     if checksum != b"%08x" % crc32(body):
         return None
     try:
-        return msgspec.json.decode(body, type=Record)
+        return msgspec.json.decode(body, type=JournalRecord)
     except (ValueError, RecursionError):  # of msgspec, and of text that is no UTF-8
         return None
 
 
-def _shown(line: bytes) -> str:
+def _excerpt(line: bytes) -> str:
     return ascii(line[:_SHOWN].decode(errors="replace"))

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agent.core.cgroup import Cell
+from agent.core.cgroup import PodCgroup
 from agent.core.driver import Process
 from agent.core.region import Total
-from agent.core.samples import Measured, Place
-from agent.core.violation import Picture, Pod, Shares, by_pod
+from agent.core.samples import MeasuredUse, Place
+from agent.core.violation import LocalPod, ObservedUse, Shares, by_pod
 from allocator.model.request import Mode
 
 _MIB: Final = 1024 * 1024
@@ -25,7 +25,9 @@ class Count:
     last_kernel: int | None
 
 
-def container_of(cell: Cell, pods: Mapping[str, Pod], shares: Mapping[str, Shares]) -> str | None:
+def container_of(
+    cell: PodCgroup, pods: Mapping[str, LocalPod], shares: Mapping[str, Shares]
+) -> str | None:
     """Return the name of the container that runs in *cell*, ``None`` where it is not known.
 
     The API server tells containers' ids a moment after they started; until it has told any, a pod
@@ -38,9 +40,9 @@ def container_of(cell: Cell, pods: Mapping[str, Pod], shares: Mapping[str, Share
     return names.pop() if len(names) == 1 else None
 
 
-def measured(
-    picture: Picture, counts: Iterable[Count], *, answered: Collection[str]
-) -> dict[Place, Measured]:
+def measure_shares(
+    picture: ObservedUse, counts: Iterable[Count], *, answered: Collection[str]
+) -> dict[Place, MeasuredUse]:
     """Return what is known of each share; *answered* are the GPUs whose processes are known."""
     host: dict[Place, list[Process]] = defaultdict(list)
     unclear: set[tuple[str, str]] = set()  # pods and GPUs, where nobody knows whose a process is
@@ -58,7 +60,7 @@ def measured(
         for gpu, total in count.totals.items():
             counted[count.uid, count.container, gpu].append((total, count.last_kernel))
     return {
-        place: _measured(
+        place: _measure_share(
             grant.mode,
             tuple(host.get(place, ()))
             if grant.gpu in answered and (share.owner.uid, grant.gpu) not in unclear
@@ -71,13 +73,13 @@ def measured(
     }
 
 
-def _measured(
+def _measure_share(
     mode: Mode, host: tuple[Process, ...] | None, counted: Sequence[tuple[Total, int | None]]
-) -> Measured:
+) -> MeasuredUse:
     seen = None if host is None else _bytes(host)
     own = sum(total.total for total, _ in counted) if counted else None
     kernels = [last for _, last in counted if last is not None]
-    return Measured(
+    return MeasuredUse(
         memory=own if mode is Mode.HAMI_CORE else seen,
         host=seen,
         cores=None if mode is Mode.MIG else _cores(host, [total for total, _ in counted]),

@@ -7,21 +7,21 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from agent.core.content import Content
-from agent.core.cutting import named
+from agent.core.content import ContainerEdits
+from agent.core.cutting import placement_name
 from agent.core.progress import Outcome, Progress
 from agent.core.promise import Share
-from agent.core.standing import Present
-from allocator.core.wording import quoted
+from agent.core.standing import LiveInstance
+from allocator.core.wording import quote
 from allocator.model.gpu import Grant
 
 _DIGITS: Final = re.compile(r"\d+")
 
 
-def allocated(share: Share, content: Content) -> str:
+def allocation_note(share: Share, content: ContainerEdits) -> str:
     """Return what the container of *share* was given."""
-    given = map(_given, share.grants, content.shown)
-    return f"container {quoted(share.owner.container)}: {'; '.join(given)}"
+    given = map(_grant_text, share.grants, content.shown)
+    return f"container {quote(share.owner.container)}: {'; '.join(given)}"
 
 
 def gist(sentence: str) -> str:
@@ -40,7 +40,7 @@ def recuts(before: Progress, now: Progress, *, seconds: float) -> Iterator[tuple
             yield Outcome.FAILED, f"{trouble.what}: {trouble.why}; {left}"
 
 
-def _layout(present: Iterable[Present]) -> str:
+def _layout(present: Iterable[LiveInstance]) -> str:
     """Return how a GPU is cut, as ``1g.5gb at 0, 1 + 3g.20gb at 4``: instances by memory slot."""
     starts: dict[str, list[int]] = {}
     for one in sorted(present, key=lambda one: one.instance.start):
@@ -49,13 +49,13 @@ def _layout(present: Iterable[Present]) -> str:
     return " + ".join(cut) or "no instances"
 
 
-def _shape(one: Present) -> str:
+def _shape(one: LiveInstance) -> str:
     name = f"profile {one.instance.profile}" if one.placed is None else one.placed.profile.name
     return name if one.instance.uuid else f"{name} without compute instance"
 
 
-def _given(grant: Grant, shown: str) -> str:
+def _grant_text(grant: Grant, shown: str) -> str:
     if grant.placed is not None:
-        return f"{named(grant.placed)} of {grant.gpu} ({shown})"
+        return f"{placement_name(grant.placed)} of {grant.gpu} ({shown})"
     cores = f" and {grant.cores} % of its compute" if grant.cores else ""
     return f"{grant.memory} MiB{cores} on {grant.gpu}"

@@ -49,7 +49,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class NodeFacts:
     """What was found on a node. ``silent`` is why the driver did not answer, ``None`` if it did.
 
     ``toolkit`` is the container toolkit's version, ``runtimes`` every configuration of containerd.

@@ -6,12 +6,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from agent.core.cutting import Blocked, named
+from agent.core.cutting import Blocked, placement_name
 from agent.core.driver import Device
-from agent.core.journalrecord import Place
-from agent.core.promise import Ready
-from agent.core.standing import Present
-from allocator.model.board import Placed
+from agent.core.journalrecord import PlacementKey
+from agent.core.promise import ReadyInstance
+from agent.core.standing import LiveInstance
+from allocator.model.board import Placement
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 
@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class FailedReconfiguration:
     """A cut that failed *failures* times in a row, why, and when it is tried again.
 
     ``what`` is the place that is to be filled, or to be cleared where nothing is promised at it.
@@ -39,7 +39,7 @@ class Trouble:
     due: float
 
     @property
-    def stuck(self) -> bool:
+    def is_stuck(self) -> bool:
         """Say whether it has failed too often to be only slow."""
         return self.failures >= _STUCK
 
@@ -52,11 +52,15 @@ class Progress:
     ``problem`` says why there has been no look since; ``troubles`` are by the place of the cut.
     """
 
-    present: tuple[Present, ...] = ()
-    ready: Mapping[Place, Ready] = field(default_factory=lambda: MappingProxyType({}))
-    blocked: Mapping[Place, Blocked] = field(default_factory=lambda: MappingProxyType({}))
-    unreachable: Mapping[Place, str] = field(default_factory=lambda: MappingProxyType({}))
-    troubles: Mapping[Place, Trouble] = field(default_factory=lambda: MappingProxyType({}))
+    present: tuple[LiveInstance, ...] = ()
+    ready: Mapping[PlacementKey, ReadyInstance] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    blocked: Mapping[PlacementKey, Blocked] = field(default_factory=lambda: MappingProxyType({}))
+    unreachable: Mapping[PlacementKey, str] = field(default_factory=lambda: MappingProxyType({}))
+    troubles: Mapping[PlacementKey, FailedReconfiguration] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     problem: str = ""
 
 
@@ -68,7 +72,7 @@ class Delay:
     lasting: bool = False
 
 
-def answer(progress: Progress, place: Place) -> Ready | Delay:
+def answer(progress: Progress, place: PlacementKey) -> ReadyInstance | Delay:
     """Return the instance that is promised at *place*, or why it is not there."""
     ready = progress.ready.get(place)
     blocked = progress.blocked.get(place)
@@ -78,16 +82,16 @@ def answer(progress: Progress, place: Place) -> Ready | Delay:
     if progress.problem:
         return Delay(progress.problem, lasting=True)
     if blocked is not None:
-        return Delay(blocked.why, lasting=blocked.lasting)
+        return Delay(blocked.why, lasting=blocked.is_lasting)
     if trouble is not None:
         times = "once" if trouble.failures == 1 else f"{trouble.failures} times"
-        return Delay(f"{trouble.why} (tried {times})", lasting=trouble.stuck)
+        return Delay(f"{trouble.why} (tried {times})", lasting=trouble.is_stuck)
     return Delay(progress.unreachable.get(place, "it is being created"))
 
 
-def waiting(gpu: str, placed: Placed, why: str) -> str:
+def waiting_message(gpu: str, placed: Placement, why: str) -> str:
     """Return the sentence that kubelet shows of a pod that cannot start yet."""
-    return f"MIG instance {named(placed)} of {gpu} is not ready yet: {why}"
+    return f"MIG instance {placement_name(placed)} of {gpu} is not ready yet: {why}"
 
 
 def mode_clash(mode: Mode, before: Gpu | None) -> str:

@@ -11,7 +11,7 @@ class NotYetError(Exception):
     """The container cannot start yet; kubelet shows the text and asks again."""
 
 
-class OnceMoreError(NotYetError):
+class RetryStartError(NotYetError):
     """Everything is ready; kubelet only has to ask again."""
 
 
@@ -61,7 +61,7 @@ class DeviceNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class ReadyInstance:
     """A MIG instance that is there for the container: its UUID and the files it is reached by."""
 
     uuid: str

@@ -83,7 +83,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class RegionBytes:
     """The parts of a file that are read: all before the slots, the slots taken, all after them."""
 
     header: bytes
@@ -116,7 +116,7 @@ def slots_taken(layout: Layout, tail: bytes) -> int | Unreadable:
     return Unreadable(f"{taken} process slots, expected 0 to {MOST_PROCESSES}")
 
 
-def region_of(layout: Layout, windows: Windows) -> Region | Unreadable:
+def region_of(layout: Layout, windows: RegionBytes) -> Region | Unreadable:
     """Return what *windows* of a file of *layout* say."""
     taken = slots_taken(layout, windows.tail)
     if isinstance(taken, Unreadable):

@@ -6,16 +6,16 @@ Two plugins would each give out the same GPU. So the agent does not serve beside
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from agent.core.capacity import written
+from agent.core.capacity import writable_names
 from agent.core.slot import is_slot
 from allocator.catalog.vocabularies import FOREIGN, Vocabulary
 from allocator.core.quantity import parse
-from allocator.core.wording import quoted
+from allocator.core.wording import quote
 
 _HOW: Final = "remove either that plugin or the agent from the node"
 
 
-def rival(
+def plugin_conflict(
     allocatable: Mapping[str, str], ours: Collection[str], vocabularies: Iterable[Vocabulary]
 ) -> str:
     """Return a sentence about another plugin on this node, empty where there is none.
@@ -23,26 +23,28 @@ def rival(
     *ours* are the resources that an agent of ours added: in a vocabulary of ours what nobody of us
     added has a plugin behind it. A plugin that is gone leaves resources with nothing allocatable.
     """
-    spoken = written(vocabularies).difference(ours)
+    spoken = writable_names(vocabularies).difference(ours)
     for name in sorted(allocatable):
-        if (name in spoken or name.startswith(FOREIGN)) and _some(allocatable[name]):
-            return _told(name)
+        if (name in spoken or name.startswith(FOREIGN)) and _is_positive(allocatable[name]):
+            return _conflict_text(name)
     return ""
 
 
-def rival_slots(allocatable: Mapping[str, str], resource: str, registered: Iterable[str]) -> str:
+def slot_conflict(allocatable: Mapping[str, str], resource: str, registered: Iterable[str]) -> str:
     """Return the same sentence where the slots themselves are another plugin's.
 
     *registered* are the ids that kubelet last heard of for *resource*; ours look like ours.
     """
     theirs = not all(map(is_slot, registered))
-    return _told(resource) if theirs and _some(allocatable.get(resource, "0")) else ""
+    return (
+        _conflict_text(resource) if theirs and _is_positive(allocatable.get(resource, "0")) else ""
+    )
 
 
-def _told(resource: str) -> str:
-    return f"another device plugin serves {quoted(resource)} on this node: {_HOW}"
+def _conflict_text(resource: str) -> str:
+    return f"another device plugin serves {quote(resource)} on this node: {_HOW}"
 
 
-def _some(text: str) -> bool:
+def _is_positive(text: str) -> bool:
     quantity = parse(text)
     return quantity is not None and quantity.value > 0

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from agent.core.drift import KINDS, Drift
+from agent.core.drift import KINDS, HardwareDrift
 from agent.core.driver import Device, Instance, Usage
 from agent.core.families import (
     CONTAINER_CORES,
@@ -38,11 +38,11 @@ from agent.core.families import (
     UNHEALTHY,
     USED,
     VIOLATION,
-    Family,
+    MetricFamily,
 )
 from agent.core.promise import Share
 from agent.core.violation import Violation
-from allocator.core.holdings import holding
+from allocator.core.holdings import peak_grants
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant
 from allocator.model.request import Mode
@@ -53,16 +53,16 @@ _ZONE: Final = "vGPU"  # a constant label of Volcano's plugin
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """One value, its labels in the order of the family's."""
 
-    family: Family
+    family: MetricFamily
     labels: tuple[str, ...]
     value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredUse:
     """What one container uses of one GPU; ``None`` is not known.
 
     ``memory`` is bytes as the container's library counts them, or as the driver does where there
@@ -80,7 +80,7 @@ Place = tuple[str, str, str]  # a pod's uid, a container's name, a GPU's uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class MonitorSnapshot:
     """All there is to export at one moment, *now* in Unix seconds.
 
     ``held_back`` are the uids and containers whose kernels wait for those of a higher priority.
@@ -98,14 +98,14 @@ class Figures:
     foreign: Mapping[str, MiB] | None
     sick: Mapping[str, str]
     stuck: Mapping[str, int]
-    measured: Mapping[Place, Measured]
+    measured: Mapping[Place, MeasuredUse]
     violations: tuple[Violation, ...]
-    drifts: tuple[Drift, ...]
+    drifts: tuple[HardwareDrift, ...]
     held_back: frozenset[tuple[str, str]]
     faults: int
 
 
-def samples(figures: Figures, *, old: bool) -> Iterator[Sample]:
+def samples(figures: MonitorSnapshot, *, old: bool) -> Iterator[MetricSample]:
     """Yield all samples, those under *old* names too if asked for; no labels come twice."""
     names = _names(figures.devices)
     for device in figures.devices:
@@ -132,7 +132,7 @@ def _names(devices: Iterable[Device]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tenancy:
+class _GpuShare:
     """What one container was promised of one GPU, the *position*-th that it sees."""
 
     share: Share
@@ -141,7 +141,7 @@ class _Tenancy:
     memory: int  # bytes
 
     @property
-    def who(self) -> tuple[str, str, str]:
+    def container_labels(self) -> tuple[str, str, str]:
         """Return namespace, pod and container."""
         owner = self.share.owner
         return owner.namespace, owner.pod, owner.container
@@ -152,7 +152,7 @@ class _Tenancy:
         return self.share.owner.uid, self.share.owner.container, self.gpu
 
 
-def _tenancies(shares: Iterable[Share]) -> Iterator[_Tenancy]:
+def _tenancies(shares: Iterable[Share]) -> Iterator[_GpuShare]:
     """Yield each container's GPUs; of pods that bear one name, the last promised is meant.
 
     Its predecessor of the same name may still be on its way out.
@@ -163,45 +163,47 @@ def _tenancies(shares: Iterable[Share]) -> Iterator[_Tenancy]:
         for grant in share.grants:
             memory[grant.gpu] = memory.get(grant.gpu, 0) + grant.memory * _MIB
         for position, (gpu, amount) in enumerate(memory.items()):
-            yield _Tenancy(share=share, position=position, gpu=gpu, memory=amount)
+            yield _GpuShare(share=share, position=position, gpu=gpu, memory=amount)
 
 
-def _held(shares: Iterable[Share], gpu: str) -> list[Grant]:
+def _held_grants(shares: Iterable[Share], gpu: str) -> list[Grant]:
     """Return what pods hold of a GPU at most, as their ledger counts it."""
     pods: dict[str, list[ContainerGrants]] = {}
     for share in shares:
         grants = tuple(grant for grant in share.grants if grant.gpu == gpu)
         one = ContainerGrants(name=share.owner.container, grants=grants, stage=share.stage)
         pods.setdefault(share.owner.uid, []).append(one)
-    return [grant for containers in pods.values() for grant in holding(containers)]
+    return [grant for containers in pods.values() for grant in peak_grants(containers)]
 
 
-def _device(figures: Figures, device: Device, *, name: str) -> Iterator[Sample]:
+def _device(figures: MonitorSnapshot, device: Device, *, name: str) -> Iterator[MetricSample]:
     place = figures.node, name
     in_mig = device.mig is not None and device.mig.current
     mode = Mode.MIG if in_mig else Mode.HAMI_CORE
-    promised = _held(figures.shares, device.uuid)
-    yield Sample(INFO, (*place, device.model, mode, device.uuid), 1)
-    yield Sample(MEMORY, place, device.memory * _MIB)
-    yield Sample(PROMISED, place, sum(grant.memory for grant in promised) * _MIB)
-    yield Sample(CORES_PROMISED, place, sum(grant.cores for grant in promised) / WHOLE_GPU)
+    promised = _held_grants(figures.shares, device.uuid)
+    yield MetricSample(INFO, (*place, device.model, mode, device.uuid), 1)
+    yield MetricSample(MEMORY, place, device.memory * _MIB)
+    yield MetricSample(PROMISED, place, sum(grant.memory for grant in promised) * _MIB)
+    yield MetricSample(CORES_PROMISED, place, sum(grant.cores for grant in promised) / WHOLE_GPU)
     usage = figures.usage.get(device.uuid)
     if usage is not None:
-        yield Sample(USED, place, usage.memory * _MIB)
+        yield MetricSample(USED, place, usage.memory * _MIB)
         if usage.utilization is not None:
-            yield Sample(CORES_USED, place, usage.utilization / 100)
+            yield MetricSample(CORES_USED, place, usage.utilization / 100)
     if figures.foreign is not None and device.uuid in figures.foreign:
-        yield Sample(FOREIGN, place, figures.foreign[device.uuid] * _MIB)
+        yield MetricSample(FOREIGN, place, figures.foreign[device.uuid] * _MIB)
     if device.uuid in figures.sick:
         # What follows a colon may hold numbers that change, each of which were a series.
         reason = figures.sick[device.uuid].partition(":")[0]
-        yield Sample(UNHEALTHY, (*place, reason), 1)
+        yield MetricSample(UNHEALTHY, (*place, reason), 1)
     if in_mig:
-        yield Sample(STUCK, place, figures.stuck.get(device.uuid, 0))
+        yield MetricSample(STUCK, place, figures.stuck.get(device.uuid, 0))
         yield from _instances(figures, device, place=place)
 
 
-def _instances(figures: Figures, device: Device, *, place: tuple[str, str]) -> Iterator[Sample]:
+def _instances(
+    figures: MonitorSnapshot, device: Device, *, place: tuple[str, str]
+) -> Iterator[MetricSample]:
     """Yield what MIG instances there are; one that lacks compute can serve nobody."""
     names = {p.id: p.name for p in device.board.profiles} if device.board is not None else {}
     owners = {
@@ -220,58 +222,60 @@ def _instances(figures: Figures, device: Device, *, place: tuple[str, str]) -> I
             if instance.uuid is not None:
                 who = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
                 at = instance.uuid, profile, str(instance.start)
-                yield Sample(INSTANCE, (*place, *at, *who), 1)
+                yield MetricSample(INSTANCE, (*place, *at, *who), 1)
     for (profile, state), number in sorted(counts.items()):
-        yield Sample(INSTANCES, (*place, profile, state), number)
+        yield MetricSample(INSTANCES, (*place, profile, state), number)
 
 
-def _container(figures: Figures, tenancy: _Tenancy, *, device: str) -> Iterator[Sample]:
-    labels = (*tenancy.who, device)
-    yield Sample(LIMIT, labels, tenancy.memory)
-    measured = figures.measured.get(tenancy.place, Measured())
+def _container(
+    figures: MonitorSnapshot, tenancy: _GpuShare, *, device: str
+) -> Iterator[MetricSample]:
+    labels = (*tenancy.container_labels, device)
+    yield MetricSample(LIMIT, labels, tenancy.memory)
+    measured = figures.measured.get(tenancy.place, MeasuredUse())
     if measured.memory is not None:
-        yield Sample(CONTAINER_USED, labels, measured.memory)
+        yield MetricSample(CONTAINER_USED, labels, measured.memory)
     if measured.host is not None:
-        yield Sample(HOST, labels, measured.host)
+        yield MetricSample(HOST, labels, measured.host)
     if measured.cores is not None:
-        yield Sample(CONTAINER_CORES, labels, measured.cores / 100)
+        yield MetricSample(CONTAINER_CORES, labels, measured.cores / 100)
     if measured.last_kernel is not None:
-        yield Sample(LAST_KERNEL, labels, measured.last_kernel)
+        yield MetricSample(LAST_KERNEL, labels, measured.last_kernel)
     if tenancy.place[:2] in figures.held_back:
-        yield Sample(HELD_BACK, labels, 1)
+        yield MetricSample(HELD_BACK, labels, 1)
 
 
-def _node(figures: Figures, names: Mapping[str, str]) -> Iterator[Sample]:
+def _node(figures: MonitorSnapshot, names: Mapping[str, str]) -> Iterator[MetricSample]:
     """Yield what is wrong on this node, once of pods that bear one name."""
     wrong = {
         (v.pod.namespace, v.pod.name, v.container, names.get(v.gpu, v.gpu), v.kind)
         for v in figures.violations
     }
     for labels in sorted(wrong):
-        yield Sample(VIOLATION, labels, 1)
+        yield MetricSample(VIOLATION, labels, 1)
     drifts = Counter(drift.kind for drift in figures.drifts)
     for kind in KINDS:
-        yield Sample(DRIFT, (figures.node, kind), drifts[kind])
-    yield Sample(FAULTS, (figures.node,), figures.faults)
+        yield MetricSample(DRIFT, (figures.node, kind), drifts[kind])
+    yield MetricSample(FAULTS, (figures.node,), figures.faults)
 
 
-def _old_device(figures: Figures, device: Device) -> Iterator[Sample]:
+def _old_device(figures: MonitorSnapshot, device: Device) -> Iterator[MetricSample]:
     usage = figures.usage.get(device.uuid)
     labels = _ZONE, str(device.index), device.uuid
     if usage is not None:
-        yield Sample(OLD_HOST_MEMORY, labels, usage.memory * _MIB)
+        yield MetricSample(OLD_HOST_MEMORY, labels, usage.memory * _MIB)
         if usage.utilization is not None:
-            yield Sample(OLD_HOST_CORES, labels, usage.utilization)
+            yield MetricSample(OLD_HOST_CORES, labels, usage.utilization)
 
 
-def _old_container(figures: Figures, tenancy: _Tenancy) -> Iterator[Sample]:
-    labels = (_ZONE, *tenancy.who, str(tenancy.position), tenancy.gpu)
-    yield Sample(OLD_LIMIT, labels, tenancy.memory)
-    measured = figures.measured.get(tenancy.place, Measured())
+def _old_container(figures: MonitorSnapshot, tenancy: _GpuShare) -> Iterator[MetricSample]:
+    labels = (_ZONE, *tenancy.container_labels, str(tenancy.position), tenancy.gpu)
+    yield MetricSample(OLD_LIMIT, labels, tenancy.memory)
+    measured = figures.measured.get(tenancy.place, MeasuredUse())
     if measured.memory is not None:
-        yield Sample(OLD_USED, labels, measured.memory)
-        yield Sample(OLD_MEMORY, labels, measured.memory)
+        yield MetricSample(OLD_USED, labels, measured.memory)
+        yield MetricSample(OLD_MEMORY, labels, measured.memory)
     if measured.cores is not None:
-        yield Sample(OLD_CORES, labels, measured.cores)
+        yield MetricSample(OLD_CORES, labels, measured.cores)
     if measured.last_kernel is not None:
-        yield Sample(OLD_LAST_KERNEL, labels, max(0.0, figures.now - measured.last_kernel))
+        yield MetricSample(OLD_LAST_KERNEL, labels, max(0.0, figures.now - measured.last_kernel))

@@ -44,7 +44,7 @@ class UnlimitedError(ValueError):
     """A region that would not limit what it is meant to limit."""
 
 
-def seeded(
+def seed_region(
     limits: Sequence[Limit], *, priority: Priority, now: int, semaphore: bytes = SEMAPHORE
 ) -> Seed:
     """Return the region of a container with *limits* by device, at *now* in Unix seconds.
@@ -59,7 +59,7 @@ def seeded(
         raise UnlimitedError(
             f"device {', '.join(unlimited)}: no memory limit, expected 1 byte or more"
         )
-    memory, cores = expected(limits)
+    memory, cores = limit_arrays(limits)
     layout = SEEDED
     major, minor = layout.version or (0, 0)
     tail = _TAIL.pack(0, ON, LAUNCHED, priority, now)
@@ -76,7 +76,7 @@ def seeded(
     )
 
 
-def expected(limits: Sequence[Limit]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def limit_arrays(limits: Sequence[Limit]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the memory and the core limits, 16 each, of a region that has *limits*."""
     rest = MOST_DEVICES - len(limits)
     cores = [limit.cores or NO_LIMIT for limit in limits]
@@ -102,7 +102,7 @@ def corrections(region: Region, limits: Sequence[Limit]) -> tuple[Write, ...]:
     nothing. Compute without a limit may be written as 0 too.
     """
     layout = region.layout
-    memory, cores = expected(limits)
+    memory, cores = limit_arrays(limits)
     writes = []
     for k in range(len(limits)):
         if region.limits[k] != memory[k]:

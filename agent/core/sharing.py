@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from agent.core.driver import Device
 from agent.core.promise import NotYetError, Owner, Share
-from agent.core.tenants import Tenant, Vessel
-from allocator.core.wording import quoted
-from allocator.model.board import Placed
+from agent.core.tenants import NodePod, PodContainer
+from allocator.core.wording import quote
+from allocator.model.board import Placement
 from allocator.model.gpu import Grant
 from allocator.model.ledger import Entry
 
@@ -15,7 +15,7 @@ class StillRunsError(NotYetError):
     """An earlier container seems to be running still; the pod as last seen may be outdated."""
 
 
-def starting(owner: Owner, tenant: Tenant) -> Vessel:
+def next_container(owner: Owner, tenant: NodePod) -> PodContainer:
     """Return the container of *owner* whose turn it is, where several share their slots.
 
     An app starts once every init container has ended well, so the first that has not is meant.
@@ -24,17 +24,17 @@ def starting(owner: Owner, tenant: Tenant) -> Vessel:
     names = frozenset(owner.containers)
     found = [vessel for vessel in tenant.vessels if vessel.name in names and not vessel.done]
     if not found:
-        what = f"pod {_who(tenant)} has no container {quoted(owner.container)} that is due to start"
+        what = f"pod {_pod_name(tenant)} has no container {quote(owner.container)} that is due to start"
         raise NotYetError(what)
     if len(names) > 1 and found[0].running:
-        what = f"container {quoted(found[0].name)} of pod {_who(tenant)} is still running"
+        what = f"container {quote(found[0].name)} of pod {_pod_name(tenant)} is still running"
         raise StillRunsError(what)
     return found[0]
 
 
 def share_of(
     owner: Owner,
-    tenant: Tenant | None,
+    tenant: NodePod | None,
     entry: Entry | None,
     *,
     devices: Collection[Device],
@@ -47,30 +47,32 @@ def share_of(
     """
     if tenant is None or tenant.uid != owner.uid:
         raise NotYetError(
-            f"pod {quoted(f'{owner.namespace}/{owner.pod}')} is not bound to this node"
+            f"pod {quote(f'{owner.namespace}/{owner.pod}')} is not bound to this node"
         )
     if tenant.over:
-        raise NotYetError(f"pod {_who(tenant)} has already ended")
+        raise NotYetError(f"pod {_pod_name(tenant)} has already ended")
     if entry is None:
         raise NotYetError(
-            f"pod {_who(tenant)} has no entry on this node yet; the control plane adds it within "
+            f"pod {_pod_name(tenant)} has no entry on this node yet; the control plane adds it within "
             "seconds, or says in an Event why it cannot"
         )
-    vessel = starting(owner, tenant)
+    vessel = next_container(owner, tenant)
     if unguarded and not vessel.injected:
         raise NotYetError(
-            f"container {quoted(vessel.name)} of pod {_who(tenant)} was not admitted by "
+            f"container {quote(vessel.name)} of pod {_pod_name(tenant)} was not admitted by "
             "vgpu-admission and could see every GPU; delete the pod so that it is recreated"
         )
     grants = next((held.grants for held in entry.containers if held.name == vessel.name), ())
     if not grants:
-        raise NotYetError(f"container {quoted(vessel.name)} of pod {_who(tenant)} was given no GPU")
-    if gone := _missing(grants, devices):
-        raise NotYetError(f"GPU {quoted(gone[0])} is no longer on this node")
-    return _share(tenant, vessel, _ordered(grants, devices))
+        raise NotYetError(
+            f"container {quote(vessel.name)} of pod {_pod_name(tenant)} was given no GPU"
+        )
+    if gone := _missing_gpus(grants, devices):
+        raise NotYetError(f"GPU {quote(gone[0])} is no longer on this node")
+    return _share(tenant, vessel, _by_pci_address(grants, devices))
 
 
-def _share(tenant: Tenant, vessel: Vessel, grants: tuple[Grant, ...]) -> Share:
+def _share(tenant: NodePod, vessel: PodContainer, grants: tuple[Grant, ...]) -> Share:
     owner = Owner(
         uid=tenant.uid, namespace=tenant.namespace, pod=tenant.name, containers=(vessel.name,)
     )
@@ -84,36 +86,36 @@ def _share(tenant: Tenant, vessel: Vessel, grants: tuple[Grant, ...]) -> Share:
     )
 
 
-def _missing(grants: Iterable[Grant], devices: Iterable[Device]) -> list[str]:
+def _missing_gpus(grants: Iterable[Grant], devices: Iterable[Device]) -> list[str]:
     names = {device.uuid for device in devices}
     return [grant.gpu for grant in grants if grant.gpu not in names]
 
 
-def _ordered(grants: Sequence[Grant], devices: Collection[Device]) -> tuple[Grant, ...]:
+def _by_pci_address(grants: Sequence[Grant], devices: Collection[Device]) -> tuple[Grant, ...]:
     """Order by PCI address, as CUDA counts under the order that admission injects.
 
     Where one is gone nobody tells its address any more; the entry names GPUs by the driver's index,
     which is the same order. None may be left out: what a container runs with has its place.
     """
-    if _missing(grants, devices):
+    if _missing_gpus(grants, devices):
         return tuple(grants)
     addresses = {device.uuid: device.pci.lower() for device in devices}
     return tuple(sorted(grants, key=lambda grant: addresses[grant.gpu]))
 
 
-def _who(tenant: Tenant) -> str:
-    return quoted(f"{tenant.namespace}/{tenant.name}")
+def _pod_name(tenant: NodePod) -> str:
+    return quote(f"{tenant.namespace}/{tenant.name}")
 
 
 def shares_of(
-    entries: Iterable[Entry], tenants: Mapping[str, Tenant], devices: Collection[Device]
+    entries: Iterable[Entry], tenants: Mapping[str, NodePod], devices: Collection[Device]
 ) -> tuple[Share, ...]:
     """Return what is promised to the containers of pods that are bound here, by pod.
 
     What is on GPUs that are not there any more is promised all the same.
     """
     return tuple(
-        _share(tenant, vessel, _ordered(held.grants, devices))
+        _share(tenant, vessel, _by_pci_address(held.grants, devices))
         for entry in entries
         if (tenant := tenants.get(entry.uid)) is not None and not tenant.over
         for held in entry.containers
@@ -122,9 +124,9 @@ def shares_of(
     )
 
 
-def placements(entries: Iterable[Entry]) -> dict[str, frozenset[Placed]]:
+def placements(entries: Iterable[Entry]) -> dict[str, frozenset[Placement]]:
     """Return at which places of which GPUs *entries* promise MIG instances."""
-    found: dict[str, set[Placed]] = {}
+    found: dict[str, set[Placement]] = {}
     for entry in entries:
         for held in entry.containers:
             for grant in held.grants:

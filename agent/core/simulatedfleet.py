@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from agent.core.driver import Device, MigMode, Process
-from agent.core.simulation import Refused, State, changed, create_compute, create_instance
-from agent.core.simulation import delivered as idle
+from agent.core.simulation import DriverRefusal, State, change_gpu, create_compute, create_instance
+from agent.core.simulation import new_machine as idle
 from allocator.catalog.boards import Model, bare_name, model_named, words_of
 from allocator.core.fleetfile import load_fleet, stamp
 from allocator.model.gpu import Gpu, Node
@@ -33,13 +33,13 @@ def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Reject
         return loaded
     named = {each.name: each for each in loaded.value}
     found = named.get(node) or named.get(ANY)
-    problem = _unplayable(found) if found else _unnamed(node, tuple(named))
+    problem = _busy_problem(found) if found else _no_entry_problem(node, tuple(named))
     if problem or found is None:
         return Rejected((problem,) if problem else ())
     state = idle([_chip(gpu, found.gpus, node) for gpu in found.gpus], boot)
     for gpu in found.gpus:
-        furnished = _furnished(state, gpu, stamp("GPU", f"{node}/{gpu.index}"))
-        if isinstance(furnished, Refused):
+        furnished = _with_instances(state, gpu, stamp("GPU", f"{node}/{gpu.index}"))
+        if isinstance(furnished, DriverRefusal):
             path = f"nodes.{found.name}.idle"
             accepted = "instances that fit on the GPU together"
             return Rejected((Problem(path=path, what=furnished.text, accepted=accepted),))
@@ -62,7 +62,7 @@ def chip(model: Model, *, node: str, index: int, mig: bool = False) -> Device:
     )
 
 
-def _unnamed(node: str, names: Sequence[str]) -> Problem:
+def _no_entry_problem(node: str, names: Sequence[str]) -> Problem:
     return Problem(
         path="nodes",
         what=f"no entry for node {node!r}",
@@ -70,7 +70,7 @@ def _unnamed(node: str, names: Sequence[str]) -> Problem:
     )
 
 
-def _unplayable(node: Node) -> Problem | None:
+def _busy_problem(node: Node) -> Problem | None:
     """Return why the entry describes no hardware."""
     if any(gpu.grants for gpu in node.gpus):
         accepted = "idle or foreign; entries come from binding pods"
@@ -99,15 +99,15 @@ def _on_a_switch(model: Model) -> bool:
     return any(word.startswith("SXM") for word in words_of(model.name) | model.also)
 
 
-def _furnished(state: State, gpu: Gpu, uuid: str) -> State | Refused:
+def _with_instances(state: State, gpu: Gpu, uuid: str) -> State | DriverRefusal:
     for placed in gpu.instances:
         made = create_instance(state, uuid, profile=placed.profile.id, start=placed.start)
-        if isinstance(made, Refused):  # media engines, which a fleet file does not count
+        if isinstance(made, DriverRefusal):  # media engines, which a fleet file does not count
             return made
         whole = create_compute(made.state, uuid, made.instance.id)
-        if isinstance(whole, Refused):
+        if isinstance(whole, DriverRefusal):
             return whole
         state = whole.state
     stranger = Process(pid=_NO_PROCESS + gpu.index, gpu=uuid, memory=gpu.foreign)
     held = (stranger,) if gpu.foreign else ()
-    return changed(state, uuid, lambda g: replace(g, processes=held, faulty=not gpu.healthy))
+    return change_gpu(state, uuid, lambda g: replace(g, processes=held, faulty=not gpu.healthy))

@@ -17,7 +17,7 @@ _NAME: Final = re.compile(r"slot-[0-9]{4,6}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class SlotOffer:
     """How many slots a node has in all, and how many of them its healthy GPUs bring.
 
     ``soft`` says whether any of them may go to a share that needs the interception library.
@@ -28,7 +28,7 @@ class Offer:
     soft: bool = True
 
 
-NOTHING: Final = Offer(total=0, healthy=0)
+NOTHING: Final = SlotOffer(total=0, healthy=0)
 
 
 def slot_name(number: int) -> str:
@@ -41,7 +41,7 @@ def is_slot(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def listed(offer: Offer, used: Collection[str]) -> tuple[tuple[str, bool], ...]:
+def list_slots(offer: SlotOffer, used: Collection[str]) -> tuple[tuple[str, bool], ...]:
     """Return every slot and whether it is sound, given the ids in *use*.
 
     A used slot that the offer no longer reaches stays, unsound, until it is free: its container

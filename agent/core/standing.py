@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from agent.core.driver import Instance
-from agent.core.journalrecord import Act, Mark, Marks, Place
-from allocator.model.board import Board, Placed
+from agent.core.journalrecord import JournalAct, Mark, Marks, PlacementKey
+from allocator.model.board import Board, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Present:
+class LiveInstance:
     """An instance that exists, and what may be done about it.
 
     ``placed`` is ``None`` where the board does not list its profile, so that nobody knows its
@@ -23,7 +23,7 @@ class Present:
     """
 
     instance: Instance
-    placed: Placed | None
+    placed: Placement | None
     ours: bool
     pids: tuple[int, ...]
     held: bool
@@ -36,7 +36,7 @@ class Present:
         return self.held or bool(self.pids)
 
     @property
-    def reserved(self) -> bool:
+    def is_reserved(self) -> bool:
         """Say whether it closes its slots to promises though no entry says so."""
         return not self.promised and (self.busy or not self.ours)
 
@@ -51,7 +51,7 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class GpuSituation:
     """One GPU at one moment: what is there, what the journal marks as ours, what is promised.
 
     ``used`` has the pids on each UUID that processes run on. ``held`` are places at which a
@@ -63,27 +63,27 @@ class Situation:
     present: tuple[Instance, ...]
     marks: Marks
     used: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    promised: frozenset[Placed] = frozenset()
-    held: frozenset[Placed] = frozenset()
-    cramped: frozenset[Placed] = frozenset()
+    promised: frozenset[Placement] = frozenset()
+    held: frozenset[Placement] = frozenset()
+    cramped: frozenset[Placement] = frozenset()
 
     @property
-    def standing(self) -> tuple[Present, ...]:
+    def live_instances(self) -> tuple[LiveInstance, ...]:
         """Return every instance with its standing."""
-        return tuple(map(self._standing, self.present))
+        return tuple(map(self._live_instance, self.present))
 
-    def at(self, placed: Placed) -> Present | None:
+    def at(self, placed: Placement) -> LiveInstance | None:
         """Return what stands at exactly this place."""
-        found = (i for i in self.present if _stands(i, placed))
-        return next(map(self._standing, found), None)
+        found = (i for i in self.present if _is_at(i, placed))
+        return next(map(self._live_instance, found), None)
 
-    def _standing(self, instance: Instance) -> Present:
-        placed = placed_as(self.board, instance)
+    def _live_instance(self, instance: Instance) -> LiveInstance:
+        placed = placement_of(self.board, instance)
         mark = self.marks.get(place_of(instance))
-        return Present(
+        return LiveInstance(
             instance=instance,
             placed=placed,
-            ours=_ours(mark, instance),
+            ours=_is_ours(mark, instance),
             pids=() if instance.uuid is None else self.used.get(instance.uuid, ()),
             held=placed in self.held,
             promised=placed in self.promised,
@@ -91,20 +91,20 @@ class Situation:
         )
 
 
-def place_of(instance: Instance) -> Place:
+def place_of(instance: Instance) -> PlacementKey:
     """Return where *instance* is, as the journal calls it."""
-    return Place(gpu=instance.gpu, profile=instance.profile, start=instance.start)
+    return PlacementKey(gpu=instance.gpu, profile=instance.profile, start=instance.start)
 
 
-def placed_as(board: Board, instance: Instance) -> Placed | None:
+def placement_of(board: Board, instance: Instance) -> Placement | None:
     """Return where *instance* is, by the profiles of *board*."""
     profile = next((p for p in board.profiles if p.id == instance.profile), None)
     if profile is None or instance.start + profile.size > board.slots:
         return None
-    return Placed(profile, instance.start)
+    return Placement(profile, instance.start)
 
 
-def listed(board: Board, placed: Placed) -> Placed | None:
+def current_placement(board: Board, placed: Placement) -> Placement | None:
     """Return *placed* with its profile as *board* lists it now, ``None`` if it has no such place.
 
     A driver's update may change the memory or the name of a profile, not its id and its shape;
@@ -114,15 +114,15 @@ def listed(board: Board, placed: Placed) -> Placed | None:
     for profile in board.profiles:
         same = (profile.id, profile.size, profile.slices) == (wanted.id, wanted.size, wanted.slices)
         if same and placed.start in profile.starts:
-            return Placed(profile, placed.start)
+            return Placement(profile, placed.start)
     return None
 
 
-def _stands(instance: Instance, placed: Placed) -> bool:
+def _is_at(instance: Instance, placed: Placement) -> bool:
     return instance.profile == placed.profile.id and instance.start == placed.start
 
 
-def _ours(mark: Mark | None, instance: Instance) -> bool:
+def _is_ours(mark: Mark | None, instance: Instance) -> bool:
     """Say whether the journal knows *instance*; another UUID at a place of ours is a stranger.
 
     What stands at a place that was announced is ours: nothing would tell it from a stranger's that
@@ -131,7 +131,9 @@ def _ours(mark: Mark | None, instance: Instance) -> bool:
     return mark is not None and (mark.uuid is None or instance.uuid in {None, mark.uuid})
 
 
-def corrections(situation: Situation, gpu: str) -> Iterator[tuple[Act, Place, str | None]]:
+def corrections(
+    situation: GpuSituation, gpu: str
+) -> Iterator[tuple[JournalAct, PlacementKey, str | None]]:
     """Yield what the journal should say of *gpu* and does not: act, place and UUID.
 
     What it calls ours and is not there was destroyed by others or never came to be; what is whole
@@ -144,11 +146,11 @@ def corrections(situation: Situation, gpu: str) -> Iterator[tuple[Act, Place, st
         if place.gpu != gpu:
             continue
         found = there.get(place)
-        if found is None or not _ours(mark, found):
-            yield Act.GONE, place, None
+        if found is None or not _is_ours(mark, found):
+            yield JournalAct.GONE, place, None
         elif mark.half and found.uuid is not None:
-            yield Act.COMMIT, place, found.uuid
+            yield JournalAct.COMMIT, place, found.uuid
     for place, found in sorted(there.items(), key=lambda pair: pair[0]):
         unknown = place not in situation.marks and found.uuid is not None
-        if unknown and placed_as(situation.board, found) in situation.held:
-            yield Act.COMMIT, place, found.uuid
+        if unknown and placement_of(situation.board, found) in situation.held:
+            yield JournalAct.COMMIT, place, found.uuid

@@ -18,7 +18,7 @@ from allocator.catalog.boards import board_named
 from allocator.core.deviceconfig import DeviceConfig, NodeConfig
 from allocator.core.gpunodewire import status_of
 from allocator.core.ledger import Ledger
-from allocator.model.board import Board, Placed
+from allocator.model.board import Board, Placement
 from allocator.model.gpu import Gpu, Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode
@@ -31,11 +31,11 @@ LONGEST_REASON: Final = 256  # characters; the CRD's bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Realised:
+class RealisedInstance:
     """A MIG instance that exists; ``foreign`` says that somebody else made it, and keeps it."""
 
     gpu: str
-    placed: Placed
+    placed: Placement
     uuid: str | None = None
     foreign: bool = False
 
@@ -50,13 +50,13 @@ class Hardware:
 
     devices: tuple[Device, ...]
     driver: str = ""  # its version
-    instances: tuple[Realised, ...] = ()
+    instances: tuple[RealisedInstance, ...] = ()
     sick: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     others: Mapping[str, MiB] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ServedGpu:
     """A GPU as it is told, with what only people and the agent read."""
 
     gpu: Gpu
@@ -73,9 +73,9 @@ class Identity:
     boot: str
 
 
-def listed(
+def served_gpus(
     hardware: Hardware, config: DeviceConfig, node: NodeConfig | None, *, before: Ledger | None
-) -> tuple[Listed, ...]:
+) -> tuple[ServedGpu, ...]:
     """Return the GPUs to serve, by index; those that *node* filters out are nobody's.
 
     *before* is what was told last: memory of others is compared with it.
@@ -83,7 +83,7 @@ def listed(
     told = {} if before is None else {gpu.uuid: gpu for gpu in before.node.gpus}
     kept = (d for d in hardware.devices if node is None or not node.excludes(d.uuid, d.index))
     return tuple(
-        _listed(device, hardware, _slots(config, node), wanted=node, told=told)
+        _served_gpu(device, hardware, _slots(config, node), wanted=node, told=told)
         for device in sorted(kept, key=lambda d: d.index)
     )
 
@@ -93,14 +93,14 @@ def _slots(config: DeviceConfig, node: NodeConfig | None) -> int:
     return config.split_count if own is None else own
 
 
-def _listed(
+def _served_gpu(
     device: Device,
     hardware: Hardware,
     slots: int,
     *,
     wanted: NodeConfig | None,
     told: Mapping[str, Gpu],
-) -> Listed:
+) -> ServedGpu:
     mode, reason = _mode(device, wanted)
     board = _board(device) if mode is Mode.MIG else None
     if mode is Mode.MIG and board is None:  # nothing could be promised, and nothing read
@@ -120,12 +120,12 @@ def _listed(
         board=board,
         healthy=not reason,
         numa=device.numa,
-        foreign=settled(before.foreign if before else NO_MEMORY, min(others, device.memory)),
+        foreign=rounded_memory(before.foreign if before else NO_MEMORY, min(others, device.memory)),
         instances=tuple(i.placed for i in hardware.instances if i.gpu == device.uuid),
         links=device.links,
         switch=device.switch,
     )
-    return Listed(gpu=gpu, pci=device.pci, reason=reason[:LONGEST_REASON])
+    return ServedGpu(gpu=gpu, pci=device.pci, reason=reason[:LONGEST_REASON])
 
 
 def _board(device: Device) -> Board | None:
@@ -152,7 +152,7 @@ def _mode(device: Device, wanted: NodeConfig | None) -> tuple[Mode, str]:
     )
 
 
-def settled(told: MiB, now: MiB) -> MiB:
+def rounded_memory(told: MiB, now: MiB) -> MiB:
     """Return what to tell of *now* MiB, having *told* something before.
 
     Rounded up to steps, more at once, less only when it is less by two steps, or nothing.
@@ -163,16 +163,16 @@ def settled(told: MiB, now: MiB) -> MiB:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class NodeAccount:
     """All that a status says; ``shut`` tells why no GPU may be promised now, or is empty.
 
     One that is ``leaving`` has no inventory, so that nothing is promised on it ever again.
     """
 
     identity: Identity
-    gpus: tuple[Listed, ...]
+    gpus: tuple[ServedGpu, ...]
     driver: str = ""
-    instances: tuple[Realised, ...] = ()
+    instances: tuple[RealisedInstance, ...] = ()
     unpromised: tuple[Entry, ...] = ()
     held: Collection[str] = ()
     generation: int = 0
@@ -180,7 +180,7 @@ class Account:
     leaving: bool = False
 
 
-def document(account: Account) -> Json:
+def document(account: NodeAccount) -> Json:
     """Return ``status`` as the API server keeps it: JSON, and nothing empty."""
     gpus = account.gpus
     if account.shut:
@@ -206,12 +206,12 @@ def document(account: Account) -> Json:
     return {key: value for key, value in written.items() if value != "" and key not in absent}
 
 
-def _extras(one: Listed) -> Json:
+def _extras(one: ServedGpu) -> Json:
     reason: Json = {"reason": one.reason} if one.reason else {}
     return {"pci": one.pci} | reason
 
 
-def _instance(instance: Realised) -> Json:
+def _instance(instance: RealisedInstance) -> Json:
     placed = instance.placed
     uuid: Json = {"uuid": instance.uuid} if instance.uuid else {}
     return {

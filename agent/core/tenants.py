@@ -109,7 +109,7 @@ _POD: Final = msgspec.json.Decoder(_Pod)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vessel:
+class PodContainer:
     """One container of a pod's spec; ``stage`` says when it runs.
 
     ``key`` is its annotation prefix, as ``c0``. ``injected`` says that it sees devices by its
@@ -132,7 +132,7 @@ class Vessel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class NodePod:
     """One pod that is bound to this node; ``vessels`` are its containers, init first.
 
     ``over`` says that its phase is final, ``kept`` that somebody would bring it back here. ``told``
@@ -153,19 +153,19 @@ class Tenant:
     hami: str
     requests: Mapping[str, int]
     ids: Mapping[str, str]
-    vessels: tuple[Vessel, ...]
+    vessels: tuple[PodContainer, ...]
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """Say whether any of its containers runs or ran."""
         return any(vessel.started for vessel in self.vessels)
 
-    def vessel(self, name: str) -> Vessel | None:
+    def vessel(self, name: str) -> PodContainer | None:
         """Return the container called *name*."""
         return next((vessel for vessel in self.vessels if vessel.name == name), None)
 
 
-def tenant(raw: bytes) -> Tenant:
+def tenant(raw: bytes) -> NodePod:
     """Read a pod that the API server sent; raises ``ValueError`` where it is none."""
     found = _POD.decode(raw)
     metadata, spec, status = found.metadata, found.spec, found.status
@@ -174,13 +174,13 @@ def tenant(raw: bytes) -> Tenant:
     told_init = {s.name: s for s in status.init_container_statuses or ()}
     beside = status.ephemeral_container_statuses or ()
     init = spec.init_containers or ()
-    return Tenant(
+    return NodePod(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
         node=spec.node_name,
         over=status.phase in _OVER,
-        kept=_kept(metadata),
+        kept=_is_daemon_or_static(metadata),
         told=annotations.get(ASSIGNMENT_KEY, ""),
         volcano=annotations.get(IDS, "") if annotations.get(NODE) == spec.node_name else "",
         hami=annotations.get(HAMI_IDS, "") if annotations.get(HAMI_NODE) == spec.node_name else "",
@@ -193,7 +193,7 @@ def tenant(raw: bytes) -> Tenant:
     )
 
 
-def _kept(metadata: _Metadata) -> bool:
+def _is_daemon_or_static(metadata: _Metadata) -> bool:
     """Say whether a DaemonSet or kubelet (a static pod) would recreate the pod here."""
     owners = metadata.owner_references or ()
     daemon = any(owner.kind == "DaemonSet" and owner.controller for owner in owners)
@@ -205,14 +205,14 @@ def _ids(statuses: Iterable[_ContainerStatus]) -> dict[str, str]:
     return {s.id.rpartition("/")[2]: s.name for s in statuses if s.id}
 
 
-def _vessel(place: str, container: _Container, status: _ContainerStatus | None) -> Vessel:
+def _vessel(place: str, container: _Container, status: _ContainerStatus | None) -> PodContainer:
     state = None if status is None else status.state
     last = None if status is None else status.last_state
     ended = None if state is None else state.terminated
     running = state is not None and state.running is not None
     env = {v.name: v for v in container.env or ()}  # of one name the last one holds
     keys = {name: key for name, v in env.items() if (key := _key(v)) is not None}
-    return Vessel(
+    return PodContainer(
         name=container.name,
         stage=_stage(place, container),
         key=min(keys.values(), default=place),

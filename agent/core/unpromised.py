@@ -10,12 +10,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from agent.core.status import Json, Realised
-from agent.core.tenants import Tenant
+from agent.core.status import Json, RealisedInstance
+from agent.core.tenants import NodePod
 from allocator.catalog.vocabularies import FOREIGN, VOLCANO, Vocabulary
-from allocator.core.devicelist import Device, parts
-from allocator.core.ledger import Ledger, promise_told
-from allocator.core.said import said
+from allocator.core.devicelist import ListedDevice, parts
+from allocator.core.ledger import Ledger, annotated_entry
+from allocator.core.said import parse_untrusted_json
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant
 from allocator.model.ledger import Entry
@@ -26,19 +26,19 @@ ELSEWHERE: Final = "foreign"  # where a pod has its namespace: an instance that 
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # since when is not known, and must not move
 
 
-def uses_gpus(tenant: Tenant, vocabularies: Collection[Vocabulary]) -> bool:
+def uses_gpus(tenant: NodePod, vocabularies: Collection[Vocabulary]) -> bool:
     """Say whether a container of *tenant* that has started may use a GPU: ours, or another's."""
-    return tenant.started and any(_is_gpu(name, vocabularies) for name in tenant.requests)
+    return tenant.has_started and any(_is_gpu(name, vocabularies) for name in tenant.requests)
 
 
-def unpromised(
+def find_unaccounted(
     document: Mapping[str, object],
     ledger: Ledger,
     *,
-    tenants: Iterable[Tenant],
-    instances: Iterable[Realised],
+    tenants: Iterable[NodePod],
+    instances: Iterable[RealisedInstance],
     vocabularies: Collection[Vocabulary],
-) -> tuple[tuple[Entry, ...], tuple[Tenant, ...]]:
+) -> tuple[tuple[Entry, ...], tuple[NodePod, ...]]:
     """Return what is in use without an entry, and the pods of which nobody knows what they use.
 
     *document* is *ledger* as it was read; *tenants* are those that :func:`uses_gpus` is true of.
@@ -48,12 +48,14 @@ def unpromised(
     foreign = [instance for instance in instances if instance.foreign]
     kept = Counter(instance.gpu for instance in foreign)
     entries: list[Entry] = []
-    unknown: list[Tenant] = []
+    unknown: list[NodePod] = []
     for tenant in sorted(tenants, key=lambda tenant: tenant.uid):  # the same words each time
         if ledger.entry(tenant.uid) is not None:
             continue
-        devices = _listed(tenant, vocabularies)
-        found = _told(document, tenant, said(tenant.told) or _shares(devices))
+        devices = _listed_devices(tenant, vocabularies)
+        found = _annotated_entry(
+            document, tenant, parse_untrusted_json(tenant.told) or _shares(devices)
+        )
         cut = Counter(d.uuid for part in devices.values() for d in part if d.position)
         if found is not None and found.containers:
             entries.append(found)
@@ -61,7 +63,7 @@ def unpromised(
             kept -= cut
         else:
             unknown.append(tenant)
-    entries += map(_reserved, foreign)
+    entries += map(_foreign_entry, foreign)
     return tuple(sorted(entries, key=lambda entry: entry.uid)), tuple(unknown)
 
 
@@ -69,10 +71,10 @@ def _is_gpu(name: str, vocabularies: Iterable[Vocabulary]) -> bool:
     return name.startswith(FOREIGN) or any(name in words.resources for words in vocabularies)
 
 
-def _told(document: Mapping[str, object], tenant: Tenant, told: object) -> Entry | None:
+def _annotated_entry(document: Mapping[str, object], tenant: NodePod, told: object) -> Entry | None:
     """Read what is *told* of a pod; which of its containers take turns, its spec says."""
     pod = {"namespace": tenant.namespace, "name": tenant.name, "uid": tenant.uid}
-    found = promise_told(document, pod, told) if told else None
+    found = annotated_entry(document, pod, told) if told else None
     if found is None:
         return None
     stages = {vessel.name: vessel.stage for vessel in tenant.vessels}
@@ -80,9 +82,9 @@ def _told(document: Mapping[str, object], tenant: Tenant, told: object) -> Entry
     return replace(found, containers=tuple(containers))
 
 
-def _listed(
-    tenant: Tenant, vocabularies: Collection[Vocabulary]
-) -> Mapping[str, tuple[Device, ...]]:
+def _listed_devices(
+    tenant: NodePod, vocabularies: Collection[Vocabulary]
+) -> Mapping[str, tuple[ListedDevice, ...]]:
     """Return what another scheduler's list gives each container, memory in MiB; or nothing.
 
     The non-empty parts of the list belong to the containers that request GPUs, in order. A list
@@ -96,12 +98,12 @@ def _listed(
     if len(names) != len(written):
         return {}
     return {
-        name: tuple(Device(d.uuid, d.memory * factor, d.cores, d.position) for d in part)
+        name: tuple(ListedDevice(d.uuid, d.memory * factor, d.cores, d.position) for d in part)
         for name, part in zip(names, written, strict=True)
     }
 
 
-def _shares(devices: Mapping[str, tuple[Device, ...]]) -> list[Json]:
+def _shares(devices: Mapping[str, tuple[ListedDevice, ...]]) -> list[Json]:
     """Return what a list says as an assignment tells it; nothing where it names instances."""
     if any(device.position for part in devices.values() for device in part):
         return []
@@ -122,7 +124,7 @@ def _shares(devices: Mapping[str, tuple[Device, ...]]) -> list[Json]:
     ]
 
 
-def _reserved(instance: Realised) -> Entry:
+def _foreign_entry(instance: RealisedInstance) -> Entry:
     """Return what keeps the place of an instance that somebody else made."""
     placed = instance.placed
     grant = Grant(

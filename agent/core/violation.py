@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from agent.core.cgroup import Cell
+from agent.core.cgroup import PodCgroup
 from agent.core.driver import Instance, Process
 from agent.core.promise import Share
 from allocator.core.settings import Enforcement
@@ -27,7 +27,7 @@ SHOWN: Final = 4  # processes named in a note
 SLACK: Final = 50  # one in so many MiB of the promise comes on top
 
 
-class Kind(StrEnum):
+class ViolationKind(StrEnum):
     """What a container did. Public API: a metric's label."""
 
     MEMORY = "memory"  # more than it was promised
@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class LocalPod:
     """A pod of this node as the API server tells of it.
 
     ``containers`` has names by the runtime's id, as far as they are told yet. ``kept`` says that it
@@ -53,11 +53,11 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LocatedProcess:
     """A process on a GPU, and where it runs; ``cell`` is ``None`` outside pods."""
 
     process: Process
-    cell: Cell | None
+    cell: PodCgroup | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,29 +67,29 @@ class Violation:
     ``note`` is a sentence about it, whose numbers change while it lasts.
     """
 
-    kind: Kind
-    pod: Pod
+    kind: ViolationKind
+    pod: LocalPod
     container: str
     gpu: str
     note: str
 
     @property
-    def key(self) -> tuple[Kind, str, str, str]:
+    def key(self) -> tuple[ViolationKind, str, str, str]:
         """Return what stays the same while it lasts."""
         return self.kind, self.pod.uid, self.container, self.gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class ObservedUse:
     """What is known at one moment: processes, promises, pods by uid, instances of MIG.
 
     ``unpromised`` has the uids of pods with each GPU that they are told to use without an entry.
     ``instances`` are ``None`` while nobody has looked.
     """
 
-    seen: Sequence[Seen]
+    seen: Sequence[LocatedProcess]
     shares: Sequence[Share]
-    pods: Mapping[str, Pod]
+    pods: Mapping[str, LocalPod]
     instances: Sequence[Instance] | None = ()
     unpromised: frozenset[tuple[str, str]] = frozenset()
 
@@ -109,18 +109,18 @@ def by_pod(shares: Iterable[Share]) -> dict[str, Shares]:
 class _Group:
     """The processes of one container on one GPU, and what it was promised there."""
 
-    pod: Pod
+    pod: LocalPod
     container: str
     gpu: str
     processes: tuple[Process, ...]
     grants: tuple[Grant, ...]
 
-    def violation(self, kind: Kind, note: str) -> Violation:
+    def violation(self, kind: ViolationKind, note: str) -> Violation:
         """Return this group's."""
         return Violation(kind=kind, pod=self.pod, container=self.container, gpu=self.gpu, note=note)
 
 
-def violations(picture: Picture) -> tuple[Violation, ...]:
+def violations(picture: ObservedUse) -> tuple[Violation, ...]:
     """Return all violations; processes of pods that the API server does not know are skipped."""
     promised = by_pod(picture.shares)
     instances = picture.instances or ()
@@ -130,18 +130,18 @@ def violations(picture: Picture) -> tuple[Violation, ...]:
     for group in _groups(picture, promised):
         if group.pod.uid not in promised:
             note = f"uses {group.gpu} without an entry: {_pids(group.processes)}"
-            found.append(group.violation(Kind.UNPROMISED, note))
+            found.append(group.violation(ViolationKind.UNPROMISED, note))
             continue
-        astray = known - _admitted(group.grants, instances)
+        astray = known - _allowed_instances(group.grants, instances)
         if stray := tuple(p for p in group.processes if p.instance in astray):
             note = f"uses {stray[0].instance or group.gpu}, not in its entry: {_pids(stray)}"
-            found.append(group.violation(Kind.DEVICE, note))
+            found.append(group.violation(ViolationKind.DEVICE, note))
         elif note := _excess(group):
-            found.append(group.violation(Kind.MEMORY, note))
+            found.append(group.violation(ViolationKind.MEMORY, note))
     return tuple(found)
 
 
-def _groups(picture: Picture, promised: Mapping[str, Shares]) -> Iterator[_Group]:
+def _groups(picture: ObservedUse, promised: Mapping[str, Shares]) -> Iterator[_Group]:
     uses: dict[tuple[str, str, str], list[Process]] = defaultdict(list)
     for seen in picture.seen:
         if seen.cell is not None and (pod := picture.pods.get(seen.cell.uid)) is not None:
@@ -163,7 +163,9 @@ def _groups(picture: Picture, promised: Mapping[str, Shares]) -> Iterator[_Group
         )
 
 
-def _admitted(grants: Sequence[Grant], instances: Sequence[Instance]) -> frozenset[str | None]:
+def _allowed_instances(
+    grants: Sequence[Grant], instances: Sequence[Instance]
+) -> frozenset[str | None]:
     """Return on which instances of a GPU its holder may be; ``None`` is the GPU as a whole.
 
     On a GPU in MIG mode it is an instance that the driver does not tell.
@@ -189,7 +191,7 @@ def _pids(processes: Sequence[Process]) -> str:
     return f"pid {', '.join(shown)}"
 
 
-def foreign(picture: Picture, gpus: Iterable[str]) -> dict[str, MiB]:
+def foreign(picture: ObservedUse, gpus: Iterable[str]) -> dict[str, MiB]:
     """Return by GPU the memory of processes that nobody was promised it for.
 
     They are outside pods, or their pod has no share of that GPU. What is told as unpromised is
@@ -206,13 +208,13 @@ def foreign(picture: Picture, gpus: Iterable[str]) -> dict[str, MiB]:
     return held
 
 
-def distinct(found: Iterable[Violation]) -> tuple[Violation, ...]:
+def unique_violations(found: Iterable[Violation]) -> tuple[Violation, ...]:
     """Return each violation once, whatever was noted about it."""
     return tuple({violation.key: violation for violation in found}.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ViolationChanges:
     """What to do after a look: violations that began, and pods whose evictions are due."""
 
     begun: tuple[Violation, ...]
@@ -221,7 +223,7 @@ class Change:
 
 def change(
     before: Collection[Violation], now: Collection[Violation], enforcement: Enforcement
-) -> Change:
+) -> ViolationChanges:
     """Return what to do, given the violations *now* and *before*, one look ago.
 
     The first look reports. Only the second one evicts, because what the driver says of a process
@@ -229,7 +231,7 @@ def change(
     """
     known = {violation.key for violation in before}
     lasting = tuple(v for v in now if v.key in known and evicts(v))
-    return Change(
+    return ViolationChanges(
         begun=tuple(v for v in now if v.key not in known),
         due=lasting if enforcement is Enforcement.EVICT else (),
     )
@@ -237,4 +239,4 @@ def change(
 
 def evicts(violation: Violation) -> bool:
     """Say whether a pod may be evicted for it: changed limits are put right, which is enough."""
-    return violation.kind is not Kind.LIMITS and not violation.pod.kept
+    return violation.kind is not ViolationKind.LIMITS and not violation.pod.kept

@@ -13,7 +13,7 @@ _AGAIN: Final = 0.5  # seconds between tries
 
 
 @asynccontextmanager
-async def alone(lock: Path) -> AsyncIterator[None]:
+async def node_lock(lock: Path) -> AsyncIterator[None]:
     """Wait until no other process holds the file *lock*, and hold it; raises OSError.
 
     The kernel releases it when its holder ends, however that happens.

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.core import news
-from agent.core.content import Content
-from agent.core.drift import Drift
+from agent.core.content import ContainerEdits
+from agent.core.drift import HardwareDrift
 from agent.core.progress import Outcome
 from agent.core.promise import Owner, Share
-from agent.core.violation import Kind, Pod, Violation
+from agent.core.violation import LocalPod, Violation, ViolationKind
 from allocator.catalog.vocabularies import OWN
-from allocator.core.wording import quoted
+from allocator.core.wording import quote
 from kube.events import Event, Reference, Severity
 
 REPORTER: Final = f"{OWN}agent"
@@ -40,7 +40,7 @@ _RECUT: Final = {
 }
 
 
-class Announcements:
+class NodeEvents:
     """Writes Events about pods and *node* through *tell*, which must not block.
 
     A container that crashes gets the same devices again, and one that is refused retries every ten
@@ -54,17 +54,17 @@ class Announcements:
         self._given: dict[str, tuple[str, str]] = {}
         self._refused: dict[str, tuple[str, str]] = {}
 
-    def allocated(self, slot: str, share: Share, content: Content) -> None:
+    def record_allocation(self, slot: str, share: Share, content: ContainerEdits) -> None:
         """Say once what a container received; *slot* is the first of its slots."""
-        note = news.allocated(share, content)
+        note = news.allocation_note(share, content)
         said = share.owner.uid, note
         if self._given.get(slot) != said:
             self._given[slot] = said
             self._of_pod(_ALLOCATED, share.owner, note)
 
-    def refused(self, slot: str, owner: Owner, why: str) -> None:
+    def record_refusal(self, slot: str, owner: Owner, why: str) -> None:
         """Say why a container cannot start: in the words of before, where only numbers changed."""
-        note = f"container {quoted(owner.container)}: {why}"
+        note = f"container {quote(owner.container)}: {why}"
         uid, before = self._refused.get(slot, ("", ""))
         if uid == owner.uid and news.gist(before) == news.gist(note):
             note = before
@@ -79,15 +79,19 @@ class Announcements:
         """Say *why* a GPU left service; empty where it is back."""
         self._of_gpu(_SICK if why else _WELL, gpu, why or "is healthy again")
 
-    def violated(self, violation: Violation) -> None:
+    def record_violation(self, violation: Violation) -> None:
         """Report a violation on its pod."""
-        kind = _BREACHED if violation.kind in {Kind.MEMORY, Kind.LIMITS} else _UNPROMISED
-        who = f"container {quoted(violation.container)} " if violation.container else ""
+        kind = (
+            _BREACHED
+            if violation.kind in {ViolationKind.MEMORY, ViolationKind.LIMITS}
+            else _UNPROMISED
+        )
+        who = f"container {quote(violation.container)} " if violation.container else ""
         self._say(kind, f"{who}{violation.note}", about=_pod(violation.pod))
 
-    def drifted(self, drift: Drift) -> None:
+    def record_drift(self, drift: HardwareDrift) -> None:
         """Report on the Node a difference from the ledger."""
-        note = f"GPU {quoted(drift.gpu)}: {drift.what}"
+        note = f"GPU {quote(drift.gpu)}: {drift.what}"
         beside = None if drift.pod is None else _pod(drift.pod)
         self._say(_DRIFT, note, about=self._node(), beside=beside)
 
@@ -97,7 +101,7 @@ class Announcements:
         self._say(kind, note, about=about, beside=self._node())
 
     def _of_gpu(self, kind: _Kind, gpu: str, note: str) -> None:
-        self._say(kind, f"GPU {quoted(gpu)}: {note}", about=self._node())
+        self._say(kind, f"GPU {quote(gpu)}: {note}", about=self._node())
 
     def _say(
         self, kind: _Kind, note: str, *, about: Reference, beside: Reference | None = None
@@ -114,7 +118,7 @@ class Announcements:
         )
 
 
-def _pod(pod: Pod) -> Reference:
+def _pod(pod: LocalPod) -> Reference:
     return Reference(
         api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
     )

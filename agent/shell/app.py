@@ -15,32 +15,32 @@ import structlog
 from agent.core.runtimes import containerd_major, reads_cdi
 from agent.core.sharing import placements
 from agent.shell.nodefacts import configurations
-from agent.shell.options import Options
-from agent.shell.parts import Parts
-from agent.shell.promises import Promises
-from agent.shell.server import Answers, serving
-from agent.shell.service import Backing, Service
-from agent.shell.withdrawal import EVERY, Withdrawal
-from allocator.shell.tasks import Start, background, told_to_stop
+from agent.shell.options import AgentOptions
+from agent.shell.parts import AgentParts
+from agent.shell.promises import EntryClient
+from agent.shell.server import Answers, serve_http
+from agent.shell.service import PluginServices, Service
+from agent.shell.withdrawal import EVERY, WithdrawalController
+from allocator.shell.tasks import Start, background, stop_event
 from kube.client import Client
 
 log = structlog.get_logger(__name__)
 
 
-async def run(options: Options) -> None:
+async def run(options: AgentOptions) -> None:
     """Run until SIGTERM or SIGINT; a task that dies takes the program with it.
 
     Raises OSError, FleetError or JournalInUseError where the node is not fit for it.
     """
-    stop = told_to_stop()
+    stop = stop_event()
     async with Client(options.access) as client:
-        parts = Parts(options, client)
+        parts = AgentParts(options, client)
         try:
             async with background() as start:
                 agent = Agent(options, client, parts)
                 agent.begin(start)
-                answers = Answers(ready=agent.unready, metrics=parts.metrics.exposed)
-                async with serving(answers, options.listen) as port:
+                answers = Answers(ready=agent.not_ready_reason, metrics=parts.metrics.exposition)
+                async with serve_http(answers, options.listen) as port:
                     log.info("serving", port=port, version=parts.version, node=options.node)
                     await stop.wait()
         finally:
@@ -51,9 +51,9 @@ async def run(options: Options) -> None:
 class Agent:
     """What runs, over the parts."""
 
-    options: Options
+    options: AgentOptions
     client: Client
-    parts: Parts
+    parts: AgentParts
 
     def begin(self, start: Start) -> None:
         """Start everything, or the withdrawal alone."""
@@ -64,18 +64,18 @@ class Agent:
         start(self._status(), "status")
         if self.options.withdraw:
             parts.writer.leaving = True
-            leaving = Withdrawal(
+            leaving = WithdrawalController(
                 parts.around, parts.keeper, parts.paths, cdi=parts.cdi, alive=parts.alive
             )
             start(leaving.run(), "withdrawal")
-            start(self._releasing(), "release")
+            start(self._release_forever(), "release")
             return
         start(self._instances(), "instances")
         start(parts.keeper.run(), "node")
         start(self._serve(), "service")
         start(parts.monitor.run(), "monitor")
 
-    def unready(self) -> str:
+    def not_ready_reason(self) -> str:
         """Return why pods cannot be served now; empty if they can."""
         parts = self.parts
         if not parts.around.synced:
@@ -84,9 +84,11 @@ class Agent:
             return ""
         if parts.survey.hardware is None:
             return "the driver has not answered yet"
-        if (hung := parts.survey.hung) is not None:
+        if (hung := parts.survey.hung_call) is not None:
             return f"the driver hangs: {hung.call} has been running for {hung.seconds:.0f} s"
-        return parts.around.rival or ("" if parts.keeper.serving else "not registered with kubelet")
+        return parts.around.plugin_conflict or (
+            "" if parts.keeper.serving else "not registered with kubelet"
+        )
 
     async def _status(self) -> Never:
         """Write the status once the instances are known; until then the previous status stays.
@@ -94,13 +96,13 @@ class Agent:
         A status without them would take every GPU in MIG mode out of service for a moment.
         """
         parts = self.parts
-        changed = parts.around.waker()
+        changed = parts.around.subscribe()
         while not (parts.survey.settled or self.options.withdraw):
             await changed.wait()
             changed.clear()
         await parts.writer.run()
 
-    async def _releasing(self) -> Never:
+    async def _release_forever(self) -> Never:
         """Release containers that a killed agent may have left held back."""
         while True:
             await self.parts.monitor.release()
@@ -109,23 +111,23 @@ class Agent:
     async def _instances(self) -> Never:
         """Look at what is cut already, then keep it as the ledger says."""
         parts = self.parts
-        changed = parts.around.waker()
+        changed = parts.around.subscribe()
         while parts.survey.hardware is None:  # a driver that is being installed
             await changed.wait()
             changed.clear()
         await parts.instances.settle()
         parts.survey.settled = True
         parts.survey.renew()
-        parts.around.wake()
+        parts.around.notify()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._wanting())
+            group.create_task(self._follow_promises())
             group.create_task(parts.instances.run())
         raise RuntimeError("the task of the MIG instances ended")
 
-    async def _wanting(self) -> Never:
+    async def _follow_promises(self) -> Never:
         """Pass on what is promised, and at which places containers may run."""
         around = self.parts.around
-        changed = around.waker()
+        changed = around.subscribe()
         while True:
             await changed.wait()
             changed.clear()
@@ -135,7 +137,9 @@ class Agent:
             ledger = found.ledger
             same = ledger.boot == self.parts.boot
             held = [entry for entry in ledger.entries if same and entry.uid in ledger.held]
-            await self.parts.instances.want(placements(ledger.entries), held=placements(held))
+            await self.parts.instances.set_desired(
+                placements(ledger.entries), held=placements(held)
+            )
 
     async def _with_cdi(self, runtime: str) -> bool:
         """Say whether *runtime* hears of devices through CDI, as it is configured now."""
@@ -149,15 +153,15 @@ class Agent:
     async def _serve(self) -> Never:
         """Serve kubelet once it is known how this node is set up."""
         parts = self.parts
-        around, changed = parts.around, parts.around.waker()
-        while not around.configured or around.node is None:
+        around, changed = parts.around, parts.around.subscribe()
+        while not around.is_configured or around.node is None:
             await changed.wait()
             changed.clear()
         with_cdi = await self._with_cdi(around.node.runtime)
-        promises = Promises(
+        promises = EntryClient(
             self.client, around, parts.writer, devices=parts.devices, unguarded=not with_cdi
         )
-        backing = Backing(
+        backing = PluginServices(
             around=around,
             survey=parts.survey,
             keeper=parts.keeper,

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from agent.shell.regionfiles import directory, listed
+from agent.shell.regionfiles import directory, file_names
 
 MOST: Final = 10_000  # names removed at a time; a tenant may leave any number
 _BURIED: Final = ".buried-"
@@ -20,7 +20,7 @@ _BURIED: Final = ".buried-"
 log = structlog.get_logger(__name__)
 
 
-def bury(name: str, *, at: int, top: int) -> None:
+def quarantine(name: str, *, at: int, top: int) -> None:
     """Take a directory of *at* out of its place into *top*, to be emptied; a file is removed."""
     with suppress(FileNotFoundError):
         try:
@@ -29,18 +29,18 @@ def bury(name: str, *, at: int, top: int) -> None:
             os.unlink(name, dir_fd=at)
 
 
-def dig(top: int) -> None:
+def purge_quarantine(top: int) -> None:
     """Empty what is buried in *top*, level by level: a tree may be deeper than any stack."""
     budget = itertools.count()
     stuck: set[str] = set()
-    while graves := [n for n in listed(top) if n.startswith(_BURIED) and n not in stuck]:
+    while graves := [n for n in file_names(top) if n.startswith(_BURIED) and n not in stuck]:
         for grave in graves:
             try:
                 with directory(grave, at=top) as here:
-                    for name in listed(here, most=MOST):
+                    for name in file_names(here, most=MOST):
                         if next(budget) >= MOST:
                             return
-                        bury(name, at=here, top=top)
+                        quarantine(name, at=here, top=top)
                 os.rmdir(grave, dir_fd=top)
             except OSError as error:
                 stuck.add(grave)

@@ -35,7 +35,7 @@ class CapabilityError(Exception):
     """A device file that a container needs is not there and cannot be made."""
 
 
-class Files(Protocol):
+class DeviceFiles(Protocol):
     """Device files on the host, which only root can make."""
 
     def numbers(self, path: Path) -> tuple[int, int] | None:
@@ -79,7 +79,7 @@ class _Wanted:
 class Capabilities:
     """Finds and makes the device files of MIG instances below *root*, the host's ``/``."""
 
-    def __init__(self, root: Path, *, files: Files | None = None) -> None:
+    def __init__(self, root: Path, *, files: DeviceFiles | None = None) -> None:
         """Look nothing up yet."""
         self._root = root
         self._files = HostFiles() if files is None else files
@@ -101,7 +101,7 @@ class Capabilities:
             self._capability(f"{gi}/access"),
             self._capability(f"{gi}/ci{compute}/access"),
         )
-        return tuple(self._present(one, majors) for one in wanted)
+        return tuple(self._ensure_device(one, majors) for one in wanted)
 
     def graphics(self, pci: str) -> tuple[DeviceNode, ...]:
         """Return the DRM files of the GPU at *pci*; none where nvidia-drm is not loaded.
@@ -129,7 +129,7 @@ class Capabilities:
             raise CapabilityError(f"/{_MINORS} has no line for {access}")
         return _Wanted(f"nvidia-caps/nvidia-cap{number}", _CAPS, number, 0o444)
 
-    def _present(self, wanted: _Wanted, majors: Mapping[str, int]) -> DeviceNode:
+    def _ensure_device(self, wanted: _Wanted, majors: Mapping[str, int]) -> DeviceNode:
         major = next((majors[name] for name in wanted.drivers if name in majors), None)
         if major is None:
             what = f"/{_MAJORS} has no {wanted.drivers[0]}; load its kernel module"

@@ -11,8 +11,8 @@ from typing import Final, Never
 import structlog
 
 from agent.core import capacity
-from agent.core.status import Hardware, listed
-from agent.shell.node import Neighbourhood, OwnNode
+from agent.core.status import Hardware, served_gpus
+from agent.shell.node import NodeInformer, OwnNode
 from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
 from allocator.model.gpu import Gpu
 from allocator.shell.inventory import NODES
@@ -31,13 +31,13 @@ LONGEST_PAUSE: Final = 30.0
 log = structlog.get_logger(__name__)
 
 
-class NodeKeeper:
+class CapacityController:
     """Keeps our part of the Node as it should be; ``serving`` says that kubelet knows our slots."""
 
     def __init__(
         self,
         calls: ApiClient,
-        around: Neighbourhood,
+        around: NodeInformer,
         hardware: Callable[[], Hardware | None],
         *,
         version: str,
@@ -49,7 +49,7 @@ class NodeKeeper:
         self._hardware = hardware
         self._version = version
         self._clock = clock
-        self._changed = around.waker()
+        self._changed = around.subscribe()
         self._written: Mapping[str, int] | None = None
         self._at = 0.0  # when that was written
         self._undone = 0  # how often in a row it was changed by somebody else
@@ -77,7 +77,7 @@ class NodeKeeper:
     async def sweep(self) -> None:
         """Bring label, capacity and taint up to date; raises :class:`KubeError`."""
         node = self._around.node
-        if node is None or not self._around.configured or self._around.idle:
+        if node is None or not self._around.is_configured or self._around.is_upstream:
             return
         if node.label != self._version:
             await self._note(node, {"labels": {AGENT_LABEL: self._version}})
@@ -91,7 +91,7 @@ class NodeKeeper:
 
         Not beside another plugin, unless it stands already; nor before the register, where asked.
         """
-        if self._around.rival and not self.serving:
+        if self._around.plugin_conflict and not self.serving:
             return False
         return node.registered or not self._around.settings.volcano_register
 
@@ -101,15 +101,15 @@ class NodeKeeper:
         if hardware is None or found is None:
             return False
         around = self._around
-        told = listed(hardware, around.devices, around.node_config, before=found.ledger)
-        wanted = self._wanted([one.gpu for one in told])
+        told = served_gpus(hardware, around.devices, around.node_config, before=found.ledger)
+        wanted = self._desired_capacity([one.gpu for one in told])
         names = node.names | wanted.keys() | capacity.slot_names(around.vocabularies)
         if names != node.names:
-            await self._note(node, {"annotations": {CAPACITY_KEY: _joined(names)}})
-        changed = capacity.changes(node.capacity, wanted, self._ours(node))
+            await self._note(node, {"annotations": {CAPACITY_KEY: _join(names)}})
+        changed = capacity.changes(node.capacity, wanted, self._owned_names(node))
         if not changed:
             return True
-        if not self._due(wanted):
+        if not self._is_due(wanted):
             self._changed.set()
             return False
         await self._calls.merge_patch(
@@ -118,12 +118,12 @@ class NodeKeeper:
         log.info("Node capacity updated", changes=changed)
         return True
 
-    def _ours(self, node: OwnNode) -> frozenset[str]:
+    def _owned_names(self, node: OwnNode) -> frozenset[str]:
         """Return what is ours to write or take away: a slot only once it is called otherwise."""
         words = self._around.vocabularies
-        return capacity.written(words) | (node.names - capacity.slot_names(words))
+        return capacity.writable_names(words) | (node.names - capacity.slot_names(words))
 
-    def _due(self, wanted: Mapping[str, int]) -> bool:
+    def _is_due(self, wanted: Mapping[str, int]) -> bool:
         """Say whether to write *wanted* now; what others undo is rewritten with back-off."""
         now = self._clock.monotonic()
         if wanted != self._written or now - self._at >= STABLE:
@@ -136,15 +136,15 @@ class NodeKeeper:
         self._written, self._at = wanted, now
         return True
 
-    def _wanted(self, gpus: Sequence[Gpu]) -> dict[str, int]:
+    def _desired_capacity(self, gpus: Sequence[Gpu]) -> dict[str, int]:
         around = self._around
         own = around.node_config.cores_scaling if around.node_config else None
         scaling = own or around.devices.cores_scaling
         most = capacity.capacity(gpus, around.vocabularies, cores_scaling=scaling)
         found = around.gpu_node
         entries = () if found is None else found.ledger.entries
-        extra = capacity.beside(gpus, entries, around.tenants.values())
-        return capacity.desired(most, extra, capacity.written(around.vocabularies))
+        extra = capacity.unaccounted_capacity(gpus, entries, around.tenants.values())
+        return capacity.desired_capacity(most, extra, capacity.writable_names(around.vocabularies))
 
     async def _untaint(self, node: OwnNode) -> None:
         if NOT_READY_TAINT not in node.taints:
@@ -172,7 +172,7 @@ class NodeKeeper:
             return frozenset()
         slots = capacity.slot_names(self._around.vocabularies) & node.capacity.keys()
         gone = {name for name in slots if node.capacity[name] == "0"}  # kubelet's last word
-        if changed := capacity.changes(node.capacity, {}, self._ours(node) | gone):
+        if changed := capacity.changes(node.capacity, {}, self._owned_names(node) | gone):
             await self._calls.merge_patch(
                 f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
             )
@@ -182,5 +182,5 @@ class NodeKeeper:
         return slots - gone
 
 
-def _joined(names: frozenset[str]) -> str:
+def _join(names: frozenset[str]) -> str:
     return ",".join(sorted(names))

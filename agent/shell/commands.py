@@ -10,20 +10,20 @@ from agent.core.xid import xid_policy
 from agent.shell import app
 from agent.shell import doctor as examination
 from agent.shell import options as agent_options
-from agent.shell.drivers import FleetError, Kind, real
+from agent.shell.drivers import DriverKind, FleetError, real
 from agent.shell.journal import JournalInUseError
 from agent.shell.libraries import FOLDER
-from agent.shell.server import Listen
+from agent.shell.server import ListenAddress
 from allocator.model.problem import Problem
 from allocator.shell.commands import (
     ADDRESS,
     HostPort,
     access,
     context,
-    finished,
     kubeconfig,
     log_lines,
     namespace,
+    run_to_end,
 )
 
 _root = click.option(
@@ -47,8 +47,8 @@ _kubelet = click.option(
 @click.option("--node-name", "node", envvar="NODE_NAME", required=True, help="name of this node")
 @click.option(
     "--driver",
-    type=click.Choice([kind.value for kind in Kind]),
-    default=Kind.NVML.value,
+    type=click.Choice([kind.value for kind in DriverKind]),
+    default=DriverKind.NVML.value,
     show_default=True,
     help="nvml for NVIDIA's driver, simulated for the GPUs of --fleet",
 )
@@ -114,12 +114,12 @@ def agent(
     xids = xid_policy(ignored, heeded)
     if isinstance(xids, Problem):
         raise click.BadParameter(str(xids), param_hint="--xids-ignored, --xids-heeded")
-    options = agent_options.Options(
+    options = agent_options.AgentOptions(
         access=access(kubeconfig, context),
         node=node,
         namespace=namespace,
-        listen=Listen(*metrics),
-        driver=Kind(driver),
+        listen=ListenAddress(*metrics),
+        driver=DriverKind(driver),
         fleet=fleet,
         root=root,
         kubelet=kubelet,
@@ -128,7 +128,7 @@ def agent(
         withdraw=withdraw,
     )
     try:
-        finished(app.run(options))
+        run_to_end(app.run(options))
     except (FleetError, JournalInUseError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -139,8 +139,8 @@ def agent(
 @click.option(
     "-o",
     "--output",
-    type=click.Choice([output.value for output in examination.Output]),
-    default=examination.Output.TEXT.value,
+    type=click.Choice([output.value for output in examination.DoctorOutput]),
+    default=examination.DoctorOutput.TEXT.value,
     show_default=True,
 )
 def doctor(root: Path, kubelet: Path, output: str) -> None:
@@ -149,6 +149,6 @@ def doctor(root: Path, kubelet: Path, output: str) -> None:
     Changes nothing. Exits with 1 if any check fails, otherwise with 0.
     """
     log_lines()
-    patient = examination.Patient(driver=real(root), root=root, kubelet=kubelet)
+    patient = examination.DoctorTarget(driver=real(root), root=root, kubelet=kubelet)
     found = asyncio.run(examination.examine(patient))
-    sys.exit(examination.told(found, examination.Output(output), sys.stdout))
+    sys.exit(examination.print_findings(found, examination.DoctorOutput(output), sys.stdout))

@@ -10,11 +10,18 @@ from typing import Final, Protocol, TypeVar, TypeVarTuple, assert_never
 
 import structlog
 
-from agent.core.cutting import Create, CreateCompute, Cut, DestroyCompute, DestroyInstance, named
+from agent.core.cutting import (
+    Create,
+    CreateCompute,
+    DestroyCompute,
+    DestroyInstance,
+    Reconfiguration,
+    placement_name,
+)
 from agent.core.driver import Driver, DriverError, Fault, Instance
-from agent.core.journalrecord import Act, Mark, Marks, Place
+from agent.core.journalrecord import JournalAct, Mark, Marks, PlacementKey
 from agent.core.standing import place_of
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -26,7 +33,7 @@ _BEGUN: Final = Mark(half=True)  # of a place at which any UUID is the one that 
 log = structlog.get_logger(__name__)
 
 
-class Worker(Protocol):
+class DriverCaller(Protocol):
     """Who asks the driver, one call at a time; see agent/shell/worker.py."""
 
     driver: Driver
@@ -35,25 +42,25 @@ class Worker(Protocol):
         """Return what a method of the driver answers, or raise DriverError."""
 
 
-class Journal(Protocol):
+class JournalWriter(Protocol):
     """What says which places are ours; see agent/shell/journal.py."""
 
     marks: Marks
 
-    async def write(self, act: Act, place: Place, uuid: str | None = None) -> None:
+    async def write(self, act: JournalAct, place: PlacementKey, uuid: str | None = None) -> None:
         """Put a record on disk, or raise OSError."""
 
 
-class Cutter:
+class GpuClient:
     """Cuts one GPU, called *gpu*; never two cuts at once."""
 
-    def __init__(self, gpu: str, worker: Worker, journal: Journal) -> None:
+    def __init__(self, gpu: str, worker: DriverCaller, journal: JournalWriter) -> None:
         """Touch nothing yet."""
         self._gpu = gpu
         self._worker = worker
         self._journal = journal
 
-    async def make(self, cut: Cut, *, wanted: Callable[[], bool]) -> None:
+    async def make(self, cut: Reconfiguration, *, wanted: Callable[[], bool]) -> None:
         """Perform the steps of *cut*; stop between two of them once it is not *wanted* any more.
 
         Raises DriverError where the driver refuses, OSError where the journal cannot be written.
@@ -64,7 +71,10 @@ class Cutter:
             if not wanted():
                 break
             log.info(
-                "MIG reconfiguration step", gpu=self._gpu, step=type(step).__name__, **_told(step)
+                "MIG reconfiguration step",
+                gpu=self._gpu,
+                step=type(step).__name__,
+                **_step_fields(step),
             )
             match step:
                 case DestroyCompute(instance):
@@ -87,7 +97,7 @@ class Cutter:
         return self._worker.driver
 
     async def _destroy_compute(self, instance: Instance) -> None:
-        await self._journal.write(Act.DOOM, place_of(instance), instance.uuid)
+        await self._journal.write(JournalAct.DOOM, place_of(instance), instance.uuid)
         await self._take_compute(instance)
 
     async def _take_compute(self, instance: Instance) -> None:
@@ -99,40 +109,42 @@ class Cutter:
         place = place_of(instance)
         mark = self._journal.marks.get(place)
         if mark is None or not mark.half:
-            await self._journal.write(Act.DOOM, place, None if mark is None else mark.uuid)
+            await self._journal.write(JournalAct.DOOM, place, None if mark is None else mark.uuid)
         await self._take_instance(instance)
 
     async def _take_instance(self, instance: Instance) -> None:
         call = self._driver.destroy_instance
         await self._worker.call(call, self._gpu, instance.id, within=CUTTING)
-        await self._journal.write(Act.GONE, place_of(instance))
+        await self._journal.write(JournalAct.GONE, place_of(instance))
 
-    async def _create(self, placed: Placed) -> Instance:
+    async def _create(self, placed: Placement) -> Instance:
         """Create without compute; one that the driver put elsewhere does not stay."""
-        await self._journal.write(Act.PREPARE, self._place(placed))
+        await self._journal.write(JournalAct.PREPARE, self._place(placed))
         profile = placed.profile.id
         call = self._driver.create_instance
         made = await self._worker.call(call, self._gpu, profile, placed.start, within=CUTTING)
         if place_of(made) != self._place(placed):
             await self._undo(made)
-            raise _mistaken("create_instance", placed, made)
+            raise _wrong_instance_error("create_instance", placed, made)
         return made
 
-    async def _complete(self, placed: Placed, bare: Instance | None) -> None:
+    async def _complete(self, placed: Placement, bare: Instance | None) -> None:
         """Create compute and read the whole back; all of it goes if that fails."""
         if bare is None:
-            raise DriverError(Fault.ABSENT, "create_compute", f"no instance {named(placed)}")
+            raise DriverError(
+                Fault.ABSENT, "create_compute", f"no instance {placement_name(placed)}"
+            )
         if self._journal.marks.get(self._place(placed)) != _BEGUN:
-            await self._journal.write(Act.PREPARE, self._place(placed))
+            await self._journal.write(JournalAct.PREPARE, self._place(placed))
         try:
             call = self._driver.create_compute
             made = await self._worker.call(call, self._gpu, bare.id, within=CUTTING)
             if made.uuid is None or made not in await self.look():
-                raise _mistaken("create_compute", placed, made)
+                raise _wrong_instance_error("create_compute", placed, made)
         except DriverError:
             await self._undo(bare)
             raise
-        await self._journal.write(Act.COMMIT, self._place(placed), made.uuid)
+        await self._journal.write(JournalAct.COMMIT, self._place(placed), made.uuid)
 
     async def _undo(self, made: Instance) -> None:
         """Remove what we have just created; what resists is left to the next look."""
@@ -142,19 +154,23 @@ class Cutter:
                     await self._take_compute(instance)
                     await self._take_instance(instance)
 
-    def _place(self, placed: Placed) -> Place:
-        return Place(gpu=self._gpu, profile=placed.profile.id, start=placed.start)
+    def _place(self, placed: Placement) -> PlacementKey:
+        return PlacementKey(gpu=self._gpu, profile=placed.profile.id, start=placed.start)
 
 
-def _mistaken(call: str, placed: Placed, made: Instance) -> DriverError:
+def _wrong_instance_error(call: str, placed: Placement, made: Instance) -> DriverError:
     found = f"profile {made.profile} at slot {made.start}, {made.uuid or 'no UUID'}"
-    return DriverError(Fault.OTHER, call, f"asked for {named(placed)}, the driver created {found}")
+    return DriverError(
+        Fault.OTHER, call, f"asked for {placement_name(placed)}, the driver created {found}"
+    )
 
 
-def _told(step: Create | CreateCompute | DestroyCompute | DestroyInstance) -> dict[str, object]:
+def _step_fields(
+    step: Create | CreateCompute | DestroyCompute | DestroyInstance,
+) -> dict[str, object]:
     match step:
         case Create(placed) | CreateCompute(placed):
-            return {"placed": named(placed)}
+            return {"placed": placement_name(placed)}
         case DestroyCompute(instance) | DestroyInstance(instance):
             return {"instance": instance.uuid or instance.id, "start": instance.start}
         case _:

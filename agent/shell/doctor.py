@@ -8,15 +8,15 @@ from typing import Final, TextIO
 
 import orjson
 
-from agent.core.doctor import Finding, failed, findings, render
+from agent.core.doctor import DoctorFinding, findings, has_failure, render
 from agent.core.driver import Device, Driver, DriverError, Versions
 from agent.shell.nodefacts import facts_of
-from agent.shell.worker import Worker
+from agent.shell.worker import DriverThread
 
 PATIENCE: Final = 60.0  # seconds that a driver has for each answer; a slow NVML takes ten
 
 
-class Output(StrEnum):
+class DoctorOutput(StrEnum):
     """In which form the findings are printed."""
 
     TEXT = "text"
@@ -24,7 +24,7 @@ class Output(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
+class DoctorTarget:
     """The node that is looked at: its driver, where its ``/`` is, and kubelet's folder on it."""
 
     driver: Driver
@@ -32,9 +32,9 @@ class Patient:
     kubelet: Path
 
 
-async def examine(patient: Patient) -> tuple[Finding, ...]:
+async def examine(patient: DoctorTarget) -> tuple[DoctorFinding, ...]:
     """Return what is found; nothing is changed, and what cannot be read is a finding."""
-    worker = Worker(patient.driver)
+    worker = DriverThread(patient.driver)
     versions: Versions | None = None
     devices: tuple[Device, ...] = ()
     silent: str | None = None
@@ -49,12 +49,12 @@ async def examine(patient: Patient) -> tuple[Finding, ...]:
     return findings(replace(facts, versions=versions, devices=devices, silent=silent))
 
 
-def told(found: tuple[Finding, ...], output: Output, stream: TextIO) -> int:
+def print_findings(found: tuple[DoctorFinding, ...], output: DoctorOutput, stream: TextIO) -> int:
     """Print the findings, and return the exit code: 1 if one is a failure."""
     match output:
-        case Output.TEXT:
+        case DoctorOutput.TEXT:
             stream.write(render(found))
-        case Output.JSON:
-            document = {"ok": not failed(found), "findings": [asdict(each) for each in found]}
+        case DoctorOutput.JSON:
+            document = {"ok": not has_failure(found), "findings": [asdict(each) for each in found]}
             stream.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
-    return int(failed(found))
+    return int(has_failure(found))

@@ -17,7 +17,7 @@ BOOT_ID: Final = "proc/sys/kernel/random/boot_id"
 log = structlog.get_logger(__name__)
 
 
-class Kind(StrEnum):
+class DriverKind(StrEnum):
     """What stands behind the driver."""
 
     NVML = "nvml"
@@ -33,7 +33,7 @@ def boot_of(root: Path) -> str:
     return (root / BOOT_ID).read_text(encoding="ascii").strip()
 
 
-def simulated(fleet: Path, *, node: str, boot: str, state: Path) -> Driver:
+def simulated_driver(fleet: Path, *, node: str, boot: str, state: Path) -> Driver:
     """Return the boards that *fleet* gives *node*, as *state* remembers them; raises FleetError."""
     try:
         text = fleet.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ _LONGEST: Final = 32  # characters of a process's name, which is its own choice
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class FileHolder:
     """A process by its pid on the host and its name."""
 
     pid: int
@@ -21,7 +21,7 @@ class Holder:
         return f"pid {self.pid} ({self.name})"
 
 
-class Holders:
+class OpenFiles:
     """Looks through the open files of all processes below *root*, the host's ``/``.
 
     The agent needs the host's pids, and CAP_SYS_PTRACE to see other users' files.
@@ -31,16 +31,16 @@ class Holders:
         """Look at nothing yet."""
         self._proc = root / "proc"
 
-    def of(self, paths: Collection[str]) -> tuple[Holder, ...]:
+    def holders_of(self, paths: Collection[str]) -> tuple[FileHolder, ...]:
         """Return some of the processes that have one of *paths* open, as they call it.
 
         Walks all of /proc: takes a tenth of a second on a busy node. What vanishes meanwhile, or
         may not be looked at, is left out.
         """
-        found: list[Holder] = []
+        found: list[FileHolder] = []
         for process in self._processes():
             if any(path in paths for path in _open_files(process)):
-                found.append(Holder(int(process.name), _name(process)))
+                found.append(FileHolder(int(process.name), _name(process)))
             if len(found) == _MOST:
                 break
         return tuple(found)

@@ -8,15 +8,15 @@ from threading import Lock
 from typing import Final
 
 from agent.core.driver import Device, Process
-from agent.core.feedback import BLOCKED, RELEASED, Orders, Task, orders
+from agent.core.feedback import BLOCKED, RELEASED, RegionFlags, Task, orders
 from agent.core.measurement import Count, container_of
 from agent.core.promise import Share
 from agent.core.region import Region, Slot, Unreadable, totals
 from agent.core.seed import Limit, Write, corrections, introductions
 from agent.core.seed import orders as ordered
-from agent.core.violation import Kind, Pod, Seen, Shares, Violation, by_pod
+from agent.core.violation import LocalPod, LocatedProcess, Shares, Violation, ViolationKind, by_pod
 from agent.shell.processes import Processes, Resident
-from agent.shell.regions import FILE, Reading, Regions, limits_of
+from agent.shell.regions import FILE, RegionFiles, RegionReading, limits_of
 
 SPARING: Final = 100.0  # a walk of all processes is followed by so many times its length without
 SKEW: Final = 60  # seconds that a last kernel may lie ahead
@@ -28,22 +28,22 @@ Place = tuple[str, str]  # a pod's uid and a container's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class InspectedNode:
     """What is known of the node: its GPUs, what was promised on them, and its pods by uid."""
 
     devices: tuple[Device, ...]
     shares: tuple[Share, ...]
-    pods: Mapping[str, Pod]
+    pods: Mapping[str, LocalPod]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class InspectionResult:
     """What an inspection found; ``faults`` counts implausible values.
 
     ``held_back`` are containers whose launches wait for one of higher priority.
     """
 
-    seen: tuple[Seen, ...]
+    seen: tuple[LocatedProcess, ...]
     counts: tuple[Count, ...]
     violations: tuple[Violation, ...]
     held_back: frozenset[Place]
@@ -51,19 +51,19 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Open:
+class _OpenRegion:
     """A region that was read, whose it is, and what it should limit."""
 
     key: str  # what tells it from all others on this node
     place: Place
     share: Share
     limits: tuple[Limit, ...]
-    reading: Reading
+    reading: RegionReading
     region: Region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _RegionFacts:
     """What a region was found to say, and on what that rests beside it."""
 
     region: Region
@@ -77,7 +77,7 @@ class Inspector:
 
     def __init__(
         self,
-        regions: Regions,
+        regions: RegionFiles,
         processes: Processes,
         *,
         now: Callable[[], float] = time.time,
@@ -91,20 +91,20 @@ class Inspector:
         self._turn = Lock()
         self._rest = 0.0
         self._dead: frozenset[tuple[str, int, int]] = frozenset()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _RegionFacts] = {}
 
-    def inspect(self, processes: Sequence[Process], site: Site) -> Found:
+    def inspect(self, processes: Sequence[Process], site: InspectedNode) -> InspectionResult:
         """Look at what *processes* on GPUs and all regions say, and put the regions right."""
         with self._turn:
-            return self._inspected(processes, site)
+            return self._inspect(processes, site)
 
-    def _inspected(self, processes: Sequence[Process], site: Site) -> Found:
-        seen, inner = self._seen(processes, site)
-        opened, violations = self._opened(site)
+    def _inspect(self, processes: Sequence[Process], site: InspectedNode) -> InspectionResult:
+        seen, inner = self._locate_processes(processes, site)
+        opened, violations = self._open_regions(site)
         faults = len(violations)
         self._census(opened, site, inner)
         live = {one.key: self._live(one, inner[one.place]) for one in opened}
-        known = {one.key: self._judged(one, live[one.key], site.devices) for one in opened}
+        known = {one.key: self._judge(one, live[one.key], site.devices) for one in opened}
         self._known = known
         wanted = orders(
             {one.key: _task(one, live=bool(live[one.key])) for one in opened},
@@ -120,7 +120,7 @@ class Inspector:
                     _violation(one.share, site, "were changed and have been restored")
                 )
         counts = tuple(judged.count for judged in known.values())
-        return Found(
+        return InspectionResult(
             seen=seen,
             counts=counts,
             violations=tuple(violations),
@@ -128,16 +128,16 @@ class Inspector:
             faults=faults + sum(t.corrupt for count in counts for t in count.totals.values()),
         )
 
-    def release(self, site: Site) -> None:
+    def release(self, site: InspectedNode) -> None:
         """Let all held-back containers launch kernels, because this agent is about to stop."""
         with self._turn:
-            for one in self._opened(site)[0]:
+            for one in self._open_regions(site)[0]:
                 if one.region.recent < RELEASED:
-                    self._write(one, (), Orders(switch=one.region.switch, recent=RELEASED))
+                    self._write(one, (), RegionFlags(switch=one.region.switch, recent=RELEASED))
 
-    def _seen(
-        self, processes: Sequence[Process], site: Site
-    ) -> tuple[tuple[Seen, ...], dict[Place, dict[int, int]]]:
+    def _locate_processes(
+        self, processes: Sequence[Process], site: InspectedNode
+    ) -> tuple[tuple[LocatedProcess, ...], dict[Place, dict[int, int]]]:
         """Return processes with where they run, and their numbers; who has ended is left out."""
         found = {pid: self._processes.resident(pid) for pid in {p.pid for p in processes}}
         inner: dict[Place, dict[int, int]] = defaultdict(dict)
@@ -146,9 +146,9 @@ class Inspector:
             if resident is not None:
                 _introduce(resident, site.pods, shares, inner=inner)
         residents = ((process, found[process.pid]) for process in processes)
-        return tuple(Seen(p, r.cell) for p, r in residents if r is not None), inner
+        return tuple(LocatedProcess(p, r.cell) for p, r in residents if r is not None), inner
 
-    def _opened(self, site: Site) -> tuple[list[_Open], list[Violation]]:
+    def _open_regions(self, site: InspectedNode) -> tuple[list[_OpenRegion], list[Violation]]:
         """Read all regions; one of ours that cannot be read was tampered with."""
         opened, violations = [], []
         for share in site.shares:
@@ -159,7 +159,7 @@ class Inspector:
             for reading in self._regions.read(*place):
                 match reading.region:
                     case Region() as region:
-                        one = _Open(
+                        one = _OpenRegion(
                             key="/".join((*place, reading.name)),
                             place=place,
                             share=share,
@@ -174,7 +174,7 @@ class Inspector:
         return opened, violations
 
     def _census(
-        self, opened: Sequence[_Open], site: Site, inner: dict[Place, dict[int, int]]
+        self, opened: Sequence[_OpenRegion], site: InspectedNode, inner: dict[Place, dict[int, int]]
     ) -> None:
         """Learn of processes that are on no GPU yet, where a region has one that nobody knows."""
         unknown = {
@@ -193,7 +193,7 @@ class Inspector:
         ended = self._ticks()
         self._rest = ended + SPARING * (ended - began)
 
-    def _live(self, one: _Open, inner: Inner) -> frozenset[int]:
+    def _live(self, one: _OpenRegion, inner: Inner) -> frozenset[int]:
         """Return the numbers of slots whose processes live, or may."""
         return frozenset(
             slot.index
@@ -206,30 +206,32 @@ class Inspector:
         resident = self._processes.resident(slot.node_pid)
         return resident is not None and resident.cell is not None and resident.cell.uid == uid
 
-    def _may_live(self, one: _Open, slot: Slot) -> bool:
+    def _may_live(self, one: _OpenRegion, slot: Slot) -> bool:
         return (one.key, slot.index, slot.pid) not in self._dead
 
-    def _write(self, one: _Open, corrected: Sequence[Write], wanted: Orders) -> None:
+    def _write(self, one: _OpenRegion, corrected: Sequence[Write], wanted: RegionFlags) -> None:
         ordering = ordered(one.region, switch=wanted.switch, recent=wanted.recent)
         if corrected or ordering:
             uid, container = one.place
             writes = (*corrected, *ordering)
             self._regions.write(uid, container, reading=one.reading, writes=writes)
 
-    def _judged(self, one: _Open, live: frozenset[int], devices: tuple[Device, ...]) -> _Known:
+    def _judge(
+        self, one: _OpenRegion, live: frozenset[int], devices: tuple[Device, ...]
+    ) -> _RegionFacts:
         """Judge a region, or return what was found of the very same one at the last look."""
         known = self._known.get(one.key)
         basis = one.limits, live, devices
         if known is not None and known.region is one.region and known.basis == basis:
             return known
-        return _Known(
+        return _RegionFacts(
             region=one.region,
             basis=basis,
             wrong=corrections(one.region, one.limits),
             count=self._count(one, live, devices),
         )
 
-    def _count(self, one: _Open, live: Collection[int], devices: Sequence[Device]) -> Count:
+    def _count(self, one: _OpenRegion, live: Collection[int], devices: Sequence[Device]) -> Count:
         promised = {grant.gpu for grant in one.share.grants}
         sizes = {d.uuid: d.memory * _MIB for d in devices if d.uuid in promised}
         uid, container = one.place
@@ -245,7 +247,7 @@ class Inspector:
 
 def _introduce(
     resident: Resident,
-    pods: Mapping[str, Pod],
+    pods: Mapping[str, LocalPod],
     shares: Mapping[str, Shares],
     *,
     inner: dict[Place, dict[int, int]],
@@ -260,16 +262,16 @@ def _introduce(
         inner[cell.uid, container].setdefault(resident.inner, resident.pid)
 
 
-def _task(one: _Open, *, live: bool) -> Task:
+def _task(one: _OpenRegion, *, live: bool) -> Task:
     gpus = frozenset(grant.gpu for grant in one.share.grants)
     return Task(gpus=gpus, priority=one.share.priority, region=one.region, live=live)
 
 
-def _violation(share: Share, site: Site, what: str) -> Violation:
+def _violation(share: Share, site: InspectedNode, what: str) -> Violation:
     owner = share.owner
-    known = Pod(uid=owner.uid, namespace=owner.namespace, name=owner.pod)
+    known = LocalPod(uid=owner.uid, namespace=owner.namespace, name=owner.pod)
     return Violation(
-        kind=Kind.LIMITS,
+        kind=ViolationKind.LIMITS,
         pod=site.pods.get(owner.uid, known),
         container=owner.container,
         gpu=share.grants[0].gpu,

@@ -13,16 +13,16 @@ from typing import Final, Never
 import structlog
 
 from agent.core.driver import Device, DriverError
-from agent.core.progress import Delay, Trouble, answer, waiting
-from agent.core.promise import NotYetError, Ready
-from agent.core.standing import Present
+from agent.core.progress import Delay, FailedReconfiguration, answer, waiting_message
+from agent.core.promise import NotYetError, ReadyInstance
+from agent.core.standing import LiveInstance
 from agent.shell.cuts import LOOKING
-from agent.shell.miggpu import MigGpu, Tools, Wants
-from allocator.model.board import Placed
+from agent.shell.miggpu import DesiredInstances, GpuController, MigServices
+from allocator.model.board import Placement
 
 PATIENCE: Final = 15.0  # seconds; kubelet gives PreStartContainer 30, of which others need some
 
-ByGpu = Mapping[str, Collection[Placed]]
+ByGpu = Mapping[str, Collection[Placement]]
 
 log = structlog.get_logger(__name__)
 
@@ -35,15 +35,19 @@ def _nobody() -> None:
 class _Watched:
     """A GPU and what wakes its task."""
 
-    gpu: MigGpu
+    gpu: GpuController
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Instances:
+class InstancesController:
     """Makes, keeps and tells the MIG instances of a node; ``run`` does the work."""
 
     def __init__(
-        self, tools: Tools, *, changed: Callable[[], None] = _nobody, patience: float = PATIENCE
+        self,
+        tools: MigServices,
+        *,
+        changed: Callable[[], None] = _nobody,
+        patience: float = PATIENCE,
     ) -> None:
         """Look at nothing yet.
 
@@ -54,11 +58,11 @@ class Instances:
         self._changed = changed
         self._patience = patience
         self._gpus: dict[str, _Watched] = {}
-        self._wants: Mapping[str, Wants] | None = None
+        self._wants: Mapping[str, DesiredInstances] | None = None
         self._more = asyncio.Event()
         self._news = asyncio.Event()
 
-    async def want(self, promised: ByGpu, *, held: ByGpu | None = None) -> None:
+    async def set_desired(self, promised: ByGpu, *, held: ByGpu | None = None) -> None:
         """Set what is promised, by the GPU's UUID, and at which places containers may run.
 
         GPUs that are named are looked at, even with nothing promised; those that are not are
@@ -67,17 +71,17 @@ class Instances:
         """
         running = held or {}
         self._wants = {
-            gpu: Wants(frozenset(promised.get(gpu, ())), frozenset(running.get(gpu, ())))
+            gpu: DesiredInstances(frozenset(promised.get(gpu, ())), frozenset(running.get(gpu, ())))
             for gpu in promised.keys() | running.keys()
         }
         for gpu in self._wants:
             self._watch(gpu)
         for gpu, watched in self._gpus.items():
-            if watched.gpu.want(self._wants.get(gpu, Wants())):
+            if watched.gpu.set_desired(self._wants.get(gpu, DesiredInstances())):
                 watched.wake.set()
         self._wake()
 
-    async def ensure(self, gpu: str, placed: Placed) -> Ready:
+    async def ensure(self, gpu: str, placed: Placement) -> ReadyInstance:
         """Return the instance at exactly this place of *gpu*, once it is promised and there.
 
         Raises NotYetError, with a text for the user, where that outlasts our patience, or where
@@ -88,21 +92,21 @@ class Instances:
         while True:
             news = self._news
             found = self._answer(gpu, placed)
-            if isinstance(found, Ready):
+            if isinstance(found, ReadyInstance):
                 return found
             left = deadline - loop.time()
             if found.lasting or left <= 0:
-                raise NotYetError(waiting(gpu, placed, found.why))
+                raise NotYetError(waiting_message(gpu, placed, found.why))
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await news.wait()
 
-    def present(self) -> tuple[Present, ...]:
+    def live_instances(self) -> tuple[LiveInstance, ...]:
         """Return all instances as they were last seen, by GPU and id."""
         found = [one for watched in self._gpus.values() for one in watched.gpu.progress.present]
         return tuple(sorted(found, key=lambda one: (one.instance.gpu, one.instance.id)))
 
-    def troubles(self) -> Mapping[str, tuple[Trouble, ...]]:
+    def failures(self) -> Mapping[str, tuple[FailedReconfiguration, ...]]:
         """Return what failed and is tried again, by the GPU's UUID."""
         return {
             gpu: tuple(watched.gpu.progress.troubles.values())
@@ -137,7 +141,7 @@ class Instances:
                     followed.add(gpu)
                 await self._more.wait()
 
-    def _answer(self, gpu: str, placed: Placed) -> Ready | Delay:
+    def _answer(self, gpu: str, placed: Placement) -> ReadyInstance | Delay:
         watched = self._gpus.get(gpu)
         if watched is None or not watched.gpu.promises(watched.gpu.place(placed)):
             return Delay("the agent has not seen its entry yet")
@@ -145,9 +149,9 @@ class Instances:
 
     def _watch(self, gpu: str) -> None:
         if gpu not in self._gpus:
-            watched = _Watched(MigGpu(gpu, self._tools, changed=self._tell))
+            watched = _Watched(GpuController(gpu, self._tools, changed=self._notify))
             if self._wants is not None:
-                watched.gpu.want(self._wants.get(gpu, Wants()))
+                watched.gpu.set_desired(self._wants.get(gpu, DesiredInstances()))
             self._gpus[gpu] = watched
             self._more.set()
 
@@ -159,7 +163,7 @@ class Instances:
                 async with asyncio.timeout(watched.gpu.pause):
                     await watched.wake.wait()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._wake()
         self._changed()
 

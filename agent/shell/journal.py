@@ -13,7 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from agent.core.journalrecord import Act, Marks, Place, Record, after, line_of, read, records_of
+from agent.core.journalrecord import (
+    JournalAct,
+    JournalRecord,
+    Marks,
+    PlacementKey,
+    apply_record,
+    line_of,
+    read,
+    records_of,
+)
 
 _LINES: Final = 512  # appended before the file is written anew
 _ONLY_US: Final = 0o600
@@ -41,17 +50,17 @@ class Journal:
         self._path = path
         self._boot = boot
         self._sync = sync
-        self._lock = _locked(path.with_name(f"{path.name}.lock"))
+        self._lock = _open_locked(path.with_name(f"{path.name}.lock"))
         history = read(_content(path), boot)
         self.marks: Marks = history.marks
         self.damage = history.damage
         self._lines = 0  # since the file was written anew
-        self._file = self._rewritten()
+        self._file = self._rewrite()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mig-journal")
 
-    async def write(self, act: Act, place: Place, uuid: str | None = None) -> None:
+    async def write(self, act: JournalAct, place: PlacementKey, uuid: str | None = None) -> None:
         """Put on disk that *act* befalls *place*; raises ``OSError``, and then nobody may act."""
-        record = Record(boot=self._boot, act=act, place=place, uuid=uuid)
+        record = JournalRecord(boot=self._boot, act=act, place=place, uuid=uuid)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self._append, record)
 
@@ -61,9 +70,9 @@ class Journal:
         os.close(self._file)
         os.close(self._lock)
 
-    def _append(self, record: Record) -> None:
+    def _append(self, record: JournalRecord) -> None:
         if self._lines >= _LINES:
-            file = self._rewritten()
+            file = self._rewrite()
             os.close(self._file)
             self._file, self._lines = file, 0
         try:
@@ -72,9 +81,9 @@ class Journal:
             self._lines = _LINES  # a full disk may have taken half of it: start on a new file
             raise
         self._lines += 1
-        self.marks = after(self.marks, record)
+        self.marks = apply_record(self.marks, record)
 
-    def _rewritten(self) -> int:
+    def _rewrite(self) -> int:
         """Replace the file by the fewest lines that say the same; return it open at its end."""
         unfinished = self._path.with_name(f"{self._path.name}.new")
         lines = b"".join(line_of(record) for record in records_of(self.marks, self._boot))
@@ -104,7 +113,7 @@ def _content(path: Path) -> bytes:
         return b""
 
 
-def _locked(path: Path) -> int:
+def _open_locked(path: Path) -> int:
     """Return *path* open and locked; the lock ends with the process, however that ends."""
     file = os.open(path, _ANEW, _ONLY_US)
     try:

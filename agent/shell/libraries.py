@@ -11,7 +11,7 @@ _PUBLISHED: Final = "lib/nvidia"  # where in it the image of its authors is copi
 _PLAYED: Final = b"simulated GPUs need no library\n"
 
 
-def brought(root: Path, folder: Path) -> Installed | Absent:
+def install_from(root: Path, folder: Path) -> Installed | Absent:
     """Install the library of *folder*, whose name may carry a version, below *root*."""
     found = [
         path for place in ("", _PUBLISHED) for path in sorted((folder / place).glob(f"{NAME}*"))
@@ -19,7 +19,7 @@ def brought(root: Path, folder: Path) -> Installed | Absent:
     return install(root, found[0] if found else folder / NAME)
 
 
-def played(root: Path) -> Installed | Absent:
+def install_simulated(root: Path) -> Installed | Absent:
     """Put files in place that containers can mount and that act on nothing."""
     folder = root / LIBRARY_DIRECTORY.lstrip("/")
     try:

@@ -60,7 +60,7 @@ def install(root: Path, source: Path = SOURCE) -> Installed | Absent:
     return Installed(name)
 
 
-def lost(root: Path, installed: Installed) -> str:
+def missing_reason(root: Path, installed: Installed) -> str:
     """Return why containers would start without the library by now; empty where they would not.
 
     A container runtime makes an empty folder of what it is to mount and does not find, which the
@@ -95,7 +95,7 @@ def _write(path: Path, content: bytes) -> None:
     with suppress(FileNotFoundError):
         if not path.is_symlink() and path.read_bytes() == content:
             return
-    unfinished = _unfinished(path)
+    unfinished = _unfinished_path(path)
     try:
         with unfinished.open("xb") as file:
             file.write(content)
@@ -112,11 +112,11 @@ def _name(file: Path, name: Path) -> None:
     with suppress(FileNotFoundError):
         if not name.is_symlink() and name.samefile(file):
             return
-    unfinished = _unfinished(name)
+    unfinished = _unfinished_path(name)
     unfinished.hardlink_to(file)
     unfinished.replace(name)
 
 
-def _unfinished(path: Path) -> Path:
+def _unfinished_path(path: Path) -> Path:
     """Return a name beside *path* that :func:`sweep` finds if we are killed meanwhile."""
     return path.with_name(f"{NAME}.{secrets.token_hex(4)}.unfinished")

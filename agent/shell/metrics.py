@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from agent.core.families import OLD, OURS, Family
+from agent.core.families import OLD, OURS, MetricFamily
 from agent.core.progress import Outcome
-from agent.core.samples import Figures, Sample, samples
-from agent.core.violation import Kind
+from agent.core.samples import MetricSample, MonitorSnapshot, samples
+from agent.core.violation import ViolationKind
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST: Final = 10_000  # samples of one scrape
@@ -23,7 +23,9 @@ MOST: Final = 10_000  # samples of one scrape
 class _Gauges(Collector):
     """Exports the figures of the last monitoring cycle; nothing before the first."""
 
-    def __init__(self, figures: Callable[[], Figures | None], old: Callable[[], bool]) -> None:
+    def __init__(
+        self, figures: Callable[[], MonitorSnapshot | None], old: Callable[[], bool]
+    ) -> None:
         self._figures = figures
         self._old = old
 
@@ -31,7 +33,7 @@ class _Gauges(Collector):
         figures = self._figures()
         if figures is None:
             return
-        found: dict[Family, list[Sample]] = defaultdict(list)
+        found: dict[MetricFamily, list[MetricSample]] = defaultdict(list)
         for number, sample in enumerate(samples(figures, old=self._old())):
             if number < MOST:
                 found[sample.family].append(sample)
@@ -43,14 +45,14 @@ class _Gauges(Collector):
                 yield metric
 
 
-class Metrics:
+class AgentMetrics:
     """The agent's instruments; closed label sets begin at zero so that increases show."""
 
     def __init__(
         self,
         *,
         version: str,
-        figures: Callable[[], Figures | None],
+        figures: Callable[[], MonitorSnapshot | None],
         hung: Callable[[], float],
         old: Callable[[], bool],
     ) -> None:
@@ -90,21 +92,21 @@ class Metrics:
             registry=self._registry,
         )
         silence.set_function(hung)
-        for kind in Kind:
+        for kind in ViolationKind:
             self._violations.labels(kind)
         for outcome in Outcome:
             self._cuts.labels(outcome)
         self._registry.register(_Gauges(figures, old))
 
-    def violated(self, kind: Kind) -> None:
+    def count_violation(self, kind: ViolationKind) -> None:
         """Count a violation that began."""
         self._violations.labels(kind).inc()
 
-    def evicted(self) -> None:
+    def count_eviction(self) -> None:
         """Count a pod whose eviction was asked for."""
         self._evictions.inc()
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         """Count a monitoring cycle that failed."""
         self._failures.inc()
 
@@ -112,6 +114,6 @@ class Metrics:
         """Count an attempt to cut a GPU."""
         self._cuts.labels(outcome).inc()
 
-    def exposed(self) -> tuple[str, bytes]:
+    def exposition(self) -> tuple[str, bytes]:
         """Return what a scrape gets: content type and text."""
         return CONTENT_TYPE, generate_latest(self._registry)

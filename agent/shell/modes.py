@@ -7,23 +7,23 @@ import structlog
 
 from agent.core.driver import Device
 from agent.core.progress import mode_off
-from agent.shell.cuts import CUTTING, LOOKING, Worker
+from agent.shell.cuts import CUTTING, LOOKING, DriverCaller
 
 log = structlog.get_logger(__name__)
 
 
-class UnfitError(Exception):
+class UnfitGpuError(Exception):
     """The GPU cannot carry instances as it is."""
 
 
-class UncutError(UnfitError):
+class MigOffError(UnfitGpuError):
     """It is out of MIG mode, so that it has none any more."""
 
 
-class Modes:
+class MigModeClient:
     """Knows the GPU called *gpu* as a device, in ``known`` once it was found."""
 
-    def __init__(self, gpu: str, worker: Worker, may_switch: Callable[[], bool]) -> None:
+    def __init__(self, gpu: str, worker: DriverCaller, may_switch: Callable[[], bool]) -> None:
         """Look at nothing yet; *may_switch* says whether the node's owner lets us."""
         self._gpu = gpu
         self._worker = worker
@@ -41,26 +41,26 @@ class Modes:
         listed, or DriverError.
         """
         if self.known is None or not _cut(self.known):
-            self.known = await self._found()
+            self.known = await self._device()
             ours = promised and self._may_switch() and not self.known.ampere_or_older
             if ours and self.known.mig is not None and not _cut(self.known):
-                self.known = await self._switched(self.known)
+                self.known = await self._enable_mig(self.known)
         if not _cut(self.known):
-            raise UncutError(mode_off(self.known))
+            raise MigOffError(mode_off(self.known))
         return self.known
 
     def forget(self) -> None:
         """Ask the driver again before the next look."""
         self.known = None
 
-    async def _found(self) -> Device:
+    async def _device(self) -> Device:
         driver = self._worker.driver
         for device in await self._worker.call(driver.devices, within=LOOKING):
             if device.uuid == self._gpu:
                 return device
-        raise UnfitError("the driver does not list this GPU")
+        raise UnfitGpuError("the driver does not list this GPU")
 
-    async def _switched(self, device: Device) -> Device:
+    async def _enable_mig(self, device: Device) -> Device:
         driver = self._worker.driver
         clients = await self._worker.call(driver.processes, self._gpu, within=LOOKING)
         if clients:

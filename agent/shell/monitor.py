@@ -13,26 +13,26 @@ from typing import Final, Never, Protocol
 
 import structlog
 
-from agent.core.drift import Course, Drift, drifts
+from agent.core.drift import HardwareDrift, LastingDrift, drifts
 from agent.core.driver import Device, Driver, DriverError, Fault, Instance, Process, Usage
-from agent.core.measurement import measured
+from agent.core.measurement import measure_shares
 from agent.core.promise import Share
-from agent.core.samples import Figures
+from agent.core.samples import MonitorSnapshot
 from agent.core.violation import (
-    Change,
-    Kind,
-    Picture,
-    Pod,
+    LocalPod,
+    ObservedUse,
     Violation,
+    ViolationChanges,
+    ViolationKind,
     change,
-    distinct,
     evicts,
     foreign,
+    unique_violations,
     violations,
 )
-from agent.shell.inspection import Found, Inspector, Site
-from agent.shell.regions import Regions, limits_of
-from agent.shell.worker import Worker
+from agent.shell.inspection import InspectedNode, InspectionResult, Inspector
+from agent.shell.regions import RegionFiles, limits_of
+from agent.shell.worker import DriverThread
 from allocator.core.settings import Enforcement
 from allocator.model.units import MiB
 from kube.clock import SYSTEM, Clock
@@ -47,7 +47,7 @@ SWEEP: Final = 30.0  # seconds between searches for regions of pods that are ove
 log = structlog.get_logger(__name__)
 
 
-class Surroundings(Protocol):
+class MonitorSource(Protocol):
     """What others know of this node; ``None`` is not known yet."""
 
     def devices(self) -> tuple[Device, ...] | None:
@@ -56,71 +56,71 @@ class Surroundings(Protocol):
     def shares(self) -> tuple[Share, ...] | None:
         """Return what the ledger promises here, container by container."""
 
-    def unpromised(self) -> frozenset[tuple[str, str]]:
+    def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
         """Return the uids of pods with each GPU that the status says they use without an entry."""
 
-    def pods(self) -> Mapping[str, Pod]:
+    def pods(self) -> Mapping[str, LocalPod]:
         """Return the pods that are bound here, by uid."""
 
     def instances(self) -> tuple[Instance, ...] | None:
         """Return the MIG instances that exist."""
 
-    def sick(self) -> Mapping[str, str]:
+    def unhealthy_gpus(self) -> Mapping[str, str]:
         """Return why GPUs must not be promised, by UUID."""
 
-    def stuck(self) -> Mapping[str, int]:
+    def stuck_instances(self) -> Mapping[str, int]:
         """Return how many MIG instances could not be made or removed, by the GPU's UUID."""
 
     def enforcement(self) -> Enforcement:
         """Return what a site wants done about violations."""
 
 
-class Evictor(Protocol):
+class PodEvictor(Protocol):
     """Who removes pods."""
 
-    async def evict(self, pod: Pod, why: str) -> None:
+    async def evict(self, pod: LocalPod, why: str) -> None:
         """Ask for the eviction of exactly this pod; what stands against it is logged."""
 
 
-class News(Protocol):
+class MonitorEvents(Protocol):
     """Who tells users and operators; must neither wait nor raise."""
 
-    def violated(self, violation: Violation) -> None:
+    def record_violation(self, violation: Violation) -> None:
         """Tell of a violation that began."""
 
-    def drifted(self, drift: Drift) -> None:
+    def record_drift(self, drift: HardwareDrift) -> None:
         """Tell of a difference that has lasted."""
 
 
-class Tally(Protocol):
+class MonitorCounters(Protocol):
     """Who counts, for metrics."""
 
-    def violated(self, kind: Kind) -> None:
+    def count_violation(self, kind: ViolationKind) -> None:
         """Count a violation that began."""
 
-    def evicted(self) -> None:
+    def count_eviction(self) -> None:
         """Count a pod whose eviction was asked for."""
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         """Count a monitoring cycle that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class MonitorServices:
     """What a monitor works with; *node* is our Node's name.
 
     *unused* is called now and then while no container has an entry that uses the library.
     """
 
     node: str
-    worker: Worker
-    around: Surroundings
+    worker: DriverThread
+    around: MonitorSource
     inspector: Inspector
-    regions: Regions
+    regions: RegionFiles
     unused: Callable[[], object]
-    evictor: Evictor
-    news: News
-    tally: Tally
+    evictor: PodEvictor
+    news: MonitorEvents
+    tally: MonitorCounters
     clock: Clock = SYSTEM
 
 
@@ -137,14 +137,14 @@ class _Host:
 class Monitor:
     """Keeps ``figures``, which is replaced and never edited, and acts by them."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: MonitorServices) -> None:
         """Know nothing yet."""
         self._means = means
         self._standing: tuple[Violation, ...] = ()
-        self._course = Course()
+        self._course = LastingDrift()
         self._asked: dict[str, float] = {}
         self._swept: float | None = None
-        self.figures: Figures | None = None
+        self.figures: MonitorSnapshot | None = None
         self.told: Callable[[], None] = lambda: None
 
     @property
@@ -163,7 +163,7 @@ class Monitor:
             except Exception:
                 # What a tenant wrote must never end the agent, which serves all others.
                 log.exception("monitor cycle failed")
-                self._means.tally.failed()
+                self._means.tally.count_failure()
                 unconfirmed = False
             pause = SOON if unconfirmed else max(SOON, EVERY - (clock.monotonic() - began))
             await clock.sleep(pause)
@@ -175,16 +175,16 @@ class Monitor:
         if devices is None or shares is None:
             self.figures = None
             return False
-        site = Site(devices=devices, shares=shares, pods=around.pods())
+        site = InspectedNode(devices=devices, shares=shares, pods=around.pods())
         host = await self._host(devices)
         seen = [process for found in host.processes.values() for process in found]
         found = await asyncio.to_thread(self._means.inspector.inspect, seen, site)
-        picture = Picture(
+        picture = ObservedUse(
             seen=found.seen,
             shares=shares,
             pods=site.pods,
             instances=around.instances(),
-            unpromised=around.unpromised(),
+            unpromised=around.unpromised_gpus(),
         )
         self.figures = self._figures(picture, site, host, found=found)
         self.told()
@@ -198,16 +198,18 @@ class Monitor:
         around = self._means.around
         devices, shares = around.devices(), around.shares()
         if devices is not None and shares is not None:
-            site = Site(devices=devices, shares=shares, pods=around.pods())
+            site = InspectedNode(devices=devices, shares=shares, pods=around.pods())
             await asyncio.to_thread(self._means.inspector.release, site)
 
     async def _host(self, devices: Sequence[Device]) -> _Host:
         processes: dict[str, tuple[Process, ...]] = {}
         usage: dict[str, Usage] = {}
         worker = self._means.worker
-        for device in devices if worker.hung is None else ():  # who would only wait behind it
+        for device in devices if worker.hung_call is None else ():  # who would only wait behind it
             try:
-                found = await worker.call(_looked_at, worker.driver, device.uuid, within=PATIENCE)
+                found = await worker.call(
+                    _processes_and_usage, worker.driver, device.uuid, within=PATIENCE
+                )
                 processes[device.uuid], usage[device.uuid] = found
             except DriverError as error:
                 log.debug("GPU not read", gpu=device.uuid, why=str(error))
@@ -215,12 +217,18 @@ class Monitor:
                     break
         return _Host(processes=processes, usage=usage)
 
-    def _figures(self, picture: Picture, site: Site, host: _Host, *, found: Found) -> Figures:
+    def _figures(
+        self, picture: ObservedUse, site: InspectedNode, host: _Host, *, found: InspectionResult
+    ) -> MonitorSnapshot:
         around, answered = self._means.around, host.processes.keys()
         # What a driver that is silent for a moment does not confirm is not over.
-        held = (v for v in self._standing if v.gpu not in answered and v.kind is not Kind.LIMITS)
-        wrong = distinct((*violations(picture), *held, *found.violations))
-        return Figures(
+        held = (
+            v
+            for v in self._standing
+            if v.gpu not in answered and v.kind is not ViolationKind.LIMITS
+        )
+        wrong = unique_violations((*violations(picture), *held, *found.violations))
+        return MonitorSnapshot(
             node=self._means.node,
             now=self._means.clock.wall().timestamp(),
             devices=site.devices,
@@ -228,37 +236,37 @@ class Monitor:
             instances=tuple(picture.instances or ()),
             usage=host.usage,
             foreign=foreign(picture, answered),
-            sick=around.sick(),
-            stuck=around.stuck(),
-            measured=measured(picture, found.counts, answered=answered),
+            sick=around.unhealthy_gpus(),
+            stuck=around.stuck_instances(),
+            measured=measure_shares(picture, found.counts, answered=answered),
             violations=wrong,
-            drifts=(*drifts(picture, wrong), *self._unheard(answered)),
+            drifts=(*drifts(picture, wrong), *self._silent_gpu_drifts(answered)),
             held_back=found.held_back,
             faults=found.faults,
         )
 
-    def _unheard(self, answered: Collection[str]) -> tuple[Drift, ...]:
+    def _silent_gpu_drifts(self, answered: Collection[str]) -> tuple[HardwareDrift, ...]:
         """Return the last known foreign use of GPUs that did not answer in this cycle."""
         before = () if self.figures is None else self.figures.drifts
         return tuple(d for d in before if d.pod is None and d.gpu not in answered)
 
-    def _follow(self, found: Sequence[Drift]) -> None:
+    def _follow(self, found: Sequence[HardwareDrift]) -> None:
         """Tell once of each difference that has lasted."""
-        self._course, due = self._course.after(found, self._means.clock.monotonic())
+        self._course, due = self._course.advance(found, self._means.clock.monotonic())
         for drift in due:
-            self._means.news.drifted(drift)
+            self._means.news.record_drift(drift)
             log.warning("drift found", gpu=drift.gpu, what=drift.what)
 
     async def _follow_up(self, now: Sequence[Violation], answered: Collection[str]) -> bool:
         """Tell what began and evict what is confirmed; say whether what began may evict."""
         means = self._means
         enforcement = means.around.enforcement()
-        found: Change = change(self._standing, now, enforcement)
+        found: ViolationChanges = change(self._standing, now, enforcement)
         self._standing = tuple(now)
         for violation in found.begun:
-            means.tally.violated(violation.kind)
-            means.news.violated(violation)
-            log.warning("isolation violation", kind=str(violation.kind), **_who(violation))
+            means.tally.count_violation(violation.kind)
+            means.news.record_violation(violation)
+            log.warning("isolation violation", kind=str(violation.kind), **_log_fields(violation))
         await asyncio.gather(*(self._evict(v) for v in found.due if v.gpu in answered))
         self._asked = {v.pod.uid: self._asked[v.pod.uid] for v in now if v.pod.uid in self._asked}
         return enforcement is Enforcement.EVICT and any(map(evicts, found.begun))
@@ -268,7 +276,7 @@ class Monitor:
         asked = self._asked.get(pod.uid)
         if asked is None or now - asked >= AGAIN:
             self._asked[pod.uid] = now
-            self._means.tally.evicted()
+            self._means.tally.count_eviction()
             with suppress(TimeoutError):  # it is asked for again if the pod stays
                 async with asyncio.timeout(EVICTING):
                     await self._means.evictor.evict(pod, violation.note)
@@ -286,11 +294,11 @@ class Monitor:
             await asyncio.to_thread(self._means.unused)
 
 
-def _looked_at(driver: Driver, gpu: str) -> tuple[tuple[Process, ...], Usage]:
+def _processes_and_usage(driver: Driver, gpu: str) -> tuple[tuple[Process, ...], Usage]:
     """Return what runs on a GPU and what is used of it: two answers for one turn of the driver."""
     return driver.processes(gpu), driver.usage(gpu)
 
 
-def _who(violation: Violation) -> dict[str, str]:
+def _log_fields(violation: Violation) -> dict[str, str]:
     who = f"{violation.pod.namespace}/{violation.pod.name}"
     return {"pod": who, "container": violation.container, "note": violation.note}

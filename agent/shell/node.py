@@ -11,14 +11,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from agent.core.rivals import rival, rival_slots
-from agent.core.tenants import Tenant, tenant
+from agent.core.rivals import plugin_conflict, slot_conflict
+from agent.core.tenants import NodePod, tenant
 from allocator.catalog.nodes import CAPACITY_KEY
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.core.deviceconfig import DeviceConfig, NodeConfig
-from allocator.core.ledger import Ledger, read
+from allocator.core.ledger import Ledger, parse_ledger
 from allocator.core.settings import DEFAULTS, NodeAgent, Settings
-from allocator.core.spoken import spoken
+from allocator.core.spoken import configured_vocabularies
 from allocator.core.wire import HANDSHAKE, REGISTER
 from allocator.shell.configs import (
     DEVICE_CONFIG_NAME,
@@ -32,7 +32,7 @@ from allocator.shell.inventory import GPU_NODES, NODES
 from allocator.shell.objects import AGENT_LABEL, ConfigMap, config_map
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.watch import Pulse, Source, follow
+from kube.watch import WatchHealth, WatchSource, follow
 
 PODS: Final = "/api/v1/pods"
 PLUGINS: Final = "kube-system"  # where Volcano's device plugin has its ConfigMaps
@@ -95,7 +95,7 @@ class OwnNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredGpuNode:
     """Our GPUNode at one version, as JSON and as it is understood."""
 
     document: Mapping[str, Any]
@@ -108,10 +108,10 @@ class Stored:
         return found
 
 
-def stored(raw: bytes) -> Stored:
+def decode_gpu_node(raw: bytes) -> StoredGpuNode:
     """Read a GPUNode; raises ``ValueError`` where it is none."""
     document = msgspec.json.decode(raw)
-    return Stored(document, read(document))
+    return StoredGpuNode(document, parse_ledger(document))
 
 
 def own_node(raw: bytes) -> OwnNode:
@@ -133,7 +133,7 @@ def own_node(raw: bytes) -> OwnNode:
 
 
 @dataclass(slots=True)
-class Neighbourhood:
+class NodeInformer:
     """What is known now; ``run`` keeps it so. Wakers are set whenever anything changed."""
 
     client: Client
@@ -141,24 +141,26 @@ class Neighbourhood:
     namespace: str  # where our settings live
     clock: Clock = SYSTEM
     node: OwnNode | None = None
-    tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    tenants: Mapping[str, NodePod] = field(default_factory=dict)
     settings: Settings = DEFAULTS
     devices: DeviceConfig = field(default_factory=DeviceConfig)
     node_config: NodeConfig | None = None
     vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
-    pulses: dict[str, Pulse] = field(default_factory=lambda: {kind: Pulse() for kind in KINDS})
+    pulses: dict[str, WatchHealth] = field(
+        default_factory=lambda: {kind: WatchHealth() for kind in KINDS}
+    )
     registered: frozenset[str] = frozenset()  # ids of slots that kubelet had before we came
-    _stored: Stored | None = None
+    _stored: StoredGpuNode | None = None
     _wakers: list[asyncio.Event] = field(default_factory=list)
 
-    def waker(self) -> asyncio.Event:
+    def subscribe(self) -> asyncio.Event:
         """Return an event that is set from now on whenever anything changed."""
         made = asyncio.Event()
         made.set()
         self._wakers.append(made)
         return made
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         """Let everybody look again."""
         for waker in self._wakers:
             waker.set()
@@ -169,35 +171,35 @@ class Neighbourhood:
         return all(pulse.synced for pulse in self.pulses.values())
 
     @property
-    def configured(self) -> bool:
+    def is_configured(self) -> bool:
         """Say whether what a site set up is known, and the Node itself."""
         kinds = ("settings", "devices", "nodeconfig", "node")
         return all(self.pulses[kind].synced for kind in kinds)
 
     @property
-    def idle(self) -> bool:
+    def is_upstream(self) -> bool:
         """Say whether the control plane speaks for this node, by its register annotation."""
         return self.settings.node_agent is NodeAgent.UPSTREAM
 
     @property
-    def rival(self) -> str:
+    def plugin_conflict(self) -> str:
         """Return a sentence about another plugin that serves this node's GPUs, or nothing."""
         node = self.node
-        if self.idle:
+        if self.is_upstream:
             return "setting nodeAgent leaves the nodes to another plugin"
         if node is None:
             return ""
-        slot = rival_slots(node.allocatable, self.devices.count_name, self.registered)
-        return slot or rival(node.allocatable, node.names, self.vocabularies)
+        slot = slot_conflict(node.allocatable, self.devices.count_name, self.registered)
+        return slot or plugin_conflict(node.allocatable, node.names, self.vocabularies)
 
     @property
-    def gpu_node(self) -> Stored | None:
+    def gpu_node(self) -> StoredGpuNode | None:
         """Return our GPUNode as it was last read, ``None`` where there is none."""
         return self._stored
 
-    def learn(self, found: Stored) -> Stored:
+    def learn(self, found: StoredGpuNode) -> StoredGpuNode:
         """Take a GPUNode that was just read or written, unless a newer one is known."""
-        if self._stored is None or not _older(found.ledger, self._stored.ledger):
+        if self._stored is None or not _is_older(found.ledger, self._stored.ledger):
             self._stored = found
         return found
 
@@ -205,8 +207,8 @@ class Neighbourhood:
         """Follow everything, for ever."""
         name = f"metadata.name={self.name}"
         async with asyncio.TaskGroup() as group:
-            own = _source(GPU_NODES, stored, name)
-            group.create_task(self._follow("gpunode", own, self._own))
+            own = _source(GPU_NODES, decode_gpu_node, name)
+            group.create_task(self._follow("gpunode", own, self._store_own))
             group.create_task(self._follow("node", _source(NODES, own_node, name), self._self))
             pods = _source(PODS, tenant, f"spec.nodeName={self.name}")
             group.create_task(self._follow("pods", pods, self._pods))
@@ -226,16 +228,16 @@ class Neighbourhood:
         await self._follow(kind, source, publish)
 
     async def _follow(
-        self, kind: str, source: Source[T], publish: Callable[[Mapping[str, T]], None]
+        self, kind: str, source: WatchSource[T], publish: Callable[[Mapping[str, T]], None]
     ) -> None:
-        def published(found: Mapping[str, T]) -> None:
+        def apply(found: Mapping[str, T]) -> None:
             publish(found)
-            self.wake()
+            self.notify()
 
         pulse = self.pulses[kind]
-        await follow(self.client, source, published, pulse=pulse, clock=self.clock)
+        await follow(self.client, source, apply, pulse=pulse, clock=self.clock)
 
-    def _own(self, found: Mapping[str, Stored]) -> None:
+    def _store_own(self, found: Mapping[str, StoredGpuNode]) -> None:
         new = found.get(self.name)
         if new is None:
             self._stored = None
@@ -245,40 +247,40 @@ class Neighbourhood:
     def _self(self, found: Mapping[str, OwnNode]) -> None:
         self.node = found.get(self.name)
 
-    def _pods(self, found: Mapping[str, Tenant]) -> None:
+    def _pods(self, found: Mapping[str, NodePod]) -> None:
         self.tenants = found
 
     def _settings(self, data: Mapping[str, str]) -> None:
         found = settings_in(data)
         if found is not None:
             self.settings = found[0]
-            self._speak()
+            self._update_vocabularies()
 
     def _devices(self, data: Mapping[str, str]) -> None:
         found = device_config_in(data)
         if found is not None:
             self.devices = found
-            self._speak()
+            self._update_vocabularies()
 
     def _nodes(self, data: Mapping[str, str]) -> None:
         found = node_configs_in(data)
         if found is not None:
             self.node_config = found.get(self.name)
 
-    def _speak(self) -> None:
-        self.vocabularies = spoken(self.settings, self.devices)
+    def _update_vocabularies(self) -> None:
+        self.vocabularies = configured_vocabularies(self.settings, self.devices)
 
 
-def _source(path: str, decode: Callable[[bytes], T], selector: str) -> Source[T]:
-    return Source(path=path, decode=decode, key=_key, selectors={"fieldSelector": selector})
+def _source(path: str, decode: Callable[[bytes], T], selector: str) -> WatchSource[T]:
+    return WatchSource(path=path, decode=decode, key=_key, selectors={"fieldSelector": selector})
 
 
 def _key(found: object) -> str:
     """Return by what one is told from others of its kind: a pod by its uid, the rest by name."""
     match found:
-        case Stored(ledger=ledger):
+        case StoredGpuNode(ledger=ledger):
             return ledger.name
-        case Tenant(uid=uid):
+        case NodePod(uid=uid):
             return uid
         case OwnNode(name=name) | ConfigMap(name=name):
             return name
@@ -286,7 +288,7 @@ def _key(found: object) -> str:
             raise TypeError(type(found).__name__)
 
 
-def _older(one: Ledger, other: Ledger) -> bool:
+def _is_older(one: Ledger, other: Ledger) -> bool:
     """Say whether *one* is an earlier version of the same object; versions grow."""
     numbers = one.resource_version, other.resource_version
     if one.uid != other.uid or not all(number.isdigit() for number in numbers):

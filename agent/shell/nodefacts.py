@@ -12,7 +12,7 @@ from typing import Final
 
 from agent.core.containerd import Table, imports_of, runtime_of
 from agent.core.doctor import version_of
-from agent.core.nodefacts import Facts, Library, Plugin, Runtime
+from agent.core.nodefacts import Library, NodeFacts, Plugin, Runtime
 from agent.shell.library import LARGEST, NAME
 from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY
 
@@ -52,20 +52,20 @@ _PROGRAMS: Final = {
 }
 
 
-def facts_of(root: Path, kubelet: Path) -> Facts:
+def facts_of(root: Path, kubelet: Path) -> NodeFacts:
     """Return what is found below *root*, the node's ``/``, and *kubelet*, kubelet's folder there.
 
     The driver is not asked.
     """
     plugins = kubelet / "device-plugins"
-    return Facts(
+    return NodeFacts(
         toolkit=_toolkit(root),
         runtimes=configurations(root),
         plugins=(*_sockets(plugins), *_programs(root / "proc")),
         registration=_is_socket(plugins / "kubelet.sock"),
         podresources=_is_socket(kubelet / "pod-resources/kubelet.sock"),
         library=_library(root / LIBRARY_DIRECTORY.lstrip("/")),
-        files=frozenset(path.name for path in _listed(root / "dev") if "nvidia" in path.name),
+        files=frozenset(path.name for path in _list_folder(root / "dev") if "nvidia" in path.name),
         capabilities=bool(_read(root / _MINORS)),
     )
 
@@ -113,11 +113,11 @@ def _documents(root: Path, file: Path) -> list[Table]:
         path = pending.pop(0)
         if path not in loaded:
             loaded[path] = tomllib.loads((_read(path) or b"").decode())
-            pending += _imported(root, path.parent, imports_of(loaded[path]))
+            pending += _import_paths(root, path.parent, imports_of(loaded[path]))
     return list(loaded.values())
 
 
-def _imported(root: Path, folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+def _import_paths(root: Path, folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     """Return the files that patterns of the node name, seen from *root*."""
     files: list[Path] = []
     for pattern in patterns:
@@ -130,14 +130,14 @@ def _imported(root: Path, folder: Path, patterns: tuple[str, ...]) -> list[Path]
 
 
 def _sockets(folder: Path) -> Iterator[Plugin]:
-    for path in sorted(_listed(folder)):
+    for path in sorted(_list_folder(folder)):
         name = next((name for pattern, name in _SOCKETS if pattern.fullmatch(path.name)), None)
         if name is not None and _is_socket(path):
             yield Plugin(name, f"socket {path.name}", _listens(path))
 
 
 def _programs(proc: Path) -> Iterator[Plugin]:
-    for folder in islice(_listed(proc), _MOST_PROCESSES):
+    for folder in islice(_list_folder(proc), _MOST_PROCESSES):
         if not folder.name.isdecimal():
             continue
         command = (_read(folder / "cmdline") or b"").split(b"\0")[0].decode(errors="replace")
@@ -176,7 +176,7 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
-def _listed(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
     except OSError:

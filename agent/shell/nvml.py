@@ -14,7 +14,7 @@ import structlog
 from agent.core.driver import (
     Device,
     DriverError,
-    Event,
+    DriverEvent,
     Instance,
     MigMode,
     Process,
@@ -22,8 +22,8 @@ from agent.core.driver import (
     Versions,
 )
 from agent.shell.nvmlcalls import ends_session
-from agent.shell.nvmldevices import switched_on
-from agent.shell.nvmlsession import Session
+from agent.shell.nvmldevices import switch_mig_on
+from agent.shell.nvmlsession import NvmlSession
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -38,51 +38,51 @@ class NvmlDriver:
         """Begin no session yet: a node whose driver is still being installed gets one later."""
         self._sysfs = sysfs
         self._clock = clock
-        self._session: Session | None = None
+        self._session: NvmlSession | None = None
 
     def versions(self) -> Versions:
         """Return the versions of driver and library."""
-        return self._asked(Session.versions)
+        return self._ask(NvmlSession.versions)
 
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs that can be read, by index."""
-        return self._asked(Session.devices)
+        return self._ask(NvmlSession.devices)
 
     def instances(self, gpu: str) -> tuple[Instance, ...]:
         """Return all GPU instances of one GPU, those without a compute instance too."""
-        return self._asked(lambda session: session.instances(gpu))
+        return self._ask(lambda session: session.instances(gpu))
 
     def processes(self, gpu: str) -> tuple[Process, ...]:
         """Return the processes that use one GPU or an instance of it."""
-        return self._asked(lambda session: session.processes(gpu))
+        return self._ask(lambda session: session.processes(gpu))
 
     def usage(self, gpu: str) -> Usage:
         """Return what is used of one GPU, as far as told without what the driver keeps."""
-        return self._asked(lambda session: session.usage(gpu))
+        return self._ask(lambda session: session.usage(gpu))
 
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[DriverEvent, ...]:
         """Return the critical errors since the last call, without waiting."""
-        return self._asked(Session.events)
+        return self._ask(NvmlSession.events)
 
     def create_instance(self, gpu: str, profile: int, start: int) -> Instance:
         """Create a GPU instance at exactly this placement, still without compute."""
-        return self._asked(lambda session: session.create_instance(gpu, profile, start))
+        return self._ask(lambda session: session.create_instance(gpu, profile, start))
 
     def create_compute(self, gpu: str, instance: int) -> Instance:
         """Create the compute instance that fills a GPU instance, and return both as one."""
-        return self._asked(lambda session: session.create_compute(gpu, instance))
+        return self._ask(lambda session: session.create_compute(gpu, instance))
 
     def destroy_compute(self, gpu: str, instance: int, compute: int) -> None:
         """Destroy a compute instance; IN_USE while something holds it."""
-        self._asked(lambda session: session.destroy_compute(gpu, instance, compute))
+        self._ask(lambda session: session.destroy_compute(gpu, instance, compute))
 
     def destroy_instance(self, gpu: str, instance: int) -> None:
         """Destroy a GPU instance without compute; IN_USE while something holds it."""
-        self._asked(lambda session: session.destroy_instance(gpu, instance))
+        self._ask(lambda session: session.destroy_instance(gpu, instance))
 
     def enable_mig(self, gpu: str) -> MigMode:
         """Switch MIG mode on and return it; IN_USE while the GPU has clients."""
-        return self._asked(lambda _: switched_on(gpu))
+        return self._ask(lambda _: switch_mig_on(gpu))
 
     def close(self) -> None:
         """End the session, if there is one."""
@@ -90,7 +90,7 @@ class NvmlDriver:
         if session is not None:
             session.close()
 
-    def _asked(self, question: Callable[[Session], T]) -> T:
+    def _ask(self, question: Callable[[NvmlSession], T]) -> T:
         """Return the answer to *question*, from another session if the present one is lost.
 
         Asking again is safe: a lost session has done nothing.
@@ -104,5 +104,5 @@ class NvmlDriver:
                     raise
                 log.warning("driver session lost", error=str(error))
                 self.close()
-        self._session = session = Session(sysfs=self._sysfs, clock=self._clock)
+        self._session = session = NvmlSession(sysfs=self._sysfs, clock=self._clock)
         return question(session)

@@ -98,7 +98,7 @@ def ask(function: Callable[..., T], *args: object) -> T:
         raise NvmlError(pynvml.NVML_ERROR_UNKNOWN, name, "the answer is not text") from error
 
 
-def ask_if_told(function: Callable[..., T], *args: object) -> T | None:
+def ask_if_supported(function: Callable[..., T], *args: object) -> T | None:
     """Return the answer, or ``None`` where this GPU, driver or mode has none to give.
 
     A lost GPU or session is never taken for that.
@@ -111,7 +111,7 @@ def ask_if_told(function: Callable[..., T], *args: object) -> T | None:
         return None
 
 
-def found_by(what: str, function: Callable[..., T], *args: object) -> T:
+def look_up(what: str, function: Callable[..., T], *args: object) -> T:
     """Return what a name or number leads to, or raise ABSENT, however the driver says that."""
     try:
         return ask(function, *args)

@@ -11,7 +11,7 @@ import pynvml
 
 from agent.core.discovery import pci_address
 from agent.core.driver import Fault, MigMode, Recovery
-from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_told, found_by
+from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_supported, look_up
 
 _PCI: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _LAST_WITH_RESET: Final = 8  # the compute capability's major number of Ampere (and Ada)
@@ -31,7 +31,7 @@ _RECOVERIES: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
+class FixedFacts:
     """The facts of one GPU: ``peers`` are PCI addresses at the other ends of its NVLinks.
 
     They come up after the driver, once somebody has configured the switches between them.
@@ -49,16 +49,16 @@ class Fixed:
     switched: bool
 
     @property
-    def linked(self) -> bool:
+    def has_nvlink(self) -> bool:
         """Say whether any NVLink is up."""
         return self.switched or bool(self.peers)
 
 
-def fixed(device: Handle, uuid: str, sysfs: Path) -> Fixed:
+def fixed_facts(device: Handle, uuid: str, sysfs: Path) -> FixedFacts:
     """Read the facts of *device*, whose UUID is *uuid*; *sysfs* is where ``/sys`` is."""
     pci = pci_address(str(ask(pynvml.nvmlDeviceGetPciInfo_v3, device).busId))
     peers, switched = _links(device)
-    return Fixed(
+    return FixedFacts(
         uuid=uuid,
         pci=pci,
         model=str(ask(pynvml.nvmlDeviceGetName, device)),
@@ -84,12 +84,12 @@ def mig_mode(device: Handle) -> MigMode | None:
     return MigMode(current=bool(told[0]), pending=bool(told[1]))
 
 
-def switched_on(gpu: str) -> MigMode:
+def switch_mig_on(gpu: str) -> MigMode:
     """Switch MIG mode of the GPU with this UUID on, and return what it is then.
 
     The call succeeds even where the mode stays: its answer is the code that says why.
     """
-    device = found_by(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
+    device = look_up(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
     status = int(ask(pynvml.nvmlDeviceSetMigMode, device, pynvml.NVML_DEVICE_MIG_ENABLE))
     mode = mig_mode(device)
     if mode is None or not mode.current:
@@ -106,7 +106,7 @@ def in_mig_mode(device: Handle) -> bool:
 
 def recovery(device: Handle) -> Recovery | None:
     """Return what the GPU needs, ``None`` with drivers before 565, which do not tell."""
-    fields = ask_if_told(
+    fields = ask_if_supported(
         pynvml.nvmlDeviceGetFieldValues, device, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
     )
     if fields is None or fields[0].nvmlReturn != pynvml.NVML_SUCCESS:
@@ -114,7 +114,7 @@ def recovery(device: Handle) -> Recovery | None:
     return _RECOVERIES.get(int(fields[0].value.uiVal))
 
 
-def links_of(gpu: Fixed, beside: tuple[Fixed, ...]) -> tuple[str, ...]:
+def links_of(gpu: FixedFacts, beside: tuple[FixedFacts, ...]) -> tuple[str, ...]:
     """Return the UUIDs of those GPUs of *beside* that NVLink joins with *gpu*."""
     return tuple(
         other.uuid
@@ -125,10 +125,10 @@ def links_of(gpu: Fixed, beside: tuple[Fixed, ...]) -> tuple[str, ...]:
 
 def _ampere_or_older(device: Handle) -> bool:
     """Say whether MIG mode needs a reset; what cannot be told is treated with that care."""
-    told = ask_if_told(pynvml.nvmlDeviceGetArchitecture, device)
+    told = ask_if_supported(pynvml.nvmlDeviceGetArchitecture, device)
     if told is not None and told != pynvml.NVML_DEVICE_ARCH_UNKNOWN:
         return bool(told <= pynvml.NVML_DEVICE_ARCH_AMPERE)
-    capability = ask_if_told(pynvml.nvmlDeviceGetCudaComputeCapability, device)
+    capability = ask_if_supported(pynvml.nvmlDeviceGetCudaComputeCapability, device)
     return capability is None or int(capability[0]) <= _LAST_WITH_RESET
 
 
@@ -161,12 +161,12 @@ def _links(device: Handle) -> tuple[frozenset[str], bool]:
     peers: set[str] = set()
     switched = False
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        active = ask_if_told(pynvml.nvmlDeviceGetNvLinkState, device, link)
+        active = ask_if_supported(pynvml.nvmlDeviceGetNvLinkState, device, link)
         if active is None:  # how many there are is told by nothing else on every driver
             break
         if not active:
             continue
-        kind = ask_if_told(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)
+        kind = ask_if_supported(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             switched = True
         else:
@@ -176,7 +176,7 @@ def _links(device: Handle) -> tuple[frozenset[str], bool]:
 
 def _peer(device: Handle, link: int) -> set[str]:
     """Return the PCI address at the other end of a link; nothing where the driver tells none."""
-    remote = ask_if_told(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device, link)
+    remote = ask_if_supported(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device, link)
     with suppress(ValueError):
         return set() if remote is None else {pci_address(str(remote.busId))}
     return set()

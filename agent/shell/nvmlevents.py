@@ -6,8 +6,8 @@ from typing import Final, Protocol
 
 import pynvml
 
-from agent.core.driver import Event
-from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_told
+from agent.core.driver import DriverEvent
+from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_supported
 
 _MOST: Final = 256  # events in one poll; a storm goes on in the next
 _NO_INSTANCE: Final = 0xFFFFFFFF
@@ -21,7 +21,7 @@ class _Data(Protocol):
     gpuInstanceId: int  # noqa: N815
 
 
-class Errors:
+class ErrorEvents:
     """The event set of one session, and the GPUs that report into it."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Errors:
             return
         if self._set is None:
             self._set = ask(pynvml.nvmlEventSetCreate)
-        told = ask_if_told(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0
+        told = ask_if_supported(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0
         wanted = int(told) & pynvml.nvmlEventTypeXidCriticalError
         if wanted:
             ask(pynvml.nvmlDeviceRegisterEvents, device, wanted, self._set)
@@ -43,7 +43,7 @@ class Errors:
         if address is not None:
             self._uuids[address] = uuid
 
-    def poll(self) -> tuple[Event, ...]:
+    def poll(self) -> tuple[DriverEvent, ...]:
         """Return what was reported since the last poll.
 
         A GPU is told by the handle it was watched by: one that fell off the bus, which is what it
@@ -55,7 +55,7 @@ class Errors:
             LOST if a watched GPU is; all are watched anew after that.
 
         """
-        found: list[Event] = []
+        found: list[DriverEvent] = []
         while self._set is not None and len(found) < _MOST:
             try:
                 data = ask(pynvml.nvmlEventSetWait_v2, self._set, 0)
@@ -69,7 +69,7 @@ class Errors:
             found += self._event(data)
         return tuple(found)
 
-    def _event(self, data: _Data) -> Iterator[Event]:
+    def _event(self, data: _Data) -> Iterator[DriverEvent]:
         """Yield what was reported, unless it is of a GPU that nobody can name any more.
 
         Such a one is lost, which probing it tells; it must not be taken for all of them.
@@ -83,13 +83,13 @@ class Errors:
                 return
         instance = int(data.gpuInstanceId)
         xid = int(data.eventData)
-        yield Event(gpu=gpu, xid=xid, instance=None if instance == _NO_INSTANCE else instance)
+        yield DriverEvent(gpu=gpu, xid=xid, instance=None if instance == _NO_INSTANCE else instance)
 
     def close(self) -> None:
         """Give the event set back; nothing is watched any more."""
         freed, self._set, self._uuids = self._set, None, {}
         if freed is not None:
-            ask_if_told(pynvml.nvmlEventSetFree, freed)
+            ask_if_supported(pynvml.nvmlEventSetFree, freed)
 
 
 def _address(device: Handle) -> int | None:

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import pynvml
 
-from agent.core.discovery import ProfileFacts, Span
+from agent.core.discovery import ProfileFacts, SlotSpan
 from agent.core.driver import DriverError, Fault
 from agent.shell.nvmlcalls import Handle, NvmlError, ask, says_none
 from allocator.model.units import MiB
@@ -41,7 +41,7 @@ class ComputeProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProfileSlot:
     """A profile, by its id on the board, at its first memory slot."""
 
     profile: int
@@ -66,7 +66,7 @@ def profile_facts(device: Handle) -> tuple[ProfileFacts, ...]:
 
 def _profile_facts(device: Handle) -> Iterator[ProfileFacts]:
     for enum in _GPU_PROFILES:
-        info = _versioned(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, device, enum)
+        info = _profile_info(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, device, enum)
         if info is None:
             continue
         yield ProfileFacts(
@@ -92,7 +92,7 @@ def _name_of(info: object) -> str | None:
         return None
 
 
-def _spans(device: Handle, profile: int) -> tuple[Span, ...]:
+def _spans(device: Handle, profile: int) -> tuple[SlotSpan, ...]:
     count = ctypes.c_uint(0)
     listing = pynvml.nvmlDeviceGetGpuInstancePossiblePlacements
     try:
@@ -107,14 +107,14 @@ def _spans(device: Handle, profile: int) -> tuple[Span, ...]:
     array = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, _ROOM))()
     count.value = len(array)
     ask(listing, device, profile, array, ctypes.byref(count))
-    return tuple(Span(int(span.start), int(span.size)) for span in array[: count.value])
+    return tuple(SlotSpan(int(span.start), int(span.size)) for span in array[: count.value])
 
 
 def compute_profiles(gpu_instance: Handle) -> tuple[ComputeProfile, ...]:
     """Return the shapes of compute instance that a GPU instance may have, plainest first."""
     shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     function = pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
-    infos = (_versioned(function, gpu_instance, enum, shared) for enum in _COMPUTE_PROFILES)
+    infos = (_profile_info(function, gpu_instance, enum, shared) for enum in _COMPUTE_PROFILES)
     return tuple(
         ComputeProfile(int(info.id), int(info.sliceCount)) for info in infos if info is not None
     )
@@ -124,7 +124,7 @@ def gpu_instances(device: Handle, facts: Sequence[ProfileFacts]) -> Iterator[Han
     """Yield every GPU instance of *device*, of whatever profile."""
     for fact in facts:
         array = (pynvml.c_nvmlGpuInstance_t * _ROOM)()
-        yield from _listed(array, pynvml.nvmlDeviceGetGpuInstances, device, fact.id)
+        yield from _handles(array, pynvml.nvmlDeviceGetGpuInstances, device, fact.id)
 
 
 def computes(
@@ -134,7 +134,7 @@ def computes(
     for shape in shapes:
         array = (pynvml.c_nvmlComputeInstance_t * _ROOM)()
         listing = pynvml.nvmlGpuInstanceGetComputeInstances
-        for handle in _listed(array, listing, gpu_instance, shape.id):
+        for handle in _handles(array, listing, gpu_instance, shape.id):
             yield compute_of(device, handle)
 
 
@@ -163,7 +163,7 @@ def compute_of(device: Handle, handle: Handle) -> Compute:
     )
 
 
-def create_gpu_instance(device: Handle, facts: Sequence[ProfileFacts], at: Place) -> Handle:
+def create_gpu_instance(device: Handle, facts: Sequence[ProfileFacts], at: ProfileSlot) -> Handle:
     """Create a GPU instance and read back that it is where it should be.
 
     Raises
@@ -188,9 +188,9 @@ def create_gpu_instance(device: Handle, facts: Sequence[ProfileFacts], at: Place
     create = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement
     # by reference: pynvml passes it through, and by value it ends the process
     made: Handle = ask(create, device, at.profile, ctypes.byref(placement))
-    with _undone(pynvml.nvmlGpuInstanceDestroy, made):
+    with _destroy_on_error(pynvml.nvmlGpuInstanceDestroy, made):
         info = ask(pynvml.nvmlGpuInstanceGetInfo, made)
-        got = Place(int(info.profileId), int(info.placement.start))
+        got = ProfileSlot(int(info.profileId), int(info.placement.start))
         if got != at:
             text = f"asked for profile {at.profile} at {at.start}, got {got.profile} at {got.start}"
             raise DriverError(Fault.OTHER, call, text)
@@ -208,7 +208,7 @@ def create_compute(device: Handle, gpu_instance: Handle, shape: ComputeProfile) 
     """
     create = pynvml.nvmlGpuInstanceCreateComputeInstance
     made = ask(create, gpu_instance, shape.id)
-    with _undone(pynvml.nvmlComputeInstanceDestroy, made):
+    with _destroy_on_error(pynvml.nvmlComputeInstanceDestroy, made):
         compute = compute_of(device, made)
         wanted = (int(ask(pynvml.nvmlGpuInstanceGetInfo, gpu_instance).id), compute.id)
         found = _mig_ids(ask(pynvml.nvmlDeviceGetHandleByUUID, compute.uuid))
@@ -219,7 +219,7 @@ def create_compute(device: Handle, gpu_instance: Handle, shape: ComputeProfile) 
 
 
 @contextmanager
-def _undone(destroy: Callable[..., object], made: Handle) -> Iterator[None]:
+def _destroy_on_error(destroy: Callable[..., object], made: Handle) -> Iterator[None]:
     """Destroy what was made if what follows fails; one that cannot be is found by the next look."""
     try:
         yield
@@ -254,7 +254,7 @@ def _mig_ids(mig: Handle) -> tuple[int, int] | None:
         raise
 
 
-def _listed(
+def _handles(
     array: Sequence[Handle], listing: Callable[..., object], *of: object
 ) -> Iterator[Handle]:
     """Yield the handles that *listing* of *of* writes into *array*, which is ours."""
@@ -268,7 +268,7 @@ def _listed(
     yield from array[: count.value]
 
 
-def _versioned(function: Callable[..., T], *args: object) -> T | None:
+def _profile_info(function: Callable[..., T], *args: object) -> T | None:
     """Return a profile's information, from old drivers in the first version of the struct.
 
     ``None`` where there is no such profile.

@@ -8,7 +8,7 @@ import pynvml
 
 from agent.core.discovery import MIB
 from agent.core.driver import Fault, Usage
-from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_told
+from agent.shell.nvmlcalls import Handle, NvmlError, ask, ask_if_supported
 from allocator.model.units import MiB
 
 _NO_INSTANCE: Final = 0xFFFFFFFF  # where a process record has ids of MIG instances otherwise
@@ -56,9 +56,9 @@ def users(device: Handle) -> dict[User, MiB | None]:
     """
     found: dict[User, MiB | None] = {}
     for record in (
-        *_listed(device, _COMPUTE),
-        *_listed_if_any(device, _GRAPHICS),
-        *_listed_if_any(device, _MPS),
+        *_records(device, _COMPUTE),
+        *_records_if_any(device, _GRAPHICS),
+        *_records_if_any(device, _MPS),
     ):
         ids = (int(record.gpuInstanceId), int(record.computeInstanceId))
         user = User(int(record.pid), None if _NO_INSTANCE in ids else ids)
@@ -76,46 +76,46 @@ def utilization(device: Handle, now: float) -> dict[int, int]:
     """
     since = max(0, int(now * 1_000_000) - _RECENT)
     # pynvml takes the driver's success with no samples for an error
-    samples = ask_if_told(pynvml.nvmlDeviceGetProcessUtilization, device, since) or ()
+    samples = ask_if_supported(pynvml.nvmlDeviceGetProcessUtilization, device, since) or ()
     newest = sorted(samples, key=lambda sample: int(sample.timeStamp))
     return {int(s.pid): int(s.smUtil) for s in newest if int(s.smUtil) <= _WHOLE}
 
 
 def usage_of(device: Handle, *, cut: bool) -> Usage:
     """Return what is used of *device* in all; where it is *cut* nobody measures utilization."""
-    told = ask_if_told(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
+    told = ask_if_supported(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
     if told is None:  # the first version counts what the driver keeps for itself as used
         told = ask(pynvml.nvmlDeviceGetMemoryInfo, device)
-    rates = None if cut else ask_if_told(pynvml.nvmlDeviceGetUtilizationRates, device)
+    rates = None if cut else ask_if_supported(pynvml.nvmlDeviceGetUtilizationRates, device)
     return Usage(
         memory=MiB(-(-int(told.used) // MIB)),
         utilization=None if rates is None else int(rates.gpu),
     )
 
 
-def _listed_if_any(device: Handle, listings: Sequence[_Listing]) -> Sequence[_Record]:
+def _records_if_any(device: Handle, listings: Sequence[_Listing]) -> Sequence[_Record]:
     """Return the records of a kind that not every product, driver and mode has."""
     try:
-        return _listed(device, listings)
+        return _records(device, listings)
     except NvmlError as error:
         if error.fault in {Fault.LOST, Fault.UNAVAILABLE}:
             raise
         return ()
 
 
-def _listed(device: Handle, listings: Sequence[_Listing]) -> Sequence[_Record]:
+def _records(device: Handle, listings: Sequence[_Listing]) -> Sequence[_Record]:
     """Return the records of the newest listing that the driver has."""
     *newer, oldest = listings
     for listing in newer:
         try:
-            return _whole(device, listing)
+            return _read_listing(device, listing)
         except NvmlError as error:
             if error.code != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
                 raise
-    return _whole(device, oldest)
+    return _read_listing(device, oldest)
 
 
-def _whole(device: Handle, listing: _Listing) -> Sequence[_Record]:
+def _read_listing(device: Handle, listing: _Listing) -> Sequence[_Record]:
     """Return the records of a listing, which fails if processes start while it is sized."""
     for _ in range(_TRIES - 1):
         try:

@@ -12,7 +12,7 @@ from agent.core.discovery import MIB, ProfileFacts, board_of
 from agent.core.driver import (
     Device,
     DriverError,
-    Event,
+    DriverEvent,
     Fault,
     Instance,
     Process,
@@ -23,16 +23,23 @@ from agent.shell.nvmlcalls import (
     Handle,
     NvmlError,
     ask,
-    ask_if_told,
+    ask_if_supported,
     ends_session,
-    found_by,
+    look_up,
     says_none,
 )
-from agent.shell.nvmldevices import Fixed, fixed, in_mig_mode, links_of, mig_mode, recovery
-from agent.shell.nvmlevents import Errors
+from agent.shell.nvmldevices import (
+    FixedFacts,
+    fixed_facts,
+    in_mig_mode,
+    links_of,
+    mig_mode,
+    recovery,
+)
+from agent.shell.nvmlevents import ErrorEvents
 from agent.shell.nvmlmig import (
     ComputeProfile,
-    Place,
+    ProfileSlot,
     compute_of,
     compute_profiles,
     computes,
@@ -49,7 +56,7 @@ log = structlog.get_logger()
 _NO_GPUS: Final = 1  # NVML_INIT_FLAG_NO_GPUS: a driver without GPUs is no error
 
 
-class Session:
+class NvmlSession:
     """The answers of one session; each raises DriverError, as the driver's protocol says."""
 
     def __init__(self, *, sysfs: Path, clock: Callable[[], float]) -> None:
@@ -57,11 +64,11 @@ class Session:
         ask(pynvml.nvmlInitWithFlags, _NO_GPUS)
         self._sysfs = sysfs
         self._clock = clock
-        self._errors = Errors()
+        self._errors = ErrorEvents()
         self._warned: set[tuple[int | str, str]] = set()
         # by UUID: handles, and what does not change but takes many calls to learn
         self._handles: dict[str, Handle] = {}
-        self._fixed: dict[str, Fixed] = {}
+        self._fixed: dict[str, FixedFacts] = {}
         self._facts: dict[str, tuple[ProfileFacts, ...]] = {}
         self._shapes: dict[tuple[str, int], tuple[ComputeProfile, ...]] = {}
 
@@ -96,9 +103,9 @@ class Session:
         uuid = str(ask(pynvml.nvmlDeviceGetUUID, handle))
         self._handles[uuid] = handle
         known = self._fixed.get(uuid)
-        if known is None or not known.linked:
-            known = self._fixed[uuid] = fixed(handle, uuid, self._sysfs)
-        told = ask_if_told(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        if known is None or not known.has_nvlink:
+            known = self._fixed[uuid] = fixed_facts(handle, uuid, self._sysfs)
+        told = ask_if_supported(pynvml.nvmlDeviceGetMemoryInfo, handle)
         total = None if told is None else int(told.total) or None
         mig = mig_mode(handle)
         facts = () if mig is None else self._profiles_if_allowed(uuid, handle)
@@ -126,10 +133,10 @@ class Session:
         """Return all GPU instances of one GPU, those without a compute instance too."""
         device = self._device(gpu)
         handles = gpu_instances(device, self._profiles(gpu, device))
-        found = (self._described(gpu, device, handle) for handle in handles)
+        found = (self._read_instance(gpu, device, handle) for handle in handles)
         return tuple(instance for instance in found if instance is not None)
 
-    def _described(self, gpu: str, device: Handle, handle: Handle) -> Instance | None:
+    def _read_instance(self, gpu: str, device: Handle, handle: Handle) -> Instance | None:
         """Return a GPU instance by its handle, ``None`` if it is gone by now.
 
         One whose compute instance goes meanwhile is neither there nor gone: that is an error.
@@ -191,7 +198,7 @@ class Session:
         device = self._device(gpu)
         return usage_of(device, cut=in_mig_mode(device))
 
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[DriverEvent, ...]:
         """Return the critical errors since the last call, without waiting."""
         if not self._handles:
             self.devices()
@@ -209,7 +216,7 @@ class Session:
         """Create a GPU instance at exactly this placement, still without compute."""
         device = self._device(gpu)
         facts = self._profiles(gpu, device)
-        made = create_gpu_instance(device, facts, Place(profile, start))
+        made = create_gpu_instance(device, facts, ProfileSlot(profile, start))
         id_ = int(ask(pynvml.nvmlGpuInstanceGetInfo, made).id)
         return Instance(gpu=gpu, id=id_, profile=profile, start=start)
 
@@ -239,7 +246,7 @@ class Session:
         """Destroy a compute instance; IN_USE while something holds it."""
         handle = self._instance(self._device(gpu), instance)
         what, by_id = f"compute instance {compute}", pynvml.nvmlGpuInstanceGetComputeInstanceById
-        found = found_by(what, by_id, handle, compute)
+        found = look_up(what, by_id, handle, compute)
         ask(pynvml.nvmlComputeInstanceDestroy, found)
 
     def destroy_instance(self, gpu: str, instance: int) -> None:
@@ -257,8 +264,8 @@ class Session:
     def _device(self, gpu: str) -> Handle:
         """Return a handle of the GPU that is still the GPU it was looked up for."""
         kept = self._handles.pop(gpu, None)
-        if kept is None or ask_if_told(pynvml.nvmlDeviceGetUUID, kept) != gpu:
-            kept = found_by(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
+        if kept is None or ask_if_supported(pynvml.nvmlDeviceGetUUID, kept) != gpu:
+            kept = look_up(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
             uuid = ask(pynvml.nvmlDeviceGetUUID, kept)
             if uuid != gpu:
                 text = f"asked for GPU {gpu}, got {uuid}"
@@ -267,7 +274,7 @@ class Session:
         return kept
 
     def _instance(self, device: Handle, id_: int) -> Handle:
-        return found_by(f"GPU instance {id_}", pynvml.nvmlDeviceGetGpuInstanceById, device, id_)
+        return look_up(f"GPU instance {id_}", pynvml.nvmlDeviceGetGpuInstanceById, device, id_)
 
     def _profiles(self, gpu: str, device: Handle) -> tuple[ProfileFacts, ...]:
         """Return a GPU's profiles, asked for again as long as there are none: MIG may be off."""

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.core.xid import XidPolicy
-from agent.shell.drivers import Kind
+from agent.shell.drivers import DriverKind
 from agent.shell.libraries import FOLDER
-from agent.shell.server import Listen
+from agent.shell.server import ListenAddress
 from kube.config import Access
 
 FLEET: Final = Path("/etc/vgpu-admission/fleet.yaml")
@@ -15,7 +15,7 @@ KUBELET: Final = Path("/var/lib/kubelet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class AgentOptions:
     """What the command line decides.
 
     ``node`` is our Node's name, ``namespace`` where settings live. All paths of the node are below
@@ -28,8 +28,8 @@ class Options:
     access: Access
     node: str
     namespace: str
-    listen: Listen
-    driver: Kind = Kind.NVML
+    listen: ListenAddress
+    driver: DriverKind = DriverKind.NVML
     fleet: Path = FLEET
     root: Path = Path("/")
     kubelet: Path = KUBELET

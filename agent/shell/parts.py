@@ -7,30 +7,30 @@ from typing import Final
 import structlog
 
 from agent.core.driver import Device, Driver
-from agent.core.health import Policy
-from agent.core.status import settled
-from agent.shell.announcements import REPORTER, Announcements
+from agent.core.health import HealthPolicy
+from agent.core.status import rounded_memory
+from agent.shell.announcements import REPORTER, NodeEvents
 from agent.shell.capabilities import Capabilities, NoFiles
-from agent.shell.capacity import NodeKeeper
-from agent.shell.drivers import Kind, boot_of, real, simulated
-from agent.shell.holders import Holders
+from agent.shell.capacity import CapacityController
+from agent.shell.drivers import DriverKind, boot_of, real, simulated_driver
+from agent.shell.holders import OpenFiles
 from agent.shell.inspection import Inspector
-from agent.shell.instances import Instances
+from agent.shell.instances import InstancesController
 from agent.shell.journal import Journal
-from agent.shell.libraries import brought, played
+from agent.shell.libraries import install_from, install_simulated
 from agent.shell.library import Absent, Installed, sweep
-from agent.shell.metrics import Metrics
-from agent.shell.miggpu import Tools
-from agent.shell.monitor import Means, Monitor
-from agent.shell.node import Neighbourhood
-from agent.shell.options import Options
+from agent.shell.metrics import AgentMetrics
+from agent.shell.miggpu import MigServices
+from agent.shell.monitor import Monitor, MonitorServices
+from agent.shell.node import NodeInformer
+from agent.shell.options import AgentOptions
 from agent.shell.processes import Processes
-from agent.shell.regions import Regions
+from agent.shell.regions import RegionFiles
 from agent.shell.service import Paths
-from agent.shell.status import Facts, StatusWriter
-from agent.shell.survey import Survey, Told
-from agent.shell.view import Evictor, View
-from agent.shell.worker import Worker
+from agent.shell.status import StatusController, StatusFacts
+from agent.shell.survey import HardwareInformer, HardwareListeners
+from agent.shell.view import Evictor, MonitorView
+from agent.shell.worker import DriverThread
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY
 from kube.client import Client, version
@@ -43,10 +43,10 @@ CDI_DIRECTORY: Final = "var/run/cdi"
 log = structlog.get_logger(__name__)
 
 
-class Parts:
+class AgentParts:
     """The parts of one agent; none of them does anything by itself."""
 
-    def __init__(self, options: Options, client: Client) -> None:
+    def __init__(self, options: AgentOptions, client: Client) -> None:
         """Open what is the node's; raises OSError, FleetError or JournalInUseError."""
         root = options.root
         self._options = options
@@ -54,33 +54,35 @@ class Parts:
         state = root / STATE_DIRECTORY
         state.mkdir(parents=True, exist_ok=True)
         self.paths = Paths(root=root, kubelet=options.kubelet, state=state)
-        self.around = Neighbourhood(client, options.node, options.namespace)
+        self.around = NodeInformer(client, options.node, options.namespace)
         self.events = Recorder(client, controller=REPORTER, instance=options.node)
-        self.announcements = Announcements(self._node, self.events.record)
-        self.worker = Worker(self._driver())
+        self.announcements = NodeEvents(self._node, self.events.record)
+        self.worker = DriverThread(self._driver())
         self.processes = Processes(root)
-        told = Told(self.around.wake, self.announcements.health)
-        self.survey = Survey(self.worker, told, policy=Policy(xids=options.xids))
+        told = HardwareListeners(self.around.notify, self.announcements.health)
+        self.survey = HardwareInformer(self.worker, told, policy=HealthPolicy(xids=options.xids))
         self.journal = Journal(state / "mig.journal", boot=self.boot)
         for damage in self.journal.damage:
             log.warning("damaged line in the MIG journal", what=damage)
-        self.metrics = Metrics(
+        self.metrics = AgentMetrics(
             version=self.version,
             figures=lambda: self.monitor.figures,
-            hung=lambda: 0.0 if (hung := self.worker.hung) is None else hung.seconds,
+            hung=lambda: 0.0 if (hung := self.worker.hung_call) is None else hung.seconds,
             old=lambda: self.around.settings.plugin_metrics,
         )
-        self.instances = Instances(self._tools(), changed=self.survey.renew)
+        self.instances = InstancesController(self._tools(), changed=self.survey.renew)
         self.survey.instances = self.instances
-        facts = Facts(self.boot, lambda: self.survey.hardware, self.alive)
-        self.writer = StatusWriter(client, self.around, facts)
-        self.keeper = NodeKeeper(
+        facts = StatusFacts(self.boot, lambda: self.survey.hardware, self.alive)
+        self.writer = StatusController(client, self.around, facts)
+        self.keeper = CapacityController(
             client, self.around, lambda: self.survey.hardware, version=self.version
         )
-        library = played(root) if self._played else brought(root, options.library)
+        library = (
+            install_simulated(root) if self._is_simulated else install_from(root, options.library)
+        )
         if isinstance(library, Absent):
             log.warning("hami-core unavailable on this node", why=library.why)
-        self.regions = Regions(root, self.processes, library=library)
+        self.regions = RegionFiles(root, self.processes, library=library)
         self.monitor = Monitor(self._means(client, library))
         self.monitor.told = self._take_over
 
@@ -88,7 +90,7 @@ class Parts:
     def version(self) -> str:
         """Return our version as a label may have it; one that plays says so in it."""
         own = version().replace("+", "-")
-        return f"{own}-{self._options.driver}" if self._played else own
+        return f"{own}-{self._options.driver}" if self._is_simulated else own
 
     @property
     def cdi(self) -> Path:
@@ -114,23 +116,23 @@ class Parts:
             self.journal.close()
 
     @property
-    def _played(self) -> bool:
-        return self._options.driver is Kind.SIMULATED
+    def _is_simulated(self) -> bool:
+        return self._options.driver is DriverKind.SIMULATED
 
     def _driver(self) -> Driver:
         options = self._options
-        if not self._played:
+        if not self._is_simulated:
             return real(options.root)
         state = self.paths.state / "simulated.json"
-        return simulated(options.fleet, node=options.node, boot=self.boot, state=state)
+        return simulated_driver(options.fleet, node=options.node, boot=self.boot, state=state)
 
-    def _tools(self) -> Tools:
+    def _tools(self) -> MigServices:
         root = self._options.root
-        return Tools(
+        return MigServices(
             worker=self.worker,
             journal=self.journal,
-            nodes=NoFiles() if self._played else Capabilities(root),
-            holding=Holders(root),
+            nodes=NoFiles() if self._is_simulated else Capabilities(root),
+            holding=OpenFiles(root),
             clock=SYSTEM,
             counted=self.metrics.recut,
             told=self.announcements.recut,
@@ -142,19 +144,19 @@ class Parts:
         own = self.around.node_config
         return own is not None and own.mode is Mode.MIG
 
-    def _means(self, client: Client, library: Installed | Absent) -> Means:
+    def _means(self, client: Client, library: Installed | Absent) -> MonitorServices:
         root = self._options.root
 
-        def unused() -> object:
+        def sweep_unused() -> object:
             return sweep(root, library) if isinstance(library, Installed) else ()
 
-        return Means(
+        return MonitorServices(
             node=self._options.node,
             worker=self.worker,
-            around=View(self.around, self.survey, self.instances),
+            around=MonitorView(self.around, self.survey, self.instances),
             inspector=Inspector(self.regions, self.processes),
             regions=self.regions,
-            unused=unused,
+            unused=sweep_unused,
             evictor=Evictor(client),
             news=self.announcements,
             tally=self.metrics,
@@ -164,7 +166,7 @@ class Parts:
         """Take over what the monitor saw: memory of others is nobody's to promise."""
         told = self.survey.others
         now = self.monitor.foreign.items()
-        found = {gpu: settled(told.get(gpu, NO_MEMORY), held) for gpu, held in now}
+        found = {gpu: rounded_memory(told.get(gpu, NO_MEMORY), held) for gpu, held in now}
         if found != told:
             self.survey.others = {**told, **found}  # of a GPU that is silent, what it said last
             self.survey.renew()

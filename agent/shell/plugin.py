@@ -12,7 +12,7 @@ import structlog
 
 from agent.core.content import NOTHING_VISIBLE, VISIBLE
 from agent.core.promise import NotYetError
-from agent.core.slot import NOTHING, Offer, is_slot, listed
+from agent.core.slot import NOTHING, SlotOffer, is_slot, list_slots
 from agent.proto import deviceplugin_pb2 as pb
 from agent.shell import rpc
 from agent.shell.slots import Slots
@@ -21,20 +21,20 @@ _HEALTHY: Final = "Healthy"
 _UNHEALTHY: Final = "Unhealthy"
 
 
-class Starts(Protocol):
+class StartHandler(Protocol):
     """What establishes that a container may start."""
 
     async def start(self, slots: Collection[str]) -> None:
         """Return when it may; raises NotYetError."""
 
-    def handed(self, slots: Collection[str]) -> None:
+    def note_assigned(self, slots: Collection[str]) -> None:
         """Note that *slots* are another container's from now on."""
 
 
 class DevicePlugin:
     """The plugin's answers over *slots*; the offer is replaced as GPUs come, go and fall ill."""
 
-    def __init__(self, slots: Slots, starts: Starts) -> None:
+    def __init__(self, slots: Slots, starts: StartHandler) -> None:
         """Offer nothing yet."""
         self._slots = slots
         self._starts = starts
@@ -48,28 +48,28 @@ class DevicePlugin:
     def handlers(self) -> tuple[rpc.Handler, ...]:
         """Return what a server needs; GetPreferredAllocation is not offered."""
         return (
-            rpc.answering(rpc.OPTIONS, self._options),
-            rpc.streaming(rpc.WATCH, self._watch),
-            rpc.answering(rpc.ALLOCATE, self._allocate),
-            rpc.answering(rpc.PRESTART, self._prestart),
+            rpc.unary_handler(rpc.OPTIONS, self._options),
+            rpc.stream_handler(rpc.WATCH, self._watch),
+            rpc.unary_handler(rpc.ALLOCATE, self._allocate),
+            rpc.unary_handler(rpc.PRESTART, self._prestart),
         )
 
     async def recover(self) -> None:
         """Take over the slots as the last process left them; raises OSError."""
         await asyncio.to_thread(self._slots.recover)
 
-    def offer(self, offer: Offer) -> None:
+    def offer(self, offer: SlotOffer) -> None:
         """Let kubelet know of *offer*, unless it knows."""
         if offer != self._offer:
             self._offer = offer
-            self._stir()
+            self._notify()
 
     def hang_up(self) -> None:
         """End all streams that kubelet listens to."""
         self._generation += 1
-        self._stir()
+        self._notify()
 
-    def _stir(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -86,7 +86,7 @@ class DevicePlugin:
                 changed = self._changed
                 devices = [
                     pb.Device(ID=name, health=_HEALTHY if sound else _UNHEALTHY)
-                    for name, sound in listed(self._offer, self._slots.used)
+                    for name, sound in list_slots(self._offer, self._slots.used_slots)
                 ]
                 yield pb.ListAndWatchResponse(devices=devices)
                 await changed.wait()
@@ -95,21 +95,23 @@ class DevicePlugin:
             self.watched(self._streams)
 
     async def _allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
-        answers = [self._handed(asked.devices_ids) for asked in request.container_requests]
+        answers = [
+            self._allocate_container(asked.devices_ids) for asked in request.container_requests
+        ]
         return pb.AllocateResponse(container_responses=answers)
 
-    def _handed(self, slots: Collection[str]) -> pb.ContainerAllocateResponse:
+    def _allocate_container(self, slots: Collection[str]) -> pb.ContainerAllocateResponse:
         """Answer for one container; until PreStart says otherwise, it sees no GPU."""
         answer = pb.ContainerAllocateResponse(envs={VISIBLE: NOTHING_VISIBLE})
         if not slots or not all(map(is_slot, slots)):
             structlog.get_logger().warning("Allocate for unknown slots", slots=list(slots))
             return answer
-        self._starts.handed(slots)
+        self._starts.note_assigned(slots)
         try:
             self._slots.empty(slots)
         except OSError as error:  # PreStart meets it again, where it may be said
             structlog.get_logger().warning("slots not emptied", slots=list(slots), error=str(error))
-        handed = self._slots.handed(slots, soft=self._offer.soft)
+        handed = self._slots.allocation(slots, soft=self._offer.soft)
         if handed.device is not None:
             answer.cdi_devices.add(name=handed.device)
         for mount in handed.mounts:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agent.core.identity import Listed, PodName
+from agent.core.identity import ListedContainer, PodName
 from agent.proto import podresources_pb2 as pb
 from agent.shell import rpc
 from kube.clock import SYSTEM, Clock
@@ -25,10 +25,10 @@ class PodResources:
         self._resource = resource
         self._clock = clock
 
-    async def list(self) -> tuple[Listed, ...]:
+    async def list(self) -> tuple[ListedContainer, ...]:
         """Return app containers and sidecars of active pods; raises CallError."""
         answer = await self._ask()
-        return tuple(found for pod in answer.pod_resources for found in self._listed(pod))
+        return tuple(found for pod in answer.pod_resources for found in self._container_slots(pod))
 
     async def close(self) -> None:
         """Hang up."""
@@ -43,10 +43,10 @@ class PodResources:
             except rpc.CallError as error:
                 if error.code is not rpc.Code.BUSY:
                     raise
-            await self._clock.sleep(self._clock.between(0.010, 0.030))
+            await self._clock.sleep(self._clock.uniform(0.010, 0.030))
         return await self._channel.ask(rpc.LIST, request, within=_PATIENCE)
 
-    def _listed(self, pod: pb.PodResources) -> Iterator[Listed]:
+    def _container_slots(self, pod: pb.PodResources) -> Iterator[ListedContainer]:
         name = PodName(pod.namespace, pod.name)
         for container in pod.containers:
             slots = frozenset(
@@ -56,4 +56,4 @@ class PodResources:
                 for slot in devices.device_ids
             )
             if slots:
-                yield Listed(name=name, container=container.name, slots=slots)
+                yield ListedContainer(name=name, container=container.name, slots=slots)

@@ -15,12 +15,12 @@ from typing import Final, Protocol, assert_never
 import structlog
 
 from agent.core import content as contents
-from agent.core.content import Content
-from agent.core.promise import NotYetError, OnceMoreError, Owner, Ready, Share
+from agent.core.content import ContainerEdits
+from agent.core.promise import NotYetError, Owner, ReadyInstance, RetryStartError, Share
 from agent.core.slot import is_slot
 from agent.shell.slots import Slots
 from allocator.catalog.vocabularies import OWN
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from allocator.model.request import Mode
 from kube.clock import SYSTEM, Clock
 
@@ -30,14 +30,14 @@ DEADLINE: Final = 25.0
 log = structlog.get_logger(__name__)
 
 
-class Owners(Protocol):
+class OwnerSource(Protocol):
     """Who was given a set of slots."""
 
     async def owner(self, slots: Collection[str]) -> Owner:
         """Return the container; raises NotYetError."""
 
 
-class Promises(Protocol):
+class EntrySource(Protocol):
     """What the ledger says of this node's pods."""
 
     async def share(self, owner: Owner) -> Share:
@@ -50,14 +50,14 @@ class Promises(Protocol):
         """Store *annotations* on the live pod; raises NotYetError."""
 
 
-class Instances(Protocol):
+class InstanceProvider(Protocol):
     """The node's MIG instances."""
 
-    async def ensure(self, gpu: str, placed: Placed) -> Ready:
+    async def ensure(self, gpu: str, placed: Placement) -> ReadyInstance:
         """Return the instance at exactly that place; raises NotYetError."""
 
 
-class Regions(Protocol):
+class RegionProvider(Protocol):
     """The shared regions of the interception library."""
 
     async def seed(self, share: Share) -> str:
@@ -67,30 +67,30 @@ class Regions(Protocol):
         """Return once no process of the pod *uid* is left; raises NotYetError."""
 
 
-class News(Protocol):
+class StartEvents(Protocol):
     """Who tells the pod's user; neither call waits for anything."""
 
-    def allocated(self, slot: str, share: Share, content: Content) -> None:
+    def record_allocation(self, slot: str, share: Share, content: ContainerEdits) -> None:
         """Say what the container whose first slot is *slot* received."""
 
-    def refused(self, slot: str, owner: Owner, why: str) -> None:
+    def record_refusal(self, slot: str, owner: Owner, why: str) -> None:
         """Say why it was not made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class StartServices:
     """The services that a start uses."""
 
-    owners: Owners
-    promises: Promises
-    instances: Instances
-    regions: Regions
+    owners: OwnerSource
+    promises: EntrySource
+    instances: InstanceProvider
+    regions: RegionProvider
     slots: Slots
-    news: News
+    news: StartEvents
 
 
 @dataclass(slots=True)
-class _Course:
+class _StartProgress:
     """How far one start has come and whose it is, to name in a refusal."""
 
     doing: str = "waiting for an earlier start in the same slot"
@@ -105,7 +105,7 @@ class PreStart:
     ``_hands`` how often it was handed on.
     """
 
-    parts: Parts
+    parts: StartServices
     deadline: float = DEADLINE
     clock: Clock = SYSTEM
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class PreStart:
     _limits: dict[asyncio.Timeout, Mapping[str, int]] = field(default_factory=dict)
     _running: set[asyncio.Task[Owner]] = field(default_factory=set)
 
-    def handed(self, slots: Collection[str]) -> None:
+    def note_assigned(self, slots: Collection[str]) -> None:
         """Note that kubelet gives *slots* to a container of which nothing has started yet.
 
         A start that still waits in one of these slots belongs to the previous pod, which was
@@ -143,7 +143,7 @@ class PreStart:
         began = self.clock.monotonic()
         task = asyncio.create_task(self._in_turn(hands))
         self._running.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._finish)
         try:
             owner = await asyncio.shield(task)
             self._check_hands(hands)
@@ -159,40 +159,40 @@ class PreStart:
             seconds=round(self.clock.monotonic() - began, 4),
         )
 
-    def _lost(self, hands: Mapping[str, int]) -> str:
+    def _reassigned_slots(self, hands: Mapping[str, int]) -> str:
         """Return which of these slots were handed on since, empty for none."""
         return ", ".join(sorted(slot for slot in hands if self._hands[slot] != hands[slot]))
 
     def _check_hands(self, hands: Mapping[str, int]) -> None:
-        if lost := self._lost(hands):
+        if lost := self._reassigned_slots(hands):
             raise NotYetError(f"{lost} went to another pod in the meantime")
 
-    def _over(self, task: asyncio.Task[Owner]) -> None:
+    def _finish(self, task: asyncio.Task[Owner]) -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # noted: whoever asked may have stopped listening
 
     async def _in_turn(self, hands: Mapping[str, int]) -> Owner:
         """Start, and tell the user of the pod why not: a kubelet that hung up does not."""
-        course = _Course()
+        course = _StartProgress()
         try:
-            return await self._established(hands, course)
-        except OnceMoreError:
+            return await self._run_start(hands, course)
+        except RetryStartError:
             raise
         except NotYetError as error:
-            if course.owner is not None and not self._lost(hands):
-                self.parts.news.refused(min(hands), course.owner, str(error))
+            if course.owner is not None and not self._reassigned_slots(hands):
+                self.parts.news.record_refusal(min(hands), course.owner, str(error))
             raise
 
-    async def _established(self, hands: Mapping[str, int], course: _Course) -> Owner:
+    async def _run_start(self, hands: Mapping[str, int], course: _StartProgress) -> Owner:
         slots, limit = frozenset(hands), asyncio.timeout(self.deadline)
         async with contextlib.AsyncExitStack() as turns:
             try:
-                async with limit, self._limited(limit, hands):
+                async with limit, self._track_limit(limit, hands):
                     for slot in sorted(slots):
                         turn = self._turns.setdefault(slot, asyncio.Lock())
                         await turns.enter_async_context(turn)
-                    share, content = await self._prepared(slots, course)
+                    share, content = await self._prepare(slots, course)
             except TimeoutError as error:
                 self._check_hands(hands)
                 ours = f"took longer than {self.deadline:g} s"
@@ -202,18 +202,18 @@ class PreStart:
             self._check_hands(hands)
             # Past the deadline's reach: a write must not go on behind the next start's back.
             await self._write(slots, share.owner, content)
-        if not self._lost(hands):
-            self.parts.news.allocated(min(slots), share, content)
+        if not self._reassigned_slots(hands):
+            self.parts.news.record_allocation(min(slots), share, content)
         return share.owner
 
-    async def _write(self, slots: frozenset[str], owner: Owner, content: Content) -> None:
+    async def _write(self, slots: frozenset[str], owner: Owner, content: ContainerEdits) -> None:
         try:
             await asyncio.to_thread(self.parts.slots.write, slots, owner, content)
         except OSError as error:
             raise NotYetError(f"the files of the slot cannot be written: {error}") from error
 
     @contextlib.asynccontextmanager
-    async def _limited(
+    async def _track_limit(
         self, limit: asyncio.Timeout, hands: Mapping[str, int]
     ) -> AsyncIterator[None]:
         self._limits[limit] = hands
@@ -222,7 +222,9 @@ class PreStart:
         finally:
             del self._limits[limit]
 
-    async def _prepared(self, slots: frozenset[str], course: _Course) -> tuple[Share, Content]:
+    async def _prepare(
+        self, slots: frozenset[str], course: _StartProgress
+    ) -> tuple[Share, ContainerEdits]:
         """Return the share of the starting container, and its content once that is ready."""
         parts = self.parts
         course.doing = "finding the owner of the slots"
@@ -242,16 +244,18 @@ class PreStart:
             raise NotYetError("the entry changed while its container was about to start")
         return share, content
 
-    async def _content(self, share: Share, slots: frozenset[str], course: _Course) -> Content:
+    async def _content(
+        self, share: Share, slots: frozenset[str], course: _StartProgress
+    ) -> ContainerEdits:
         mode = contents.mode_of(share)
         match mode:
             case Mode.MIG:
                 ready = await self._instances(share, course)
                 content = contents.of_instances(share, ready)
-                await self._tell(share, min(slots), contents.visible(content.shown))
+                await self._annotate_visible(share, min(slots), contents.visible(content.shown))
                 return content
             case Mode.HAMI_CORE:
-                if not share.mounts and self.parts.slots.bare(slots):
+                if not share.mounts and self.parts.slots.lacks_mounts(slots):
                     raise NotYetError(
                         "kubelet assigned its slots while every GPU was in MIG mode, so it lacks "
                         "the mounts for sharing a GPU; delete the pod so that it is recreated"
@@ -265,7 +269,7 @@ class PreStart:
             case _:
                 assert_never(mode)
 
-    async def _instances(self, share: Share, course: _Course) -> tuple[Ready, ...]:
+    async def _instances(self, share: Share, course: _StartProgress) -> tuple[ReadyInstance, ...]:
         found = []
         for grant in share.grants:
             if grant.placed is None:
@@ -274,7 +278,7 @@ class PreStart:
             found.append(await self.parts.instances.ensure(grant.gpu, grant.placed))
         return tuple(found)
 
-    async def _tell(self, share: Share, slot: str, shown: str) -> None:
+    async def _annotate_visible(self, share: Share, slot: str, shown: str) -> None:
         """Without CDI, write into the pod which instances it has, and let kubelet come again.
 
         The variables of this start were read before kubelet asked; those of the next are not.
@@ -284,7 +288,9 @@ class PreStart:
             return
         await self.parts.promises.annotate(share.owner, {f"{OWN}{share.key}.visible": shown})
         self._told[slot] = (share.owner.uid, shown)
-        raise OnceMoreError(f"{shown} is ready and noted on the pod; the next attempt will use it")
+        raise RetryStartError(
+            f"{shown} is ready and noted on the pod; the next attempt will use it"
+        )
 
 
 def _check(share: Share, owner: Owner, slots: frozenset[str]) -> None:

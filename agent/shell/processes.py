@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.core.cgroup import Cell, cell_of, inner_pid_of, start_of
+from agent.core.cgroup import PodCgroup, cell_of, inner_pid_of, start_of
 
 PAGE: Final = 64 * 1024  # bytes of one file of /proc that are looked at, and
 LONGEST: Final = 16 * 1024 * 1024  # of a process's list of mappings
@@ -31,11 +31,11 @@ class Resident:
     pid: int
     inner: int | None
     started: int
-    cell: Cell | None
+    cell: PodCgroup | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownProcess:
     """A process, since when it is known, and when it was read last."""
 
     resident: Resident
@@ -43,7 +43,7 @@ class _Known:
     read: float
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Say whether it was where it stays."""
         cell = self.resident.cell
         return (cell is not None and cell.container is not None) or self.read - self.since > SETTLED
@@ -58,7 +58,7 @@ class Processes:
         """Begin with nobody known; *ticks* gives seconds that only grow."""
         self._proc = root / "proc"
         self._ticks = ticks
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _KnownProcess] = {}
 
     def resident(self, pid: int) -> Resident | None:
         """Return the process of number *pid* on the node, ``None`` where there is none."""
@@ -68,7 +68,7 @@ class Processes:
             return None
         known = self._known.get(pid)
         same = known is not None and known.resident.started == started
-        if known is not None and same and known.settled:
+        if known is not None and same and known.is_settled:
             return known.resident
         now = self._ticks()
         found = Resident(
@@ -82,7 +82,7 @@ class Processes:
         if len(self._known) >= KEPT:
             self._known.clear()
         since = known.since if known is not None and same else now
-        self._known[pid] = _Known(found, since, now)
+        self._known[pid] = _KnownProcess(found, since, now)
         return found
 
     def everyone(self) -> tuple[Resident, ...]:
@@ -93,7 +93,7 @@ class Processes:
         found = map(self.resident, pids)
         return tuple(one for one in found if one is not None and one.cell is not None)
 
-    def mapped(self, among: Iterable[Resident], inode: int) -> bool:
+    def is_mapped(self, among: Iterable[Resident], inode: int) -> bool:
         """Say whether one of *among* has a region whose file has number *inode* in its memory."""
         wanted = re.compile(rf"(?m)^(?:\S+ +){{4}}{inode} .*\.cache")  # proc(5)
         return any(wanted.search(self._text(one.pid, "maps", LONGEST)) for one in among)

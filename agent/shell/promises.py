@@ -7,8 +7,8 @@ from typing import Final, Protocol
 from agent.core.driver import Device
 from agent.core.promise import NotYetError, Owner, Share
 from agent.core.sharing import StillRunsError, share_of
-from agent.core.tenants import Tenant, tenant
-from agent.shell.node import Neighbourhood, stored
+from agent.core.tenants import NodePod, tenant
+from agent.shell.node import NodeInformer, decode_gpu_node
 from allocator.model.ledger import Entry
 from allocator.shell.inventory import GPU_NODES
 from kube.client import ApiClient
@@ -18,14 +18,14 @@ LOOKS: Final = 20  # at a pod whose init container seems to run still
 BETWEEN: Final = 0.25  # seconds between them; all together far less than kubelet's 30
 
 
-class Holder(Protocol):
+class HoldRecorder(Protocol):
     """Who notes down that containers may have started."""
 
     async def hold(self, uid: str) -> None:
         """Return once it is stored; raises NotYetError."""
 
 
-class Promises:
+class EntryClient:
     """Answers from what was heard last, and asks where that is not enough to say yes.
 
     ``unguarded`` says that nothing but admission's injection keeps a container to its share.
@@ -34,8 +34,8 @@ class Promises:
     def __init__(
         self,
         calls: ApiClient,
-        around: Neighbourhood,
-        holder: Holder,
+        around: NodeInformer,
+        holder: HoldRecorder,
         *,
         devices: Callable[[], Collection[Device]],
         unguarded: bool = False,
@@ -68,21 +68,21 @@ class Promises:
         except KubeError as error:
             raise NotYetError(f"the pod cannot be annotated with its devices: {error}") from error
 
-    async def _share(self, owner: Owner, pod: Tenant | None, entry: Entry | None) -> Share:
+    async def _share(self, owner: Owner, pod: NodePod | None, entry: Entry | None) -> Share:
         """Look again while an init container seems to run whose slots another now starts with."""
         for _ in range(LOOKS):
             try:
-                return self._told(owner, pod, entry)
+                return self._share_of(owner, pod, entry)
             except StillRunsError:
                 await asyncio.sleep(BETWEEN)
                 pod = await self._pod(owner)
-        return self._told(owner, pod, entry)
+        return self._share_of(owner, pod, entry)
 
-    def _told(self, owner: Owner, pod: Tenant | None, entry: Entry | None) -> Share:
+    def _share_of(self, owner: Owner, pod: NodePod | None, entry: Entry | None) -> Share:
         here = pod if pod is not None and pod.node == self._around.name else None
         return share_of(owner, here, entry, devices=self._devices(), unguarded=self._unguarded)
 
-    async def _pod(self, owner: Owner) -> Tenant | None:
+    async def _pod(self, owner: Owner) -> NodePod | None:
         try:
             return tenant(await self._calls.get(_path(owner)))
         except NotFoundError:
@@ -95,7 +95,7 @@ class Promises:
         if found is not None:
             return found
         try:
-            read = stored(await self._calls.get(f"{GPU_NODES}/{self._around.name}"))
+            read = decode_gpu_node(await self._calls.get(f"{GPU_NODES}/{self._around.name}"))
         except NotFoundError:
             return None
         return self._around.learn(read).ledger.entry(uid)

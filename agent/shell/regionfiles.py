@@ -13,7 +13,15 @@ from itertools import islice
 from typing import Final
 
 from agent.core.layouts import LAYOUTS, Layout
-from agent.core.region import HEAD, Region, Unreadable, Windows, layout_of, region_of, slots_taken
+from agent.core.region import (
+    HEAD,
+    Region,
+    RegionBytes,
+    Unreadable,
+    layout_of,
+    region_of,
+    slots_taken,
+)
 from agent.core.seed import Seed, Write
 
 SUFFIX: Final = ".cache"
@@ -42,14 +50,14 @@ def directory(path: str, *, at: int | None = None) -> Iterator[int]:
 
 @contextmanager
 def _regular(name: str, at: int, flags: int) -> Iterator[int]:
-    fd = _opened(name, at, flags)
+    fd = _open_regular(name, at, flags)
     try:
         yield fd
     finally:
         os.close(fd)
 
 
-def _opened(name: str, at: int | None, flags: int) -> int:
+def _open_regular(name: str, at: int | None, flags: int) -> int:
     """Open a regular file with one name; what it is, is known before it is opened for use."""
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
@@ -67,7 +75,7 @@ def _check(found: os.stat_result) -> None:
         raise RefusedError(f"the file has {found.st_nlink} names, expected 1")
 
 
-def listed(at: int, *, most: int | None = None) -> tuple[str, ...]:
+def file_names(at: int, *, most: int | None = None) -> tuple[str, ...]:
     """Return the names in a directory, in no order, at *most* so many."""
     with os.scandir(at) as entries:
         return tuple(entry.name for entry in islice(entries, most))
@@ -75,7 +83,7 @@ def listed(at: int, *, most: int | None = None) -> tuple[str, ...]:
 
 def names(at: int, first: str) -> tuple[str, ...]:
     """Return the names of regions in a directory: *first*, there or not, then some others."""
-    some = sorted(listed(at, most=MOST_NAMES))
+    some = sorted(file_names(at, most=MOST_NAMES))
     others = (name for name in some if name.endswith(SUFFIX) and name != first)
     return (first, *islice(others, MOST_FILES))
 
@@ -87,7 +95,7 @@ class Reader:
         """Open nothing yet."""
         self._fd: int | None = None
         self._file = (0, 0)
-        self._windows: Windows | None = None
+        self._windows: RegionBytes | None = None
         self._region: Region | Unreadable | None = None
 
     def read(self, path: str) -> Region | Unreadable:
@@ -97,9 +105,9 @@ class Reader:
             _check(found)
             if self._fd is None or self._file != (found.st_dev, found.st_ino):
                 self.close()
-                self._fd = _opened(path, None, _READ)
+                self._fd = _open_regular(path, None, _READ)
                 self._file = found.st_dev, found.st_ino
-            return self._told(self._fd, os.fstat(self._fd).st_size)
+            return self._decode(self._fd, os.fstat(self._fd).st_size)
         except FileNotFoundError:
             self.close()
             return Unreadable("no file", missing=True)
@@ -113,7 +121,7 @@ class Reader:
             os.close(self._fd)
         self._fd = self._windows = self._region = None
 
-    def _told(self, fd: int, size: int) -> Region | Unreadable:
+    def _decode(self, fd: int, size: int) -> Region | Unreadable:
         found = _windows(fd, size)
         if isinstance(found, Unreadable):
             return found
@@ -133,7 +141,7 @@ def read(name: str, at: int) -> Region | Unreadable:
     return found if isinstance(found, Unreadable) else region_of(*found)
 
 
-def _windows(fd: int, size: int) -> tuple[Layout, Windows] | Unreadable:
+def _windows(fd: int, size: int) -> tuple[Layout, RegionBytes] | Unreadable:
     """Read what is needed of an open file, by the layout that its beginning and size tell."""
     header = os.pread(fd, _HEADER, 0)
     layout = layout_of(size, header[:HEAD])
@@ -144,7 +152,7 @@ def _windows(fd: int, size: int) -> tuple[Layout, Windows] | Unreadable:
     if isinstance(taken, Unreadable):
         return taken
     slots = os.pread(fd, taken * layout.slot.size, layout.slots) if taken else b""
-    return layout, Windows(header=header[: layout.slots], slots=slots, tail=tail)
+    return layout, RegionBytes(header=header[: layout.slots], slots=slots, tail=tail)
 
 
 def amend(name: str, at: int, *, layout: Layout, writes: Sequence[Write]) -> bool:

@@ -22,9 +22,9 @@ import structlog
 from agent.core.layouts import SEEDED, SEMAPHORE_SIZE
 from agent.core.promise import NotYetError, Share
 from agent.core.region import Region, Unreadable
-from agent.core.seed import SEMAPHORE, Limit, Seed, UnlimitedError, Write, corrections, seeded
+from agent.core.seed import SEMAPHORE, Limit, Seed, UnlimitedError, Write, corrections, seed_region
 from agent.shell import burial, regionfiles
-from agent.shell.library import Absent, Installed, lost
+from agent.shell.library import Absent, Installed, missing_reason
 from agent.shell.processes import Processes, Resident
 from allocator.catalog.injection import REGIONS_DIRECTORY
 from allocator.model.request import Mode
@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class RegionReading:
     """One file of a container's directory, and what it says."""
 
     name: str
@@ -64,14 +64,14 @@ def semaphore() -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _Directory:
     """A directory at one *version*, where that is sure: readers of its regions by name."""
 
     version: tuple[int, int] | None
     readers: Mapping[str, regionfiles.Reader]
 
 
-class Regions:
+class RegionFiles:
     """Keeps the directories below *root*; *now* gives Unix seconds."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Regions:
         self._sound = semaphore() == SEMAPHORE
         self._live: frozenset[str] = frozenset()
         self._over: frozenset[str] = frozenset()
-        self._open: dict[tuple[str, str], _Listed] = {}
+        self._open: dict[tuple[str, str], _Directory] = {}
 
     async def seed(self, share: Share) -> str:
         """Make the region of a container that is about to start; return its directory's path.
@@ -120,19 +120,19 @@ class Regions:
         owner = share.owner
         name = _name(owner.uid, owner.container)
         library = self._library
-        why = library.why if isinstance(library, Absent) else lost(self._root, library)
+        why = library.why if isinstance(library, Absent) else missing_reason(self._root, library)
         if why:
             raise NotYetError(f"hami-core is unavailable on this node: {why}")
         if not self._sound:
             raise NotYetError("libvgpu.so cannot use the semaphores of the agent's C library")
         try:
-            seed = seeded(limits_of(share), priority=share.priority, now=int(self._now()))
+            seed = seed_region(limits_of(share), priority=share.priority, now=int(self._now()))
             with self._top() as top:
                 with suppress(FileExistsError):
                     os.mkdir(name, _DIRECTORY_MODE, dir_fd=top)
                 with regionfiles.directory(name, at=top) as here:
                     os.fchmod(here, _DIRECTORY_MODE)
-                    if not self._kept(here, share):
+                    if not self._repair_live(here, share):
                         _replace(here, top, seed)
         except UnlimitedError as error:
             raise NotYetError(
@@ -143,7 +143,7 @@ class Regions:
             raise NotYetError(f"{where} cannot be prepared: {error.strerror}") from error
         return f"{self._base}/{name}"
 
-    def read(self, uid: str, container: str) -> tuple[Reading, ...]:
+    def read(self, uid: str, container: str) -> tuple[RegionReading, ...]:
         """Return the regions in a container's directory, that of the agent first.
 
         More than one is there when a program of the tenant made its own. Not to be called from two
@@ -157,11 +157,13 @@ class Regions:
             self._forget([place])
             return ()
         return tuple(
-            Reading(name=name, region=reader.read(f"{path}/{name}"))
+            RegionReading(name=name, region=reader.read(f"{path}/{name}"))
             for name, reader in readers.items()
         )
 
-    def write(self, uid: str, container: str, *, reading: Reading, writes: Sequence[Write]) -> bool:
+    def write(
+        self, uid: str, container: str, *, reading: RegionReading, writes: Sequence[Write]
+    ) -> bool:
         """Amend a region that was read; say whether it still was there and of the same layout."""
         if isinstance(reading.region, Unreadable):
             return False
@@ -183,15 +185,15 @@ class Regions:
         self._forget([place for place in self._open if place[0] not in live])
         try:
             with self._top() as top:
-                found = [name for name in regionfiles.listed(top) if _uid(name) not in live]
+                found = [name for name in regionfiles.file_names(top) if _uid(name) not in live]
                 self._over &= {_uid(name) for name in found}
                 doomed = [n for n in found if _uid(n) in self._over or self._old(n, top)]
                 if doomed:
                     inhabited = {one.cell.uid for one in self._processes.everyone() if one.cell}
                     doomed = [name for name in doomed if _uid(name) not in inhabited]
                 for name in doomed:
-                    burial.bury(name, at=top, top=top)
-                burial.dig(top)
+                    burial.quarantine(name, at=top, top=top)
+                burial.purge_quarantine(top)
         except OSError as error:
             log.warning("region cleanup failed", why=str(error))
             return ()
@@ -212,7 +214,7 @@ class Regions:
         for name in before.keys() - set(names):
             before[name].close()
         readers = {name: before.get(name) or regionfiles.Reader() for name in names}
-        self._open[place] = _Listed(version, readers)
+        self._open[place] = _Directory(version, readers)
         return readers
 
     def _forget(self, places: Iterable[tuple[str, str]]) -> None:
@@ -230,13 +232,13 @@ class Regions:
     def _path(self, uid: str, container: str) -> str:
         return f"{self._base}/{_name(uid, container)}"
 
-    def _kept(self, here: int, share: Share) -> bool:
+    def _repair_live(self, here: int, share: Share) -> bool:
         """Set a region right that is in use, and say whether there is one."""
         found = regionfiles.read(FILE, here)
         if isinstance(found, Unreadable) or not found.slots or found.layout is not SEEDED:
             return False
         inode = os.stat(FILE, dir_fd=here, follow_symlinks=False).st_ino
-        if not self._processes.mapped(self._tenants(share.owner.uid), inode):
+        if not self._processes.is_mapped(self._tenants(share.owner.uid), inode):
             return False
         writes = corrections(found, limits_of(share))
         return regionfiles.amend(FILE, here, layout=found.layout, writes=writes)
@@ -278,6 +280,6 @@ def _clear(here: int, top: int) -> None:
     for name in regionfiles.names(here, FILE):
         with suppress(FileNotFoundError):
             if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
-                burial.bury(name, at=here, top=top)
+                burial.quarantine(name, at=here, top=top)
             else:
                 os.unlink(name, dir_fd=here)

@@ -18,7 +18,7 @@ import structlog
 
 from agent.proto import deviceplugin_pb2 as pb
 from agent.shell import rpc
-from agent.shell.alone import alone
+from agent.shell.alone import node_lock
 from agent.shell.plugin import DevicePlugin
 from kube.clock import SYSTEM, Clock
 
@@ -40,7 +40,7 @@ class _LostError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PluginPlace:
     """Where a plugin of *resource* is known: kubelet's *folder*; *lock* keeps a second one out."""
 
     resource: str
@@ -48,10 +48,10 @@ class Place:
     lock: Path
 
 
-class Registration:
+class RegistrationClient:
     """Keeps *plugin* known at its *place*."""
 
-    def __init__(self, plugin: DevicePlugin, place: Place, *, clock: Clock = SYSTEM) -> None:
+    def __init__(self, plugin: DevicePlugin, place: PluginPlace, *, clock: Clock = SYSTEM) -> None:
         """Touch nothing yet."""
         self._plugin = plugin
         self._place = place
@@ -60,18 +60,18 @@ class Registration:
         self._listened = False
         self._stirred = asyncio.Event()
         self.registered = False
-        plugin.watched = self._watched
+        plugin.watched = self._note_streams
 
     async def run(self) -> None:
         """Serve and register until cancelled, as soon as no other process does; raises OSError."""
-        async with alone(self._place.lock):
+        async with node_lock(self._place.lock):
             await self._plugin.recover()  # now that nobody else writes to the slots
             failures = 0
             while True:
                 kubelet = await self._kubelet()
                 began = self._clock.monotonic()
                 try:
-                    await self._registered(kubelet)
+                    await self._serve_registered(kubelet)
                 except (_LostError, rpc.CallError, OSError) as error:
                     held = self._clock.monotonic() - began
                     failures = 1 if held >= _SOUND else failures + 1
@@ -80,7 +80,7 @@ class Registration:
                     )
                 await self._pause(kubelet, failures)
 
-    def _watched(self, streams: int) -> None:
+    def _note_streams(self, streams: int) -> None:
         self._streams = streams
         self._listened = True
         self._stirred.set()
@@ -94,10 +94,10 @@ class Registration:
             await self._clock.sleep(_POLL)
         return kubelet
 
-    async def _registered(self, kubelet: _Identity) -> None:
+    async def _serve_registered(self, kubelet: _Identity) -> None:
         """Serve and register; raises _LostError when that is over, CallError if it cannot be."""
         self._listened = False
-        async with self._serving() as own:
+        async with self._serve_plugin() as own:
             await self._register()
             self.registered = True
             structlog.get_logger().info("registered with kubelet", resource=self._place.resource)
@@ -107,9 +107,9 @@ class Registration:
                 self.registered = False
 
     @asynccontextmanager
-    async def _serving(self) -> AsyncIterator[_Identity]:
+    async def _serve_plugin(self) -> AsyncIterator[_Identity]:
         """Serve while the block runs: kubelet calls back before it answers Register."""
-        server = rpc.Server(self._plugin.handlers)
+        server = rpc.GrpcServer(self._plugin.handlers)
         path = self._place.folder / ENDPOINT
         try:
             await server.start(path)
@@ -147,9 +147,9 @@ class Registration:
             if not self._listened and self._clock.monotonic() - began > _LISTEN:
                 raise _LostError("kubelet accepted the plugin but did not call ListAndWatch")
             self._stirred.clear()
-            await self._until_stirred()
+            await self._wait_for_change()
 
-    async def _until_stirred(self) -> None:
+    async def _wait_for_change(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_POLL):
                 await self._stirred.wait()

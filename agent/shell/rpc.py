@@ -140,12 +140,12 @@ class Handler:
     form: Any
 
 
-def answering(
+def unary_handler(
     method: Method[Request, Answer], act: Callable[[Request], Awaitable[Answer]]
 ) -> Handler:
     """Let *act* answer one request with one answer; a CallError it raises reaches the peer."""
 
-    async def handled(request: Request, context: Any) -> Answer | None:  # noqa: ANN401 -- the library has no types
+    async def handle(request: Request, context: Any) -> Answer | None:  # noqa: ANN401 -- the library has no types
         try:
             return await act(request)
         except CallError as error:
@@ -157,31 +157,31 @@ def answering(
         return None
 
     form: Any = grpc.unary_unary_rpc_method_handler(
-        handled,
+        handle,
         request_deserializer=method.request.FromString,
         response_serializer=method.answer.SerializeToString,
     )
     return Handler(method.service, method.name, form)
 
 
-def streaming(
+def stream_handler(
     method: Method[Request, Answer], act: Callable[[Request], AsyncIterator[Answer]]
 ) -> Handler:
     """Let *act* answer one request with answers for as long as the peer listens."""
 
-    async def handled(request: Request, _: Any) -> AsyncIterator[Answer]:  # noqa: ANN401 -- the library has no types
+    async def handle(request: Request, _: Any) -> AsyncIterator[Answer]:  # noqa: ANN401 -- the library has no types
         async for answer in act(request):
             yield answer
 
     form: Any = grpc.unary_stream_rpc_method_handler(
-        handled,
+        handle,
         request_deserializer=method.request.FromString,
         response_serializer=method.answer.SerializeToString,
     )
     return Handler(method.service, method.name, form)
 
 
-class Server:
+class GrpcServer:
     """Answers on one socket file, once: a stopped server does not come back."""
 
     def __init__(self, handlers: Iterable[Handler]) -> None:

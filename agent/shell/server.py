@@ -8,7 +8,7 @@ from aiohttp import web
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class ListenAddress:
     """Where to listen; port 0 takes a free one."""
 
     host: str
@@ -24,7 +24,7 @@ class Answers:
 
 
 @asynccontextmanager
-async def serving(answers: Answers, listen: Listen) -> AsyncIterator[int]:
+async def serve_http(answers: Answers, listen: ListenAddress) -> AsyncIterator[int]:
     """Serve while the block runs, and yield the port; raises ``OSError`` where it is taken."""
 
     async def healthz(_: web.Request) -> web.Response:

@@ -9,21 +9,27 @@ from typing import Final, Never
 import structlog
 
 from agent.core.capacity import slots
-from agent.core.checkpoint import CheckpointError, registered
+from agent.core.checkpoint import CheckpointError, registered_ids
 from agent.core.identity import PodName
-from agent.core.slot import Offer
-from agent.core.status import Listed, listed
-from agent.shell.capacity import NodeKeeper
-from agent.shell.node import Neighbourhood
-from agent.shell.owners import Owners
+from agent.core.slot import SlotOffer
+from agent.core.status import ServedGpu, served_gpus
+from agent.shell.capacity import CapacityController
+from agent.shell.node import NodeInformer
+from agent.shell.owners import OwnerClient
 from agent.shell.plugin import DevicePlugin
 from agent.shell.podresources import PodResources
-from agent.shell.prestart import Instances, News, Parts, PreStart, Regions
-from agent.shell.promises import Promises
-from agent.shell.registration import Place, Registration
+from agent.shell.prestart import (
+    InstanceProvider,
+    PreStart,
+    RegionProvider,
+    StartEvents,
+    StartServices,
+)
+from agent.shell.promises import EntryClient
+from agent.shell.registration import PluginPlace, RegistrationClient
 from agent.shell.slots import Slots
 from agent.shell.status import Alive
-from agent.shell.survey import Survey
+from agent.shell.survey import HardwareInformer
 from allocator.model.request import Mode
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
@@ -48,23 +54,23 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backing:
+class PluginServices:
     """What the starts of containers rest on."""
 
-    around: Neighbourhood
-    survey: Survey
-    keeper: NodeKeeper
-    promises: Promises
-    instances: Instances
-    regions: Regions
+    around: NodeInformer
+    survey: HardwareInformer
+    keeper: CapacityController
+    promises: EntryClient
+    instances: InstanceProvider
+    regions: RegionProvider
     alive: Alive
-    news: News
+    news: StartEvents
 
 
 class Service:
     """Registers the plugin once it may, and keeps its offer true."""
 
-    def __init__(self, backing: Backing, paths: Paths, *, cdi: Path | None) -> None:
+    def __init__(self, backing: PluginServices, paths: Paths, *, cdi: Path | None) -> None:
         """Touch nothing yet; *cdi* is where the runtime reads documents, ``None`` if it does not.
 
         The resource is the one that is configured now: under another name we start anew.
@@ -73,16 +79,16 @@ class Service:
         self._paths = paths
         self._resource = backing.around.devices.count_name
         self._slots = Slots(paths.root, cdi=cdi)
-        self._changed = backing.around.waker()
+        self._changed = backing.around.subscribe()
 
     async def run(self) -> Never:
         """Serve for ever; raises OSError where the node's files cannot be written."""
         lister = PodResources(self._paths.kubelet / "pod-resources/kubelet.sock", self._resource)
-        owners = Owners(
+        owners = OwnerClient(
             self._resource, self._paths.plugins / CHECKPOINT, lister=lister, pods=self._pods
         )
         backing = self._backing
-        parts = Parts(
+        parts = StartServices(
             owners=owners,
             promises=backing.promises,
             instances=backing.instances,
@@ -91,48 +97,48 @@ class Service:
             news=backing.news,
         )
         plugin = DevicePlugin(self._slots, PreStart(parts))
-        await self._allowed()
-        place = Place(
+        await self._wait_until_allowed()
+        place = PluginPlace(
             resource=self._resource,
             folder=self._paths.plugins,
             lock=self._paths.state / "slots.lock",
         )
-        registration = Registration(plugin, place)
+        registration = RegistrationClient(plugin, place)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._offering(plugin, registration))
-            group.create_task(self._sweeping())
+            group.create_task(self._update_offer(plugin, registration))
+            group.create_task(self._sweep_forever())
             await registration.run()
         raise RuntimeError("the registration ended")
 
-    async def _allowed(self) -> None:
+    async def _wait_until_allowed(self) -> None:
         """Wait until slots may be offered: GPUs are known and no other plugin serves them."""
         told = ""
         while True:
             self._changed.clear()
             around = self._backing.around
-            known = await asyncio.to_thread(self._registered)
+            known = await asyncio.to_thread(self._registered_ids)
             if known != around.registered:
                 around.registered = known
-                around.wake()
+                around.notify()
             node, hardware = around.node, self._backing.survey.hardware
-            if around.rival != told:
-                told = around.rival
+            if around.plugin_conflict != told:
+                told = around.plugin_conflict
                 log.warning("competing device plugin", why=told)
-            ready = around.configured and hardware is not None and hardware.devices
+            ready = around.is_configured and hardware is not None and hardware.devices
             if ready and node is not None and self._backing.keeper.may_show(node):
                 around.registered = frozenset()  # from here on they are ours
                 return
             await self._changed.wait()
 
-    def _registered(self) -> frozenset[str]:
+    def _registered_ids(self) -> frozenset[str]:
         """Return the ids that kubelet has for our resource; nothing where it does not say."""
         try:
             text = (self._paths.plugins / CHECKPOINT).read_bytes()
-            return registered(text, self._resource)
+            return registered_ids(text, self._resource)
         except (OSError, CheckpointError):
             return frozenset()
 
-    async def _offering(self, plugin: DevicePlugin, registration: Registration) -> None:
+    async def _update_offer(self, plugin: DevicePlugin, registration: RegistrationClient) -> None:
         """Tell kubelet of as many slots as the GPUs have, and others that it knows."""
         around, survey = self._backing.around, self._backing.survey
         while True:
@@ -141,7 +147,7 @@ class Service:
                 raise RuntimeError(f"the slot resource is now {around.devices.count_name}")
             if survey.hardware is not None:
                 found = around.gpu_node
-                told = listed(
+                told = served_gpus(
                     survey.hardware,
                     around.devices,
                     around.node_config,
@@ -149,13 +155,13 @@ class Service:
                 )
                 well = [one.gpu for one in told if one.gpu.healthy]
                 total, soft = slots(one.gpu for one in told), not told or any(map(_soft, told))
-                plugin.offer(Offer(total=total, healthy=slots(well), soft=soft))
+                plugin.offer(SlotOffer(total=total, healthy=slots(well), soft=soft))
             if registration.registered != self._backing.keeper.serving:
                 self._backing.keeper.serving = registration.registered
-                around.wake()
-            await _either(self._changed, SOON)
+                around.notify()
+            await _wait_at_most(self._changed, SOON)
 
-    async def _sweeping(self) -> Never:
+    async def _sweep_forever(self) -> Never:
         """Empty the slots of pods that are over and have no process left."""
         around = self._backing.around
         while True:
@@ -170,12 +176,12 @@ class Service:
         return {uid: PodName(t.namespace, t.name) for uid, t in tenants.items() if not t.over}
 
 
-def _soft(told: Listed) -> bool:
+def _soft(told: ServedGpu) -> bool:
     """Say whether the GPU may be shared without MIG."""
     return told.gpu.mode is not Mode.MIG
 
 
-async def _either(event: asyncio.Event, seconds: float) -> None:
+async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:
     """Wait for *event*, but not for longer than *seconds*."""
     try:
         async with asyncio.timeout(seconds):

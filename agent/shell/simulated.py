@@ -16,7 +16,7 @@ from agent.core import simulation
 from agent.core.driver import (
     Device,
     DriverError,
-    Event,
+    DriverEvent,
     Fault,
     Instance,
     MigMode,
@@ -24,7 +24,7 @@ from agent.core.driver import (
     Usage,
     Versions,
 )
-from agent.core.simulation import Made, Refused, Running, State
+from agent.core.simulation import Created, DriverRefusal, SimulatedGpu, State
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class SimulatedDriver:
 
     def change(self, act: Callable[[State], State]) -> None:
         """Do to the machine what is outside the driver's doing, as a function of its state."""
-        with self._alone("change"):
+        with self._lock("change"):
             self._store(act(self._load()))
 
     def state(self) -> State:
@@ -66,23 +66,23 @@ class SimulatedDriver:
 
     def instances(self, gpu: str) -> tuple[Instance, ...]:
         """Return all GPU instances of one GPU."""
-        return self._running(gpu, "instances").instances
+        return self._find_gpu(gpu, "instances").instances
 
     def processes(self, gpu: str) -> tuple[Process, ...]:
         """Return the processes that use one GPU or an instance of it."""
-        return simulation.processes(self._running(gpu, "processes"))
+        return simulation.processes(self._find_gpu(gpu, "processes"))
 
     def usage(self, gpu: str) -> Usage:
         """Return what is used of one GPU."""
-        return simulation.usage(self._running(gpu, "usage"))
+        return simulation.usage(self._find_gpu(gpu, "usage"))
 
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[DriverEvent, ...]:
         """Return the critical errors since the last call."""
         faulty, self._faulty = self._faulty, ()
         state = self.state()
         new = simulation.events_since(state, self._seen)
         self._seen = state.reported
-        return (*(Event(gpu=gpu, xid=simulation.FALLEN_OFF) for gpu in faulty), *new)
+        return (*(DriverEvent(gpu=gpu, xid=simulation.FALLEN_OFF) for gpu in faulty), *new)
 
     def create_instance(self, gpu: str, profile: int, start: int) -> Instance:
         """Create a GPU instance at exactly this placement."""
@@ -113,7 +113,7 @@ class SimulatedDriver:
     def enable_mig(self, gpu: str) -> MigMode:
         """Switch MIG mode on and return it."""
         self._try("enable_mig", lambda state: simulation.set_mode(state, gpu, on=True))
-        mode = self._running(gpu, "enable_mig").mig
+        mode = self._find_gpu(gpu, "enable_mig").mig
         if mode is None or not mode.current:
             raise DriverError(Fault.IN_USE, "enable_mig", "MIG mode is pending")
         return mode
@@ -121,21 +121,21 @@ class SimulatedDriver:
     def close(self) -> None:
         """End the session, which holds nothing open between calls."""
 
-    def _running(self, gpu: str, call: str) -> Running:
-        return _granted(simulation.running(self.state(), gpu), call)
+    def _find_gpu(self, gpu: str, call: str) -> SimulatedGpu:
+        return _value_or_raise(simulation.find_gpu(self.state(), gpu), call)
 
-    def _make(self, call: str, act: Callable[[State], Made | Refused]) -> Instance:
-        with self._alone(call):
-            made = _granted(act(self._load()), call)
+    def _make(self, call: str, act: Callable[[State], Created | DriverRefusal]) -> Instance:
+        with self._lock(call):
+            made = _value_or_raise(act(self._load()), call)
             self._store(made.state)
         return made.instance
 
-    def _try(self, call: str, act: Callable[[State], State | Refused]) -> None:
-        with self._alone(call):
-            self._store(_granted(act(self._load()), call))
+    def _try(self, call: str, act: Callable[[State], State | DriverRefusal]) -> None:
+        with self._lock(call):
+            self._store(_value_or_raise(act(self._load()), call))
 
     @contextmanager
-    def _alone(self, call: str) -> Iterator[None]:
+    def _lock(self, call: str) -> Iterator[None]:
         """Keep other processes from changing the machine meanwhile."""
         if self._file is None:
             yield
@@ -158,7 +158,7 @@ class SimulatedDriver:
             raise DriverError(Fault.UNAVAILABLE, "state", str(error)) from error
         if stored.boot != self._fresh.boot:
             return self._fresh
-        return simulation.refitted(stored, self._fresh)
+        return simulation.refit(stored, self._fresh)
 
     def _store(self, state: State) -> None:
         self._state = state
@@ -168,7 +168,7 @@ class SimulatedDriver:
             unfinished.replace(self._file)
 
 
-def _granted(answer: T | Refused, call: str) -> T:
-    if isinstance(answer, Refused):
+def _value_or_raise(answer: T | DriverRefusal, call: str) -> T:
+    if isinstance(answer, DriverRefusal):
         raise DriverError(answer.fault, call, answer.text)
     return answer

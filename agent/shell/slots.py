@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from agent.core import cdi
-from agent.core.content import Content, HostMount, slot_mounts
+from agent.core.content import ContainerEdits, HostMount, slot_mounts
 from agent.core.promise import Owner
 from agent.core.slot import is_slot
 from allocator.catalog.injection import LIBRARY_DIRECTORY
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
+class SlotAllocation:
     """What Allocate answers for a slot: its CDI *device*, or the *mounts* of its folder."""
 
     device: str | None = None
@@ -69,7 +69,7 @@ class Slots:
         return self._cdi is not None
 
     @property
-    def used(self) -> frozenset[str]:
+    def used_slots(self) -> frozenset[str]:
         """Return the slots that have a holder."""
         return frozenset(self._holders)
 
@@ -95,26 +95,26 @@ class Slots:
         for slot in slots:
             self._empty(slot)
 
-    def handed(self, slots: Collection[str], *, soft: bool) -> Handed:
+    def allocation(self, slots: Collection[str], *, soft: bool) -> SlotAllocation:
         """Say what the container that is given *slots* finds its content by.
 
         Only where it may be a *soft* share, which needs the library, are there mounts.
         """
         lead = min(slots)
         if self._cdi is not None:
-            return Handed(device=cdi.device(lead))
+            return SlotAllocation(device=cdi.device(lead))
         folder = self._folder / lead
         try:
             if not soft:
                 folder.mkdir(exist_ok=True)
                 (folder / _BARE).touch()
-                return Handed()
+                return SlotAllocation()
             (folder / _BARE).unlink(missing_ok=True)
         except OSError as error:
             log.warning("slot marker not written", slot=lead, soft=soft, error=str(error))
-        return Handed(mounts=slot_mounts(str(folder)))
+        return SlotAllocation(mounts=slot_mounts(str(folder)))
 
-    def bare(self, slots: Collection[str]) -> bool:
+    def lacks_mounts(self, slots: Collection[str]) -> bool:
         """Say whether the container that holds *slots* was told of nothing to mount."""
         return self._cdi is None and (self._folder / min(slots) / _BARE).exists()
 
@@ -123,7 +123,7 @@ class Slots:
         found = map(self._holders.get, slots)  # one look at each: a sweep may be under way
         return frozenset(uid for uid in found if uid is not None)
 
-    def write(self, slots: Collection[str], owner: Owner, content: Content) -> None:
+    def write(self, slots: Collection[str], owner: Owner, content: ContainerEdits) -> None:
         """Make the *slots* of one container hand out *content*; raises OSError.
 
         What is there already is left alone. The holder is written first: a slot with content
@@ -192,7 +192,7 @@ class Slots:
         draft.replace(path)
 
     @staticmethod
-    def _link(folder: Path, content: Content) -> None:
+    def _link(folder: Path, content: ContainerEdits) -> None:
         """Put links in place, which the runtime follows when it makes the container."""
         targets = {mount.path: mount.host for mount in content.mounts}
         for mount in slot_mounts(str(folder)):

@@ -12,11 +12,11 @@ from typing import Any, Final, Never
 import structlog
 
 from agent.core.promise import NotYetError
-from agent.core.status import Account, Hardware, Identity, Json, document, listed
-from agent.core.tenants import Tenant
-from agent.core.unpromised import unpromised, uses_gpus
-from agent.shell.node import Neighbourhood, OwnNode, Stored, stored
-from allocator.core.wording import quoted
+from agent.core.status import Hardware, Identity, Json, NodeAccount, document, served_gpus
+from agent.core.tenants import NodePod
+from agent.core.unpromised import find_unaccounted, uses_gpus
+from agent.shell.node import NodeInformer, OwnNode, StoredGpuNode, decode_gpu_node
+from allocator.core.wording import quote
 from allocator.shell.inventory import GPU_NODES
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
@@ -39,7 +39,7 @@ Alive = Callable[[], Awaitable[Collection[str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StatusFacts:
     """What the node itself tells: its boot, its hardware, and the uids of pods with processes."""
 
     boot: str
@@ -47,11 +47,11 @@ class Facts:
     alive: Alive
 
 
-class StatusWriter:
+class StatusController:
     """Keeps the status true, and holds entries before containers start."""
 
     def __init__(
-        self, calls: ApiClient, around: Neighbourhood, facts: Facts, *, clock: Clock = SYSTEM
+        self, calls: ApiClient, around: NodeInformer, facts: StatusFacts, *, clock: Clock = SYSTEM
     ) -> None:
         """Write through *calls* what *around* and *facts* say."""
         self._calls = calls
@@ -60,7 +60,7 @@ class StatusWriter:
         self._clock = clock
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._urgent = asyncio.Event()
-        self._changed = around.waker()
+        self._changed = around.subscribe()
         self._since: dict[str, float] = {}  # when each entry was last held for a start
         self._begun = False
         self._let_go: frozenset[str] = frozenset()  # by writes since the last that was answered
@@ -76,7 +76,7 @@ class StatusWriter:
         Nobody is asked where it stands there already: a container that crashed starts again
         while no API server answers.
         """
-        if self._stands(uid):
+        if self._is_held(uid):
             self._since[uid] = self._clock.monotonic()
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -84,7 +84,7 @@ class StatusWriter:
         self._urgent.set()
         await waiter
 
-    def _stands(self, uid: str) -> bool:
+    def _is_held(self, uid: str) -> bool:
         """Say whether an entry is held for sure: only we let go, and no write of ours may have."""
         found = self._around.gpu_node
         return (
@@ -99,7 +99,7 @@ class StatusWriter:
         """Write whenever there is something to say, for ever."""
         failures = 0
         while True:
-            await self._due()
+            await self._wait_due()
             waiting, self._waiting = self._waiting, {}
             try:
                 missing = await self.flush(waiting.keys())
@@ -115,7 +115,7 @@ class StatusWriter:
                 continue
             _answer(waiting, missing)
 
-    async def _due(self) -> None:
+    async def _wait_due(self) -> None:
         """Wait for a hold, or for a change to settle, or until it is time to look again."""
         if not self._changed.is_set():
             await self._patience(LOOK_AGAIN if self._since else LONGEST_PAUSE, self._changed)
@@ -172,14 +172,16 @@ class StatusWriter:
             self._processes = now, known
         return known
 
-    async def _read(self) -> Stored | None:
+    async def _read(self) -> StoredGpuNode | None:
         try:
             raw = await self._calls.get(f"{GPU_NODES}/{self._around.name}")
         except NotFoundError:
             return None
-        return self._around.learn(stored(raw))
+        return self._around.learn(decode_gpu_node(raw))
 
-    async def _write(self, found: Stored, wanted: Json, held: Collection[str]) -> Stored:
+    async def _write(
+        self, found: StoredGpuNode, wanted: Json, held: Collection[str]
+    ) -> StoredGpuNode:
         ops = (
             {"op": "test", "path": "/metadata/uid", "value": found.ledger.uid},
             {"op": "test", "path": "/metadata/generation", "value": found.ledger.generation},
@@ -189,47 +191,47 @@ class StatusWriter:
         raw = await self._calls.json_patch(f"{GPU_NODES}/{self._around.name}/status", ops)
         self._let_go = frozenset()
         self.written += 1
-        answer = stored(raw)
+        answer = decode_gpu_node(raw)
         self._told = wanted, answer.status
         return self._around.learn(answer)
 
     def _account(
-        self, found: Stored, holds: Collection[str], alive: frozenset[str]
-    ) -> Account | None:
+        self, found: StoredGpuNode, holds: Collection[str], alive: frozenset[str]
+    ) -> NodeAccount | None:
         """Return what there is to say, ``None`` before enough is known to say anything."""
         around, node = self._around, self._around.node
         # Who leaves needs no driver to say so; it may have gone before.
         hardware = self._facts.hardware() or (Hardware(devices=()) if self.leaving else None)
-        if node is None or hardware is None or not around.synced or around.idle:
+        if node is None or hardware is None or not around.synced or around.is_upstream:
             return None
         now = self._clock.monotonic()
         self._since |= dict.fromkeys((uid for uid in holds if found.ledger.entry(uid)), now)
         live = [tenant for tenant in around.tenants.values() if not tenant.over]
         started = [t for t in live if uses_gpus(t, around.vocabularies)]
-        entries, unknown = unpromised(
+        entries, unknown = find_unaccounted(
             found.document,
             found.ledger,
             tenants=started,
             instances=hardware.instances,
             vocabularies=around.vocabularies,
         )
-        return Account(
+        return NodeAccount(
             identity=self._identity(node),
-            gpus=listed(hardware, around.devices, around.node_config, before=found.ledger),
+            gpus=served_gpus(hardware, around.devices, around.node_config, before=found.ledger),
             driver=hardware.driver,
             instances=hardware.instances,
             unpromised=entries,
-            held=self._held(found, started, alive),
+            held=self._held_uids(found, started, alive),
             generation=found.ledger.generation,
-            shut=around.rival or _shut(unknown),
+            shut=around.plugin_conflict or _closed_reason(unknown),
             leaving=self.leaving,
         )
 
     def _identity(self, node: OwnNode) -> Identity:
         return Identity(name=node.name, uid=node.uid, boot=self._facts.boot)
 
-    def _held(
-        self, found: Stored, started: Collection[Tenant], alive: frozenset[str]
+    def _held_uids(
+        self, found: StoredGpuNode, started: Collection[NodePod], alive: frozenset[str]
     ) -> frozenset[str]:
         """Return the entries whose containers may have started and have not all gone yet."""
         ledger = found.ledger
@@ -240,12 +242,12 @@ class StatusWriter:
         known = {*before, *self._since, *(tenant.uid for tenant in started)}
         self._since |= dict.fromkeys(self._since.keys() & alive, NEVER)
         held = frozenset(
-            uid for uid in known if ledger.entry(uid) is not None and not self._gone(uid, alive)
+            uid for uid in known if ledger.entry(uid) is not None and not self._is_gone(uid, alive)
         )
         self._since = {uid: at for uid, at in self._since.items() if uid in held}
         return held
 
-    def _gone(self, uid: str, alive: Collection[str]) -> bool:
+    def _is_gone(self, uid: str, alive: Collection[str]) -> bool:
         """Say whether no container of pod *uid* runs, nor is about to."""
         if uid in alive:
             return False
@@ -266,14 +268,14 @@ def _answer(waiting: Mapping[str, list[asyncio.Future[None]]], missing: Mapping[
             if waiter.done():
                 continue
             if why := missing.get(uid):
-                waiter.set_exception(NotYetError(f"pod {quoted(uid)} cannot start yet: {why}"))
+                waiter.set_exception(NotYetError(f"pod {quote(uid)} cannot start yet: {why}"))
             else:
                 waiter.set_result(None)
 
 
-def _shut(unknown: Sequence[Tenant]) -> str:
+def _closed_reason(unknown: Sequence[NodePod]) -> str:
     if not unknown:
         return ""
     first = unknown[0]
     more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-    return f"the GPU use of pod {quoted(f'{first.namespace}/{first.name}')}{more} is unknown"
+    return f"the GPU use of pod {quote(f'{first.namespace}/{first.name}')}{more} is unknown"

@@ -10,11 +10,11 @@ from typing import Final, Never, Protocol
 
 import structlog
 
-from agent.core.driver import Device, DriverError, Event, Fault
-from agent.core.health import UNSEEN, USUAL, Conditions, Look, Policy, observed
-from agent.core.standing import Present
-from agent.core.status import Hardware, Realised
-from agent.shell.worker import Hung, Worker
+from agent.core.driver import Device, DriverError, DriverEvent, Fault
+from agent.core.health import UNSEEN, USUAL, Conditions, HealthLook, HealthPolicy, next_conditions
+from agent.core.standing import LiveInstance
+from agent.core.status import Hardware, RealisedInstance
+from agent.shell.worker import DriverThread, HungCall
 from allocator.model.units import MiB
 from kube.clock import SYSTEM, Clock
 
@@ -26,10 +26,10 @@ _UNKNOWN: Final = "it has a MIG instance whose profile the driver does not list"
 log = structlog.get_logger(__name__)
 
 
-class Instances(Protocol):
+class InstanceSource(Protocol):
     """What is known of MIG instances."""
 
-    def present(self) -> tuple[Present, ...]:
+    def live_instances(self) -> tuple[LiveInstance, ...]:
         """Return all that exist."""
 
     def notice(self, devices: Iterable[Device]) -> None:
@@ -37,14 +37,14 @@ class Instances(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HardwareListeners:
     """Whom to tell: that the hardware changed, and that a GPU fell ill or is well again."""
 
     changed: Callable[[], None]
     health: Callable[[str, str], None]  # its UUID, and why; empty where it is well again
 
 
-class Survey:
+class HardwareInformer:
     """Keeps ``hardware``; whoever learns of a change elsewhere calls :meth:`renew`.
 
     ``settled`` says that the instances on the GPUs were looked at, so that what others made there
@@ -52,7 +52,12 @@ class Survey:
     """
 
     def __init__(
-        self, worker: Worker, told: Told, *, policy: Policy = USUAL, clock: Clock = SYSTEM
+        self,
+        worker: DriverThread,
+        told: HardwareListeners,
+        *,
+        policy: HealthPolicy = USUAL,
+        clock: Clock = SYSTEM,
     ) -> None:
         """Ask the driver through *worker*; *policy* says what takes a GPU out of service."""
         self._worker = worker
@@ -64,7 +69,7 @@ class Survey:
         self._why = ""
         self._hangs = False
         self._conditions: Conditions = UNSEEN
-        self.instances: Instances | None = None
+        self.instances: InstanceSource | None = None
         self.settled = False
         self.others: Mapping[str, MiB] = {}  # by UUID, what processes without a promise hold
         self.hardware: Hardware | None = None
@@ -76,17 +81,17 @@ class Survey:
             await self._clock.sleep(EVERY)
 
     @property
-    def hung(self) -> Hung | None:
+    def hung_call(self) -> HungCall | None:
         """Return the call that has kept the driver silent for longer than any may take."""
-        hung = self._worker.hung
+        hung = self._worker.hung_call
         return hung if hung is not None and hung.seconds >= PATIENCE else None
 
     async def look(self) -> None:
         """Ask the driver for its GPUs, for each of them, and for what went wrong."""
-        self._tell_hung()
+        self._log_hang()
         before = self._devices or ()
         try:
-            found = await self._listed()
+            found = await self._list_devices()
         except DriverError as error:
             if not before:
                 self._wait(str(error))
@@ -101,21 +106,21 @@ class Survey:
             probes = {device.uuid: await self._probe(device.uuid) for device in found}
             probes |= {device.uuid: Fault.ABSENT for device in gone}
         needs = {device.uuid: device.recovery for device in self._devices or ()}
-        self._observe(Look(events=await self._events(), probes=probes, needs=needs))
+        self._observe(HealthLook(events=await self._events(), probes=probes, needs=needs))
         self.renew()
 
-    async def _listed(self) -> tuple[Device, ...]:
+    async def _list_devices(self) -> tuple[Device, ...]:
         """Ask for the GPUs; behind a call that hangs another would only wait in vain."""
-        if (hung := self.hung) is not None:
+        if (hung := self.hung_call) is not None:
             raise DriverError(Fault.UNAVAILABLE, hung.call, "the call hangs")
         driver, call = self._worker.driver, self._worker.call
         found = await call(driver.devices, within=PATIENCE)
         self._driver = (await call(driver.versions, within=PROBE)).driver
         return found
 
-    def _tell_hung(self) -> None:
+    def _log_hang(self) -> None:
         """Say once that the driver hangs, and once that it goes on."""
-        hung = self.hung
+        hung = self.hung_call
         if (hung is not None) is self._hangs:
             return
         self._hangs = hung is not None
@@ -137,17 +142,19 @@ class Survey:
             return error.fault
         return None
 
-    async def _events(self) -> tuple[Event, ...]:
-        if self.hung is not None:
+    async def _events(self) -> tuple[DriverEvent, ...]:
+        if self.hung_call is not None:
             return ()
         try:
             return await self._worker.call(self._worker.driver.events, within=PROBE)
         except DriverError:  # the probes say so too
             return ()
 
-    def _observe(self, look: Look) -> None:
+    def _observe(self, look: HealthLook) -> None:
         before = self._conditions
-        self._conditions = observed(before, look, now=self._clock.monotonic(), policy=self._policy)
+        self._conditions = next_conditions(
+            before, look, now=self._clock.monotonic(), policy=self._policy
+        )
         for gpu, condition in self._conditions.items():
             known = before[gpu].why if gpu in before else None
             if condition.why != known:
@@ -158,20 +165,20 @@ class Survey:
         """Rebuild the value, and report it if it changed."""
         if self._devices is None:
             return
-        present = () if self.instances is None else self.instances.present()
+        present = () if self.instances is None else self.instances.live_instances()
         found = Hardware(
             devices=self._devices,
             driver=self._driver,
-            instances=tuple(_realised(present)),
-            sick=dict(self._sick(self._devices, present)),
+            instances=tuple(_realised_instances(present)),
+            sick=dict(self._unhealthy_gpus(self._devices, present)),
             others=dict(self.others),
         )
         if found != self.hardware:
             self.hardware = found
             self._told.changed()
 
-    def _sick(
-        self, devices: tuple[Device, ...], present: tuple[Present, ...]
+    def _unhealthy_gpus(
+        self, devices: tuple[Device, ...], present: tuple[LiveInstance, ...]
     ) -> Iterator[tuple[str, str]]:
         strange = {one.instance.gpu for one in present if one.placed is None}
         for device in devices:
@@ -182,12 +189,12 @@ class Survey:
                 yield device.uuid, _UNKNOWN
 
 
-def _realised(present: tuple[Present, ...]) -> Iterator[Realised]:
+def _realised_instances(present: tuple[LiveInstance, ...]) -> Iterator[RealisedInstance]:
     for one in present:
         if one.placed is not None:
-            yield Realised(
+            yield RealisedInstance(
                 gpu=one.instance.gpu,
                 placed=one.placed,
                 uuid=one.instance.uuid,
-                foreign=one.reserved,
+                foreign=one.is_reserved,
             )

@@ -10,12 +10,12 @@ import structlog
 from agent.core.driver import Device, Instance
 from agent.core.promise import Share
 from agent.core.sharing import shares_of
-from agent.core.tenants import Tenant
+from agent.core.tenants import NodePod
 from agent.core.unpromised import uses_gpus
-from agent.core.violation import Pod
-from agent.shell.instances import Instances
-from agent.shell.node import Neighbourhood
-from agent.shell.survey import Survey
+from agent.core.violation import LocalPod
+from agent.shell.instances import InstancesController
+from agent.shell.node import NodeInformer
+from agent.shell.survey import HardwareInformer
 from allocator.core.settings import Enforcement
 from kube.client import ApiClient
 from kube.errors import KubeError
@@ -26,12 +26,12 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MonitorView:
     """Answers from what the agent's other parts know."""
 
-    around: Neighbourhood
-    survey: Survey
-    made: Instances
+    around: NodeInformer
+    survey: HardwareInformer
+    made: InstancesController
 
     def devices(self) -> tuple[Device, ...] | None:
         """Return the GPUs that are served; those that the configuration filters out are not."""
@@ -51,7 +51,7 @@ class View:
             return None
         return shares_of(found.ledger.entries, self.around.tenants, devices)
 
-    def unpromised(self) -> frozenset[tuple[str, str]]:
+    def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
         """Return the uids of pods with each GPU that the status says they use without an entry."""
         found = self.around.gpu_node
         entries = () if found is None else found.ledger.unpromised
@@ -62,20 +62,20 @@ class View:
             for grant in held.grants
         )
 
-    def pods(self) -> Mapping[str, Pod]:
+    def pods(self) -> Mapping[str, LocalPod]:
         """Return the pods that are bound here, by uid."""
         return {
-            uid: Pod(
+            uid: LocalPod(
                 uid=uid,
                 namespace=t.namespace,
                 name=t.name,
                 containers=t.ids,
-                kept=t.kept or self._older(t),
+                kept=t.kept or self._predates_ledger(t),
             )
             for uid, t in self.around.tenants.items()
         }
 
-    def _older(self, tenant: Tenant) -> bool:
+    def _predates_ledger(self, tenant: NodePod) -> bool:
         """Say whether a pod was there before our ledger: nothing starts without an entry in it."""
         found = self.around.gpu_node
         known = found is not None and found.ledger.entry(tenant.uid) is not None
@@ -85,17 +85,17 @@ class View:
         """Return the MIG instances that exist, ``None`` before all GPUs were looked at."""
         if not self.survey.settled:
             return None
-        return tuple(present.instance for present in self.made.present())
+        return tuple(present.instance for present in self.made.live_instances())
 
-    def sick(self) -> Mapping[str, str]:
+    def unhealthy_gpus(self) -> Mapping[str, str]:
         """Return why GPUs must not be promised, by UUID."""
         hardware = self.survey.hardware
         return {} if hardware is None else hardware.sick
 
-    def stuck(self) -> Mapping[str, int]:
+    def stuck_instances(self) -> Mapping[str, int]:
         """Return how many MIG instances could not be made or removed, by the GPU's UUID."""
-        troubles = self.made.troubles().items()
-        return {gpu: sum(trouble.stuck for trouble in found) for gpu, found in troubles}
+        troubles = self.made.failures().items()
+        return {gpu: sum(trouble.is_stuck for trouble in found) for gpu, found in troubles}
 
     def enforcement(self) -> Enforcement:
         """Return what a site wants done about violations."""
@@ -109,7 +109,7 @@ class Evictor:
         """Ask through *calls*."""
         self._calls = calls
 
-    async def evict(self, pod: Pod, why: str) -> None:
+    async def evict(self, pod: LocalPod, why: str) -> None:
         """Ask for the eviction of exactly this pod; what stands against it is logged."""
         body = {
             "apiVersion": "policy/v1",

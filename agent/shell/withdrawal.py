@@ -15,8 +15,8 @@ from typing import Final, Never
 import structlog
 
 from agent.core.cdi import is_ours
-from agent.shell.capacity import NodeKeeper
-from agent.shell.node import Neighbourhood
+from agent.shell.capacity import CapacityController
+from agent.shell.node import NodeInformer
 from agent.shell.registration import ENDPOINT
 from agent.shell.service import Paths
 from agent.shell.status import Alive
@@ -28,11 +28,17 @@ EVERY: Final = 5.0  # seconds between looks at what is left
 log = structlog.get_logger(__name__)
 
 
-class Withdrawal:
+class WithdrawalController:
     """Takes everything back, and again whatever comes back; any number of times."""
 
     def __init__(
-        self, around: Neighbourhood, keeper: NodeKeeper, paths: Paths, *, cdi: Path, alive: Alive
+        self,
+        around: NodeInformer,
+        keeper: CapacityController,
+        paths: Paths,
+        *,
+        cdi: Path,
+        alive: Alive,
     ) -> None:
         """Touch nothing yet."""
         self._around = around
@@ -62,7 +68,7 @@ class Withdrawal:
             await asyncio.to_thread(self._remove)
         if (pods, counted) != self._told:
             self._told = pods, counted
-            log.info(_said(pods, counted), pods=sorted(pods), counted=sorted(counted))
+            log.info(_progress_text(pods, counted), pods=sorted(pods), counted=sorted(counted))
 
     async def _tenants(self) -> frozenset[str]:
         """Return the uids of pods that may have our files mounted."""
@@ -79,7 +85,7 @@ class Withdrawal:
 
     def _remove(self) -> None:
         """Remove all files of ours; raises OSError. Folders stay that are mounted into our own."""
-        for path in _listed(self._cdi, is_ours):
+        for path in _list_files(self._cdi, is_ours):
             path.unlink(missing_ok=True)
         library = self._paths.root / LIBRARY_DIRECTORY.lstrip("/")
         for path in library.iterdir() if library.is_dir() else ():
@@ -89,17 +95,17 @@ class Withdrawal:
                 path.unlink(missing_ok=True)
         with suppress(OSError):
             library.rmdir()
-        for path in _listed(self._paths.state, lambda _: True):
+        for path in _list_files(self._paths.state, lambda _: True):
             path.unlink(missing_ok=True)
 
 
-def _said(pods: Collection[str], counted: Collection[str]) -> str:
+def _progress_text(pods: Collection[str], counted: Collection[str]) -> str:
     if pods:
         return "files kept for running pods"
     return "kubelet still counts slots" if counted else "withdrawal complete"
 
 
-def _listed(folder: Path, wanted: Callable[[str], bool]) -> list[Path]:
+def _list_files(folder: Path, wanted: Callable[[str], bool]) -> list[Path]:
     try:
         return [path for path in folder.iterdir() if wanted(path.name) and path.is_file()]
     except FileNotFoundError:

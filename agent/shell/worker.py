@@ -22,7 +22,7 @@ CLOSING = 5.0  # seconds that a driver has to end its session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hung:
+class HungCall:
     """A call that outlasted the patience of a caller and still runs, for ``seconds`` so far."""
 
     call: str
@@ -30,14 +30,14 @@ class Hung:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Running:
+class _CurrentCall:
     """The call on the thread now: its name and when it began, by the worker's clock."""
 
     call: str
     began: float
 
 
-class Worker:
+class DriverThread:
     """Asks *driver* one call at a time, on a thread of its own."""
 
     def __init__(self, driver: Driver, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,8 +45,8 @@ class Worker:
         self.driver = driver
         self._clock = clock
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._running: _Running | None = None
-        self._overdue: _Running | None = None
+        self._running: _CurrentCall | None = None
+        self._overdue: _CurrentCall | None = None
         self._closed: Future[None] | None = None
         self._thread = Thread(target=self._work, name="driver", daemon=True)
         self._thread.start()
@@ -77,12 +77,12 @@ class Worker:
             raise DriverError(Fault.UNAVAILABLE, name, self._lateness(name, within)) from None
 
     @property
-    def hung(self) -> Hung | None:
+    def hung_call(self) -> HungCall | None:
         """Return the call that runs and made somebody wait in vain, ``None`` if all is well."""
         running, overdue = self._running, self._overdue
         if running is None or running is not overdue:
             return None
-        return Hung(call=running.call, seconds=self._clock() - running.began)
+        return HungCall(call=running.call, seconds=self._clock() - running.began)
 
     async def close(self, *, within: float = CLOSING) -> bool:
         """End the driver's session after the calls in line; say whether it ended in time.
@@ -108,7 +108,7 @@ class Worker:
     def _run(self, answer: Future[T], call: str, work: Callable[[], T]) -> None:
         if not answer.set_running_or_notify_cancel():
             return
-        self._running = _Running(call=call, began=self._clock())
+        self._running = _CurrentCall(call=call, began=self._clock())
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 - handed to the caller, as executors do

@@ -44,7 +44,7 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LiteralOrField:
     """A literal where the amount is known at CREATE, else the annotation."""
 
     literal: Literal
@@ -58,7 +58,7 @@ class Field:
     path: str
 
 
-Form = Literal | Annotation | Known | Field
+Form = Literal | Annotation | LiteralOrField | Field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,17 +139,17 @@ VARIABLES: Final = (
     ),
     _row(
         "CUDA_DEVICE_MEMORY_LIMIT",
-        ((Column.HAMI_CORE,), Known(_MEMORY, Annotation("memory-0"))),
+        ((Column.HAMI_CORE,), LiteralOrField(_MEMORY, Annotation("memory-0"))),
         ((Column.OPEN,), Annotation("memory-0")),
-        ((Column.UPSTREAM,), Known(_MEMORY, Annotation(""))),
+        ((Column.UPSTREAM,), LiteralOrField(_MEMORY, Annotation(""))),
         tolerated=_UNLIMITED,
         why="fallback for a device without its own limit",
     ),
     _row(
         "CUDA_DEVICE_MEMORY_LIMIT_{k}",
-        ((Column.HAMI_CORE,), Known(_MEMORY, Annotation("memory-{k}"))),
+        ((Column.HAMI_CORE,), LiteralOrField(_MEMORY, Annotation("memory-{k}"))),
         ((Column.OPEN,), Annotation("memory-{k}")),
-        ((Column.UPSTREAM,), Known(_MEMORY, Annotation(""))),
+        ((Column.UPSTREAM,), LiteralOrField(_MEMORY, Annotation(""))),
         tolerated=_UNLIMITED,
         why="memory limit of device k, in whole MiB with the suffix m",
     ),
@@ -217,13 +217,13 @@ VARIABLES: Final = (
     ),
     _row(
         "ALIYUN_COM_GPU_MEM_CONTAINER",
-        ((Column.MEMORY_ONLY,), Known(Literal("{units}"), Annotation(""))),
+        ((Column.MEMORY_ONLY,), LiteralOrField(Literal("{units}"), Annotation(""))),
         tolerated=(Column.VOID, Column.HAMI_CORE, Column.MIG, Column.OPEN, Column.UPSTREAM),
         why="a gpushare program limits itself to this amount",
     ),
     _row(
         "ALIYUN_COM_GPU_MEM_POD",
-        ((Column.MEMORY_ONLY,), Known(Literal("{pod_units}"), Annotation(""))),
+        ((Column.MEMORY_ONLY,), LiteralOrField(Literal("{pod_units}"), Annotation(""))),
         tolerated=(Column.VOID, Column.HAMI_CORE, Column.MIG, Column.OPEN, Column.UPSTREAM),
         why="the sum over the pod's containers",
     ),

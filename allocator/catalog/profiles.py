@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from allocator.model.board import Board, Profile
 
 
-class Shape(NamedTuple):
+class ProfileShape(NamedTuple):
     """The parts of a profile name: ``1g.10gb+me`` is one slice, 10 GB, attributes ``+me``."""
 
     slices: int
@@ -19,10 +19,10 @@ _PROFILE_NAME: Final = re.compile(
 )
 
 
-def shape_of(profile: str) -> Shape | None:
+def shape_of(profile: str) -> ProfileShape | None:
     """Take the name of a GPU instance profile apart; anything else is ``None``."""
     found = _PROFILE_NAME.fullmatch(profile)
-    return Shape(int(found[1]), int(found[2]), found[3]) if found else None
+    return ProfileShape(int(found[1]), int(found[2]), found[3]) if found else None
 
 
 def canonical_profile(board: Board, name: str) -> Profile | None:
@@ -38,7 +38,7 @@ def canonical_profile(board: Board, name: str) -> Profile | None:
     return next((p for p in board.profiles if _alias(wanted, shape_of(p.name))), None)
 
 
-def _alias(wanted: Shape, present: Shape | None) -> bool:
+def _alias(wanted: ProfileShape, present: ProfileShape | None) -> bool:
     return (
         present is not None
         and wanted.slices == present.slices

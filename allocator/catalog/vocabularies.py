@@ -94,7 +94,7 @@ VOCABULARIES: Final = (VOLCANO, GPUSHARE)
 LARGEST_FACTOR: Final = 1 << 20  # MiB per unit: a unit of 1 TiB
 
 
-def configured(
+def configure_vocabulary(
     vocabulary: Vocabulary,
     *,
     memory_factor: int | None = None,

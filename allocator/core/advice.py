@@ -8,9 +8,9 @@ import msgspec
 
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.fit import shortfall
-from allocator.core.ladder import smallest
-from allocator.core.mig import Cutter
-from allocator.core.packing import Rooms
+from allocator.core.ladder import smallest_sufficient
+from allocator.core.mig import MigOptions
+from allocator.core.packing import Headrooms
 from allocator.core.refusals import field_of, place_of, vocabulary_of
 from allocator.model.decision import Finding, Reason
 from allocator.model.headroom import Headroom
@@ -22,7 +22,7 @@ Obstacle = tuple[Reason, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relief:
+class SmallerRequest:
     """A smaller number in one container with which the whole pod fits, all else unchanged."""
 
     ask: ContainerRequest
@@ -30,8 +30,8 @@ class Relief:
     advice: str
 
 
-def advised(
-    request: PodRequest, nodes: Sequence[Rooms], *, cutter: Cutter, fits: Fits, later: bool
+def shortage_advice(
+    request: PodRequest, nodes: Sequence[Headrooms], *, cutter: MigOptions, fits: Fits, later: bool
 ) -> Finding:
     """Say what is short on the GPUs of *nodes*, and the largest smaller number that would fit.
 
@@ -46,7 +46,7 @@ def advised(
         where = "" if blocked else f" in {place_of(relief.ask)}"
         remedy = relief.advice + where + (" now, or wait" if later else "")
     if not blocked:
-        return _crowded(nodes, remedy)
+        return _crowded_finding(nodes, remedy)
     ask = next(iter(blocked)) if relief is None else relief.ask
     reason, what = blocked[ask]
     return Finding(
@@ -58,7 +58,7 @@ def advised(
     )
 
 
-def _crowded(nodes: Sequence[Rooms], remedy: str) -> Finding:
+def _crowded_finding(nodes: Sequence[Headrooms], remedy: str) -> Finding:
     hard = all(room.gpu.mode is Mode.MIG for rooms in nodes for room in rooms)
     return Finding(
         reason=Reason.NO_GEOMETRY if hard else Reason.MEMORY_SHORT,
@@ -69,7 +69,9 @@ def _crowded(nodes: Sequence[Rooms], remedy: str) -> Finding:
     )
 
 
-def _obstacle(ask: ContainerRequest, nodes: Sequence[Rooms], cutter: Cutter) -> Obstacle | None:
+def _obstacle(
+    ask: ContainerRequest, nodes: Sequence[Headrooms], cutter: MigOptions
+) -> Obstacle | None:
     """Return why no node takes *ask* by itself."""
     takers = [sum(_takes(ask, room, cutter) for room in rooms) for rooms in nodes]
     most = max(takers, default=0)
@@ -80,10 +82,10 @@ def _obstacle(ask: ContainerRequest, nodes: Sequence[Rooms], cutter: Cutter) -> 
         what = f"{ask.count} GPUs on one node, but only {most} there have room"
         return Reason.TOO_MANY, what
     soft = [room for room in rooms if room.gpu.mode is not Mode.MIG]
-    return _soft(ask, soft) if soft else _hard(ask, rooms, cutter)
+    return _soft(ask, soft) if soft else _mig_obstacle(ask, rooms, cutter)
 
 
-def _takes(ask: ContainerRequest, room: Headroom, cutter: Cutter) -> bool:
+def _takes(ask: ContainerRequest, room: Headroom, cutter: MigOptions) -> bool:
     if room.gpu.mode is Mode.MIG:
         return bool(cutter.options(ask, (room,)))
     return not shortfall(ask, room)
@@ -109,8 +111,8 @@ def _soft(ask: ContainerRequest, rooms: Sequence[Headroom]) -> Obstacle:
             return Reason.CORES_SHORT, what
 
 
-def _hard(ask: ContainerRequest, rooms: Sequence[Headroom], cutter: Cutter) -> Obstacle:
-    rungs = {smallest(ask, room.gpu.board, cutter.named) for room in rooms}
+def _mig_obstacle(ask: ContainerRequest, rooms: Sequence[Headroom], cutter: MigOptions) -> Obstacle:
+    rungs = {smallest_sufficient(ask, room.gpu.board, cutter.named) for room in rooms}
     names = " or ".join(sorted(rung.profile.name for rung in rungs if rung is not None))
     what = f"no place for {names}" if names else "no profile that is large enough"
     return Reason.NO_GEOMETRY, f"{what} on any GPU here"
@@ -127,20 +129,22 @@ class _Knob:
     turned: Callable[[int], ContainerRequest]
 
 
-def _reliefs(request: PodRequest, asks: Sequence[ContainerRequest], fits: Fits) -> Iterator[Relief]:
+def _reliefs(
+    request: PodRequest, asks: Sequence[ContainerRequest], fits: Fits
+) -> Iterator[SmallerRequest]:
     """Yield, for one number after the other, the largest smaller value with which the pod fits."""
     for ask in asks:
         for knob in _knobs(ask, vocabulary_of(request)):
 
-            def fitting(value: int, ask: ContainerRequest = ask, knob: _Knob = knob) -> bool:
+            def fits_with(value: int, ask: ContainerRequest = ask, knob: _Knob = knob) -> bool:
                 turned = knob.turned(value)
-                return fits(_with(request, ask, turned))
+                return fits(_replace_container(request, ask, turned))
 
-            value = _largest(fitting, least=knob.least, below=knob.asked)
+            value = _largest(fits_with, least=knob.least, below=knob.asked)
             if value is not None:
                 unit = knob.unit.removesuffix("s") if value == 1 else knob.unit
                 advice = f"ask for at most {value}{unit}"
-                yield Relief(ask=ask, resource=knob.resource, advice=advice)
+                yield SmallerRequest(ask=ask, resource=knob.resource, advice=advice)
 
 
 def _knobs(ask: ContainerRequest, names: Vocabulary) -> Iterator[_Knob]:
@@ -176,7 +180,9 @@ def _knobs(ask: ContainerRequest, names: Vocabulary) -> Iterator[_Knob]:
     )
 
 
-def _with(request: PodRequest, ask: ContainerRequest, turned: ContainerRequest) -> PodRequest:
+def _replace_container(
+    request: PodRequest, ask: ContainerRequest, turned: ContainerRequest
+) -> PodRequest:
     return msgspec.structs.replace(
         request, containers=tuple(turned if one is ask else one for one in request.containers)
     )

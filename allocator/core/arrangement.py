@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 
-from allocator.core.packing import Chosen, Options, Rooms, distinct, occupied, packings
+from allocator.core.packing import Chosen, Headrooms, Options, gpu_count, occupy, packings
 from allocator.model.option import Option
 from allocator.model.request import ContainerRequest, PodRequest, Stage
 
 
 def arrangement(
-    request: PodRequest, rooms: Rooms, *, options: Options, every: Options, effort: int
+    request: PodRequest, rooms: Headrooms, *, options: Options, every: Options, effort: int
 ) -> tuple[Chosen, ...] | None:
     """Return what each container of *request* gets, in its order, or ``None``.
 
@@ -26,14 +26,14 @@ def arrangement(
     apps = _hardest_first(_in(Stage.APP, asks), rooms, options)
     for beside in packings(sidecars, rooms, options=options, budget=budget):
         held = dict(zip(sidecars, beside, strict=True))
-        left = occupied(rooms, chain(*beside))
+        left = occupy(rooms, chain(*beside))
         main = next(packings(apps, left, options=options, budget=budget), None)
         if main is None:
             continue
-        own = partial(_own_first, options=every, own=tuple(chain(*main)))
+        own = partial(_prefer_own, options=every, own=tuple(chain(*main)))
         for ask in _in(Stage.INIT, asks):
             started = (held[s] for s in sidecars if s.index < ask.index)
-            before = occupied(rooms, chain.from_iterable(started))
+            before = occupy(rooms, chain.from_iterable(started))
             found = next(packings((ask,), before, options=own, budget=budget), None)
             if found is None:
                 break
@@ -49,7 +49,7 @@ def _in(stage: Stage, asks: Iterable[ContainerRequest]) -> list[ContainerRequest
 
 
 def _hardest_first(
-    asks: Sequence[ContainerRequest], rooms: Rooms, options: Options
+    asks: Sequence[ContainerRequest], rooms: Headrooms, options: Options
 ) -> Sequence[ContainerRequest]:
     """Order by GPUs to spare, then by size: the one with least choice must not come last.
 
@@ -62,14 +62,14 @@ def _hardest_first(
         asks,
         key=lambda ask: (
             ask.cores > 0,
-            distinct(found[ask]) - ask.count,
+            gpu_count(found[ask]) - ask.count,
             -max((option.grant.memory for option in found[ask]), default=0),
         ),
     )
 
 
-def _own_first(
-    ask: ContainerRequest, rooms: Rooms, *, options: Options, own: Sequence[Option]
+def _prefer_own(
+    ask: ContainerRequest, rooms: Headrooms, *, options: Options, own: Sequence[Option]
 ) -> list[Option]:
     """Put what the pod's apps will have, and then other room on their GPUs, before the rest."""
     held = {(o.position, o.grant.placed): o.grant.memory for o in sorted(own, key=_memory)}

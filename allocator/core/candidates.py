@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from allocator.catalog.boards import bare_name
 from allocator.core.fit import hardware, shortfall
 from allocator.core.headroom import headroom
-from allocator.core.ladder import ladder, smallest
-from allocator.core.mig import Cutter
+from allocator.core.ladder import profiles_of, smallest_sufficient
+from allocator.core.mig import MigOptions
 from allocator.model.decision import Candidate, Reason
 from allocator.model.gpu import Gpu, Node
 from allocator.model.headroom import Headroom
@@ -18,7 +18,7 @@ Answer = tuple[Reason | None, str]
 
 
 def candidates(
-    nodes: Iterable[Node], request: PodRequest, *, modes: Sequence[Mode], cutter: Cutter
+    nodes: Iterable[Node], request: PodRequest, *, modes: Sequence[Mode], cutter: MigOptions
 ) -> Iterator[Candidate]:
     """Yield the verdict of every GPU on every container, in the order of nodes and GPUs."""
     for node in nodes:
@@ -26,7 +26,7 @@ def candidates(
             mode = mode_on(gpu, modes)
             room = headroom(gpu)
             for ask in request.containers:
-                reason, detail = closed(gpu, request, modes) or _answer(ask, room, cutter)
+                reason, detail = exclusion(gpu, request, modes) or _answer(ask, room, cutter)
                 yield Candidate(
                     node=node.name,
                     gpu=gpu.uuid,
@@ -38,7 +38,7 @@ def candidates(
                 )
 
 
-def grouped(found: Iterable[Candidate]) -> tuple[tuple[Candidate, int], ...]:
+def group_candidates(found: Iterable[Candidate]) -> tuple[tuple[Candidate, int], ...]:
     """Fold candidates that differ only in node and GPU: the first of each, and how many."""
     first: dict[tuple[object, ...], Candidate] = {}
     counts: Counter[tuple[object, ...]] = Counter()
@@ -54,7 +54,7 @@ def mode_on(gpu: Gpu, modes: Sequence[Mode]) -> Mode:
     return next((mode for mode in modes if hardware(mode) is gpu.mode), gpu.mode)
 
 
-def closed(gpu: Gpu, request: PodRequest, modes: Sequence[Mode]) -> Answer | None:
+def exclusion(gpu: Gpu, request: PodRequest, modes: Sequence[Mode]) -> Answer | None:
     """Say why *gpu* is out of the question, whatever is free on it."""
     if all(hardware(mode) is not gpu.mode for mode in modes):
         return Reason.MODE_UNAVAILABLE, f"in mode {gpu.mode}"
@@ -65,8 +65,8 @@ def closed(gpu: Gpu, request: PodRequest, modes: Sequence[Mode]) -> Answer | Non
     return None if gpu.healthy else (Reason.UNHEALTHY, "unhealthy")
 
 
-def _answer(ask: ContainerRequest, room: Headroom, cutter: Cutter) -> Answer:
-    return _hard(ask, room, cutter) if room.gpu.mode is Mode.MIG else _soft(ask, room)
+def _answer(ask: ContainerRequest, room: Headroom, cutter: MigOptions) -> Answer:
+    return _mig_answer(ask, room, cutter) if room.gpu.mode is Mode.MIG else _soft(ask, room)
 
 
 def _soft(ask: ContainerRequest, room: Headroom) -> Answer:
@@ -82,15 +82,15 @@ def _soft(ask: ContainerRequest, room: Headroom) -> Answer:
             return reason, f"{room.memory} of {room.gpu.memory} MiB free"
 
 
-def _hard(ask: ContainerRequest, room: Headroom, cutter: Cutter) -> Answer:
+def _mig_answer(ask: ContainerRequest, room: Headroom, cutter: MigOptions) -> Answer:
     best = cutter.options(ask, (room,))
     if best and best[0].grant.placed is not None:
         placed = best[0].grant.placed
         return None, f"{placed.profile} at {placed.start}"
-    rung = smallest(ask, room.gpu.board, cutter.named)
+    rung = smallest_sufficient(ask, room.gpu.board, cutter.named)
     if rung is not None:
         return Reason.NO_GEOMETRY, f"no place left for {rung.profile}"
-    rungs = ladder(room.gpu.board, cutter.named)
+    rungs = profiles_of(room.gpu.board, cutter.named)
     if not rungs:
         return Reason.NO_GEOMETRY, "no such MIG profile is known"
     return Reason.NO_GEOMETRY, f"its largest profile {rungs[-1].profile} has {rungs[-1].memory} MiB"

@@ -6,22 +6,22 @@ from enum import StrEnum
 
 import msgspec
 
-from allocator.core.advice import advised
+from allocator.core.advice import shortage_advice
 from allocator.core.candidates import candidates
 from allocator.core.fleet import snapshot_of
 from allocator.core.geometry import Geometries
-from allocator.core.mig import Cutter
-from allocator.core.plans import Search, best, places
-from allocator.core.refusals import unservable
+from allocator.core.mig import MigOptions
+from allocator.core.plans import PlanSearch, best, places
+from allocator.core.refusals import unservable_findings
 from allocator.core.settings import Prefer
 from allocator.model.decision import Assignment, Candidate, Finding, Reason
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node, Snapshot
-from allocator.model.request import BINPACK, Mode, Packing, Packings, PodRequest
+from allocator.model.request import BINPACK, FillPolicies, FillPolicy, Mode, PodRequest
 from allocator.model.units import NO_MEMORY
 
 
-class Verdict(StrEnum):
+class FitVerdict(StrEnum):
     """Whether a request fits."""
 
     FITS = "fits"
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class PlacementPolicy:
     """What an operator decided: between modes that both fit, how GPUs may be cut and are filled.
 
     A pod's own packings go before these. ``wished`` are GPUs with the positions on them that a
@@ -39,7 +39,7 @@ class Terms:
 
     prefer: Prefer = Prefer.COST
     geometries: Geometries | None = None
-    packings: Packings = BINPACK
+    packings: FillPolicies = BINPACK
     wished: tuple[tuple[str, str], ...] = ()
 
 
@@ -51,7 +51,7 @@ class Choice:
     """
 
     assignment: Assignment | None
-    verdict: Verdict
+    verdict: FitVerdict
     findings: tuple[Finding, ...]
     candidates: tuple[Candidate, ...]
     rule: str = ""
@@ -63,13 +63,13 @@ class _Scope:
 
     nodes: tuple[Node, ...]
     modes: tuple[Mode, ...]
-    cutter: Cutter
+    cutter: MigOptions
     prefer: Prefer
-    packing: Packing
+    packing: FillPolicy
     known: bool
 
-    def search(self, request: PodRequest) -> Search:
-        return Search(
+    def search(self, request: PodRequest) -> PlanSearch:
+        return PlanSearch(
             places={mode: places(self.nodes, request, mode) for mode in self.modes},
             cutter=self.cutter,
             prefer=self.prefer,
@@ -83,7 +83,7 @@ def choose(
     *,
     mode: Mode | None = None,
     node: str | None = None,
-    terms: Terms = Terms(),
+    terms: PlacementPolicy = PlacementPolicy(),
 ) -> Choice:
     """Choose GPUs and places for *request* in *snapshot*, on one *node* or on the best of all.
 
@@ -97,12 +97,12 @@ def choose(
     found = tuple(candidates(scope.nodes, wanted, modes=scope.modes, cutter=scope.cutter))
     fitting = best(scope.search(wanted), wanted)
     if fitting is None:
-        verdict, findings = _unfit(scope, wanted, found)
+        verdict, findings = _verdict_and_findings(scope, wanted, found)
         return Choice(assignment=None, verdict=verdict, findings=findings, candidates=found)
     plan, rule = fitting
     return Choice(
         assignment=plan.assignment,
-        verdict=Verdict.FITS,
+        verdict=FitVerdict.FITS,
         findings=(),
         candidates=found,
         rule=rule,
@@ -114,8 +114,12 @@ def in_mode(request: PodRequest, mode: Mode | None) -> PodRequest:
     return request if mode is None else msgspec.structs.replace(request, mode=mode)
 
 
-def fitting(
-    node: Node, request: PodRequest, *, terms: Terms = Terms(), demand: Demand = NOTHING_LEARNED
+def place_on(
+    node: Node,
+    request: PodRequest,
+    *,
+    terms: PlacementPolicy = PlacementPolicy(),
+    demand: Demand = NOTHING_LEARNED,
 ) -> Assignment | None:
     """Choose on *node* alone as :func:`choose` does, without a word on why nothing fits."""
     alone = Snapshot(version="", nodes={node.name: node}, demand=demand)
@@ -123,43 +127,45 @@ def fitting(
     return None if found is None else found[0].assignment
 
 
-def _scope(snapshot: Snapshot, request: PodRequest, *, node: str | None, terms: Terms) -> _Scope:
+def _scope(
+    snapshot: Snapshot, request: PodRequest, *, node: str | None, terms: PlacementPolicy
+) -> _Scope:
     names = sorted(snapshot.nodes) if node is None else [node]
     nodes = tuple(snapshot.nodes[name] for name in names if name in snapshot.nodes)
     there = node is not None and bool(nodes)
-    packings = request.packings.over(terms.packings)
+    packings = request.packings.with_defaults(terms.packings)
     return _Scope(
         nodes=nodes,
-        modes=(Mode.MIG, Mode.HAMI_CORE) if request.named is None else (request.named,),
-        cutter=Cutter(
+        modes=(Mode.MIG, Mode.HAMI_CORE) if request.named_mode is None else (request.named_mode,),
+        cutter=MigOptions(
             demand=snapshot.demand,
             geometries=terms.geometries,
             named=request.profile,
-            packing=packings.gpu or Packing.BINPACK,
+            packing=packings.gpu or FillPolicy.BINPACK,
             wished=terms.wished,
         ),
         prefer=terms.prefer,
-        packing=packings.node or Packing.BINPACK,
+        packing=packings.node or FillPolicy.BINPACK,
         known=(snapshot.complete or there) and all(one.fresh for one in nodes),
     )
 
 
-def _unfit(
+def _verdict_and_findings(
     scope: _Scope, request: PodRequest, found: Sequence[Candidate]
-) -> tuple[Verdict, tuple[Finding, ...]]:
+) -> tuple[FitVerdict, tuple[Finding, ...]]:
     """Say whether *request* would fit if nothing else ran, and what to do either way."""
-    empty = replace(scope, nodes=tuple(map(_emptied, scope.nodes)))
+    empty = replace(scope, nodes=tuple(map(_empty_node, scope.nodes)))
     if best(empty.search(request), request) is not None:
-        return Verdict.NOT_NOW, (_advised(scope, request, found, later=True),)
-    verdict = Verdict.NEVER if scope.known else Verdict.NOT_NOW
+        return FitVerdict.NOT_NOW, (_advice(scope, request, found, later=True),)
+    verdict = FitVerdict.NEVER if scope.known else FitVerdict.NOT_NOW
     if not any(node.gpus for node in scope.nodes):
         return verdict, (_no_gpu(),)
     fleet = snapshot_of(scope.nodes, version="", complete=scope.known)
-    stable = unservable(request, fleet.offers, mixed=fleet.mixed)
-    return verdict, stable or (_advised(empty, request, found, later=False),)
+    stable = unservable_findings(request, fleet.offers, mixed=fleet.mixed)
+    return verdict, stable or (_advice(empty, request, found, later=False),)
 
 
-def _emptied(node: Node) -> Node:
+def _empty_node(node: Node) -> Node:
     """Return *node* as it would be with nothing running and nothing broken."""
     empty = tuple(
         replace(gpu, healthy=True, foreign=NO_MEMORY, grants=(), instances=()) for gpu in node.gpus
@@ -167,14 +173,14 @@ def _emptied(node: Node) -> Node:
     return replace(node, gpus=empty)
 
 
-def _advised(
+def _advice(
     scope: _Scope, request: PodRequest, found: Sequence[Candidate], *, later: bool
 ) -> Finding:
     search = scope.search(request)
     rooms = [place.rooms for there in search.places.values() for place in there]
     if not rooms:
-        return _shut(found)
-    return advised(
+        return _excluded_finding(found)
+    return shortage_advice(
         request,
         rooms,
         cutter=scope.cutter,
@@ -183,7 +189,7 @@ def _advised(
     )
 
 
-def _shut(found: Sequence[Candidate]) -> Finding:
+def _excluded_finding(found: Sequence[Candidate]) -> Finding:
     """Say why every GPU is out of the question: broken, or excluded by its UUID."""
     ill = any(candidate.reason is Reason.UNHEALTHY for candidate in found)
     return Finding(

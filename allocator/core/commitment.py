@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from allocator.core.choose import Terms, Verdict, choose, fitting, in_mode
+from allocator.core.choose import FitVerdict, PlacementPolicy, choose, in_mode, place_on
 from allocator.core.fit import hardware
 from allocator.core.fleet import snapshot_of
-from allocator.core.holdings import holding
+from allocator.core.holdings import peak_grants
 from allocator.core.ledger import Ledger, node_for
 from allocator.model.decision import Assignment, ContainerGrants, Finding, Reason
 from allocator.model.demand import NOTHING_LEARNED, Demand
@@ -18,7 +18,7 @@ from allocator.model.units import WHOLE_GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PodClaim:
     """What pod *uid* is to get; ``mode`` is final unless it is ``None``.
 
     ``gpus`` are those that a scheduler picked, ``positions`` the MIG positions that it picked on
@@ -35,16 +35,16 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class NoFit:
     """Why the pod gets nothing here; ``later`` says that it might once others are gone."""
 
     finding: Finding
     later: bool
 
 
-def assigned(
-    ledger: Ledger, wanted: Wanted, *, terms: Terms, demand: Demand = NOTHING_LEARNED
-) -> Assignment | Unfit:
+def assign(
+    ledger: Ledger, wanted: PodClaim, *, terms: PlacementPolicy, demand: Demand = NOTHING_LEARNED
+) -> Assignment | NoFit:
     """Choose on one node: what the pod was promised there, else the wish, else the best.
 
     An earlier promise that still stands is kept to the letter, because the Binding that
@@ -52,29 +52,29 @@ def assigned(
     exchanged.
     """
     if ledger.closed:
-        return Unfit(_shut(ledger), later=True)
+        return NoFit(_closed_finding(ledger), later=True)
     node = node_for(ledger, wanted.uid)
     entry = ledger.entry(wanted.uid)
     earlier = wanted.holds or (() if entry is None else entry.containers)
-    if earlier and (kept := _standing(node, earlier, wanted)) is not None:
+    if earlier and (kept := _earlier_assignment(node, earlier, wanted)) is not None:
         return kept
     if wanted.holds or wanted.uid in ledger.held:  # its containers use just that already
-        return Unfit(_taken(), later=True)
+        return NoFit(_taken_finding(), later=True)
     found, wish = None, _wish(wanted)
     if wish is not None:
         near = replace(terms, wished=wanted.positions)
-        found = fitting(node, in_mode(wish, wanted.mode), terms=near, demand=demand)
+        found = place_on(node, in_mode(wish, wanted.mode), terms=near, demand=demand)
     if found is None:
         request = in_mode(wanted.request, wanted.mode)
-        found = fitting(node, request, terms=terms, demand=demand)
+        found = place_on(node, request, terms=terms, demand=demand)
     if found is not None:
         return _in_order(found, node)
     snapshot = snapshot_of((node,), version="", complete=False, demand=demand)
     choice = choose(snapshot, wanted.request, mode=wanted.mode, node=node.name, terms=terms)
-    return Unfit(choice.findings[0], later=choice.verdict is not Verdict.NEVER)
+    return NoFit(choice.findings[0], later=choice.verdict is not FitVerdict.NEVER)
 
 
-def _wish(wanted: Wanted) -> PodRequest | None:
+def _wish(wanted: PodClaim) -> PodRequest | None:
     """Return the request narrowed to those of the scheduler's GPUs that the user accepts."""
     request = wanted.request
     gpus = tuple(uuid for uuid in wanted.gpus if request.filters.uuid_fits(uuid))
@@ -93,14 +93,16 @@ def _in_order(assignment: Assignment, node: Node) -> Assignment:
     return replace(assignment, containers=containers)
 
 
-def _standing(node: Node, earlier: Sequence[ContainerGrants], wanted: Wanted) -> Assignment | None:
+def _earlier_assignment(
+    node: Node, earlier: Sequence[ContainerGrants], wanted: PodClaim
+) -> Assignment | None:
     """Return an *earlier* promise that can still be kept, else ``None``.
 
     Other pods cannot have taken it, because each saw it; the inventory may have changed. Which
     containers take turns the pod says itself: promises did not always tell.
     """
     modes = {grant.mode for held in earlier for grant in held.grants}
-    fixed = wanted.mode or wanted.request.named
+    fixed = wanted.mode or wanted.request.named_mode
     if len(modes) != 1 or (fixed is not None and fixed not in modes):
         return None
     asks = wanted.request.containers
@@ -111,12 +113,12 @@ def _standing(node: Node, earlier: Sequence[ContainerGrants], wanted: Wanted) ->
         for ask, held in zip(asks, earlier, strict=True)
     )
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
-    if not _kept(gpus, holding(containers)):
+    if not _has_room(gpus, peak_grants(containers)):
         return None
     return Assignment(node=node.name, mode=modes.pop(), containers=containers)
 
 
-def _kept(gpus: Mapping[str, Gpu], grants: Sequence[Grant]) -> bool:
+def _has_room(gpus: Mapping[str, Gpu], grants: Sequence[Grant]) -> bool:
     """Say whether every GPU exists, works, and has room for its part of *grants*, a pod's."""
     names = {grant.gpu for grant in grants}
     return names <= gpus.keys() and all(
@@ -129,7 +131,7 @@ def _holds(gpu: Gpu, own: Sequence[Grant]) -> bool:
     if not gpu.healthy or any(hardware(grant.mode) is not gpu.mode for grant in own):
         return False
     if gpu.mode is Mode.MIG:
-        return all(_legal(gpu, grant) for grant in own) and not gpu.taken & _mask(own)
+        return all(_legal(gpu, grant) for grant in own) and not gpu.taken_slots & _mask(own)
     return (
         together.memory_promised + gpu.foreign <= gpu.memory
         and together.cores_promised <= WHOLE_GPU
@@ -149,7 +151,7 @@ def _mask(grants: Sequence[Grant]) -> int:
     return mask
 
 
-def _taken() -> Finding:
+def _taken_finding() -> Finding:
     return Finding(
         reason=Reason.UNHEALTHY,
         place="pod",
@@ -159,7 +161,7 @@ def _taken() -> Finding:
     )
 
 
-def _shut(ledger: Ledger) -> Finding:
+def _closed_finding(ledger: Ledger) -> Finding:
     return Finding(
         reason=Reason.UNHEALTHY,
         place="pod",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from allocator.core.ladder import smallest
+from allocator.core.ladder import smallest_sufficient
 from allocator.model.board import Board, Profile
 from allocator.model.demand import BoardDemand, Demand
 from allocator.model.request import Mode, PodRequest
@@ -19,7 +19,7 @@ _UNSEEN: Final = BoardDemand()
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedDemand:
     """Demand as the policy sees it: so coarse that a table built for it stays true for a while.
 
     ``percents`` are shares of arrivals in the order of the profiles asked about. ``tilt`` is
@@ -31,7 +31,7 @@ class Learned:
     tilt: int
 
 
-def observed(demand: Demand, board: Board, profile: Profile, *, failed: bool) -> Demand:
+def with_arrival(demand: Demand, board: Board, profile: Profile, *, failed: bool) -> Demand:
     """Return *demand* after one pod asked for *profile* of *board*.
 
     Call it once per pod, with whether its first attempt *failed*: a retry is no new demand.
@@ -48,19 +48,21 @@ def observed(demand: Demand, board: Board, profile: Profile, *, failed: bool) ->
     return Demand(boards=MappingProxyType({**demand.boards, board.name: after}))
 
 
-def taught(demand: Demand, request: PodRequest, boards: Iterable[Board], *, failed: bool) -> Demand:
+def with_arrivals(
+    demand: Demand, request: PodRequest, boards: Iterable[Board], *, failed: bool
+) -> Demand:
     """Return *demand* after one pod arrived, on every one of *boards* that could have served it."""
-    if request.named not in (None, Mode.MIG):
+    if request.named_mode not in (None, Mode.MIG):
         return demand
     for board in boards:
         for ask in request.containers:
-            rung = smallest(ask, board, request.profile)
+            rung = smallest_sufficient(ask, board, request.profile)
             if rung is not None:
-                demand = observed(demand, board, rung.profile, failed=failed)
+                demand = with_arrival(demand, board, rung.profile, failed=failed)
     return demand
 
 
-def learned(demand: Demand, board: Board, profiles: Sequence[Profile]) -> Learned | None:
+def demand_of(demand: Demand, board: Board, profiles: Sequence[Profile]) -> LearnedDemand | None:
     """Return what is known about *profiles* of *board*, ``None`` while it is too little."""
     known = demand.boards.get(board.name, _UNSEEN)
     counts = [known.counts.get(profile.name, 0.0) for profile in profiles]
@@ -68,4 +70,4 @@ def learned(demand: Demand, board: Board, profiles: Sequence[Profile]) -> Learne
     if arrivals < COLD:
         return None
     overload = min(max(known.failures / CALM - 1, 0), 1)
-    return Learned(tuple(round(100 * n / arrivals) for n in counts), round(4 * overload))
+    return LearnedDemand(tuple(round(100 * n / arrivals) for n in counts), round(4 * overload))

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 
 from allocator.catalog.profiles import shape_of
 from allocator.catalog.vocabularies import VOLCANO
-from allocator.core.document import DocumentError, Notes, Table, described, read_document
-from allocator.core.geometry import Entry, Geometries, Group, Item, defects
+from allocator.core.document import DocumentError, DocumentTable, Notes, describe, read_document
+from allocator.core.geometry import Geometries, GeometryEntry, GeometryGroup, Item, defects
 from allocator.model.problem import Loaded, Rejected
 from allocator.model.request import Mode
 from allocator.model.units import MiB
@@ -107,13 +107,13 @@ def load_device_config(text: str) -> Loaded[DeviceConfig] | Rejected:
     return _outcome(config, notes)
 
 
-def _document(text: str, notes: Notes) -> Table | None:
+def _document(text: str, notes: Notes) -> DocumentTable | None:
     try:
         value = read_document(text)
     except DocumentError as error:
         notes.error("document", str(error), "one YAML or JSON document of at most 512 KiB")
         return None
-    return Table.of(value, "", notes)
+    return DocumentTable.of(value, "", notes)
 
 
 def _outcome(value: T, notes: Notes) -> Loaded[T] | Rejected:
@@ -122,8 +122,8 @@ def _outcome(value: T, notes: Notes) -> Loaded[T] | Rejected:
     return Loaded(value=value, warnings=tuple(notes.warnings))
 
 
-def _device_config(document: Table, notes: Notes) -> DeviceConfig:
-    table = _unwrapped(document)
+def _device_config(document: DocumentTable, notes: Notes) -> DeviceConfig:
+    table = _config_table(document)
     config = DeviceConfig(
         count_name=_resource(table, "resourceCountName", VOLCANO.count),
         memory_name=_resource(table, "resourceMemoryName", VOLCANO.memory),
@@ -143,63 +143,63 @@ def _device_config(document: Table, notes: Notes) -> DeviceConfig:
     return config
 
 
-def _unwrapped(document: Table) -> Table:
+def _config_table(document: DocumentTable) -> DocumentTable:
     """Return the table that holds the keys; what stands beside ``nvidia:`` may be geometries."""
     if "nvidia" not in document.values:
-        document.only((*_READ, *_DEAD, "vnpus"), refuse=False)
+        document.check_keys((*_READ, *_DEAD, "vnpus"), refuse=False)
         return document
-    document.only(("nvidia", "vnpus", "knownMigGeometries"), refuse=False)
-    inner = Table.of(document.values["nvidia"], "nvidia", document.notes)
-    inner.only((*_READ, *_DEAD), refuse=False)
+    document.check_keys(("nvidia", "vnpus", "knownMigGeometries"), refuse=False)
+    inner = DocumentTable.of(document.values["nvidia"], "nvidia", document.notes)
+    inner.check_keys((*_READ, *_DEAD), refuse=False)
     beside = document.values.get("knownMigGeometries")
     if beside is None or "knownMigGeometries" in inner.values:
         return inner
-    return Table({**inner.values, "knownMigGeometries": beside}, inner.path, inner.notes)
+    return DocumentTable({**inner.values, "knownMigGeometries": beside}, inner.path, inner.notes)
 
 
-def _resource(table: Table, key: str, default: str | None) -> str:
+def _resource(table: DocumentTable, key: str, default: str | None) -> str:
     name = table.text(key, default)
     if name and not _RESOURCE_NAME.fullmatch(name):
-        table.wrong(key, f"a resource name such as {default}")
+        table.note_wrong(key, f"a resource name such as {default}")
     return name
 
 
-def _distinct_resources(config: DeviceConfig, table: Table) -> None:
+def _distinct_resources(config: DeviceConfig, table: DocumentTable) -> None:
     names = (config.count_name, config.memory_name, config.percent_name, config.cores_name)
-    for name in _repeated(names):
+    for name in _duplicates(names):
         table.notes.error(
-            table.path or "document", f"{described(name)} names two resources", "four names"
+            table.path or "document", f"{describe(name)} names two resources", "four names"
         )
 
 
-def _entry(table: Table) -> Entry:
-    table.only(("models", "allowedGeometries"), refuse=False)
+def _entry(table: DocumentTable) -> GeometryEntry:
+    table.check_keys(("models", "allowedGeometries"), refuse=False)
     models = table.texts("models", required=True)
     groups = table.tables("allowedGeometries", required=True)
     # The shipped table lists a model twice: harmless.
-    for model in _repeated(models):
-        table.notes.warning(table.at("models"), f"{described(model)} twice", "each model once")
-    entry = Entry(models=models, groups=tuple(map(_group, groups)))
-    for name in _repeated(group.name for group in entry.groups):
+    for model in _duplicates(models):
+        table.notes.warning(table.at("models"), f"{describe(model)} twice", "each model once")
+    entry = GeometryEntry(models=models, groups=tuple(map(_group, groups)))
+    for name in _duplicates(group.name for group in entry.groups):
         place = table.at("allowedGeometries")
-        table.notes.error(place, f"group {described(name)} twice", "a name for each group")
+        table.notes.error(place, f"group {describe(name)} twice", "a name for each group")
     return entry
 
 
-def _group(table: Table) -> Group:
-    table.only(("group", "geometries"), refuse=False)
+def _group(table: DocumentTable) -> GeometryGroup:
+    table.check_keys(("group", "geometries"), refuse=False)
     name = table.text("group")
     if not _UNSAFE_IN_GROUP.isdisjoint(name):
-        table.wrong("group", "a name without - [ ] , : ;")
+        table.note_wrong("group", "a name without - [ ] , : ;")
     items = tuple(map(_item, table.tables("geometries", required=True)))
-    return Group(name=name, items=items)
+    return GeometryGroup(name=name, items=items)
 
 
-def _item(table: Table) -> Item:
-    table.only(("name", "memory", "count", "core"), refuse=False)
+def _item(table: DocumentTable) -> Item:
+    table.check_keys(("name", "memory", "count", "core"), refuse=False)
     name = table.text("name")
     if name and shape_of(name) is None:
-        table.wrong("name", "a MIG profile such as 1g.5gb or 1g.10gb+me")
+        table.note_wrong("name", "a MIG profile such as 1g.5gb or 1g.10gb+me")
     return Item(
         profile=name,
         memory=MiB(table.integer("memory", None, low=1, high=_MAX_MEMORY)),
@@ -207,7 +207,7 @@ def _item(table: Table) -> Item:
     )
 
 
-def _repeated(names: Iterable[str]) -> tuple[str, ...]:
+def _duplicates(names: Iterable[str]) -> tuple[str, ...]:
     counts = Counter(names)
     return tuple(name for name, count in counts.items() if count > 1)
 
@@ -218,19 +218,19 @@ def load_node_config(text: str) -> Loaded[Mapping[str, NodeConfig]] | Rejected:
     nodes: dict[str, NodeConfig] = {}
     document = _document(text, notes)
     if document is not None:
-        for table in document.folded().tables("nodeconfig", required=True):
-            entry = table.folded()
+        for table in document.lower_keys().tables("nodeconfig", required=True):
+            entry = table.lower_keys()
             config = _node_config(entry, nodes.get(entry.text("name")))
             nodes[config.name] = config
     return _outcome(MappingProxyType(nodes), notes)
 
 
-def _node_config(table: Table, earlier: NodeConfig | None) -> NodeConfig:
-    table.only(_NODE_KEYS, refuse=False)
+def _node_config(table: DocumentTable, earlier: NodeConfig | None) -> NodeConfig:
+    table.check_keys(_NODE_KEYS, refuse=False)
     if earlier is not None:
-        table.notes.warning(table.at("name"), f"{described(earlier.name)} twice", "one entry")
+        table.notes.warning(table.at("name"), f"{describe(earlier.name)} twice", "one entry")
     before = earlier or NodeConfig(name=str(table.values.get("name", "")))
-    uuids, indexes = _excluded(table)
+    uuids, indexes = _excluded_devices(table)
     return NodeConfig(
         name=before.name,
         mode=_mode(table, before.mode),
@@ -243,22 +243,22 @@ def _node_config(table: Table, earlier: NodeConfig | None) -> NodeConfig:
     )
 
 
-def _mode(table: Table, default: Mode) -> Mode:
+def _mode(table: DocumentTable, default: Mode) -> Mode:
     value = table.text("operatingmode", default)
     if value in (Mode.MIG, Mode.HAMI_CORE):
         return Mode(value)
-    table.wrong("operatingmode", f"{Mode.HAMI_CORE} or {Mode.MIG}")
+    table.note_wrong("operatingmode", f"{Mode.HAMI_CORE} or {Mode.MIG}")
     return default
 
 
-def _scaling(table: Table, key: str) -> float | None:
+def _scaling(table: DocumentTable, key: str) -> float | None:
     """Return a scaling; absent and 0 leave the cluster's."""
     return table.number(key, 1.0) if table.values.get(key) else None
 
 
-def _excluded(table: Table) -> tuple[frozenset[str], frozenset[int]]:
+def _excluded_devices(table: DocumentTable) -> tuple[frozenset[str], frozenset[int]]:
     value = table.values.get("filterdevices")
     path = table.at("filterdevices")
-    filters = Table.of({} if value is None else value, path, table.notes).folded()
-    filters.only(("uuid", "index"), refuse=False)
+    filters = DocumentTable.of({} if value is None else value, path, table.notes).lower_keys()
+    filters.check_keys(("uuid", "index"), refuse=False)
     return frozenset(filters.texts("uuid")), frozenset(filters.integers("index", high=1023))

@@ -25,7 +25,7 @@ _DEVICE: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class ListedDevice:
     """One share: ``memory`` in units of the site's gpuMemoryFactor, ``cores`` in percent.
 
     ``position`` names a MIG instance as Volcano's scheduler does.
@@ -41,7 +41,7 @@ class Device:
         return f"{self.uuid}{place},NVIDIA,{self.memory},{self.cores}:"
 
 
-def wished(text: str) -> tuple[str, ...]:
+def listed_uuids(text: str) -> tuple[str, ...]:
     """Return the uuids of the GPUs in a list that somebody wrote, each once; else nothing."""
     return tuple(dict.fromkeys(device.uuid for part in parts(text) for device in part))
 
@@ -52,7 +52,7 @@ def wished_positions(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((device.uuid, device.position) for device in devices if device.position)
 
 
-def parts(text: str) -> tuple[tuple[Device, ...], ...]:
+def parts(text: str) -> tuple[tuple[ListedDevice, ...], ...]:
     """Return the devices of each container that has some; whose part is empty has none.
 
     Writers differ in which containers they leave out, never in the order of those that ask.
@@ -67,7 +67,7 @@ def parts(text: str) -> tuple[tuple[Device, ...], ...]:
         return ()
     return tuple(
         tuple(
-            Device(match[1], int(match[3]), int(match[4]), match[2])
+            ListedDevice(match[1], int(match[3]), int(match[4]), match[2])
             for match in container
             if match is not None
         )
@@ -76,7 +76,7 @@ def parts(text: str) -> tuple[tuple[Device, ...], ...]:
     )
 
 
-def encoded(containers: Iterable[Sequence[Device]]) -> str:
+def encode_list(containers: Iterable[Sequence[ListedDevice]]) -> str:
     """Return the list, one part for each container of a pod's spec, empty for one without GPU.
 
     Upstream's plugin takes the i-th part for the i-th container, its scheduler leaves out those

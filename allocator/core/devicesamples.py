@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.core.holdings import holding
+from allocator.core.holdings import peak_grants
 from allocator.model.gpu import Gpu, Node
 from allocator.model.ledger import Entry
 
@@ -53,7 +53,7 @@ FAMILIES: Final = (SHARED, MEMORY, CORES, LIMIT, POD_MEMORY, POD_CORES)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SchedulerSample:
     """One value; memory is in units of the site's gpuMemoryFactor, cores are in percent."""
 
     family: Family
@@ -61,26 +61,26 @@ class Sample:
     value: int
 
 
-def samples(node: Node, entries: Iterable[Entry], *, factor: int) -> Iterator[Sample]:
+def samples(node: Node, entries: Iterable[Entry], *, factor: int) -> Iterator[SchedulerSample]:
     """Yield what is promised on *node* by *entries*; *factor* is the site's gpuMemoryFactor."""
     held = list(entries)
     for gpu in node.gpus:
         place = gpu.uuid, node.name
-        yield Sample(SHARED, place, len(gpu.grants))
-        yield Sample(MEMORY, place, gpu.memory_promised // factor)
-        yield Sample(CORES, place, gpu.cores_promised)
-        yield Sample(LIMIT, place, gpu.memory // factor)
+        yield SchedulerSample(SHARED, place, len(gpu.grants))
+        yield SchedulerSample(MEMORY, place, gpu.memory_promised // factor)
+        yield SchedulerSample(CORES, place, gpu.cores_promised)
+        yield SchedulerSample(LIMIT, place, gpu.memory // factor)
         memory, cores = _by_pod(gpu, held)
         for pod, amount in memory.items():
-            yield Sample(POD_MEMORY, (*place, pod), amount // factor)
-            yield Sample(POD_CORES, (*place, pod), cores[pod])
+            yield SchedulerSample(POD_MEMORY, (*place, pod), amount // factor)
+            yield SchedulerSample(POD_CORES, (*place, pod), cores[pod])
 
 
 def _by_pod(gpu: Gpu, entries: Iterable[Entry]) -> tuple[Counter[str], Counter[str]]:
     memory: Counter[str] = Counter()
     cores: Counter[str] = Counter()
     for entry in entries:
-        for grant in (g for g in holding(entry.containers) if g.gpu == gpu.uuid):
+        for grant in (g for g in peak_grants(entry.containers) if g.gpu == gpu.uuid):
             memory[entry.pod] += grant.memory
             cores[entry.pod] += grant.cores
     return memory, cores

@@ -8,7 +8,7 @@ from typing import Final, TypeGuard
 import msgspec
 import yaml
 
-from allocator.core.wording import quoted
+from allocator.core.wording import quote
 from allocator.model.problem import Problem
 
 MAX_BYTES: Final = 512 * 1024  # half of what a ConfigMap can hold
@@ -64,11 +64,11 @@ def _read_yaml(text: str) -> object:
     return yaml.load(text, Loader=yaml.CSafeLoader)
 
 
-def described(value: object) -> str:
+def describe(value: object) -> str:
     """Return *value* as a message names it: text in quotes and cut short."""
     match value:
         case str():
-            return quoted(value)
+            return quote(value)
         case dict() | list():
             return "a list" if isinstance(value, list) else "a mapping"
         case bool() | None:
@@ -96,7 +96,7 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class DocumentTable:
     """A mapping of a document; a value that is missing or wrong is noted and stood in for."""
 
     values: Mapping[str, object]
@@ -104,11 +104,11 @@ class Table:
     notes: Notes
 
     @classmethod
-    def of(cls, value: object, path: str, notes: Notes) -> "Table":
+    def of(cls, value: object, path: str, notes: Notes) -> "DocumentTable":
         """Wrap *value*, or note that it is no mapping with text as keys."""
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             return cls(value, path, notes)
-        notes.error(path or "document", f"{described(value)} found", "a mapping of names to values")
+        notes.error(path or "document", f"{describe(value)} found", "a mapping of names to values")
         return cls({}, path, notes)
 
     def at(self, key: str) -> str:
@@ -120,35 +120,35 @@ class Table:
         value = self.values.get(key)
         return default if value is None or value == "" else value
 
-    def wrong(self, key: str, accepted: str) -> None:
+    def note_wrong(self, key: str, accepted: str) -> None:
         """Note that the value of *key* is not what is accepted."""
-        what = f"{described(self.values[key])} found" if key in self.values else "missing"
+        what = f"{describe(self.values[key])} found" if key in self.values else "missing"
         self.notes.error(self.at(key), what, accepted)
 
-    def folded(self) -> "Table":
+    def lower_keys(self) -> "DocumentTable":
         """Return this table with keys in lower case, as Go's JSON decoder compares them."""
-        return Table({k.lower(): v for k, v in self.values.items()}, self.path, self.notes)
+        return DocumentTable({k.lower(): v for k, v in self.values.items()}, self.path, self.notes)
 
-    def only(self, known: Iterable[str], *, refuse: bool) -> None:
+    def check_keys(self, known: Iterable[str], *, refuse: bool) -> None:
         """Note keys that are not *known*: a warning in others' formats, an error in ours."""
         note = self.notes.error if refuse else self.notes.warning
         for key in sorted(self.values.keys() - set(known)):
-            note(self.at(key), f"unknown key {described(key)}", ", ".join(known))
+            note(self.at(key), f"unknown key {describe(key)}", ", ".join(known))
 
     def integer(self, key: str, default: int | None, *, low: int, high: int) -> int:
         """Return an integer within bounds; without *default* the key is required."""
         value = self._value(key, default)
-        if _whole(value, low=low, high=high):
+        if _is_int_within(value, low=low, high=high):
             return value
-        self.wrong(key, f"a whole number from {low} to {high}")
+        self.note_wrong(key, f"a whole number from {low} to {high}")
         return low
 
     def number(self, key: str, default: float) -> float:
         """Return a number above zero."""
         value = self._value(key, default)
-        if isinstance(value, int | float) and not isinstance(value, bool) and _usable(value):
+        if isinstance(value, int | float) and not isinstance(value, bool) and _is_usable(value):
             return float(value)
-        self.wrong(key, "a number above 0")
+        self.note_wrong(key, "a number above 0")
         return default
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -156,7 +156,7 @@ class Table:
         value = self._value(key, default)
         if isinstance(value, str) and value:
             return value
-        self.wrong(key, "a text")
+        self.note_wrong(key, "a text")
         return ""
 
     def items(self, key: str, *, required: bool = False) -> tuple[object, ...]:
@@ -165,13 +165,13 @@ class Table:
         if isinstance(value, list) and (value or not required):
             return tuple(value)
         if value is not None or required:
-            self.wrong(key, "a list of at least one element" if required else "a list")
+            self.note_wrong(key, "a list of at least one element" if required else "a list")
         return ()
 
-    def tables(self, key: str, *, required: bool = False) -> tuple["Table", ...]:
+    def tables(self, key: str, *, required: bool = False) -> tuple["DocumentTable", ...]:
         """Return the elements of a list of mappings."""
         return tuple(
-            Table.of(item, f"{self.at(key)}[{i}]", self.notes)
+            DocumentTable.of(item, f"{self.at(key)}[{i}]", self.notes)
             for i, item in enumerate(self.items(key, required=required))
         )
 
@@ -180,22 +180,22 @@ class Table:
         found = self.items(key, required=required)
         for i, item in enumerate(found):
             if not (isinstance(item, str) and item):
-                self.notes.error(f"{self.at(key)}[{i}]", f"{described(item)} found", "a text")
+                self.notes.error(f"{self.at(key)}[{i}]", f"{describe(item)} found", "a text")
         return tuple(item for item in found if isinstance(item, str) and item)
 
     def integers(self, key: str, *, high: int) -> tuple[int, ...]:
         """Return the elements of a list of integers from 0; others are noted and left out."""
         found = self.items(key)
         for i, item in enumerate(found):
-            if not _whole(item, low=0, high=high):
+            if not _is_int_within(item, low=0, high=high):
                 accepted = f"a whole number from 0 to {high}"
-                self.notes.error(f"{self.at(key)}[{i}]", f"{described(item)} found", accepted)
-        return tuple(item for item in found if _whole(item, low=0, high=high))
+                self.notes.error(f"{self.at(key)}[{i}]", f"{describe(item)} found", accepted)
+        return tuple(item for item in found if _is_int_within(item, low=0, high=high))
 
 
-def _whole(value: object, *, low: int, high: int) -> TypeGuard[int]:
+def _is_int_within(value: object, *, low: int, high: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
-def _usable(value: float) -> bool:
+def _is_usable(value: float) -> bool:
     return 0 < value < 2**53 and math.isfinite(value)

@@ -11,15 +11,15 @@ from typing import Final
 import msgspec
 
 from allocator.core.ledger import Ledger, wire_of
-from allocator.core.podfacts import Seen
-from allocator.core.said import said
-from allocator.core.wording import quoted
+from allocator.core.podfacts import PodSummary
+from allocator.core.said import parse_untrusted_json
+from allocator.core.wording import quote
 from allocator.model.ledger import Entry
 
 MOST_PROBLEMS: Final = 8  # that are told of one node; nobody mends more at a time
 
 
-class Kind(StrEnum):
+class DriftKind(StrEnum):
     """How what is there differs from what is promised; a label of a metric."""
 
     MISSING = "missing"  # promised, and not there
@@ -29,51 +29,58 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class LedgerDrift:
     """One difference on *node* about pod *uid*; ``what`` is a sentence about it."""
 
-    kind: Kind
+    kind: DriftKind
     node: str
     uid: str
     what: str
 
 
-def drifts(ledger: Ledger, pods: Mapping[str, Seen]) -> Iterator[Drift]:
+def drifts(ledger: Ledger, pods: Mapping[str, PodSummary]) -> Iterator[LedgerDrift]:
     """Yield what differs on one node; *pods* are all pods by uid."""
     for entry in ledger.entries:
-        who = quoted(f"{entry.namespace}/{entry.pod}")
-        if ledger.inventory and not _there(ledger, entry):
+        who = quote(f"{entry.namespace}/{entry.pod}")
+        if ledger.inventory and not _has_gpus(ledger, entry):
             what = f"pod {who} is promised what the node does not have"
-            yield _drift(Kind.MISSING, ledger, entry.uid, what=what)
+            yield _drift(DriftKind.MISSING, ledger, entry.uid, what=what)
         pod = pods.get(entry.uid)
-        if pod is not None and pod.node == ledger.name and pod.told and not _told(pod, entry):
+        if (
+            pod is not None
+            and pod.node == ledger.name
+            and pod.told
+            and not _matches_annotation(pod, entry)
+        ):
             what = f"pod {who} was told otherwise than it is promised"
-            yield _drift(Kind.DIFFERENT, ledger, entry.uid, what=what)
+            yield _drift(DriftKind.DIFFERENT, ledger, entry.uid, what=what)
     promised = {entry.uid for entry in (*ledger.entries, *ledger.unread)}
     for uid in sorted(ledger.held - promised):
-        what = f"containers of pod {quoted(uid)} may run without a promise"
-        yield _drift(Kind.EXTRA, ledger, uid, what=what)
+        what = f"containers of pod {quote(uid)} may run without a promise"
+        yield _drift(DriftKind.EXTRA, ledger, uid, what=what)
     for entry in ledger.unpromised:
-        who = quoted(f"{entry.namespace}/{entry.pod}")
-        yield _drift(Kind.EXTRA, ledger, entry.uid, what=f"pod {who} uses what it was not promised")
-    yield from _unreadable(ledger)
+        who = quote(f"{entry.namespace}/{entry.pod}")
+        yield _drift(
+            DriftKind.EXTRA, ledger, entry.uid, what=f"pod {who} uses what it was not promised"
+        )
+    yield from _unreadable_drifts(ledger)
 
 
-def _unreadable(ledger: Ledger) -> Iterator[Drift]:
+def _unreadable_drifts(ledger: Ledger) -> Iterator[LedgerDrift]:
     """Yield what of a GPUNode says nothing to anybody, and for whom."""
     for entry in ledger.unread:
-        who = quoted(f"{entry.namespace}/{entry.pod}") if entry.pod else "an unnamed pod"
+        who = quote(f"{entry.namespace}/{entry.pod}") if entry.pod else "an unnamed pod"
         what = f"the promise to {who} cannot be read: nothing is promised here until it is gone"
-        yield _drift(Kind.UNREADABLE, ledger, entry.uid, what=what)
+        yield _drift(DriftKind.UNREADABLE, ledger, entry.uid, what=what)
     for problem in ledger.problems[:MOST_PROBLEMS]:
-        yield _drift(Kind.UNREADABLE, ledger, "", what=f"its GPUNode is odd: {problem}")
+        yield _drift(DriftKind.UNREADABLE, ledger, "", what=f"its GPUNode is odd: {problem}")
 
 
-def _drift(kind: Kind, ledger: Ledger, uid: str, *, what: str) -> Drift:
-    return Drift(kind=kind, node=ledger.name, uid=uid, what=what)
+def _drift(kind: DriftKind, ledger: Ledger, uid: str, *, what: str) -> LedgerDrift:
+    return LedgerDrift(kind=kind, node=ledger.name, uid=uid, what=what)
 
 
-def _there(ledger: Ledger, entry: Entry) -> bool:
+def _has_gpus(ledger: Ledger, entry: Entry) -> bool:
     """Say whether every GPU of *entry* exists, in the mode that it was promised in."""
     boards = {gpu.uuid: gpu.board for gpu in ledger.node.gpus}
     return all(
@@ -83,7 +90,7 @@ def _there(ledger: Ledger, entry: Entry) -> bool:
     )
 
 
-def _told(pod: Seen, entry: Entry) -> bool:
+def _matches_annotation(pod: PodSummary, entry: Entry) -> bool:
     """Say whether *pod* tells of exactly what *entry* promises."""
     promised: object = msgspec.json.decode(msgspec.json.encode(wire_of(entry)["containers"]))
-    return said(pod.told) == promised
+    return parse_untrusted_json(pod.told) == promised

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from allocator.core.names import harmless
+from allocator.core.names import is_safe_name
 from allocator.model.ledger import Entry
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
@@ -32,7 +32,7 @@ def uid_of(element: object) -> str:
     return uid if isinstance(uid, str) else ""
 
 
-def unread(element: object) -> Entry:
+def unreadable_entry(element: object) -> Entry:
     """Return *element* as a promise of nothing, to the pod that it names if any.
 
     One that does not say since when it stands never ages.
@@ -45,7 +45,7 @@ def unread(element: object) -> Entry:
         since = msgspec.convert(element, _Since).since
     except msgspec.ValidationError:
         since = _NEVER
-    named = harmless(pod.namespace) and harmless(pod.name)  # they become part of a path
+    named = is_safe_name(pod.namespace) and is_safe_name(pod.name)  # they become part of a path
     return Entry(
         namespace=pod.namespace if named else "",
         pod=pod.name if named else "",

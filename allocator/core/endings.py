@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from allocator.core.pods import Pod
+from allocator.core.pods import SchedulingPod
 from allocator.model.ledger import Entry
 
 LINGERS: Final = timedelta(seconds=60)  # after a pod's end, until its node has surely said so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endings:
+class Terminations:
     """What is known at *now* of pods' ends by who has watched them since *began*.
 
     ``ended`` says since when pods are over or gone, by uid; it may leave out those that have
@@ -27,7 +27,7 @@ class Endings:
     began: datetime
     ended: Mapping[str, datetime]
 
-    def overdue(self, entry: Entry, pod: Pod | None) -> bool:
+    def is_overdue(self, entry: Entry, pod: SchedulingPod | None) -> bool:
         """Say whether what *entry* promises to *pod*, which ends, should have been free by now.
 
         Then it is taken like any other, until it is free.
@@ -35,7 +35,7 @@ class Endings:
         end = self._end(entry, pod)
         return end is None or end <= self.now - LINGERS
 
-    def _end(self, entry: Entry, pod: Pod | None) -> datetime | None:
+    def _end(self, entry: Entry, pod: SchedulingPod | None) -> datetime | None:
         """Return when *pod* ended, or will at the latest; ``None`` where nobody will see that."""
         if pod is None:  # gone, or not heard of yet, as a promise that is new may be told of first
             return max(self.ended.get(entry.uid, self.began), entry.since)

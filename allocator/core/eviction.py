@@ -39,28 +39,28 @@ def least(
     the best of those looked at. *enough* must stay true when more are removed. *together* says
     that only pods on one GPU help each other, because one GPU is all that is wanted.
     """
-    ordered = _ordered(victims)
-    first = _spared(ordered, enough)
+    ordered = _sort_victims(victims)
+    first = _spare(ordered, enough)
     if not first:
         return first
     level = first[-1].priority
     pools = _pools([v for v in ordered if v.priority <= level], together=together)
-    better = _better(pools, first, trials=trials)
+    better = _better_sets(pools, first, trials=trials)
     return next((found for found in better if enough(_uids(found))), first)
 
 
 def most_important_first(victims: Sequence[Victim]) -> Set:
     """Return *victims* as kube-scheduler orders them: by priority, then the oldest first."""
-    return _ordered(victims)[::-1]
+    return _sort_victims(victims)[::-1]
 
 
-def _ordered(victims: Sequence[Victim]) -> Set:
+def _sort_victims(victims: Sequence[Victim]) -> Set:
     """Order from the one to go first to the one to stay longest."""
-    youngest = sorted(sorted(victims, key=_uid), key=_created, reverse=True)
+    youngest = sorted(sorted(victims, key=_uid), key=_creation, reverse=True)
     return tuple(sorted(youngest, key=lambda v: (v.priority, not v.proposed)))
 
 
-def _spared(ordered: Set, enough: Enough) -> Set | None:
+def _spare(ordered: Set, enough: Enough) -> Set | None:
     """Remove all, then spare as many as can stay, the most important first."""
     gone = _uids(ordered)
     if not enough(gone):
@@ -88,7 +88,7 @@ def _pools(victims: Sequence[Victim], *, together: bool) -> list[Set]:
     return [tuple(v for v in victims if gpu in v.gpus) for gpu in gpus]
 
 
-def _better(pools: Sequence[Set], first: Set, *, trials: int) -> Iterator[Set]:
+def _better_sets(pools: Sequence[Set], first: Set, *, trials: int) -> Iterator[Set]:
     """Yield sets that are better than *first*, the best first; few enough to try them all."""
     for size in range(1, len(first) + 1):
         number = sum(comb(len(pool), size) for pool in pools)
@@ -113,5 +113,5 @@ def _uid(victim: Victim) -> str:
     return victim.uid
 
 
-def _created(victim: Victim) -> str:
+def _creation(victim: Victim) -> str:
     return victim.created

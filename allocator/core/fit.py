@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from allocator.core.ladder import smallest
+from allocator.core.ladder import smallest_sufficient
 from allocator.model.decision import Reason
-from allocator.model.gpu import Offer
+from allocator.model.gpu import GpuKind
 from allocator.model.headroom import Headroom
 from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
 from allocator.model.units import NO_CORES, NO_MEMORY, WHOLE_GPU, CorePercent, MiB
@@ -51,16 +51,16 @@ def shortfall(ask: ContainerRequest, room: Headroom) -> Shortfall:
     100 cores are the whole GPU, to be shared with nobody, even with one who asks for none:
     the rule of Volcano's deviceshare.
     """
-    memory, cores, shares = _lacking(ask, room)
+    memory, cores, shares = _missing_amounts(ask, room)
     return Shortfall(memory=MiB(memory), cores=CorePercent(cores), shares=shares)
 
 
 def takes(ask: ContainerRequest, room: Headroom) -> bool:
     """Say whether *room*, on a GPU shared in software, lacks nothing for *ask*."""
-    return _lacking(ask, room) == _NOTHING
+    return _missing_amounts(ask, room) == _NOTHING
 
 
-def _lacking(ask: ContainerRequest, room: Headroom) -> tuple[int, int, int]:
+def _missing_amounts(ask: ContainerRequest, room: Headroom) -> tuple[int, int, int]:
     cores = max(0, room.cores + ask.cores - WHOLE_GPU)
     if (ask.cores >= WHOLE_GPU and room.tenants) or room.cores >= WHOLE_GPU:
         cores = max(1, cores)
@@ -79,14 +79,14 @@ def hardware(mode: Mode) -> Mode:
             assert_never(mode)
 
 
-def serves(ask: ContainerRequest, offer: Offer, named: str | None = None) -> bool:
+def serves(ask: ContainerRequest, offer: GpuKind, named: str | None = None) -> bool:
     """Say whether one empty GPU of a kind takes *ask*."""
     if offer.mode is Mode.MIG:
-        return smallest(ask, offer.board, named) is not None
+        return smallest_sufficient(ask, offer.board, named) is not None
     return ask.memory_on(offer.memory) <= offer.memory and ask.cores <= WHOLE_GPU
 
 
-def holds(request: PodRequest, offer: Offer, count: int) -> bool:
+def holds(request: PodRequest, offer: GpuKind, count: int) -> bool:
     """Say whether *count* empty GPUs of a kind have enough for all containers of a pod at once.
 
     Sums only: necessary, and sufficient but for corner cases that placement finds out. Each
@@ -96,15 +96,15 @@ def holds(request: PodRequest, offer: Offer, count: int) -> bool:
     if sum([ask.count for ask in asks]) <= count:
         return True  # a whole GPU for each; nearly always
     if offer.mode is Mode.MIG:
-        rungs = [smallest(ask, offer.board, request.profile) for ask in asks]
+        rungs = [smallest_sufficient(ask, offer.board, request.profile) for ask in asks]
         sizes = [rung.profile.size for rung in rungs if rung is not None]
-        return offer.board is not None and _at_once(asks, sizes) <= count * offer.board.slots
-    memory = _at_once(asks, [ask.memory_on(offer.memory) for ask in asks])
-    cores = _at_once(asks, [ask.cores for ask in asks])
+        return offer.board is not None and _peak_amount(asks, sizes) <= count * offer.board.slots
+    memory = _peak_amount(asks, [ask.memory_on(offer.memory) for ask in asks])
+    cores = _peak_amount(asks, [ask.cores for ask in asks])
     return memory <= count * offer.memory and cores <= count * WHOLE_GPU
 
 
-def _at_once(asks: Sequence[ContainerRequest], each: Sequence[int]) -> int:
+def _peak_amount(asks: Sequence[ContainerRequest], each: Sequence[int]) -> int:
     return peak(asks, [ask.count * amount for ask, amount in zip(asks, each, strict=True)])
 
 

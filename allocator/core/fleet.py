@@ -8,7 +8,7 @@ from typing import Final
 
 from allocator.model.board import Board
 from allocator.model.demand import NOTHING_LEARNED, Demand
-from allocator.model.gpu import Gpu, Node, Offer, Snapshot
+from allocator.model.gpu import Gpu, GpuKind, Node, Snapshot
 from allocator.model.request import Mode
 from allocator.model.units import MiB
 
@@ -25,7 +25,7 @@ def shape_of(gpus: Iterable[Gpu]) -> Shape:
     return frozenset(Counter(map(_kind, gpus)).items())
 
 
-def offers_of(shapes: Iterable[Shape]) -> Mapping[Offer, int]:
+def offers_of(shapes: Iterable[Shape]) -> Mapping[GpuKind, int]:
     """Return each kind of GPU with the largest number of it on one node.
 
     In an order of their own, so that replicas agree whatever order they heard of nodes in.
@@ -39,7 +39,7 @@ def offers_of(shapes: Iterable[Shape]) -> Mapping[Offer, int]:
     return MappingProxyType({_offer(kind): count for kind, count in ordered})
 
 
-def mixed(shape: Shape) -> bool:
+def is_mixed(shape: Shape) -> bool:
     """Say whether a node carries several kinds in one mode."""
     return len(shape) > 1 and len({mode for (_, _, mode, _), _ in shape}) < len(shape)
 
@@ -57,12 +57,12 @@ def snapshot_of(
         version=version,
         nodes=MappingProxyType(by_name),
         offers=offers_of(shapes),
-        mixed=any(map(mixed, shapes)),
+        mixed=any(map(is_mixed, shapes)),
         complete=complete and all(node.fresh for node in by_name.values()),
         demand=demand,
     )
 
 
-def _offer(kind: _Kind) -> Offer:
+def _offer(kind: _Kind) -> GpuKind:
     model, memory, mode, board = kind
-    return Offer(model=model, memory=memory, mode=mode, board=board)
+    return GpuKind(model=model, memory=memory, mode=mode, board=board)

@@ -13,8 +13,8 @@ import msgspec
 
 from allocator.catalog.boards import MODELS, Model, bare_name, model_named, models_like
 from allocator.catalog.profiles import canonical_profile
-from allocator.core.document import DocumentError, Notes, Table, read_document
-from allocator.model.board import Placed, Profile
+from allocator.core.document import DocumentError, DocumentTable, Notes, read_document
+from allocator.model.board import Placement, Profile
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.problem import Loaded, Rejected
 from allocator.model.request import Mode
@@ -32,11 +32,11 @@ def load_fleet(text: str) -> Loaded[tuple[Node, ...]] | Rejected:
     notes = Notes()
     nodes: list[Node] = []
     try:
-        document = Table.of(read_document(text), "", notes)
+        document = DocumentTable.of(read_document(text), "", notes)
     except DocumentError as error:
         notes.error("fleet", str(error), "one YAML or JSON document with a list of nodes")
     else:
-        document.only(("nodes",), refuse=True)
+        document.check_keys(("nodes",), refuse=True)
         for table in document.tables("nodes", required=True):
             nodes.extend(_nodes(table))
             if len(nodes) > _MAX_NODES:
@@ -47,8 +47,8 @@ def load_fleet(text: str) -> Loaded[tuple[Node, ...]] | Rejected:
     return Rejected(tuple(notes.errors)) if notes.errors else Loaded(value=tuple(nodes))
 
 
-def _nodes(table: Table) -> Iterator[Node]:
-    table.only(_NODE_KEYS, refuse=True)
+def _nodes(table: DocumentTable) -> Iterator[Node]:
+    table.check_keys(_NODE_KEYS, refuse=True)
     name = table.text("name")
     count = table.integer("count", 1, low=1, high=_MAX_NODES)
     gpus = [replace(gpu, index=index) for index, gpu in enumerate(_kinds(table))]
@@ -62,27 +62,27 @@ def _nodes(table: Table) -> Iterator[Node]:
             gpus[index] = replace(gpus[index], healthy=False)
     for number in range(count):
         node = name if count == 1 else f"{name}-{number}"
-        yield Node(name=node, gpus=tuple(_stamped(gpu, node) for gpu in gpus))
+        yield Node(name=node, gpus=tuple(_with_uuid(gpu, node) for gpu in gpus))
 
 
-def _kinds(table: Table) -> list[Gpu]:
+def _kinds(table: DocumentTable) -> list[Gpu]:
     """Return the GPUs of a node, which names their number or lists them by kind."""
     if not isinstance(table.values.get("gpus"), list):
         return [_kind(table)] * table.integer("gpus", 1, low=1, high=_MAX_GPUS)
     gpus: list[Gpu] = []
     common = {key: table.values[key] for key in _KIND_KEYS if key in table.values}
     for item in table.tables("gpus"):
-        item.only((*_KIND_KEYS, "count"), refuse=True)
+        item.check_keys((*_KIND_KEYS, "count"), refuse=True)
         number = item.integer("count", 1, low=1, high=_MAX_GPUS)
-        gpus += [_kind(Table({**common, **item.values}, item.path, item.notes))] * number
+        gpus += [_kind(DocumentTable({**common, **item.values}, item.path, item.notes))] * number
     return gpus
 
 
-def _kind(table: Table) -> Gpu:
+def _kind(table: DocumentTable) -> Gpu:
     model = _model(table)
     mode = table.text("mode", Mode.HAMI_CORE)
     if mode not in (Mode.MIG, Mode.HAMI_CORE):
-        table.wrong("mode", f"{Mode.MIG} or {Mode.HAMI_CORE}")
+        table.note_wrong("mode", f"{Mode.MIG} or {Mode.HAMI_CORE}")
         mode = Mode.HAMI_CORE
     board = model.board if mode == Mode.MIG else None
     if mode == Mode.MIG and board is None:
@@ -99,7 +99,7 @@ def _kind(table: Table) -> Gpu:
     )
 
 
-def _model(table: Table) -> Model:
+def _model(table: DocumentTable) -> Model:
     """Return the model by exact or loose name; one that is unknown must bring its memory."""
     text = table.text("model")
     exact = model_named(text)
@@ -107,20 +107,20 @@ def _model(table: Table) -> Model:
     if len(found) == 1:
         return found[0]
     if found:
-        table.wrong("model", "one of " + ", ".join(bare_name(model.name) for model in found))
+        table.note_wrong("model", "one of " + ", ".join(bare_name(model.name) for model in found))
     elif text and "memory" not in table.values:
         names = [bare_name(name) for name in MODELS]
         close = get_close_matches(bare_name(text), names, n=3, cutoff=0.4) or names[:3]
-        table.wrong(
+        table.note_wrong(
             "model", f"a known model such as {', '.join(close)}, or memory in MiB beside it"
         )
     return Model(name=text, memory=MiB(1))
 
 
-_Change = Callable[[Gpu, Table], Gpu]
+_Change = Callable[[Gpu, DocumentTable], Gpu]
 
 
-def _change(gpus: list[Gpu], item: Table, change: _Change) -> None:
+def _change(gpus: list[Gpu], item: DocumentTable, change: _Change) -> None:
     before = len(item.notes.errors)
     index = item.integer("gpu", None, low=0, high=len(gpus) - 1)
     if len(item.notes.errors) > before:
@@ -138,15 +138,15 @@ def _change(gpus: list[Gpu], item: Table, change: _Change) -> None:
         item.notes.error(item.path, f"GPU {index} is shared by {len(gpu.grants)}", f"{gpu.slots}")
 
 
-def _busy(gpu: Gpu, item: Table) -> Gpu:
+def _busy(gpu: Gpu, item: DocumentTable) -> Gpu:
     """Promise a share: an instance in mode mig, memory and cores otherwise."""
     if gpu.mode is not Mode.MIG:
-        item.only(("gpu", "memory", "cores"), refuse=True)
+        item.check_keys(("gpu", "memory", "cores"), refuse=True)
         memory = MiB(item.integer("memory", None, low=1, high=_MAX_MEMORY))
         cores = CorePercent(item.integer("cores", 0, low=0, high=WHOLE_GPU))
         grant = Grant(gpu="", mode=gpu.mode, memory=memory, cores=cores)
         return replace(gpu, grants=(*gpu.grants, grant))
-    gpu = _idle(gpu, item)
+    gpu = _add_instance(gpu, item)
     if gpu.board is None or item.notes.errors:
         return gpu
     placed = gpu.instances[-1]
@@ -155,26 +155,28 @@ def _busy(gpu: Gpu, item: Table) -> Gpu:
     return replace(gpu, grants=(*gpu.grants, grant))
 
 
-def _idle(gpu: Gpu, item: Table) -> Gpu:
+def _add_instance(gpu: Gpu, item: DocumentTable) -> Gpu:
     """Put a live MIG instance on the GPU."""
-    item.only(("gpu", "profile", "start"), refuse=True)
+    item.check_keys(("gpu", "profile", "start"), refuse=True)
     name = item.text("profile")
     profile = None if gpu.board is None else canonical_profile(gpu.board, name)
     if gpu.board is None:
-        item.wrong("profile", f"memory and cores: {gpu.model} is in mode {gpu.mode}")
+        item.note_wrong("profile", f"memory and cores: {gpu.model} is in mode {gpu.mode}")
     elif profile is None:
-        item.wrong(
+        item.note_wrong(
             "profile", f"a profile of {gpu.model}: " + ", ".join(p.name for p in gpu.board.profiles)
         )
     if profile is None:
         return gpu
     free = _free_starts(gpu, profile)
     if item.values.get("start") not in free:
-        item.wrong("start", f"a free start of {name}: {', '.join(map(str, free)) or 'none left'}")
+        item.note_wrong(
+            "start", f"a free start of {name}: {', '.join(map(str, free)) or 'none left'}"
+        )
         return gpu
     return replace(
         gpu,
-        instances=(*gpu.instances, Placed(profile, item.integer("start", None, low=0, high=63))),
+        instances=(*gpu.instances, Placement(profile, item.integer("start", None, low=0, high=63))),
     )
 
 
@@ -186,16 +188,16 @@ def _free_starts(gpu: Gpu, profile: Profile) -> list[int]:
     return [start for start in profile.starts if not profile.mask(start) & taken]
 
 
-def _foreign(gpu: Gpu, item: Table) -> Gpu:
+def _foreign(gpu: Gpu, item: DocumentTable) -> Gpu:
     """Let processes outside our ledger hold memory."""
-    item.only(("gpu", "memory"), refuse=True)
+    item.check_keys(("gpu", "memory"), refuse=True)
     return replace(gpu, foreign=MiB(item.integer("memory", None, low=0, high=_MAX_MEMORY)))
 
 
-_CHANGES: Final[dict[str, _Change]] = {"busy": _busy, "idle": _idle, "foreign": _foreign}
+_CHANGES: Final[dict[str, _Change]] = {"busy": _busy, "idle": _add_instance, "foreign": _foreign}
 
 
-def _stamped(gpu: Gpu, node: str) -> Gpu:
+def _with_uuid(gpu: Gpu, node: str) -> Gpu:
     """Return *gpu* with an identity of its own, and its grants pointing to it."""
     uuid = stamp("GPU", f"{node}/{gpu.index}")
     return replace(

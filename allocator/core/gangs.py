@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.podfacts import Seen
+from allocator.core.podfacts import PodSummary
 
 Name = tuple[str, str]  # namespace and name of a group
 
@@ -19,8 +19,8 @@ class Members:
     """A group's living pods: how many are bound, which of these hold a GPU, which wait for one."""
 
     bound: int
-    holding: tuple[Seen, ...]
-    waiting: tuple[Seen, ...]
+    holding: tuple[PodSummary, ...]
+    waiting: tuple[PodSummary, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,22 +33,24 @@ class Gang:
     members: Members
 
     @property
-    def stuck(self) -> bool:
+    def is_stuck(self) -> bool:
         """Say whether it holds GPUs and cannot start, because members wait for more."""
         members = self.members
         return bool(members.holding and members.waiting) and members.bound < self.least
 
 
-def members_of(pods: Iterable[Seen], vocabularies: Sequence[Vocabulary]) -> dict[Name, Members]:
+def members_of(
+    pods: Iterable[PodSummary], vocabularies: Sequence[Vocabulary]
+) -> dict[Name, Members]:
     """Return the members of every group that has any."""
-    groups: defaultdict[Name, list[Seen]] = defaultdict(list)
+    groups: defaultdict[Name, list[PodSummary]] = defaultdict(list)
     for pod in pods:
         if pod.group and not pod.over and not pod.deleting:
             groups[pod.namespace, pod.group].append(pod)
     return {name: _members(found, vocabularies) for name, found in groups.items()}
 
 
-def _members(pods: Sequence[Seen], vocabularies: Sequence[Vocabulary]) -> Members:
+def _members(pods: Sequence[PodSummary], vocabularies: Sequence[Vocabulary]) -> Members:
     asking = [pod for pod in pods if pod.asks(vocabularies)]
     return Members(
         bound=sum(bool(pod.node) for pod in pods),

@@ -41,7 +41,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class GeometryGroup:
     """One way to cut a GPU; the order of items numbers positions (``[group-position]``)."""
 
     name: str
@@ -49,11 +49,11 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class GeometryEntry:
     """The groups that some models may be cut into."""
 
     models: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[GeometryGroup, ...]
 
     @property
     def digest(self) -> str:
@@ -86,7 +86,7 @@ class Layouts:
 
     groups: tuple[tuple[str, Mapping[str, int]], ...]
 
-    def containing(self, profiles: Iterable[Profile]) -> tuple[str, ...]:
+    def groups_containing(self, profiles: Iterable[Profile]) -> tuple[str, ...]:
         """Return the names of the groups that contain all *profiles*, counted."""
         wanted = Counter(profile.name for profile in profiles)
         return tuple(
@@ -97,14 +97,14 @@ class Layouts:
 
     def allows(self, placed: Iterable[Profile], extra: Profile) -> bool:
         """Say whether *extra* may join the instances that are *placed*."""
-        return bool(self.containing((*placed, extra)))
+        return bool(self.groups_containing((*placed, extra)))
 
 
 @dataclass(frozen=True, slots=True)
 class Geometries:
     """All entries of one ConfigMap; the first that names a product counts."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[GeometryEntry, ...] = ()
 
     def restriction(self, product: str, board: Board) -> Layouts | None:
         """Return what may be cut where we alone allocate; ``None`` restricts nothing.
@@ -114,17 +114,17 @@ class Geometries:
         entry = self.entry(product)
         return None if entry is None or entry.digest in SHIPPED else _layouts(entry, board)
 
-    def entry(self, product: str) -> Entry | None:
+    def entry(self, product: str) -> GeometryEntry | None:
         """Return what is listed for *product*; ``None`` where nothing is."""
         return next((entry for entry in self.entries if entry.names(product)), None)
 
 
-def _layouts(entry: Entry, board: Board) -> Layouts:
+def _layouts(entry: GeometryEntry, board: Board) -> Layouts:
     """Translate names by alias; a profile that *board* lacks can never be cut, so it is dropped."""
     return Layouts(groups=tuple((group.name, _counts(group, board)) for group in entry.groups))
 
 
-def _counts(group: Group, board: Board) -> Counter[str]:
+def _counts(group: GeometryGroup, board: Board) -> Counter[str]:
     counts: Counter[str] = Counter()
     for item in group.items:
         profile = canonical_profile(board, item.profile)
@@ -133,16 +133,16 @@ def _counts(group: Group, board: Board) -> Counter[str]:
     return counts
 
 
-def defects(entries: tuple[Entry, ...], path: str) -> Iterator[Problem]:
+def defects(entries: tuple[GeometryEntry, ...], path: str) -> Iterator[Problem]:
     """Yield what makes *entries* ambiguous or impossible on the boards of the catalogue."""
     for index, entry in enumerate(entries):
         place = f"{path}[{index}]"
         yield from _mixed_boards(entry, place)
         yield from _unknown_profiles(entry, place)
-        yield from _claimed_twice(entry, entries[:index], place)
+        yield from _duplicate_models(entry, entries[:index], place)
 
 
-def _mixed_boards(entry: Entry, place: str) -> Iterator[Problem]:
+def _mixed_boards(entry: GeometryEntry, place: str) -> Iterator[Problem]:
     for index, text in enumerate(entry.models):
         tables: dict[tuple[str, ...], str] = {}
         for model, board in _boards_like(text):
@@ -155,7 +155,7 @@ def _mixed_boards(entry: Entry, place: str) -> Iterator[Problem]:
             )
 
 
-def _unknown_profiles(entry: Entry, place: str) -> Iterator[Problem]:
+def _unknown_profiles(entry: GeometryEntry, place: str) -> Iterator[Problem]:
     boards = [board for text in entry.models for _, board in _boards_like(text)]
     if not boards:
         return  # not in the catalogue: only the node knows its profiles
@@ -169,7 +169,9 @@ def _unknown_profiles(entry: Entry, place: str) -> Iterator[Problem]:
                 )
 
 
-def _claimed_twice(entry: Entry, earlier: tuple[Entry, ...], place: str) -> Iterator[Problem]:
+def _duplicate_models(
+    entry: GeometryEntry, earlier: tuple[GeometryEntry, ...], place: str
+) -> Iterator[Problem]:
     for model in MODELS.values():
         if model.board is None or not entry.names(model.name):
             continue

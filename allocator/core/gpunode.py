@@ -14,16 +14,16 @@ import msgspec
 
 from allocator.core.document import Notes
 from allocator.core.gpunodeparts import (
-    Inventory,
-    Place,
+    FieldPlace,
+    GpuInventory,
     convert,
     entries_of,
     instances_of,
     inventory_of,
 )
 from allocator.core.gpunodewire import NamedWire, PartsWire, SpecWire, StatusWire
-from allocator.core.holdings import holding
-from allocator.model.board import Placed
+from allocator.core.holdings import peak_grants
+from allocator.model.board import Placement
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.ledger import Entry
 from allocator.model.problem import Problem
@@ -38,7 +38,7 @@ _PARTS: Final = msgspec.json.Decoder(PartsWire)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
+class DecodedGpuNode:
     """What a GPUNode says; ``node`` has every readable promise on its GPUs.
 
     ``unpromised`` is what the agent found in use by pods that have no entry: taken all the same.
@@ -57,7 +57,7 @@ class _Status:
     ``blurs`` are the problems with what is in use or live, ``problems`` those before.
     """
 
-    inventory: Inventory
+    inventory: GpuInventory
     gpus: tuple[Gpu, ...]
     complete: bool
     unpromised: tuple[Entry, ...]
@@ -65,7 +65,7 @@ class _Status:
     blurs: tuple[Problem, ...]
 
 
-def decode_text(raw: bytes) -> Decoded:
+def decode_text(raw: bytes) -> DecodedGpuNode:
     """Read a GPUNode as JSON, as :func:`decode` does, looking only into what is new.
 
     A promise changes one entry of many and nothing of the status, so both are read once for all
@@ -81,16 +81,16 @@ def decode_text(raw: bytes) -> Decoded:
     read = tuple(entry for entry in entries if entry is not None)
     if status.problems or status.blurs or len(read) < len(entries):
         return decode(msgspec.json.decode(raw))
-    return _decoded(parts.metadata.name, status, read, fresh=status.complete)
+    return _assemble(parts.metadata.name, status, read, fresh=status.complete)
 
 
-def decode(document: object) -> Decoded:
+def decode(document: object) -> DecodedGpuNode:
     """Read a GPUNode that was parsed from JSON."""
     notes = Notes()
-    top = Place("", notes)
+    top = FieldPlace("", notes)
     named = convert(document, NamedWire, top)
     parts = document if isinstance(document, Mapping) else {}
-    status = _status(_encode(_inventoried(parts.get("status") or {})))
+    status = _status(_encode(_inventory_part(parts.get("status") or {})))
     fresh = status.complete and not notes.errors
     unclear = len(notes.errors)
     spec = convert(parts.get("spec") or {}, SpecWire, top.at("spec")) or SpecWire()
@@ -98,22 +98,22 @@ def decode(document: object) -> Decoded:
     closed = bool(status.blurs) or len(notes.errors) > unclear
     problems = (*notes.errors[:unclear], *status.problems, *notes.errors[unclear:], *status.blurs)
     name = "" if named is None else named.metadata.name
-    found = _decoded(name, status, entries, fresh=fresh, closed=closed)
+    found = _assemble(name, status, entries, fresh=fresh, closed=closed)
     return replace(found, problems=problems)
 
 
-def _decoded(
+def _assemble(
     name: str, status: _Status, entries: tuple[Entry, ...], *, fresh: bool, closed: bool = False
-) -> Decoded:
+) -> DecodedGpuNode:
     promised = {entry.uid for entry in entries}
     unpromised = tuple(entry for entry in status.unpromised if entry.uid not in promised)
     held = _by_gpu((*entries, *unpromised))
-    gpus = tuple(_holding(gpu, held.get(gpu.uuid), closed=closed) for gpu in status.gpus)
+    gpus = tuple(_with_grants(gpu, held.get(gpu.uuid), closed=closed) for gpu in status.gpus)
     node = Node(name=name, gpus=gpus, fresh=fresh)
-    return Decoded(node=node, entries=entries, unpromised=unpromised)
+    return DecodedGpuNode(node=node, entries=entries, unpromised=unpromised)
 
 
-def _inventoried(status: object) -> object:
+def _inventory_part(status: object) -> object:
     """Leave out what changes with every start of a container and is not read here."""
     if not isinstance(status, Mapping):
         return status
@@ -123,12 +123,12 @@ def _inventoried(status: object) -> object:
 def _by_gpu(entries: Iterable[Entry]) -> Mapping[str, list[Grant]]:
     held: dict[str, list[Grant]] = {}
     for entry in entries:
-        for grant in holding(entry.containers):
+        for grant in peak_grants(entry.containers):
             held.setdefault(grant.gpu, []).append(grant)
     return held
 
 
-def _holding(gpu: Gpu, grants: Sequence[Grant] | None, *, closed: bool) -> Gpu:
+def _with_grants(gpu: Gpu, grants: Sequence[Grant] | None, *, closed: bool) -> Gpu:
     if not grants and not closed:
         return gpu
     return replace(gpu, healthy=gpu.healthy and not closed, grants=tuple(grants or ()))
@@ -138,13 +138,13 @@ def _holding(gpu: Gpu, grants: Sequence[Grant] | None, *, closed: bool) -> Gpu:
 def _status(raw: bytes) -> _Status:
     """Read a status as JSON."""
     notes = Notes()
-    place = Place("status", notes)
+    place = FieldPlace("status", notes)
     status = convert(msgspec.json.decode(raw), StatusWire, place) or StatusWire()
     inventory = inventory_of(status, place)
     complete = status.gpus is not None and not notes.errors
     clear = len(notes.errors)
     unpromised = tuple(entries_of(status.unpromised, inventory, place.at("unpromised")))
-    live: dict[str, list[Placed]] = {}
+    live: dict[str, list[Placement]] = {}
     for uuid, placed in instances_of(status, inventory, place):
         live.setdefault(uuid, []).append(placed)
     return _Status(
@@ -160,7 +160,7 @@ def _status(raw: bytes) -> _Status:
     )
 
 
-def _promises(written: Sequence[object], status: _Status, place: Place) -> Iterator[Entry]:
+def _promises(written: Sequence[object], status: _Status, place: FieldPlace) -> Iterator[Entry]:
     for i, item in enumerate(written):
         found = _promise(_encode(item), status)
         if found is not None:
@@ -173,5 +173,5 @@ def _promises(written: Sequence[object], status: _Status, place: Place) -> Itera
 def _promise(raw: bytes, status: _Status) -> Entry | None:
     """Read an entry as JSON; ``None`` where anything is wrong with it."""
     notes = Notes()
-    found = list(entries_of([msgspec.json.decode(raw)], status.inventory, Place("", notes)))
+    found = list(entries_of([msgspec.json.decode(raw)], status.inventory, FieldPlace("", notes)))
     return found[0] if found and not notes.errors else None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from allocator.model.board import Board, Placed
+from allocator.model.board import Board, Placement
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode, Stage
@@ -245,7 +245,7 @@ def _gpu_wire(gpu: Gpu, boards: tuple[Board, ...]) -> GpuWire:
     )
 
 
-def _instance_wire(uuid: str, placed: Placed) -> InstanceWire:
+def _instance_wire(uuid: str, placed: Placement) -> InstanceWire:
     return InstanceWire(gpu=uuid, profile=placed.profile.name, start=placed.start)
 
 

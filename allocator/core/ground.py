@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from allocator.core.choose import Terms, fitting, in_mode
-from allocator.core.commitment import Wanted
-from allocator.core.holdings import freed
+from allocator.core.choose import PlacementPolicy, in_mode, place_on
+from allocator.core.commitment import PodClaim
+from allocator.core.holdings import without_entries
 from allocator.core.index import Entries, Index
-from allocator.core.pods import Pod
-from allocator.core.steering import beside_nominees
+from allocator.core.pods import SchedulingPod
+from allocator.core.steering import node_with_nominees
 from allocator.model.demand import Demand
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
@@ -15,7 +15,7 @@ from allocator.model.request import PodRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class PreemptionNode:
     """One node with everybody's grants but the pod's own, and with what is spoken for.
 
     ``ebbing`` are pods that are gone or over: what they were promised is free once their node
@@ -29,11 +29,11 @@ class Ground:
     leaving: frozenset[str]
     overdue: frozenset[str]
     request: PodRequest
-    terms: Terms
+    terms: PlacementPolicy
     demand: Demand
 
     @property
-    def coming(self) -> frozenset[str]:
+    def coming_uids(self) -> frozenset[str]:
         """Return whose room is coming: theirs who are gone, over, or on their way."""
         return self.ebbing | self.leaving
 
@@ -46,27 +46,31 @@ class Ground:
         """Say whether the pod fits once the pods *gone* are; with nobody gone is asked first."""
         node, leaving = self.node, [self.entries[uid] for uid in gone]
         if gone and self.single:  # elsewhere on the node nothing has changed
-            touched = set().union(*map(held, leaving))
+            touched = set().union(*map(held_gpus, leaving))
             node = replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.uuid in touched))
-        node = freed(node, leaving)
-        return fitting(node, self.request, terms=self.terms, demand=self.demand) is not None
+        node = without_entries(node, leaving)
+        return place_on(node, self.request, terms=self.terms, demand=self.demand) is not None
 
 
-def ground(index: Index, name: str, *, pod: Pod, wanted: Wanted, terms: Terms) -> Ground | None:
+def preemption_node(
+    index: Index, name: str, *, pod: SchedulingPod, wanted: PodClaim, terms: PlacementPolicy
+) -> PreemptionNode | None:
     """Return node *name* as *pod* finds it; ``None`` where it has nothing to hope for there.
 
     That is a node on which nothing may be promised, and one where pods that are nominated, and no
     less important, have not found their own room yet.
     """
     site = index.sites.get(name)
-    node = beside_nominees(index, name, pod, terms=terms)
+    node = node_with_nominees(index, name, pod, terms=terms)
     if site is None or site.closed or node is None:
         return None
     entries = {uid: entry for uid, entry in site.entries.items() if uid != pod.uid}
-    ebbing = frozenset(uid for uid in entries if _ebbing(index.pods.get(uid)))
-    leaving = frozenset(uid for uid in entries.keys() - ebbing if _leaving(index.pods[uid], name))
-    overdue = frozenset(uid for uid in ebbing | leaving if _overdue(index, entries[uid]))
-    return Ground(
+    ebbing = frozenset(uid for uid in entries if _is_ended(index.pods.get(uid)))
+    leaving = frozenset(
+        uid for uid in entries.keys() - ebbing if _is_leaving(index.pods[uid], name)
+    )
+    overdue = frozenset(uid for uid in ebbing | leaving if _is_overdue(index, entries[uid]))
+    return PreemptionNode(
         node=node,
         entries=entries,
         ebbing=ebbing - overdue,
@@ -78,18 +82,18 @@ def ground(index: Index, name: str, *, pod: Pod, wanted: Wanted, terms: Terms) -
     )
 
 
-def _ebbing(pod: Pod | None) -> bool:
+def _is_ended(pod: SchedulingPod | None) -> bool:
     return pod is None or pod.over or (pod.deleting and not pod.node)
 
 
-def _leaving(pod: Pod, node: str) -> bool:
+def _is_leaving(pod: SchedulingPod, node: str) -> bool:
     return pod.deleting and pod.node == node
 
 
-def _overdue(index: Index, entry: Entry) -> bool:
-    return index.endings is not None and index.endings.overdue(entry, index.pods.get(entry.uid))
+def _is_overdue(index: Index, entry: Entry) -> bool:
+    return index.endings is not None and index.endings.is_overdue(entry, index.pods.get(entry.uid))
 
 
-def held(entry: Entry) -> set[str]:
+def held_gpus(entry: Entry) -> set[str]:
     """Return the GPUs that *entry* promises a part of."""
     return {grant.gpu for container in entry.containers for grant in container.grants}

@@ -5,19 +5,19 @@ from types import MappingProxyType
 from typing import Final
 
 from allocator.core.fit import takes
-from allocator.core.packing import Rooms
-from allocator.core.topology import near
+from allocator.core.packing import Headrooms
+from allocator.core.topology import prefer_close
 from allocator.model.gpu import Grant
 from allocator.model.option import Option
-from allocator.model.request import ContainerRequest, Mode, Packing
+from allocator.model.request import ContainerRequest, FillPolicy, Mode
 
 WHOLE: Final = 1_000_000  # of a memory, in ranks
 # By which a free share counts in a rank, of which the lower is better.
-SIGNS: Final = MappingProxyType({Packing.BINPACK: 1, Packing.SPREAD: -1})
+SIGNS: Final = MappingProxyType({FillPolicy.BINPACK: 1, FillPolicy.SPREAD: -1})
 
 
 def options(
-    ask: ContainerRequest, rooms: Rooms, *, mode: Mode, packing: Packing = Packing.BINPACK
+    ask: ContainerRequest, rooms: Headrooms, *, mode: Mode, packing: FillPolicy = FillPolicy.BINPACK
 ) -> list[Option]:
     """Return one option per GPU that takes *ask*.
 
@@ -25,17 +25,17 @@ def options(
     largest. Those that are closest together come before both where several are asked for.
     """
     ranked = sorted(_options(ask, rooms, mode, sign=SIGNS[packing]), key=_rank)
-    return near(ranked, rooms, count=ask.count)
+    return prefer_close(ranked, rooms, count=ask.count)
 
 
-def emptiness(rooms: Rooms, taken: Iterable[Grant]) -> int:
+def emptiness(rooms: Headrooms, taken: Iterable[Grant]) -> int:
     """Return what is free of a node's GPU memory once *taken* is, in millionths of it."""
     total = sum(room.gpu.memory for room in rooms)
     free = sum(room.memory for room in rooms) - sum(grant.memory for grant in taken)
     return free * WHOLE // total
 
 
-def _options(ask: ContainerRequest, rooms: Rooms, mode: Mode, *, sign: int) -> Iterator[Option]:
+def _options(ask: ContainerRequest, rooms: Headrooms, mode: Mode, *, sign: int) -> Iterator[Option]:
     for position, room in enumerate(rooms):
         if takes(ask, room):
             gpu = room.gpu

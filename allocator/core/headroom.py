@@ -30,13 +30,13 @@ def _headroom(gpu: Gpu) -> Headroom:
         memory=MiB(gpu.memory - gpu.memory_promised - gpu.foreign),
         cores=gpu.cores_promised,
         tenants=len(gpu.grants),
-        taken=gpu.taken,
+        taken=gpu.taken_slots,
         profiles=tuple(g.placed.profile for g in gpu.grants if g.placed is not None),
         positions=tuple(g.position for g in gpu.grants if g.position is not None),
     )
 
 
-def after(room: Headroom, grant: Grant) -> Headroom:
+def with_grant(room: Headroom, grant: Grant) -> Headroom:
     """Return *room* once *grant* is promised too."""
     placed, position = grant.placed, grant.position
     return Headroom(

@@ -23,7 +23,7 @@ Part = tuple[str, Grant]  # with the name of the container that holds it
 _INIT: Final = Stage.INIT  # looked up once: every promise of every node that is read asks for it
 
 
-def holding(containers: Sequence[ContainerGrants]) -> tuple[Grant, ...]:
+def peak_grants(containers: Sequence[ContainerGrants]) -> tuple[Grant, ...]:
     """Return what a pod holds at most, as grants that add up: its own, unless some take turns."""
     if len(containers) == 1:  # nearly every pod
         return containers[0].grants
@@ -93,13 +93,15 @@ def _cores(held: Iterable[Part]) -> int:
     return sum([grant.cores for _, grant in held])
 
 
-def freed(node: Node, entries: Iterable[Entry]) -> Node:
+def without_entries(node: Node, entries: Iterable[Entry]) -> Node:
     """Return *node* without what the pods of *entries* hold, which it has."""
-    gone = Counter(grant for entry in entries for grant in holding(entry.containers))
-    return replace(node, gpus=tuple(_freed(gpu, gone) for gpu in node.gpus)) if gone else node
+    gone = Counter(grant for entry in entries for grant in peak_grants(entry.containers))
+    return (
+        replace(node, gpus=tuple(_without_grants(gpu, gone) for gpu in node.gpus)) if gone else node
+    )
 
 
-def granted(node: Node, grants: Collection[Grant]) -> Node:
+def with_grants(node: Node, grants: Collection[Grant]) -> Node:
     """Return *node* with *grants*, which add up, besides those that it has."""
     held: dict[str, list[Grant]] = {}
     for grant in grants:
@@ -111,7 +113,7 @@ def granted(node: Node, grants: Collection[Grant]) -> Node:
     return replace(node, gpus=tuple(gpus)) if held else node
 
 
-def _freed(gpu: Gpu, gone: Counter[Grant]) -> Gpu:
+def _without_grants(gpu: Gpu, gone: Counter[Grant]) -> Gpu:
     left = []
     for grant in gpu.grants:
         if gone[grant]:

@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from allocator.core.endings import Endings
-from allocator.core.fleet import Shape, mixed, offers_of
-from allocator.core.holdings import freed
-from allocator.core.pods import Pod
-from allocator.core.ratings import Ratings, Table
+from allocator.core.endings import Terminations
+from allocator.core.fleet import Shape, is_mixed, offers_of
+from allocator.core.holdings import without_entries
+from allocator.core.pods import SchedulingPod
+from allocator.core.ratings import Ratings, ScoreTable
 from allocator.core.scores import Scorer
-from allocator.core.standing import Register, Room, Standing
+from allocator.core.standing import GpuGroup, NodeClass, NodeClasses
 from allocator.core.topology import Idle, idle_of
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node, Snapshot
@@ -23,12 +23,12 @@ _NONE: Entries = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class NodeInfo:
     """One node: its GPUs with all grants, who holds them, how it stands, and which are idle."""
 
     node: Node
     entries: Entries
-    standing: Standing
+    standing: NodeClass
     idle: Idle
 
     @property
@@ -50,13 +50,15 @@ class Index:
 
     snapshot: Snapshot
     whole: bool = False
-    sites: Mapping[str, Site] = field(default_factory=lambda: MappingProxyType({}))
-    standings: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
-    firsts: Mapping[str, Room | None] = field(default_factory=lambda: MappingProxyType({}))
-    ratings: Mapping[Scorer, Table] = field(default_factory=lambda: MappingProxyType({}))
-    pods: Mapping[str, Pod] = field(default_factory=lambda: MappingProxyType({}))
-    nominations: Mapping[str, tuple[Pod, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    endings: Endings | None = None
+    sites: Mapping[str, NodeInfo] = field(default_factory=lambda: MappingProxyType({}))
+    standings: Mapping[str, NodeClass] = field(default_factory=lambda: MappingProxyType({}))
+    firsts: Mapping[str, GpuGroup | None] = field(default_factory=lambda: MappingProxyType({}))
+    ratings: Mapping[Scorer, ScoreTable] = field(default_factory=lambda: MappingProxyType({}))
+    pods: Mapping[str, SchedulingPod] = field(default_factory=lambda: MappingProxyType({}))
+    nominations: Mapping[str, tuple[SchedulingPod, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    endings: Terminations | None = None
 
     def entries(self, name: str) -> Entries:
         """Return what node *name* promises, by pod uid; nothing where it is not known."""
@@ -69,9 +71,9 @@ class Index:
         if site is None:
             return None
         gone = [site.entries[uid] for uid in without if uid in site.entries]
-        return freed(site.node, gone) if gone else site.node
+        return without_entries(site.node, gone) if gone else site.node
 
-    def nominated(self, name: str, pod: Pod) -> tuple[Pod, ...]:
+    def nominated_pods(self, name: str, pod: SchedulingPod) -> tuple[SchedulingPod, ...]:
         """Return the other pods nominated to node *name* whose priority is at least *pod*'s."""
         return tuple(
             other
@@ -79,13 +81,13 @@ class Index:
             if other.uid != pod.uid and other.priority >= pod.priority
         )
 
-    def nomination(self, pod: Pod) -> str:
+    def nomination(self, pod: SchedulingPod) -> str:
         """Return the node where room is made for *pod*, also where its scheduler has forgotten."""
         found = (name for name, pods in self.nominations.items() for p in pods if p.uid == pod.uid)
         return pod.nominated or next(found, "")
 
 
-class Indexer:
+class IndexBuilder:
     """Takes in one node at a time, and hands out indexes that never change.
 
     A change costs what that node costs; an index, beside it, a copy of the table of nodes.
@@ -93,12 +95,12 @@ class Indexer:
 
     def __init__(self) -> None:
         """Begin with an empty cluster."""
-        self._sites: dict[str, Site] = {}
+        self._sites: dict[str, NodeInfo] = {}
         self._nodes: dict[str, Node] = {}
-        self._standings: dict[str, Standing] = {}
-        self._firsts: dict[str, Room | None] = {}
+        self._standings: dict[str, NodeClass] = {}
+        self._firsts: dict[str, GpuGroup | None] = {}
         self._ratings = Ratings()
-        self._register = Register()
+        self._register = NodeClasses()
         self._shapes: Counter[Shape] = Counter()
         self._stale = 0
 
@@ -109,8 +111,8 @@ class Indexer:
         if known and (known.node, known.entries, known.closed) == (node, held, closed):
             return  # a list repeats what is known
         self.drop(node.name)
-        standing = self._register.standing(node, closed=closed)
-        self._sites[node.name] = Site(node, held, standing, idle_of(node.gpus))
+        standing = self._register.class_of(node, closed=closed)
+        self._sites[node.name] = NodeInfo(node, held, standing, idle_of(node.gpus))
         self._nodes[node.name], self._standings[node.name] = node, standing
         self._firsts[node.name] = standing.first
         self._ratings.put(node.name, standing.load)
@@ -147,7 +149,7 @@ class Indexer:
             version=version,
             nodes=MappingProxyType(self._nodes.copy()),
             offers=offers_of(self._shapes),
-            mixed=any(map(mixed, self._shapes)),
+            mixed=any(map(is_mixed, self._shapes)),
             complete=complete and not self._stale,
             demand=demand,
         )
@@ -158,11 +160,11 @@ class Indexer:
             # Looked into for each node of a question.
             standings=self._standings.copy(),
             firsts=self._firsts.copy(),
-            ratings=self._ratings.by(scorers, loads),
+            ratings=self._ratings.tables_for(scorers, loads),
         )
 
 
-class Holders:
+class NodesByPod:
     """On which nodes each pod has a promise, kept up to date node by node."""
 
     def __init__(self) -> None:
@@ -180,8 +182,8 @@ class Holders:
             if left:
                 self._nodes[uid] = left
         for uid in now - before:
-            self._nodes[uid] = self.of(uid) | {name}
+            self._nodes[uid] = self.nodes_of(uid) | {name}
 
-    def of(self, uid: str) -> frozenset[str]:
+    def nodes_of(self, uid: str) -> frozenset[str]:
         """Return the nodes that promise something to pod *uid*."""
         return self._nodes.get(uid, frozenset())

@@ -3,11 +3,11 @@
 from functools import cache, partial
 from typing import Final
 
-from allocator.core.candidates import closed
-from allocator.core.choose import Terms
+from allocator.core.candidates import exclusion
+from allocator.core.choose import PlacementPolicy
 from allocator.core.fit import peak, shortfall
-from allocator.core.fleet import Shape, mixed, offers_of
-from allocator.core.mig import Cutter
+from allocator.core.fleet import Shape, is_mixed, offers_of
+from allocator.core.mig import MigOptions
 from allocator.core.obstacles import (
     CLOSED,
     CLOSENESS,
@@ -15,12 +15,12 @@ from allocator.core.obstacles import (
     EVER,
     NO_INVENTORY,
     TOO_FEW,
-    Obstacle,
+    FailureReason,
 )
-from allocator.core.plans import Search, best, places
-from allocator.core.refusals import unservable
+from allocator.core.plans import PlanSearch, best, places
+from allocator.core.refusals import unservable_findings
 from allocator.core.settings import Prefer
-from allocator.core.standing import Likeness, Room, Rooms, Standing
+from allocator.core.standing import GpuClass, GpuGroup, NodeClass, Rooms
 from allocator.model.decision import Reason
 from allocator.model.demand import Demand
 from allocator.model.request import ContainerRequest, Mode, PodRequest
@@ -30,7 +30,7 @@ MOST_JUDGES: Final = 16  # that are remembered; a burst is of few kinds of pods
 QUESTIONS: Final = 256  # to one judge, who holds on to every standing that he has judged
 
 
-class Judge:
+class ClassFilter:
     """Judges standings for one request, each once.
 
     ``at_once`` is how many GPUs it holds at one time at most, ``questions`` how often it was asked
@@ -40,26 +40,36 @@ class Judge:
     """
 
     def __init__(
-        self, request: PodRequest, terms: Terms, demand: Demand, *, unknown: Obstacle | None = None
+        self,
+        request: PodRequest,
+        terms: PlacementPolicy,
+        demand: Demand,
+        *,
+        unknown: FailureReason | None = None,
     ) -> None:
         """Judge by *terms* and learned *demand*; *unknown* is said of no standing at all."""
-        named, asks = request.named, request.containers
+        named, asks = request.named_mode, request.containers
         self.questions, self.hasty = 0, False
         self.request, self._terms, self._demand = request, terms, demand
         self._modes = (Mode.MIG, Mode.HAMI_CORE) if named is None else (named,)
-        self._cutter = Cutter(demand=demand, geometries=terms.geometries, named=request.profile)
+        self._cutter = MigOptions(demand=demand, geometries=terms.geometries, named=request.profile)
         self._unknown = unknown
         self._searches = SEARCHES
         self._counts = [ask.count for ask in asks]
         self.at_once = peak(asks, self._counts)
         # How close a GPU comes to each container; ``None`` takes it.
         self._closeness = [cache(partial(self._obstacle, ask)) for ask in asks]
-        self._ever = cache(self._lasting)
+        self._ever = cache(self._lasting_reason)
         self.plainly = cache(self._plainly)
-        self.obstacle = cache(self._judged)
+        self.obstacle = cache(self._judge)
 
-    def again(
-        self, request: PodRequest, terms: Terms, demand: Demand, *, unknown: Obstacle | None
+    def try_reuse(
+        self,
+        request: PodRequest,
+        terms: PlacementPolicy,
+        demand: Demand,
+        *,
+        unknown: FailureReason | None,
     ) -> bool:
         """Say whether this is who may judge this, too, and get ready for it."""
         same = self._demand is demand and self._unknown is unknown
@@ -71,13 +81,13 @@ class Judge:
         self._searches = SEARCHES
         return True
 
-    def _plainly(self, room: Room | None) -> bool:
+    def _plainly(self, room: GpuGroup | None) -> bool:
         """Say whether it is enough to look at one likeness of a node: a GPU for each container."""
         if room is None or room.count < self.at_once:
             return False
         return all(closeness(room.likeness) is None for closeness in self._closeness)
 
-    def _judged(self, standing: Standing | None) -> Obstacle | None:
+    def _judge(self, standing: NodeClass | None) -> FailureReason | None:
         """Return what is in the pod's way, ``None`` where the GPUs take it."""
         if standing is None:
             return self._unknown
@@ -89,7 +99,7 @@ class Judge:
                 return None
         return self._why(standing)
 
-    def _fits(self, standing: Standing, rooms: Rooms, mode: Mode) -> bool:
+    def _fits(self, standing: NodeClass, rooms: Rooms, mode: Mode) -> bool:
         for closeness, count in zip(self._closeness, self._counts, strict=True):
             if sum([r.count for r in rooms if closeness(r.likeness) is None]) < count:
                 return False
@@ -97,21 +107,21 @@ class Judge:
             return True
         # A GPU for each at any time is enough; else they share some, which has to be tried.
         both = [r.count for r in rooms if all(c(r.likeness) is None for c in self._closeness)]
-        return sum(both) >= self.at_once or self._found(standing, mode)
+        return sum(both) >= self.at_once or self._can_place(standing, mode)
 
-    def _found(self, standing: Standing, mode: Mode) -> bool:
+    def _can_place(self, standing: NodeClass, mode: Mode) -> bool:
         """Say whether a search finds room for all containers together; if it may search yet."""
         if not self._searches:
             self.hasty = True
             return True
         self._searches -= 1
         there = {mode: places((standing.node,), self.request, mode)}
-        search = Search(places=there, cutter=self._cutter, prefer=Prefer.COST)
+        search = PlanSearch(places=there, cutter=self._cutter, prefer=Prefer.COST)
         return best(search, self.request) is not None
 
-    def _obstacle(self, ask: ContainerRequest, likeness: Likeness) -> int | None:
+    def _obstacle(self, ask: ContainerRequest, likeness: GpuClass) -> int | None:
         room = likeness.room
-        shut = closed(room.gpu, self.request, self._modes)
+        shut = exclusion(room.gpu, self.request, self._modes)
         if shut is not None:
             reason = shut[0]
         elif room.gpu.mode is Mode.MIG:
@@ -120,12 +130,12 @@ class Judge:
             reason = shortfall(ask, room).reason
         return None if reason is None else CLOSENESS[reason]
 
-    def _lasting(self, shape: Shape) -> Reason | None:
+    def _lasting_reason(self, shape: Shape) -> Reason | None:
         """Return why GPUs of this *shape* do not take the pod even when they are empty."""
-        found = unservable(self.request, offers_of((shape,)), mixed=mixed(shape))
+        found = unservable_findings(self.request, offers_of((shape,)), mixed=is_mixed(shape))
         return found[0].reason if found else None
 
-    def _why(self, standing: Standing) -> Obstacle:
+    def _why(self, standing: NodeClass) -> FailureReason:
         if not standing.shape:
             return NO_INVENTORY
         if standing.fresh:
@@ -143,23 +153,28 @@ class Judge:
         return TOO_FEW if closest is None else CLOSEST[closest]
 
 
-class Judges:
+class ClassFilterCache:
     """Remembers those of the last requests: pods of a burst ask alike, of nodes in equal state."""
 
     def __init__(self) -> None:
         """Know none yet."""
-        self._known: list[Judge] = []  # who was asked last stands last
+        self._known: list[ClassFilter] = []  # who was asked last stands last
 
     def judge(
-        self, request: PodRequest, terms: Terms, demand: Demand, *, unknown: Obstacle | None = None
-    ) -> Judge:
-        """Return who judges that; see :class:`Judge`."""
+        self,
+        request: PodRequest,
+        terms: PlacementPolicy,
+        demand: Demand,
+        *,
+        unknown: FailureReason | None = None,
+    ) -> ClassFilter:
+        """Return who judges that; see :class:`ClassFilter`."""
         for number in range(len(self._known) - 1, -1, -1):
-            if self._known[number].again(request, terms, demand, unknown=unknown):
+            if self._known[number].try_reuse(request, terms, demand, unknown=unknown):
                 found = self._known.pop(number)
                 break
         else:
-            found = Judge(request, terms, demand, unknown=unknown)
+            found = ClassFilter(request, terms, demand, unknown=unknown)
         self._known.append(found)
         del self._known[:-MOST_JUDGES]
         return found

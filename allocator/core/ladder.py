@@ -10,7 +10,7 @@ from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
+class ProfileCapacity:
     """The most that one profile serves.
 
     ``percent`` is its share of the board's memory slots. A percentage is read as that share,
@@ -27,7 +27,7 @@ class Rung:
 
 
 @lru_cache(maxsize=256)
-def ladder(board: Board | None, named: str | None = None) -> tuple[Rung, ...]:
+def profiles_of(board: Board | None, named: str | None = None) -> tuple[ProfileCapacity, ...]:
     """Return the rungs of *board*, smallest first: its plain profiles, or only the *named* one."""
     if board is None:
         return ()
@@ -36,9 +36,9 @@ def ladder(board: Board | None, named: str | None = None) -> tuple[Rung, ...]:
     return tuple(sorted(rungs, key=lambda rung: (rung.cost, rung.cores, rung.memory)))
 
 
-def sufficient(
+def sufficient_profiles(
     ask: ContainerRequest, board: Board | None, named: str | None = None
-) -> tuple[Rung, ...]:
+) -> tuple[ProfileCapacity, ...]:
     """Return the rungs that serve *ask*, smallest first.
 
     A profile that the user *named* without an amount is the request itself.
@@ -46,17 +46,19 @@ def sufficient(
     memory, percent, cores = _least(ask, named)
     return tuple(
         rung
-        for rung in ladder(board, named)
+        for rung in profiles_of(board, named)
         if rung.memory >= memory and rung.percent >= percent and rung.cores >= cores
     )
 
 
-def smallest(ask: ContainerRequest, board: Board | None, named: str | None = None) -> Rung | None:
+def smallest_sufficient(
+    ask: ContainerRequest, board: Board | None, named: str | None = None
+) -> ProfileCapacity | None:
     """Return the first of the sufficient rungs."""
     if board is None:
         return None
     memory, percent, cores = _least(ask, named)
-    for rung in ladder(board, named):
+    for rung in profiles_of(board, named):
         if rung.memory >= memory and rung.cores >= cores and rung.percent >= percent:
             return rung
     return None
@@ -68,8 +70,8 @@ def _least(ask: ContainerRequest, named: str | None) -> tuple[int, int, int]:
     return memory or 0, 100 if whole else percent or 0, ask.cores
 
 
-def _rung(profile: Profile, board: Board) -> Rung:
-    return Rung(
+def _rung(profile: Profile, board: Board) -> ProfileCapacity:
+    return ProfileCapacity(
         profile=profile,
         memory=profile.memory,
         percent=100 * profile.size // board.slots,

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from allocator.core.elements import uid_of, unread
-from allocator.core.gpunode import Decoded, decode, decode_text
+from allocator.core.elements import uid_of, unreadable_entry
+from allocator.core.gpunode import DecodedGpuNode, decode, decode_text
 from allocator.core.gpunodewire import spec_of
-from allocator.core.holdings import freed, granted, holding
+from allocator.core.holdings import peak_grants, with_grants, without_entries
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
 from allocator.model.problem import Problem
@@ -112,34 +112,34 @@ class Ledger:
         return "" if known else "its GPUs have not been accounted for yet"
 
 
-def read(document: Mapping[str, Any]) -> Ledger:
+def parse_ledger(document: Mapping[str, Any]) -> Ledger:
     """Read a GPUNode that was parsed from JSON.
 
     Raises ``ValueError`` where its metadata or status is not what the CRD's schema lets in; of
     what else is odd, ``gpunode`` says how it is read.
     """
     entries, decoded = (document.get("spec") or {}).get("entries"), decode(document)
-    found = _ledger(msgspec.convert(document, _Object), decoded, _written(entries))
+    found = _ledger(msgspec.convert(document, _Object), decoded, _entry_uids(entries))
     readable = {entry.uid for entry in decoded.entries}
     others = [e for e in entries if uid_of(e) not in readable] if isinstance(entries, list) else ()
-    return replace(found, unread=tuple(map(unread, others)))
+    return replace(found, unread=tuple(map(unreadable_entry, others)))
 
 
-def read_text(raw: bytes) -> tuple[Ledger, Decoded]:
+def read_text(raw: bytes) -> tuple[Ledger, DecodedGpuNode]:
     """Read a GPUNode as JSON, and what ``gpunode`` says of it; raises as :func:`read` does."""
     decoded = decode_text(raw)
     try:
         found = _WHOLE.decode(raw)
     except msgspec.ValidationError:
-        return read(msgspec.json.decode(raw)), decoded
+        return parse_ledger(msgspec.json.decode(raw)), decoded
     entries = found.spec.entries
     if len(entries or ()) != len(decoded.entries):
-        return read(msgspec.json.decode(raw)), decoded
+        return parse_ledger(msgspec.json.decode(raw)), decoded
     written = None if entries is None else tuple(entry.pod.uid for entry in entries)
     return _ledger(found, decoded, written), decoded
 
 
-def _ledger(found: _Object, decoded: Decoded, written: tuple[str, ...] | None) -> Ledger:
+def _ledger(found: _Object, decoded: DecodedGpuNode, written: tuple[str, ...] | None) -> Ledger:
     metadata, status = found.metadata, found.status
     return Ledger(
         name=metadata.name,
@@ -161,11 +161,11 @@ def _ledger(found: _Object, decoded: Decoded, written: tuple[str, ...] | None) -
     )
 
 
-def _written(entries: object) -> tuple[str, ...] | None:
+def _entry_uids(entries: object) -> tuple[str, ...] | None:
     return tuple(map(uid_of, entries)) if isinstance(entries, list) else None
 
 
-def accounted(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
+def is_accounted(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
     """Say whether the status was written for the Node as it runs now: this object, this boot.
 
     What either side does not say is not compared.
@@ -176,14 +176,14 @@ def accounted(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
 
 def node_for(ledger: Ledger, uid: str) -> Node:
     """Return the node as pod *uid* finds it: what it was promised itself counts as free."""
-    return freed(ledger.node, _of(ledger, uid))
+    return without_entries(ledger.node, _pod_entries(ledger, uid))
 
 
-def promising(ledger: Ledger, entry: Entry) -> Ledger:
+def with_entry(ledger: Ledger, entry: Entry) -> Ledger:
     """Return *ledger* as the next decision must see it, once *entry* is about to be committed."""
     others = tuple(other for other in ledger.entries if other.uid != entry.uid)
     unpromised = tuple(other for other in ledger.unpromised if other.uid != entry.uid)
-    node = granted(node_for(ledger, entry.uid), holding(entry.containers))
+    node = with_grants(node_for(ledger, entry.uid), peak_grants(entry.containers))
     written = ledger.written or ()
     return replace(
         ledger,
@@ -194,7 +194,7 @@ def promising(ledger: Ledger, entry: Entry) -> Ledger:
     )
 
 
-def _of(ledger: Ledger, uid: str) -> list[Entry]:
+def _pod_entries(ledger: Ledger, uid: str) -> list[Entry]:
     """Return what pod *uid* has, promised or not."""
     return [entry for entry in (*ledger.entries, *ledger.unpromised) if entry.uid == uid]
 
@@ -208,7 +208,7 @@ def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...
     """
     rest = ledger.written or ()
     doubled = [i for entry in entries for i in _places(rest, entry.uid)[1:]]
-    exchanged = any(entry.uid in rest and not _kept(ledger, entry) for entry in entries)
+    exchanged = any(entry.uid in rest and not _is_unchanged(ledger, entry) for entry in entries)
     unchanged = _test("/metadata/resourceVersion", ledger.resource_version)
     return (
         _test("/metadata/uid", ledger.uid),
@@ -216,13 +216,13 @@ def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...
         _test("/metadata/generation", ledger.generation),
         _test("/status/inventory", ledger.inventory),
         *(() if ledger.written is not None else (_add(_ENTRIES, []),)),
-        *(operation for entry in entries for operation in _promised(rest, entry)),
-        *_removed(doubled),
+        *(operation for entry in entries for operation in _put_entry(rest, entry)),
+        *_remove_at(doubled),
         _UNTRACKED,
     )
 
 
-def without(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
+def remove_entries(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
     """Return the patch that removes what pods *uids* were promised; empty where that is nothing.
 
     It fails where anything about the GPUNode has changed since it was read (docs/design.md, commit
@@ -232,10 +232,10 @@ def without(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
     if not places:
         return ()
     unchanged = _test("/metadata/resourceVersion", ledger.resource_version)
-    return (_test("/metadata/uid", ledger.uid), unchanged, *_removed(places), _UNTRACKED)
+    return (_test("/metadata/uid", ledger.uid), unchanged, *_remove_at(places), _UNTRACKED)
 
 
-def _promised(written: Sequence[str], entry: Entry) -> Iterator[Operation]:
+def _put_entry(written: Sequence[str], entry: Entry) -> Iterator[Operation]:
     """Append *entry*, or renew the one that its pod has, field by field."""
     wire = wire_of(entry)
     places = _places(written, entry.uid)
@@ -246,7 +246,7 @@ def _promised(written: Sequence[str], entry: Entry) -> Iterator[Operation]:
         yield _add(f"{_ENTRIES}/{places[0]}/{field}", wire[field])  # replaces a member
 
 
-def _kept(ledger: Ledger, entry: Entry) -> bool:
+def _is_unchanged(ledger: Ledger, entry: Entry) -> bool:
     """Say whether *entry* promises its pod what it was promised before."""
     before = ledger.entry(entry.uid)
     return before is not None and before.containers == entry.containers
@@ -259,7 +259,9 @@ def wire_of(entry: Entry) -> dict[str, object]:
     return wire
 
 
-def promise_told(document: Mapping[str, Any], pod: Mapping[str, str], told: object) -> Entry | None:
+def annotated_entry(
+    document: Mapping[str, Any], pod: Mapping[str, str], told: object
+) -> Entry | None:
     """Return the entry that a pod's annotations tell of, read as if it stood in this GPUNode.
 
     *pod* has its namespace, name and uid; *told* is what ``assignment`` holds. ``None`` where the
@@ -274,7 +276,7 @@ def _places(written: Sequence[str], uid: str) -> list[int]:
     return [index for index, other in enumerate(written) if other == uid]
 
 
-def _removed(places: Iterable[int]) -> list[Operation]:
+def _remove_at(places: Iterable[int]) -> list[Operation]:
     """Remove from the back, so that no index moves before it is used."""
     return [{"op": "remove", "path": f"{_ENTRIES}/{i}"} for i in sorted(places, reverse=True)]
 

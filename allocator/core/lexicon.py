@@ -17,7 +17,7 @@ MOST_MEMORY: Final = 2**31 - 1  # MiB; peers keep memory in 32 bits, and no GPU 
 Amounts = Mapping[str, str | int]  # quantities by resource name
 
 
-class Role(StrEnum):
+class ResourceRole(StrEnum):
     """What a resource asks for."""
 
     COUNT = "count"
@@ -27,22 +27,22 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class ResourceName:
     """A resource name that we know; its value is at most *most*, in its own unit."""
 
     name: str
-    role: Role
+    role: ResourceRole
     vocabulary: Vocabulary
     most: int
 
     @property
-    def short(self) -> str:
+    def suffix(self) -> str:
         """Return the name as people say it: ``vgpu-memory``."""
         return self.name.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lexicon:
+class ResourceNames:
     """All names of several vocabularies.
 
     ``prefixes`` are those under which an unknown name is a slip of ours to point out, ``odd``
@@ -51,12 +51,12 @@ class Lexicon:
     in another vocabulary, and it must not read as a second request when the pod comes again.
     """
 
-    words: Mapping[str, Word]
+    words: Mapping[str, ResourceName]
     prefixes: tuple[str, ...]
     odd: tuple[str, ...]
-    slot: Word | None
+    slot: ResourceName | None
 
-    def told(self, *sources: Amounts | None) -> dict[str, str | int]:
+    def own_amounts(self, *sources: Amounts | None) -> dict[str, str | int]:
         """Return what is ours to read in *sources*; a later one wins."""
         words, prefixes = self.words, self.prefixes
         return {
@@ -67,7 +67,7 @@ class Lexicon:
             if name in words or name.startswith(prefixes)
         }
 
-    def spoken(self, told: Amounts) -> list[Word]:
+    def known_names(self, told: Amounts) -> list[ResourceName]:
         """Return the words *told*, without a slot that stands beside another vocabulary only."""
         known = self.words
         words = [known[name] for name in told if name in known]
@@ -77,32 +77,32 @@ class Lexicon:
         others = [word for word in words if word.vocabulary is not slot.vocabulary]
         return others if others and len(others) == len(words) - 1 else words
 
-    def closest(self, name: str) -> str | None:
+    def closest_name(self, name: str) -> str | None:
         """Return the known name that was probably meant by *name*."""
         near = get_close_matches(name[:LONGEST], self.words, n=1)
         return near[0] if near else None
 
 
 @lru_cache(maxsize=8)
-def lexicon(vocabularies: tuple[Vocabulary, ...]) -> Lexicon:
+def lexicon(vocabularies: tuple[Vocabulary, ...]) -> ResourceNames:
     """Return the lexicon of *vocabularies*, built once."""
     words = {word.name: word for vocabulary in vocabularies for word in _words(vocabulary)}
     prefixes = tuple(prefix for vocabulary in vocabularies for prefix in vocabulary.prefixes)
     counts = (w for w in words.values() if w.vocabulary.name == VOLCANO.name)
-    return Lexicon(
+    return ResourceNames(
         words=words,
         prefixes=prefixes,
         odd=(*prefixes, *FOREIGN),
-        slot=next((word for word in counts if word.role is Role.COUNT), None),
+        slot=next((word for word in counts if word.role is ResourceRole.COUNT), None),
     )
 
 
-def _words(vocabulary: Vocabulary) -> Iterator[Word]:
+def _words(vocabulary: Vocabulary) -> Iterator[ResourceName]:
     for role, name, most in (
-        (Role.COUNT, vocabulary.count, MOST_DEVICES),
-        (Role.MEMORY, vocabulary.memory, MOST_MEMORY // vocabulary.memory_factor),
-        (Role.PERCENT, vocabulary.percent, 100),
-        (Role.CORES, vocabulary.cores, WHOLE_GPU),
+        (ResourceRole.COUNT, vocabulary.count, MOST_DEVICES),
+        (ResourceRole.MEMORY, vocabulary.memory, MOST_MEMORY // vocabulary.memory_factor),
+        (ResourceRole.PERCENT, vocabulary.percent, 100),
+        (ResourceRole.CORES, vocabulary.cores, WHOLE_GPU),
     ):
         if name is not None:
-            yield Word(name=name, role=role, vocabulary=vocabulary, most=most)
+            yield ResourceName(name=name, role=role, vocabulary=vocabulary, most=most)

@@ -22,21 +22,21 @@ class Tone(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """A piece of a line."""
 
     text: str
     tone: Tone = Tone.PLAIN
 
 
-Line = tuple[Span, ...]
+Line = tuple[TextSpan, ...]
 
 
 def heading(title: str, word: str, tone: Tone) -> Line:
     """Return the line that begins a page: *title*, and at its end a *word* said in *tone*."""
     shown = cut(inert(title), WIDTH - len(word) - 4)
     rule = "─" * (WIDTH - len(shown) - len(word) - 2)
-    return Span(shown, Tone.STRONG), Span(f" {rule} ", Tone.LABEL), Span(word, tone)
+    return TextSpan(shown, Tone.STRONG), TextSpan(f" {rule} ", Tone.LABEL), TextSpan(word, tone)
 
 
 def row(label: str, text: str, tone: Tone = Tone.PLAIN) -> Iterator[Line]:
@@ -44,7 +44,7 @@ def row(label: str, text: str, tone: Tone = Tone.PLAIN) -> Iterator[Line]:
     wrapped = textwrap.wrap(inert(text), WIDTH - INDENT, break_on_hyphens=False)
     for number, part in enumerate(wrapped):
         head = "" if number else label
-        yield Span(f"{head:<{INDENT}}", Tone.LABEL), Span(part, tone)
+        yield TextSpan(f"{head:<{INDENT}}", Tone.LABEL), TextSpan(part, tone)
 
 
 def inert(text: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 import orjson
 
-from allocator.core.document import MAX_BYTES, DocumentError, Notes, Table, read_document
-from allocator.core.mismatch import explained
+from allocator.core.document import MAX_BYTES, DocumentError, DocumentTable, Notes, read_document
+from allocator.core.mismatch import explain_error
 from allocator.core.quantity import canonical, parse
-from allocator.core.wording import quoted
+from allocator.core.wording import quote
 from allocator.model.problem import Loaded, Problem, Rejected
 
 Json = dict[str, Any]
@@ -50,7 +50,7 @@ _MISMATCH: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made(Generic[P]):
+class ManifestPod(Generic[P]):
     """A pod that a manifest makes: as it would be sent, and as its reader reads it.
 
     ``kind`` and ``name`` are of the object that makes it; ``place`` is where it is written down,
@@ -71,7 +71,7 @@ class Made(Generic[P]):
 
 def pods_in(
     text: str, kind: type[P], *, namespace: str = DEFAULT_NAMESPACE
-) -> Loaded[tuple[Made[P], ...]] | Rejected:
+) -> Loaded[tuple[ManifestPod[P], ...]] | Rejected:
     """Return the pods that the documents in *text* would make, one for each template.
 
     Each is read as the msgspec type *kind*; what names no namespace goes to *namespace*.
@@ -80,7 +80,7 @@ def pods_in(
     is rejected.
     """
     notes = Notes()
-    found = tuple(_made(text, _Reading(kind=kind, namespace=namespace, notes=notes)))
+    found = tuple(_manifest_pods(text, _Reading(kind=kind, namespace=namespace, notes=notes)))
     if notes.errors:
         return Rejected(tuple(notes.errors))
     if not found:
@@ -89,7 +89,7 @@ def pods_in(
     return Loaded(value=found, warnings=tuple(notes.warnings))
 
 
-def received(written: Json) -> Json:
+def apply_defaults(written: Json) -> Json:
     """Return a pod as the API server hands it to a hook: amounts canonical, requests defaulted."""
     found = copy.deepcopy(written)
     spec = found.get("spec")
@@ -134,7 +134,7 @@ class _Reading(Generic[P]):
     notes: Notes
 
 
-def _made(text: str, reading: _Reading[P]) -> Iterator[Made[P]]:
+def _manifest_pods(text: str, reading: _Reading[P]) -> Iterator[ManifestPod[P]]:
     notes = reading.notes
     if len(text.encode()) > MAX_BYTES:
         notes.error("manifest", "too large", f"at most {MAX_BYTES} bytes")
@@ -158,11 +158,11 @@ def _chunks(text: str) -> Iterator[str]:
     begins = [0, *(mark.end() for mark in marks)]
     ends = [*(mark.start() for mark in marks), len(text)]
     for begin, end in zip(begins, ends, strict=True):
-        if begin or not marks or _meant(text[:end]):
+        if begin or not marks or _has_content(text[:end]):
             yield "\n" * text.count("\n", 0, begin) + text[begin:end]
 
 
-def _meant(start: str) -> bool:
+def _has_content(start: str) -> bool:
     """Say whether more than comments stand before the first marker."""
     lines = (line.strip() for line in start.splitlines())
     return any(line and not line.startswith("#") for line in lines)
@@ -180,16 +180,16 @@ def _read(chunk: str, place: str, notes: Notes) -> object:
     return None
 
 
-def _objects(document: object, place: str, reading: _Reading[P]) -> Iterator[Made[P]]:
+def _objects(document: object, place: str, reading: _Reading[P]) -> Iterator[ManifestPod[P]]:
     """Yield the pods of one object, or of each object in a ``List``."""
     own = Notes()
-    table = Table.of(document, "", own)
+    table = DocumentTable.of(document, "", own)
     if not own.errors:
         yield from _of_kind(table, place, reading)
-    _told(own, place, reading.notes)
+    _add_problems(own, place, reading.notes)
 
 
-def _of_kind(table: Table, place: str, reading: _Reading[P]) -> Iterator[Made[P]]:
+def _of_kind(table: DocumentTable, place: str, reading: _Reading[P]) -> Iterator[ManifestPod[P]]:
     version, kind = table.text("apiVersion"), table.text("kind")
     if (version, kind) == ("v1", "List"):
         for index, item in enumerate(table.items("items")):
@@ -197,13 +197,13 @@ def _of_kind(table: Table, place: str, reading: _Reading[P]) -> Iterator[Made[P]
         return
     steps = _KINDS.get((version.rpartition("/")[0], kind))
     if steps is None:
-        what = f"{quoted(kind)} of {quoted(version)} makes no pod that is known here"
+        what = f"{quote(kind)} of {quote(version)} makes no pod that is known here"
         table.notes.warning("", what, ACCEPTED)
     else:
         yield from _of_owner(table, steps, place, reading=reading)
 
 
-def _told(own: Notes, place: str, notes: Notes) -> None:
+def _add_problems(own: Notes, place: str, notes: Notes) -> None:
     """Add what was found wrong with one object to *notes*, with its place."""
     for note, problems in ((notes.error, own.errors), (notes.warning, own.warnings)):
         for problem in problems:
@@ -212,17 +212,17 @@ def _told(own: Notes, place: str, notes: Notes) -> None:
 
 
 def _of_owner(
-    owner: Table, steps: tuple[str, ...], place: str, *, reading: _Reading[P]
-) -> Iterator[Made[P]]:
-    metadata = Table.of(owner.values.get("metadata"), "metadata", owner.notes)
+    owner: DocumentTable, steps: tuple[str, ...], place: str, *, reading: _Reading[P]
+) -> Iterator[ManifestPod[P]]:
+    metadata = DocumentTable.of(owner.values.get("metadata"), "metadata", owner.notes)
     generated = "name" not in metadata.values and "generateName" in metadata.values
     name = metadata.text("generateName" if generated else "name")
     namespace = metadata.text("namespace", reading.namespace)
     for template in _templates(owner, steps):
         own = template.values.get("metadata") or {}
-        given = Table.of(own, template.at("metadata"), owner.notes).values
+        given = DocumentTable.of(own, template.at("metadata"), owner.notes).values
         born = {"generateName": f"{name}-"} if steps else {}
-        sent = received(
+        sent = apply_defaults(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -230,37 +230,37 @@ def _of_owner(
                 "spec": _spec(owner, template),
             }
         )
-        pod = _typed(sent, template, reading.kind)
+        pod = _convert(sent, template, reading.kind)
         if pod is not None:
             where = f"{place}: {template.path}" if template.path else place
-            yield Made(kind=owner.text("kind"), name=name, place=where, sent=sent, pod=pod)
+            yield ManifestPod(kind=owner.text("kind"), name=name, place=where, sent=sent, pod=pod)
 
 
-def _spec(owner: Table, template: Table) -> Json:
+def _spec(owner: DocumentTable, template: DocumentTable) -> Json:
     """Return the pod's spec; Volcano names its own scheduler where a job of its names none."""
-    spec = Table.of(template.values.get("spec"), template.at("spec"), template.notes)
+    spec = DocumentTable.of(template.values.get("spec"), template.at("spec"), template.notes)
     spec.tables("containers", required=True)
     values = dict(spec.values)
     volcano = owner.text("apiVersion").startswith(f"{_VOLCANO}/")
     if volcano and not values.get("schedulerName"):
-        outer = Table.of(owner.values.get("spec"), "spec", owner.notes)
+        outer = DocumentTable.of(owner.values.get("spec"), "spec", owner.notes)
         values["schedulerName"] = outer.text("schedulerName", "volcano")
     return values
 
 
-def _typed(sent: Json, template: Table, kind: type[P]) -> P | None:
+def _convert(sent: Json, template: DocumentTable, kind: type[P]) -> P | None:
     """Return the pod as its reader reads it, unless something is wrong with it."""
     if template.notes.errors:
         return None
     try:
         return msgspec.convert(sent, kind)
     except msgspec.ValidationError as error:
-        problem = explained(error, sent)
+        problem = explain_error(error, sent)
         template.notes.error(template.at(problem.path), problem.what, problem.accepted)
         return None
 
 
-def _templates(table: Table, steps: tuple[str, ...]) -> Iterator[Table]:
+def _templates(table: DocumentTable, steps: tuple[str, ...]) -> Iterator[DocumentTable]:
     if not steps:
         yield table
         return
@@ -268,6 +268,6 @@ def _templates(table: Table, steps: tuple[str, ...]) -> Iterator[Table]:
     if step.startswith("["):
         inner = table.tables(step[1:-1], required=True)
     else:
-        inner = (Table.of(table.values.get(step), table.at(step), table.notes),)
+        inner = (DocumentTable.of(table.values.get(step), table.at(step), table.notes),)
     for one in inner:
         yield from _templates(one, rest)

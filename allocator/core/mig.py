@@ -6,17 +6,17 @@ from itertools import islice
 
 from allocator.catalog.profiles import canonical_profile
 from allocator.core.geometry import Geometries, Layouts
-from allocator.core.ladder import Rung, sufficient
-from allocator.core.packing import Rooms
-from allocator.core.placement import SHARE, Tables, tables
-from allocator.core.positions import Listing, listing
-from allocator.core.topology import near
-from allocator.model.board import Board, Placed, Profile
+from allocator.core.ladder import ProfileCapacity, sufficient_profiles
+from allocator.core.packing import Headrooms
+from allocator.core.placement import SHARE, SlotPolicy, slot_policy
+from allocator.core.positions import PositionTable, listing
+from allocator.core.topology import prefer_close
+from allocator.model.board import Board, Placement, Profile
 from allocator.model.demand import Demand
 from allocator.model.gpu import Gpu, Grant
 from allocator.model.headroom import Headroom
 from allocator.model.option import Option
-from allocator.model.request import ContainerRequest, Mode, Packing
+from allocator.model.request import ContainerRequest, FillPolicy, Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +26,9 @@ class Rules:
     ``listing`` holds where Volcano keeps account too: then only what it has a name for.
     """
 
-    tables: Tables
+    tables: SlotPolicy
     layouts: Layouts | None
-    listing: Listing | None = None
+    listing: PositionTable | None = None
 
     def admit(self, profile: Profile, room: Headroom) -> bool:
         """Say whether *profile* may join what is granted, places aside."""
@@ -38,14 +38,14 @@ class Rules:
 
     def seats(
         self, profile: Profile, room: Headroom, *, first: int, wished: Collection[str]
-    ) -> Iterator[tuple[Placed, str | None]]:
+    ) -> Iterator[tuple[Placement, str | None]]:
         """Yield the free places of *profile* and their positions: wished ones, *first*, the rest.
 
         What is granted already is masked out: an instance at one of them is an idle one.
         """
         others = []
         for start in (first, *(s for s in profile.starts if s != first)):
-            placed = Placed(profile, start)
+            placed = Placement(profile, start)
             if placed.mask & room.taken:
                 continue
             if self.listing is None:
@@ -60,7 +60,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cutter:
+class MigOptions:
     """The rules of one decision, looked up once per kind of GPU; *named* is the user's profile.
 
     *packing* says whether GPUs that are cut already come first, or last. *wished* are GPUs with
@@ -70,13 +70,15 @@ class Cutter:
     demand: Demand
     geometries: Geometries | None
     named: str | None
-    packing: Packing = Packing.BINPACK
+    packing: FillPolicy = FillPolicy.BINPACK
     wished: Collection[tuple[str, str]] = ()
     _rules: dict[tuple[str, Board, bool], Rules] = field(default_factory=dict)
-    _rungs: dict[tuple[ContainerRequest, Board], tuple[Rung, ...]] = field(default_factory=dict)
+    _rungs: dict[tuple[ContainerRequest, Board], tuple[ProfileCapacity, ...]] = field(
+        default_factory=dict
+    )
 
     def options(
-        self, ask: ContainerRequest, rooms: Rooms, *, thorough: bool = False
+        self, ask: ContainerRequest, rooms: Headrooms, *, thorough: bool = False
     ) -> list[Option]:
         """Return the best instance on each GPU that takes *ask*, the best GPU first.
 
@@ -85,24 +87,24 @@ class Cutter:
         """
         best, others = [], []
         for position, room in enumerate(rooms):
-            found = self._on(ask, position, room)
+            found = self._options_on(ask, position, room)
             best += list(islice(found, 1))
             others += list(found) if thorough else []
         ranked = sorted(best, key=_rank) + sorted(others, key=_rank)
-        return near(ranked, rooms, count=ask.count)
+        return prefer_close(ranked, rooms, count=ask.count)
 
     def takes(self, ask: ContainerRequest, room: Headroom) -> bool:
         """Say whether there is an instance for *ask* on one GPU."""
-        return next(self._on(ask, 0, room), None) is not None
+        return next(self._options_on(ask, 0, room), None) is not None
 
-    def _on(self, ask: ContainerRequest, position: int, room: Headroom) -> Iterator[Option]:
+    def _options_on(self, ask: ContainerRequest, position: int, room: Headroom) -> Iterator[Option]:
         """Yield the options on one GPU: the smallest sufficient profile at its seat comes first."""
         gpu, board = room.gpu, room.gpu.board
         if board is None:
             return
         rules = self._rules_of(gpu, board)
         wished = {position for uuid, position in self.wished if uuid == gpu.uuid}
-        for rung in self._sufficient(ask, board):
+        for rung in self._sufficient_profiles(ask, board):
             profile = rung.profile
             seat = rules.tables.seat(room.taken, profile) if rules.admit(profile, room) else None
             if seat is None:
@@ -114,16 +116,18 @@ class Cutter:
                 grant = _grant(gpu.uuid, placed, ask, position=name)
                 yield Option(position=position, grant=grant, rank=rank)
 
-    def _sufficient(self, ask: ContainerRequest, board: Board) -> tuple[Rung, ...]:
+    def _sufficient_profiles(
+        self, ask: ContainerRequest, board: Board
+    ) -> tuple[ProfileCapacity, ...]:
         key = ask, board
         found = self._rungs.get(key)
         if found is None:
-            found = self._rungs[key] = sufficient(ask, board, self.named)
+            found = self._rungs[key] = sufficient_profiles(ask, board, self.named)
         return found
 
     def _fullness(self, room: Headroom, board: Board) -> tuple[int, ...]:
         """Return what comes before the loss of room: nothing, for losing least packs already."""
-        if self.packing is Packing.BINPACK:
+        if self.packing is FillPolicy.BINPACK:
             return ()
         return (room.taken.bit_count() * SHARE // board.slots,)
 
@@ -134,14 +138,14 @@ class Cutter:
             offered = None if own is None or own in board.plain else (*board.plain, own)
             known = self.geometries
             self._rules[key] = Rules(
-                tables=tables(board, self.demand, offered),
+                tables=slot_policy(board, self.demand, offered),
                 layouts=known.restriction(gpu.model, board) if known else None,
                 listing=listing(known, gpu.model, board) if known and gpu.deviceshare else None,
             )
         return self._rules[key]
 
 
-def _grant(gpu: str, placed: Placed, ask: ContainerRequest, *, position: str | None) -> Grant:
+def _grant(gpu: str, placed: Placement, ask: ContainerRequest, *, position: str | None) -> Grant:
     return Grant(
         gpu=gpu,
         mode=Mode.MIG,

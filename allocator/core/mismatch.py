@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from allocator.core.document import described
-from allocator.core.wording import shown
+from allocator.core.document import describe
+from allocator.core.wording import escaped
 from allocator.model.problem import Problem
 
 _SAID: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
@@ -24,7 +24,7 @@ _WORDS: Final = {
 }
 
 
-def explained(error: msgspec.ValidationError, document: object) -> Problem:
+def explain_error(error: msgspec.ValidationError, document: object) -> Problem:
     """Return where *document* is not what was expected, with the value that stands there."""
     said = _SAID.fullmatch(str(error))
     what, path = (said["what"], said["path"] or "$") if said else (str(error), "$")
@@ -34,7 +34,7 @@ def explained(error: msgspec.ValidationError, document: object) -> Problem:
     if types is None:
         return Problem(path=path[2:], what=what[:128].lower(), accepted="what Kubernetes accepts")
     place, value = _offender(document, path, types["found"])
-    return Problem(path=place, what=f"{described(value)} found", accepted=_words(types["accepted"]))
+    return Problem(path=place, what=f"{describe(value)} found", accepted=_words(types["accepted"]))
 
 
 def _offender(document: object, path: str, found: str) -> tuple[str, object]:
@@ -52,7 +52,7 @@ def _values(node: object, steps: Sequence[str], path: str) -> Iterator[tuple[str
     step, rest = steps[0], steps[1:]
     if step == "[...]" and isinstance(node, dict):
         for key, value in node.items():
-            yield from _values(value, rest, f'{path}["{shown(key)}"]')
+            yield from _values(value, rest, f'{path}["{escaped(key)}"]')
     elif step.startswith("[") and isinstance(node, list):
         index = int(step[1:-1])
         yield from _values(node[index], rest, f"{path}{step}")

@@ -7,16 +7,16 @@ import msgspec
 
 from allocator.catalog.boards import bare_name
 from allocator.core.fit import hardware, holds, peak, soft_cost
-from allocator.core.ladder import smallest
-from allocator.core.refusals import ambiguous_percent, unheard_of, unservable
-from allocator.core.settings import Fleet, NodeAgent, Prefer, Settings, foreseen
-from allocator.model.decision import Bid, Finding, ModeChoice, Source
-from allocator.model.gpu import Offer, Snapshot
+from allocator.core.ladder import smallest_sufficient
+from allocator.core.refusals import ambiguous_percent, impossible_findings, unservable_findings
+from allocator.core.settings import FleetScope, NodeAgent, Prefer, Settings, expected_kinds
+from allocator.model.decision import Finding, ModeChoice, ModeCost, ModeSource
+from allocator.model.gpu import GpuKind, Snapshot
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
 from allocator.model.value import Value
 
-Decided = tuple[Mode, Source, str]  # a mode, how it came about, and the rule in words
+Decided = tuple[Mode, ModeSource, str]  # a mode, how it came about, and the rule in words
 
 _MIG: Final = Mode.MIG  # an enum's attribute is not found as fast as a name
 _MEMORY_ONLY: Final = Mode.MEMORY_ONLY
@@ -24,7 +24,7 @@ _MEMORY_ONLY: Final = Mode.MEMORY_ONLY
 CLOSE: Final = 100  # thousandths of a GPU within which the stronger isolation wins
 
 
-class Chosen(Value, frozen=True):
+class ModeDecision(Value, frozen=True):
     """A mode, and what a person should hear about it."""
 
     choice: ModeChoice
@@ -35,7 +35,7 @@ class ModeOutcome(Value, frozen=True):
     """What admission makes of *request*: a mode, or ``None`` and the findings that refuse it."""
 
     request: PodRequest
-    chosen: Chosen | None = None
+    chosen: ModeDecision | None = None
     findings: tuple[Finding, ...] = ()
 
 
@@ -52,14 +52,14 @@ def choose_mode(
     *prefer* is the preference of its namespace. What an *earlier* pass chose stays. The upstream
     plugin knows no percentages, so where it serves the nodes they become MiB.
     """
-    offers = foreseen(snapshot.offers, settings.node_templates)
+    offers = expected_kinds(snapshot.offers, settings.node_templates)
     if settings.node_agent is NodeAgent.UPSTREAM:
         translated = translated_percent(request, offers)
         if isinstance(translated, Finding):
             return ModeOutcome(request=request, findings=(translated,))
         request = translated
     if earlier is not None:
-        return ModeOutcome(request=request, chosen=Chosen(choice=earlier))
+        return ModeOutcome(request=request, chosen=ModeDecision(choice=earlier))
     if prefer is not None:
         settings = msgspec.structs.replace(settings, prefer=prefer)
     found = mode_for(
@@ -70,27 +70,27 @@ def choose_mode(
     return ModeOutcome(request=request, chosen=found)
 
 
-def rule(choice: ModeChoice) -> str:
+def explain_mode(choice: ModeChoice) -> str:
     """Return all that decided a mode, as a sentence."""
     if not choice.bids:
         return f"{choice.mode}: {choice.why}"
-    withheld = ", ".join(map(_told, choice.bids))
+    withheld = ", ".join(map(_bid_text, choice.bids))
     return f"{choice.mode}: {choice.why}; thousandths of a GPU withheld: {withheld}"
 
 
-def _told(bid: Bid) -> str:
+def _bid_text(bid: ModeCost) -> str:
     shape = f"{' + '.join(bid.profiles)} on " if bid.profiles else ""
     return f"{bid.mode} {bid.cost} ({shape}{bare_name(bid.model)})"
 
 
 def mode_for(
     request: PodRequest,
-    offers: Mapping[Offer, int],
+    offers: Mapping[GpuKind, int],
     *,
     settings: Settings,
     complete: bool,
     mixed: bool = False,
-) -> Chosen | tuple[Finding, ...]:
+) -> ModeDecision | tuple[Finding, ...]:
     """Choose the mode of *request* on GPUs as if they were empty, or say why none can serve.
 
     Depends on what kinds of GPU exist and never on what is free, so that replicas agree and a
@@ -98,24 +98,24 @@ def mode_for(
     *complete*, or where no GPU that we ever heard of would do; *mixed* says that some node
     carries several kinds in one mode.
     """
-    named = _named(request)
+    named = _named_mode(request)
     bids = _bids(request, offers)
     if bids and (named is None or named[0] in bids):
-        return _served(bids, named or _unnamed(bids, settings.prefer))
-    if impossible := unheard_of(request, offers):
+        return _decision(bids, named or _best_mode(bids, settings.prefer))
+    if impossible := impossible_findings(request, offers):
         return impossible
     if not offers or not complete:
         rule = "not every node's inventory is known yet" if offers else "no inventory yet"
-        return Chosen(choice=_default(named, settings, rule))
-    findings = unservable(request, offers, mixed=mixed)
-    if findings and settings.fleet is Fleet.CLOSED:
+        return ModeDecision(choice=_default(named, settings, rule))
+    findings = unservable_findings(request, offers, mixed=mixed)
+    if findings and settings.fleet is FleetScope.CLOSED:
         return findings
-    return Chosen(
+    return ModeDecision(
         choice=_default(named, settings, "no one kind of GPU serves it"), warnings=findings
     )
 
 
-def translated_percent(request: PodRequest, offers: Mapping[Offer, int]) -> PodRequest | Finding:
+def translated_percent(request: PodRequest, offers: Mapping[GpuKind, int]) -> PodRequest | Finding:
     """Return *request* with MiB for percentages, or ask for MiB where GPUs differ in memory.
 
     For nodes that only the upstream plugin serves. With no GPU known the request stays as it is.
@@ -150,57 +150,57 @@ def weigh(costs: Mapping[Mode, int], prefer: Prefer) -> tuple[Mode, str]:
             assert_never(prefer)
 
 
-def _may_serve(kind: Offer, request: PodRequest) -> bool:
-    wanted = request.named
+def _may_serve(kind: GpuKind, request: PodRequest) -> bool:
+    wanted = request.named_mode
     in_mode = wanted is None or hardware(wanted) is kind.mode
     return in_mode and request.filters.model_fits(kind.model)
 
 
-def _in_mib(ask: ContainerRequest, kinds: Sequence[Offer], named: str | None) -> ContainerRequest:
+def _in_mib(ask: ContainerRequest, kinds: Sequence[GpuKind], named: str | None) -> ContainerRequest:
     """Translate so that the MIG profile meant by the percentage remains sufficient."""
     if ask.percent is None:
         return ask
-    rungs = (smallest(ask, kind.board, named) for kind in kinds)
+    rungs = (smallest_sufficient(ask, kind.board, named) for kind in kinds)
     limits = [rung.memory for rung in rungs if rung is not None]
     memory = min([ask.memory_on(kinds[0].memory), *limits])
     return msgspec.structs.replace(ask, memory=memory, percent=None)
 
 
-def _named(request: PodRequest) -> Decided | None:
+def _named_mode(request: PodRequest) -> Decided | None:
     """Return the mode that the pod or its vocabulary leaves no choice about."""
-    named = request.named
+    named = request.named_mode
     if named is None:
         return None
     if named is _MEMORY_ONLY:
-        return named, Source.ONLY, "the request's vocabulary knows no other mode"
-    return named, Source.NAMED, "the pod names it"
+        return named, ModeSource.ONLY, "the request's vocabulary knows no other mode"
+    return named, ModeSource.NAMED, "the pod names it"
 
 
-def _unnamed(bids: Mapping[Mode, Bid], prefer: Prefer) -> Decided:
+def _best_mode(bids: Mapping[Mode, ModeCost], prefer: Prefer) -> Decided:
     if len(bids) == 1:
-        return next(iter(bids)), Source.ONLY, "no other mode here serves it"
+        return next(iter(bids)), ModeSource.ONLY, "no other mode here serves it"
     mode, why = weigh({mode: bid.cost for mode, bid in bids.items()}, prefer)
-    return mode, Source.BEST, why
+    return mode, ModeSource.BEST, why
 
 
-def _served(bids: Mapping[Mode, Bid], decided: Decided) -> Chosen:
+def _decision(bids: Mapping[Mode, ModeCost], decided: Decided) -> ModeDecision:
     mode, source, why = decided
     ranked = (bids[mode], *[bid for other, bid in bids.items() if other is not mode])
-    return Chosen(choice=ModeChoice(mode=mode, source=source, why=why, bids=ranked))
+    return ModeDecision(choice=ModeChoice(mode=mode, source=source, why=why, bids=ranked))
 
 
 def _default(named: Decided | None, settings: Settings, why: str) -> ModeChoice:
     """Return the mode where nothing known serves: a better inventory may still revise it."""
-    mode, source, _ = named or (settings.default_mode, Source.BEST, "")
+    mode, source, _ = named or (settings.default_mode, ModeSource.BEST, "")
     return ModeChoice(mode=mode, source=source, why=why)
 
 
-def _bids(request: PodRequest, offers: Mapping[Offer, int]) -> dict[Mode, Bid]:
+def _bids(request: PodRequest, offers: Mapping[GpuKind, int]) -> dict[Mode, ModeCost]:
     """Return the least bid of each mode that could serve, whichever mode the pod names."""
     filters = request.filters
     picky = bool(filters.models or filters.not_models)
     soft = Mode.MEMORY_ONLY if request.mode is Mode.MEMORY_ONLY else Mode.HAMI_CORE
-    best: dict[Mode, tuple[int, str, Offer]] = {}
+    best: dict[Mode, tuple[int, str, GpuKind]] = {}
     for offer, count in offers.items():
         if picky and not filters.model_fits(offer.model):
             continue
@@ -216,10 +216,10 @@ def _bids(request: PodRequest, offers: Mapping[Offer, int]) -> dict[Mode, Bid]:
     return {m: _bid(request, m, offer=offer, cost=cost) for m, (cost, _, offer) in best.items()}
 
 
-_Each = Callable[[PodRequest, ContainerRequest, Offer], int | None]
+_Each = Callable[[PodRequest, ContainerRequest, GpuKind], int | None]
 
 
-def _cost(request: PodRequest, offer: Offer, count: int, *, each: _Each) -> int | None:
+def _cost(request: PodRequest, offer: GpuKind, count: int, *, each: _Each) -> int | None:
     """Return the thousandths of a GPU that *count* of a kind would withhold, if they serve."""
     asks = request.containers
     if len(asks) == 1:  # nearly every pod
@@ -235,14 +235,14 @@ def _cost(request: PodRequest, offer: Offer, count: int, *, each: _Each) -> int 
     return peak(asks, costs) if holds(request, offer, count) else None
 
 
-def _hard_cost(request: PodRequest, ask: ContainerRequest, offer: Offer) -> int | None:
+def _hard_cost(request: PodRequest, ask: ContainerRequest, offer: GpuKind) -> int | None:
     if request.mode is _MEMORY_ONLY:
         return None
-    rung = smallest(ask, offer.board, request.profile)
+    rung = smallest_sufficient(ask, offer.board, request.profile)
     return None if rung is None else rung.cost
 
 
-def _soft_cost(request: PodRequest, ask: ContainerRequest, offer: Offer) -> int | None:
+def _soft_cost(request: PodRequest, ask: ContainerRequest, offer: GpuKind) -> int | None:
     total = offer.memory
     memory = ask.memory_on(total)
     if memory > total or ask.cores > WHOLE_GPU or request.profile is not None:
@@ -250,9 +250,9 @@ def _soft_cost(request: PodRequest, ask: ContainerRequest, offer: Offer) -> int 
     return soft_cost(memory, ask.cores, total=total)
 
 
-def _bid(request: PodRequest, mode: Mode, *, offer: Offer, cost: int) -> Bid:
+def _bid(request: PodRequest, mode: Mode, *, offer: GpuKind, cost: int) -> ModeCost:
     if mode is not _MIG:
-        return Bid(mode=mode, cost=cost, model=offer.model)
-    rungs = [smallest(ask, offer.board, request.profile) for ask in request.containers]
+        return ModeCost(mode=mode, cost=cost, model=offer.model)
+    rungs = [smallest_sufficient(ask, offer.board, request.profile) for ask in request.containers]
     profiles = tuple([rung.profile.name for rung in rungs if rung is not None])
-    return Bid(mode=mode, cost=cost, model=offer.model, profiles=profiles)
+    return ModeCost(mode=mode, cost=cost, model=offer.model, profiles=profiles)

@@ -6,7 +6,7 @@ _LONGEST: Final = 253
 _ALLOWED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
 
 
-def harmless(name: str) -> bool:
+def is_safe_name(name: str) -> bool:
     """Say whether *name* may be part of a path; who sends it may be anybody.
 
     The API server itself checks names after the hooks.

@@ -9,7 +9,7 @@ import msgspec
 
 from allocator.catalog.annotations import PROFILE_KEY
 from allocator.catalog.boards import MODELS, Model, bare_name
-from allocator.core.choose import Choice, Terms, Verdict, choose
+from allocator.core.choose import Choice, FitVerdict, PlacementPolicy, choose
 from allocator.core.fleet import snapshot_of
 from allocator.core.refusals import vocabulary_of
 from allocator.model.gpu import Gpu, Node, Snapshot
@@ -27,7 +27,7 @@ class OptionKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Remedy:
     """One change with which the pod would fit, in words."""
 
     kind: OptionKind
@@ -35,34 +35,34 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class FleetSearch:
     """A fleet, and the rules by which a place is looked for in it."""
 
     snapshot: Snapshot
     mode: Mode | None
-    terms: Terms
+    terms: PlacementPolicy
 
     def __call__(self, request: PodRequest) -> Choice:
         """Look for a place for *request*."""
         return choose(self.snapshot, request, mode=self.mode, terms=self.terms)
 
 
-def options(request: PodRequest, choice: Choice, search: Search) -> Iterator[Option]:
+def remedies(request: PodRequest, choice: Choice, search: FleetSearch) -> Iterator[Remedy]:
     """Yield what it would take, the least disturbing first."""
     for finding in choice.findings:
-        yield Option(OptionKind.SHRINK, f"{finding.place}: {finding.remedy}")
-    for key, freer in _lifted(request):
+        yield Remedy(OptionKind.SHRINK, f"{finding.place}: {finding.remedy}")
+    for key, freer in _without_constraints(request):
         found = replace(search, mode=None)(freer)
         if found.assignment is not None:
             where = f"{found.assignment.mode} on {found.assignment.node}"
-            yield Option(OptionKind.LIFT, f"remove {key}: it fits now, {where}")
-        elif choice.verdict is Verdict.NEVER and found.verdict is not Verdict.NEVER:
-            yield Option(OptionKind.LIFT, f"remove {key}: it fits once other pods have ended")
-    if choice.verdict is Verdict.NEVER:
-        yield from _grown(request, search)
+            yield Remedy(OptionKind.LIFT, f"remove {key}: it fits now, {where}")
+        elif choice.verdict is FitVerdict.NEVER and found.verdict is not FitVerdict.NEVER:
+            yield Remedy(OptionKind.LIFT, f"remove {key}: it fits once other pods have ended")
+    if choice.verdict is FitVerdict.NEVER:
+        yield from _larger_models(request, search)
 
 
-def _lifted(request: PodRequest) -> Iterator[tuple[str, PodRequest]]:
+def _without_constraints(request: PodRequest) -> Iterator[tuple[str, PodRequest]]:
     """Yield the request without one of its constraints at a time, and the key to remove."""
     names, filters = vocabulary_of(request), request.filters
     if request.mode is not None and names.mode_key is not None:
@@ -79,21 +79,21 @@ def _lifted(request: PodRequest) -> Iterator[tuple[str, PodRequest]]:
             yield key, msgspec.structs.replace(request, filters=freer)
 
 
-def _grown(request: PodRequest, search: Search) -> Iterator[Option]:
+def _larger_models(request: PodRequest, search: FleetSearch) -> Iterator[Remedy]:
     """Yield the smallest model of the catalogue that would take *request*, if any does."""
     count = sum(ask.count for ask in request.containers)
     if count > MOST_GPUS:
         return
     for model in sorted(MODELS.values(), key=lambda model: (model.memory, model.name)):
-        fleet = snapshot_of([_imagined(model, count)], version="", complete=True)
+        fleet = snapshot_of([_imagined_node(model, count)], version="", complete=True)
         found = replace(search, snapshot=fleet)(request)
         if found.assignment is not None:
             what = f"{count} {bare_name(model.name)} in mode {found.assignment.mode}"
-            yield Option(OptionKind.GROW, f"add a node with {what}")
+            yield Remedy(OptionKind.GROW, f"add a node with {what}")
             return
 
 
-def _imagined(model: Model, count: int) -> Node:
+def _imagined_node(model: Model, count: int) -> Node:
     """Return a node with *count* GPUs of a model in each mode that it can be in."""
     modes = (Mode.MIG, Mode.HAMI_CORE) if model.board is not None else (Mode.HAMI_CORE,)
     gpus = (

@@ -8,12 +8,12 @@ from typing import Final, assert_never
 
 from allocator.core import choose as choosing
 from allocator.core.choose import Choice
-from allocator.core.options import Option, Search, options
+from allocator.core.options import FleetSearch, Remedy, remedies
 from allocator.model.gpu import Gpu, Grant, Snapshot
 from allocator.model.request import PodRequest
 
 
-class Verdict(StrEnum):
+class FeasibilityVerdict(StrEnum):
     """What would become of a pod. Public API: never rename, only add."""
 
     FITS = "fits"
@@ -23,19 +23,19 @@ class Verdict(StrEnum):
     REFUSED = "refused"  # for what the pod is, not for want of room
 
 
-EXIT_CODES: Final[Mapping[Verdict, int]] = MappingProxyType(
+EXIT_CODES: Final[Mapping[FeasibilityVerdict, int]] = MappingProxyType(
     {
-        Verdict.FITS: 0,
-        Verdict.NO_REQUEST: 0,
-        Verdict.NOT_NOW: 4,
-        Verdict.NEVER: 5,
-        Verdict.REFUSED: 5,
+        FeasibilityVerdict.FITS: 0,
+        FeasibilityVerdict.NO_REQUEST: 0,
+        FeasibilityVerdict.NOT_NOW: 4,
+        FeasibilityVerdict.NEVER: 5,
+        FeasibilityVerdict.REFUSED: 5,
     }
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class GrantedDevice:
     """One grant of a container, with the GPU that it is on."""
 
     container: str
@@ -45,55 +45,57 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class Feasibility:
     """What a search found for one request; ``options`` say what it would take to fit."""
 
     choice: Choice
-    verdict: Verdict
-    devices: tuple[Device, ...] = ()
-    options: tuple[Option, ...] = ()
+    verdict: FeasibilityVerdict
+    devices: tuple[GrantedDevice, ...] = ()
+    options: tuple[Remedy, ...] = ()
 
 
-def outlook(request: PodRequest, search: Search, *, refused: bool = False) -> Outlook:
+def outlook(request: PodRequest, search: FleetSearch, *, refused: bool = False) -> Feasibility:
     """Look for a place for *request*; *refused* says that admission would not let it in.
 
     That no GPU could ever serve it is the graver news, so it is told even then.
     """
     choice = search(request)
     verdict = _verdict(choice, refused=refused)
-    wanting = verdict in (Verdict.NOT_NOW, Verdict.NEVER)
-    return Outlook(
+    wanting = verdict in (FeasibilityVerdict.NOT_NOW, FeasibilityVerdict.NEVER)
+    return Feasibility(
         choice=choice,
         verdict=verdict,
         devices=tuple(_devices(choice, search.snapshot)),
-        options=tuple(options(request, choice, search)) if wanting else (),
+        options=tuple(remedies(request, choice, search)) if wanting else (),
     )
 
 
-def exit_code(verdicts: Iterable[Verdict]) -> int:
+def exit_code(verdicts: Iterable[FeasibilityVerdict]) -> int:
     """Return the worst of several verdicts as an exit code: 5, then 4, then 0."""
     return max((EXIT_CODES[verdict] for verdict in verdicts), default=0)
 
 
-def _verdict(choice: Choice, *, refused: bool) -> Verdict:
+def _verdict(choice: Choice, *, refused: bool) -> FeasibilityVerdict:
     match choice.verdict:
-        case choosing.Verdict.NEVER:
-            return Verdict.NEVER
+        case choosing.FitVerdict.NEVER:
+            return FeasibilityVerdict.NEVER
         case _ if refused:
-            return Verdict.REFUSED
-        case choosing.Verdict.FITS:
-            return Verdict.FITS
-        case choosing.Verdict.NOT_NOW:
-            return Verdict.NOT_NOW
+            return FeasibilityVerdict.REFUSED
+        case choosing.FitVerdict.FITS:
+            return FeasibilityVerdict.FITS
+        case choosing.FitVerdict.NOT_NOW:
+            return FeasibilityVerdict.NOT_NOW
         case _:
             assert_never(choice.verdict)
 
 
-def _devices(choice: Choice, snapshot: Snapshot) -> Iterator[Device]:
+def _devices(choice: Choice, snapshot: Snapshot) -> Iterator[GrantedDevice]:
     if choice.assignment is None:
         return
     node = snapshot.nodes[choice.assignment.node]
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
     for container in choice.assignment.containers:
         for grant in container.grants:
-            yield Device(container=container.name, node=node.name, gpu=gpus[grant.gpu], grant=grant)
+            yield GrantedDevice(
+                container=container.name, node=node.name, gpu=gpus[grant.gpu], grant=grant
+            )

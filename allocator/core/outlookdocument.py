@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
-from allocator.core.candidates import grouped
+from allocator.core.candidates import group_candidates
 from allocator.core.choose import Choice
-from allocator.core.modes import rule
-from allocator.core.outlook import Device, Outlook
+from allocator.core.modes import explain_mode
+from allocator.core.outlook import Feasibility, GrantedDevice
 from allocator.model.decision import Finding, ModeChoice
 from allocator.model.request import ContainerRequest, PodRequest
 
 
-def outlook_document(found: Outlook | None) -> dict[str, Any]:
+def outlook_document(found: Feasibility | None) -> dict[str, Any]:
     """Return where a pod would sit, what is short, what it would take, and who answered what."""
     if found is None:
         return {"devices": [], "findings": [], "options": [], "candidates": []}
@@ -29,7 +29,7 @@ def choice_document(choice: ModeChoice | None) -> dict[str, Any]:
         "mode": None if choice is None else choice.mode,
         "modeSource": None if choice is None else choice.source,
         "costsPerMille": {} if choice is None else choice.costs,
-        "rule": "" if choice is None else rule(choice),
+        "rule": "" if choice is None else explain_mode(choice),
     }
 
 
@@ -70,7 +70,7 @@ def finding_document(finding: Finding) -> dict[str, str]:
     }
 
 
-def device_document(device: Device) -> dict[str, Any]:
+def device_document(device: GrantedDevice) -> dict[str, Any]:
     """Return one grant, and the GPU that it is on."""
     grant, placed = device.grant, device.grant.placed
     return {
@@ -89,7 +89,7 @@ def device_document(device: Device) -> dict[str, Any]:
 
 def _candidates(choice: Choice) -> Iterator[dict[str, Any]]:
     """Yield GPUs that answered alike together, with the first of them."""
-    for first, count in grouped(choice.candidates):
+    for first, count in group_candidates(choice.candidates):
         yield {
             "container": first.container,
             "count": count,

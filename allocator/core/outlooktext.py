@@ -6,30 +6,30 @@ from typing import Final
 
 from allocator.catalog.boards import bare_name
 from allocator.core.choose import Choice
-from allocator.core.lines import WIDTH, Line, Span, Tone, inert, row
-from allocator.core.modes import rule
+from allocator.core.lines import WIDTH, Line, TextSpan, Tone, inert, row
+from allocator.core.modes import explain_mode
 from allocator.core.options import OptionKind
-from allocator.core.outlook import Device, Outlook, Verdict
-from allocator.core.wording import shown
-from allocator.model.decision import Candidate, ModeChoice, Source
+from allocator.core.outlook import Feasibility, FeasibilityVerdict, GrantedDevice
+from allocator.core.wording import escaped
+from allocator.model.decision import Candidate, ModeChoice, ModeSource
 from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
 
 WORDS: Final = {
-    Verdict.FITS: ("FITS NOW", Tone.GOOD),
-    Verdict.NO_REQUEST: ("NO REQUEST", Tone.GOOD),
-    Verdict.NOT_NOW: ("NOT NOW", Tone.WARN),
-    Verdict.NEVER: ("NEVER FITS", Tone.BAD),
-    Verdict.REFUSED: ("REFUSED", Tone.BAD),
+    FeasibilityVerdict.FITS: ("FITS NOW", Tone.GOOD),
+    FeasibilityVerdict.NO_REQUEST: ("NO REQUEST", Tone.GOOD),
+    FeasibilityVerdict.NOT_NOW: ("NOT NOW", Tone.WARN),
+    FeasibilityVerdict.NEVER: ("NEVER FITS", Tone.BAD),
+    FeasibilityVerdict.REFUSED: ("REFUSED", Tone.BAD),
 }
 _MOST_GROUPS: Final = 16  # of GPUs that answered alike
 _SOURCES: Final = {
-    Source.NAMED: "as the pod names it",
-    Source.ONLY: "the only one that serves it",
-    Source.BEST: "which may still be revised when it is bound",
+    ModeSource.NAMED: "as the pod names it",
+    ModeSource.ONLY: "the only one that serves it",
+    ModeSource.BEST: "which may still be revised when it is bound",
 }
 
 
-def asked(request: PodRequest) -> str:
+def request_text(request: PodRequest) -> str:
     """Return what a pod asks for, in a sentence."""
     parts = [_amounts(ask, request.profile) for ask in request.containers]
     return "; ".join([*parts, *_wishes(request)])
@@ -41,11 +41,11 @@ def _amounts(ask: ContainerRequest, profile: str | None) -> str:
     elif ask.percent is not None:
         memory = f"{ask.percent} % of its memory"
     else:
-        memory = "all its memory" if profile is None else f"a {shown(profile)}"
+        memory = "all its memory" if profile is None else f"a {escaped(profile)}"
     amounts = f"{memory} and {ask.cores} % of its compute" if ask.cores else memory
     stage = "" if ask.stage is Stage.APP else f" ({ask.stage})"
     gpus = "1 GPU" if ask.count == 1 else f"{ask.count} GPUs, each"
-    return f"{shown(ask.name)}{stage}: {gpus} with {amounts}"
+    return f"{escaped(ask.name)}{stage}: {gpus} with {amounts}"
 
 
 def _wishes(request: PodRequest) -> Iterator[str]:
@@ -57,45 +57,47 @@ def _wishes(request: PodRequest) -> Iterator[str]:
         ("not", (*filters.not_models, *filters.not_uuids)),
     ):
         if items:
-            yield f"{word} {' or '.join(map(shown, items))}"
+            yield f"{word} {' or '.join(map(escaped, items))}"
 
 
-def given(choice: ModeChoice) -> Iterator[Line]:
+def mode_lines(choice: ModeChoice) -> Iterator[Line]:
     """Yield the mode that a pod leaves admission with, and why."""
     yield from row("given", f"mode {choice.mode}, {_SOURCES[choice.source]}", Tone.STRONG)
-    yield from row("why", rule(choice))
+    yield from row("why", explain_mode(choice))
 
 
-def placed(found: Outlook, *, given: Mode | None = None, said: str = "") -> Iterator[Line]:
+def placement_lines(
+    found: Feasibility, *, given: Mode | None = None, said: str = ""
+) -> Iterator[Line]:
     """Yield where the pod would sit, or what is short; *said* is what a refusal told already.
 
     A mode other than the one *given* at admission is explained.
     """
     choice = found.choice
-    if found.verdict is Verdict.REFUSED:
+    if found.verdict is FeasibilityVerdict.REFUSED:
         return
     for number, device in enumerate(found.devices):
         yield from row("" if number else "now", seat(device), Tone.GOOD)
     assignment = choice.assignment
     if choice.rule and given is not None and assignment and assignment.mode is not given:
         yield from row("", f"because {choice.rule}")
-    for finding in () if repeated(found, said) else choice.findings:
+    for finding in () if is_repeated(found, said) else choice.findings:
         yield from row("short of", f"{finding.place}: {finding.what}", Tone.WARN)
 
 
-def wanting(found: Outlook, *, said: str = "") -> Iterator[Line]:
+def remedy_lines(found: Feasibility, *, said: str = "") -> Iterator[Line]:
     """Yield what it would take; *said* is what a refusal told already."""
     for option in found.options:
-        if not (option.kind is OptionKind.SHRINK and repeated(found, said)):
+        if not (option.kind is OptionKind.SHRINK and is_repeated(found, said)):
             yield from row("try", option.text, Tone.STRONG)
 
 
-def repeated(found: Outlook, said: str) -> bool:
+def is_repeated(found: Feasibility, said: str) -> bool:
     """Say whether *said* tells what is short."""
     return any(str(finding) in said for finding in found.choice.findings)
 
 
-def seat(device: Device) -> str:
+def seat(device: GrantedDevice) -> str:
     """Return what one grant is and where, in a sentence."""
     grant, gpu = device.grant, device.gpu
     where = f"{device.node} GPU {gpu.index}, {bare_name(gpu.model)}"
@@ -107,13 +109,13 @@ def seat(device: Device) -> str:
     return f"{device.container}: {grant.mode}, {what} on {where}"
 
 
-def tried(choice: Choice) -> Iterator[Line]:
+def candidate_lines(choice: Choice) -> Iterator[Line]:
     """Yield what the GPUs answered, those that would do first, alike ones together."""
     names = dict.fromkeys(candidate.container for candidate in choice.candidates)
     for name in names:
         found = [one for one in choice.candidates if one.container == name]
         able = sum(one.reason is None for one in found)
-        whose = f" for {shown(name)}" if len(names) > 1 else ""
+        whose = f" for {escaped(name)}" if len(names) > 1 else ""
         yield from row("tried", f"{len(found)} GPUs{whose}, {able} would do")
         yield from _table(found)
 
@@ -126,15 +128,15 @@ def _table(found: Iterable[Candidate]) -> Iterator[Line]:
     wide = max((len(model) for model, _, _ in groups), default=0)
     for (model, mode, able), details in list(groups.items())[:_MOST_GROUPS]:
         head = f"{len(details):>6}  {model:<{wide}}  {mode:<11}  "
-        text = _joined("fits: " if able else "", details, WIDTH - len(head))
+        text = _join("fits: " if able else "", details, WIDTH - len(head))
         for number, part in enumerate(textwrap.wrap(inert(text), WIDTH - len(head))):
             first = " " * len(head) if number else head
-            yield Span(first), Span(part, Tone.GOOD if able else Tone.PLAIN)
+            yield TextSpan(first), TextSpan(part, Tone.GOOD if able else Tone.PLAIN)
     if len(groups) > _MOST_GROUPS:
-        yield (Span(f"{'':>6}  and {len(groups) - _MOST_GROUPS} kinds more"),)
+        yield (TextSpan(f"{'':>6}  and {len(groups) - _MOST_GROUPS} kinds more"),)
 
 
-def _joined(start: str, details: Iterable[str], width: int) -> str:
+def _join(start: str, details: Iterable[str], width: int) -> str:
     """Return as many different *details* as fit on a line, but the first in any case."""
     first, *more = dict.fromkeys(details)
     text = start + first

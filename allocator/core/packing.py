@@ -3,20 +3,20 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from allocator.core.headroom import after
+from allocator.core.headroom import with_grant
 from allocator.model.headroom import Headroom
 from allocator.model.option import Option
 from allocator.model.request import ContainerRequest
 
-Rooms = tuple[Headroom, ...]
+Headrooms = tuple[Headroom, ...]
 
 
 Chosen = tuple[Option, ...]  # one container's: as many as it asks for, on distinct GPUs
-Options = Callable[[ContainerRequest, Rooms], Sequence[Option]]
+Options = Callable[[ContainerRequest, Headrooms], Sequence[Option]]
 
 
 def packings(
-    asks: Sequence[ContainerRequest], rooms: Rooms, *, options: Options, budget: Iterator[int]
+    asks: Sequence[ContainerRequest], rooms: Headrooms, *, options: Options, budget: Iterator[int]
 ) -> Iterator[tuple[Chosen, ...]]:
     """Yield ways to serve all *asks* together, in their order.
 
@@ -41,20 +41,20 @@ def packings(
         if not rest:
             yield (chosen,)
             continue
-        left = occupied(rooms, chosen)
+        left = occupy(rooms, chosen)
         for others in packings(rest, left, options=options, budget=budget):
             yield (chosen, *others)
 
 
-def occupied(rooms: Rooms, options: Iterable[Option]) -> Rooms:
+def occupy(rooms: Headrooms, options: Iterable[Option]) -> Headrooms:
     """Return *rooms* once *options* are taken; the rooms given stay as they are."""
     left = list(rooms)
     for option in options:
-        left[option.position] = after(left[option.position], option.grant)
+        left[option.position] = with_grant(left[option.position], option.grant)
     return tuple(left)
 
 
-def distinct(options: Iterable[Option]) -> int:
+def gpu_count(options: Iterable[Option]) -> int:
     """Count the GPUs that *options* are on."""
     return len({option.position for option in options})
 
@@ -65,18 +65,18 @@ def _combinations(options: Sequence[Option], count: int) -> Iterator[Chosen]:
         yield ()
         return
     for number, option in enumerate(options):
-        if distinct(options[number:]) < count:
+        if gpu_count(options[number:]) < count:
             return
         others = [o for o in options[number + 1 :] if o.position != option.position]
         for tail in _combinations(others, count - 1):
             yield (option, *tail)
 
 
-def _shape(chosen: Chosen, rooms: Rooms) -> object:
+def _shape(chosen: Chosen, rooms: Headrooms) -> object:
     """Return what is equal of choices that differ only in which of several equal GPUs they use."""
     return frozenset(Counter(_likeness(option, rooms) for option in chosen).items())
 
 
-def _likeness(option: Option, rooms: Rooms) -> tuple[object, ...]:
+def _likeness(option: Option, rooms: Headrooms) -> tuple[object, ...]:
     grant = option.grant
     return rooms[option.position].likeness, grant.placed, grant.memory, grant.cores

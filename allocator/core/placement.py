@@ -7,8 +7,8 @@ from operator import mul
 from types import MappingProxyType
 from typing import Final
 
-from allocator.core.demand import Learned, learned
-from allocator.core.room import Room, room
+from allocator.core.demand import LearnedDemand, demand_of
+from allocator.core.room import BoardFacts, room
 from allocator.model.board import Board, Profile
 from allocator.model.demand import Demand
 
@@ -19,7 +19,7 @@ FIXED: Final = 1 << 20  # fill values are integers in this fraction: equal situa
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class SlotChoice:
     """The best place for one profile on one GPU.
 
     The lower ``rank`` is the better GPU, across GPUs, boards and models: all its parts are
@@ -32,7 +32,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
+class SlotPolicy:
     """The seat of each profile for each set of taken slots, as of some learned demand.
 
     ``weights`` are the integers by which the loss of room for a profile counts; they belong
@@ -40,9 +40,9 @@ class Tables:
     """
 
     weights: Mapping[str, int]
-    look_up: Callable[[int, str], Seat | None]
+    look_up: Callable[[int, str], SlotChoice | None]
 
-    def seat(self, mask: int, profile: Profile) -> Seat | None:
+    def seat(self, mask: int, profile: Profile) -> SlotChoice | None:
         """Return the seat for *profile* on a GPU whose memory slots in *mask* are taken.
 
         ``None`` means that nothing is free. ``Profile.limit`` caps instances, which a mask
@@ -52,35 +52,37 @@ class Tables:
         return self.look_up(mask, profile.name)
 
 
-def tables(board: Board, demand: Demand, profiles: tuple[Profile, ...] | None = None) -> Tables:
+def slot_policy(
+    board: Board, demand: Demand, profiles: tuple[Profile, ...] | None = None
+) -> SlotPolicy:
     """Return the tables of *board* under *demand*, for its plain profiles or those given.
 
     A profile named by a user goes on top: ``board.plain + (profile,)``. Cheap to call for each
     decision: tables are kept, and demand is rounded so that new ones are rarely built.
     """
     offered = board.plain if profiles is None else profiles
-    return _tables(board.slots, offered, learned(demand, board, offered))
+    return _tables(board.slots, offered, demand_of(demand, board, offered))
 
 
 @lru_cache(maxsize=128)
-def _tables(slots: int, profiles: tuple[Profile, ...], known: Learned | None) -> Tables:
+def _tables(slots: int, profiles: tuple[Profile, ...], known: LearnedDemand | None) -> SlotPolicy:
     facts = room(slots, profiles)
     weights = (0,) * len(profiles) if known is None else _weights(known)
     columns = {profile.name: i for i, profile in enumerate(profiles)}
     scores = _scores(facts, weights, known)
 
     @cache  # a few dozen of the masks are ever met before demand moves on
-    def look_up(mask: int, name: str) -> Seat | None:
+    def look_up(mask: int, name: str) -> SlotChoice | None:
         units = facts.units(mask)
         return scores.seat(units, facts.free[units][columns[name]])
 
-    return Tables(
+    return SlotPolicy(
         weights=MappingProxyType(dict(zip(columns, weights, strict=True))),
         look_up=look_up,
     )
 
 
-def _weights(known: Learned) -> tuple[int, ...]:
+def _weights(known: LearnedDemand) -> tuple[int, ...]:
     """Share out WEIGHTS by demand.
 
     Integers, and nothing for rare profiles: the least weight on a profile that nobody asks
@@ -94,12 +96,12 @@ def _weights(known: Learned) -> tuple[int, ...]:
 class _Scores:
     """What a set of taken units is worth; all but ``facts`` are by mask."""
 
-    facts: Room
+    facts: BoardFacts
     kept: Sequence[int]  # weighted room for further instances, in units
     orders: Sequence[int]  # sequences of arrivals that could still be placed, while cold
     fill: Sequence[int]  # what this board will yet hold if it takes all that it can
 
-    def seat(self, mask: int, spots: Sequence[int]) -> Seat | None:
+    def seat(self, mask: int, spots: Sequence[int]) -> SlotChoice | None:
         """Choose among the free *spots* of one profile.
 
         Two questions, two answers: losing the least weighted room picks the right GPU but is
@@ -110,7 +112,7 @@ class _Scores:
             return None
         spot = min(places)[2]
         start = ((spot & -spot).bit_length() - 1) * self.facts.width
-        return Seat(start, min(rank for _, rank, _ in places))
+        return SlotChoice(start, min(rank for _, rank, _ in places))
 
     def _rank(self, mask: int, after: int) -> tuple[int, ...]:
         return (
@@ -121,22 +123,25 @@ class _Scores:
         )
 
 
-def _scores(facts: Room, weights: Sequence[int], known: Learned | None) -> _Scores:
+def _scores(facts: BoardFacts, weights: Sequence[int], known: LearnedDemand | None) -> _Scores:
     """Judge by demand where it is known, else by what could still arrive in any order."""
     zeros = (0,) * len(facts.orders)
     if known is None:
         return _Scores(facts=facts, kept=zeros, orders=facts.orders, fill=zeros)
     return _Scores(
-        facts=facts, kept=_kept(facts, weights), orders=zeros, fill=_fill(facts, known.percents)
+        facts=facts,
+        kept=_remaining_capacity(facts, weights),
+        orders=zeros,
+        fill=_fill(facts, known.percents),
     )
 
 
-def _kept(facts: Room, weights: Sequence[int]) -> tuple[int, ...]:
+def _remaining_capacity(facts: BoardFacts, weights: Sequence[int]) -> tuple[int, ...]:
     each = [w * n for w, n in zip(weights, facts.sizes, strict=True)]
     return tuple(sum(map(mul, each, row)) for row in facts.capacity)
 
 
-def _fill(facts: Room, percents: Sequence[int]) -> tuple[int, ...]:
+def _fill(facts: BoardFacts, percents: Sequence[int]) -> tuple[int, ...]:
     """Return the units, in FIXED, that a board will yet take from endless arrivals.
 
     The value of an arrival that is placed is its size plus three quarters of the value of

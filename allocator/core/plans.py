@@ -8,24 +8,24 @@ from typing import Final
 
 from allocator.core import hami
 from allocator.core.arrangement import arrangement
-from allocator.core.candidates import closed
+from allocator.core.candidates import exclusion
 from allocator.core.fit import hardware, peak, soft_cost
 from allocator.core.headroom import headroom
-from allocator.core.holdings import holding
-from allocator.core.mig import Cutter
+from allocator.core.holdings import peak_grants
+from allocator.core.mig import MigOptions
 from allocator.core.modes import weigh
-from allocator.core.packing import Chosen, Rooms
+from allocator.core.packing import Chosen, Headrooms
 from allocator.core.settings import Prefer
 from allocator.model.decision import Assignment, ContainerGrants
 from allocator.model.gpu import Node
 from allocator.model.option import Option
-from allocator.model.request import Mode, Packing, PodRequest
+from allocator.model.request import FillPolicy, Mode, PodRequest
 
 ATTEMPTS: Final = 512  # of one search, over all nodes: some hundredths of a second at worst
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class AssignmentPlan:
     """One way to serve a pod; ``cost`` is in thousandths of a GPU, the lower ``rank`` is better."""
 
     assignment: Assignment
@@ -34,46 +34,46 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class NodeHeadrooms:
     """A node, and its GPUs that a request accepts in one mode."""
 
     node: str
-    rooms: Rooms
+    rooms: Headrooms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class PlanSearch:
     """Where a request may go, and by which rules."""
 
-    places: Mapping[Mode, tuple[Place, ...]]
-    cutter: Cutter
+    places: Mapping[Mode, tuple[NodeHeadrooms, ...]]
+    cutter: MigOptions
     prefer: Prefer
-    packing: Packing = Packing.BINPACK  # of nodes; that of GPUs is the cutter's
+    packing: FillPolicy = FillPolicy.BINPACK  # of nodes; that of GPUs is the cutter's
 
 
-def places(nodes: Iterable[Node], request: PodRequest, mode: Mode) -> tuple[Place, ...]:
+def places(nodes: Iterable[Node], request: PodRequest, mode: Mode) -> tuple[NodeHeadrooms, ...]:
     """Return where *request* may go in *mode*; of nodes in equal state only the first.
 
     Numbers in a request do not matter here, so that smaller ones can be tried in the same places.
     """
-    found: list[Place] = []
+    found: list[NodeHeadrooms] = []
     there = hardware(mode)
     for node in nodes:
         gpus = [gpu for gpu in node.gpus if gpu.mode is there]
-        rooms = tuple(headroom(gpu) for gpu in gpus if closed(gpu, request, (mode,)) is None)
+        rooms = tuple(headroom(gpu) for gpu in gpus if exclusion(gpu, request, (mode,)) is None)
         if rooms:
-            found.append(Place(node=node.name, rooms=rooms))
-    return tuple(found) if len(found) <= 1 else _unlike(found)
+            found.append(NodeHeadrooms(node=node.name, rooms=rooms))
+    return tuple(found) if len(found) <= 1 else _unique_places(found)
 
 
-def _unlike(found: Iterable[Place]) -> tuple[Place, ...]:
-    first: dict[object, Place] = {}
+def _unique_places(found: Iterable[NodeHeadrooms]) -> tuple[NodeHeadrooms, ...]:
+    first: dict[object, NodeHeadrooms] = {}
     for place in found:
         first.setdefault(tuple(room.likeness for room in place.rooms), place)
     return tuple(first.values())
 
 
-def best(search: Search, request: PodRequest) -> tuple[Plan, str] | None:
+def best(search: PlanSearch, request: PodRequest) -> tuple[AssignmentPlan, str] | None:
     """Return the best plan of all nodes and modes, and in words why its mode."""
     plans = {mode: list(_plans(search, request, mode)) for mode in search.places}
     fitting = {mode: min(found, key=_rank) for mode, found in plans.items() if found}
@@ -83,22 +83,22 @@ def best(search: Search, request: PodRequest) -> tuple[Plan, str] | None:
     return next(((plan, "") for plan in fitting.values()), None)
 
 
-def _rank(plan: Plan) -> tuple[int, ...]:
+def _rank(plan: AssignmentPlan) -> tuple[int, ...]:
     return plan.rank
 
 
-def _plans(search: Search, request: PodRequest, mode: Mode) -> Iterator[Plan]:
+def _plans(search: PlanSearch, request: PodRequest, mode: Mode) -> Iterator[AssignmentPlan]:
     """Yield the best plan of each place that has one; more places, less effort for each."""
     found = search.places[mode]
     effort = max(4 * len(request.containers), ATTEMPTS // max(1, len(found)))
     for place in found:
-        chosen = _arranged(search.cutter, request, mode, rooms=place.rooms, effort=effort)
+        chosen = _arrange(search.cutter, request, mode, rooms=place.rooms, effort=effort)
         if chosen is not None:
             yield _plan(place, request, mode, chosen=chosen, packing=search.packing)
 
 
-def _arranged(
-    cutter: Cutter, request: PodRequest, mode: Mode, *, rooms: Rooms, effort: int
+def _arrange(
+    cutter: MigOptions, request: PodRequest, mode: Mode, *, rooms: Headrooms, effort: int
 ) -> tuple[Chosen, ...] | None:
     """Look for an arrangement with the best place on each GPU, then with every place.
 
@@ -115,8 +115,13 @@ def _arranged(
 
 
 def _plan(
-    place: Place, request: PodRequest, mode: Mode, *, chosen: Sequence[Chosen], packing: Packing
-) -> Plan:
+    place: NodeHeadrooms,
+    request: PodRequest,
+    mode: Mode,
+    *,
+    chosen: Sequence[Chosen],
+    packing: FillPolicy,
+) -> AssignmentPlan:
     asks, rooms = request.containers, place.rooms
     options = tuple(chain.from_iterable(chosen))
     lost = tuple(map(sum, zip(*(option.rank for option in options), strict=True)))
@@ -127,17 +132,17 @@ def _plan(
         for ask, found in zip(asks, chosen, strict=True)
     )
     # By binpack instances go where they lose least, whichever node that is.
-    apart = mode is Mode.MIG and packing is Packing.BINPACK
-    free = () if apart else (hami.emptiness(rooms, holding(containers)),)
+    apart = mode is Mode.MIG and packing is FillPolicy.BINPACK
+    free = () if apart else (hami.emptiness(rooms, peak_grants(containers)),)
     packed = tuple(hami.SIGNS[packing] * share for share in free)
-    return Plan(
+    return AssignmentPlan(
         assignment=Assignment(node=place.node, mode=mode, containers=containers),
         cost=peak(asks, [sum(_cost(option, rooms) for option in found) for found in chosen]),
         rank=(*packed, *lost),
     )
 
 
-def _cost(option: Option, rooms: Rooms) -> int:
+def _cost(option: Option, rooms: Headrooms) -> int:
     gpu, grant = rooms[option.position].gpu, option.grant
     if grant.placed is None or gpu.board is None:
         return soft_cost(grant.memory, grant.cores, total=gpu.memory)

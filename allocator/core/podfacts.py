@@ -8,7 +8,7 @@ import msgspec
 
 from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.names import harmless
+from allocator.core.names import is_safe_name
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 # Volcano's names for a pod's PodGroup.
@@ -51,7 +51,7 @@ _POD: Final = msgspec.json.Decoder(_Pod)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class PodSummary:
     """One pod; ``node`` is empty until it is bound.
 
     ``extended`` are the extended resources that it names in limits. ``told`` is the assignment
@@ -78,25 +78,25 @@ class Seen:
         )
 
 
-def seen(raw: bytes) -> Seen:
+def pod_summary(raw: bytes) -> PodSummary:
     """Read a pod that the API server sent; raises ``ValueError`` where it is none."""
     found = _POD.decode(raw)
     metadata, spec = found.metadata, found.spec
     annotations = metadata.annotations or {}
-    return Seen(
+    return PodSummary(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
         node=spec.node_name,
         deleting=metadata.deletion_timestamp is not None,
         over=found.status.phase in _OVER,
-        extended=_extended((*spec.containers, *(spec.init_containers or ()))),
+        extended=_extended_resources((*spec.containers, *(spec.init_containers or ()))),
         told=annotations.get(ASSIGNMENT_KEY, ""),
-        group=next(filter(harmless, (annotations.get(key, "") for key in _GROUP_KEYS)), ""),
+        group=next(filter(is_safe_name, (annotations.get(key, "") for key in _GROUP_KEYS)), ""),
     )
 
 
-def _extended(containers: Sequence[_Container]) -> tuple[str, ...]:
+def _extended_resources(containers: Sequence[_Container]) -> tuple[str, ...]:
     """Return the names that only an extended resource can have, each once."""
     found = {
         name: None

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from allocator.core.commitment import Wanted
+from allocator.core.commitment import PodClaim
 from allocator.model.decision import Finding
 
 FIRST: Final = 2**31 - 1  # the priority of a pod that is being bound: nobody comes before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class SchedulingPod:
     """One pod.
 
     ``node`` is empty until it is bound; ``nominated`` is where a scheduler makes room for it, or
@@ -33,9 +33,9 @@ class Pod:
     deleting: bool = False
     leaves: datetime | None = None
     over: bool = False
-    wanted: Wanted | tuple[Finding, ...] | None = None
+    wanted: PodClaim | tuple[Finding, ...] | None = None
 
     @property
-    def turn(self) -> tuple[int, str, str]:
+    def queue_key(self) -> tuple[int, str, str]:
         """Return who comes first: by the lower one, as schedulers order pods that wait."""
         return -self.priority, self.created, self.uid

@@ -12,22 +12,22 @@ from functools import cache, lru_cache
 from types import MappingProxyType
 
 from allocator.catalog.profiles import canonical_profile
-from allocator.core.geometry import Entry, Geometries, Group
-from allocator.model.board import Board, Placed, Profile
+from allocator.core.geometry import Geometries, GeometryEntry, GeometryGroup
+from allocator.model.board import Board, Placement, Profile
 from allocator.model.gpu import Node
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class PositionTable:
     """The groups that one kind of GPU may be cut into: where each instance of each sits.
 
     A group that no GPU of this board can hold as a whole is left out.
     """
 
-    groups: Mapping[str, Mapping[Placed, int]]
+    groups: Mapping[str, Mapping[Placement, int]]
 
     def position(
-        self, placed: Placed, *, used: Collection[str] = (), wished: Collection[str] = ()
+        self, placed: Placement, *, used: Collection[str] = (), wished: Collection[str] = ()
     ) -> str | None:
         """Return the name of *placed* beside the positions *used*; ``None`` where it has none.
 
@@ -46,7 +46,7 @@ def _group(position: str) -> str:
     return position.rpartition("-")[0]
 
 
-def listing(geometries: Geometries, product: str, board: Board) -> Listing | None:
+def listing(geometries: Geometries, product: str, board: Board) -> PositionTable | None:
     """Return what deviceshare can name on a GPU of this product; ``None`` where it lists nothing.
 
     The tables that Volcano is shipped with count: there its scheduler knows nothing else.
@@ -56,12 +56,12 @@ def listing(geometries: Geometries, product: str, board: Board) -> Listing | Non
 
 
 @lru_cache(maxsize=256)
-def _listing(entry: Entry, board: Board) -> Listing:
-    found = {group.name: _laid_out(group, board) for group in entry.groups}
-    return Listing(MappingProxyType({name: seats for name, seats in found.items() if seats}))
+def _listing(entry: GeometryEntry, board: Board) -> PositionTable:
+    found = {group.name: _layout(group, board) for group in entry.groups}
+    return PositionTable(MappingProxyType({name: seats for name, seats in found.items() if seats}))
 
 
-def _laid_out(group: Group, board: Board) -> Mapping[Placed, int]:
+def _layout(group: GeometryGroup, board: Board) -> Mapping[Placement, int]:
     """Return the position of each place; nothing where the instances do not fit together."""
     numbered: list[tuple[Profile, int]] = []
     before = 0
@@ -75,7 +75,7 @@ def _laid_out(group: Group, board: Board) -> Mapping[Placed, int]:
         return {}
     starts = _starts([profile for profile, _ in numbered], board.slots) or ()
     return {
-        Placed(profile, start): number
+        Placement(profile, start): number
         for (profile, number), start in zip(numbered, starts, strict=False)
     }
 
@@ -84,27 +84,27 @@ def _starts(profiles: Sequence[Profile], slots: int) -> tuple[int, ...] | None:
     """Return a start for each of *profiles*, the lowest ones first, or ``None``."""
 
     @cache  # by what is placed and where: at most profiles times masks
-    def after(index: int, mask: int) -> tuple[int, ...] | None:
+    def place_from(index: int, mask: int) -> tuple[int, ...] | None:
         if index == len(profiles):
             return ()
         profile = profiles[index]
         for start in sorted(profile.starts):
             if profile.mask(start) & mask or start + profile.size > slots:
                 continue
-            rest = after(index + 1, mask | profile.mask(start))
+            rest = place_from(index + 1, mask | profile.mask(start))
             if rest is not None:
                 return (start, *rest)
         return None
 
-    return after(0, 0)
+    return place_from(0, 0)
 
 
-def counted(node: Node) -> Node:
+def with_volcano_positions(node: Node) -> Node:
     """Return *node* as one that Volcano's scheduler keeps account of too."""
     return replace(node, gpus=tuple(replace(gpu, deviceshare=True) for gpu in node.gpus))
 
 
-def counted_as(node: Node, known: Node | None) -> Node:
+def keep_volcano_positions(node: Node, known: Node | None) -> Node:
     """Return *node* with that said of it, if it is so as last *known*."""
     same = known is not None and any(gpu.deviceshare for gpu in known.gpus)
-    return counted(node) if same else node
+    return with_volcano_positions(node) if same else node

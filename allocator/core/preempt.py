@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.core.choose import Terms
-from allocator.core.commitment import Wanted
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import PodClaim
 from allocator.core.eviction import TRIALS, Victim, least, most_important_first
 from allocator.core.extenderwire import (
     ExtenderPreemptionArgs,
@@ -18,9 +18,9 @@ from allocator.core.extenderwire import (
     MetaPod,
     MetaVictims,
 )
-from allocator.core.ground import Ground, ground, held
+from allocator.core.ground import PreemptionNode, held_gpus, preemption_node
 from allocator.core.index import Index
-from allocator.core.pods import Pod
+from allocator.core.pods import SchedulingPod
 
 # Looks at a node with some pods gone, one to four tenths of a millisecond each: what a scheduler
 # that waits can spare. Nodes beyond are left out, as it leaves out nodes beyond its own sample.
@@ -38,8 +38,8 @@ class Proposal:
     violations: int = 0
 
 
-def victims(
-    index: Index, pod: Pod, args: ExtenderPreemptionArgs, *, terms: Terms
+def select_victims(
+    index: Index, pod: SchedulingPod, args: ExtenderPreemptionArgs, *, terms: PlacementPolicy
 ) -> ExtenderPreemptionResult:
     """Return by node whom to evict for *pod*, never nobody: kube-scheduler takes that for an error.
 
@@ -48,7 +48,7 @@ def victims(
     """
     offered = proposals(args)
     match pod.wanted:
-        case Wanted() as wanted:
+        case PodClaim() as wanted:
             found = _Preemption(index=index, pod=pod, wanted=wanted, terms=terms).answer(offered)
         case None:  # it asks for nothing of ours: the scheduler knows better
             found = {name: proposal for name, proposal in offered.items() if proposal.uids}
@@ -84,16 +84,16 @@ class _Preemption:
     """
 
     index: Index
-    pod: Pod
-    wanted: Wanted
-    terms: Terms
+    pod: SchedulingPod
+    wanted: PodClaim
+    terms: PlacementPolicy
     looks: int = MOST_LOOKS
     trials: int = TRIALS
 
     def answer(self, offered: Mapping[str, Proposal]) -> dict[str, Proposal]:
         """Return whom to evict from which of the nodes *offered*; nobody where room is coming."""
         nominated = self._case(self.index.nomination(self.pod), Proposal(()))
-        if nominated is not None and self._coming(nominated):
+        if nominated is not None and self._must_wait(nominated):
             return {}
         found: dict[str, Proposal] = {}
         leaving: dict[str, Proposal] = {}
@@ -104,16 +104,18 @@ class _Preemption:
                 continue
             if self._fits(case, _NOBODY):  # what is short there is none of ours
                 found |= {name: proposal} if proposal.uids else {}
-            elif self._fits(case, case.awaited):
+            elif self._fits(case, case.awaited_uids):
                 return {}
-            elif (left := self._left(case)) is not None:
+            elif (left := self._leaving_victims(case)) is not None:
                 leaving[name] = left
             else:
                 short.append(case)
         return leaving or found | dict(self._evictions(short))
 
     def _case(self, name: str, proposal: Proposal) -> "_Case | None":
-        there = ground(self.index, name, pod=self.pod, wanted=self.wanted, terms=self.terms)
+        there = preemption_node(
+            self.index, name, pod=self.pod, wanted=self.wanted, terms=self.terms
+        )
         if there is None:
             return None
         return _Case(there=there, proposal=proposal, pod=self.pod, pods=self.index.pods)
@@ -122,47 +124,47 @@ class _Preemption:
         self.looks -= 1
         return case.there.fits(gone)
 
-    def _coming(self, case: "_Case") -> bool:
+    def _must_wait(self, case: "_Case") -> bool:
         """Say whether there is nothing to do on this node but wait.
 
         Where there is room already, the scheduler's sums still count those who are on their way.
         """
-        gone = case.there.coming
+        gone = case.there.coming_uids
         if not gone:
             return False
         if self._fits(case, _NOBODY):
             return any(map(case.lower, case.there.leaving))
         return self._fits(case, gone)
 
-    def _left(self, case: "_Case") -> Proposal | None:
+    def _leaving_victims(self, case: "_Case") -> Proposal | None:
         """Name those who leave anyway, where that is enough.
 
         The scheduler deletes nobody twice, but it keeps the room for the pod, as it would not if
         it were told to evict nobody.
         """
-        leaving = case.there.coming - case.awaited
-        if not leaving or case.strangers:
+        leaving = case.there.coming_uids - case.awaited_uids
+        if not leaving or case.has_strangers:
             return None
-        return case.restated(self._least(case, leaving, case.awaited))
+        return case.as_proposal(self._least(case, leaving, case.awaited_uids))
 
     def _evictions(self, short: Sequence["_Case"]) -> Iterator[tuple[str, Proposal]]:
         """Yield whom to evict from nodes that are *short*, for as long as there are looks left."""
         ordered = sorted(short, key=lambda case: case.promise)
         self.trials = min(TRIALS, max(_FEWEST, MOST_LOOKS // 2 // max(1, len(ordered))))
         for case in ordered:
-            evicted = self._evicted(case) if self.looks > 0 else None
+            evicted = self._chosen_victims(case) if self.looks > 0 else None
             if evicted is not None:
                 yield case.there.node.name, evicted
 
-    def _evicted(self, case: "_Case") -> Proposal | None:
-        coming = case.there.coming
+    def _chosen_victims(self, case: "_Case") -> Proposal | None:
+        coming = case.there.coming_uids
         proposed = case.holders - coming - case.there.overdue
         if proposed and self._fits(case, coming | proposed):
-            return case.restated(map(case.victim, case.proposal.uids))
+            return case.as_proposal(map(case.victim, case.proposal.uids))
         # Who holds no GPU was proposed for want of something else, and so may be all the others.
-        kept = frozenset(case.proposal.uids) if case.strangers else _NOBODY
+        kept = frozenset(case.proposal.uids) if case.has_strangers else _NOBODY
         found = self._least(case, case.evictable - kept, coming | proposed & kept)
-        return None if found is None else case.restated((*map(case.victim, kept), *found))
+        return None if found is None else case.as_proposal((*map(case.victim, kept), *found))
 
     def _least(
         self, case: "_Case", uids: Iterable[str], gone: frozenset[str]
@@ -181,10 +183,10 @@ class _Preemption:
 class _Case:
     """One node, and whom the scheduler would evict from it for *pod*."""
 
-    there: Ground
+    there: PreemptionNode
     proposal: Proposal
-    pod: Pod
-    pods: Mapping[str, Pod]
+    pod: SchedulingPod
+    pods: Mapping[str, SchedulingPod]
 
     @property
     def holders(self) -> frozenset[str]:
@@ -192,12 +194,12 @@ class _Case:
         return frozenset(uid for uid in self.proposal.uids if uid in self.there.entries)
 
     @property
-    def strangers(self) -> bool:
+    def has_strangers(self) -> bool:
         """Say whether somebody is proposed who holds no GPU here."""
         return len(self.holders) < len(self.proposal.uids)
 
     @property
-    def awaited(self) -> frozenset[str]:
+    def awaited_uids(self) -> frozenset[str]:
         """Return whose room is coming and who cannot be named for it."""
         there = self.there
         return there.ebbing | {uid for uid in there.leaving if not self.lower(uid)}
@@ -211,7 +213,7 @@ class _Case:
         there, offered = self.there, frozenset(self.proposal.uids)
         return frozenset(
             uid
-            for uid in there.entries.keys() - there.coming - there.overdue
+            for uid in there.entries.keys() - there.coming_uids - there.overdue
             if self.lower(uid) and (uid in offered or self.pods[uid].node == there.node.name)
         )
 
@@ -234,10 +236,10 @@ class _Case:
             priority=self.pod.priority - 1 if known is None else known.priority,
             created="" if known is None else known.created,
             proposed=uid in self.proposal.uids,
-            gpus=frozenset() if entry is None else frozenset(held(entry)),
+            gpus=frozenset() if entry is None else frozenset(held_gpus(entry)),
         )
 
-    def restated(self, found: Iterable[Victim] | None) -> Proposal | None:
+    def as_proposal(self, found: Iterable[Victim] | None) -> Proposal | None:
         """Return *found* as an answer, the most important first, as the scheduler expects.
 
         Only of those it proposed itself is it known how many break a disruption budget.

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import msgspec
 
 from allocator.core.extenderwire import HostPriority
-from allocator.core.scores import Load, Scorer
+from allocator.core.scores import NodeLoad, Scorer
 
 
-class Table(NamedTuple):
+class ScoreTable(NamedTuple):
     """What nodes score by one way of scoring, by name; one that is not here scores 0."""
 
     parts: Mapping[str, bytes]
@@ -23,12 +23,12 @@ class Table(NamedTuple):
 _encode = msgspec.json.Encoder().encode
 
 
-def rated(name: str, score: int) -> bytes:
+def score_json(name: str, score: int) -> bytes:
     """Return the part of an answer that gives node *name* a *score*."""
     return _encode(HostPriority(host=name, score=score))
 
 
-def favourite(table: Table, names: Sequence[str]) -> str:
+def favourite(table: ScoreTable, names: Sequence[str]) -> str:
     """Return the one of *names* that scores most; nothing where no other scores less."""
     best, found = 0, ""
     for name in table.scores.keys() & set(names):
@@ -47,11 +47,11 @@ class Ratings:
         """Know of no node, and rate by nothing yet."""
         self._tables: dict[Scorer, tuple[dict[str, bytes], dict[str, int]]] = {}
 
-    def put(self, name: str, load: Load) -> None:
+    def put(self, name: str, load: NodeLoad) -> None:
         """Rate node *name* anew."""
         for scorer, (parts, scores) in self._tables.items():
             if score := scorer(load):
-                parts[name], scores[name] = rated(name, score), score
+                parts[name], scores[name] = score_json(name, score), score
             else:
                 parts.pop(name, None)
                 scores.pop(name, None)
@@ -62,15 +62,15 @@ class Ratings:
             parts.pop(name, None)
             scores.pop(name, None)
 
-    def by(
-        self, scorers: Collection[Scorer], loads: Iterable[tuple[str, Load]]
-    ) -> Mapping[Scorer, Table]:
+    def tables_for(
+        self, scorers: Collection[Scorer], loads: Iterable[tuple[str, NodeLoad]]
+    ) -> Mapping[Scorer, ScoreTable]:
         """Return tables by *scorers*, which no later change touches; *loads* are of all nodes."""
         if self._tables.keys() != set(scorers):
             self._tables = {scorer: ({}, {}) for scorer in scorers}
             for name, load in loads:
                 self.put(name, load)
         return {
-            scorer: Table(parts.copy(), scores.copy())
+            scorer: ScoreTable(parts.copy(), scores.copy())
             for scorer, (parts, scores) in self._tables.items()
         }

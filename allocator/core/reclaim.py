@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from allocator.core.ledger import Ledger, accounted
-from allocator.core.podfacts import Seen
-from allocator.core.upkeep import Machine
+from allocator.core.ledger import Ledger, is_accounted
+from allocator.core.podfacts import PodSummary
+from allocator.core.upkeep import NodeIdentity
 from allocator.model.ledger import Entry
 
 # The API server gives a Binding up after 34 s; clocks of replicas are some seconds apart.
@@ -27,13 +27,13 @@ class Evidence:
     *agent* says that an agent of ours serves the node: without one a pod is over when it is gone.
     """
 
-    pod: Seen | None
-    machine: Machine | None
+    pod: PodSummary | None
+    machine: NodeIdentity | None
     now: datetime
     agent: bool
 
 
-def doubtful(since: datetime, pod: Seen | None, *, node: str, now: datetime) -> bool:
+def is_doubtful(since: datetime, pod: PodSummary | None, *, node: str, now: datetime) -> bool:
     """Say whether a promise made *since* on *node* is worth a closer look.
 
     *pod* comes from a cache, so nothing may be taken back on its word.
@@ -47,13 +47,13 @@ def reclaimable(ledger: Ledger, entry: Entry, evidence: Evidence) -> bool:
     """Say whether *entry* of *ledger* may be removed from this version of it."""
     pod = evidence.pod
     if pod is None or pod.uid != entry.uid or pod.over:
-        return not evidence.agent or _released(ledger, entry.uid, evidence.machine)
+        return not evidence.agent or _is_released(ledger, entry.uid, evidence.machine)
     if pod.node == ledger.name or (pod.deleting and not pod.node):
         return False
     return evidence.now - entry.since >= AGE
 
 
-def suspect(ledger: Ledger, entry: Entry, pods: Mapping[str, Seen]) -> Seen | None:
+def suspect(ledger: Ledger, entry: Entry, pods: Mapping[str, PodSummary]) -> PodSummary | None:
     """Return a living pod that *entry*, which names none, may be of, as if it were the one.
 
     Of an entry without a uid that is any pod on the node that has no other. *pods* come from a
@@ -69,7 +69,7 @@ def suspect(ledger: Ledger, entry: Entry, pods: Mapping[str, Seen]) -> Seen | No
     return None
 
 
-def _released(ledger: Ledger, uid: str, machine: Machine | None) -> bool:
+def _is_released(ledger: Ledger, uid: str, machine: NodeIdentity | None) -> bool:
     """Say whether nothing of pod *uid* can run any more on what it was promised.
 
     An entry without a uid may be of anybody who is held and has no other.
@@ -78,7 +78,7 @@ def _released(ledger: Ledger, uid: str, machine: Machine | None) -> bool:
     """
     if machine is None:
         return not ledger.inventory
-    if not accounted(ledger, node_uid=machine.uid, boot=machine.boot):
+    if not is_accounted(ledger, node_uid=machine.uid, boot=machine.boot):
         return False
     whose = {uid} if uid else ledger.held.difference(ledger.written or ())
     return whose.isdisjoint(ledger.held) and ledger.observed_generation >= ledger.generation

@@ -9,14 +9,14 @@ from allocator.catalog.annotations import PROFILE_KEY
 from allocator.catalog.boards import MODELS, bare_name
 from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO, Vocabulary
 from allocator.core.fit import hardware, holds, serves
-from allocator.core.ladder import Rung, ladder
-from allocator.core.wording import quoted, shown
+from allocator.core.ladder import ProfileCapacity, profiles_of
+from allocator.core.wording import escaped, quote
 from allocator.model.decision import Finding, Reason
-from allocator.model.gpu import Offer
+from allocator.model.gpu import GpuKind
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU, MiB
 
-Offers = Mapping[Offer, int]
+Offers = Mapping[GpuKind, int]
 
 MOST_MODELS: Final = 8  # in one sentence
 _LARGEST_KNOWN: Final = max(model.memory for model in MODELS.values())
@@ -31,7 +31,9 @@ class _Fleet:
     mixed: bool
 
 
-def unservable(request: PodRequest, offers: Offers, *, mixed: bool = False) -> tuple[Finding, ...]:
+def unservable_findings(
+    request: PodRequest, offers: Offers, *, mixed: bool = False
+) -> tuple[Finding, ...]:
     """Say why no node could ever take *request*, in stable facts; nothing if one might.
 
     A controller retries a refused pod and folds equal texts, so no text names what is free.
@@ -40,7 +42,7 @@ def unservable(request: PodRequest, offers: Offers, *, mixed: bool = False) -> t
     accepted = {k: n for k, n in offers.items() if request.filters.model_fits(k.model)}
     if not accepted:
         return (_no_model(request, offers),)
-    wanted = None if request.named is None else hardware(request.named)
+    wanted = None if request.named_mode is None else hardware(request.named_mode)
     kinds = {k: n for k, n in accepted.items() if wanted in (None, k.mode)}
     if not kinds:
         return (_no_mode(request, accepted),)
@@ -52,7 +54,7 @@ def unservable(request: PodRequest, offers: Offers, *, mixed: bool = False) -> t
     return (_too_much(),)
 
 
-def unheard_of(request: PodRequest, offers: Offers) -> tuple[Finding, ...]:
+def impossible_findings(request: PodRequest, offers: Offers) -> tuple[Finding, ...]:
     """Say what no GPU has that is here or in the catalogue: no node to come would help."""
     largest = max([_LARGEST_KNOWN, *(kind.memory for kind in offers)])
     names = vocabulary_of(request)
@@ -70,13 +72,13 @@ def unheard_of(request: PodRequest, offers: Offers) -> tuple[Finding, ...]:
 
 
 def ambiguous_percent(
-    request: PodRequest, ask: ContainerRequest, kinds: Iterable[Offer]
+    request: PodRequest, ask: ContainerRequest, kinds: Iterable[GpuKind]
 ) -> Finding:
     """Say that a percentage means different amounts on *kinds*, and which."""
     names = vocabulary_of(request)
-    amounts = {shown(bare_name(kind.model)): ask.memory_on(kind.memory) for kind in kinds}
+    amounts = {escaped(bare_name(kind.model)): ask.memory_on(kind.memory) for kind in kinds}
     listed = [f"{amount} on {model}" for model, amount in sorted(amounts.items())]
-    resource = short(names.memory or "memory")
+    resource = short_name(names.memory or "memory")
     return Finding(
         reason=Reason.CONFLICTING,
         place=place_of(ask),
@@ -91,14 +93,14 @@ def vocabulary_of(request: PodRequest) -> Vocabulary:
     return next((v for v in VOCABULARIES if v.name == request.vocabulary), VOLCANO)
 
 
-def short(resource: str) -> str:
+def short_name(resource: str) -> str:
     """Return a resource name as people say it: ``vgpu-memory``."""
     return resource.rpartition("/")[2]
 
 
 def place_of(ask: ContainerRequest) -> str:
     """Return where a finding about *ask* belongs."""
-    return f"container {quoted(ask.name)}"
+    return f"container {quote(ask.name)}"
 
 
 def field_of(ask: ContainerRequest, resource: str | None) -> str:
@@ -108,7 +110,7 @@ def field_of(ask: ContainerRequest, resource: str | None) -> str:
     return f'{limits}["{resource}"]' if resource else limits
 
 
-def _takes(request: PodRequest, kind: Offer, count: int) -> bool:
+def _takes(request: PodRequest, kind: GpuKind, count: int) -> bool:
     asks = request.containers
     fits = all(serves(ask, kind, request.profile) and ask.count <= count for ask in asks)
     return fits and holds(request, kind, count)
@@ -127,7 +129,7 @@ def _no_model(request: PodRequest, offers: Offers) -> Finding:
         reason=Reason.MODEL_UNAVAILABLE,
         place="pod",
         field=f'metadata.annotations["{key}"]',
-        what=f"{key} {quoted(','.join(items))} {verb} {_models(offers)}",
+        what=f"{key} {quote(','.join(items))} {verb} {_models(offers)}",
         remedy="name one of these or remove it",
     )
 
@@ -140,7 +142,7 @@ def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
         reason=Reason.MODE_UNAVAILABLE,
         place="pod",
         field=f'metadata.annotations["{key}"]' if key else "metadata.annotations",
-        what=f'mode "{request.named}" is not offered here',
+        what=f'mode "{request.named_mode}" is not offered here',
         remedy=f"{remedy}, or remove {key}" if key else remedy,
     )
 
@@ -166,7 +168,7 @@ def _too_much_per_gpu(request: PodRequest, ask: ContainerRequest, fleet: _Fleet)
 
 def _too_many(request: PodRequest, ask: ContainerRequest, most: int) -> Finding:
     resource = vocabulary_of(request).count
-    asked = f"{short(resource)} {ask.count}" if resource else f"{ask.count} GPUs"
+    asked = f"{short_name(resource)} {ask.count}" if resource else f"{ask.count} GPUs"
     return Finding(
         reason=Reason.TOO_MANY,
         place=place_of(ask),
@@ -182,13 +184,13 @@ def _too_many_cores(request: PodRequest, ask: ContainerRequest, *, of: str, most
         reason=Reason.CORES_SHORT,
         place=place_of(ask),
         field=field_of(ask, resource),
-        what=f"{short(resource or 'cores')} {ask.cores} is more than {of}",
+        what=f"{short_name(resource or 'cores')} {ask.cores} is more than {of}",
         remedy=f"ask for at most {most}",
     )
 
 
 def _too_big(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Finding:
-    usable = {kind: _usable(kind) for kind in kinds}
+    usable = {kind: _largest_share(kind) for kind in kinds}
     largest = max(usable.values())
     asked = ask.memory or largest
     remedy = f"ask for at most {largest}"
@@ -197,7 +199,7 @@ def _too_big(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Findi
     each = -(-asked // parts)
     wide = max((n for kind, n in kinds.items() if usable[kind] >= each), default=0)
     if names.count and not names.whole and parts * ask.count <= wide:
-        remedy += f", or use {short(names.count)} {parts * ask.count} with {each} each"
+        remedy += f", or use {short_name(names.count)} {parts * ask.count} with {each} each"
     return Finding(
         reason=Reason.MEMORY_SHORT,
         place=place_of(ask),
@@ -207,15 +209,17 @@ def _too_big(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Findi
     )
 
 
-def _usable(kind: Offer) -> MiB:
+def _largest_share(kind: GpuKind) -> MiB:
     """Return the most memory that one container can have on a GPU of a kind."""
     if kind.mode is not Mode.MIG:
         return kind.memory
-    return max((rung.memory for rung in ladder(kind.board)), default=MiB(0))
+    return max((rung.memory for rung in profiles_of(kind.board)), default=MiB(0))
 
 
 def _no_geometry(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
-    rungs = [(kind, rung) for kind in fleet.kinds for rung in ladder(kind.board, request.profile)]
+    rungs = [
+        (kind, rung) for kind in fleet.kinds for rung in profiles_of(kind.board, request.profile)
+    ]
     if not rungs:
         return _no_profile(request, ask, fleet)
     roomy = [found for found in rungs if _roomy(ask, found[1])]
@@ -233,31 +237,31 @@ def _no_geometry(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> F
         place=place_of(ask),
         field=field_of(ask, names.memory if ask.memory is not None else names.percent),
         what=f"no MIG profile here has {asked} (largest: {largest})",
-        remedy=f"ask for at most {most}{_or_remove(request, ask, fleet)}",
+        remedy=f"ask for at most {most}{_removal_hint(request, ask, fleet)}",
     )
 
 
-def _roomy(ask: ContainerRequest, rung: Rung) -> bool:
+def _roomy(ask: ContainerRequest, rung: ProfileCapacity) -> bool:
     return rung.memory >= (ask.memory or 0) and rung.percent >= (ask.percent or 0)
 
 
 def _no_profile(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
     kinds = fleet.kinds
-    known = sorted({rung.profile.name for kind in kinds for rung in ladder(kind.board)})
+    known = sorted({rung.profile.name for kind in kinds for rung in profiles_of(kind.board)})
     remedy = f"use one of {', '.join(known)}" if known else "use another model"
     what = f"no MIG profile is known for {_models(kinds)}"
     if request.profile and known:
-        what = f"no GPU here has the MIG profile {quoted(request.profile)}"
+        what = f"no GPU here has the MIG profile {quote(request.profile)}"
     return Finding(
         reason=Reason.NO_GEOMETRY,
         place=place_of(ask),
         field=f'metadata.annotations["{PROFILE_KEY}"]' if request.profile else field_of(ask, None),
         what=what,
-        remedy=remedy + _or_remove(request, ask, fleet),
+        remedy=remedy + _removal_hint(request, ask, fleet),
     )
 
 
-def _or_remove(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> str:
+def _removal_hint(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> str:
     """Advise to drop what the user named, where the container would be served without it."""
     if request.profile is not None:
         key, others = PROFILE_KEY, list(fleet.accepted)
@@ -277,7 +281,7 @@ def _too_much() -> Finding:
     )
 
 
-def _models(kinds: Iterable[Offer]) -> str:
-    names = sorted({shown(bare_name(kind.model)) for kind in kinds})
+def _models(kinds: Iterable[GpuKind]) -> str:
+    names = sorted({escaped(bare_name(kind.model)) for kind in kinds})
     rest = len(names) - MOST_MODELS
     return ", ".join(names[:MOST_MODELS]) + (f" and {rest} more" if rest > 0 else "")

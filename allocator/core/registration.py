@@ -15,11 +15,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from allocator.core.fit import hardware
-from allocator.core.holdings import holding
+from allocator.core.holdings import peak_grants
 from allocator.core.ledger import Ledger
-from allocator.core.podfacts import Seen
+from allocator.core.podfacts import PodSummary
 from allocator.core.wire import (
-    Phase,
+    HandshakePhase,
     decode_handshake,
     encode_register,
     node_from_register,
@@ -34,7 +34,9 @@ from allocator.model.units import WHOLE_GPU, MiB
 ANSWER_AFTER: Final = timedelta(seconds=30)
 
 
-def told(entries: Iterable[Entry], pods: Iterable[Seen], *, node: str) -> frozenset[str]:
+def counted_uids(
+    entries: Iterable[Entry], pods: Iterable[PodSummary], *, node: str
+) -> frozenset[str]:
     """Return the uids of *entries* that deviceshare counts: of live pods bound to *node*.
 
     The Binding that carried the promise brought the list of devices in the same write.
@@ -47,7 +49,7 @@ def told(entries: Iterable[Entry], pods: Iterable[Seen], *, node: str) -> frozen
     )
 
 
-def unlowered(ledger: Ledger, *, present: str, factor: int) -> str:
+def full_register(ledger: Ledger, *, present: str, factor: int) -> str:
     """Return the annotation for the node of *ledger* with nothing taken off.
 
     *present* is what it said so far, and stays to the letter where it says the same. *factor* is
@@ -64,7 +66,7 @@ def reminder(shown: str, full: str) -> str:
     return "" if shown == full else f"{_digest(shown)} {full}"
 
 
-def reminded(shown: str, beside: str) -> str:
+def restore_register(shown: str, beside: str) -> str:
     """Return what register *shown* said before something was taken off, by what is kept *beside*.
 
     Where somebody else wrote it since, it is that.
@@ -86,7 +88,7 @@ def register_of(ledger: Ledger, counted: Collection[str], *, present: str, facto
     """
     gpus = ledger.node.gpus or node_from_register(ledger.name, present, factor=factor).node.gpus
     entries = (*ledger.entries, *ledger.unpromised)
-    shown = registered(gpus, entries, counted, shut=bool(ledger.closed))
+    shown = registered_gpus(gpus, entries, counted, shut=bool(ledger.closed))
     # It reads 0 MiB as what it could not read.
     least = MiB(factor)
     return encode_register(
@@ -94,7 +96,7 @@ def register_of(ledger: Ledger, counted: Collection[str], *, present: str, facto
     )
 
 
-def registered(
+def registered_gpus(
     gpus: Collection[Gpu], entries: Iterable[Entry], counted: Collection[str], *, shut: bool = False
 ) -> tuple[Gpu, ...]:
     """Return *gpus*, by index, with what deviceshare cannot see taken off memory and slots.
@@ -106,7 +108,9 @@ def registered(
     mode = _mode(gpus)
     return tuple(
         replace(
-            _lowered(gpu, promised, counted, shut=shut or gpu.mode is not mode or not gpu.healthy),
+            _registered_gpu(
+                gpu, promised, counted, shut=shut or gpu.mode is not mode or not gpu.healthy
+            ),
             mode=mode,
         )
         for gpu in sorted(gpus, key=_place)
@@ -122,7 +126,9 @@ def _mode(gpus: Iterable[Gpu]) -> Mode:
     return max((Mode.HAMI_CORE, Mode.MIG), key=lambda mode: modes[mode])
 
 
-def _lowered(gpu: Gpu, entries: Iterable[Entry], counted: Collection[str], *, shut: bool) -> Gpu:
+def _registered_gpu(
+    gpu: Gpu, entries: Iterable[Entry], counted: Collection[str], *, shut: bool
+) -> Gpu:
     seen, held = _split(gpu, entries, counted)
     memory = sum(grant.memory for grant in held) - sum(grant.memory for grant in seen)
     cores = sum(grant.cores for grant in held)
@@ -144,13 +150,13 @@ def _split(
     seen: list[Grant] = []
     held: list[Grant] = []
     for entry in entries:
-        held += [grant for grant in holding(entry.containers) if grant.gpu == gpu.uuid]
+        held += [grant for grant in peak_grants(entry.containers) if grant.gpu == gpu.uuid]
         if entry.uid in counted:
-            seen += _listed(gpu, entry)
+            seen += _listed_grants(gpu, entry)
     return seen, held
 
 
-def _listed(gpu: Gpu, entry: Entry) -> list[Grant]:
+def _listed_grants(gpu: Gpu, entry: Entry) -> list[Grant]:
     """Return what a pod's device list has on *gpu*: it is of apps only.
 
     Of a pod's instances on one GPU deviceshare's account has the first only.
@@ -172,12 +178,12 @@ def _nameable(gpu: Gpu, grant: Grant) -> bool:
     return gpu.mode is not Mode.MIG or grant.position is not None
 
 
-def unanswered(handshake: str, now: datetime) -> bool:
+def needs_report(handshake: str, now: datetime) -> bool:
     """Say whether *handshake* wants ``Reported`` written: missing, deleted, or asked for a while.
 
     An answer is taken for the occasion of the next question, so a question is left to stand.
     """
     found = decode_handshake(handshake)
-    if found is None or found.phase is not Phase.REQUESTING:
-        return found is None or found.phase is Phase.DELETED
+    if found is None or found.phase is not HandshakePhase.REQUESTING:
+        return found is None or found.phase is HandshakePhase.DELETED
     return found.at is None or now - found.at >= ANSWER_AFTER

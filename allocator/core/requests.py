@@ -4,20 +4,26 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.containers import MOST_FINDINGS, Container, mixed, request, spots
+from allocator.core.containers import (
+    MOST_FINDINGS,
+    ContainerSpec,
+    conflicting_names,
+    container_request,
+    spots,
+)
 from allocator.core.gpunodewire import MOST_CONTAINERS
-from allocator.core.lexicon import Word, lexicon
+from allocator.core.lexicon import ResourceName, lexicon
 from allocator.core.preferences import preferences
-from allocator.core.usual import usual
+from allocator.core.usual import parse_common
 from allocator.core.wishes import wishes
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import ContainerRequest, PodRequest
 
 
-def parsed(
+def parse_request(
     *,
-    containers: Sequence[Container],
-    init_containers: Sequence[Container],
+    containers: Sequence[ContainerSpec],
+    init_containers: Sequence[ContainerSpec],
     annotations: Mapping[str, str],
     vocabularies: Sequence[Vocabulary],
 ) -> PodRequest | tuple[Finding, ...] | None:
@@ -27,14 +33,14 @@ def parsed(
     annotations. What two readers could read differently is refused, never guessed.
     """
     known = lexicon(tuple(vocabularies))
-    quick = usual(init_containers, containers, known)
+    quick = parse_common(init_containers, containers, known)
     if quick is not None:
         return _pod(quick.vocabulary, quick.asking, findings=(), annotations=annotations)
-    first: Word | None = None
+    first: ResourceName | None = None
     asking: list[ContainerRequest] = []
     findings: list[Finding] = []
     for spot in spots(init_containers, containers, known):
-        asked = request(spot, known)
+        asked = container_request(spot, known)
         if isinstance(asked, ContainerRequest):
             asking.append(asked)
         else:
@@ -43,7 +49,7 @@ def parsed(
             word = spot.spoken[0]
             first = first or word
             if word.vocabulary is not first.vocabulary:
-                findings.append(spot.finding(word.name, mixed(first.name, word.name)))
+                findings.append(spot.finding(word.name, conflicting_names(first.name, word.name)))
         if len(findings) >= MOST_FINDINGS:
             break
     vocabulary = first.vocabulary if first is not None else None
@@ -67,7 +73,7 @@ def _pod(
     if findings:
         return tuple(findings[:MOST_FINDINGS])
     if len(asking) > MOST_CONTAINERS:
-        return (_crowded(len(asking)),)
+        return (_too_many_containers(len(asking)),)
     return PodRequest(
         vocabulary=vocabulary.name,
         containers=tuple(asking),
@@ -79,7 +85,7 @@ def _pod(
     )
 
 
-def _crowded(number: int) -> Finding:
+def _too_many_containers(number: int) -> Finding:
     """Refuse what could be promised, but not be read again in its node's ledger."""
     return Finding(
         reason=Reason.TOO_MANY,

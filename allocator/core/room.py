@@ -12,7 +12,7 @@ MOST_UNITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class BoardFacts:
     """The facts about one board that do not depend on demand.
 
     Memory slots that every placement takes or leaves together are one *unit* of ``width``
@@ -44,7 +44,7 @@ class Room:
 
 
 @lru_cache(maxsize=64)
-def room(slots: int, profiles: tuple[Profile, ...]) -> Room:
+def room(slots: int, profiles: tuple[Profile, ...]) -> BoardFacts:
     """Return what fits where on a board of *slots* memory slots that offers *profiles*.
 
     The facts double with each unit. Raises ``ValueError`` above 16, twice what is known.
@@ -57,7 +57,7 @@ def room(slots: int, profiles: tuple[Profile, ...]) -> Room:
     free = tuple(
         tuple(tuple(x for x in ps if not x & mask) for ps in spots) for mask in range(1 << size)
     )
-    return Room(
+    return BoardFacts(
         width=width,
         size=size,
         sizes=tuple(p.size // width for p in profiles),

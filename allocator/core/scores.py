@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 from allocator.core.settings import ScoreWeights
 from allocator.core.topology import Idle, worth
 from allocator.model.gpu import Gpu, Node
-from allocator.model.request import Mode, Packing, PodRequest
+from allocator.model.request import FillPolicy, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
 
 MOST: Final = 10  # the scale of kube-scheduler's extenders
 _FULL: Final = 1000
 
 
-class Load(NamedTuple):
+class NodeLoad(NamedTuple):
     """How busy the working GPUs of a node are, in thousandths of what they have.
 
     ``memory`` counts foreign memory as taken, and on a GPU that is cut its slots; ``cores`` are
@@ -26,23 +26,25 @@ class Load(NamedTuple):
     shares: int
 
 
-IDLE: Final = Load(0, 0, 0)
-Scorer = Callable[[Load], int]
+IDLE: Final = NodeLoad(0, 0, 0)
+Scorer = Callable[[NodeLoad], int]
 
 
-def load_of(node: Node) -> Load:
+def load_of(node: Node) -> NodeLoad:
     """Return how busy *node* is; one without a working GPU is idle."""
     gpus = [gpu for gpu in node.gpus if gpu.healthy]
     if not gpus:
         return IDLE
-    return Load(
+    return NodeLoad(
         _mean([_memory(gpu) for gpu in gpus], [gpu.memory for gpu in gpus]),
         _mean([_cores(gpu) for gpu in gpus]),
         _mean([_part(len(gpu.grants), gpu.slots) for gpu in gpus]),
     )
 
 
-def score(load: Load, packing: Packing, weights: ScoreWeights, *, near: int | None = None) -> int:
+def score(
+    load: NodeLoad, packing: FillPolicy, weights: ScoreWeights, *, near: int | None = None
+) -> int:
     """Return the score of a node: by binpack the busy one's is high, by spread the idle one's.
 
     *near* says, in thousandths, how close together the GPUs that the pod asks for could be there;
@@ -52,11 +54,11 @@ def score(load: Load, packing: Packing, weights: ScoreWeights, *, near: int | No
 
 
 @lru_cache(maxsize=64)
-def scorer(packing: Packing, weights: ScoreWeights, *, near: int | None = None) -> Scorer:
+def scorer(packing: FillPolicy, weights: ScoreWeights, *, near: int | None = None) -> Scorer:
     """Return :func:`score` for many nodes at a time: all that is equal is worked out once."""
     parts = weights.memory, weights.cores, weights.shares
     total = sum(parts)
-    spread = packing is Packing.SPREAD
+    spread = packing is FillPolicy.SPREAD
     base, sign = (total * _FULL, -1) if spread else (0, 1)
     if near is not None:
         total += weights.topology
@@ -66,15 +68,15 @@ def scorer(packing: Packing, weights: ScoreWeights, *, near: int | None = None) 
     # The least that is taken sets a node apart from idle ones: up by binpack, and down by spread.
     base = MOST * base + (0 if spread else whole - 1)
 
-    def scored(load: Load) -> int:
+    def score_load(load: NodeLoad) -> int:
         memory, cores, shares = load
         worth = by_memory * memory + by_cores * cores + by_shares * shares
         return (base + worth) // whole
 
-    return scored
+    return score_load
 
 
-def near(idle: Idle, request: PodRequest) -> int | None:
+def closeness(idle: Idle, request: PodRequest) -> int | None:
     """Return, in thousandths, how close as many *idle* GPUs are as a container of *request* wants.
 
     ``None`` is for a pod of single GPUs, and for a node whose topology is not known. It differs
@@ -86,7 +88,7 @@ def near(idle: Idle, request: PodRequest) -> int | None:
 
 def _memory(gpu: Gpu) -> int:
     if gpu.mode is Mode.MIG and gpu.board is not None:
-        return _part(gpu.taken.bit_count(), gpu.board.slots)
+        return _part(gpu.taken_slots.bit_count(), gpu.board.slots)
     return _part(gpu.memory_promised + gpu.foreign, gpu.memory)
 
 

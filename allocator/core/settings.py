@@ -10,15 +10,15 @@ import msgspec
 import yaml
 
 from allocator.catalog.boards import model_named
-from allocator.core.wording import quoted
-from allocator.model.gpu import Offer
-from allocator.model.request import Mode, Packing, Packings
+from allocator.core.wording import quote
+from allocator.model.gpu import GpuKind
+from allocator.model.request import FillPolicies, FillPolicy, Mode
 from allocator.model.units import MiB
 
 LARGEST: Final = 512 * 1024  # bytes; a ConfigMap holds at most 1 MiB of everything
 
 
-class Fleet(StrEnum):
+class FleetScope(StrEnum):
     """Whether GPUs may exist that no inventory shows yet, e.g. behind an autoscaler."""
 
     OPEN = "open"
@@ -62,7 +62,7 @@ class SchedulerName(StrEnum):
     SET = "set"
 
 
-class Policy(StrEnum):
+class Tolerance(StrEnum):
     """What happens to something unwanted that a site may still need."""
 
     REFUSE = "refuse"
@@ -120,13 +120,13 @@ class Settings(
 ):
     """All settings; every field has the default an installation starts with."""
 
-    fleet: Fleet = Fleet.OPEN
+    fleet: FleetScope = FleetScope.OPEN
     node_templates: Annotated[tuple[NodeTemplate, ...], msgspec.Meta(max_length=64)] = ()
     node_agent: NodeAgent = NodeAgent.OURS
     injection: Injection = Injection.AUTO
     prefer: Prefer = Prefer.COST
-    node_policy: Packing = Packing.BINPACK
-    gpu_policy: Packing = Packing.BINPACK
+    node_policy: FillPolicy = FillPolicy.BINPACK
+    gpu_policy: FillPolicy = FillPolicy.BINPACK
     score_weights: ScoreWeights = ScoreWeights()
     default_mode: Mode = Mode.HAMI_CORE
     volcano_mode: VolcanoMode = VolcanoMode.OPEN
@@ -134,7 +134,7 @@ class Settings(
     volcano_register: bool = False
     volcano_metrics: bool = False
     plugin_metrics: bool = True
-    privileged: Policy = Policy.REFUSE
+    privileged: Tolerance = Tolerance.REFUSE
     gpushare_memory_unit: MemoryUnit = MemoryUnit.GIB
     scheduler_name: SchedulerName = SchedulerName.KEEP
     extender_bind: bool = False
@@ -143,9 +143,9 @@ class Settings(
     enforcement: Enforcement = Enforcement.REPORT
 
     @property
-    def packings(self) -> Packings:
+    def packings(self) -> FillPolicies:
         """Return how nodes and GPUs are filled where a pod does not say."""
-        return Packings(node=self.node_policy, gpu=self.gpu_policy)
+        return FillPolicies(node=self.node_policy, gpu=self.gpu_policy)
 
 
 DEFAULTS: Final = Settings()
@@ -168,12 +168,14 @@ def settings_of(text: str) -> Settings:
     except (yaml.YAMLError, RecursionError) as error:
         raise SettingsError(f"settings.yaml is not YAML: {str(error)[:256]}") from error
     except msgspec.ValidationError as error:
-        raise SettingsError(f"settings.yaml: {str(error)[:256]}{_accepted(str(error))}") from error
+        raise SettingsError(
+            f"settings.yaml: {str(error)[:256]}{_accepted_values(str(error))}"
+        ) from error
     _check(found)
     return found
 
 
-def _accepted(message: str) -> str:
+def _accepted_values(message: str) -> str:
     """Return what the field that msgspec complains about would take, where that is a short list."""
     for field in msgspec.structs.fields(Settings):
         kind = field.type
@@ -205,35 +207,35 @@ def _check(found: Settings) -> None:
             )
         if known is None and template.memory is None:
             raise SettingsError(
-                f"{place}.model {quoted(template.model)} is not in the catalogue; "
+                f"{place}.model {quote(template.model)} is not in the catalogue; "
                 "give the product name as the driver reports it, or its memory in MiB beside it"
             )
         if template.mode is Mode.MIG and (known is None or known.board is None):
             raise SettingsError(
-                f"{place}.model {quoted(template.model)} cannot be cut by MIG; use mode hami-core"
+                f"{place}.model {quote(template.model)} cannot be cut by MIG; use mode hami-core"
             )
 
 
-def foreseen(
-    offers: Mapping[Offer, int], templates: tuple[NodeTemplate, ...]
-) -> Mapping[Offer, int]:
+def expected_kinds(
+    offers: Mapping[GpuKind, int], templates: tuple[NodeTemplate, ...]
+) -> Mapping[GpuKind, int]:
     """Return the kinds of GPU that are here, and those that nodes of *templates* would bring."""
     if not templates:
         return offers
     found = dict(offers)
-    for offer, count in templated(templates).items():
+    for offer, count in template_kinds(templates).items():
         found[offer] = max(count, found.get(offer, 0))
     return found
 
 
 @lru_cache(maxsize=8)
-def templated(templates: tuple[NodeTemplate, ...]) -> Mapping[Offer, int]:
+def template_kinds(templates: tuple[NodeTemplate, ...]) -> Mapping[GpuKind, int]:
     """Return what nodes of *templates* would offer: each kind with its number on one node."""
-    offers: dict[Offer, int] = {}
+    offers: dict[GpuKind, int] = {}
     for template in templates:
         known = model_named(template.model)
         memory = template.memory if known is None or template.memory else known.memory
-        offer = Offer(
+        offer = GpuKind(
             model=template.model if known is None else known.name,
             memory=MiB(memory or 0),
             mode=template.mode,

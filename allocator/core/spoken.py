@@ -1,11 +1,11 @@
 """Which words a cluster uses: the vocabularies under its settings and device configuration."""
 
-from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, Vocabulary, configured
+from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, Vocabulary, configure_vocabulary
 from allocator.core.deviceconfig import DeviceConfig
 from allocator.core.settings import MemoryUnit, Settings
 
 
-def spoken(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
+def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
     """Return the vocabularies as a cluster with this configuration speaks them."""
     names = {
         VOLCANO.count or "": devices.count_name,
@@ -15,8 +15,8 @@ def spoken(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
     }
     unit = 1 if settings.gpushare_memory_unit is MemoryUnit.MIB else None
     return (
-        configured(
+        configure_vocabulary(
             VOLCANO, memory_factor=devices.memory_factor, names=names, slot=devices.count_name
         ),
-        configured(GPUSHARE, memory_factor=unit, slot=devices.count_name),
+        configure_vocabulary(GPUSHARE, memory_factor=unit, slot=devices.count_name),
     )

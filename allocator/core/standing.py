@@ -11,32 +11,32 @@ from weakref import WeakValueDictionary
 
 from allocator.core.fleet import Shape, shape_of
 from allocator.core.headroom import headroom
-from allocator.core.scores import Load, load_of
+from allocator.core.scores import NodeLoad, load_of
 from allocator.model.gpu import Gpu, Node
 from allocator.model.headroom import Headroom
 from allocator.model.request import Mode
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Likeness:
+class GpuClass:
     """GPUs that answer alike to whoever asks without naming a UUID; ``room`` is that of one."""
 
     room: Headroom
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Room:
+class GpuGroup:
     """So many GPUs of one likeness; nodes that are alike in it share one."""
 
-    likeness: Likeness
+    likeness: GpuClass
     count: int
 
 
-Rooms = tuple[Room, ...]
+Rooms = tuple[GpuGroup, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
-class Standing:
+class NodeClass:
     """Nodes whose GPUs are alike; ``node`` is one of them.
 
     ``hard`` and ``soft`` are the rooms on GPUs in mode mig and in mode hami-core, the emptiest
@@ -49,30 +49,30 @@ class Standing:
     node: Node
     hard: Rooms
     soft: Rooms
-    first: Room | None
+    first: GpuGroup | None
     shape: Shape
     sound: Shape
-    load: Load
+    load: NodeLoad
     fresh: bool
     closed: bool
 
 
 @dataclass(slots=True)
-class Register:
+class NodeClasses:
     """Makes standings, one for all nodes in equal state, for as long as anybody holds it."""
 
-    _likenesses: WeakValueDictionary[object, Likeness] = field(default_factory=WeakValueDictionary)
-    _rooms: WeakValueDictionary[object, Room] = field(default_factory=WeakValueDictionary)
-    _standings: WeakValueDictionary[object, Standing] = field(default_factory=WeakValueDictionary)
+    _likenesses: WeakValueDictionary[object, GpuClass] = field(default_factory=WeakValueDictionary)
+    _rooms: WeakValueDictionary[object, GpuGroup] = field(default_factory=WeakValueDictionary)
+    _standings: WeakValueDictionary[object, NodeClass] = field(default_factory=WeakValueDictionary)
 
-    def standing(self, node: Node, *, closed: bool) -> Standing:
+    def class_of(self, node: Node, *, closed: bool) -> NodeClass:
         """Return the standing of *node*."""
         counts = Counter(map(self._likeness, node.gpus))
         key = node.fresh, closed, frozenset(counts.items())
         found = self._standings.get(key)
         if found is None:
             rooms = [self._room(likeness, count) for likeness, count in counts.items()]
-            found = self._standings[key] = _standing(
+            found = self._standings[key] = _node_class(
                 node,
                 rooms,
                 shape=shape_of(node.gpus),
@@ -81,36 +81,36 @@ class Register:
             )
         return found
 
-    def _room(self, likeness: Likeness, count: int) -> Room:
+    def _room(self, likeness: GpuClass, count: int) -> GpuGroup:
         found = self._rooms.get((likeness, count))
         if found is None:
-            found = self._rooms[likeness, count] = Room(likeness, count)
+            found = self._rooms[likeness, count] = GpuGroup(likeness, count)
         return found
 
-    def _likeness(self, gpu: Gpu) -> Likeness:
+    def _likeness(self, gpu: Gpu) -> GpuClass:
         room = headroom(gpu)
         key = gpu.healthy, room.likeness
         found = self._likenesses.get(key)
         if found is None:
-            found = self._likenesses[key] = Likeness(room)
+            found = self._likenesses[key] = GpuClass(room)
         return found
 
 
-def alone(node: Node, *, like: Standing) -> Standing:
+def single_node_class(node: Node, *, like: NodeClass) -> NodeClass:
     """Return a standing that *node* shares with no other, nor any of its GPUs with another.
 
     *like* is how the same GPUs stood, as healthy as now, with other promises on them.
     """
     same = {id(one.likeness.room.gpu): one for one in (*like.hard, *like.soft) if one.count == 1}
-    rooms = [same.get(id(gpu)) or Room(Likeness(headroom(gpu)), 1) for gpu in node.gpus]
-    return _standing(node, rooms, shape=like.shape, sound=like.sound, closed=False)
+    rooms = [same.get(id(gpu)) or GpuGroup(GpuClass(headroom(gpu)), 1) for gpu in node.gpus]
+    return _node_class(node, rooms, shape=like.shape, sound=like.sound, closed=False)
 
 
-def _standing(
-    node: Node, rooms: Iterable[Room], *, shape: Shape, sound: Shape, closed: bool
-) -> Standing:
+def _node_class(
+    node: Node, rooms: Iterable[GpuGroup], *, shape: Shape, sound: Shape, closed: bool
+) -> NodeClass:
     ordered = sorted(rooms, key=_emptiness, reverse=True)
-    return Standing(
+    return NodeClass(
         node=node,
         hard=tuple(room for room in ordered if _is_cut(room)),
         soft=tuple(room for room in ordered if not _is_cut(room)),
@@ -123,10 +123,10 @@ def _standing(
     )
 
 
-def _emptiness(room: Room) -> tuple[int, int]:
+def _emptiness(room: GpuGroup) -> tuple[int, int]:
     free = room.likeness.room
     return free.memory, -free.cores
 
 
-def _is_cut(room: Room) -> bool:
+def _is_cut(room: GpuGroup) -> bool:
     return room.likeness.room.gpu.mode is Mode.MIG

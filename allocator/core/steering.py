@@ -11,35 +11,35 @@ from typing import Final
 
 import msgspec
 
-from allocator.core.choose import Terms, in_mode
-from allocator.core.commitment import Wanted
+from allocator.core.choose import PlacementPolicy, in_mode
+from allocator.core.commitment import PodClaim
 from allocator.core.fit import peak
-from allocator.core.forecast import Forecast, ends, taken_by
-from allocator.core.holdings import granted
-from allocator.core.index import Index, Site
-from allocator.core.judgement import Judge, Judges
+from allocator.core.forecast import Projection, ends, grants_of
+from allocator.core.holdings import with_grants
+from allocator.core.index import Index, NodeInfo
+from allocator.core.judgement import ClassFilter, ClassFilterCache
 from allocator.core.obstacles import (
     CLOSED,
     EVER,
     NO_INVENTORY,
     RESERVED,
     UNREADABLE,
-    Obstacle,
+    FailureReason,
 )
-from allocator.core.pods import FIRST, Pod
-from allocator.core.ratings import favourite, rated
-from allocator.core.scores import near, score, scorer
+from allocator.core.pods import FIRST, SchedulingPod
+from allocator.core.ratings import favourite, score_json
+from allocator.core.scores import closeness, score, scorer
 from allocator.core.settings import ScoreWeights
-from allocator.core.standing import alone
+from allocator.core.standing import single_node_class
 from allocator.model.decision import Reason
 from allocator.model.gpu import Grant, Node
-from allocator.model.request import Packing, PodRequest
+from allocator.model.request import FillPolicy, PodRequest
 
 EVEN: Final = ScoreWeights()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class FilterContext:
     """What an answer rests on besides pod and nodes.
 
     ``terms`` are the operator's. ``own`` are nodes that may have a promise to this very pod, which
@@ -48,30 +48,30 @@ class Circumstances:
     ``judges`` what was said of standings.
     """
 
-    terms: Terms
+    terms: PlacementPolicy
     own: Collection[str] = ()
     closed_world: bool = True
-    forecast: Forecast = field(default_factory=Forecast)
-    judges: Judges = field(default_factory=Judges)
+    forecast: Projection = field(default_factory=Projection)
+    judges: ClassFilterCache = field(default_factory=ClassFilterCache)
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class FilterResult:
     """Nodes that take the pod, and of the others why not; both in the order asked."""
 
     fitting: list[str]
-    obstacles: dict[str, Obstacle]
+    obstacles: dict[str, FailureReason]
 
 
-def filtered(
-    index: Index, pod: Pod, names: Sequence[str], *, circumstances: Circumstances
-) -> Filtered:
+def filter_nodes(
+    index: Index, pod: SchedulingPod, names: Sequence[str], *, circumstances: FilterContext
+) -> FilterResult:
     """Say of each of *names* whether it takes *pod*; one that asks for nothing fits anywhere."""
     wanted = pod.wanted
     if wanted is None:
-        return Filtered(list(names), {})
+        return FilterResult(list(names), {})
     if isinstance(wanted, tuple):
-        return Filtered([], dict.fromkeys(names, UNREADABLE))
+        return FilterResult([], dict.fromkeys(names, UNREADABLE))
     request = in_mode(wanted.request, wanted.mode)
     obstacles = _obstacles(index, request, names=names, circumstances=circumstances)
     judge = circumstances.judges.judge(request, circumstances.terms, index.snapshot.demand)
@@ -83,12 +83,12 @@ def filtered(
         else:
             obstacles.pop(name, None)
     fitting = list(filterfalse(obstacles.__contains__, names))
-    return Filtered(fitting, obstacles)
+    return FilterResult(fitting, obstacles)
 
 
 def _obstacles(
-    index: Index, request: PodRequest, *, names: Sequence[str], circumstances: Circumstances
-) -> dict[str, Obstacle]:
+    index: Index, request: PodRequest, *, names: Sequence[str], circumstances: FilterContext
+) -> dict[str, FailureReason]:
     """Judge nodes by their standings, as if no GPU had a name."""
     unknown = NO_INVENTORY if circumstances.closed_world and index.whole else None
     standing = index.standings.get
@@ -112,19 +112,24 @@ def _obstacles(
 
 
 def _special(
-    index: Index, pod: Pod, judge: Judge, *, names: Sequence[str], circumstances: Circumstances
+    index: Index,
+    pod: SchedulingPod,
+    judge: ClassFilter,
+    *,
+    names: Sequence[str],
+    circumstances: FilterContext,
 ) -> Iterable[str]:
     """Return those of *names* that this pod finds otherwise than another like it."""
-    found = {*circumstances.own, *_named(index, judge.request)}
+    found = {*circumstances.own, *_nodes_named(index, judge.request)}
     if not found and not index.nominations:
         return ()
     asked = set(names) & index.sites.keys()
     nominated = asked.intersection(index.nominations)
-    crowded = [name for name in nominated if _crowded(index, name, pod=pod, judge=judge)]
+    crowded = [name for name in nominated if _is_crowded(index, name, pod=pod, judge=judge)]
     return (asked & found).union(crowded)
 
 
-def _named(index: Index, request: PodRequest) -> list[str]:
+def _nodes_named(index: Index, request: PodRequest) -> list[str]:
     """Return the nodes that have a GPU which *request* names."""
     named = {*request.filters.uuids, *request.filters.not_uuids}
     if not named:
@@ -133,51 +138,53 @@ def _named(index: Index, request: PodRequest) -> list[str]:
     return [name for name, site in sites if any(gpu.uuid in named for gpu in site.node.gpus)]
 
 
-def _crowded(index: Index, name: str, *, pod: Pod, judge: Judge) -> bool:
+def _is_crowded(index: Index, name: str, *, pod: SchedulingPod, judge: ClassFilter) -> bool:
     """Say whether those nominated to node *name* may be in the way of *pod* there.
 
     Those who are being bound are not where each of them could have one of the emptiest GPUs for
     itself and enough of these were left. Others wait for victims, and may keep the whole node.
     """
-    others = index.nominated(name, pod)
+    others = index.nominated_pods(name, pod)
     if not others or any(other.priority < FIRST for other in others):
         return bool(others)
     first = index.firsts.get(name)
     if first is None or not judge.plainly(first):
         return True
-    return first.count < judge.at_once + sum(map(_at_once, others))
+    return first.count < judge.at_once + sum(map(_peak_gpus, others))
 
 
-def _at_once(pod: Pod) -> int:
+def _peak_gpus(pod: SchedulingPod) -> int:
     """Return how many GPUs *pod* holds at one time at most."""
-    if not isinstance(pod.wanted, Wanted):
+    if not isinstance(pod.wanted, PodClaim):
         return 0
     asks = pod.wanted.request.containers
     return asks[0].count if len(asks) == 1 else peak(asks, [ask.count for ask in asks])
 
 
 def _judge_alone(
-    index: Index, pod: Pod, judge: Judge, *, circumstances: Circumstances
-) -> Callable[[str], Obstacle | None]:
+    index: Index, pod: SchedulingPod, judge: ClassFilter, *, circumstances: FilterContext
+) -> Callable[[str], FailureReason | None]:
     """Return what judges a node for this pod only: without its own promises, beside nominees."""
     terms, forecast = circumstances.terms, circumstances.forecast
 
-    def found(name: str) -> Obstacle | None:
+    def judge_node(name: str) -> FailureReason | None:
         if index.standings[name].closed:
             return CLOSED
-        others = index.nominated(name, pod)
+        others = index.nominated_pods(name, pod)
         if pod.uid not in index.entries(name) and all(o.priority >= FIRST for o in others):
-            standing = forecast.standing(index, name, others, terms=terms)
+            standing = forecast.node_class(index, name, others, terms=terms)
         else:
-            node = beside_nominees(index, name, pod, terms=terms)
+            node = node_with_nominees(index, name, pod, terms=terms)
             like = index.standings[name]
-            standing = None if node is None else alone(node, like=like)
+            standing = None if node is None else single_node_class(node, like=like)
         return RESERVED if standing is None else judge.obstacle(standing)
 
-    return found
+    return judge_node
 
 
-def beside_nominees(index: Index, name: str, pod: Pod, *, terms: Terms) -> Node | None:
+def node_with_nominees(
+    index: Index, name: str, pod: SchedulingPod, *, terms: PlacementPolicy
+) -> Node | None:
     """Return node *name* as *pod* finds it: its own promises free, that of nominees taken.
 
     ``None`` where a nominee has no place yet even once all that are ending have gone: then nobody
@@ -190,37 +197,42 @@ def beside_nominees(index: Index, name: str, pod: Pod, *, terms: Terms) -> Node 
         return None
     ending = {uid for uid in index.entries(name) if ends(index.pods.get(uid))}
     taken: list[Grant] = []
-    for nominee in index.nominated(name, pod):
-        if not isinstance(nominee.wanted, Wanted):
+    for nominee in index.nominated_pods(name, pod):
+        if not isinstance(nominee.wanted, PodClaim):
             continue
         now = index.node(name, without={pod.uid, nominee.uid}) or node
         then = index.node(name, without={pod.uid, nominee.uid, *ending}) or node
-        first = now if nominee.turn < pod.turn else _changed(then, since=now)
-        grants = taken_by(granted(first, taken), nominee.wanted, terms)
-        grants = grants or taken_by(granted(then, taken), nominee.wanted, terms)
+        first = now if nominee.queue_key < pod.queue_key else _freed_gpus(then, since=now)
+        grants = grants_of(with_grants(first, taken), nominee.wanted, terms)
+        grants = grants or grants_of(with_grants(then, taken), nominee.wanted, terms)
         if not grants:
             return None
         taken += grants
-    return granted(node, taken) if taken else node
+    return with_grants(node, taken) if taken else node
 
 
-def _changed(node: Node, *, since: Node) -> Node:
+def _freed_gpus(node: Node, *, since: Node) -> Node:
     """Return *node* with only those GPUs of which less is promised than *since*."""
     pairs = zip(node.gpus, since.gpus, strict=True)
     return replace(node, gpus=tuple(gpu for gpu, before in pairs if gpu is not before))
 
 
 @dataclass(frozen=True, slots=True)
-class Prioritized:
+class NodeScores:
     """Scores as JSON, and the node that scores more than all others, if one does."""
 
     answer: bytes
     favourite: str = ""
 
 
-def prioritized(
-    index: Index, pod: Pod, names: Sequence[str], *, weights: ScoreWeights, packing: Packing
-) -> Prioritized:
+def score_nodes(
+    index: Index,
+    pod: SchedulingPod,
+    names: Sequence[str],
+    *,
+    weights: ScoreWeights,
+    packing: FillPolicy,
+) -> NodeScores:
     """Return the scores of *names* for *pod*, up to 10, of those that score at all.
 
     A scheduler adds nothing to a node that it hears nothing of. Of a large cluster most are idle,
@@ -228,31 +240,33 @@ def prioritized(
     the cluster's, and the pod's own goes before it.
     """
     wanted = pod.wanted
-    if not isinstance(wanted, Wanted):
-        return Prioritized(_listed(()))
+    if not isinstance(wanted, PodClaim):
+        return NodeScores(_json_list(()))
     chosen = wanted.request.packings.node or packing
     table = index.ratings.get(scorer(chosen, weights))
     if table is not None and all(ask.count == 1 for ask in wanted.request.containers):
         found = filter(None, map(table.parts.get, names))
-        return Prioritized(_listed(found), favourite(table, names))
+        return NodeScores(_json_list(found), favourite(table, names))
     of = partial(_score, wanted=wanted, packing=chosen, weights=weights)
     scores = ((name, of(index.sites.get(name))) for name in names)
-    return Prioritized(_listed(rated(name, score) for name, score in scores if score))
+    return NodeScores(_json_list(score_json(name, score) for name, score in scores if score))
 
 
-def _listed(parts: Iterable[bytes]) -> bytes:
+def _json_list(parts: Iterable[bytes]) -> bytes:
     return b"[" + b",".join(parts) + b"]"
 
 
-def _score(site: Site | None, *, wanted: Wanted, packing: Packing, weights: ScoreWeights) -> int:
+def _score(
+    site: NodeInfo | None, *, wanted: PodClaim, packing: FillPolicy, weights: ScoreWeights
+) -> int:
     """Score one node; GPUs of a pod that asks for several had better be close together."""
     if site is None:
         return 0
-    close = near(site.idle, wanted.request)
+    close = closeness(site.idle, wanted.request)
     return score(site.standing.load, packing, weights, near=close)
 
 
 def best_first(index: Index, names: Iterable[str]) -> list[str]:
     """Return *names*, which are known, the fullest node first."""
-    fullness = {name: score(index.standings[name].load, Packing.BINPACK, EVEN) for name in names}
+    fullness = {name: score(index.standings[name].load, FillPolicy.BINPACK, EVEN) for name in names}
     return sorted(fullness, key=lambda name: (-fullness[name], name))

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import chain, combinations
 from typing import Final, NamedTuple
 
-from allocator.core.packing import Rooms
+from allocator.core.packing import Headrooms
 from allocator.model.gpu import Gpu
 from allocator.model.option import Option
 from allocator.model.request import Mode
@@ -31,7 +31,7 @@ Distances = tuple[tuple[int, ...], ...]  # between GPUs of two kinds, and within
 
 
 @dataclass(frozen=True, slots=True)
-class Web:
+class LinkDistances:
     """How far the GPUs of a node are from each other, by their positions on it.
 
     GPUs of one of the ``kinds`` are equally far from every other GPU. ``far`` is empty where
@@ -52,13 +52,13 @@ class Idle(NamedTuple):
 UNKNOWN: Final = Idle((), ())
 
 
-def web_of(gpus: Sequence[Gpu]) -> Web:
+def web_of(gpus: Sequence[Gpu]) -> LinkDistances:
     """Return the web of *gpus*: one object for all machines that are built alike."""
     places = {gpu.uuid: position for position, gpu in enumerate(gpus)}
-    return _web(tuple([_built(gpu, places) for gpu in gpus]))
+    return _web(tuple([_build(gpu, places) for gpu in gpus]))
 
 
-class _Built(NamedTuple):
+class _GpuLocation(NamedTuple):
     """What of a GPU decides who is close to it; ``links`` are positions."""
 
     numa: int | None
@@ -66,17 +66,17 @@ class _Built(NamedTuple):
     links: tuple[int, ...]
 
 
-def _built(gpu: Gpu, places: dict[str, int]) -> _Built:
+def _build(gpu: Gpu, places: dict[str, int]) -> _GpuLocation:
     if gpu.mode is Mode.MIG:
-        return _Built(gpu.numa, None, ())
+        return _GpuLocation(gpu.numa, None, ())
     links = tuple([places[uuid] for uuid in gpu.links if uuid in places]) if gpu.links else ()
-    return _Built(gpu.numa, gpu.switch, links)
+    return _GpuLocation(gpu.numa, gpu.switch, links)
 
 
 @lru_cache(maxsize=256)
-def _web(gpus: tuple[_Built, ...]) -> Web:
+def _web(gpus: tuple[_GpuLocation, ...]) -> LinkDistances:
     if not any(gpu.numa is not None or gpu.switch or gpu.links for gpu in gpus):
-        return Web((0,) * len(gpus), ())
+        return LinkDistances((0,) * len(gpus), ())
     every = range(len(gpus))
     far = [[_distance(gpus, a, b) if a != b else 0 for b in every] for a in every]
     firsts: list[int] = []  # one GPU of each kind
@@ -94,10 +94,10 @@ def _web(gpus: tuple[_Built, ...]) -> Web:
     between = [[far[a][b] for b in firsts] for a in firsts]
     for kind, distance in enumerate(within):
         between[kind][kind] = distance
-    return Web(tuple(kinds), tuple(map(tuple, between)))
+    return LinkDistances(tuple(kinds), tuple(map(tuple, between)))
 
 
-def _distance(gpus: Sequence[_Built], a: int, b: int) -> int:
+def _distance(gpus: Sequence[_GpuLocation], a: int, b: int) -> int:
     """Return an index into :data:`WORTH`; a link that only one end knows of is none."""
     one, other = gpus[a], gpus[b]
     joined = b in one.links and a in other.links
@@ -112,7 +112,7 @@ def _alike(far: Sequence[Sequence[int]], a: int, b: int) -> bool:
     return all(far[a][c] == far[b][c] for c in range(len(far)) if c not in {a, b})
 
 
-def near(options: list[Option], rooms: Rooms, *, count: int) -> list[Option]:
+def prefer_close(options: list[Option], rooms: Headrooms, *, count: int) -> list[Option]:
     """Put first the options of those *count* GPUs that are closest together.
 
     Closest is what has fewest pairs at the largest distance, then at the next. Of sets that are
@@ -127,7 +127,7 @@ def near(options: list[Option], rooms: Rooms, *, count: int) -> list[Option]:
         firsts.setdefault(option.position, option)
     if len(web.far) <= 1 or len(firsts) <= count:
         return options
-    chosen = _closest(web, list(firsts.values()), count)
+    chosen = _closest_gpus(web, list(firsts.values()), count)
 
     def distance(option: Option) -> int:
         if option.position in chosen:
@@ -138,7 +138,7 @@ def near(options: list[Option], rooms: Rooms, *, count: int) -> list[Option]:
     return sorted(options, key=distance)
 
 
-def _closest(web: Web, options: Sequence[Option], count: int) -> frozenset[int]:
+def _closest_gpus(web: LinkDistances, options: Sequence[Option], count: int) -> frozenset[int]:
     """Return the positions of the closest *count* GPUs; *options* are one of each, best first."""
     groups: list[list[Option]] = [[] for _ in web.far]
     for option in options:
@@ -173,11 +173,11 @@ def mixes(far: Distances, counts: tuple[int, ...], count: int) -> tuple[tuple[in
                 least, found = strain, []
             found.append(taken)
             continue
-        waiting += _extended(far, counts, count, taken=taken, strain=strain)
+        waiting += _extend(far, counts, count, taken=taken, strain=strain)
     return tuple(found)
 
 
-def _extended(
+def _extend(
     far: Distances, counts: tuple[int, ...], count: int, *, taken: tuple[int, ...], strain: int
 ) -> Iterator[tuple[tuple[int, ...], int]]:
     """Yield *taken* with each number of GPUs of one kind more; the last one is tried first."""

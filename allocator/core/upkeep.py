@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Final
 
 from allocator.core.gpunodewire import status_of
-from allocator.core.ledger import Ledger, accounted
+from allocator.core.ledger import Ledger, is_accounted
 from allocator.core.settings import NodeAgent
 from allocator.model.gpu import Node
 
@@ -21,7 +21,7 @@ REPORTED: Final[str] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class NodeIdentity:
     """A Node of the cluster, as far as its GPUNode goes by it.
 
     ``agent`` says that it runs ours. ``announced`` is what its register annotation lists, ``None``
@@ -35,7 +35,7 @@ class Machine:
     announced: Node | None = None
 
 
-class Act(Enum):
+class GpuNodeAction(Enum):
     """What may be done to a GPUNode without a status to write."""
 
     CREATE = auto()
@@ -51,10 +51,10 @@ class Report:
     status: Mapping[str, object]
 
 
-Step = Act | Report
+Step = GpuNodeAction | Report
 
 
-def due(machine: Machine | None, ledger: Ledger | None, *, upstream: bool) -> Step | None:
+def due_step(machine: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool) -> Step | None:
     """Return the next step for a GPUNode, ``None`` where it is as it should be.
 
     ``None`` as *machine* or *ledger* is one that does not exist. *upstream* says that another
@@ -62,34 +62,36 @@ def due(machine: Machine | None, ledger: Ledger | None, *, upstream: bool) -> St
     """
     if ledger is None:
         carries = machine is not None and (machine.agent or machine.announced is not None)
-        return Act.CREATE if carries else None
+        return GpuNodeAction.CREATE if carries else None
     if ledger.deleting:
-        return None if _promises(ledger) else Act.RELEASE
+        return None if _promises(ledger) else GpuNodeAction.RELEASE
     if machine is None:
-        return _left_behind(ledger)
+        return _orphan_step(ledger)
     if upstream and machine.announced is not None:
-        return _reported(machine, machine.announced, ledger)
+        return _report(machine, machine.announced, ledger)
     # The plugin that served it has left nothing to read, or its word or an earlier life's is here.
-    told = not upstream and stands(ledger, node_uid=machine.uid, boot=machine.boot, upstream=False)
-    return Act.SHUT if ledger.inventory and not told else None
+    told = not upstream and status_is_current(
+        ledger, node_uid=machine.uid, boot=machine.boot, upstream=False
+    )
+    return GpuNodeAction.SHUT if ledger.inventory and not told else None
 
 
-def stands(ledger: Ledger, *, node_uid: str, boot: str, upstream: bool) -> bool:
+def status_is_current(ledger: Ledger, *, node_uid: str, boot: str, upstream: bool) -> bool:
     """Say whether the status is of its Node as it runs now, told by who is to serve it.
 
     What a register told stands as long as its plugin serves the nodes, which *upstream* says.
     """
     right = upstream or ledger.driver != REPORTED
-    return right and accounted(ledger, node_uid=node_uid, boot=boot)
+    return right and is_accounted(ledger, node_uid=node_uid, boot=boot)
 
 
-def _left_behind(ledger: Ledger) -> Step | None:
+def _orphan_step(ledger: Ledger) -> Step | None:
     if ledger.inventory:
-        return Act.SHUT
-    return None if _promises(ledger) else Act.DELETE
+        return GpuNodeAction.SHUT
+    return None if _promises(ledger) else GpuNodeAction.DELETE
 
 
-def _reported(machine: Machine, announced: Node, ledger: Ledger) -> Report | None:
+def _report(machine: NodeIdentity, announced: Node, ledger: Ledger) -> Report | None:
     identity = {"nodeUID": machine.uid, "bootID": machine.boot, "driver": REPORTED}
     status = {**identity, **status_of(announced)}
     standing = (ledger.inventory, ledger.node_uid, ledger.boot, ledger.driver)

@@ -8,24 +8,26 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.containers import Container, Resources, built
-from allocator.core.lexicon import Amounts, Lexicon, Role
+from allocator.core.containers import ContainerSpec, ResourceSpec, build_request
+from allocator.core.lexicon import Amounts, ResourceNames, ResourceRole
 from allocator.core.quantity import plain
 from allocator.model.request import ContainerRequest
 
-_COUNT, _MEMORY, _PERCENT, _CORES = Role
+_COUNT, _MEMORY, _PERCENT, _CORES = ResourceRole
 
 
-class Usual(NamedTuple):
+class CommonRequest(NamedTuple):
     """What the containers of a pod ask for, in the words of ``vocabulary``; ``None``: nothing."""
 
     vocabulary: Vocabulary | None
     asking: list[ContainerRequest]
 
 
-def usual(
-    init_containers: Sequence[Container], containers: Sequence[Container], lexicon: Lexicon
-) -> Usual | None:
+def parse_common(
+    init_containers: Sequence[ContainerSpec],
+    containers: Sequence[ContainerSpec],
+    lexicon: ResourceNames,
+) -> CommonRequest | None:
     """Return what a pod's containers ask for, or ``None`` where they must be looked at closely."""
     vocabulary: Vocabulary | None = None
     asking: list[ContainerRequest] = []
@@ -42,19 +44,21 @@ def usual(
             if vocabulary is not None and vocabulary is not spoken:
                 return None
             vocabulary = spoken
-            asking.append(built(container, spoken, numbers, position=position, of_init=of_init))
-    return Usual(vocabulary, asking)
+            asking.append(
+                build_request(container, spoken, numbers, position=position, of_init=of_init)
+            )
+    return CommonRequest(vocabulary, asking)
 
 
 def _read(
-    resources: Resources, lexicon: Lexicon
-) -> tuple[Vocabulary | None, Mapping[Role, int]] | None:
+    resources: ResourceSpec, lexicon: ResourceNames
+) -> tuple[Vocabulary | None, Mapping[ResourceRole, int]] | None:
     """Return the numbers of one container, all of them positive, and in whose words they are."""
     limits, requests = resources.limits or {}, resources.requests
-    if requests and requests != limits and not _covered(requests, limits, lexicon):
+    if requests and requests != limits and not _is_covered(requests, limits, lexicon):
         return None
     vocabulary: Vocabulary | None = None
-    numbers: dict[Role, int] = {}
+    numbers: dict[ResourceRole, int] = {}
     for name, text in limits.items():
         word = lexicon.words.get(name)
         if word is not None:
@@ -70,7 +74,7 @@ def _read(
     return None if _clash(vocabulary, numbers) else (vocabulary, numbers)
 
 
-def _covered(requests: Amounts, limits: Amounts, lexicon: Lexicon) -> bool:
+def _is_covered(requests: Amounts, limits: Amounts, lexicon: ResourceNames) -> bool:
     """Say whether *requests* neither add to *limits* nor differ from them in what is ours."""
     return all(
         limits.get(name) == text
@@ -79,7 +83,7 @@ def _covered(requests: Amounts, limits: Amounts, lexicon: Lexicon) -> bool:
     )
 
 
-def _clash(vocabulary: Vocabulary | None, numbers: Mapping[Role, int]) -> bool:
+def _clash(vocabulary: Vocabulary | None, numbers: Mapping[ResourceRole, int]) -> bool:
     if vocabulary is None or len(numbers) == 1:
         return False
     whole = vocabulary.whole and _COUNT in numbers

@@ -6,25 +6,29 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from allocator.core.choose import Terms, choose
-from allocator.core.commitment import Wanted
+from allocator.core.choose import PlacementPolicy, choose
+from allocator.core.commitment import PodClaim
 from allocator.core.fleet import snapshot_of
 from allocator.core.index import Index
-from allocator.core.obstacles import Obstacle
-from allocator.core.pods import Pod
-from allocator.core.standing import Standing
-from allocator.core.steering import Circumstances, best_first, filtered
+from allocator.core.obstacles import FailureReason
+from allocator.core.pods import SchedulingPod
+from allocator.core.standing import NodeClass
+from allocator.core.steering import FilterContext, best_first, filter_nodes
 from allocator.model.decision import Finding
 
 # kube-scheduler looks at all nodes until it has found so many; with fewer it has seen them all.
 LEAST_SAMPLE: Final = 100
 MOST_STANDINGS: Final = 16  # that a sentence is drawn from: it names the closest of some
 
-_NOBODY: Final[Mapping[str, tuple[Pod, ...]]] = MappingProxyType({})
+_NOBODY: Final[Mapping[str, tuple[SchedulingPod, ...]]] = MappingProxyType({})
 
 
 def why(
-    index: Index, pod: Pod, *, obstacles: Mapping[str, Obstacle], terms: Terms
+    index: Index,
+    pod: SchedulingPod,
+    *,
+    obstacles: Mapping[str, FailureReason],
+    terms: PlacementPolicy,
 ) -> Finding | None:
     """Say in numbers what *pod* lacks on the nodes that did not take it.
 
@@ -36,7 +40,7 @@ def why(
         return wanted[0]
     if wanted is None:
         return None
-    nodes = [standing.node for standing in _some(index, obstacles)]
+    nodes = [standing.node for standing in _sample(index, obstacles)]
     if not nodes:
         return None
     there = snapshot_of(
@@ -46,7 +50,7 @@ def why(
     return choice.findings[0] if choice.findings else None
 
 
-def _some(index: Index, obstacles: Mapping[str, Obstacle]) -> Iterable[Standing]:
+def _sample(index: Index, obstacles: Mapping[str, FailureReason]) -> Iterable[NodeClass]:
     ordered = sorted(obstacles, key=lambda name: obstacles[name].lasting)
     standings = (index.standings.get(name) for name in ordered)
     distinct = dict.fromkeys(found for found in standings if found is not None)
@@ -54,21 +58,21 @@ def _some(index: Index, obstacles: Mapping[str, Obstacle]) -> Iterable[Standing]
 
 
 def takers(
-    index: Index, pod: Pod, names: Collection[str], *, circumstances: Circumstances
+    index: Index, pod: SchedulingPod, names: Collection[str], *, circumstances: FilterContext
 ) -> list[str]:
     """Return the nodes that take *pod* by now, the best first; its scheduler asked about *names*.
 
     A scheduler of a large cluster asks about a sample, and asks no further when none of it fits:
     there all nodes are looked at.
     """
-    if not isinstance(pod.wanted, Wanted):
+    if not isinstance(pod.wanted, PodClaim):
         return []
-    seen = _within_reach(index, names)
-    return best_first(index, filtered(index, pod, seen, circumstances=circumstances).fitting)
+    seen = _reachable_nodes(index, names)
+    return best_first(index, filter_nodes(index, pod, seen, circumstances=circumstances).fitting)
 
 
-def crowded_out(
-    index: Index, pod: Pod, names: Collection[str], *, circumstances: Circumstances
+def is_crowded_out(
+    index: Index, pod: SchedulingPod, names: Collection[str], *, circumstances: FilterContext
 ) -> bool:
     """Say whether *pod* would find a node, were nobody on the way there."""
     if not index.nominations:
@@ -77,6 +81,6 @@ def crowded_out(
     return bool(takers(alone, pod, names, circumstances=circumstances))
 
 
-def _within_reach(index: Index, names: Collection[str]) -> list[str]:
+def _reachable_nodes(index: Index, names: Collection[str]) -> list[str]:
     """Return *names*, or all nodes where these are a sample of them."""
     return list(names if len(names) < LEAST_SAMPLE else index.standings)

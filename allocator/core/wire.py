@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from allocator.catalog.boards import board_named
-from allocator.core.wording import quoted
+from allocator.core.wording import quote
 from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Problem
 from allocator.model.request import Mode
@@ -42,7 +42,7 @@ _REPORT_TIME: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class RegisterRecord:
     """One GPU of the register; ``memory`` is in units of the site's gpuMemoryFactor MiB.
 
     ``index`` is the place in the annotation, which upstream takes for the GPU's index. A ``count``
@@ -59,20 +59,20 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Register:
+class NodeRegister:
     """The records that could be read, and what was wrong with the annotation."""
 
-    records: tuple[Record, ...]
+    records: tuple[RegisterRecord, ...]
     problems: tuple[Problem, ...] = ()
 
 
-def decode_register(text: str) -> Register:
+def decode_register(text: str) -> NodeRegister:
     """Read the annotation; the last colon is optional, empty records only count."""
     if len(text) > _MAX_TEXT:
         problem = _problem(REGISTER, f"{len(text)} characters", f"at most {_MAX_TEXT}")
-        return Register(records=(), problems=(problem,))
+        return NodeRegister(records=(), problems=(problem,))
     parts = text.removesuffix(":").split(":") if text else []
-    records: dict[str, Record] = {}
+    records: dict[str, RegisterRecord] = {}
     problems: list[Problem] = []
     for index, part in enumerate(parts[:_MAX_RECORDS]):
         if not part.strip():
@@ -80,22 +80,22 @@ def decode_register(text: str) -> Register:
         record, found = _decode(index, part)
         problems.extend(found)
         if record is not None and record.uuid in records:
-            problems.append(_wrong(index, f"{quoted(record.uuid)} twice", "each GPU once"))
+            problems.append(_entry_problem(index, f"{quote(record.uuid)} twice", "each GPU once"))
         elif record is not None:
             records[record.uuid] = record
     if len(parts) > _MAX_RECORDS:
         problems.append(_problem(REGISTER, f"{len(parts)} records", f"at most {_MAX_RECORDS}"))
-    return Register(records=tuple(records.values()), problems=tuple(problems))
+    return NodeRegister(records=tuple(records.values()), problems=tuple(problems))
 
 
-def _decode(index: int, part: str) -> tuple[Record | None, list[Problem]]:
+def _decode(index: int, part: str) -> tuple[RegisterRecord | None, list[Problem]]:
     fields = part.split(",")
     if len(fields) not in _FIELDS:
         accepted = "5 or 6 fields: uuid,count,memory,type,health[,mode]"
-        return None, [_wrong(index, f"{len(fields)} fields in {quoted(part)}", accepted)]
+        return None, [_entry_problem(index, f"{len(fields)} fields in {quote(part)}", accepted)]
     uuid, count, memory, kind, health = fields[:5]
     fatal = [
-        _wrong(index, f"{name} {quoted(value)}", accepted)
+        _entry_problem(index, f"{name} {quote(value)}", accepted)
         for name, value, accepted, good in (
             ("uuid", uuid, "letters, digits and dashes", _UUID.fullmatch(uuid)),
             ("count", count, f"0 to {_MAX_NUMBER}", count == "0" or _positive(count)),
@@ -108,8 +108,8 @@ def _decode(index: int, part: str) -> tuple[Record | None, list[Problem]]:
         return None, fatal
     mode, odd = _mode(index, fields[5] if len(fields) > _FIELDS[0] else Mode.HAMI_CORE)
     if health not in _BOOLEANS:
-        odd.append(_wrong(index, f"health {quoted(health)}, read as false", "true or false"))
-    record = Record(
+        odd.append(_entry_problem(index, f"health {quote(health)}, read as false", "true or false"))
+    record = RegisterRecord(
         index=index,
         uuid=uuid,
         count=_positive(count),
@@ -124,8 +124,8 @@ def _decode(index: int, part: str) -> tuple[Record | None, list[Problem]]:
 def _mode(index: int, text: str) -> tuple[Mode, list[Problem]]:
     if text in (Mode.MIG, Mode.HAMI_CORE):
         return Mode(text), []
-    what = f"mode {quoted(text)}, read as {Mode.HAMI_CORE}"
-    return Mode.HAMI_CORE, [_wrong(index, what, f"{Mode.HAMI_CORE} or {Mode.MIG}")]
+    what = f"mode {quote(text)}, read as {Mode.HAMI_CORE}"
+    return Mode.HAMI_CORE, [_entry_problem(index, what, f"{Mode.HAMI_CORE} or {Mode.MIG}")]
 
 
 def _positive(text: str) -> int:
@@ -135,7 +135,7 @@ def _positive(text: str) -> int:
     return int(text) if int(text) <= _MAX_NUMBER else 0
 
 
-def _wrong(index: int, what: str, accepted: str) -> Problem:
+def _entry_problem(index: int, what: str, accepted: str) -> Problem:
     return _problem(f"{REGISTER}[{index}]", what, accepted)
 
 
@@ -153,14 +153,14 @@ def encode_register(gpus: Iterable[Gpu], *, factor: int = 1) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class RegisteredNode:
     """A node as its register annotation describes it; promises are not in there."""
 
     node: Node
     problems: tuple[Problem, ...] = ()
 
 
-def node_from_register(name: str, text: str, *, factor: int = 1) -> Registered:
+def node_from_register(name: str, text: str, *, factor: int = 1) -> RegisteredNode:
     """Build a node from its annotation; *factor* is the site's gpuMemoryFactor.
 
     A GPU in MIG mode that the catalogue does not know keeps that mode without a board, so that
@@ -170,7 +170,7 @@ def node_from_register(name: str, text: str, *, factor: int = 1) -> Registered:
     register = decode_register(text)
     gpus = tuple(_gpu(record, factor) for record in register.records)
     unknown = tuple(
-        _wrong(
+        _entry_problem(
             gpu.index,
             f"{gpu.model} is in mode mig and not in the catalogue",
             "a model with known MIG shapes, or mode hami-core",
@@ -179,10 +179,10 @@ def node_from_register(name: str, text: str, *, factor: int = 1) -> Registered:
         if gpu.mode is Mode.MIG and gpu.board is None
     )
     node = Node(name=name, gpus=gpus, fresh=not register.problems)
-    return Registered(node=node, problems=register.problems + unknown)
+    return RegisteredNode(node=node, problems=register.problems + unknown)
 
 
-def _gpu(record: Record, factor: int) -> Gpu:
+def _gpu(record: RegisterRecord, factor: int) -> Gpu:
     return Gpu(
         uuid=record.uuid,
         index=record.index,
@@ -196,7 +196,7 @@ def _gpu(record: Record, factor: int) -> Gpu:
     )
 
 
-class Phase(StrEnum):
+class HandshakePhase(StrEnum):
     """What a handshake says; the values are the words on the wire."""
 
     REPORTED = "Reported"  # by the plugin: alive
@@ -208,14 +208,14 @@ class Phase(StrEnum):
 class Handshake:
     """The word and when it was written; ``at`` is ``None`` where that cannot be read."""
 
-    phase: Phase
+    phase: HandshakePhase
     at: datetime | None
 
-    def unanswered(self, now: datetime) -> bool:
+    def is_unanswered(self, now: datetime) -> bool:
         """Say whether the plugin is gone: deleted, or probed for more than a minute."""
-        if self.phase is Phase.REQUESTING and self.at is not None:
+        if self.phase is HandshakePhase.REQUESTING and self.at is not None:
             return now - self.at > _PATIENCE
-        return self.phase is Phase.DELETED
+        return self.phase is HandshakePhase.DELETED
 
 
 def decode_handshake(text: str) -> Handshake | None:
@@ -223,10 +223,10 @@ def decode_handshake(text: str) -> Handshake | None:
 
     Probes carry no zone: upstream writes local time and reads UTC, and so do we.
     """
-    for phase in Phase:
+    for phase in HandshakePhase:
         if text.startswith(phase):
             rest = text[len(phase) :]
-            read = _reported_at if phase is Phase.REPORTED else _probed_at
+            read = _reported_at if phase is HandshakePhase.REPORTED else _probe_time
             return Handshake(phase, read(rest))
     return None
 
@@ -241,16 +241,16 @@ def _reported_at(text: str) -> datetime | None:
         return None
 
 
-def _probed_at(text: str) -> datetime | None:
+def _probe_time(text: str) -> datetime | None:
     try:
         return datetime.strptime(text.removeprefix("_"), _PROBE_FORMAT).replace(tzinfo=UTC)
     except ValueError:
         return None
 
 
-def encode_handshake(phase: Phase, now: datetime) -> str:
+def encode_handshake(phase: HandshakePhase, now: datetime) -> str:
     """Return the annotation that says *phase* at *now*, which must be aware of its zone."""
     utc = now.astimezone(UTC)
-    if phase is Phase.REPORTED:
+    if phase is HandshakePhase.REPORTED:
         return f"{phase} {utc:%Y-%m-%d %H:%M:%S.%f}000 +0000 UTC"
     return f"{phase}_{utc:{_PROBE_FORMAT}}"

@@ -7,7 +7,7 @@ from typing import Final
 
 from allocator.catalog.annotations import PRIORITY_KEY, PROFILE_KEY
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.wording import quoted, shown
+from allocator.core.wording import escaped, quote
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import Filters, Mode, Priority
 from allocator.model.value import Value
@@ -21,7 +21,7 @@ _PROFILE: Final = re.compile(r"[0-9]++g\.[0-9]++gb([+-][a-z.]++)?+")
 _NO_FILTERS: Final = Filters()
 
 
-class Wishes(Value, frozen=True):
+class AnnotationRequest(Value, frozen=True):
     """What holds for all containers of a pod; ``mode`` and ``profile`` were named by the user."""
 
     mode: Mode | None = None
@@ -30,10 +30,12 @@ class Wishes(Value, frozen=True):
     priority: Priority = Priority.LOW
 
 
-_NO_WISHES: Final = Wishes()
+_NO_WISHES: Final = AnnotationRequest()
 
 
-def wishes(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Wishes | tuple[Finding, ...]:
+def wishes(
+    annotations: Mapping[str, str], vocabulary: Vocabulary
+) -> AnnotationRequest | tuple[Finding, ...]:
     """Read the *annotations* that *vocabulary* knows; never an empty tuple."""
     mode = _mode(annotations, vocabulary)
     profile = _profile(annotations, mode, vocabulary)
@@ -51,28 +53,28 @@ def wishes(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Wishes | t
         mode = Mode.MIG
     if mode is None and filters is _NO_FILTERS and priority is Priority.LOW:
         return _NO_WISHES
-    return Wishes(mode=mode, profile=profile, filters=filters, priority=priority)
+    return AnnotationRequest(mode=mode, profile=profile, filters=filters, priority=priority)
 
 
 def _mode(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Mode | Finding | None:
     """Return the mode named, or the only one that the vocabulary knows."""
     if vocabulary.isolate_key is not None and vocabulary.isolate_key in annotations:
-        return _isolated(vocabulary.isolate_key, annotations[vocabulary.isolate_key])
+        return _isolation_mode(vocabulary.isolate_key, annotations[vocabulary.isolate_key])
     key = vocabulary.mode_key
     if vocabulary.mode is not None or key is None or key not in annotations:
         return vocabulary.mode
     return _MODES.get(annotations[key]) or _finding(
         key,
-        f"mode {quoted(annotations[key])} is not offered here",
+        f"mode {quote(annotations[key])} is not offered here",
         f"use mig or hami-core, or remove {key}",
         reason=Reason.MODE_UNAVAILABLE,
     )
 
 
-def _isolated(key: str, text: str) -> Mode | Finding:
+def _isolation_mode(key: str, text: str) -> Mode | Finding:
     if text == "true":
         return Mode.HAMI_CORE
-    return _finding(key, f"{key} {quoted(text)} is not true", f'set it to "true", or remove {key}')
+    return _finding(key, f"{key} {quote(text)} is not true", f'set it to "true", or remove {key}')
 
 
 def _profile(
@@ -85,7 +87,7 @@ def _profile(
     if len(text) > LONGEST_PROFILE or _PROFILE.fullmatch(text) is None:
         return _finding(
             PROFILE_KEY,
-            f"{PROFILE_KEY} {quoted(text)} is no MIG profile",
+            f"{PROFILE_KEY} {quote(text)} is no MIG profile",
             f"name one as nvidia-smi does, e.g. 1g.5gb, or remove {PROFILE_KEY}",
         )
     if mode in {Mode.HAMI_CORE, Mode.MEMORY_ONLY}:
@@ -94,7 +96,7 @@ def _profile(
             ways.append(f"set {vocabulary.mode_key} to mig")
         return _finding(
             PROFILE_KEY,
-            f"{PROFILE_KEY} {quoted(text)} needs mode mig, but the mode is {mode}",
+            f"{PROFILE_KEY} {quote(text)} needs mode mig, but the mode is {mode}",
             ", or ".join(ways),
             reason=Reason.CONFLICTING,
         )
@@ -111,7 +113,7 @@ def _priority(annotations: Mapping[str, str]) -> Priority | Finding:
         return found
     return _finding(
         PRIORITY_KEY,
-        f"{PRIORITY_KEY} {quoted(text)} is no priority here",
+        f"{PRIORITY_KEY} {quote(text)} is no priority here",
         f"use high or low, or remove {PRIORITY_KEY}",
     )
 
@@ -141,9 +143,9 @@ def _items(annotations: Mapping[str, str], key: str | None) -> tuple[str, ...] |
     text = annotations[key]
     items = tuple(item for part in text.split(",", MOST_ITEMS) if (item := part.strip()))
     if not items:
-        return _finding(key, f"{key} {quoted(text)} names nothing", f"name one, or remove {key}")
+        return _finding(key, f"{key} {quote(text)} names nothing", f"name one, or remove {key}")
     if (number := text.count(",") + 1) > MOST_ITEMS:
-        what = f"{key} {quoted(text)} has {number} items"
+        what = f"{key} {quote(text)} has {number} items"
         return _finding(key, what, f"name at most {MOST_ITEMS}")
     return items
 
@@ -152,7 +154,7 @@ def _finding(key: str, what: str, remedy: str, *, reason: Reason = Reason.MALFOR
     return Finding(
         reason=reason,
         place="pod",
-        field=f'metadata.annotations["{shown(key)}"]',
+        field=f'metadata.annotations["{escaped(key)}"]',
         what=what,
         remedy=remedy,
     )

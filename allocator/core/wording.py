@@ -6,7 +6,7 @@ from typing import Final
 LONGEST: Final = 64  # characters
 
 
-def shown(value: str | int) -> str:
+def escaped(value: str | int) -> str:
     """Return *value* cut to 64 characters, with whatever is not printable escaped.
 
     Quotes and backslashes are escaped too, so that the text may stand between quotes.
@@ -23,7 +23,7 @@ def all_shown(texts: Sequence[str]) -> Sequence[str]:
     plain = "".join(texts)
     if plain.isprintable() and not ('"' in plain or "\\" in plain) and _all_short(texts):
         return texts
-    return [shown(text) for text in texts]
+    return [escaped(text) for text in texts]
 
 
 def _all_short(texts: Iterable[str]) -> bool:
@@ -33,9 +33,9 @@ def _all_short(texts: Iterable[str]) -> bool:
     return True
 
 
-def quoted(value: str | int) -> str:
+def quote(value: str | int) -> str:
     """Return *value* as :func:`shown`, between double quotes."""
-    return f'"{shown(value)}"'
+    return f'"{escaped(value)}"'
 
 
 def _printable(character: str) -> str:

@@ -29,7 +29,7 @@ class Profile:
         return int(self.name.partition("g.")[0].rpartition("c.")[2])
 
     @property
-    def attributed(self) -> bool:
+    def has_attribute(self) -> bool:
         """Say whether the name carries an attribute such as ``+me`` or ``-me``."""
         return "+" in self.name or "-" in self.name
 
@@ -71,14 +71,14 @@ class Board:
         an attribute in the name, or more memory slots than the same compute needs.
         """
         least = {p.slices: p.size for p in sorted(self.profiles, key=lambda p: -p.size)}
-        return tuple(p for p in self.profiles if not p.attributed and p.size == least[p.slices])
+        return tuple(p for p in self.profiles if not p.has_attribute and p.size == least[p.slices])
 
     def profile(self, name: str) -> Profile | None:
         """Return the profile called exactly *name*."""
         return next((p for p in self.profiles if p.name == name), None)
 
 
-class Placed(Value, frozen=True):
+class Placement(Value, frozen=True):
     """A profile at a start slot: what the agent asks NVML for and must get back."""
 
     profile: Profile

@@ -50,7 +50,7 @@ class Finding:
         return f"{self.place}: {self.what}; {self.remedy}"
 
 
-class Source(StrEnum):
+class ModeSource(StrEnum):
     """How the mode of a pod came about; written to the pod as ``mode-source``."""
 
     NAMED = "named"
@@ -58,7 +58,7 @@ class Source(StrEnum):
     BEST = "best"
 
 
-class Bid(Value, frozen=True):
+class ModeCost(Value, frozen=True):
     """What one kind of GPU would withhold for a whole pod, in thousandths of a GPU.
 
     ``profiles`` names, where the mode is MIG, the smallest sufficient one per container.
@@ -78,9 +78,9 @@ class ModeChoice(Value, frozen=True):
     """
 
     mode: Mode
-    source: Source
+    source: ModeSource
     why: str = ""
-    bids: tuple[Bid, ...] = ()
+    bids: tuple[ModeCost, ...] = ()
 
     @property
     def costs(self) -> dict[str, int]:

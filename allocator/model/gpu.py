@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from allocator.model.board import Board, Placed
+from allocator.model.board import Board, Placement
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY, CorePercent, MiB
@@ -21,7 +21,7 @@ class Grant(Value, frozen=True, kw_only=True):
     mode: Mode
     memory: MiB
     cores: CorePercent
-    placed: Placed | None = None
+    placed: Placement | None = None
     position: str | None = None
 
 
@@ -49,7 +49,7 @@ class Gpu:
     numa: int | None = None
     foreign: MiB = NO_MEMORY
     grants: tuple[Grant, ...] = ()
-    instances: tuple[Placed, ...] = ()
+    instances: tuple[Placement, ...] = ()
     deviceshare: bool = False
     links: tuple[str, ...] = ()
     switch: str | None = None
@@ -65,7 +65,7 @@ class Gpu:
         return CorePercent(sum(g.cores for g in self.grants))
 
     @property
-    def taken(self) -> int:
+    def taken_slots(self) -> int:
         """Return the MIG memory slots that grants hold as a bit mask."""
         mask = 0
         for grant in self.grants:
@@ -84,7 +84,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class GpuKind:
     """One kind of GPU in the fleet: what CREATE decides on, as if it were empty."""
 
     model: str
@@ -107,7 +107,7 @@ class Snapshot:
 
     version: str
     nodes: Mapping[str, Node] = field(default_factory=lambda: MappingProxyType({}))
-    offers: Mapping[Offer, int] = field(default_factory=lambda: MappingProxyType({}))
+    offers: Mapping[GpuKind, int] = field(default_factory=lambda: MappingProxyType({}))
     mixed: bool = False
     complete: bool = False
     demand: Demand = NOTHING_LEARNED

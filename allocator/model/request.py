@@ -23,7 +23,7 @@ class Priority(IntEnum):
     LOW = 1
 
 
-class Packing(StrEnum):
+class FillPolicy(StrEnum):
     """Whether what is busy already is taken first, or last."""
 
     BINPACK = "binpack"
@@ -31,19 +31,19 @@ class Packing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packings:
+class FillPolicies:
     """How nodes, and GPUs on a node, are filled; ``None`` leaves it to the cluster."""
 
-    node: Packing | None = None
-    gpu: Packing | None = None
+    node: FillPolicy | None = None
+    gpu: FillPolicy | None = None
 
-    def over(self, other: "Packings") -> "Packings":
+    def with_defaults(self, other: "FillPolicies") -> "FillPolicies":
         """Return what holds where these are asked for and *other* is the default."""
-        return Packings(node=self.node or other.node, gpu=self.gpu or other.gpu)
+        return FillPolicies(node=self.node or other.node, gpu=self.gpu or other.gpu)
 
 
-ANY_PACKING: Final = Packings()
-BINPACK: Final = Packings(node=Packing.BINPACK, gpu=Packing.BINPACK)
+ANY_PACKING: Final = FillPolicies()
+BINPACK: Final = FillPolicies(node=FillPolicy.BINPACK, gpu=FillPolicy.BINPACK)
 
 
 class Stage(StrEnum):
@@ -123,11 +123,11 @@ class PodRequest(Value, frozen=True):
     mode: Mode | None = None
     profile: str | None = None
     filters: Filters = Filters()
-    packings: Packings = ANY_PACKING
+    packings: FillPolicies = ANY_PACKING
     priority: Priority = Priority.LOW
 
     @property
-    def named(self) -> Mode | None:
+    def named_mode(self) -> Mode | None:
         """Return the mode the user named, by itself or through a MIG profile."""
         return Mode.MIG if self.mode is None and self.profile is not None else self.mode
 

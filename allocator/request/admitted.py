@@ -21,13 +21,13 @@ from allocator.catalog.annotations import (
     SERVED_BY_KEY,
 )
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.model.decision import ModeChoice, Source
+from allocator.model.decision import ModeChoice, ModeSource
 from allocator.model.request import Mode, PodRequest
 from allocator.model.value import Value
 
 _LONGEST: Final = 16 * 1024  # characters of an annotation that are worth decoding
 _MODES: Final = {str(mode): mode for mode in Mode}
-_SOURCES: Final = {str(source): source for source in Source}
+_SOURCES: Final = {str(source): source for source in ModeSource}
 
 
 class Asked(Value, frozen=True):
@@ -49,7 +49,7 @@ class AdmissionMarks(Value, frozen=True):
     """Annotations of admission as they stand; ``None`` or empty where missing or unknown."""
 
     mode: Mode | None = None
-    source: Source | None = None
+    source: ModeSource | None = None
     digest: str = ""
     served_by: str = ""
 
@@ -66,7 +66,7 @@ class AdmittedRequest(Value, frozen=True):
 
     vocabulary: Vocabulary
     request: PodRequest  # without a mode that admission chose
-    source: Source  # how the mode came about
+    source: ModeSource  # how the mode came about
     mode: Mode | None  # final; None: the request names it, or it was the best and may be revised
     earlier: EarlierPass | None  # None: no earlier pass, or none that makes sense
 
@@ -100,7 +100,7 @@ def earlier_pass(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Earl
         wire = _DECODER.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    named = marks.mode if marks.source is Source.NAMED else None
+    named = marks.mode if marks.source is ModeSource.NAMED else None
     if wire.mode != named:
         return None
     choice = ModeChoice(mode=marks.mode, source=marks.source, why="decided by an earlier pass")
@@ -121,7 +121,7 @@ def without_chosen_mode(request: PodRequest, earlier: EarlierPass | None) -> Pod
 
 def named_mode(request: PodRequest) -> Mode | None:
     """Return the mode the user named; memory-only is not named, it comes with its vocabulary."""
-    return None if request.named is Mode.MEMORY_ONLY else request.named
+    return None if request.named_mode is Mode.MEMORY_ONLY else request.named_mode
 
 
 def admitted_request(
@@ -131,10 +131,10 @@ def admitted_request(
     vocabulary = next(v for v in vocabularies if v.name == request.vocabulary)
     earlier = earlier_pass(annotations, vocabulary)
     request = without_chosen_mode(request, earlier)
-    source, mode = Source.BEST if request.named is None else Source.NAMED, None
+    source, mode = ModeSource.BEST if request.named_mode is None else ModeSource.NAMED, None
     if earlier is not None:
         source = earlier.choice.source
-        mode = None if source is Source.BEST else earlier.choice.mode
+        mode = None if source is ModeSource.BEST else earlier.choice.mode
     return AdmittedRequest(
         vocabulary=vocabulary, request=request, source=source, mode=mode, earlier=earlier
     )

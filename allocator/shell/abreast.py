@@ -21,7 +21,9 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def apart(what: str, failed: Callable[[], None] = lambda: None, /, **which: str) -> Iterator[None]:
+def isolated(
+    what: str, failed: Callable[[], None] = lambda: None, /, **which: str
+) -> Iterator[None]:
     """Let the block fail for itself alone: *what* went wrong, with *which* object, is logged.
 
     What is to be expected, the block catches itself. *failed* is called where it did not.
@@ -33,7 +35,7 @@ def apart(what: str, failed: Callable[[], None] = lambda: None, /, **which: str)
         failed()
 
 
-class Abreast(Generic[K]):
+class Workqueue(Generic[K]):
     """Works on objects by key, some at a time and each once at a time."""
 
     def __init__(self, *, most: int = AT_ONCE, patience: float = PATIENCE) -> None:
@@ -42,7 +44,7 @@ class Abreast(Generic[K]):
         self._patience = patience
         self._busy: dict[K, asyncio.Task[None]] = {}
 
-    async def each(self, items: Mapping[K, T], work: Callable[[T], Awaitable[None]]) -> None:
+    async def run_each(self, items: Mapping[K, T], work: Callable[[T], Awaitable[None]]) -> None:
         """Begin *work* on each of *items* that is not worked on yet, and wait a moment for all.
 
         What takes longer goes on beside what comes next; what it raises is logged.
@@ -65,7 +67,7 @@ class Abreast(Generic[K]):
     async def _one(self, key: K, item: T, work: Callable[[T], Awaitable[None]]) -> None:
         try:
             async with self._turns:
-                with apart("left undone", of=str(key)):
+                with isolated("left undone", of=str(key)):
                     await work(item)
         finally:
             del self._busy[key]

@@ -73,7 +73,7 @@ def access(kubeconfig: Path | None, context: str | None) -> Access:
         raise click.ClickException(f"{error}; or name a file with --kubeconfig") from error
 
 
-def finished(work: Coroutine[Any, Any, T]) -> T:
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """Run *work* to its end on the event loop that our servers run on, and return its result."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)

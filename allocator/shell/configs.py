@@ -42,15 +42,15 @@ def settings_in(data: Mapping[str, str]) -> tuple[Settings, str] | None:
 
 def device_config_in(data: Mapping[str, str]) -> DeviceConfig | None:
     """Return the device plugin's configuration; ``None`` leaves the last good one."""
-    return _believed("device configuration", load_device_config(data.get(_DEVICES, "")))
+    return _usable_value("device configuration", load_device_config(data.get(_DEVICES, "")))
 
 
 def node_configs_in(data: Mapping[str, str]) -> Mapping[str, NodeConfig] | None:
     """Return what the plugin is told about each node; ``None`` leaves the last good one."""
-    return _believed("node configuration", load_node_config(data.get(_NODE, "{}")))
+    return _usable_value("node configuration", load_node_config(data.get(_NODE, "{}")))
 
 
-def _believed(what: str, loaded: Loaded[T] | Rejected) -> T | None:
+def _usable_value(what: str, loaded: Loaded[T] | Rejected) -> T | None:
     """Return a configuration that may be used; say what is odd about it, or wrong."""
     if isinstance(loaded, Rejected):
         log.error("configuration kept as it was", of=what, why=str(loaded))

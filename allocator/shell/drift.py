@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from allocator.core.drift import Drift, Kind, drifts
+from allocator.core.drift import DriftKind, LedgerDrift, drifts
 from allocator.core.ledger import Ledger
-from allocator.shell.abreast import apart
+from allocator.shell.abreast import isolated
 from allocator.shell.reconciler import Pods
 from kube.clock import SYSTEM, Clock
 from kube.events import Event, Reference, Severity
@@ -15,7 +15,7 @@ EVERY: Final = 10.0  # seconds between looks
 LASTING: Final = 10.0  # seconds; caches of pods and ledgers are some way apart for a while
 
 
-class DriftReport:
+class DriftController:
     """Looks at all ledgers; ``count`` takes how many lasting drifts of a kind there are."""
 
     def __init__(
@@ -33,16 +33,16 @@ class DriftReport:
         self._tell = tell
         self._count = count
         self._clock = clock
-        self._since: dict[Drift, float] = {}  # monotonic seconds
+        self._since: dict[LedgerDrift, float] = {}  # monotonic seconds
 
     async def sweep(self) -> None:
         """Tell of every drift that was there ten seconds ago too."""
         pods, ledgers = self._pods.seen, self._ledgers()
         if pods is None or ledgers is None:
             return
-        found: list[Drift] = []
+        found: list[LedgerDrift] = []
         for ledger in ledgers.values():
-            with apart("drift not looked for", node=ledger.name):
+            with isolated("drift not looked for", node=ledger.name):
                 found.extend(drifts(ledger, pods))
             await self._clock.sleep(0)  # a large cluster takes long, and others must be answered
         now = self._clock.monotonic()
@@ -51,11 +51,11 @@ class DriftReport:
         for drift in lasting:
             self._tell(_event(drift))
         kinds = Counter(drift.kind for drift in lasting)
-        for kind in Kind:
+        for kind in DriftKind:
             self._count(kind, kinds[kind])
 
 
-def _event(drift: Drift) -> Event:
+def _event(drift: LedgerDrift) -> Event:
     return Event(
         regarding=Reference(api_version="v1", kind="Node", name=drift.node),
         severity=Severity.WARNING,

@@ -21,12 +21,12 @@ from allocator.core.extenderwire import (
     NodeList,
 )
 from allocator.core.index import Index
-from allocator.core.names import harmless
-from allocator.core.obstacles import Obstacle
-from allocator.core.pods import Pod
-from allocator.core.preempt import victims
+from allocator.core.names import is_safe_name
+from allocator.core.obstacles import FailureReason
+from allocator.core.pods import SchedulingPod
+from allocator.core.preempt import select_victims
 from allocator.core.settings import Settings
-from allocator.core.steering import Circumstances, Filtered, filtered, prioritized
+from allocator.core.steering import FilterContext, FilterResult, filter_nodes, score_nodes
 from kube.client import ApiClient
 from kube.errors import KubeError
 
@@ -43,12 +43,12 @@ class BadQuestionError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class UnschedulablePod:
     """A pod that no node took of those *names* that its scheduler asked about, and why."""
 
-    pod: Pod
+    pod: SchedulingPod
     names: Sequence[str]
-    obstacles: Mapping[str, Obstacle]
+    obstacles: Mapping[str, FailureReason]
 
 
 class _NodeName(msgspec.Struct, frozen=True, gc=False):
@@ -74,22 +74,22 @@ class Extender:
     """
 
     index: Callable[[], Index]
-    read: Callable[[msgspec.Raw], Pod]
+    read: Callable[[msgspec.Raw], SchedulingPod]
     settings: Callable[[], Settings]
-    circumstances: Callable[[Pod], Circumstances]
+    circumstances: Callable[[SchedulingPod], FilterContext]
     beside: Callable[[Index], Index] = lambda index: index
-    waiting: Callable[[Waiting], None] = lambda _: None
-    expect: Callable[[Pod, str], None] = lambda _pod, _node: None
+    waiting: Callable[[UnschedulablePod], None] = lambda _: None
+    expect: Callable[[SchedulingPod, str], None] = lambda _pod, _node: None
     writer: ApiClient | None = None
 
     def filter(self, body: bytes) -> bytes:
         """Answer which nodes take a pod; all of them, for the scheduler has wishes of its own."""
         args, pod = self._args(body)
-        whole = None if args.nodes is None else _named(args.nodes)
+        whole = None if args.nodes is None else _nodes_by_name(args.nodes)
         names = tuple(whole) if whole is not None else args.node_names or ()
-        found = self._filtered(pod, names)
+        found = self._filter(pod, names)
         if not found.fitting and found.obstacles:
-            self.waiting(Waiting(pod, names, found.obstacles))
+            self.waiting(UnschedulablePod(pod, names, found.obstacles))
         kept = None
         if whole is not None:
             kept = NodeList(items=tuple(whole[name] for name in found.fitting))
@@ -102,17 +102,17 @@ class Extender:
             )
         )
 
-    def _filtered(self, pod: Pod, names: Sequence[str]) -> Filtered:
-        return filtered(
+    def _filter(self, pod: SchedulingPod, names: Sequence[str]) -> FilterResult:
+        return filter_nodes(
             self.beside(self.index()), pod, names, circumstances=self.circumstances(pod)
         )
 
     def prioritize(self, body: bytes) -> bytes:
         """Answer how much a pod should like each node, 0 to 10."""
         args, pod = self._args(body)
-        names = args.node_names or () if args.nodes is None else tuple(_named(args.nodes))
+        names = args.node_names or () if args.nodes is None else tuple(_nodes_by_name(args.nodes))
         settings = self.settings()
-        found = prioritized(
+        found = score_nodes(
             self.index(),
             pod,
             names,
@@ -125,18 +125,18 @@ class Extender:
 
     def preempt(self, body: bytes) -> bytes:
         """Answer whom to evict from which node, so that a pod gets its GPUs."""
-        args = _decoded(PREEMPTION_ARGS, body)
+        args = _decode(PREEMPTION_ARGS, body)
         pod = self._pod(args.pod)
         terms = self.circumstances(pod).terms
-        return _ENCODE(victims(self.beside(self.index()), pod, args, terms=terms))
+        return _ENCODE(select_victims(self.beside(self.index()), pod, args, terms=terms))
 
     async def bind(self, body: bytes) -> bytes:
         """Post the Binding that is asked for and decide nothing: our hook does, as for any."""
-        args = _decoded(BINDING_ARGS, body)
+        args = _decode(BINDING_ARGS, body)
         if self.writer is None or not self.settings().extender_bind:
             text = "binding through this extender is not enabled: setting extenderBind"
             return _ENCODE(ExtenderBindingResult(error=text))
-        if not all(map(harmless, (args.pod_namespace, args.pod_name))):
+        if not all(map(is_safe_name, (args.pod_namespace, args.pod_name))):
             raise BadQuestionError("PodNamespace or PodName is no name of an object")
         binding = {
             "apiVersion": "v1",
@@ -151,25 +151,25 @@ class Extender:
             return _ENCODE(ExtenderBindingResult(error=str(error)))
         return _ENCODE(ExtenderBindingResult())
 
-    def _args(self, body: bytes) -> tuple[ExtenderArgs, Pod]:
-        args = _decoded(ARGS, body)
+    def _args(self, body: bytes) -> tuple[ExtenderArgs, SchedulingPod]:
+        args = _decode(ARGS, body)
         return args, self._pod(args.pod)
 
-    def _pod(self, raw: msgspec.Raw) -> Pod:
+    def _pod(self, raw: msgspec.Raw) -> SchedulingPod:
         try:
             return self.read(raw)
         except _UNREADABLE as error:
             raise BadQuestionError(f"Pod is not a pod: {str(error)[:256]}") from error
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except _UNREADABLE as error:
         raise BadQuestionError(f"body is not a question: {str(error)[:256]}") from error
 
 
-def _named(nodes: NodeList) -> dict[str, msgspec.Raw]:
+def _nodes_by_name(nodes: NodeList) -> dict[str, msgspec.Raw]:
     """Return whole nodes by name."""
     try:
         return {_NODE.decode(item).metadata.name: item for item in nodes.items or ()}
@@ -177,5 +177,5 @@ def _named(nodes: NodeList) -> dict[str, msgspec.Raw]:
         raise BadQuestionError(f"Nodes holds no nodes: {str(error)[:256]}") from error
 
 
-def _texts(obstacles: Mapping[str, Obstacle], *, lasting: bool) -> dict[str, str]:
+def _texts(obstacles: Mapping[str, FailureReason], *, lasting: bool) -> dict[str, str]:
     return {name: o.text for name, o in obstacles.items() if o.lasting is lasting}

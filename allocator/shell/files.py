@@ -8,7 +8,7 @@ from typing import BinaryIO, Final, TextIO
 
 from allocator.core.document import MAX_BYTES
 from allocator.core.lines import inert
-from allocator.core.manifest import DEFAULT_NAMESPACE, Made, P, pods_in
+from allocator.core.manifest import DEFAULT_NAMESPACE, ManifestPod, P, pods_in
 from allocator.model.problem import Problem, Rejected
 
 STANDARD_INPUT: Final = "-"
@@ -45,41 +45,47 @@ def read(name: str, standard_input: BinaryIO) -> str:
             with Path(name).open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise UnusableError(f"{named(name)}: too large; accepted: at most {MAX_BYTES} bytes")
+            raise UnusableError(
+                f"{display_name(name)}: too large; accepted: at most {MAX_BYTES} bytes"
+            )
         return data.decode("utf-8-sig")
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise UnusableError(f"{named(name)}: {why}; accepted: a file, or - to read one") from error
+        raise UnusableError(
+            f"{display_name(name)}: {why}; accepted: a file, or - to read one"
+        ) from error
     except UnicodeDecodeError as error:
         at = f"byte {error.start} is no UTF-8"
-        raise UnusableError(f"{named(name)}: {at}; accepted: YAML or JSON in UTF-8") from error
+        raise UnusableError(
+            f"{display_name(name)}: {at}; accepted: YAML or JSON in UTF-8"
+        ) from error
 
 
 def pods_of(
     name: str, text: str, kind: type[P], *, namespace: str = "", errors: TextIO
-) -> tuple[Made[P], ...]:
+) -> tuple[ManifestPod[P], ...]:
     """Return the pods in the *text* of the file *name*; *errors* hears what was passed over.
 
     Raises :class:`UnusableError`.
     """
     found = pods_in(text, kind, namespace=namespace or DEFAULT_NAMESPACE)
     if isinstance(found, Rejected):
-        raise UnusableError(listed(name, found.problems))
+        raise UnusableError(problems_text(name, found.problems))
     errors.writelines(
-        f"{named(name)}: {warning.path}: {warning.what}; skipped\n"
+        f"{display_name(name)}: {warning.path}: {warning.what}; skipped\n"
         for warning in found.warnings[:MOST_PROBLEMS]
     )
     return found.value
 
 
-def listed(name: str, problems: Sequence[Problem]) -> str:
+def problems_text(name: str, problems: Sequence[Problem]) -> str:
     """Return what is wrong with the file *name*, a line for each problem, the first ones."""
-    found = [f"{named(name)}: {problem}" for problem in problems[:MOST_PROBLEMS]]
+    found = [f"{display_name(name)}: {problem}" for problem in problems[:MOST_PROBLEMS]]
     more = len(problems) - len(found)
     return "\n       ".join([*found, f"and {more} more"] if more else found)
 
 
-def named(name: str) -> str:
+def display_name(name: str) -> str:
     """Return what the file *name* is called in messages, with nothing that a terminal obeys."""
     if name == STANDARD_INPUT:
         return "standard input"

@@ -10,8 +10,8 @@ import structlog
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.core.gangs import Gang, Members, Name, members_of
 from allocator.core.settings import Settings
-from allocator.core.wording import quoted
-from allocator.shell.abreast import apart
+from allocator.core.wording import quote
+from allocator.shell.abreast import isolated
 from allocator.shell.reconciler import Pods
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
@@ -38,7 +38,7 @@ class _PodGroup(msgspec.Struct):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-class Gangs:
+class GangController:
     """Every replica tells of refusals it gave; one at a time reports gangs that are stuck.
 
     ``vocabularies`` are those that hold now.
@@ -62,7 +62,7 @@ class Gangs:
         self._refusals: asyncio.Queue[tuple[str, str]] = asyncio.Queue(MOST_REFUSALS)
         self._stuck: dict[Name, tuple[Members, float]] = {}  # as what, and since when
 
-    def refused(self, uid: str, text: str) -> None:
+    def note_refusal(self, uid: str, text: str) -> None:
         """Take note that the bind of pod *uid* was refused; one too many is dropped."""
         if not self._refusals.full():
             self._refusals.put_nowait((uid, text))
@@ -71,10 +71,10 @@ class Gangs:
         """Tell of refusals for ever."""
         while True:
             uid, text = await self._refusals.get()
-            with apart("refusal not told", uid=uid):
-                await self.tell_of(uid, text)
+            with isolated("refusal not told", uid=uid):
+                await self.report_refusal(uid, text)
 
-    async def tell_of(self, uid: str, text: str) -> None:
+    async def report_refusal(self, uid: str, text: str) -> None:
         """Tell the group of pod *uid*, if that leaves it below its minimum."""
         pods = self._pods.seen or {}
         pod = pods.get(uid)
@@ -85,7 +85,7 @@ class Gangs:
         gang = await self._gang(name, found[name]) if name in found else None
         if gang is not None and gang.members.bound < gang.least:
             there = f"{gang.members.bound} of {gang.least} members are bound"
-            note = f"{quoted(pod.name)} was refused, {there}: {text}"
+            note = f"{quote(pod.name)} was refused, {there}: {text}"
             self._tell(_event(gang, "VgpuGangShort", note))
 
     async def sweep(self, settings: Settings) -> None:
@@ -113,7 +113,7 @@ class Gangs:
             self._stuck[name] = (members, since)
             if now - since >= patience:
                 gang = await self._gang(name, members)
-                gangs += [gang] if gang is not None and gang.stuck else []
+                gangs += [gang] if gang is not None and gang.is_stuck else []
         return gangs
 
     async def _gang(self, name: Name, members: Members) -> Gang | None:

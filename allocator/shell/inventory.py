@@ -8,17 +8,17 @@ from itertools import count
 from typing import Final, TypeVar
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
-from allocator.core.demand import taught
+from allocator.core.demand import with_arrivals
 from allocator.core.deviceconfig import DeviceConfig, NodeConfig
-from allocator.core.index import Holders, Index, Indexer
+from allocator.core.index import Index, IndexBuilder, NodesByPod
 from allocator.core.ledger import Ledger
-from allocator.core.positions import counted
+from allocator.core.positions import with_volcano_positions
 from allocator.core.scores import scorer
 from allocator.core.settings import DEFAULTS, NodeAgent, Settings
-from allocator.core.spoken import spoken
-from allocator.core.upkeep import Machine, stands
+from allocator.core.spoken import configured_vocabularies
+from allocator.core.upkeep import NodeIdentity, status_is_current
 from allocator.model.gpu import Node, Snapshot
-from allocator.model.request import Packing, PodRequest
+from allocator.model.request import FillPolicy, PodRequest
 from allocator.shell.configs import (
     DEVICE_CONFIG_NAME,
     NODE_CONFIG_NAME,
@@ -29,18 +29,18 @@ from allocator.shell.configs import (
 )
 from allocator.shell.objects import (
     ConfigMap,
-    Listed,
+    GpuNodeObject,
     Namespace,
-    Registered,
+    NodeObject,
     config_map,
+    decode_node,
     gpu_node,
     namespace,
-    registered,
 )
-from allocator.shell.registers import Registers
+from allocator.shell.registers import VolcanoRegisters
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.watch import Publish, Pulse, Source, follow_changes
+from kube.watch import Publish, WatchHealth, WatchSource, follow_changes
 
 GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
 NODES: Final = "/api/v1/nodes"
@@ -61,17 +61,17 @@ class Inventory:
         """Follow through *client*; settings live in *namespace*; *rated* is for an extender."""
         self._client = client
         self._namespace = namespace
-        self._packings = tuple(Packing) if rated else ()
+        self._packings = tuple(FillPolicy) if rated else ()
         self._clock = clock
-        self._listed: Mapping[str, Listed] = {}
+        self._listed: Mapping[str, GpuNodeObject] = {}
         self._ledgers: Mapping[str, Ledger] | None = None
-        self._texts: Mapping[str, Registered] = {}
-        self._registers = Registers()
+        self._texts: Mapping[str, NodeObject] = {}
+        self._registers = VolcanoRegisters()
         self._namespaces: Mapping[str, Namespace] = {}
         self._versions = count(1)
-        self._indexer = Indexer()
+        self._indexer = IndexBuilder()
         self._folded = Index(snapshot=Snapshot(version="0"))
-        self._holders = Holders()
+        self._holders = NodesByPod()
         self._touched: set[str] = set()  # nodes that may differ from what is folded
         self._arrivals: OrderedDict[str, None] = OrderedDict()  # uids, the oldest first
         self._dirty = True
@@ -80,7 +80,7 @@ class Inventory:
         self.device_config = DeviceConfig()
         self.node_configs: Mapping[str, NodeConfig] = {}
         self.vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
-        self.pulses: dict[str, Pulse] = {kind: Pulse() for kind in KINDS}
+        self.pulses: dict[str, WatchHealth] = {kind: WatchHealth() for kind in KINDS}
 
     async def run(self) -> None:
         """Follow everything, for ever."""
@@ -92,14 +92,14 @@ class Inventory:
             group.create_task(self._config("devices", DEVICE_CONFIG_NAME, self._new_devices))
             group.create_task(self._config("nodeconfig", NODE_CONFIG_NAME, self._new_node_configs))
 
-    async def _follow(self, source: Source[T], publish: Publish[T], kind: str) -> None:
+    async def _follow(self, source: WatchSource[T], publish: Publish[T], kind: str) -> None:
         pulse = self.pulses[kind]
         await follow_changes(self._client, source, publish, pulse=pulse, clock=self._clock)
 
     async def _gpu_nodes(self) -> None:
-        source = Source(path=GPU_NODES, decode=gpu_node, key=lambda listed: listed.name)
+        source = WatchSource(path=GPU_NODES, decode=gpu_node, key=lambda listed: listed.name)
 
-        def publish(found: Mapping[str, Listed], touched: Collection[str]) -> None:
+        def publish(found: Mapping[str, GpuNodeObject], touched: Collection[str]) -> None:
             self._listed, self._ledgers, self._dirty = found, None, True
             self._touched.update(touched)
             for name in touched:
@@ -108,9 +108,9 @@ class Inventory:
         await self._follow(source, publish, "gpunodes")
 
     async def _nodes(self) -> None:
-        source = Source(path=NODES, decode=registered, key=lambda node: node.name)
+        source = WatchSource(path=NODES, decode=decode_node, key=lambda node: node.name)
 
-        def publish(found: Mapping[str, Registered], touched: Collection[str]) -> None:
+        def publish(found: Mapping[str, NodeObject], touched: Collection[str]) -> None:
             self._texts, self._dirty = found, True
             self._touched.update(touched)
             if any(name not in found for name in touched):
@@ -119,7 +119,7 @@ class Inventory:
         await self._follow(source, publish, "nodes")
 
     async def _follow_namespaces(self) -> None:
-        source = Source(path=NAMESPACES, decode=namespace, key=lambda found: found.name)
+        source = WatchSource(path=NAMESPACES, decode=namespace, key=lambda found: found.name)
 
         def publish(found: Mapping[str, Namespace], _: Collection[str]) -> None:
             self._namespaces = found
@@ -131,7 +131,7 @@ class Inventory:
     ) -> None:
         # Our own settings lie where we run; the others are those of Volcano's device plugin.
         namespace = self._namespace if kind == "settings" else "kube-system"
-        source = Source(
+        source = WatchSource(
             path=f"/api/v1/namespaces/{namespace}/configmaps",
             decode=config_map,
             key=lambda found: found.name,
@@ -150,13 +150,13 @@ class Inventory:
             self.settings, self.settings_digest = found
             self._touched.update(self._texts)  # whose word stands may be another matter now
             self._dirty = True  # another way of scoring
-            self._speak()
+            self._update_vocabularies()
 
     def _new_devices(self, data: Mapping[str, str]) -> None:
         found = device_config_in(data)
         if found is not None:
             self.device_config = found
-            self._speak()
+            self._update_vocabularies()
             self._forget_upstream()
 
     def _new_node_configs(self, data: Mapping[str, str]) -> None:
@@ -172,9 +172,9 @@ class Inventory:
         self._touched.update(self._texts)
         self._dirty = True
 
-    def _speak(self) -> None:
+    def _update_vocabularies(self) -> None:
         """Speak the vocabularies as this cluster's configuration does."""
-        self.vocabularies = spoken(self.settings, self.device_config)
+        self.vocabularies = configured_vocabularies(self.settings, self.device_config)
 
     @property
     def synced(self) -> bool:
@@ -187,7 +187,7 @@ class Inventory:
         ages = [age for kind in BASIS if (age := self.pulses[kind].age(now)) is not None]
         return max(ages) if len(ages) == len(BASIS) else None
 
-    def arrived(self, uid: str, request: PodRequest, failed: bool) -> None:  # noqa: FBT001 -- a callback
+    def learn_arrival(self, uid: str, request: PodRequest, failed: bool) -> None:  # noqa: FBT001 -- a callback
         """Learn from a pod's first attempt to be bound; later ones are no new demand."""
         if uid in self._arrivals:
             return
@@ -196,13 +196,13 @@ class Inventory:
             self._arrivals.popitem(last=False)
         known = self._folded.snapshot
         boards = {offer.board for offer in known.offers if offer.board is not None}
-        demand = taught(known.demand, request, boards, failed=failed)
+        demand = with_arrivals(known.demand, request, boards, failed=failed)
         version = str(next(self._versions))  # a decision must be replayed on what was known then
         self._folded = replace(
             self._folded, snapshot=replace(known, version=version, demand=demand)
         )
 
-    def heard(self) -> dict[str, float]:
+    def last_heard(self) -> dict[str, float]:
         """Return when each kind was last heard about, as Unix seconds."""
         monotonic, wall = self._clock.monotonic(), self._clock.wall().timestamp()
         ages = {kind: pulse.age(monotonic) for kind, pulse in self.pulses.items()}
@@ -212,9 +212,9 @@ class Inventory:
         """Return what is known about a namespace."""
         return self._namespaces.get(name)
 
-    def promising(self, uid: str) -> frozenset[str]:
+    def promising_nodes(self, uid: str) -> frozenset[str]:
         """Return the nodes that promise something to pod *uid*, as far as is known."""
-        return self._holders.of(uid)
+        return self._holders.nodes_of(uid)
 
     def snapshot(self) -> Snapshot:
         """Return the cluster as one value; it never refuses for want of what it cannot see."""
@@ -251,25 +251,25 @@ class Inventory:
             self._indexer.put(node)
             return
         ledger = listed.ledger
-        shut = bool(ledger.closed) or not self.stands(ledger)
+        shut = bool(ledger.closed) or not self.is_current(ledger)
         self._indexer.put(node, ledger.entries, closed=shut)
 
     def _node(self, name: str) -> Node | None:
         """Return a node from its agent's inventory, else from the register annotation."""
         listed = self._listed.get(name)
         if listed is not None and listed.node is not None:
-            return counted(listed.node) if self._texts[name].text else listed.node
-        return self._registers.node(name, self._texts[name].full)
+            return with_volcano_positions(listed.node) if self._texts[name].text else listed.node
+        return self._registers.node(name, self._texts[name].full_register)
 
-    def nodes(self) -> Mapping[str, Registered] | None:
+    def nodes(self) -> Mapping[str, NodeObject] | None:
         """Return all Nodes by name as they were read, ``None`` while not all are known."""
         return self._texts if self.synced else None
 
-    def machine(self, found: Registered) -> Machine:
+    def machine(self, found: NodeObject) -> NodeIdentity:
         """Return a Node with what its register annotation announces."""
         return self._registers.machine(found)
 
-    def machines(self) -> Mapping[str, Machine] | None:
+    def machines(self) -> Mapping[str, NodeIdentity] | None:
         """Return all Nodes by name, each the same object until it changes; ``None`` so far."""
         return self._registers.machines(self._texts) if self.synced else None
 
@@ -284,7 +284,7 @@ class Inventory:
         listed = self._listed.get(name)
         return None if listed is None else listed.ledger
 
-    def stands(self, ledger: Ledger) -> bool:
+    def is_current(self, ledger: Ledger) -> bool:
         """Say whether the status of *ledger* holds, as far as is known of its Node.
 
         One that is known to be gone takes nothing, though its GPUNode may not be shut yet.
@@ -294,4 +294,4 @@ class Inventory:
             return False
         uid, boot = (found.uid, found.boot) if found else ("", "")
         upstream = self.settings.node_agent is NodeAgent.UPSTREAM
-        return stands(ledger, node_uid=uid, boot=boot, upstream=upstream)
+        return status_is_current(ledger, node_uid=uid, boot=boot, upstream=upstream)

@@ -18,7 +18,7 @@ EVERY: Final = 3600.0  # seconds between two looks at everything
 PATIENCE: Final = 1.0  # seconds between two questions whether the picture is whole
 
 
-async def settled(whole: Callable[[], bool], clock: Clock = SYSTEM) -> Never:
+async def freeze_when_settled(whole: Callable[[], bool], clock: Clock = SYSTEM) -> Never:
     """Leave alone what is there once *whole* says that it is; look through it once an hour."""
     gc.set_threshold(*THRESHOLDS)
     while not whole():

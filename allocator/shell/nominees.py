@@ -6,10 +6,10 @@ from types import MappingProxyType
 from typing import Final
 
 from allocator.core.index import Index
-from allocator.core.pods import Pod
-from allocator.shell.endings import Ended
+from allocator.core.pods import SchedulingPod
+from allocator.shell.endings import EndedPods
 from kube.clock import SYSTEM, Clock
-from kube.shared import Shared
+from kube.shared import SharedInformer
 
 # kube-scheduler forgets a nomination as soon as the evicted pods are gone, which is before their
 # node says that their room is free. Until the pod has had its next turn, after a back-off of up
@@ -17,26 +17,28 @@ from kube.shared import Shared
 REMEMBERED: Final = 30.0  # seconds
 
 
-class Nominees:
+class NominatedPods:
     """Knows the pods that others are ranked beside, and to which nodes they are nominated."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         """Know of none yet."""
         self._clock = clock
-        self._ended = Ended(clock)
-        self._pods: Mapping[str, Pod] = MappingProxyType({})
-        self._unbound: dict[str, Pod] = {}
+        self._ended = EndedPods(clock)
+        self._pods: Mapping[str, SchedulingPod] = MappingProxyType({})
+        self._unbound: dict[str, SchedulingPod] = {}
         self._until: dict[str, float] = {}  # of nominations that are only remembered
         # By node: when the last pod began to leave it, and the lowest priority of those that did.
         self._left: dict[str, tuple[float, int]] = {}
-        self._by_node: Mapping[str, tuple[Pod, ...]] = MappingProxyType({})  # but for hints
-        self._hinted: Mapping[str, tuple[Pod, ...]] = MappingProxyType({})  # with hints
+        self._by_node: Mapping[str, tuple[SchedulingPod, ...]] = MappingProxyType(
+            {}
+        )  # but for hints
+        self._hinted: Mapping[str, tuple[SchedulingPod, ...]] = MappingProxyType({})  # with hints
 
-    def follow(self, watch: Shared, read: Callable[[bytes], Pod]) -> None:
+    def follow(self, watch: SharedInformer, read: Callable[[bytes], SchedulingPod]) -> None:
         """Take part in a watch of all pods, which *read* reads."""
         watch.add(read, self.know)
 
-    def know(self, pods: Mapping[str, Pod], touched: Collection[str]) -> None:
+    def know(self, pods: Mapping[str, SchedulingPod], touched: Collection[str]) -> None:
         """Take *pods* by uid, of which those *touched* may have changed."""
         self._ended.know(pods, touched)
         known, self._pods = self._pods, pods
@@ -55,22 +57,24 @@ class Nominees:
             self._prove()
             self._group()
 
-    def _note_who_leaves(self, known: Mapping[str, Pod], touched: Collection[str]) -> bool:
+    def _note_who_leaves(
+        self, known: Mapping[str, SchedulingPod], touched: Collection[str]
+    ) -> bool:
         """Note from which nodes pods leave, and how little they matter; say whether any does."""
         now, noted = self._clock.monotonic(), False
         for uid in touched:
             pod = self._pods.get(uid)
             last = known.get(uid) if pod is None else pod
-            if last is None or not last.node or not (pod is None or _gone(pod)):
+            if last is None or not last.node or not (pod is None or _is_gone(pod)):
                 continue
             _, lowest = self._left.pop(last.node, (now, last.priority))
             self._left[last.node] = now, min(lowest, last.priority)  # the latest at the end
             noted = True
-        while self._left and (first := next(iter(self._left))) and self._late(first):
+        while self._left and (first := next(iter(self._left))) and self._is_late(first):
             del self._left[first]
         return noted
 
-    def _late(self, node: str) -> bool:
+    def _is_late(self, node: str) -> bool:
         return self._left[node][0] + REMEMBERED <= self._clock.monotonic()
 
     def _prove(self) -> None:
@@ -81,7 +85,7 @@ class Nominees:
                 if lowest < pod.priority:
                     self._unbound[uid] = replace(pod, hinted=False)
 
-    def beside(self, index: Index, *, hinted: bool = False) -> Index:
+    def with_nominations(self, index: Index, *, hinted: bool = False) -> Index:
         """Return *index* with the pods that are known, nominated by schedulers or also *hinted*."""
         now = self._clock.monotonic()
         if late := [uid for uid, until in self._until.items() if until <= now]:
@@ -94,18 +98,18 @@ class Nominees:
 
     def _group(self) -> None:
         everybody = list(self._unbound.values())
-        self._by_node = _grouped([pod for pod in everybody if not pod.hinted])
+        self._by_node = _group_by_node([pod for pod in everybody if not pod.hinted])
         self._hinted = self._by_node
         if any(pod.hinted for pod in everybody):
-            self._hinted = _grouped(everybody)
+            self._hinted = _group_by_node(everybody)
 
 
-def _nominee(pod: Pod, before: Pod | None) -> Pod | None:
+def _nominee(pod: SchedulingPod, before: SchedulingPod | None) -> SchedulingPod | None:
     """Return *pod* with its nomination, or else with the one that it had *before*.
 
     A hint of ours claims nothing, and nobody remembers it.
     """
-    if pod.node or _gone(pod):
+    if pod.node or _is_gone(pod):
         return None
     if pod.nominated:
         proven = before is not None and not before.hinted and before.nominated == pod.nominated
@@ -115,13 +119,13 @@ def _nominee(pod: Pod, before: Pod | None) -> Pod | None:
     return replace(pod, nominated=before.nominated, wanted=before.wanted)
 
 
-def _gone(pod: Pod) -> bool:
+def _is_gone(pod: SchedulingPod) -> bool:
     return pod.deleting or pod.over
 
 
-def _grouped(pods: Collection[Pod]) -> Mapping[str, tuple[Pod, ...]]:
+def _group_by_node(pods: Collection[SchedulingPod]) -> Mapping[str, tuple[SchedulingPod, ...]]:
     """Group *pods* by the node that they are nominated to, the most important first."""
-    groups: dict[str, list[Pod]] = {}
-    for pod in sorted(pods, key=lambda pod: pod.turn):
+    groups: dict[str, list[SchedulingPod]] = {}
+    for pod in sorted(pods, key=lambda pod: pod.queue_key):
         groups.setdefault(pod.nominated, []).append(pod)
     return MappingProxyType({name: tuple(found) for name, found in groups.items()})

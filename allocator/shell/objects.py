@@ -11,8 +11,8 @@ import structlog
 from allocator.catalog.annotations import REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
 from allocator.core.ledger import Ledger, read_text
-from allocator.core.registration import reminded
-from allocator.core.upkeep import Machine
+from allocator.core.registration import restore_register
+from allocator.core.upkeep import NodeIdentity
 from allocator.core.wire import HANDSHAKE, REGISTER
 from allocator.model.gpu import Node
 
@@ -68,7 +68,7 @@ class Namespace:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class GpuNodeObject:
     """A GPUNode by name; ``node`` is ``None`` where its status has no GPUs yet.
 
     ``promises`` tells by pod uid since when, ``ledger`` all there is.
@@ -81,7 +81,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class NodeObject:
     """A Node by name, with the text of its register annotation, its uid and its boot id.
 
     ``agent`` says that it runs our agent. ``handshake`` is the annotation beside the register,
@@ -98,32 +98,32 @@ class Registered:
     version: str = ""
 
     @property
-    def full(self) -> str:
+    def full_register(self) -> str:
         """Return the register with nothing taken off by us."""
-        return reminded(self.text, self.beside)
+        return restore_register(self.text, self.beside)
 
-    def machine(self, announced: Node | None = None) -> Machine:
+    def machine(self, announced: Node | None = None) -> NodeIdentity:
         """Return it as its GPUNode goes by it, with what its register was read as."""
-        return Machine(
+        return NodeIdentity(
             name=self.name, uid=self.uid, boot=self.boot, agent=self.agent, announced=announced
         )
 
 
-def gpu_node(raw: bytes) -> Listed:
+def gpu_node(raw: bytes) -> GpuNodeObject:
     """Read a GPUNode; what is odd about it is said once per version."""
     ledger, decoded = read_text(raw)
     for problem in decoded.problems:
         log.warning("GPUNode is odd", node=decoded.node.name, what=str(problem))
     node = decoded.node if decoded.node.gpus else None
     promises = {entry.uid: entry.since for entry in decoded.entries}
-    return Listed(decoded.node.name, node, promises, ledger)
+    return GpuNodeObject(decoded.node.name, node, promises, ledger)
 
 
-def registered(raw: bytes) -> Registered:
+def decode_node(raw: bytes) -> NodeObject:
     """Read what of a Node its GPUs are known by."""
     found = _NODE.decode(raw)
     metadata, system = found.metadata, found.status and found.status.system
-    return Registered(
+    return NodeObject(
         name=metadata.name,
         text=(metadata.annotations or {}).get(REGISTER, ""),
         uid=metadata.uid,

@@ -13,19 +13,19 @@ from typing import Final, Never
 import msgspec
 import structlog
 
-from allocator.core.ledger import Ledger, read, without
-from allocator.core.podfacts import Seen, seen
-from allocator.core.reclaim import Evidence, doubtful, reclaimable, suspect
-from allocator.core.upkeep import Machine
+from allocator.core.ledger import Ledger, parse_ledger, remove_entries
+from allocator.core.podfacts import PodSummary, pod_summary
+from allocator.core.reclaim import Evidence, is_doubtful, reclaimable, suspect
+from allocator.core.upkeep import NodeIdentity
 from allocator.model.ledger import Entry
-from allocator.shell.abreast import AT_ONCE, Abreast
+from allocator.shell.abreast import AT_ONCE, Workqueue
 from allocator.shell.inventory import GPU_NODES, NODES
-from allocator.shell.objects import registered
-from allocator.shell.retries import Retries
+from allocator.shell.objects import decode_node
+from allocator.shell.retries import Backoff
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
-from kube.shared import Shared
+from kube.shared import SharedInformer
 
 EVERY: Final = 1.0  # seconds; a freed GPU is to be seen within two
 LONGEST_PAUSE: Final = 30.0  # seconds after sweeps that failed as a whole
@@ -38,18 +38,18 @@ class Pods:
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self.seen: Mapping[str, Seen] | None = None
+        self.seen: Mapping[str, PodSummary] | None = None
 
-    def follow(self, watch: Shared) -> None:
+    def follow(self, watch: SharedInformer) -> None:
         """Take part in a watch of all pods."""
-        watch.add(seen, lambda pods, _: self.know(pods))
+        watch.add(pod_summary, lambda pods, _: self.know(pods))
 
-    def know(self, pods: Mapping[str, Seen]) -> None:
+    def know(self, pods: Mapping[str, PodSummary]) -> None:
         """Take what a watch says of all pods."""
         self.seen = pods
 
 
-async def sweeping(
+async def run_while_leading(
     sweep: Callable[[], Awaitable[None]],
     leading: Callable[[], bool],
     every: float = EVERY,
@@ -77,7 +77,7 @@ async def sweeping(
         await clock.sleep(pause)
 
 
-class Reconciler:
+class ReclaimController:
     """Sweeps the promises that are known; any number may run, one at a time is enough.
 
     ``ledgers`` are the GPUNodes by name, ``None`` while not all are known. ``agent`` says whether
@@ -99,8 +99,8 @@ class Reconciler:
         self._ledgers = ledgers
         self._agent = agent
         self._clock = clock
-        self._kept: Retries[tuple[str, str, str]] = Retries(clock)
-        self._abreast: Abreast[str] = Abreast()
+        self._kept: Backoff[tuple[str, str, str]] = Backoff(clock)
+        self._abreast: Workqueue[str] = Workqueue()
 
     async def sweep(self) -> None:
         """Look closer at every promise that the caches cast doubt on."""
@@ -112,14 +112,14 @@ class Reconciler:
             (node, entry.uid, ledger.resource_version)  # what moved is worth another try at once
             for node, ledger in ledgers.items()
             for entry in (*ledger.entries, *ledger.unread)
-            if doubtful(entry.since, pods.get(entry.uid), node=node, now=now)
+            if is_doubtful(entry.since, pods.get(entry.uid), node=node, now=now)
         ]
         places: defaultdict[str, list[tuple[str, str, str]]] = defaultdict(list)
-        for place in self._kept.due(found):
+        for place in self._kept.due_keys(found):
             places[place[0]].append(place)
-        await self._abreast.each(places, self._swept)
+        await self._abreast.run_each(places, self._sweep_node)
 
-    async def _swept(self, places: Sequence[tuple[str, str, str]]) -> None:
+    async def _sweep_node(self, places: Sequence[tuple[str, str, str]]) -> None:
         """Look closer at *places* of one node."""
         node, uids = places[0][0], [uid for _, uid, _ in places]
         gone: frozenset[str] = frozenset()
@@ -130,7 +130,7 @@ class Reconciler:
         finally:
             for place in places:
                 if place[1] not in gone:
-                    self._kept.failed(place)
+                    self._kept.note_failure(place)
 
     async def settle(self, node: str, *uids: str) -> frozenset[str]:
         """Remove those promises to pods *uids* on *node* that may go; return whose went.
@@ -141,11 +141,11 @@ class Reconciler:
         # also where this process is stopped for minutes between its read and its decision.
         now = self._clock.wall()
         path = f"{GPU_NODES}/{node}"
-        ledger = read(msgspec.json.decode(await self._calls.get(path)))
+        ledger = parse_ledger(msgspec.json.decode(await self._calls.get(path)))
         doubted = {e.uid: e for e in (*ledger.unread, *ledger.entries) if e.uid in uids}
         if not doubted:
             return frozenset()
-        pods = await self._looked_up(ledger, list(doubted.values()))
+        pods = await self._look_up(ledger, list(doubted.values()))
         machine = await self._machine(node)
         gone = [
             entry
@@ -157,7 +157,9 @@ class Reconciler:
         if not gone:
             return frozenset()
         try:
-            await self._calls.json_patch(path, without(ledger, *(entry.uid for entry in gone)))
+            await self._calls.json_patch(
+                path, remove_entries(ledger, *(entry.uid for entry in gone))
+            )
         except (ConflictError, InvalidError):  # it moved: the next sweep sees how
             return frozenset()
         for entry in gone:
@@ -165,13 +167,13 @@ class Reconciler:
             log.info("promise taken back", node=node, pod=pod, uid=entry.uid)
         return frozenset(entry.uid for entry in gone)
 
-    async def _looked_up(
+    async def _look_up(
         self, ledger: Ledger, entries: Sequence[Entry]
-    ) -> list[tuple[Entry, Seen | None]]:
+    ) -> list[tuple[Entry, PodSummary | None]]:
         """Return *entries* with the pods that they are to, without those nobody tells about."""
         turns = asyncio.Semaphore(AT_ONCE)
 
-        async def one(entry: Entry) -> list[tuple[Entry, Seen | None]]:
+        async def one(entry: Entry) -> list[tuple[Entry, PodSummary | None]]:
             try:
                 async with turns:
                     return [(entry, await self._pod(ledger, entry))]
@@ -181,17 +183,17 @@ class Reconciler:
 
         return [pair for found in await asyncio.gather(*map(one, entries)) for pair in found]
 
-    async def _pod(self, ledger: Ledger, entry: Entry) -> Seen | None:
+    async def _pod(self, ledger: Ledger, entry: Entry) -> PodSummary | None:
         if not (entry.uid and entry.pod):  # there is nothing to ask for
             return suspect(ledger, entry, self._pods.seen or {})
         try:
             path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.pod}"
-            return seen(await self._calls.get(path))
+            return pod_summary(await self._calls.get(path))
         except NotFoundError:
             return None
 
-    async def _machine(self, name: str) -> Machine | None:
+    async def _machine(self, name: str) -> NodeIdentity | None:
         try:
-            return registered(await self._calls.get(f"{NODES}/{name}")).machine()
+            return decode_node(await self._calls.get(f"{NODES}/{name}")).machine()
         except NotFoundError:
             return None

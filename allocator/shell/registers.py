@@ -6,22 +6,22 @@ from dataclasses import replace
 import structlog
 
 from allocator.core.deviceconfig import NodeConfig
-from allocator.core.upkeep import Machine
+from allocator.core.upkeep import NodeIdentity
 from allocator.core.wire import node_from_register
 from allocator.model.gpu import Node
-from allocator.shell.objects import Registered
+from allocator.shell.objects import NodeObject
 
 log = structlog.get_logger(__name__)
 
 
-class Registers:
+class VolcanoRegisters:
     """Keeps what was read until the text or the plugin's configuration changes."""
 
     def __init__(self) -> None:
         """Know no configuration yet."""
         self._read: dict[str, tuple[str, Node]] = {}
-        self._machines: dict[str, tuple[Registered, Machine]] = {}
-        self._all: tuple[Mapping[str, Registered], Mapping[str, Machine]] | None = None
+        self._machines: dict[str, tuple[NodeObject, NodeIdentity]] = {}
+        self._all: tuple[Mapping[str, NodeObject], Mapping[str, NodeIdentity]] | None = None
         self._factor = 1
         self._configs: Mapping[str, NodeConfig] = {}
 
@@ -38,15 +38,15 @@ class Registers:
             for name in kept.keys() - known:
                 del kept[name]
 
-    def machine(self, found: Registered) -> Machine:
+    def machine(self, found: NodeObject) -> NodeIdentity:
         """Return a Node with what it announces: the same object as long as nothing changes."""
         known = self._machines.get(found.name)
         if known is None or known[0] is not found:
-            seen = found.machine(announced=self.node(found.name, found.full))
+            seen = found.machine(announced=self.node(found.name, found.full_register))
             known = self._machines[found.name] = (found, seen)
         return known[1]
 
-    def machines(self, nodes: Mapping[str, Registered]) -> Mapping[str, Machine]:
+    def machines(self, nodes: Mapping[str, NodeObject]) -> Mapping[str, NodeIdentity]:
         """Return all *nodes* so; the same map for the same one, which nobody edits."""
         if self._all is None or self._all[0] is not nodes:
             self._all = nodes, {name: self.machine(node) for name, node in nodes.items()}

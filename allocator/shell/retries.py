@@ -11,7 +11,7 @@ LONGEST: Final = 30.0
 K = TypeVar("K")
 
 
-class Retries(Generic[K]):
+class Backoff(Generic[K]):
     """Remembers failures by key, for as long as the key is among what is to be done."""
 
     def __init__(self, clock: Clock) -> None:
@@ -19,14 +19,14 @@ class Retries(Generic[K]):
         self._clock = clock
         self._failed: dict[K, tuple[int, float]] = {}  # how often, and until when to wait
 
-    def due(self, keys: Iterable[K]) -> list[K]:
+    def due_keys(self, keys: Iterable[K]) -> list[K]:
         """Return those of *keys* whose time has come, and forget all others that failed."""
         found = list(keys)
         self._failed = {key: self._failed[key] for key in found if key in self._failed}
         now = self._clock.monotonic()
         return [key for key in found if now >= self._failed.get(key, (0, now))[1]]
 
-    def failed(self, key: K) -> None:
+    def note_failure(self, key: K) -> None:
         """Put *key* off, each time for longer."""
         failures = self._failed.get(key, (0, 0.0))[0] + 1
         pause = self._clock.backoff(failures, first=FIRST, most=LONGEST)

@@ -13,7 +13,7 @@ async def background() -> AsyncIterator[Start]:
     """Run tasks beside the block; when one ends by itself, the block is cancelled."""
     tasks: list[asyncio.Task[object]] = []
 
-    async def named(work: Awaitable[object], name: str) -> None:
+    async def run_named(work: Awaitable[object], name: str) -> None:
         await work
         raise RuntimeError(f"task {name} ended")
 
@@ -21,7 +21,7 @@ async def background() -> AsyncIterator[Start]:
         async with asyncio.TaskGroup() as group:
 
             def start(work: Awaitable[object], name: str) -> None:
-                tasks.append(group.create_task(named(work, name), name=name))
+                tasks.append(group.create_task(run_named(work, name), name=name))
 
             yield start
             for task in tasks:
@@ -31,7 +31,7 @@ async def background() -> AsyncIterator[Start]:
             task.cancel()
 
 
-def told_to_stop() -> asyncio.Event:
+def stop_event() -> asyncio.Event:
     """Return what SIGTERM and SIGINT set from now on."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

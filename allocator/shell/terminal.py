@@ -23,7 +23,7 @@ def show(
     lines: Iterable[Line], stream: TextIO, environment: Mapping[str, str] = os.environ
 ) -> None:
     """Write *lines* to *stream* at once, plain unless it is a terminal that may be coloured."""
-    if coloured(stream, environment):
+    if use_colour(stream, environment):
         console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
         for line in lines:
             console.print(Text.assemble(*((span.text, _STYLES[span.tone]) for span in line)))
@@ -32,7 +32,7 @@ def show(
     stream.flush()
 
 
-def coloured(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
+def use_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
     """Say whether colour is welcome: a terminal, and nobody asked for none (no-color.org)."""
     plain = environment.get("NO_COLOR") or environment.get("TERM") == "dumb"
     return stream.isatty() and not plain

@@ -11,8 +11,8 @@ from math import inf
 from types import MappingProxyType
 from typing import Final
 
-from allocator.core.index import Index, Site
-from allocator.core.pods import FIRST, Pod
+from allocator.core.index import Index, NodeInfo
+from allocator.core.pods import FIRST, SchedulingPod
 from kube.clock import SYSTEM, Clock
 
 STAYS: Final = 2.0  # seconds after a decision, by when watches have told of a promise
@@ -20,13 +20,13 @@ EXPECTED: Final = 3.0  # seconds after a question, by when its Binding has come,
 
 
 @dataclass(frozen=True, slots=True)
-class _Going:
+class _AssumedPod:
     """One pod on its way; ``until`` is monotonic seconds, ``None`` while it is being decided.
 
     ``expected`` says that nobody has asked to bind it yet.
     """
 
-    pod: Pod
+    pod: SchedulingPod
     until: float | None = None
     expected: bool = False
 
@@ -38,51 +38,53 @@ class _Node:
     ``pods`` is ``None`` where they are to be found anew, which is also due at ``until``.
     """
 
-    going: dict[str, _Going] = field(default_factory=dict)
-    site: Site | None = None
-    pods: tuple[Pod, ...] | None = None
+    going: dict[str, _AssumedPod] = field(default_factory=dict)
+    site: NodeInfo | None = None
+    pods: tuple[SchedulingPod, ...] | None = None
     until: float = inf
 
 
-class Underway:
+class AssumedPods:
     """Knows who is being bound, and who just was."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         """Know of nobody yet."""
         self._clock = clock
-        self._going: dict[str, _Going] = {}  # by uid
+        self._going: dict[str, _AssumedPod] = {}  # by uid
         self._nodes: dict[str, _Node] = {}
-        self._pods: Mapping[str, Pod] = MappingProxyType({})  # as a watch of all of them tells
+        self._pods: Mapping[str, SchedulingPod] = MappingProxyType(
+            {}
+        )  # as a watch of all of them tells
 
-    def expect(self, pod: Pod, node: str) -> None:
+    def expect(self, pod: SchedulingPod, node: str) -> None:
         """Count *pod* as taking what it wants on *node* for now, where its Binding may go."""
         going = self._going.get(pod.uid)
         if going is None or going.expected:
             expected = replace(pod, nominated=node, priority=FIRST)
             until = self._clock.monotonic() + EXPECTED
-            self._put(_Going(expected, until, expected=True))
+            self._put(_AssumedPod(expected, until, expected=True))
 
-    def begin(self, pod: Pod) -> None:
+    def begin(self, pod: SchedulingPod) -> None:
         """Count *pod* as taking what it wants on the node that it is nominated to."""
-        self._put(_Going(pod))
+        self._put(_AssumedPod(pod))
 
-    def end(self, pod: Pod, *, promised: bool) -> None:
+    def end(self, pod: SchedulingPod, *, promised: bool) -> None:
         """Forget *pod*, which had begun; if it was *promised* something, once others tell of it."""
         going = self._going.get(pod.uid)
         if going is None or going.pod is not pod:  # it came a second time
             return
         if promised:
-            self._put(_Going(pod, self._clock.monotonic() + STAYS))
+            self._put(_AssumedPod(pod, self._clock.monotonic() + STAYS))
         else:
             self._drop(pod.uid)
 
-    def beside(self, index: Index) -> Index:
+    def with_assumed(self, index: Index) -> Index:
         """Return *index* with those who are underway nominated, but for whom it knows bound."""
         if index.pods is not self._pods:
             self._pods = index.pods
-            self._see_who_came()
+            self._drop_arrived()
         now = self._clock.monotonic()
-        found: dict[str, tuple[Pod, ...]] = {}
+        found: dict[str, tuple[SchedulingPod, ...]] = {}
         for name, node in list(self._nodes.items()):
             site = index.sites.get(name)
             if node.pods is None or node.site is not site or node.until <= now:
@@ -97,14 +99,14 @@ class Underway:
             found[name] = (*there, *(pod for pod in pods if pod.uid not in uids))
         return replace(index, nominations=MappingProxyType(found))
 
-    def _see_who_came(self) -> None:
+    def _drop_arrived(self) -> None:
         """Expect nobody who is bound by now, wherever that is, or will not be."""
         expected = [uid for uid, going in self._going.items() if going.expected]
         for pod in filter(None, map(self._pods.get, expected)):
             if pod.node or pod.over or pod.deleting:
                 self._drop(pod.uid)
 
-    def _put(self, going: _Going) -> None:
+    def _put(self, going: _AssumedPod) -> None:
         """Take *going*, in the place of what was known of this pod where it goes the same way."""
         pod = going.pod
         before = self._going.get(pod.uid)
@@ -123,7 +125,7 @@ class Underway:
         if not node.going:
             del self._nodes[name]
 
-    def _renew(self, node: _Node, site: Site | None, now: float) -> None:
+    def _renew(self, node: _Node, site: NodeInfo | None, now: float) -> None:
         """Forget whom *site* knows or who has been long enough; keep the order of the others."""
         known: Collection[str] = () if site is None else site.entries
         for uid, going in list(node.going.items()):

@@ -13,12 +13,12 @@ import msgspec
 import structlog
 
 from allocator.core.gpunodewire import API_VERSION, KIND
-from allocator.core.ledger import Ledger, read
-from allocator.core.upkeep import Act, Machine, Report, Step, due
-from allocator.shell.abreast import Abreast, apart
+from allocator.core.ledger import Ledger, parse_ledger
+from allocator.core.upkeep import GpuNodeAction, NodeIdentity, Report, Step, due_step
+from allocator.shell.abreast import Workqueue, isolated
 from allocator.shell.inventory import GPU_NODES, NODES
-from allocator.shell.objects import FINALIZER, Registered, registered
-from allocator.shell.retries import Retries
+from allocator.shell.objects import FINALIZER, NodeObject, decode_node
+from allocator.shell.retries import Backoff
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import (
@@ -34,13 +34,13 @@ _MOVED: Final = (AlreadyExistsError, ConflictError, InvalidError, NotFoundError)
 log = structlog.get_logger(__name__)
 
 
-class Known(Protocol):
+class NodeCaches(Protocol):
     """What caches tell of all Nodes and GPUNodes."""
 
-    def machines(self) -> Mapping[str, Machine] | None:
+    def machines(self) -> Mapping[str, NodeIdentity] | None:
         """Return all Nodes by name, ``None`` while not all are known."""
 
-    def machine(self, found: Registered) -> Machine:
+    def machine(self, found: NodeObject) -> NodeIdentity:
         """Return a Node that was just read as upkeep sees it."""
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
@@ -48,25 +48,27 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Judgement:
     """What a judgement rested on."""
 
-    machine: Machine | None
+    machine: NodeIdentity | None
     ledger: Ledger | None
     upstream: bool
 
-    def still(self, machine: Machine | None, ledger: Ledger | None, *, upstream: bool) -> bool:
+    def is_unchanged(
+        self, machine: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool
+    ) -> bool:
         """Say whether this is the same: caches replace what has changed."""
         return self.machine is machine and self.ledger is ledger and self.upstream is upstream
 
 
-class Upkeep:
+class GpuNodeController:
     """Keeps one GPUNode for each Node with GPUs; any number may run, one at a time is enough."""
 
     def __init__(
         self,
         calls: ApiClient,
-        known: Known,
+        known: NodeCaches,
         *,
         upstream: Callable[[], bool],
         clock: Clock = SYSTEM,
@@ -75,21 +77,21 @@ class Upkeep:
         self._calls = calls
         self._known = known
         self._upstream = upstream
-        self._kept: Retries[str] = Retries(clock)
-        self._abreast: Abreast[str] = Abreast()
-        self._fine: dict[str, _Seen] = {}
+        self._kept: Backoff[str] = Backoff(clock)
+        self._abreast: Workqueue[str] = Workqueue()
+        self._fine: dict[str, _Judgement] = {}
 
     async def sweep(self) -> None:
         """Look closer at every GPUNode that the caches say is not as it should be."""
         machines, ledgers = self._known.machines(), self._known.ledgers()
         if machines is None or ledgers is None:
             return
-        due = self._kept.due(sorted(self._due(machines, ledgers)))
-        await self._abreast.each({name: name for name in due}, self._tended)
+        due = self._kept.due_keys(sorted(self._due_nodes(machines, ledgers)))
+        await self._abreast.run_each({name: name for name in due}, self._try_tend)
 
-    async def _tended(self, name: str) -> None:
-        failed = partial(self._kept.failed, name)
-        with apart("GPUNode not tended", failed, node=name):
+    async def _try_tend(self, name: str) -> None:
+        failed = partial(self._kept.note_failure, name)
+        with isolated("GPUNode not tended", failed, node=name):
             try:
                 await self.tend(name)
             except _MOVED:  # the next sweep sees how
@@ -98,7 +100,9 @@ class Upkeep:
                 log.warning("GPUNode left as it is", node=name, why=str(error))
                 failed()
 
-    def _due(self, machines: Mapping[str, Machine], ledgers: Mapping[str, Ledger]) -> list[str]:
+    def _due_nodes(
+        self, machines: Mapping[str, NodeIdentity], ledgers: Mapping[str, Ledger]
+    ) -> list[str]:
         """Return whose GPUNode is not as it should be.
 
         A sweep is every second and a judgement compares whole inventories, so nothing is judged
@@ -109,12 +113,12 @@ class Upkeep:
         found = []
         for name in machines.keys() | ledgers.keys():
             machine, ledger, before = machines.get(name), ledgers.get(name), fine.get(name)
-            if before is not None and before.still(machine, ledger, upstream=upstream):
+            if before is not None and before.is_unchanged(machine, ledger, upstream=upstream):
                 self._fine[name] = before
                 continue
-            with apart("GPUNode not judged", node=name):
-                if due(machine, ledger, upstream=upstream) is None:
-                    self._fine[name] = _Seen(machine, ledger, upstream)
+            with isolated("GPUNode not judged", node=name):
+                if due_step(machine, ledger, upstream=upstream) is None:
+                    self._fine[name] = _Judgement(machine, ledger, upstream)
                 else:
                     found.append(name)
         return found
@@ -122,13 +126,13 @@ class Upkeep:
     async def tend(self, name: str) -> None:
         """Take the next step for one GPUNode; raises :class:`KubeError` where it cannot."""
         document = await self._document(name)  # before the Node: whatever is done tests its version
-        ledger = None if document is None else read(document)
+        ledger = None if document is None else parse_ledger(document)
         machine = await self._machine(name)
-        step = due(machine, ledger, upstream=self._upstream())
+        step = due_step(machine, ledger, upstream=self._upstream())
         if step is not None:
             metadata = {} if document is None else document["metadata"]
             await self._take(step, name, metadata)
-            log.info("GPUNode tended", node=name, step=_named(step))
+            log.info("GPUNode tended", node=name, step=_step_name(step))
 
     async def _document(self, name: str) -> dict[str, Any] | None:
         try:
@@ -139,9 +143,9 @@ class Upkeep:
             return None
         return found
 
-    async def _machine(self, name: str) -> Machine | None:
+    async def _machine(self, name: str) -> NodeIdentity | None:
         try:
-            return self._known.machine(registered(await self._calls.get(f"{NODES}/{name}")))
+            return self._known.machine(decode_node(await self._calls.get(f"{NODES}/{name}")))
         except NotFoundError:
             return None
 
@@ -149,18 +153,18 @@ class Upkeep:
         path = f"{GPU_NODES}/{name}"
         version = {"resourceVersion": metadata.get("resourceVersion", "")}
         match step:
-            case Act.CREATE:
+            case GpuNodeAction.CREATE:
                 await self._calls.create(GPU_NODES, _new(name))
-            case Act.SHUT:
+            case GpuNodeAction.SHUT:
                 shut = {"metadata": version, "status": {"inventory": None}}
                 await self._calls.merge_patch(f"{path}/status", shut)
             case Report(status=status):
                 written = {"metadata": version, "status": status}
                 await self._calls.merge_patch(f"{path}/status", written)
-            case Act.DELETE:
+            case GpuNodeAction.DELETE:
                 body = msgspec.json.encode({"preconditions": version})
                 await self._calls.delete(path, body=body)
-            case Act.RELEASE:
+            case GpuNodeAction.RELEASE:
                 others = [held for held in metadata["finalizers"] if held != FINALIZER]
                 released = {"metadata": {**version, "finalizers": others}}
                 await self._calls.merge_patch(path, released)
@@ -176,5 +180,5 @@ def _new(name: str) -> bytes:
     return msgspec.json.encode({**kind, "metadata": metadata, "spec": spec})
 
 
-def _named(step: Step) -> str:
+def _step_name(step: Step) -> str:
     return "report" if isinstance(step, Report) else step.name.lower()

@@ -17,11 +17,11 @@ import structlog
 
 from allocator.catalog.annotations import HINT_KEY
 from allocator.core.index import Index
-from allocator.core.names import harmless
-from allocator.core.pods import Pod
-from allocator.core.steering import Circumstances
-from allocator.core.waiting import crowded_out, takers, why
-from allocator.shell.extender import Waiting
+from allocator.core.names import is_safe_name
+from allocator.core.pods import SchedulingPod
+from allocator.core.steering import FilterContext
+from allocator.core.waiting import is_crowded_out, takers, why
+from allocator.shell.extender import UnschedulablePod
 from allocator.shell.underway import EXPECTED
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
@@ -48,7 +48,7 @@ FORBIDDEN: Final = 403
 log = structlog.get_logger(__name__)
 
 
-class Recorder(Protocol):
+class EventRecorder(Protocol):
     """The part of :class:`kube.events.Recorder` that is used."""
 
     def record(self, event: Event, /) -> None:
@@ -56,7 +56,7 @@ class Recorder(Protocol):
 
 
 @dataclass(slots=True)
-class _Told:
+class _PodRecord:
     """What one pod was told so far; ``since`` is monotonic seconds, ``hints`` count by node."""
 
     since: float
@@ -65,27 +65,27 @@ class _Told:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _QueuedPod:
     """A pod to be looked after when it is ``due``, in monotonic seconds.
 
     That is so many seconds ``after`` the look before, or 0 where there was none.
     """
 
     due: float
-    waiting: Waiting
+    waiting: UnschedulablePod
     after: float = 0.0
 
 
-class Attendant:
+class UnschedulableController:
     """Looks after pods that wait, one at a time, after their schedulers have been answered."""
 
     def __init__(
         self,
         writer: ApiClient,
-        events: Recorder,
+        events: EventRecorder,
         *,
         index: Callable[[], Index],
-        circumstances: Callable[[Pod], Circumstances],
+        circumstances: Callable[[SchedulingPod], FilterContext],
         clock: Clock = SYSTEM,
     ) -> None:
         """Hint through *writer*, tell through *events*.
@@ -97,21 +97,21 @@ class Attendant:
         self._index = index
         self._circumstances = circumstances
         self._clock = clock
-        self._turns: dict[str, _Turn] = {}  # by uid
+        self._turns: dict[str, _QueuedPod] = {}  # by uid
         self._some = asyncio.Event()  # there are turns
-        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._told: OrderedDict[str, _PodRecord] = OrderedDict()
         self._hints = True  # until the API server says that we may not
 
-    def attend(self, waiting: Waiting) -> None:
+    def attend(self, waiting: UnschedulablePod) -> None:
         """Take note of a pod; one too many is dropped, for its scheduler will ask again.
 
         So is one of which no path can be made, or that could be another: anybody may ask.
         """
         uid, pod = waiting.pod.uid, waiting.pod
-        if not (uid and harmless(pod.namespace) and harmless(pod.name)):
+        if not (uid and is_safe_name(pod.namespace) and is_safe_name(pod.name)):
             return
         if uid in self._turns or len(self._turns) < MOST_WAITING:
-            self._turns[uid] = _Turn(self._clock.monotonic() + WRITTEN, waiting)
+            self._turns[uid] = _QueuedPod(self._clock.monotonic() + WRITTEN, waiting)
             self._some.set()
 
     async def run(self) -> Never:
@@ -127,7 +127,7 @@ class Attendant:
             took = self._clock.monotonic() - began
             await self._clock.sleep(min(REST * took, LONGEST_REST))
 
-    async def _next(self) -> _Turn:
+    async def _next(self) -> _QueuedPod:
         """Return whose turn it is, once its scheduler has written down what it was told last."""
         while True:
             await self._some.wait()
@@ -141,57 +141,59 @@ class Attendant:
             self._some.clear()
         return turn
 
-    async def _take(self, turn: _Turn) -> None:
+    async def _take(self, turn: _QueuedPod) -> None:
         """Look after a pod, unless it has found its node since, and again where that may help."""
         waiting, uid = turn.waiting, turn.waiting.pod.uid
         if turn.after and not self._still_waits(waiting.pod):
             return
         after = await self.look_after(waiting, turn.after * SLOWER)
         if after is not None and uid not in self._turns:
-            self._turns[uid] = _Turn(self._clock.monotonic() + after, waiting, after)
+            self._turns[uid] = _QueuedPod(self._clock.monotonic() + after, waiting, after)
             self._some.set()
 
-    def _still_waits(self, pod: Pod) -> bool:
+    def _still_waits(self, pod: SchedulingPod) -> bool:
         now = self._index().pods.get(pod.uid)
         return now is not None and not (now.node or now.over or now.deleting)
 
-    async def look_after(self, waiting: Waiting, after: float = 0.0) -> float | None:
+    async def look_after(self, waiting: UnschedulablePod, after: float = 0.0) -> float | None:
         """Hint where to look; tell the user what is short where nobody has told it yet.
 
         Returns the seconds after which to look again, which are *after* at the least, or ``None``.
         """
-        told = self._remembered(waiting.pod.uid)
-        if await self._hinted(waiting, told):
+        told = self._record_of(waiting.pod.uid)
+        if await self._hint(waiting, told):
             return None
         texts = frozenset(obstacle.text for obstacle in waiting.obstacles.values())
         if texts != told.texts:
             told.texts = texts
-            await self._tell(waiting)
+            await self._report(waiting)
         if not self._may_hint(told):
             return None
-        if self._crowded_out(waiting):
+        if self._is_crowded_out(waiting):
             return AGAIN
         after = max(AGAIN, after)
         return after if after <= LATEST else None
 
-    def _crowded_out(self, waiting: Waiting) -> bool:
+    def _is_crowded_out(self, waiting: UnschedulablePod) -> bool:
         circumstances = self._circumstances(waiting.pod)
-        return crowded_out(self._index(), waiting.pod, waiting.names, circumstances=circumstances)
+        return is_crowded_out(
+            self._index(), waiting.pod, waiting.names, circumstances=circumstances
+        )
 
-    def _may_hint(self, told: _Told) -> bool:
+    def _may_hint(self, told: _PodRecord) -> bool:
         return self._hints and told.hints.total() < MOST_HINTS
 
-    def _remembered(self, uid: str) -> _Told:
+    def _record_of(self, uid: str) -> _PodRecord:
         now = self._clock.monotonic()
         told = self._told.pop(uid, None)
         if told is None or now - told.since > SETTLED:
-            told = _Told(since=now)
+            told = _PodRecord(since=now)
         self._told[uid] = told
         if len(self._told) > MOST_WAITING:
             self._told.popitem(last=False)
         return told
 
-    async def _hinted(self, waiting: Waiting, told: _Told) -> bool:
+    async def _hint(self, waiting: UnschedulablePod, told: _PodRecord) -> bool:
         """Nominate the pod to a node that takes it; say whether it is.
 
         A node may be named again: a hint that reaches the scheduler before it has written down
@@ -216,7 +218,7 @@ class Attendant:
         log.info("hint given", pod=f"{pod.namespace}/{pod.name}", node=node)
         return True
 
-    async def _tell(self, waiting: Waiting) -> None:
+    async def _report(self, waiting: UnschedulablePod) -> None:
         pod, terms = waiting.pod, self._circumstances(waiting.pod).terms
         ask = partial(why, self._index(), pod, obstacles=waiting.obstacles, terms=terms)
         finding = await asyncio.to_thread(ask)

@@ -15,10 +15,10 @@ import structlog
 
 from allocator.catalog.vocabularies import OWN, Vocabulary
 from allocator.core.ledger import Ledger
-from allocator.shell.abreast import apart
+from allocator.shell.abreast import isolated
 from allocator.shell.inventory import NODES
 from allocator.shell.reconciler import Pods
-from allocator.shell.retries import Retries
+from allocator.shell.retries import Backoff
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
@@ -30,7 +30,7 @@ MOST_TRIED: Final = 8  # nodes in one go of which one is enough
 log = structlog.get_logger(__name__)
 
 
-class Waker:
+class RequeueController:
     """Compares each picture of the ledgers with the one before; only one may run."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Waker:
         self._compared: int | None = None  # the term that ``_before`` is of
         self._untold: set[str] = set()  # nodes with more room
         self._any: set[str] = set()  # of which one is enough
-        self._retries: Retries[str] = Retries(clock)
+        self._retries: Backoff[str] = Backoff(clock)
 
     async def sweep(self, term: int | None) -> None:
         """Change the annotation of every node that has more room than before, if a pod waits.
@@ -69,13 +69,13 @@ class Waker:
         if (self._untold or self._any) and not self._somebody_waits():
             self._untold.clear()
             self._any.clear()
-        due = self._retries.due(sorted(self._untold | self._any))
+        due = self._retries.due_keys(sorted(self._untold | self._any))
         some = islice((name for name in due if name not in self._untold), MOST_TRIED)
         for name in (*(name for name in due if name in self._untold), *some):
             if not (name in self._untold or name in self._any):  # another one woke everybody
                 continue
-            with apart("nobody woken", partial(self._retries.failed, name), node=name):
-                await self._tell(ledgers[name])
+            with isolated("nobody woken", partial(self._retries.note_failure, name), node=name):
+                await self._annotate(ledgers[name])
 
     def _compare(self, ledgers: Mapping[str, Ledger], term: int | None) -> None:
         """Note which nodes are to be told; at the beginning of a term any, for one wakes all."""
@@ -87,11 +87,11 @@ class Waker:
             before = self._before
             moved = [name for name, ledger in ledgers.items() if before.get(name) is not ledger]
             for name in moved:
-                with apart("ledger not compared", node=name):
-                    self._untold |= {name} if self._freed(name, ledgers[name]) else set()
+                with isolated("ledger not compared", node=name):
+                    self._untold |= {name} if self._has_freed(name, ledgers[name]) else set()
         self._before, self._compared = ledgers, term
 
-    async def _tell(self, ledger: Ledger) -> None:
+    async def _annotate(self, ledger: Ledger) -> None:
         # With the term: a value that stands there already would be no change, and wake nobody.
         version = f"{ledger.uid}/{ledger.resource_version}/{self._compared}"
         changes = {"metadata": {"annotations": {FREED_KEY: version}}}
@@ -102,12 +102,12 @@ class Waker:
             self._any.discard(ledger.name)
         except KubeError as error:
             log.warning("nobody woken", node=ledger.name, why=str(error))
-            self._retries.failed(ledger.name)
+            self._retries.note_failure(ledger.name)
         else:
             self._untold.discard(ledger.name)
             self._any.clear()
 
-    def _freed(self, name: str, ledger: Ledger) -> bool:
+    def _has_freed(self, name: str, ledger: Ledger) -> bool:
         """Say whether a promise went, or may have, or what is there was accounted for anew."""
         before = self._before.get(name)
         if before is None:

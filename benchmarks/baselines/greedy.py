@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from allocator.model.board import Profile
-from benchmarks.mig import Choice
+from benchmarks.mig import SlotPick
 
 Rank = Callable[[int, Profile, int], tuple[float, ...]]
 """Judge one placement by taken slots, profile and start; lower is better."""
@@ -17,7 +17,7 @@ class Greedy:
     rank: Rank
     known: dict[tuple[int, str], tuple[tuple[float, ...], int] | None] = field(default_factory=dict)
 
-    def __call__(self, masks: Sequence[int], profile: Profile) -> Choice | None:
+    def __call__(self, masks: Sequence[int], profile: Profile) -> SlotPick | None:
         """Place one arrival on the GPU where its best free placement ranks lowest."""
         best: tuple[tuple[float, ...], int] | None = None
         gpu = -1
@@ -25,7 +25,7 @@ class Greedy:
             seat = self._seat(mask, profile)
             if seat is not None and (best is None or seat[0] < best[0]):
                 best, gpu = seat, masks.index(mask)
-        return None if best is None else Choice(gpu, profile.mask(best[1]))
+        return None if best is None else SlotPick(gpu, profile.mask(best[1]))
 
     def _seat(self, mask: int, profile: Profile) -> tuple[tuple[float, ...], int] | None:
         key = mask, profile.name

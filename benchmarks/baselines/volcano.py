@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator.model.board import Board, Placed, Profile
-from benchmarks.mig import Choice
+from allocator.model.board import Board, Placement, Profile
+from benchmarks.mig import SlotPick
 
 GROUPS: Final = (
     (("1g.5gb", tuple(range(7))),),
@@ -15,7 +15,7 @@ GROUPS: Final = (
 )
 """The groups of the shipped configuration for an A100, in its order, with legal starts."""
 
-Group = tuple[Placed, ...]
+Group = tuple[Placement, ...]
 
 
 @dataclass(slots=True)
@@ -29,14 +29,14 @@ class StickyGroup:
     board: Board
     opened: dict[int, Group] = field(default_factory=dict)
 
-    def __call__(self, masks: Sequence[int], profile: Profile) -> Choice | None:
+    def __call__(self, masks: Sequence[int], profile: Profile) -> SlotPick | None:
         """Place one arrival, opening a group where none is open yet."""
         for gpu, mask in enumerate(masks):
             for group in self._open_to(gpu):
                 instance = _pick(group, mask, profile)
                 if instance is not None:
                     self.opened[gpu] = group
-                    return Choice(gpu, instance.mask)
+                    return SlotPick(gpu, instance.mask)
         return None
 
     def _open_to(self, gpu: int) -> Iterable[Group]:
@@ -45,12 +45,12 @@ class StickyGroup:
         return (tuple(_group(self.board, names)) for names in GROUPS)
 
 
-def _group(board: Board, names: Iterable[tuple[str, tuple[int, ...]]]) -> Iterable[Placed]:
+def _group(board: Board, names: Iterable[tuple[str, tuple[int, ...]]]) -> Iterable[Placement]:
     profiles = {profile.name: profile for profile in board.profiles}
-    return (Placed(profiles[name], start) for name, starts in names for start in starts)
+    return (Placement(profiles[name], start) for name, starts in names for start in starts)
 
 
-def _pick(group: Group, mask: int, wanted: Profile) -> Placed | None:
+def _pick(group: Group, mask: int, wanted: Profile) -> Placement | None:
     in_use = {placed.profile.name for placed in group if placed.mask & mask}
     enough = (
         placed

@@ -14,7 +14,7 @@ from certs.core.issue import Names
 from certs.core.pem import Pair, certificates, private_key, public_bytes
 
 
-class Fault(StrEnum):
+class PairFault(StrEnum):
     """What can be wrong with a pair."""
 
     UNREADABLE = "unreadable"
@@ -25,14 +25,16 @@ class Fault(StrEnum):
     EXPIRED = "expired"
 
 
-OF_TIME: Final = frozenset({Fault.EARLY, Fault.EXPIRED})  # these can heal, or come, by themselves
+OF_TIME: Final = frozenset(
+    {PairFault.EARLY, PairFault.EXPIRED}
+)  # these can heal, or come, by themselves
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PairFinding:
     """One thing that is wrong with a pair; lower case, no stop."""
 
-    fault: Fault
+    fault: PairFault
     what: str
 
     def __str__(self) -> str:
@@ -48,34 +50,38 @@ class Expected:
     names: Names | None = None
 
 
-def findings(pair: Pair, expected: Expected) -> tuple[Finding, ...]:
+def findings(pair: Pair, expected: Expected) -> tuple[PairFinding, ...]:
     """Return everything that is wrong with *pair*; an unreadable one is not looked at further."""
     held = certificates(pair.certificate)
     if not held:
-        return (Finding(Fault.UNREADABLE, "the certificate is not PEM"),)
+        return (PairFinding(PairFault.UNREADABLE, "the certificate is not PEM"),)
     key = private_key(pair.key)
     if key is None:
-        return (Finding(Fault.UNREADABLE, "the key is not an unencrypted PEM private key"),)
+        return (PairFinding(PairFault.UNREADABLE, "the key is not an unencrypted PEM private key"),)
     wrong = (_mismatch(held[0], key), *(check(held[0], expected) for check in CHECKS))
     return tuple(finding for finding in wrong if finding is not None)
 
 
-def _mismatch(certificate: x509.Certificate, key: PrivateKeyTypes) -> Finding | None:
+def _mismatch(certificate: x509.Certificate, key: PrivateKeyTypes) -> PairFinding | None:
     try:
         matches = public_bytes(certificate.public_key()) == public_bytes(key.public_key())
     except (ValueError, UnsupportedAlgorithm):
         matches = False
-    return None if matches else Finding(Fault.MISMATCH, "the key belongs to another certificate")
+    return (
+        None
+        if matches
+        else PairFinding(PairFault.MISMATCH, "the key belongs to another certificate")
+    )
 
 
-def _untrusted(certificate: x509.Certificate, expected: Expected) -> Finding | None:
+def _issuer_finding(certificate: x509.Certificate, expected: Expected) -> PairFinding | None:
     if not expected.trusted or issuer_of(certificate, expected.trusted) is not None:
         return None
     name = certificate.issuer.rfc4514_string()
-    return Finding(Fault.UNTRUSTED, f"the issuer {name!r} is not in the CA bundle")
+    return PairFinding(PairFault.UNTRUSTED, f"the issuer {name!r} is not in the CA bundle")
 
 
-def _misnamed(certificate: x509.Certificate, expected: Expected) -> Finding | None:
+def _names_finding(certificate: x509.Certificate, expected: Expected) -> PairFinding | None:
     if expected.names is None:
         return None
     dns, addresses = alternatives(certificate)
@@ -83,28 +89,30 @@ def _misnamed(certificate: x509.Certificate, expected: Expected) -> Finding | No
     missing += [str(item) for item in expected.names.addresses if item not in addresses]
     if not missing:
         return None
-    return Finding(Fault.MISNAMED, f"the certificate is not valid for {', '.join(missing)}")
+    return PairFinding(PairFault.MISNAMED, f"the certificate is not valid for {', '.join(missing)}")
 
 
-def _early(certificate: x509.Certificate, expected: Expected) -> Finding | None:
+def _start_finding(certificate: x509.Certificate, expected: Expected) -> PairFinding | None:
     start = certificate.not_valid_before_utc
     if expected.now >= start:
         return None
-    return Finding(Fault.EARLY, f"valid from {start.isoformat()}, but it is {expected.now}")
+    return PairFinding(PairFault.EARLY, f"valid from {start.isoformat()}, but it is {expected.now}")
 
 
-def _expired(certificate: x509.Certificate, expected: Expected) -> Finding | None:
+def _end_finding(certificate: x509.Certificate, expected: Expected) -> PairFinding | None:
     end = certificate.not_valid_after_utc
     if expected.now <= end:
         return None
-    return Finding(Fault.EXPIRED, f"valid until {end.isoformat()}, but it is {expected.now}")
+    return PairFinding(
+        PairFault.EXPIRED, f"valid until {end.isoformat()}, but it is {expected.now}"
+    )
 
 
-CHECKS: Final[tuple[Callable[[x509.Certificate, Expected], Finding | None], ...]] = (
-    _untrusted,
-    _misnamed,
-    _early,
-    _expired,
+CHECKS: Final[tuple[Callable[[x509.Certificate, Expected], PairFinding | None], ...]] = (
+    _issuer_finding,
+    _names_finding,
+    _start_finding,
+    _end_finding,
 )
 
 

@@ -33,7 +33,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class IssueParameters:
     """Whom certificates are issued for, and for how long."""
 
     names: Names
@@ -65,10 +65,10 @@ def authority(lifetimes: Lifetimes, fresh: Fresh) -> Credential:
     Each has a subject of its own, because a verifier that holds two authorities of one name
     may try only the first.
     """
-    name = _named(f"vgpu-admission CA {fresh.serial:040x}"[:64])
+    name = _common_name(f"vgpu-admission CA {fresh.serial:040x}"[:64])
     key_id = x509.SubjectKeyIdentifier.from_public_key(fresh.key.public_key())
     unsigned = (
-        _unsigned(fresh, start=fresh.now - lifetimes.skew, end=fresh.now + lifetimes.ca)
+        _builder(fresh, start=fresh.now - lifetimes.skew, end=fresh.now + lifetimes.ca)
         .subject_name(name)
         .issuer_name(name)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -78,7 +78,7 @@ def authority(lifetimes: Lifetimes, fresh: Fresh) -> Credential:
     return Credential(certificate=unsigned.sign(fresh.key, hashes.SHA256()), key=fresh.key)
 
 
-def leaf(issuer: Credential, terms: Terms, fresh: Fresh) -> Credential:
+def leaf(issuer: Credential, terms: IssueParameters, fresh: Fresh) -> Credential:
     """Make a serving certificate that ends no later than its issuer."""
     end = min(fresh.now + terms.lifetimes.leaf, issuer.certificate.not_valid_after_utc)
     alternatives = [
@@ -86,8 +86,8 @@ def leaf(issuer: Credential, terms: Terms, fresh: Fresh) -> Credential:
         *(x509.IPAddress(address) for address in terms.names.addresses),
     ]
     unsigned = (
-        _unsigned(fresh, start=fresh.now - terms.lifetimes.skew, end=end)
-        .subject_name(_named(terms.names.dns[0][:64]))
+        _builder(fresh, start=fresh.now - terms.lifetimes.skew, end=end)
+        .subject_name(_common_name(terms.names.dns[0][:64]))
         .issuer_name(issuer.certificate.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
@@ -98,7 +98,7 @@ def leaf(issuer: Credential, terms: Terms, fresh: Fresh) -> Credential:
     return Credential(certificate=unsigned.sign(issuer.key, hashes.SHA256()), key=fresh.key)
 
 
-def _unsigned(fresh: Fresh, *, start: datetime, end: datetime) -> x509.CertificateBuilder:
+def _builder(fresh: Fresh, *, start: datetime, end: datetime) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .public_key(fresh.key.public_key())
@@ -108,7 +108,7 @@ def _unsigned(fresh: Fresh, *, start: datetime, end: datetime) -> x509.Certifica
     )
 
 
-def _named(name: str) -> x509.Name:
+def _common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 

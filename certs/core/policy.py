@@ -78,13 +78,13 @@ class Certificate:
     not_after: datetime
     issuer: str | None = None
 
-    def valid(self, now: datetime) -> bool:
+    def is_valid(self, now: datetime) -> bool:
         """Say whether *now* is within its validity."""
         return self.not_before <= now <= self.not_after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class RotationState:
     """What the Secret holds: the whole state of a rotation, so that any writer can go on.
 
     ``signing`` signs leaves, ``next`` is trusted but has signed nothing yet, ``old`` are
@@ -100,7 +100,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ObservedTrust:
     """What the registrations trust: fingerprints for each one that exists.
 
     ``steady`` is for how long every look has shown the same, with no jump of the clock.
@@ -145,11 +145,13 @@ class DropOldCA:
 Step = Nothing | Settling | AddNextCA | SwitchLeaf | RenewLeaf | DropOldCA
 
 
-def next_step(state: State, seen: Seen, *, now: datetime, lifetimes: Lifetimes) -> Step:
+def next_step(
+    state: RotationState, seen: ObservedTrust, *, now: datetime, lifetimes: Lifetimes
+) -> Step:
     """Return the one change of the Secret that is safe and due."""
     if _authority_due(state, now, lifetimes):
         return AddNextCA()
-    relied_on = _relied_on(state, seen, now=now, lifetimes=lifetimes)
+    relied_on = _trusted_everywhere(state, seen, now=now, lifetimes=lifetimes)
     signs = signs_from(state, lifetimes)
     noticed = signs is None or now >= signs or state.signing not in relied_on
     if state.next in relied_on and noticed:
@@ -165,7 +167,7 @@ def next_step(state: State, seen: Seen, *, now: datetime, lifetimes: Lifetimes) 
     return Nothing(min(_dates(state, lifetimes)))
 
 
-def signs_from(state: State, lifetimes: Lifetimes) -> datetime | None:
+def signs_from(state: RotationState, lifetimes: Lifetimes) -> datetime | None:
     """Return when the next authority may sign; ``None`` is at once, as where that is asked for.
 
     No later than when the signing one could not sign a leaf for its whole life any more.
@@ -176,36 +178,36 @@ def signs_from(state: State, lifetimes: Lifetimes) -> datetime | None:
     return min(noticed, state.signing.not_after - lifetimes.leaf)
 
 
-def expiring(not_after: datetime, now: datetime, lifetimes: Lifetimes) -> bool:
+def is_expiring(not_after: datetime, now: datetime, lifetimes: Lifetimes) -> bool:
     """Say whether a served leaf is so near its end that a person should know."""
     return not_after - now < lifetimes.warn
 
 
-def _authority_due(state: State, now: datetime, lifetimes: Lifetimes) -> bool:
+def _authority_due(state: RotationState, now: datetime, lifetimes: Lifetimes) -> bool:
     if state.next is not None:
-        return not state.next.valid(now)  # it waited too long, or was made by a wrong clock
+        return not state.next.is_valid(now)  # it waited too long, or was made by a wrong clock
     if state.signing is None or state.request is Rotation.CA:
         return True
-    return _aged(state.signing, lifetimes.ca, now)
+    return _is_renewal_due(state.signing, lifetimes.ca, now)
 
 
-def _leaf_due(state: State, now: datetime, lifetimes: Lifetimes) -> bool:
+def _leaf_due(state: RotationState, now: datetime, lifetimes: Lifetimes) -> bool:
     leaf, signing = state.leaf, state.signing
     if leaf is None or signing is None or state.request is Rotation.LEAF:
         return True
     if leaf.issuer != signing.fingerprint:
         return True
     longer = now < leaf.not_before or min(now + lifetimes.leaf, signing.not_after) > leaf.not_after
-    return longer and _aged(leaf, lifetimes.leaf, now)
+    return longer and _is_renewal_due(leaf, lifetimes.leaf, now)
 
 
-def _aged(certificate: Certificate, life: timedelta, now: datetime) -> bool:
+def _is_renewal_due(certificate: Certificate, life: timedelta, now: datetime) -> bool:
     """Say whether to renew; one that starts in the future was made by a wrong clock."""
     return now < certificate.not_before or now >= certificate.not_after - life / RENEW_LEFT
 
 
-def _relied_on(
-    state: State, seen: Seen, *, now: datetime, lifetimes: Lifetimes
+def _trusted_everywhere(
+    state: RotationState, seen: ObservedTrust, *, now: datetime, lifetimes: Lifetimes
 ) -> frozenset[Certificate]:
     """Return the authorities whose leaves verify everywhere.
 
@@ -214,20 +216,20 @@ def _relied_on(
     first = state.signing is None and not state.old
     if not first and seen.steady < lifetimes.settle:
         return frozenset()
-    able = (item for item in (state.signing, state.next) if item is not None and item.valid(now))
+    able = (item for item in (state.signing, state.next) if item is not None and item.is_valid(now))
     return frozenset(
         item for item in able if all(item.fingerprint in trusted for trusted in seen.trusts)
     )
 
 
-def _overlap_over(state: State, now: datetime) -> bool:
+def _overlap_over(state: RotationState, now: datetime) -> bool:
     if not state.old or state.signing is None or state.leaf is None:
         return False
     until = state.old_until or max(old.not_after for old in state.old)
     return state.leaf.issuer == state.signing.fingerprint and now > until
 
 
-def _dates(state: State, lifetimes: Lifetimes) -> list[datetime]:
+def _dates(state: RotationState, lifetimes: Lifetimes) -> list[datetime]:
     dates = [old.not_after for old in state.old] if state.old_until is None else [state.old_until]
     if state.leaf is not None:
         dates.append(state.leaf.not_after - lifetimes.leaf / RENEW_LEFT)

@@ -9,7 +9,7 @@ from cryptography import x509
 from certs.core.pem import certificates, fingerprint
 
 
-class Kind(StrEnum):
+class WebhookKind(StrEnum):
     """The two kinds of webhook configuration."""
 
     MUTATING = "MutatingWebhookConfiguration"
@@ -17,10 +17,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WebhookTarget:
     """A webhook configuration that is ours whole: every webhook in it gets our bundle."""
 
-    kind: Kind
+    kind: WebhookKind
     name: str
 
     def __str__(self) -> str:
@@ -28,26 +28,26 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class WebhookRegistration:
     """A webhook configuration as it was read; ``bundles`` maps each webhook's name to its PEM."""
 
-    target: Target
+    target: WebhookTarget
     version: str
     bundles: tuple[tuple[str, bytes], ...]
 
 
-def trusted(registration: Registration) -> frozenset[str]:
+def trusted_fingerprints(registration: WebhookRegistration) -> frozenset[str]:
     """Return the fingerprints of the authorities that every webhook of it trusts."""
     sets = [frozenset(map(fingerprint, certificates(text))) for _, text in registration.bundles]
     return frozenset.intersection(*sets) if sets else frozenset()
 
 
-def outdated(registration: Registration, bundle: bytes) -> bool:
+def is_outdated(registration: WebhookRegistration, bundle: bytes) -> bool:
     """Say whether a webhook of it trusts anything but *bundle*, byte by byte."""
     return any(text != bundle for _, text in registration.bundles)
 
 
-def authorities(registrations: Iterable[Registration]) -> tuple[x509.Certificate, ...]:
+def authorities(registrations: Iterable[WebhookRegistration]) -> tuple[x509.Certificate, ...]:
     """Return every certificate that any webhook trusts, each once."""
     found = {
         fingerprint(certificate): certificate

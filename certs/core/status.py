@@ -7,13 +7,18 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from certs.core import policy
-from certs.core.policy import Certificate, State, Step
-from certs.core.registration import Registration, Target, outdated, trusted
+from certs.core.policy import Certificate, RotationState, Step
+from certs.core.registration import (
+    WebhookRegistration,
+    WebhookTarget,
+    is_outdated,
+    trusted_fingerprints,
+)
 
 SHOWN: Final = 16  # characters of a fingerprint; enough to compare by eye
 
 
-class Phase(StrEnum):
+class RotationPhase(StrEnum):
     """Where in its rotation the authority is."""
 
     EMPTY = "empty"
@@ -23,26 +28,26 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class CertificatesStatus:
     """What the Secret and the registrations say at *now*."""
 
     now: datetime
-    state: State
+    state: RotationState
     bundle: bytes
-    registrations: tuple[Registration, ...]
-    missing: tuple[Target, ...]
+    registrations: tuple[WebhookRegistration, ...]
+    missing: tuple[WebhookTarget, ...]
 
 
-def phase(state: State) -> Phase:
+def phase(state: RotationState) -> RotationPhase:
     """Return where the rotation stands."""
     if state.next is not None:
-        return Phase.PUBLISHING
+        return RotationPhase.PUBLISHING
     if state.leaf is None:
-        return Phase.EMPTY
-    return Phase.OVERLAP if state.old else Phase.STEADY
+        return RotationPhase.EMPTY
+    return RotationPhase.OVERLAP if state.old else RotationPhase.STEADY
 
 
-def performed(step: Step) -> str | None:
+def step_sentence(step: Step) -> str | None:
     """Return what *step* has changed, as a sentence for an Event; ``None`` if nothing."""
     match step:
         case policy.Nothing() | policy.Settling():
@@ -62,16 +67,16 @@ def performed(step: Step) -> str | None:
             assert_never(step)
 
 
-def lines(status: Status) -> Iterator[str]:
+def lines(status: CertificatesStatus) -> Iterator[str]:
     """Render *status*, one aligned line per fact."""
     state = status.state
-    yield f"phase       {_phase_told(state)}"
-    yield f"leaf        {_told(state.leaf, status.now)}"
-    yield f"signing CA  {_told(state.signing, status.now)}"
+    yield f"phase       {_phase_text(state)}"
+    yield f"leaf        {_certificate_text(state.leaf, status.now)}"
+    yield f"signing CA  {_certificate_text(state.signing, status.now)}"
     if state.next is not None:
-        yield f"next CA     {_told(state.next, status.now)}"
+        yield f"next CA     {_certificate_text(state.next, status.now)}"
     for old in state.old:
-        yield f"old CA      {_told(old, status.now)}"
+        yield f"old CA      {_certificate_text(old, status.now)}"
     yield f"requested   {state.request or 'nothing'}"
     for registration in status.registrations:
         yield f"{registration.target} {_carries(registration, status)}"
@@ -79,34 +84,34 @@ def lines(status: Status) -> Iterator[str]:
         yield f"{target} does not exist, skipped"
 
 
-def _phase_told(state: State) -> str:
+def _phase_text(state: RotationState) -> str:
     match phase(state):
-        case Phase.EMPTY:
+        case RotationPhase.EMPTY:
             return "empty: no usable certificate yet"
-        case Phase.PUBLISHING:
+        case RotationPhase.PUBLISHING:
             told = "publishing: the next CA signs once every registration trusts it"
             signs = policy.signs_from(state, policy.DEFAULT)
             return told if signs is None else f"{told}, not before {_minute(signs)}"
-        case Phase.OVERLAP:
+        case RotationPhase.OVERLAP:
             until = state.old_until or max(old.not_after for old in state.old)
             return f"overlap: old CAs are trusted until {_minute(until)}"
-        case Phase.STEADY:
+        case RotationPhase.STEADY:
             return "steady"
 
 
-def _told(certificate: Certificate | None, now: datetime) -> str:
+def _certificate_text(certificate: Certificate | None, now: datetime) -> str:
     if certificate is None:
         return "none"
     left = (certificate.not_after - now).days
     return f"{certificate.fingerprint[:SHOWN]} until {_minute(certificate.not_after)} ({left} days)"
 
 
-def _carries(registration: Registration, status: Status) -> str:
-    if not outdated(registration, status.bundle):
+def _carries(registration: WebhookRegistration, status: CertificatesStatus) -> str:
+    if not is_outdated(registration, status.bundle):
         return "carries the bundle"
     known = (status.state.signing, status.state.next, *status.state.old)
     wanted = {certificate.fingerprint for certificate in known if certificate is not None}
-    lacking = sorted(item[:SHOWN] for item in wanted - trusted(registration))
+    lacking = sorted(item[:SHOWN] for item in wanted - trusted_fingerprints(registration))
     return f"lacks CA {', '.join(lacking)}" if lacking else "carries the bundle and other CAs"
 
 

@@ -14,9 +14,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.core import check, issue, pem, policy
-from certs.core.issue import Credential, Fresh, Names, Terms
+from certs.core.issue import Credential, Fresh, IssueParameters, Names
 from certs.core.pem import Pair
-from certs.core.policy import Rotation, State, Step
+from certs.core.policy import Rotation, RotationState, Step
 
 BUNDLE: Final = "ca.crt"
 SIGNING_KEY: Final = "ca.key"
@@ -29,7 +29,7 @@ OLD_UNTIL: Final = "vgpu-admission.io/old-ca-until"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class SecretState:
     """The Secret, parsed; what is missing or malformed is ``None`` or empty."""
 
     bundle: tuple[x509.Certificate, ...] = ()
@@ -46,11 +46,11 @@ class Store:
         return tuple(item for item in self.bundle if item not in keys)
 
 
-def decoded(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> Store:
+def decode_secret(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> SecretState:
     """Read what a Secret holds."""
     bundle = pem.certificates(data.get(BUNDLE, b""))
     certificate, key = data.get(LEAF), data.get(LEAF_KEY)
-    return Store(
+    return SecretState(
         bundle=bundle,
         signing=_credential(bundle, data.get(SIGNING_KEY, b"")),
         next=_credential(bundle, data.get(NEXT_KEY, b"")),
@@ -60,7 +60,7 @@ def decoded(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> Store:
     )
 
 
-def encoded(store: Store) -> tuple[dict[str, bytes | None], dict[str, str | None]]:
+def encode_secret(store: SecretState) -> tuple[dict[str, bytes | None], dict[str, str | None]]:
     """Return the data and annotations of a Secret, ``None`` for each that must not exist."""
     data = {
         BUNDLE: pem.certificates_pem(*store.bundle),
@@ -76,19 +76,19 @@ def encoded(store: Store) -> tuple[dict[str, bytes | None], dict[str, str | None
     return data, annotations
 
 
-def state(store: Store, names: Names) -> State:
+def state(store: SecretState, names: Names) -> RotationState:
     """Return what the policy needs to know of *store*; a leaf with faults counts as none."""
-    return State(
-        signing=_known(store.signing.certificate) if store.signing else None,
-        next=_known(store.next.certificate) if store.next else None,
-        old=tuple(map(_known, store.old)),
+    return RotationState(
+        signing=_policy_certificate(store.signing.certificate) if store.signing else None,
+        next=_policy_certificate(store.next.certificate) if store.next else None,
+        old=tuple(map(_policy_certificate, store.old)),
         old_until=store.old_until,
         leaf=_known_leaf(store, names),
         request=store.request,
     )
 
 
-def adopting(store: Store, strangers: tuple[x509.Certificate, ...]) -> Store:
+def adopt_authorities(store: SecretState, strangers: tuple[x509.Certificate, ...]) -> SecretState:
     """Keep trusting *strangers* where our own authorities were lost.
 
     They are what the registrations trust, and replicas may still serve a leaf of theirs.
@@ -99,7 +99,9 @@ def adopting(store: Store, strangers: tuple[x509.Certificate, ...]) -> Store:
     return replace(store, bundle=(*store.bundle, *unknown))
 
 
-def advanced(store: Store, step: Step, terms: Terms, *, fresh: Fresh) -> Store:
+def apply_step(
+    store: SecretState, step: Step, terms: IssueParameters, *, fresh: Fresh
+) -> SecretState:
     """Return *store* after *step*, which the policy found safe."""
     match step:
         case policy.Nothing() | policy.Settling():
@@ -107,9 +109,9 @@ def advanced(store: Store, step: Step, terms: Terms, *, fresh: Fresh) -> Store:
         case policy.AddNextCA():
             return _with_next(store, terms, fresh)
         case policy.SwitchLeaf():
-            return _switched(store, terms, fresh)
+            return _switch_leaf(store, terms, fresh)
         case policy.RenewLeaf():
-            return _renewed(store, terms, fresh)
+            return _renew_leaf(store, terms, fresh)
         case policy.DropOldCA():
             kept = tuple(item for item in store.bundle if item not in store.old)
             return replace(store, bundle=kept, old_until=None)
@@ -117,7 +119,7 @@ def advanced(store: Store, step: Step, terms: Terms, *, fresh: Fresh) -> Store:
             assert_never(step)
 
 
-def _with_next(store: Store, terms: Terms, fresh: Fresh) -> Store:
+def _with_next(store: SecretState, terms: IssueParameters, fresh: Fresh) -> SecretState:
     """Trust a new authority; one that was next until now has signed nothing and goes.
 
     A request for it stands until it signs, which it would else do much later.
@@ -128,7 +130,7 @@ def _with_next(store: Store, terms: Terms, fresh: Fresh) -> Store:
     return replace(store, bundle=(*kept, made.certificate), next=made)
 
 
-def _switched(store: Store, terms: Terms, fresh: Fresh) -> Store:
+def _switch_leaf(store: SecretState, terms: IssueParameters, fresh: Fresh) -> SecretState:
     if store.next is None:
         raise ValueError("no next CA to switch to: publish one first")
     made = issue.leaf(store.next, terms, fresh).pair
@@ -136,7 +138,7 @@ def _switched(store: Store, terms: Terms, fresh: Fresh) -> Store:
     return replace(switched, old_until=_overlap_end(store, terms, fresh) if switched.old else None)
 
 
-def _renewed(store: Store, terms: Terms, fresh: Fresh) -> Store:
+def _renew_leaf(store: SecretState, terms: IssueParameters, fresh: Fresh) -> SecretState:
     if store.signing is None:
         raise ValueError("no signing CA to renew the leaf with")
     made = issue.leaf(store.signing, terms, fresh).pair
@@ -144,7 +146,7 @@ def _renewed(store: Store, terms: Terms, fresh: Fresh) -> Store:
     return replace(store, leaf=made, request=request)
 
 
-def _overlap_end(store: Store, terms: Terms, fresh: Fresh) -> datetime:
+def _overlap_end(store: SecretState, terms: IssueParameters, fresh: Fresh) -> datetime:
     """Return when every leaf signed so far has expired, on clocks that are behind, too."""
     ends = [fresh.now + terms.lifetimes.leaf]
     if store.old_until is not None:
@@ -164,7 +166,9 @@ def _credential(bundle: tuple[x509.Certificate, ...], text: bytes) -> Credential
     return None if found is None else Credential(certificate=found, key=key)
 
 
-def _known(certificate: x509.Certificate, issuer: str | None = None) -> policy.Certificate:
+def _policy_certificate(
+    certificate: x509.Certificate, issuer: str | None = None
+) -> policy.Certificate:
     return policy.Certificate(
         fingerprint=pem.fingerprint(certificate),
         not_before=certificate.not_valid_before_utc,
@@ -173,7 +177,7 @@ def _known(certificate: x509.Certificate, issuer: str | None = None) -> policy.C
     )
 
 
-def _known_leaf(store: Store, names: Names) -> policy.Certificate | None:
+def _known_leaf(store: SecretState, names: Names) -> policy.Certificate | None:
     if store.leaf is None:
         return None
     held = pem.certificates(store.leaf.certificate)
@@ -183,7 +187,7 @@ def _known_leaf(store: Store, names: Names) -> policy.Certificate | None:
     expected = check.Expected(now=held[0].not_valid_before_utc, names=names)
     if check.findings(store.leaf, expected):
         return None
-    return _known(held[0], pem.fingerprint(issuer))
+    return _policy_certificate(held[0], pem.fingerprint(issuer))
 
 
 def _moment(text: str | None) -> datetime | None:

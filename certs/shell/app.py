@@ -15,14 +15,14 @@ from typing import Final, Never
 import structlog
 
 from certs.core import issue
-from certs.core.check import Finding
-from certs.core.issue import Terms
+from certs.core.check import PairFinding
+from certs.core.issue import IssueParameters
 from certs.core.pem import Pair, certificates_pem
-from certs.core.policy import DEFAULT, Lifetimes, expiring
-from certs.core.status import performed
-from certs.core.store import decoded
-from certs.shell.reload import Serving
-from certs.shell.secret import Round, Writer, drawn
+from certs.core.policy import DEFAULT, Lifetimes, is_expiring
+from certs.core.status import step_sentence
+from certs.core.store import decode_secret
+from certs.shell.reload import ServingPair
+from certs.shell.secret import RotationController, Round, new_key_material
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 
@@ -33,14 +33,14 @@ REMIND: Final = 3600.0  # seconds between two warnings of one kind
 log = structlog.get_logger(__name__)
 
 
-class Source(StrEnum):
+class PairSource(StrEnum):
     """Where the serving pair comes from; with files, the caBundle is somebody else's business."""
 
     SECRET = "secret"  # noqa: S105 - a setting's value, not a password
     FILES = "files"
 
 
-class Reason(StrEnum):
+class CertificateReason(StrEnum):
     """Reasons of the Events about our Secret. Public API: never rename, only add."""
 
     RENEWED = "CertificateRenewed"
@@ -52,7 +52,7 @@ class Reason(StrEnum):
 class Notice:
     """Something that a person should hear of; every reason but ``RENEWED`` is a warning."""
 
-    reason: Reason
+    reason: CertificateReason
     note: str
 
 
@@ -61,7 +61,7 @@ Look = Callable[[], Awaitable[Pair | None]]  # raises KubeError or OSError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
+class PairFiles:
     """A pair that somebody else keeps in files, such as a Secret mounted by kubelet.
 
     Both are read at every look: a few kilobytes, and no rule about mtime, inode or kubelet's
@@ -83,7 +83,7 @@ class Files:
 class OwnSecret:
     """The pair in our own Secret, which this replica moves on while it leads."""
 
-    writer: Writer
+    writer: RotationController
     leading: Callable[[], bool]
     announce: Announce
 
@@ -94,46 +94,48 @@ class OwnSecret:
         except KubeError as error:
             log.warning("certificate rotation failed", why=str(error))
         held = await self.writer.secrets.read()
-        return decoded(held.data, held.annotations).leaf if held else None
+        return decode_secret(held.data, held.annotations).leaf if held else None
 
     async def _move(self) -> None:
         for _ in range(MOST_ROUNDS):
             if not self.leading():
                 return
             done = await self.writer.round()
-            self._tell(done)
-            if not done.moved or done.failed:
+            self._announce_round(done)
+            if not done.may_advance or done.failed:
                 return
 
-    def _tell(self, done: Round) -> None:
+    def _announce_round(self, done: Round) -> None:
         for target in done.missing:
             log.debug("registration not found, skipped", target=str(target))
         for why in done.failed:
-            self.announce(Notice(Reason.RENEW_FAILED, f"the CA bundle was not published: {why}"))
-        if note := performed(done.step):
-            self.announce(Notice(Reason.RENEWED, note))
+            self.announce(
+                Notice(CertificateReason.RENEW_FAILED, f"the CA bundle was not published: {why}")
+            )
+        if note := step_sentence(done.step):
+            self.announce(Notice(CertificateReason.RENEWED, note))
 
 
 @dataclass(slots=True, kw_only=True)
-class Keeper:
+class RefreshController:
     """Loads what *look* finds, for ever, and says when it should worry somebody."""
 
-    serving: Serving
+    serving: ServingPair
     look: Look
     announce: Announce
     lifetimes: Lifetimes = DEFAULT
     clock: Clock = SYSTEM
-    _reported: tuple[Finding, ...] = field(default=(), init=False)
-    _told: dict[Reason, float] = field(default_factory=dict, init=False)
+    _reported: tuple[PairFinding, ...] = field(default=(), init=False)
+    _told: dict[CertificateReason, float] = field(default_factory=dict, init=False)
 
     async def run(self) -> Never:
         """Keep going until cancelled."""
         while True:
-            await self.turn()
+            await self.refresh()
             poll = self.lifetimes.poll.total_seconds()
             await self.clock.sleep(poll if self.serving.ready else min(poll, HURRY))
 
-    async def turn(self) -> None:
+    async def refresh(self) -> None:
         """Look once; a failure keeps what is served."""
         try:
             pair = await self.look()
@@ -141,7 +143,7 @@ class Keeper:
             log.warning("serving certificate not read", why=str(error))
         else:
             self._load(pair)
-        self._worry()
+        self._warn_if_expiring()
 
     def _load(self, pair: Pair | None) -> None:
         before = self.serving.fingerprint
@@ -153,23 +155,23 @@ class Keeper:
             for finding in found:
                 log.warning("invalid serving certificate rejected", finding=str(finding))
         if found:
-            self._remind(Reason.RENEW_FAILED, "; ".join(map(str, found)))
+            self._remind(CertificateReason.RENEW_FAILED, "; ".join(map(str, found)))
 
-    def _worry(self) -> None:
+    def _warn_if_expiring(self) -> None:
         until = self.serving.not_after
-        if until is not None and expiring(until, self.clock.wall(), self.lifetimes):
+        if until is not None and is_expiring(until, self.clock.wall(), self.lifetimes):
             note = f"the serving certificate ends at {until.isoformat()} and was not renewed"
-            self._remind(Reason.EXPIRING, note)
+            self._remind(CertificateReason.EXPIRING, note)
 
-    def _remind(self, reason: Reason, note: str) -> None:
+    def _remind(self, reason: CertificateReason, note: str) -> None:
         now = self.clock.monotonic()
         if now - self._told.get(reason, -math.inf) >= REMIND:
             self._told[reason] = now
             self.announce(Notice(reason, note))
 
 
-def throwaway(terms: Terms, *, clock: Clock = SYSTEM) -> tuple[bytes, Pair]:
+def throwaway(terms: IssueParameters, *, clock: Clock = SYSTEM) -> tuple[bytes, Pair]:
     """Make a bundle and a pair that nobody keeps, for a demonstration or a test."""
-    authority = issue.authority(terms.lifetimes, drawn(clock.wall()))
-    leaf = issue.leaf(authority, terms, drawn(clock.wall()))
+    authority = issue.authority(terms.lifetimes, new_key_material(clock.wall()))
+    leaf = issue.leaf(authority, terms, new_key_material(clock.wall()))
     return certificates_pem(authority.certificate), leaf.pair

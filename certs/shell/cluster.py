@@ -7,9 +7,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from certs.core.registration import Kind, Registration, Target
-from certs.shell.app import Announce, Notice, Reason
-from certs.shell.secret import Change, Held
+from certs.core.registration import WebhookKind, WebhookRegistration, WebhookTarget
+from certs.shell.app import Announce, CertificateReason, Notice
+from certs.shell.secret import SecretChange, StoredSecret
 from kube.client import ApiClient
 from kube.errors import NotFoundError, UnreadableError
 from kube.events import Event, Recorder, Reference, Severity
@@ -17,8 +17,8 @@ from kube.events import Event, Recorder, Reference, Severity
 FIELD_MANAGER: Final = "vgpu-admission-certs"
 GROUP: Final = "admissionregistration.k8s.io/v1"
 _COLLECTIONS: Final = {
-    Kind.MUTATING: f"/apis/{GROUP}/mutatingwebhookconfigurations",
-    Kind.VALIDATING: f"/apis/{GROUP}/validatingwebhookconfigurations",
+    WebhookKind.MUTATING: f"/apis/{GROUP}/mutatingwebhookconfigurations",
+    WebhookKind.VALIDATING: f"/apis/{GROUP}/validatingwebhookconfigurations",
 }
 
 _T = TypeVar("_T")
@@ -60,20 +60,20 @@ class ApiSecret:
     def _collection(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/secrets"
 
-    async def read(self) -> Held | None:
+    async def read(self) -> StoredSecret | None:
         """Read it; raises :class:`kube.errors.KubeError`."""
         try:
             body = await self.calls.get(f"{self._collection}/{self.name}")
         except NotFoundError:
             return None
-        read = _parsed(body, _Secret)
-        return Held(
+        read = _parse(body, _Secret)
+        return StoredSecret(
             version=read.metadata.resource_version,
             data={key: base64.b64decode(text) for key, text in read.data.items()},
             annotations=read.metadata.annotations,
         )
 
-    async def write(self, version: str | None, change: Change) -> None:
+    async def write(self, version: str | None, change: SecretChange) -> None:
         """Patch that version or create it; raises :class:`kube.errors.KubeError`."""
         data = {key: _text(value) for key, value in change.data.items()}
         meta: dict[str, object] = {"annotations": change.annotations}
@@ -86,8 +86,8 @@ class ApiSecret:
             "apiVersion": "v1",
             "kind": "Secret",
             "type": "Opaque",  # kubernetes.io/tls would demand a leaf before there is one
-            "metadata": {"name": self.name, "annotations": _present(change.annotations)},
-            "data": _present(data),
+            "metadata": {"name": self.name, "annotations": _without_none(change.annotations)},
+            "data": _without_none(data),
         }
         await self.calls.create(self._collection, msgspec.json.encode(secret))
 
@@ -98,19 +98,21 @@ class ApiRegistrations:
 
     calls: ApiClient
 
-    async def read(self, target: Target) -> Registration | None:
+    async def read(self, target: WebhookTarget) -> WebhookRegistration | None:
         """Read it; raises :class:`kube.errors.KubeError`."""
         try:
             body = await self.calls.get(f"{_COLLECTIONS[target.kind]}/{target.name}")
         except NotFoundError:
             return None
-        read = _parsed(body, _Configuration)
+        read = _parse(body, _Configuration)
         bundles = tuple(
             (item.name, base64.b64decode(item.client_config.ca_bundle)) for item in read.webhooks
         )
-        return Registration(target=target, version=read.metadata.resource_version, bundles=bundles)
+        return WebhookRegistration(
+            target=target, version=read.metadata.resource_version, bundles=bundles
+        )
 
-    async def publish(self, registration: Registration, bundle: bytes) -> None:
+    async def publish(self, registration: WebhookRegistration, bundle: bytes) -> None:
         """Apply *bundle* to every webhook; raises :class:`kube.errors.KubeError`.
 
         The version makes it a precondition, and keeps apply from creating what was deleted.
@@ -129,14 +131,14 @@ class ApiRegistrations:
         await self.calls.apply(path, msgspec.json.encode(wanted), field_manager=FIELD_MANAGER)
 
 
-def announcing(recorder: Recorder, secret: ApiSecret) -> Announce:
+def announcer(recorder: Recorder, secret: ApiSecret) -> Announce:
     """Return what turns notices into Events about *secret*; RBAC as the recorder's."""
     regarding = Reference(
         api_version="v1", kind="Secret", name=secret.name, namespace=secret.namespace
     )
 
     def announce(notice: Notice) -> None:
-        good = notice.reason is Reason.RENEWED
+        good = notice.reason is CertificateReason.RENEWED
         event = Event(
             regarding=regarding,
             severity=Severity.NORMAL if good else Severity.WARNING,
@@ -153,11 +155,11 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
 
 
-def _present(values: Mapping[str, str | None]) -> dict[str, str]:
+def _without_none(values: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _parsed(body: bytes, kind: type[_T]) -> _T:
+def _parse(body: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from cryptography import x509
 
-from certs.core.check import OF_TIME, Expected, Fault, Finding, findings
+from certs.core.check import OF_TIME, Expected, PairFault, PairFinding, findings
 from certs.core.pem import Pair, certificates, fingerprint
 from kube.clock import SYSTEM
 
@@ -36,7 +36,7 @@ class _Loaded:
     leaf: x509.Certificate
 
 
-class Serving:
+class ServingPair:
     """The pair that handshakes are answered with; replaced whole, never edited.
 
     ``context`` goes to the server and stays; until a pair is loaded, handshakes fail. *build*
@@ -57,7 +57,7 @@ class Serving:
         self.context = build()
         self.context.sni_callback = self._direct
 
-    def load(self, pair: Pair) -> tuple[Finding, ...]:
+    def load(self, pair: Pair) -> tuple[PairFinding, ...]:
         """Serve *pair* from now on and return what is wrong with it.
 
         One that cannot be served is not loaded, nor one that is expired or not yet valid in
@@ -73,7 +73,10 @@ class Serving:
             with _path_to(pair.certificate + b"\n" + pair.key) as path:
                 context.load_cert_chain(path)
         except ssl.SSLError as error:  # a key that OpenSSL finds too weak, for example
-            return (*found, Finding(Fault.UNREADABLE, f"OpenSSL rejects the pair: {error.reason}"))
+            return (
+                *found,
+                PairFinding(PairFault.UNREADABLE, f"OpenSSL rejects the pair: {error.reason}"),
+            )
         leaf = certificates(pair.certificate)[0]
         self._loaded = _Loaded(context, pair.certificate, leaf)
         return found

@@ -16,11 +16,33 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.core import pem
-from certs.core.issue import Fresh, Terms
-from certs.core.policy import Nothing, Rotation, Seen, Settling, State, Step, next_step
-from certs.core.registration import Registration, Target, authorities, outdated, trusted
-from certs.core.status import Status
-from certs.core.store import REQUEST, Store, adopting, advanced, decoded, encoded, state
+from certs.core.issue import Fresh, IssueParameters
+from certs.core.policy import (
+    Nothing,
+    ObservedTrust,
+    Rotation,
+    RotationState,
+    Settling,
+    Step,
+    next_step,
+)
+from certs.core.registration import (
+    WebhookRegistration,
+    WebhookTarget,
+    authorities,
+    is_outdated,
+    trusted_fingerprints,
+)
+from certs.core.status import CertificatesStatus
+from certs.core.store import (
+    REQUEST,
+    SecretState,
+    adopt_authorities,
+    apply_step,
+    decode_secret,
+    encode_secret,
+    state,
+)
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 
@@ -30,7 +52,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class StoredSecret:
     """The Secret as it was read."""
 
     version: str
@@ -39,7 +61,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SecretChange:
     """What to write into the Secret: ``None`` removes a key, what is not named stays."""
 
     data: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
@@ -49,31 +71,31 @@ class Change:
 class Secrets(Protocol):
     """The one Secret that is ours."""
 
-    async def read(self) -> Held | None:
+    async def read(self) -> StoredSecret | None:
         """Read its newest version; ``None`` if it does not exist."""
 
-    async def write(self, version: str | None, change: Change) -> None:
+    async def write(self, version: str | None, change: SecretChange) -> None:
         """Change that version, or create it; raises :class:`KubeError` if another was faster."""
 
 
 class Registrations(Protocol):
     """The webhook configurations that are ours."""
 
-    async def read(self, target: Target) -> Registration | None:
+    async def read(self, target: WebhookTarget) -> WebhookRegistration | None:
         """Read its newest version; ``None`` if it does not exist."""
 
-    async def publish(self, registration: Registration, bundle: bytes) -> None:
+    async def publish(self, registration: WebhookRegistration, bundle: bytes) -> None:
         """Set every webhook's bundle at that version; raises :class:`KubeError` otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class RotationView:
     """Everything a round decides on, read once."""
 
-    registrations: tuple[Registration, ...]
-    missing: tuple[Target, ...]
-    held: Held | None
-    store: Store
+    registrations: tuple[WebhookRegistration, ...]
+    missing: tuple[WebhookTarget, ...]
+    held: StoredSecret | None
+    store: SecretState
 
     @property
     def bundle(self) -> bytes:
@@ -86,36 +108,38 @@ class Round:
     """What one round did; ``failed`` says why a registration did not get its bundle."""
 
     step: Step
-    published: tuple[Target, ...]
+    published: tuple[WebhookTarget, ...]
     failed: tuple[str, ...]
-    missing: tuple[Target, ...]
+    missing: tuple[WebhookTarget, ...]
 
     @property
-    def moved(self) -> bool:
+    def may_advance(self) -> bool:
         """Say whether another round right away may get further."""
         return bool(self.published) or not isinstance(self.step, Nothing | Settling)
 
 
-def drawn(now: datetime) -> Fresh:
+def new_key_material(now: datetime) -> Fresh:
     """Draw a new key and serial number from the system's entropy."""
     key = ec.generate_private_key(ec.SECP256R1())
     return Fresh(key=key, serial=x509.random_serial_number(), now=now)
 
 
-async def view(secrets: Secrets, registrations: Registrations, targets: Iterable[Target]) -> View:
+async def view(
+    secrets: Secrets, registrations: Registrations, targets: Iterable[WebhookTarget]
+) -> RotationView:
     """Read the registrations, then the Secret: the order that the module's safety rests on."""
     read = {target: await registrations.read(target) for target in targets}
     held = await secrets.read()
-    return View(
+    return RotationView(
         registrations=tuple(item for item in read.values() if item is not None),
         missing=tuple(target for target, item in read.items() if item is None),
         held=held,
-        store=decoded(held.data, held.annotations) if held else Store(),
+        store=decode_secret(held.data, held.annotations) if held else SecretState(),
     )
 
 
 @dataclass(slots=True, kw_only=True)
-class Writer:
+class RotationController:
     """Moves the Secret and its registrations on; itself it only knows since when they stood still.
 
     That is counted in monotonic time from this writer's first look, so a new one waits anew, and
@@ -125,10 +149,10 @@ class Writer:
 
     secrets: Secrets
     registrations: Registrations
-    targets: tuple[Target, ...]
-    terms: Terms
+    targets: tuple[WebhookTarget, ...]
+    terms: IssueParameters
     clock: Clock = SYSTEM
-    draw: Callable[[datetime], Fresh] = drawn
+    draw: Callable[[datetime], Fresh] = new_key_material
     _trusts: tuple[frozenset[str], ...] | None = field(default=None, init=False)
     _since: float = field(default=0.0, init=False)
     _offset: float | None = field(default=None, init=False)
@@ -136,8 +160,8 @@ class Writer:
     async def round(self) -> Round:
         """Read, decide, publish, write; raises :class:`KubeError` when the Secret stays unread."""
         found = await view(self.secrets, self.registrations, self.targets)
-        store = adopting(found.store, authorities(found.registrations))
-        seen = self._seen(found.registrations)
+        store = adopt_authorities(found.store, authorities(found.registrations))
+        seen = self._observe(found.registrations)
         now = self.clock.wall()
         known = state(store, self.terms.names)
         step = next_step(known, seen, now=now, lifetimes=self.terms.lifetimes)
@@ -146,8 +170,8 @@ class Writer:
         self._say(step, known, published)
         return Round(step=step, published=published, failed=failed, missing=found.missing)
 
-    def _seen(self, registrations: tuple[Registration, ...]) -> Seen:
-        trusts = tuple(trusted(item) for item in registrations if item.bundles)
+    def _observe(self, registrations: tuple[WebhookRegistration, ...]) -> ObservedTrust:
+        trusts = tuple(trusted_fingerprints(item) for item in registrations if item.bundles)
         now = self.clock.monotonic()
         offset = self.clock.wall().timestamp() - now
         jump = 0.0 if self._offset is None else offset - self._offset
@@ -156,14 +180,16 @@ class Writer:
         if trusts != self._trusts or abs(jump) > JUMP:
             self._trusts, self._since = trusts, now
         self._offset = offset
-        return Seen(trusts=trusts, steady=timedelta(seconds=now - self._since))
+        return ObservedTrust(trusts=trusts, steady=timedelta(seconds=now - self._since))
 
-    async def _publish(self, found: View) -> tuple[tuple[Target, ...], tuple[str, ...]]:
+    async def _publish(
+        self, found: RotationView
+    ) -> tuple[tuple[WebhookTarget, ...], tuple[str, ...]]:
         """Publish what the Secret already holds, wherever it is missing; one failure stops none."""
-        published: list[Target] = []
+        published: list[WebhookTarget] = []
         failed: list[str] = []
         for registration in found.registrations:
-            if not found.store.bundle or not outdated(registration, found.bundle):
+            if not found.store.bundle or not is_outdated(registration, found.bundle):
                 continue
             try:
                 await self.registrations.publish(registration, found.bundle)
@@ -173,15 +199,15 @@ class Writer:
                 published.append(registration.target)
         return tuple(published), tuple(failed)
 
-    async def _perform(self, step: Step, store: Store, held: Held | None) -> None:
+    async def _perform(self, step: Step, store: SecretState, held: StoredSecret | None) -> None:
         if isinstance(step, Nothing | Settling):
             return
-        after = advanced(store, step, self.terms, fresh=self.draw(self.clock.wall()))
-        data, annotations = encoded(after)
+        after = apply_step(store, step, self.terms, fresh=self.draw(self.clock.wall()))
+        data, annotations = encode_secret(after)
         version = held.version if held else None
-        await self.secrets.write(version, Change(data=data, annotations=annotations))
+        await self.secrets.write(version, SecretChange(data=data, annotations=annotations))
 
-    def _say(self, step: Step, before: State, published: tuple[Target, ...]) -> None:
+    def _say(self, step: Step, before: RotationState, published: tuple[WebhookTarget, ...]) -> None:
         if published:
             log.info("CA bundle published", targets=[str(target) for target in published])
         if not isinstance(step, Nothing | Settling):
@@ -204,13 +230,13 @@ async def rotate(secrets: Secrets, rotation: Rotation) -> None:
     held = await secrets.read()
     if held is None:
         raise NoSecretError("the Secret does not exist yet; is `vgpu webhook` running?")
-    await secrets.write(held.version, Change(annotations={REQUEST: rotation.value}))
+    await secrets.write(held.version, SecretChange(annotations={REQUEST: rotation.value}))
 
 
-async def status(writer: Writer) -> Status:
+async def status(writer: RotationController) -> CertificatesStatus:
     """Read how things stand and change nothing; raises :class:`KubeError`."""
     found = await view(writer.secrets, writer.registrations, writer.targets)
-    return Status(
+    return CertificatesStatus(
         now=writer.clock.wall(),
         state=state(found.store, writer.terms.names),
         bundle=found.bundle,

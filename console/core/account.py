@@ -7,17 +7,17 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class DriverAccount:
     """``driver`` is its version, ``reasons`` say by GPU why it is not used; both may be empty."""
 
     driver: str = ""
     reasons: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-NONE_GIVEN = Account()
+NONE_GIVEN = DriverAccount()
 
 
-def account_of(document: Mapping[str, Any]) -> Account:
+def account_of(document: Mapping[str, Any]) -> DriverAccount:
     """Read the account in a GPUNode that was parsed from JSON; what is odd about it is left out."""
     status = document.get("status")
     if not isinstance(status, Mapping):
@@ -25,7 +25,7 @@ def account_of(document: Mapping[str, Any]) -> Account:
     driver, gpus = status.get("driver"), status.get("gpus")
     told = [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
     pairs = ((gpu.get("uuid"), gpu.get("reason")) for gpu in told)
-    return Account(
+    return DriverAccount(
         driver=driver if isinstance(driver, str) else "",
         reasons={
             uuid: reason

@@ -6,10 +6,10 @@ from typing import Final
 
 from allocator.catalog.vocabularies import VOLCANO
 from allocator.core.lexicon import MOST_MEMORY
-from allocator.core.manifest import Made
+from allocator.core.manifest import ManifestPod
 from allocator.model.request import ContainerRequest, Filters, Mode, PodRequest, Stage
 from allocator.model.units import NO_CORES, CorePercent, MiB
-from console.core.pod import Container, Metadata, Pod, Spec
+from console.core.pod import ContainerView, PodMetadata, PodView, Spec
 
 CONTAINER: Final = "main"
 MEMORY_ACCEPTED: Final = "MiB, such as 18000, 18000Mi or 18Gi"
@@ -18,7 +18,7 @@ _FACTORS: Final = {"": 1, "Mi": 1, "Gi": 1024}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
+class ContainerAmounts:
     """What one container asks for on each of *count* GPUs; no ``memory`` is all of a GPU's.
 
     ``mode`` is ``None`` where admission is to choose; ``models`` are as a pod names them.
@@ -56,8 +56,10 @@ def memory_of(text: str) -> MiB | None:
     return MiB(memory) if 0 < memory <= MOST_MEMORY else None
 
 
-def imagined(namespace: str) -> Made[Pod]:
+def imagined_pod(namespace: str) -> ManifestPod[PodView]:
     """Return a pod in *namespace* that no manifest makes: it has no name and no place."""
-    spec = Spec(containers=(Container(name=CONTAINER),))
-    pod = Pod(metadata=Metadata(namespace=namespace), spec=spec)
-    return Made(kind="Pod", name="", place="", sent={"metadata": {"namespace": namespace}}, pod=pod)
+    spec = Spec(containers=(ContainerView(name=CONTAINER),))
+    pod = PodView(metadata=PodMetadata(namespace=namespace), spec=spec)
+    return ManifestPod(
+        kind="Pod", name="", place="", sent={"metadata": {"namespace": namespace}}, pod=pod
+    )

@@ -10,7 +10,7 @@ from allocator.core.settings import NodeAgent
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant
 from allocator.model.request import Mode
-from console.core.pod import Pod
+from console.core.pod import PodView
 
 
 class DeviceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -48,7 +48,7 @@ def device_row(held: ContainerGrants, grant: Grant, indexes: Mapping[str, int]) 
     )
 
 
-def carried(pod: Pod) -> tuple[DeviceRow, ...]:
+def assigned_devices(pod: PodView) -> tuple[DeviceRow, ...]:
     """Return what *pod* was told it was promised; nothing where that cannot be read."""
     text = pod.annotations.get(ASSIGNMENT_KEY, "")
     try:
@@ -58,14 +58,14 @@ def carried(pod: Pod) -> tuple[DeviceRow, ...]:
     return tuple(_rows(containers))
 
 
-def unseen(pod: Pod, *, blind: bool) -> bool:
+def is_accounted_elsewhere(pod: PodView, *, blind: bool) -> bool:
     """Say whether *pod* is accounted for where no entry shows it.
 
     Upstream's plugin keeps an account of its own; and whoever is *blind*, who may not read
     ledgers, has the pod's own word.
     """
     upstream = pod.annotations.get(SERVED_BY_KEY) == NodeAgent.UPSTREAM
-    return upstream or (blind and bool(carried(pod)))
+    return upstream or (blind and bool(assigned_devices(pod)))
 
 
 def _rows(containers: tuple[ContainerWire, ...]) -> Iterator[DeviceRow]:

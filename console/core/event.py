@@ -19,7 +19,7 @@ class _Source(msgspec.Struct, frozen=True):
     component: str = ""
 
 
-class Event(msgspec.Struct, frozen=True, rename="camel"):
+class EventView(msgspec.Struct, frozen=True, rename="camel"):
     """An Event in its core form, which has the fields of both APIs."""
 
     type: str = ""
@@ -44,12 +44,12 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
         return self.series.count if self.series is not None else self.count or 1
 
     @property
-    def by(self) -> str:
+    def reporter(self) -> str:
         """Return who said it."""
         return self.reporting_component or self.source.component or "somebody"
 
 
-def events_of(documents: Iterable[Mapping[str, Any]]) -> tuple[Event, ...]:
+def events_of(documents: Iterable[Mapping[str, Any]]) -> tuple[EventView, ...]:
     """Read Events that were parsed from JSON; the latest come first, and only a few.
 
     One that cannot be read is left out.
@@ -57,13 +57,13 @@ def events_of(documents: Iterable[Mapping[str, Any]]) -> tuple[Event, ...]:
     return latest(filter(None, map(_event, documents)))
 
 
-def latest(events: Iterable[Event]) -> tuple[Event, ...]:
+def latest(events: Iterable[EventView]) -> tuple[EventView, ...]:
     """Return the latest of *events* first, and only a few."""
     return tuple(sorted(events, key=lambda event: event.at, reverse=True)[:MOST])
 
 
-def _event(document: Mapping[str, Any]) -> Event | None:
+def _event(document: Mapping[str, Any]) -> EventView | None:
     try:
-        return msgspec.convert(document, Event)
+        return msgspec.convert(document, EventView)
     except ValueError:
         return None

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from allocator.core import outlooktext
 from allocator.core.lines import Line, Tone, heading, row
-from allocator.core.manifest import Made
+from allocator.core.manifest import ManifestPod
 from allocator.core.modes import choose_mode
-from allocator.core.options import Search
-from allocator.core.outlook import Outlook, Verdict, exit_code, outlook
+from allocator.core.options import FleetSearch
+from allocator.core.outlook import Feasibility, FeasibilityVerdict, exit_code, outlook
 from allocator.core.outlookdocument import (
     choice_document,
     finding_document,
@@ -17,12 +17,12 @@ from allocator.core.outlookdocument import (
     request_document,
 )
 from allocator.core.settings import Prefer
-from allocator.model.decision import Finding, ModeChoice, Source
+from allocator.model.decision import Finding, ModeChoice, ModeSource
 from allocator.model.request import PodRequest
 from allocator.request.admitted import admitted_request
 from console.core.listing import API_VERSION
-from console.core.pod import Pod, request_of
-from console.core.site import Site
+from console.core.pod import PodView, request_of
+from console.core.site import ClusterView
 
 KIND: Final = "Fit"
 
@@ -31,39 +31,43 @@ KIND: Final = "Fit"
 class Fit:
     """What would become of the pod *made*: ``findings`` are what admission refuses it for."""
 
-    made: Made[Pod]
-    verdict: Verdict
+    made: ManifestPod[PodView]
+    verdict: FeasibilityVerdict
     request: PodRequest | None = None
     choice: ModeChoice | None = None
     findings: tuple[Finding, ...] = ()
     warnings: tuple[str, ...] = ()
-    outlook: Outlook | None = None
+    outlook: Feasibility | None = None
 
 
-def fit(made: Made[Pod], site: Site, *, prefer: Prefer | None = None) -> Fit:
+def fit(made: ManifestPod[PodView], site: ClusterView, *, prefer: Prefer | None = None) -> Fit:
     """Say what would become of a pod that a manifest makes."""
     known = site.configuration.vocabularies
     request = request_of(made.pod, known)
     if request is None:
-        return Fit(made=made, verdict=Verdict.NO_REQUEST)
+        return Fit(made=made, verdict=FeasibilityVerdict.NO_REQUEST)
     if isinstance(request, tuple):
-        return Fit(made=made, verdict=Verdict.REFUSED, findings=request)
+        return Fit(made=made, verdict=FeasibilityVerdict.REFUSED, findings=request)
     admitted = admitted_request(made.pod.annotations, request, known)
     return fit_of(admitted.request, made, site, prefer=prefer)
 
 
 def fit_of(
-    request: PodRequest, made: Made[Pod], site: Site, *, prefer: Prefer | None = None
+    request: PodRequest,
+    made: ManifestPod[PodView],
+    site: ClusterView,
+    *,
+    prefer: Prefer | None = None,
 ) -> Fit:
     """Choose the mode as at CREATE, then look for a place among what is free now."""
     snapshot = site.snapshot()
     decided = choose_mode(request, snapshot, settings=site.configuration.settings, prefer=prefer)
     choice = None if decided.chosen is None else decided.chosen.choice
-    final = choice is not None and choice.source is not Source.BEST
-    search = Search(
+    final = choice is not None and choice.source is not ModeSource.BEST
+    search = FleetSearch(
         snapshot=snapshot,
         mode=choice.mode if choice is not None and final else None,
-        terms=site.configuration.preferring(prefer),
+        terms=site.configuration.policy_for(prefer),
     )
     found = outlook(decided.request, search, refused=bool(decided.findings))
     warned = () if decided.chosen is None else decided.chosen.warnings
@@ -86,33 +90,33 @@ def lines(found: Fit, file: str) -> Iterator[Line]:
     if file:
         yield from row("from", f"{file}, {made.place}" if made.place else file)
     if found.request is not None:
-        yield from row("asked", outlooktext.asked(found.request))
+        yield from row("asked", outlooktext.request_text(found.request))
     for finding in found.findings:
         yield from row("refused", f"{finding} [{finding.reason}]", Tone.BAD)
     if found.choice is not None:
-        yield from outlooktext.given(found.choice)
+        yield from outlooktext.mode_lines(found.choice)
     for warning in found.warnings:
         yield from row("warning", warning, Tone.WARN)
-    yield from _sought(found)
+    yield from _search_lines(found)
 
 
-def _title(made: Made[Pod]) -> str:
+def _title(made: ManifestPod[PodView]) -> str:
     if not made.name:
         return f"a pod in {made.namespace}"
     whose = "" if made.kind == "Pod" else f"{made.kind} "
     return f"{whose}{made.namespace}/{made.name}"
 
 
-def _sought(found: Fit) -> Iterator[Line]:
+def _search_lines(found: Fit) -> Iterator[Line]:
     """Yield what the search for a place came to."""
     if found.outlook is None:
         return
     said = "".join(map(str, found.findings))
     given = None if found.choice is None else found.choice.mode
-    yield from outlooktext.placed(found.outlook, given=given, said=said)
-    yield from outlooktext.wanting(found.outlook, said=said)
-    if found.verdict is not Verdict.REFUSED:
-        yield from outlooktext.tried(found.outlook.choice)
+    yield from outlooktext.placement_lines(found.outlook, given=given, said=said)
+    yield from outlooktext.remedy_lines(found.outlook, said=said)
+    if found.verdict is not FeasibilityVerdict.REFUSED:
+        yield from outlooktext.candidate_lines(found.outlook.choice)
 
 
 def fit_document(fits: Sequence[tuple[str, Fit]]) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from allocator.core.ledger import Ledger
-from allocator.core.mig import Cutter
+from allocator.core.mig import MigOptions
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.model.units import MiB
 from console.core.listing import Listing
 from console.core.remainder import remainder
-from console.core.site import Site, holders
+from console.core.site import ClusterView, holders
 from console.core.table import NONE, amount, model, share, word
 
 COLUMNS = ("NAME", "MODEL", "MODE", "LAYOUT", "PROMISED", "FITS", "HEALTH")
@@ -47,7 +47,7 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: tuple[str, ...]
 
 
-def gpu_listing(site: Site) -> Listing:
+def gpu_listing(site: ClusterView) -> Listing:
     """Return the GPUs of a site."""
     rows = list(gpu_rows(site))
     indexes = {row.uuid: row.index for row in rows}
@@ -61,12 +61,12 @@ def gpu_listing(site: Site) -> Listing:
     )
 
 
-def gpu_rows(site: Site) -> Iterator[GpuRow]:
+def gpu_rows(site: ClusterView) -> Iterator[GpuRow]:
     """Yield a row for each GPU of the site."""
     snapshot, terms = site.snapshot(), site.configuration.terms
-    cutter = Cutter(demand=snapshot.demand, geometries=terms.geometries, named=None)
+    cutter = MigOptions(demand=snapshot.demand, geometries=terms.geometries, named=None)
     for name, ledger in site.ledgers.items():
-        out, reasons = site.out(name), site.account(name).reasons
+        out, reasons = site.closed_reason(name), site.account(name).reasons
         for gpu, usable in zip(ledger.node.gpus, site.node(name).gpus, strict=True):
             reason = out if gpu.healthy else reasons.get(gpu.uuid, out)
             yield _row(ledger, gpu, fits=remainder(usable, cutter), reason=reason)
@@ -100,7 +100,7 @@ def _row(ledger: Ledger, gpu: Gpu, *, fits: MiB | None, reason: str) -> GpuRow:
 def layout(gpu: Gpu) -> dict[str, int]:
     """Count the MIG instances of *gpu* by profile, those promised and those that stand idle."""
     granted = [grant.placed for grant in gpu.grants if grant.placed is not None]
-    idle = [placed for placed in gpu.instances if not placed.mask & gpu.taken]
+    idle = [placed for placed in gpu.instances if not placed.mask & gpu.taken_slots]
     counts = Counter(placed.profile for placed in (*granted, *idle))
     largest = sorted(counts, key=lambda profile: (-profile.slices, profile.name))
     return {profile.name: counts[profile] for profile in largest}

@@ -7,13 +7,13 @@ from string import ascii_letters
 from typing import Final
 
 from allocator.core.ledger import Ledger
-from allocator.core.lines import WIDTH, Line, Span, Tone, cut, inert
-from allocator.model.board import Placed
+from allocator.core.lines import WIDTH, Line, TextSpan, Tone, cut, inert
+from allocator.model.board import Placement
 from allocator.model.gpu import Gpu, Grant
 from allocator.model.request import Mode
-from console.core.account import Account
+from console.core.account import DriverAccount
 from console.core.gpurows import layout as counted
-from console.core.site import Holder, Site, holders
+from console.core.site import ClusterView, GrantHolder, holders
 from console.core.table import model
 
 _LEFT: Final = "  "
@@ -29,34 +29,36 @@ class _Tenant:
 
     letter: str
     grant: Grant
-    holder: Holder
+    holder: GrantHolder
 
 
-def drawn(site: Site) -> Iterator[Line]:
+def layout_lines(site: ClusterView) -> Iterator[Line]:
     """Yield the GPUs of the site, node by node."""
     for number, name in enumerate(site.ledgers):
-        out = site.out(name)
+        out = site.closed_reason(name)
         if number:
             yield ()
         account = site.account(name)
         driver = f"  driver {inert(account.driver)}" if account.driver else ""
-        beside = Span(f": {out}", Tone.WARN) if out else Span(cut(driver, _DRIVER), Tone.LABEL)
-        yield Span(inert(name), Tone.STRONG), beside
+        beside = (
+            TextSpan(f": {out}", Tone.WARN) if out else TextSpan(cut(driver, _DRIVER), Tone.LABEL)
+        )
+        yield TextSpan(inert(name), Tone.STRONG), beside
         for gpu in site.ledgers[name].node.gpus:
             yield from _gpu(site.ledgers[name], gpu, account)
 
 
-def _gpu(ledger: Ledger, gpu: Gpu, account: Account) -> Iterator[Line]:
+def _gpu(ledger: Ledger, gpu: Gpu, account: DriverAccount) -> Iterator[Line]:
     letters = islice(cycle(ascii_letters), len(gpu.grants))
     found = zip(letters, gpu.grants, holders(ledger, gpu), strict=True)
     tenants = [_Tenant(*each) for each in found]
-    health = Span("" if gpu.healthy else "  unhealthy", Tone.BAD)
+    health = TextSpan("" if gpu.healthy else "  unhealthy", Tone.BAD)
     title = f"GPU {gpu.index}  {model(gpu.model)}  {gpu.mode}  {_summary(gpu)}"
-    yield Span(cut(title, WIDTH - len(health.text)), Tone.PLAIN), health
+    yield TextSpan(cut(title, WIDTH - len(health.text)), Tone.PLAIN), health
     if not gpu.healthy and (reason := account.reasons.get(gpu.uuid)):
-        yield Span(_LEFT), Span(cut(inert(reason), WIDTH - len(_LEFT)), Tone.BAD)
-    if linked := _linked(ledger, gpu):
-        yield Span(_LEFT), Span(cut(f"NVLink to GPU {linked}", _ROOM), Tone.LABEL)
+        yield TextSpan(_LEFT), TextSpan(cut(inert(reason), WIDTH - len(_LEFT)), Tone.BAD)
+    if linked := _linked_indexes(ledger, gpu):
+        yield TextSpan(_LEFT), TextSpan(cut(f"NVLink to GPU {linked}", _ROOM), Tone.LABEL)
     if gpu.mode is Mode.MIG:
         yield from _slots(gpu, tenants)
     else:
@@ -64,7 +66,7 @@ def _gpu(ledger: Ledger, gpu: Gpu, account: Account) -> Iterator[Line]:
     yield from map(_legend, tenants)
 
 
-def _linked(ledger: Ledger, gpu: Gpu) -> str:
+def _linked_indexes(ledger: Ledger, gpu: Gpu) -> str:
     """Return the indexes of the GPUs that NVLink joins with one."""
     return ", ".join(str(other.index) for other in ledger.node.gpus if other.uuid in gpu.links)
 
@@ -85,30 +87,32 @@ def _slots(gpu: Gpu, tenants: Sequence[_Tenant]) -> Iterator[Line]:
         return
     wide = min(_SLOT, _ROOM // gpu.board.slots)
     numbers = "".join(f"{slot:<{wide}}" for slot in range(gpu.board.slots))
-    yield (Span(f"{_LEFT}{numbers.rstrip()}", Tone.LABEL),)
+    yield (TextSpan(f"{_LEFT}{numbers.rstrip()}", Tone.LABEL),)
     busy = {t.grant.placed.start: t for t in tenants if t.grant.placed is not None}
-    idle = {p.start: p for p in gpu.instances if not p.mask & gpu.taken}
-    line, slot = [Span(_LEFT)], 0
+    idle = {p.start: p for p in gpu.instances if not p.mask & gpu.taken_slots}
+    line, slot = [TextSpan(_LEFT)], 0
     while slot < gpu.board.slots:
         tenant, placed = busy.get(slot), idle.get(slot)
         if tenant is not None and tenant.grant.placed is not None:
-            text = f"{tenant.letter} {_short(tenant.grant.placed)}"
+            text = f"{tenant.letter} {_compute_slices(tenant.grant.placed)}"
             line.append(_box(text, tenant.grant.placed.profile.size * wide, Tone.STRONG))
             slot += tenant.grant.placed.profile.size
         elif placed is not None:
-            line.append(_box(f"{_short(placed)} idle", placed.profile.size * wide, Tone.PLAIN))
+            line.append(
+                _box(f"{_compute_slices(placed)} idle", placed.profile.size * wide, Tone.PLAIN)
+            )
             slot += placed.profile.size
         else:
-            line.append(Span(f"{_FREE:<{wide}}", Tone.LABEL))
+            line.append(TextSpan(f"{_FREE:<{wide}}", Tone.LABEL))
             slot += 1
     yield tuple(line)
 
 
-def _box(text: str, wide: int, tone: Tone) -> Span:
-    return Span(f"[{text[: wide - 2]:<{wide - 2}}]", tone)
+def _box(text: str, wide: int, tone: Tone) -> TextSpan:
+    return TextSpan(f"[{text[: wide - 2]:<{wide - 2}}]", tone)
 
 
-def _short(placed: Placed) -> str:
+def _compute_slices(placed: Placement) -> str:
     """Return the compute slices of a profile: all that fits into a box of one slot."""
     return placed.profile.name.partition(".")[0]
 
@@ -121,10 +125,10 @@ def _bar(gpu: Gpu, tenants: Sequence[_Tenant]) -> Line:
     for sign, memory, tone in (*parts, (_FOREIGN, gpu.foreign, Tone.WARN)):
         total += memory
         end = min(room, -(-room * total // max(gpu.memory, 1)))
-        spans.append(Span(sign * (end - drawn_to), tone))
+        spans.append(TextSpan(sign * (end - drawn_to), tone))
         drawn_to = end
-    free = Span(_FREE * (room - drawn_to), Tone.LABEL)
-    return (Span(f"{_LEFT}["), *spans, free, Span("]"))
+    free = TextSpan(_FREE * (room - drawn_to), Tone.LABEL)
+    return (TextSpan(f"{_LEFT}["), *spans, free, TextSpan("]"))
 
 
 def _legend(tenant: _Tenant) -> Line:
@@ -135,4 +139,4 @@ def _legend(tenant: _Tenant) -> Line:
     else:
         what = f"{grant.memory} MiB{cores}"
     text = f"{tenant.letter}  {tenant.holder.pod}, {tenant.holder.container}: {what}"
-    return Span(_LEFT), Span(cut(inert(text), WIDTH - len(_LEFT)))
+    return TextSpan(_LEFT), TextSpan(cut(inert(text), WIDTH - len(_LEFT)))

@@ -10,13 +10,13 @@ import msgspec
 import orjson
 import yaml
 
-from console.core.table import natural, separated, table
+from console.core.table import csv_line, sort_key, table
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
 AGE: Final = "AGE"  # the one column whose cells do not sort as they read
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """How something is printed."""
 
     TABLE = "table"
@@ -52,7 +52,7 @@ def in_order(listing: Listing, column: str) -> Listing:
         keys = [(one is None, -one.timestamp() if one else 0) for one in listing.born]
     else:
         place = columns.index(column)
-        keys = [natural(cells[place]) for cells in listing.cells]
+        keys = [sort_key(cells[place]) for cells in listing.cells]
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return replace(
         listing,
@@ -62,14 +62,14 @@ def in_order(listing: Listing, column: str) -> Listing:
     )
 
 
-def printed(listing: Listing, output: Output, *, headed: bool = True) -> Iterator[str]:
+def listing_lines(listing: Listing, output: OutputFormat, *, headed: bool = True) -> Iterator[str]:
     """Yield the lines of a listing; *headed* says whether its columns are named."""
-    if output is Output.WIDE:
+    if output is OutputFormat.WIDE:
         yield from table([*listing.columns, *listing.wide], listing.cells, headed=headed)
-    elif output is Output.TABLE:
+    elif output is OutputFormat.TABLE:
         few = len(listing.columns)
         yield from table(listing.columns, [row[:few] for row in listing.cells], headed=headed)
-    elif output is Output.CSV:
+    elif output is OutputFormat.CSV:
         yield from _values(listing, headed=headed)
     else:
         items = [msgspec.to_builtins(row) for row in listing.rows]
@@ -80,10 +80,10 @@ def _values(listing: Listing, *, headed: bool) -> Iterator[str]:
     """Yield what a document holds of each row, under the names it has there."""
     names = [field.encode_name for field in msgspec.structs.fields(listing.row)]
     if headed:
-        yield separated(names)
+        yield csv_line(names)
     for row in listing.rows:
         found = msgspec.to_builtins(row)
-        yield separated([_value(found[name]) for name in names])
+        yield csv_line([_value(found[name]) for name in names])
 
 
 def _value(value: object) -> str:
@@ -93,9 +93,9 @@ def _value(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def document(found: dict[str, Any], output: Output) -> str:
+def document(found: dict[str, Any], output: OutputFormat) -> str:
     """Return *found* as JSON or YAML, without the last line's end."""
-    if output is Output.YAML:
+    if output is OutputFormat.YAML:
         plain = orjson.loads(orjson.dumps(found))  # YAML knows no enums, and tags tuples
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip("\n")
     return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()

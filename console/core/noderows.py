@@ -9,7 +9,7 @@ import msgspec
 from allocator.model.units import MiB
 from console.core.gpurows import GpuRow, gpu_rows
 from console.core.listing import Listing
-from console.core.site import Site
+from console.core.site import ClusterView
 from console.core.table import NONE, age, amount, model, share, word
 
 COLUMNS: Final = ("NAME", "MODEL", "MODE", "GPUS", "PROMISED", "FITS", "PODS", "STATUS", "AGE")
@@ -37,7 +37,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created: datetime | None
 
 
-def node_rows(site: Site) -> Iterator[NodeRow]:
+def node_rows(site: ClusterView) -> Iterator[NodeRow]:
     """Yield a row for each node of the site."""
     gpus: dict[str, list[GpuRow]] = {name: [] for name in site.ledgers}
     for row in gpu_rows(site):
@@ -45,26 +45,26 @@ def node_rows(site: Site) -> Iterator[NodeRow]:
     for name, rows in gpus.items():
         yield NodeRow(
             name=name,
-            models=_distinct(row.model for row in rows),
-            modes=_distinct(str(row.mode) for row in rows),
+            models=_unique(row.model for row in rows),
+            modes=_unique(str(row.mode) for row in rows),
             gpus=len(rows),
             healthy=sum(row.health != "unhealthy" for row in rows),
             memory_mib=sum(row.memory_mib for row in rows),
             promised_mib=sum(row.promised_mib for row in rows),
             fits_mib=max((r.fits_mib for r in rows if r.fits_mib is not None), default=None),
-            pods=_distinct(pod for row in rows for pod in row.pods),
-            out=site.out(name),
+            pods=_unique(pod for row in rows for pod in row.pods),
+            out=site.closed_reason(name),
             inventory=site.ledgers[name].inventory,
             driver=site.account(name).driver,
-            created=site.born(name),
+            created=site.created_at(name),
         )
 
 
-def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+def _unique(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def node_listing(site: Site) -> Listing:
+def node_listing(site: ClusterView) -> Listing:
     """Return the nodes of a site."""
     rows = list(node_rows(site))
     return Listing(

@@ -8,35 +8,35 @@ from typing import Any, Final
 import msgspec
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.requests import parsed
+from allocator.core.requests import parse_request
 from allocator.model.decision import Finding
 from allocator.model.request import PodRequest
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Resources(msgspec.Struct, frozen=True):
+class ResourcesView(msgspec.Struct, frozen=True):
     """What a container may use."""
 
     limits: dict[str, str | int] | None = None
     requests: dict[str, str | int] | None = None
 
 
-class Container(msgspec.Struct, frozen=True, rename="camel"):
+class ContainerView(msgspec.Struct, frozen=True, rename="camel"):
     """A container of any kind."""
 
     name: str
-    resources: Resources | None = None
+    resources: ResourcesView | None = None
     restart_policy: str | None = None
 
 
-class Owner(msgspec.Struct, frozen=True):
+class ObjectOwner(msgspec.Struct, frozen=True):
     """What made an object."""
 
     uid: str = ""
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
     """Who the pod is."""
 
     name: str = ""
@@ -45,9 +45,9 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
-    owner_references: tuple[Owner, ...] | None = None
+    owner_references: tuple[ObjectOwner, ...] | None = None
 
-    def made_by(self, uids: Collection[str]) -> bool:
+    def is_owned_by(self, uids: Collection[str]) -> bool:
         """Say whether one of the objects *uids* made it."""
         return any(owner.uid in uids for owner in self.owner_references or ())
 
@@ -55,25 +55,25 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 class Spec(msgspec.Struct, frozen=True, rename="camel"):
     """What it runs, and where."""
 
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] | None = None
+    containers: tuple[ContainerView, ...] = ()
+    init_containers: tuple[ContainerView, ...] | None = None
     node_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: tuple[dict[str, str], ...] | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
+class PodStatus(msgspec.Struct, frozen=True):
     """How far it has come."""
 
     phase: str = ""
 
 
-class Pod(msgspec.Struct, frozen=True):
+class PodView(msgspec.Struct, frozen=True):
     """A pod; one that a manifest makes has no uid yet."""
 
-    metadata: Metadata
+    metadata: PodMetadata
     spec: Spec
-    status: Status = Status()
+    status: PodStatus = PodStatus()
 
     @property
     def namespace(self) -> str:
@@ -91,12 +91,12 @@ class Pod(msgspec.Struct, frozen=True):
         return self.status.phase in _OVER
 
 
-def pod_of(document: Mapping[str, Any]) -> Pod:
+def pod_of(document: Mapping[str, Any]) -> PodView:
     """Read a pod that was parsed from JSON; raises ``ValueError`` where it is none."""
-    return msgspec.convert(document, Pod)
+    return msgspec.convert(document, PodView)
 
 
-class State(StrEnum):
+class PodState(StrEnum):
     """How far a pod's request has come. Public API: never rename, only add."""
 
     WAITING = "Waiting"  # for a node
@@ -108,22 +108,22 @@ class State(StrEnum):
     GONE = "Gone"  # the same, and the pod does not exist any more
 
 
-def state_of(pod: Pod, *, promised: bool) -> State:
+def state_of(pod: PodView, *, promised: bool) -> PodState:
     """Return how far *pod* has come; *promised* says whether a ledger has an entry for it."""
     if pod.over:
-        return State.ENDED
+        return PodState.ENDED
     if not pod.spec.node_name:
-        return State.RESERVED if promised else State.WAITING
+        return PodState.RESERVED if promised else PodState.WAITING
     if not promised:
-        return State.BYPASSED
-    return State.RUNNING if pod.status.phase == "Running" else State.BOUND
+        return PodState.BYPASSED
+    return PodState.RUNNING if pod.status.phase == "Running" else PodState.BOUND
 
 
 def request_of(
-    pod: Pod, vocabularies: Sequence[Vocabulary]
+    pod: PodView, vocabularies: Sequence[Vocabulary]
 ) -> PodRequest | tuple[Finding, ...] | None:
     """Return what a pod asks for, as admission left it."""
-    return parsed(
+    return parse_request(
         containers=pod.spec.containers,
         init_containers=pod.spec.init_containers or (),
         annotations=pod.annotations,

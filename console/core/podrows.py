@@ -10,10 +10,10 @@ import msgspec
 from allocator.model.ledger import Entry
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.request.admitted import AdmissionMarks, admission_marks
-from console.core.assignment import DeviceRow, carried, device_row, unseen
+from console.core.assignment import DeviceRow, assigned_devices, device_row, is_accounted_elsewhere
 from console.core.listing import Listing
-from console.core.pod import Pod, State, request_of, state_of
-from console.core.site import Site, standing
+from console.core.pod import PodState, PodView, request_of, state_of
+from console.core.site import ClusterView, entries_in_use
 from console.core.table import NONE, UNKNOWN, age, word
 
 SPACE: Final = "NAMESPACE"
@@ -40,7 +40,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     namespace: str
     name: str
     uid: str
-    state: State
+    state: PodState
     asked: tuple[AskRow, ...] | None
     profile: str | None = None
     devices: tuple[DeviceRow, ...] = ()
@@ -59,7 +59,9 @@ class _Promise:
     entry: Entry
 
 
-def pod_rows(site: Site, pods: Iterable[Pod], *, gone: bool, namespace: str | None) -> list[PodRow]:
+def pod_rows(
+    site: ClusterView, pods: Iterable[PodView], *, gone: bool, namespace: str | None
+) -> list[PodRow]:
     """Return the pods that ask or hold, by namespace and name.
 
     *gone* says that *pods* are all of *namespace* (``None`` is every one), so that a promise
@@ -67,18 +69,18 @@ def pod_rows(site: Site, pods: Iterable[Pod], *, gone: bool, namespace: str | No
     """
     promises: dict[str, list[_Promise]] = {}
     for name, ledger in site.ledgers.items():
-        for entry in standing(ledger):
+        for entry in entries_in_use(ledger):
             promises.setdefault(entry.uid, []).append(_Promise(name, entry))
     rows: list[PodRow] = []
     for pod in pods:
         rows += _rows(pod, promises.pop(pod.metadata.uid, []), site)
     if gone:
         left = (promise for found in promises.values() for promise in found)
-        rows += (_gone(p, site) for p in left if namespace in (None, p.entry.namespace))
+        rows += (_gone_row(p, site) for p in left if namespace in (None, p.entry.namespace))
     return sorted(rows, key=lambda row: (row.namespace, row.name, row.node or ""))
 
 
-def _rows(pod: Pod, promises: Sequence[_Promise], site: Site) -> Iterator[PodRow]:
+def _rows(pod: PodView, promises: Sequence[_Promise], site: ClusterView) -> Iterator[PodRow]:
     """Yield a row for each promise; a pod that is not bound yet may have two."""
     request = request_of(pod, site.configuration.vocabularies)
     if not promises and (request is None or pod.over):
@@ -93,25 +95,25 @@ def _rows(pod: Pod, promises: Sequence[_Promise], site: Site) -> Iterator[PodRow
 
 
 def _row(
-    pod: Pod,
+    pod: PodView,
     asked: PodRequest | None,
     marks: AdmissionMarks,
     *,
     promise: _Promise | None,
-    site: Site,
+    site: ClusterView,
 ) -> PodRow:
     bound = pod.spec.node_name
     node = promise.node if promise else bound or None
     left_over = promise is not None and bound not in ("", promise.node)
-    accounted = promise is not None or unseen(pod, blind=site.blind)
+    accounted = promise is not None or is_accounted_elsewhere(pod, blind=site.blind)
     return PodRow(
         namespace=pod.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        state=State.ENDED if left_over else state_of(pod, promised=accounted),
+        state=PodState.ENDED if left_over else state_of(pod, promised=accounted),
         asked=None if asked is None else tuple(map(_ask, asked.containers)),
         profile=None if asked is None else asked.profile,
-        devices=carried(pod) if site.blind else _devices(promise, site),
+        devices=assigned_devices(pod) if site.blind else _devices(promise, site),
         node=node,
         since=None if promise is None else promise.entry.since,
         created=pod.metadata.creation_timestamp,
@@ -122,13 +124,13 @@ def _row(
     )
 
 
-def _gone(promise: _Promise, site: Site) -> PodRow:
+def _gone_row(promise: _Promise, site: ClusterView) -> PodRow:
     entry = promise.entry
     return PodRow(
         namespace=entry.namespace,
         name=entry.pod,
         uid=entry.uid,
-        state=State.GONE,
+        state=PodState.GONE,
         asked=None,
         devices=_devices(promise, site),
         node=promise.node,
@@ -146,7 +148,7 @@ def _ask(ask: ContainerRequest) -> AskRow:
     )
 
 
-def _devices(promise: _Promise | None, site: Site) -> tuple[DeviceRow, ...]:
+def _devices(promise: _Promise | None, site: ClusterView) -> tuple[DeviceRow, ...]:
     if promise is None:
         return ()
     indexes = {gpu.uuid: gpu.index for gpu in site.ledgers[promise.node].node.gpus}
@@ -166,11 +168,11 @@ def pod_listing(rows: Sequence[PodRow], now: datetime, *, spaces: bool) -> Listi
         wide=WIDE,
         rows=rows,
         cells=[_cells(row, now, spaces=spaces) for row in rows],
-        born=[_born(row) for row in rows],
+        born=[_created_at(row) for row in rows],
     )
 
 
-def _born(row: PodRow) -> datetime | None:
+def _created_at(row: PodRow) -> datetime | None:
     """Return when a pod came to be, or, where it is gone, what it was promised."""
     return row.created or row.since
 
@@ -182,20 +184,20 @@ def _cells(row: PodRow, now: datetime, *, spaces: bool) -> tuple[str, ...]:
         *((row.namespace,) if spaces else ()),
         row.name,
         str(row.state),
-        UNKNOWN if row.asked is None else _asked(row),
-        _given(row),
-        _on(row),
-        age(_born(row), now),
+        UNKNOWN if row.asked is None else _asked_text(row),
+        _given_text(row),
+        _place_text(row),
+        age(_created_at(row), now),
         *(word(text) if text else NONE for text in more),
         gpus or NONE,
     )
 
 
-def _asked(row: PodRow) -> str:
-    return "+".join(_one_asked(ask, row.profile) for ask in row.asked or ()) or NONE
+def _asked_text(row: PodRow) -> str:
+    return "+".join(_ask_text(ask, row.profile) for ask in row.asked or ()) or NONE
 
 
-def _one_asked(ask: AskRow, profile: str | None) -> str:
+def _ask_text(ask: AskRow, profile: str | None) -> str:
     if ask.memory_mib is not None:
         memory = f"{ask.memory_mib}Mi"
     elif ask.memory_percent is not None:
@@ -205,7 +207,7 @@ def _one_asked(ask: AskRow, profile: str | None) -> str:
     return _times(ask.count) + memory + _cores(ask.cores_percent)
 
 
-def _given(row: PodRow) -> str:
+def _given_text(row: PodRow) -> str:
     """Return what was promised, grants of one size counted."""
     counts: dict[str, int] = {}
     for device in row.devices:
@@ -222,7 +224,7 @@ def _cores(percent: int) -> str:
     return f"/{percent}%" if percent else ""
 
 
-def _on(row: PodRow) -> str:
+def _place_text(row: PodRow) -> str:
     """Return the node, and there the GPUs by index."""
     if row.node is None:
         return NONE

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
-from allocator.core.choose import Terms
+from allocator.core.choose import PlacementPolicy
 from allocator.core.fleet import snapshot_of
 from allocator.core.holdings import parts
-from allocator.core.ledger import Ledger, accounted, read
-from allocator.core.positions import counted
+from allocator.core.ledger import Ledger, is_accounted, parse_ledger
+from allocator.core.positions import with_volcano_positions
 from allocator.core.settings import DEFAULTS, NodeAgent, Prefer, Settings
-from allocator.core.upkeep import stands
+from allocator.core.upkeep import status_is_current
 from allocator.core.wire import REGISTER
-from allocator.core.wording import quoted, shown
+from allocator.core.wording import escaped, quote
 from allocator.model.gpu import Gpu, Node, Snapshot
 from allocator.model.ledger import Entry
-from console.core.account import NONE_GIVEN, Account, account_of
+from console.core.account import NONE_GIVEN, DriverAccount, account_of
 
 Json = Mapping[str, Any]
 
@@ -76,7 +76,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class GrantHolder:
     """Who holds a grant on a GPU."""
 
     entry: Entry
@@ -94,15 +94,15 @@ class Configuration:
 
     settings: Settings = DEFAULTS
     vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
-    terms: Terms = field(default_factory=Terms)
+    terms: PlacementPolicy = field(default_factory=PlacementPolicy)
 
-    def preferring(self, prefer: Prefer | None) -> Terms:
+    def policy_for(self, prefer: Prefer | None) -> PlacementPolicy:
         """Return the terms in a namespace that prefers so, or does not say."""
         return self.terms if prefer is None else replace(self.terms, prefer=prefer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class ClusterView:
     """A cluster at the aware time *now*.
 
     ``ledgers`` are by node name, in order, and so are ``accounts`` by agents. ``machines`` is
@@ -113,14 +113,14 @@ class Site:
 
     now: datetime
     ledgers: Mapping[str, Ledger] = field(default_factory=lambda: MappingProxyType({}))
-    accounts: Mapping[str, Account] = field(default_factory=lambda: MappingProxyType({}))
+    accounts: Mapping[str, DriverAccount] = field(default_factory=lambda: MappingProxyType({}))
     created: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
     machines: Mapping[str, Machine] | None = None
     configuration: Configuration = Configuration()
     odd: tuple[str, ...] = ()
     blind: bool = False
 
-    def out(self, name: str) -> str:
+    def closed_reason(self, name: str) -> str:
         """Say why nothing new may be promised on a node; empty where something may."""
         ledger = self.ledgers[name]
         if ledger.closed:
@@ -128,22 +128,24 @@ class Site:
         machine = Machine(name=name) if self.machines is None else self.machines.get(name)
         if machine is None:
             return "it is no node of the cluster any more"
-        return machine.out or self._unaccounted(ledger, machine)
+        return machine.out or self._unaccounted_reason(ledger, machine)
 
-    def _unaccounted(self, ledger: Ledger, machine: Machine) -> str:
+    def _unaccounted_reason(self, ledger: Ledger, machine: Machine) -> str:
         """Say why the hook does not go by the status of *ledger*; empty where it does."""
         upstream = self.configuration.settings.node_agent is NodeAgent.UPSTREAM
-        if not accounted(ledger, node_uid=machine.uid, boot=machine.boot):
+        if not is_accounted(ledger, node_uid=machine.uid, boot=machine.boot):
             return "its GPUs have not been accounted for since it came back"
-        if not stands(ledger, node_uid=machine.uid, boot=machine.boot, upstream=upstream):
+        if not status_is_current(
+            ledger, node_uid=machine.uid, boot=machine.boot, upstream=upstream
+        ):
             return "its agent has not accounted for its GPUs yet"
         return ""
 
-    def account(self, name: str) -> Account:
+    def account(self, name: str) -> DriverAccount:
         """Return what the agent of a node says of it beside its inventory."""
         return self.accounts.get(name, NONE_GIVEN)
 
-    def born(self, name: str) -> datetime | None:
+    def created_at(self, name: str) -> datetime | None:
         """Return when a node came to be."""
         machine = (self.machines or {}).get(name)
         return machine.created if machine is not None else self.created.get(name)
@@ -158,7 +160,7 @@ class Site:
 
     def node(self, name: str) -> Node:
         """Return one node as decisions see it."""
-        return in_service(self.ledgers[name].node, self.out(name))
+        return in_service(self.ledgers[name].node, self.closed_reason(name))
 
 
 def in_service(node: Node, out: str) -> Node:
@@ -174,20 +176,20 @@ def site_of(
     *,
     now: datetime,
     configuration: Configuration = Configuration(),
-) -> Site:
+) -> ClusterView:
     """Return a site from GPUNodes and Nodes that were parsed from JSON.
 
     ``None`` are those that may not be read.
     """
     ledgers: dict[str, Ledger] = {}
-    accounts: dict[str, Account] = {}
+    accounts: dict[str, DriverAccount] = {}
     created: dict[str, datetime] = {}
     odd: list[str] = []
     for document in sorted(gpu_nodes or (), key=name_of):
         try:
-            ledger, born = read(document), msgspec.convert(document, _Created).metadata
+            ledger, born = parse_ledger(document), msgspec.convert(document, _Created).metadata
         except ValueError as error:
-            odd.append(f"GPUNode {quoted(name_of(document))} cannot be read: {shown(str(error))}")
+            odd.append(f"GPUNode {quote(name_of(document))} cannot be read: {escaped(str(error))}")
             continue
         ledgers[ledger.name] = ledger
         accounts[ledger.name] = account_of(document)
@@ -195,9 +197,9 @@ def site_of(
             created[ledger.name] = born.creation_timestamp
     machines = None if nodes is None else dict(_machines(nodes, odd))
     registered = {name for name, one in (machines or {}).items() if one.registered}
-    return Site(
+    return ClusterView(
         now=now,
-        ledgers={n: _counted(one) if n in registered else one for n, one in ledgers.items()},
+        ledgers={n: _with_positions(one) if n in registered else one for n, one in ledgers.items()},
         accounts=accounts,
         created=created,
         machines=machines,
@@ -207,9 +209,9 @@ def site_of(
     )
 
 
-def _counted(ledger: Ledger) -> Ledger:
+def _with_positions(ledger: Ledger) -> Ledger:
     """Return the ledger of a node that keeps to the places which Volcano's scheduler can name."""
-    return replace(ledger, node=counted(ledger.node))
+    return replace(ledger, node=with_volcano_positions(ledger.node))
 
 
 def _machines(nodes: Iterable[Json], odd: list[str]) -> Iterator[tuple[str, Machine]]:
@@ -219,7 +221,7 @@ def _machines(nodes: Iterable[Json], odd: list[str]) -> Iterator[tuple[str, Mach
         try:
             yield name, machine(document)
         except ValueError as error:
-            odd.append(f"Node {quoted(name)} cannot be read: {shown(str(error))}")
+            odd.append(f"Node {quote(name)} cannot be read: {escaped(str(error))}")
             yield name, Machine(name=name, out="its Node cannot be read")
 
 
@@ -252,16 +254,16 @@ def machine(document: Json) -> Machine:
     )
 
 
-def standing(ledger: Ledger) -> tuple[Entry, ...]:
+def entries_in_use(ledger: Ledger) -> tuple[Entry, ...]:
     """Return all that is in use on a node: what was promised, and what nobody promised."""
     return (*ledger.entries, *ledger.unpromised)
 
 
-def holders(ledger: Ledger, gpu: Gpu) -> tuple[Holder, ...]:
+def holders(ledger: Ledger, gpu: Gpu) -> tuple[GrantHolder, ...]:
     """Return who holds the grants on *gpu*, in the order of ``gpu.grants``."""
     return tuple(
-        Holder(entry, name)
-        for entry in standing(ledger)
+        GrantHolder(entry, name)
+        for entry in entries_in_use(ledger)
         for name, grant in parts(entry.containers)
         if grant.gpu == gpu.uuid
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 from allocator.catalog.boards import bare_name
 from allocator.core.lines import inert
-from allocator.core.wording import shown
+from allocator.core.wording import escaped
 from allocator.model.units import MiB
 
 NONE: Final = "<none>"
@@ -31,7 +31,7 @@ def table(
         yield _GAP.join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()
 
 
-def natural(cell: str) -> tuple[bool, Sequence[tuple[int, str]]]:
+def sort_key(cell: str) -> tuple[bool, Sequence[tuple[int, str]]]:
     """Return what sorts cells as people do: numbers by their value, and what is not there last.
 
     A number goes by its digits, of which a tenant may have written more than Python converts.
@@ -42,7 +42,7 @@ def natural(cell: str) -> tuple[bool, Sequence[tuple[int, str]]]:
     return cell in (NONE, UNKNOWN), found
 
 
-def separated(cells: Sequence[str]) -> str:
+def csv_line(cells: Sequence[str]) -> str:
     """Return one line of comma-separated values (RFC 4180)."""
     plain = (inert(cell) for cell in cells)
     return ",".join('"' + c.replace('"', '""') + '"' if _QUOTED.search(c) else c for c in plain)
@@ -50,7 +50,7 @@ def separated(cells: Sequence[str]) -> str:
 
 def word(text: str) -> str:
     """Return *text* as one printable word, so that a line can be split at its blanks."""
-    return "-".join(shown(text).split()) or NONE
+    return "-".join(escaped(text).split()) or NONE
 
 
 def model(product: str) -> str:

@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
-from allocator.core.choose import Choice, choose, fitting
+from allocator.core.choose import Choice, choose, place_on
 from allocator.core.ledger import Ledger, node_for
-from allocator.core.mig import Cutter
+from allocator.core.mig import MigOptions
 from allocator.core.modes import ModeOutcome, choose_mode
-from allocator.core.options import Search
-from allocator.core.outlook import Device, Outlook, Verdict, outlook
+from allocator.core.options import FleetSearch
+from allocator.core.outlook import Feasibility, FeasibilityVerdict, GrantedDevice, outlook
 from allocator.core.settings import Prefer
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import Node, Snapshot
@@ -23,11 +23,11 @@ from allocator.request.admitted import (
     admission_marks,
     admitted_request,
 )
-from console.core.assignment import DeviceRow, carried, unseen
-from console.core.event import Event
-from console.core.pod import Pod, State, request_of, state_of
+from console.core.assignment import DeviceRow, assigned_devices, is_accounted_elsewhere
+from console.core.event import EventView
+from console.core.pod import PodState, PodView, request_of, state_of
 from console.core.remainder import remainder
-from console.core.site import Site, standing
+from console.core.site import ClusterView, entries_in_use
 
 MOST_NODES: Final = 12  # told one by one
 MOST_ENDINGS: Final = 5
@@ -38,12 +38,12 @@ _ELSEWHERE: Final = frozenset({Reason.MODE_UNAVAILABLE, Reason.MODEL_UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class PodFacts:
     """What is known about a pod: ``labels`` of its namespace are ``None`` where unknown."""
 
-    pod: Pod
-    site: Site
-    events: tuple[Event, ...] = ()
+    pod: PodView
+    site: ClusterView
+    events: tuple[EventView, ...] = ()
     labels: Mapping[str, str] | None = None
     prefer: Prefer | None = None
 
@@ -58,7 +58,7 @@ class NodeAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class FreeingPod:
     """A pod on whose end the one in question would fit on *node*."""
 
     namespace: str
@@ -67,16 +67,16 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldEntry:
     """What the pod has on *node*, or has reserved there."""
 
     node: str
     entry: Entry
-    devices: tuple[Device, ...]
+    devices: tuple[GrantedDevice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class PodWhy:
     """What became of a pod's request; ``now`` is what admission would decide today.
 
     ``marks`` are what stands on the pod, ``admitted`` is what a Binding makes of it.
@@ -85,34 +85,34 @@ class Why:
     the nodes that come closest, out of *nodes*.
     """
 
-    facts: Facts
-    state: State
+    facts: PodFacts
+    state: PodState
     request: PodRequest | None = None
     findings: tuple[Finding, ...] = ()
     marks: AdmissionMarks = field(default_factory=AdmissionMarks)
     admitted: AdmittedRequest | None = None
     now: ModeOutcome | None = None
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldEntry, ...] = ()
     carried: tuple[DeviceRow, ...] = ()
-    outlook: Outlook | None = None
+    outlook: Feasibility | None = None
     answers: tuple[NodeAnswer, ...] = ()
     nodes: int = 0
-    endings: tuple[Ending, ...] = ()
+    endings: tuple[FreeingPod, ...] = ()
 
 
-def why(facts: Facts) -> Why:
+def why(facts: PodFacts) -> PodWhy:
     """Explain one pod."""
     pod, site = facts.pod, facts.site
-    held = tuple(_held(pod, site))
+    held = tuple(_holdings(pod, site))
     bound = pod.spec.node_name
     known = site.configuration.vocabularies
     request = request_of(pod, known)
-    promised = accounted(pod, {one.node for one in held}, blind=site.blind)
-    told = Why(
+    promised = has_promise(pod, {one.node for one in held}, blind=site.blind)
+    told = PodWhy(
         facts=facts,
         state=state_of(pod, promised=promised or request is None),
         held=held,
-        carried=carried(pod) if site.blind else (),
+        carried=assigned_devices(pod) if site.blind else (),
     )
     if request is None:
         return told
@@ -124,34 +124,34 @@ def why(facts: Facts) -> Why:
     told = replace(told, request=first, marks=marks, admitted=admitted)
     if site.blind:
         return told
-    snapshot = _without(pod, site)
+    snapshot = _snapshot_without(pod, site)
     settings = site.configuration.settings
     now = choose_mode(first, snapshot, settings=settings, prefer=facts.prefer)
     told = replace(told, now=now)
-    return told if bound or pod.over else _sought(told, snapshot, first)
+    return told if bound or pod.over else _with_search(told, snapshot, first)
 
 
-def accounted(pod: Pod, nodes: Collection[str], *, blind: bool) -> bool:
+def has_promise(pod: PodView, nodes: Collection[str], *, blind: bool) -> bool:
     """Say whether *pod*, which has entries on *nodes*, is promised what it has, or may be."""
     bound = pod.spec.node_name
-    return (bound in nodes if bound else bool(nodes)) or unseen(pod, blind=blind)
+    return (bound in nodes if bound else bool(nodes)) or is_accounted_elsewhere(pod, blind=blind)
 
 
-def _held(pod: Pod, site: Site) -> Iterator[Held]:
+def _holdings(pod: PodView, site: ClusterView) -> Iterator[HeldEntry]:
     for name, ledger in site.ledgers.items():
         gpus = {gpu.uuid: gpu for gpu in ledger.node.gpus}
-        for entry in standing(ledger):
+        for entry in entries_in_use(ledger):
             if entry.uid == pod.metadata.uid:
                 devices = tuple(
-                    Device(container=held.name, node=name, gpu=gpus[grant.gpu], grant=grant)
+                    GrantedDevice(container=held.name, node=name, gpu=gpus[grant.gpu], grant=grant)
                     for held in entry.containers
                     for grant in held.grants
                     if grant.gpu in gpus
                 )
-                yield Held(node=name, entry=entry, devices=devices)
+                yield HeldEntry(node=name, entry=entry, devices=devices)
 
 
-def _without(pod: Pod, site: Site) -> Snapshot:
+def _snapshot_without(pod: PodView, site: ClusterView) -> Snapshot:
     """Return the cluster as the pod finds it: what is promised to itself counts as free."""
     uid = pod.metadata.uid
     ledgers = {
@@ -161,14 +161,14 @@ def _without(pod: Pod, site: Site) -> Snapshot:
     return replace(site, ledgers=ledgers).snapshot()
 
 
-def _sought(told: Why, snapshot: Snapshot, request: PodRequest) -> Why:
+def _with_search(told: PodWhy, snapshot: Snapshot, request: PodRequest) -> PodWhy:
     """Add what a search for a place comes to now."""
     search = _search(told, snapshot)
     found = outlook(request, search)
-    names = _closest(found.choice, search)
+    names = _closest_nodes(found.choice, search)
     site = told.facts.site
     wanted = request if search.mode is None else msgspec.structs.replace(request, mode=search.mode)
-    waits = found.verdict is Verdict.NOT_NOW
+    waits = found.verdict is FeasibilityVerdict.NOT_NOW
     return replace(
         told,
         outlook=found,
@@ -178,20 +178,20 @@ def _sought(told: Why, snapshot: Snapshot, request: PodRequest) -> Why:
     )
 
 
-def _search(told: Why, snapshot: Snapshot) -> Search:
+def _search(told: PodWhy, snapshot: Snapshot) -> FleetSearch:
     """Return the rules of the Binding: a mode that was the best at CREATE may be revised."""
     facts = told.facts
-    return Search(
+    return FleetSearch(
         snapshot=snapshot,
         mode=None if told.admitted is None else told.admitted.mode,
-        terms=facts.site.configuration.preferring(facts.prefer),
+        terms=facts.site.configuration.policy_for(facts.prefer),
     )
 
 
-def _closest(choice: Choice, search: Search) -> list[str]:
+def _closest_nodes(choice: Choice, search: FleetSearch) -> list[str]:
     """Return the nodes that have GPUs, those first that come closest to serving the pod."""
     snapshot = search.snapshot
-    cutter = Cutter(demand=snapshot.demand, geometries=search.terms.geometries, named=None)
+    cutter = MigOptions(demand=snapshot.demand, geometries=search.terms.geometries, named=None)
     able = {one.node for one in choice.candidates if one.reason is None}
     related = {one.node for one in choice.candidates if one.reason not in _ELSEWHERE}
 
@@ -202,8 +202,10 @@ def _closest(choice: Choice, search: Search) -> list[str]:
     return [node.name for node in sorted(snapshot.nodes.values(), key=rank) if node.gpus]
 
 
-def _answer(name: str, request: PodRequest, search: Search, *, site: Site) -> NodeAnswer:
-    out = site.out(name)
+def _answer(
+    name: str, request: PodRequest, search: FleetSearch, *, site: ClusterView
+) -> NodeAnswer:
+    out = site.closed_reason(name)
     if out:
         return NodeAnswer(node=name, out=out)
     found = choose(search.snapshot, request, mode=search.mode, node=name, terms=search.terms)
@@ -211,22 +213,22 @@ def _answer(name: str, request: PodRequest, search: Search, *, site: Site) -> No
 
 
 def _endings(
-    facts: Facts, names: Sequence[str], request: PodRequest, *, search: Search
-) -> Iterator[Ending]:
+    facts: PodFacts, names: Sequence[str], request: PodRequest, *, search: FleetSearch
+) -> Iterator[FreeingPod]:
     """Yield other pods, on the closest nodes first, each of whose end alone would be enough."""
     tries = found = 0
     for name in names:
-        ledger, out = facts.site.ledgers[name], facts.site.out(name)
-        others = (e for e in standing(ledger) if e.uid != facts.pod.metadata.uid)
+        ledger, out = facts.site.ledgers[name], facts.site.closed_reason(name)
+        others = (e for e in entries_in_use(ledger) if e.uid != facts.pod.metadata.uid)
         for entry in () if out else others:
             tries += 1
             if tries > MOST_TRIES or found == MOST_ENDINGS:
                 return
             if _frees(ledger, entry, request, search=search):
                 found += 1
-                yield Ending(namespace=entry.namespace, pod=entry.pod, node=name)
+                yield FreeingPod(namespace=entry.namespace, pod=entry.pod, node=name)
 
 
-def _frees(ledger: Ledger, entry: Entry, request: PodRequest, *, search: Search) -> bool:
+def _frees(ledger: Ledger, entry: Entry, request: PodRequest, *, search: FleetSearch) -> bool:
     node = node_for(ledger, entry.uid)
-    return fitting(node, request, terms=search.terms, demand=search.snapshot.demand) is not None
+    return place_on(node, request, terms=search.terms, demand=search.snapshot.demand) is not None

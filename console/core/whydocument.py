@@ -4,21 +4,21 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 
-from allocator.core.modes import rule
+from allocator.core.modes import explain_mode
 from allocator.core.outlookdocument import (
     device_document,
     finding_document,
     outlook_document,
     request_document,
 )
-from console.core.event import Event
+from console.core.event import EventView
 from console.core.listing import API_VERSION
-from console.core.why import NodeAnswer, Why
+from console.core.why import NodeAnswer, PodWhy
 
 KIND: Final = "Why"
 
 
-def why_document(told: Why) -> dict[str, Any]:
+def why_document(told: PodWhy) -> dict[str, Any]:
     """Return all that is told about one pod; keys are only ever added."""
     pod, found = told.facts.pod, told.outlook
     return {
@@ -50,7 +50,7 @@ def why_document(told: Why) -> dict[str, Any]:
     }
 
 
-def _admission(told: Why) -> dict[str, Any]:
+def _admission(told: PodWhy) -> dict[str, Any]:
     marks, now = told.marks, told.now
     chosen = None if now is None else now.chosen
     return {
@@ -58,7 +58,7 @@ def _admission(told: Why) -> dict[str, Any]:
         "mode": marks.mode,
         "modeSource": marks.source,
         "servedBy": marks.served_by or None,
-        "ruleNow": None if chosen is None else rule(chosen.choice),
+        "ruleNow": None if chosen is None else explain_mode(chosen.choice),
     }
 
 
@@ -70,12 +70,12 @@ def _node(answer: NodeAnswer) -> dict[str, Any]:
     }
 
 
-def event_document(event: Event) -> dict[str, Any]:
+def event_document(event: EventView) -> dict[str, Any]:
     """Return one Event."""
     return {
         "type": event.type,
         "reason": event.reason,
-        "by": event.by,
+        "by": event.reporter,
         "message": event.message,
         "times": event.times,
         "last": event.at,

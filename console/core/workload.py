@@ -7,17 +7,17 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from allocator.core.manifest import Made, pods_in
-from allocator.core.wording import quoted
+from allocator.core.manifest import ManifestPod, pods_in
+from allocator.core.wording import quote
 from allocator.model.problem import Rejected
-from console.core.event import Event
-from console.core.pod import Metadata, Pod
+from console.core.event import EventView
+from console.core.pod import PodMetadata, PodView
 
 _POD_NAMES: Final = frozenset({"pod", "pods", "po"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class WorkloadKind:
     """A kind whose objects make pods, by themselves or *through* another kind of its group."""
 
     name: str
@@ -41,38 +41,40 @@ class Kind:
 
 # In kubectl, too, a job without its group is the one of Kubernetes.
 KINDS: Final = (
-    Kind(
+    WorkloadKind(
         name="Deployment", group="apps", plural="deployments", short="deploy", through="replicasets"
     ),
-    Kind(name="ReplicaSet", group="apps", plural="replicasets", short="rs"),
-    Kind(name="StatefulSet", group="apps", plural="statefulsets", short="sts"),
-    Kind(name="DaemonSet", group="apps", plural="daemonsets", short="ds"),
-    Kind(name="CronJob", group="batch", plural="cronjobs", short="cj", through="jobs"),
-    Kind(name="Job", group="batch", plural="jobs", short="job"),
-    Kind(name="Job", group="batch.volcano.sh", version="v1alpha1", plural="jobs", short="vcjob"),
+    WorkloadKind(name="ReplicaSet", group="apps", plural="replicasets", short="rs"),
+    WorkloadKind(name="StatefulSet", group="apps", plural="statefulsets", short="sts"),
+    WorkloadKind(name="DaemonSet", group="apps", plural="daemonsets", short="ds"),
+    WorkloadKind(name="CronJob", group="batch", plural="cronjobs", short="cj", through="jobs"),
+    WorkloadKind(name="Job", group="batch", plural="jobs", short="job"),
+    WorkloadKind(
+        name="Job", group="batch.volcano.sh", version="v1alpha1", plural="jobs", short="vcjob"
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedObject:
     """What a person asked about: an object of *kind*, or a pod where that is ``None``."""
 
-    kind: Kind | None
+    kind: WorkloadKind | None
     name: str
 
 
-def named(text: str) -> Named | str:
+def parse_target(text: str) -> NamedObject | str:
     """Read ``NAME`` or ``KIND/NAME``; a text is what is wrong with it."""
     kind, slash, name = text.rpartition("/")
     if slash and "/" in kind:
-        return f"{quoted(text)} has more than one /; accepted: {_ACCEPTED}"
+        return f"{quote(text)} has more than one /; accepted: {_ACCEPTED}"
     if not name:
-        return f"{quoted(text)} names no object; accepted: {_ACCEPTED}"
+        return f"{quote(text)} names no object; accepted: {_ACCEPTED}"
     if not slash or kind.lower() in _POD_NAMES:
-        return Named(None, name)
+        return NamedObject(None, name)
     found = next((one for one in KINDS if kind.lower() in one.names), None)
-    told = f"{quoted(kind)} in {quoted(text)} is no kind that makes pods; accepted: {_ACCEPTED}"
-    return told if found is None else Named(found, name)
+    told = f"{quote(kind)} in {quote(text)} is no kind that makes pods; accepted: {_ACCEPTED}"
+    return told if found is None else NamedObject(found, name)
 
 
 _ACCEPTED: Final = ", ".join(("NAME", "pod/NAME", *(f"{kind.short}/NAME" for kind in KINDS)))
@@ -88,7 +90,7 @@ class _Spec(msgspec.Struct, frozen=True):
 
 
 class _Object(msgspec.Struct, frozen=True):
-    metadata: Metadata
+    metadata: PodMetadata
     spec: _Spec = _Spec()
 
 
@@ -99,7 +101,7 @@ class Maker:
     ``replicas`` is how many it wants, ``None`` where its kind does not say.
     """
 
-    metadata: Metadata
+    metadata: PodMetadata
     labels: str = ""
     replicas: int | None = None
 
@@ -120,11 +122,11 @@ def maker_of(document: Mapping[str, Any]) -> Maker:
 class Workload:
     """A workload with the *pods* it made, what was said of it, and what it makes pods from."""
 
-    kind: Kind
+    kind: WorkloadKind
     maker: Maker
-    pods: tuple[Pod, ...] = ()
-    events: tuple[Event, ...] = ()
-    templates: tuple[Made[Pod], ...] = ()
+    pods: tuple[PodView, ...] = ()
+    events: tuple[EventView, ...] = ()
+    templates: tuple[ManifestPod[PodView], ...] = ()
 
     @property
     def title(self) -> str:
@@ -136,8 +138,8 @@ class Workload:
 _ONLY: Final = "document 1: "  # there is no other
 
 
-def templates(document: Mapping[str, Any], namespace: str) -> tuple[Made[Pod], ...]:
+def templates(document: Mapping[str, Any], namespace: str) -> tuple[ManifestPod[PodView], ...]:
     """Return the pods that a stored workload would make, nothing where that cannot be read."""
-    found = pods_in(orjson.dumps(document).decode(), Pod, namespace=namespace)
+    found = pods_in(orjson.dumps(document).decode(), PodView, namespace=namespace)
     every = () if isinstance(found, Rejected) else found.value
     return tuple(replace(one, place=one.place.removeprefix(_ONLY)) for one in every)

@@ -11,9 +11,9 @@ from console.core import fit as fits
 from console.core import whytext
 from console.core.fit import Fit, pod_document
 from console.core.listing import API_VERSION
-from console.core.pod import Pod, State, request_of, state_of
-from console.core.site import Site, standing
-from console.core.why import Why, accounted
+from console.core.pod import PodState, PodView, request_of, state_of
+from console.core.site import ClusterView, entries_in_use
+from console.core.why import PodWhy, has_promise
 from console.core.whydocument import event_document, why_document
 from console.core.workload import Workload
 
@@ -22,33 +22,33 @@ MOST_GROUPS: Final = 4  # told one by one
 _MOST_NAMES: Final = 3
 # Those come first whose people wait for something.
 _ORDER: Final = (
-    State.WAITING,
-    State.BYPASSED,
-    State.RESERVED,
-    State.BOUND,
-    State.RUNNING,
-    State.ENDED,
-    State.GONE,
+    PodState.WAITING,
+    PodState.BYPASSED,
+    PodState.RESERVED,
+    PodState.BOUND,
+    PodState.RUNNING,
+    PodState.ENDED,
+    PodState.GONE,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PodsAlike:
     """Pods that are in one *state* and ask for the same."""
 
-    state: State
-    pods: tuple[Pod, ...]
+    state: PodState
+    pods: tuple[PodView, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedGroup:
     """A group, and the explanation of its first pod."""
 
-    group: Group
-    why: Why
+    group: PodsAlike
+    why: PodWhy
 
     @property
-    def others(self) -> tuple[str, ...]:
+    def other_pods(self) -> tuple[str, ...]:
         """Return the names of the pods of which the same is true."""
         return tuple(pod.metadata.name for pod in self.group.pods[1:])
 
@@ -62,12 +62,12 @@ class WorkloadWhy:
 
     workload: Workload
     now: datetime
-    groups: tuple[Group, ...] = ()
-    explained: tuple[Explained, ...] = ()
+    groups: tuple[PodsAlike, ...] = ()
+    explained: tuple[ExplainedGroup, ...] = ()
     fits: tuple[Fit, ...] = ()
 
     @property
-    def states(self) -> Mapping[State, int]:
+    def states(self) -> Mapping[PodState, int]:
         """Count its pods by their state."""
         counts = Counter(dict.fromkeys(_ORDER, 0))
         for group in self.groups:
@@ -75,20 +75,20 @@ class WorkloadWhy:
         return {state: count for state, count in counts.items() if count}
 
 
-def grouped(pods: Sequence[Pod], site: Site) -> tuple[Group, ...]:
+def group_pods(pods: Sequence[PodView], site: ClusterView) -> tuple[PodsAlike, ...]:
     """Return *pods* in groups, by name within each."""
     places: dict[str, set[str]] = {}
     for name, ledger in site.ledgers.items():
-        for entry in standing(ledger):
+        for entry in entries_in_use(ledger):
             places.setdefault(entry.uid, set()).add(name)
-    groups: dict[tuple[State, object], list[Pod]] = {}
+    groups: dict[tuple[PodState, object], list[PodView]] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         request = request_of(pod, site.configuration.vocabularies)
-        promised = accounted(pod, places.get(pod.metadata.uid, ()), blind=site.blind)
+        promised = has_promise(pod, places.get(pod.metadata.uid, ()), blind=site.blind)
         state = state_of(pod, promised=promised or request is None)
         alike = request, pod.spec.scheduling_gates is None
         groups.setdefault((state, alike), []).append(pod)
-    found = (Group(state, tuple(alike)) for (state, _), alike in groups.items())
+    found = (PodsAlike(state, tuple(alike)) for (state, _), alike in groups.items())
     return tuple(sorted(found, key=lambda group: _ORDER.index(group.state)))
 
 
@@ -97,13 +97,13 @@ def lines(told: WorkloadWhy) -> Iterator[Line]:
     count = len(told.workload.pods)
     word = f"{count or 'NO'} POD{'' if count == 1 else 'S'}"
     yield heading(told.workload.title, word, Tone.STRONG if count else Tone.WARN)
-    yield from row("pods", _counted(told))
-    yield from whytext.said(told.workload.events, told.now)
+    yield from row("pods", _state_counts(told))
+    yield from whytext.event_lines(told.workload.events, told.now)
     for one in told.explained:
         yield ()
         yield from whytext.lines(one.why)
-        if one.others:
-            yield from row("alike", _names(one.others))
+        if one.other_pods:
+            yield from row("alike", _names(one.other_pods))
     if more := len(told.groups) - len(told.explained):
         yield ()
         yield from row("more", f"{more} kinds of pods that stand otherwise; ask about one of them")
@@ -112,7 +112,7 @@ def lines(told: WorkloadWhy) -> Iterator[Line]:
         yield from fits.lines(found, f"the stored {told.workload.kind.name}")
 
 
-def _counted(told: WorkloadWhy) -> str:
+def _state_counts(told: WorkloadWhy) -> str:
     """Return how many pods there are in each state, and how many there should be."""
     counts = ", ".join(f"{count} {state}" for state, count in told.states.items()) or "none"
     wanted = told.workload.maker.replicas
@@ -143,7 +143,7 @@ def document(told: WorkloadWhy) -> dict[str, Any]:
         },
         "pods": len(workload.pods),
         "states": {str(state): count for state, count in told.states.items()},
-        "items": [{**why_document(one.why), "alike": one.others} for one in told.explained],
+        "items": [{**why_document(one.why), "alike": one.other_pods} for one in told.explained],
         "fits": [pod_document("", found) for found in told.fits],
         "events": [event_document(event) for event in workload.events],
     }

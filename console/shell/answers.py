@@ -7,35 +7,37 @@ from typing import Any
 
 from allocator.core.lines import Line
 from allocator.core.outlook import exit_code
-from allocator.shell.files import named, pods_of, read
+from allocator.shell.files import display_name, pods_of, read
 from allocator.shell.terminal import show
 from console.core import fit as fits
 from console.core import whytext, workloadwhy
-from console.core.amounts import Amounts, imagined
+from console.core.amounts import ContainerAmounts, imagined_pod
 from console.core.fit import Fit, fit_document, fit_of
-from console.core.listing import Output, document
-from console.core.pod import Pod
-from console.core.site import Site
-from console.core.why import Facts, Why
+from console.core.listing import OutputFormat, document
+from console.core.pod import PodView
+from console.core.site import ClusterView
+from console.core.why import PodFacts, PodWhy
 from console.core.why import why as explained
 from console.core.whydocument import why_document
-from console.core.workload import Kind
-from console.core.workload import named as asked_about
-from console.core.workloadwhy import MOST_GROUPS, Explained, WorkloadWhy, grouped
-from console.shell.gather import Gatherer, Namespace
-from console.shell.session import AskedError, Session
+from console.core.workload import WorkloadKind
+from console.core.workload import parse_target as asked_about
+from console.core.workloadwhy import MOST_GROUPS, ExplainedGroup, WorkloadWhy, group_pods
+from console.shell.gather import ClusterReader, NamespaceView
+from console.shell.session import AskedError, CommandSession
 from console.shell.workloads import workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class AnswerOptions:
     """How an answer is wanted; ``None`` is the namespace of the context."""
 
     namespace: str | None
-    output: Output
+    output: OutputFormat
 
 
-async def why(gather: Gatherer, session: Session, about: str, *, question: Question) -> int:
+async def why(
+    gather: ClusterReader, session: CommandSession, about: str, *, question: AnswerOptions
+) -> int:
     """Explain one pod, or those of a workload."""
     found = asked_about(about)
     if isinstance(found, str):
@@ -43,38 +45,48 @@ async def why(gather: Gatherer, session: Session, about: str, *, question: Quest
     namespace = question.namespace or gather.cluster.namespace
     if found.kind is not None:
         told = await _workload(gather, found.kind, namespace=namespace, name=found.name)
-        return _shown(
+        return _print_answer(
             session, workloadwhy.lines(told), workloadwhy.document(told), question=question
         )
     pod = await gather.pod(namespace, found.name)
     its = await gather.namespace(namespace)
-    one = await _explained(gather, pod, await gather.site(needed=False), its=its)
-    return _shown(session, whytext.lines(one), why_document(one), question=question)
+    one = await _explain(gather, pod, await gather.site(needed=False), its=its)
+    return _print_answer(session, whytext.lines(one), why_document(one), question=question)
 
 
-def _shown(
-    session: Session, lines: Iterable[Line], found: dict[str, Any], *, question: Question
+def _print_answer(
+    session: CommandSession,
+    lines: Iterable[Line],
+    found: dict[str, Any],
+    *,
+    question: AnswerOptions,
 ) -> int:
     """Print an answer as *lines*, or what it was *found* to be as a document."""
-    if question.output is Output.TABLE:
+    if question.output is OutputFormat.TABLE:
         show(lines, session.output)
     else:
         session.print([document(found, question.output)])
     return 0
 
 
-async def _explained(gather: Gatherer, pod: Pod, site: Site, *, its: Namespace) -> Why:
+async def _explain(
+    gather: ClusterReader, pod: PodView, site: ClusterView, *, its: NamespaceView
+) -> PodWhy:
     events = await gather.events(pod.namespace, pod.metadata.uid)
-    return explained(Facts(pod=pod, site=site, events=events, labels=its.labels, prefer=its.prefer))
+    return explained(
+        PodFacts(pod=pod, site=site, events=events, labels=its.labels, prefer=its.prefer)
+    )
 
 
-async def _workload(gather: Gatherer, kind: Kind, *, namespace: str, name: str) -> WorkloadWhy:
+async def _workload(
+    gather: ClusterReader, kind: WorkloadKind, *, namespace: str, name: str
+) -> WorkloadWhy:
     found = await workload(gather, kind, namespace=namespace, name=name)
     its = await gather.namespace(namespace)
     site = await gather.site(needed=False)
-    groups = grouped(found.pods, site)
+    groups = group_pods(found.pods, site)
     told = [
-        Explained(group, await _explained(gather, group.pods[0], site, its=its))
+        ExplainedGroup(group, await _explain(gather, group.pods[0], site, its=its))
         for group in groups[:MOST_GROUPS]
     ]
     # Who may not read ledgers would be told that nothing ever fits.
@@ -89,15 +101,15 @@ async def _workload(gather: Gatherer, kind: Kind, *, namespace: str, name: str) 
 
 
 async def fit(
-    gather: Gatherer, session: Session, files: Sequence[str], *, question: Question
+    gather: ClusterReader, session: CommandSession, files: Sequence[str], *, question: AnswerOptions
 ) -> int:
     """Say whether the pods of *files* would fit, and return the exit code that says so."""
     default = question.namespace or gather.cluster.namespace
     pods = [
-        (named(file), made)
+        (display_name(file), made)
         for file in files
         for made in pods_of(
-            file, read(file, sys.stdin.buffer), Pod, namespace=default, errors=session.errors
+            file, read(file, sys.stdin.buffer), PodView, namespace=default, errors=session.errors
         )
     ]
     site = await gather.site()
@@ -105,24 +117,30 @@ async def fit(
         name: (await gather.namespace(name)).prefer for name in {made.namespace for _, made in pods}
     }
     found = [(file, fits.fit(made, site, prefer=prefers[made.namespace])) for file, made in pods]
-    return _fitted(session, found, question)
+    return _print_fit(session, found, question)
 
 
 async def fit_amounts(
-    gather: Gatherer, session: Session, amounts: Amounts, *, question: Question
+    gather: ClusterReader,
+    session: CommandSession,
+    amounts: ContainerAmounts,
+    *,
+    question: AnswerOptions,
 ) -> int:
     """Say the same of one pod that asks for *amounts*."""
     namespace = question.namespace or gather.cluster.namespace
     site = await gather.site()
     prefer = (await gather.namespace(namespace)).prefer
-    found = fit_of(amounts.request, imagined(namespace), site, prefer=prefer)
-    return _fitted(session, [("", found)], question)
+    found = fit_of(amounts.request, imagined_pod(namespace), site, prefer=prefer)
+    return _print_fit(session, [("", found)], question)
 
 
-def _fitted(session: Session, found: Sequence[tuple[str, Fit]], question: Question) -> int:
+def _print_fit(
+    session: CommandSession, found: Sequence[tuple[str, Fit]], question: AnswerOptions
+) -> int:
     lines: list[Line] = []
     for number, (file, one) in enumerate(found):
         lines += [()] if number else []
         lines += fits.lines(one, file)
-    _shown(session, lines, fit_document(found), question=question)
+    _print_answer(session, lines, fit_document(found), question=question)
     return exit_code(one.verdict for _, one in found)

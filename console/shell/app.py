@@ -6,23 +6,23 @@ from typing import Final, Unpack
 import click
 
 from console.core import gpurows, noderows, podrows
-from console.core.listing import Output
+from console.core.listing import OutputFormat
 from console.shell import answers, lists
-from console.shell.answers import Question
-from console.shell.gather import Gatherer
-from console.shell.lists import Printer, Which
+from console.shell.answers import AnswerOptions
+from console.shell.gather import ClusterReader
+from console.shell.lists import ListSelection, Printer
 from console.shell.options import (
-    Asked,
+    AmountOptions,
     Printing,
     amounts,
     amounts_of,
-    asking,
     document,
     labels,
     namespace,
-    printing,
+    with_output_options,
+    with_session,
 )
-from console.shell.session import Session
+from console.shell.session import CommandSession
 
 NAME: Final = "kubectl vgpu"
 FILE_HELP: Final = "a manifest, or - for standard input; may be given several times"
@@ -32,8 +32,8 @@ GPUS: Final = (*gpurows.COLUMNS, *gpurows.WIDE)
 PODS: Final = (podrows.SPACE, *podrows.COLUMNS, *podrows.WIDE)
 
 
-def _printer(session: Session, how: Printing) -> Printer:
-    output = Output(how["output"] or Output.TABLE)
+def _printer(session: CommandSession, how: Printing) -> Printer:
+    output = OutputFormat(how["output"] or OutputFormat.TABLE)
     return Printer(session, output, headed=how["headed"], column=how["column"] or "")
 
 
@@ -71,26 +71,30 @@ def get() -> None:
 
 @get.command("nodes")
 @click.argument("names", nargs=-1, metavar="[NODE...]")
-@printing(NODES)
+@with_output_options(NODES)
 @labels
-@asking
-def get_nodes(session: Session, *, names: tuple[str, ...], **how: Unpack[Printing]) -> int:
+@with_session
+def get_nodes(session: CommandSession, *, names: tuple[str, ...], **how: Unpack[Printing]) -> int:
     """List nodes with GPUs: how much is promised, the largest request that still fits."""
-    which = Which(names=names, labels=how["labels"])
+    which = ListSelection(names=names, labels=how["labels"])
     return session.run(lambda gather: lists.nodes(gather, _printer(session, how), which))
 
 
 @get.command("gpus")
 @click.argument("names", nargs=-1, metavar="[NODE...]")
 @click.option("--node", "more", multiple=True, metavar="NODE", help=NODE_HELP)
-@printing(GPUS)
+@with_output_options(GPUS)
 @labels
-@asking
+@with_session
 def get_gpus(
-    session: Session, *, names: tuple[str, ...], more: tuple[str, ...], **how: Unpack[Printing]
+    session: CommandSession,
+    *,
+    names: tuple[str, ...],
+    more: tuple[str, ...],
+    **how: Unpack[Printing],
 ) -> int:
     """List GPUs: how they are cut, what is promised, the largest request that still fits."""
-    which = Which(names=tuple(dict.fromkeys((*names, *more))), labels=how["labels"])
+    which = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=how["labels"])
     return session.run(lambda gather: lists.gpus(gather, _printer(session, how), which))
 
 
@@ -98,11 +102,11 @@ def get_gpus(
 @click.argument("names", nargs=-1, metavar="[POD...]")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="in all namespaces")
 @namespace
-@printing(PODS)
+@with_output_options(PODS)
 @labels
-@asking
+@with_session
 def get_pods(
-    session: Session,
+    session: CommandSession,
     *,
     names: tuple[str, ...],
     everywhere: bool,
@@ -111,9 +115,9 @@ def get_pods(
 ) -> int:
     """List pods that ask for a share of a GPU: what each was given, and where."""
 
-    async def view(gather: Gatherer) -> int:
+    async def view(gather: ClusterReader) -> int:
         where = None if everywhere else namespace or gather.cluster.namespace
-        which = Which(names=names, namespace=where, labels=how["labels"])
+        which = ListSelection(names=names, namespace=where, labels=how["labels"])
         return await lists.pods(gather, _printer(session, how), which)
 
     return session.run(view)
@@ -121,8 +125,8 @@ def get_pods(
 
 @cli.command("layout")
 @click.argument("names", nargs=-1, metavar="[NODE...]")
-@asking
-def layout(session: Session, *, names: tuple[str, ...]) -> int:
+@with_session
+def layout(session: CommandSession, *, names: tuple[str, ...]) -> int:
     """Draw GPUs: MIG slots and shares of memory, with who holds them."""
     return session.run(lambda gather: lists.layout(gather, session, names))
 
@@ -131,14 +135,14 @@ def layout(session: Session, *, names: tuple[str, ...]) -> int:
 @click.argument("about", metavar="POD|KIND/NAME")
 @namespace
 @document
-@asking
-def why(session: Session, *, about: str, namespace: str | None, output: str | None) -> int:
+@with_session
+def why(session: CommandSession, *, about: str, namespace: str | None, output: str | None) -> int:
     """Say what a pod asked for, what was decided and why, where it is, or what it waits for.
 
     POD is a name or pod/NAME. Of deploy/NAME, rs/NAME, job/NAME, sts/NAME, ds/NAME, cj/NAME and
     vcjob/NAME the pods are told: those that stand alike together.
     """
-    question = Question(namespace=namespace, output=Output(output or Output.TABLE))
+    question = AnswerOptions(namespace=namespace, output=OutputFormat(output or OutputFormat.TABLE))
     return session.run(lambda gather: answers.why(gather, session, about, question=question))
 
 
@@ -147,21 +151,21 @@ def why(session: Session, *, about: str, namespace: str | None, output: str | No
 @amounts
 @namespace
 @document
-@asking
+@with_session
 def fit(
-    session: Session,
+    session: CommandSession,
     *,
     files: tuple[str, ...],
     namespace: str | None,
     output: str | None,
-    **asked: Unpack[Asked],
+    **asked: Unpack[AmountOptions],
 ) -> int:
     """Say whether pods would fit now, of a manifest or of amounts; nothing is created.
 
     Exits with 0 if every pod fits now, 4 if one fits the hardware but not now, 5 if one never
     does or is refused, 1 if the question could not be answered.
     """
-    question = Question(namespace=namespace, output=Output(output or Output.TABLE))
+    question = AnswerOptions(namespace=namespace, output=OutputFormat(output or OutputFormat.TABLE))
     wanted = amounts_of(asked, files)
     if wanted is not None:
         return session.run(

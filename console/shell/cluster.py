@@ -15,9 +15,9 @@ from kubernetes.aio.client import ApiClient, Configuration, CoreV1Api, CustomObj
 from kubernetes.aio.config import ConfigException, load_incluster_config
 from kubernetes.aio.config.kube_config import load_kube_config
 
-from console.core.workload import Kind
+from console.core.workload import WorkloadKind
 from kube.client import user_agent
-from kube.errors import ConfigError, GoneError, UnreachableError, refusal, shortened
+from kube.errors import ConfigError, GoneError, UnreachableError, refusal, shorten
 
 GROUP: Final = "vgpu-admission.io"
 VERSION: Final = "v1alpha1"
@@ -35,7 +35,7 @@ Call = Callable[..., Awaitable[aiohttp.ClientResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ClusterTarget:
     """Which cluster: *kubeconfig* may name several files, as the variable does.
 
     ``seconds`` is what any one call may take.
@@ -55,7 +55,7 @@ class _Page(msgspec.Struct, frozen=True):
     metadata: _Metadata = _Metadata()
 
 
-class Cluster:
+class ClusterClient:
     """Reads of one cluster, as the person of the kubeconfig; :func:`connected` makes one.
 
     Every method raises :class:`kube.errors.KubeError`: ``ApiError`` where the server refuses.
@@ -92,13 +92,13 @@ class Cluster:
         call = self._core.read_namespaced_pod_without_preload_content
         return await self._one(f"get pod {name}", call, name, namespace)
 
-    async def workload(self, kind: Kind, namespace: str, name: str) -> Json:
+    async def workload(self, kind: WorkloadKind, namespace: str, name: str) -> Json:
         """Return one object of a kind that makes pods."""
         call = self._custom.get_namespaced_custom_object_without_preload_content
         place = f"get {kind.resource} {name}"
         return await self._one(place, call, kind.group, kind.version, namespace, kind.plural, name)
 
-    async def between(self, kind: Kind, namespace: str, labels: str) -> list[Json]:
+    async def intermediates(self, kind: WorkloadKind, namespace: str, labels: str) -> list[Json]:
         """Return the objects through which those of *kind* make pods."""
         call = self._custom.list_namespaced_custom_object_without_preload_content
         place = f"list {kind.through}.{kind.group}"
@@ -127,12 +127,12 @@ class Cluster:
             pages = self._pages(place, lambda **page: call(*names, **chosen, **page))
             return [item async for item in pages]
         except GoneError:
-            return _decoded(await self._bytes(place, call, *names, **chosen), place).items or []
+            return _decode_page(await self._bytes(place, call, *names, **chosen), place).items or []
 
     async def _pages(self, place: str, call: Call) -> AsyncIterator[Json]:
         after: str | None = None
         for _ in range(MOST_PAGES):
-            page = _decoded(await self._bytes(place, call, limit=PAGE, _continue=after), place)
+            page = _decode_page(await self._bytes(place, call, limit=PAGE, _continue=after), place)
             for item in page.items or ():
                 yield item
             after = page.metadata.next
@@ -156,13 +156,13 @@ class Cluster:
             told = f"no answer within {self._seconds:g} s"
             raise UnreachableError(f"{place}: {told}", sent=True) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:  # a proxy it cannot speak to
-            raise UnreachableError(shortened(str(error)), sent=False) from error
+            raise UnreachableError(shorten(str(error)), sent=False) from error
         if response.status >= 300:  # noqa: PLR2004 - the first status that is no success
             raise refusal(body, status=response.status, place=place)
         return body
 
 
-def _decoded(body: bytes, place: str) -> _Page:
+def _decode_page(body: bytes, place: str) -> _Page:
     try:
         return msgspec.json.decode(body, type=_Page)
     except msgspec.DecodeError as error:
@@ -170,27 +170,27 @@ def _decoded(body: bytes, place: str) -> _Page:
 
 
 @asynccontextmanager
-async def connected(target: Target) -> AsyncIterator[Cluster]:
+async def connect(target: ClusterTarget) -> AsyncIterator[ClusterClient]:
     """Lend a cluster; raises :class:`ConfigError` where no kubeconfig tells which."""
     configuration = Configuration()
     try:
         async with asyncio.timeout(LOGIN_SECONDS):
-            namespace = await _configured(target, configuration)
+            namespace = await _configure(target, configuration)
         client = ApiClient(configuration)
     except TimeoutError as error:
         told = f"no credentials within {LOGIN_SECONDS:g} s"
         raise ConfigError(f"kubeconfig: {told}") from error
     except _UNUSABLE as error:
-        told = shortened(" ".join(str(error).split()))
+        told = shorten(" ".join(str(error).split()))
         raise ConfigError(f"kubeconfig: {told}") from error
     except _MISSHAPEN as error:
         raise ConfigError("kubeconfig: a file that is no kubeconfig") from error
     client.user_agent = user_agent()
     async with client:
-        yield Cluster(client, namespace=namespace, seconds=target.seconds)
+        yield ClusterClient(client, namespace=namespace, seconds=target.seconds)
 
 
-async def _configured(target: Target, configuration: Configuration) -> str:
+async def _configure(target: ClusterTarget, configuration: Configuration) -> str:
     """Fill *configuration* from files, else as a pod; return the namespace to work in."""
     named = target.kubeconfig or os.environ.get("KUBECONFIG")
     files = named or str(Path.home() / ".kube" / "config")

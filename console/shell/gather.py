@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from allocator.catalog.vocabularies import OWN
-from allocator.core.choose import Terms
+from allocator.core.choose import PlacementPolicy
 from allocator.core.deviceconfig import DeviceConfig, load_device_config
 from allocator.core.settings import DEFAULTS, Prefer, Settings, SettingsError, settings_of
-from allocator.core.spoken import spoken
-from allocator.core.wording import quoted, shown
+from allocator.core.spoken import configured_vocabularies
+from allocator.core.wording import escaped, quote
 from allocator.model.problem import Rejected
-from console.core.event import Event, events_of
-from console.core.pod import Pod, pod_of
-from console.core.site import Configuration, Site, name_of, site_of
-from console.shell.cluster import Cluster
+from console.core.event import EventView, events_of
+from console.core.pod import PodView, pod_of
+from console.core.site import ClusterView, Configuration, name_of, site_of
+from console.shell.cluster import ClusterClient
 from kube.errors import ApiError, NotFoundError, UnreadableError
 
 FORBIDDEN: Final = 403
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Namespace:
+class NamespaceView:
     """What a namespace says; ``labels`` are ``None`` where it could not be read."""
 
     labels: Mapping[str, str] | None = None
@@ -37,18 +37,20 @@ class Namespace:
 
 
 @dataclass(frozen=True, slots=True)
-class Gatherer:
+class ClusterReader:
     """Reads for views; *tell* hears what had to be left out, *system* is our namespace."""
 
-    cluster: Cluster
+    cluster: ClusterClient
     system: str
     tell: Callable[[str], None]
 
-    async def site(self, *, needed: bool = True) -> Site:
+    async def site(self, *, needed: bool = True) -> ClusterView:
         """Return nodes and ledgers as they are now; without them, where they are not *needed*."""
         reading = self.cluster.gpu_nodes()
-        gpu_nodes = await (reading if needed else self._allowed(reading, BLIND))
-        nodes = await self._allowed(self.cluster.nodes(), "cordoned nodes are not told apart")
+        gpu_nodes = await (reading if needed else self._read_if_allowed(reading, BLIND))
+        nodes = await self._read_if_allowed(
+            self.cluster.nodes(), "cordoned nodes are not told apart"
+        )
         configuration = await self.configuration()
         now = datetime.now(UTC)
         site = site_of(gpu_nodes, nodes, now=now, configuration=configuration)
@@ -56,7 +58,7 @@ class Gatherer:
             self.tell(odd)
         return site
 
-    async def labelled(self, labels: str) -> frozenset[str] | None:
+    async def labelled_nodes(self, labels: str) -> frozenset[str] | None:
         """Return the names of the Nodes with *labels*, ``None`` where none are asked for."""
         if not labels:
             return None
@@ -68,8 +70,8 @@ class Gatherer:
         devices = await self._devices()
         return Configuration(
             settings=settings,
-            vocabularies=spoken(settings, devices),
-            terms=Terms(
+            vocabularies=configured_vocabularies(settings, devices),
+            terms=PlacementPolicy(
                 prefer=settings.prefer,
                 geometries=devices.geometries,
                 packings=settings.packings,
@@ -95,54 +97,56 @@ class Gatherer:
         """Return one key of a ConfigMap; empty where there is none, or none that may be read."""
         try:
             reading = self.cluster.config_map(namespace, name)
-            found = await self._allowed(reading, f"the defaults of {name} are assumed")
+            found = await self._read_if_allowed(reading, f"the defaults of {name} are assumed")
         except NotFoundError:
             return ""
         return str(((found or {}).get("data") or {}).get(key, ""))
 
-    async def pod(self, namespace: str, name: str) -> Pod:
+    async def pod(self, namespace: str, name: str) -> PodView:
         """Return one pod; raises :class:`UnreadableError` where it cannot be read."""
         found = await self.cluster.pod(namespace, name)
         try:
             return pod_of(found)
         except ValueError as error:
-            text = f"pod {quoted(name)} cannot be read: {shown(str(error))}"
+            text = f"pod {quote(name)} cannot be read: {escaped(str(error))}"
             raise UnreadableError(text) from error
 
-    async def namespace(self, name: str) -> Namespace:
+    async def namespace(self, name: str) -> NamespaceView:
         """Return what is known about a namespace; one that a manifest only names may not exist."""
         try:
-            found = await self._allowed(
+            found = await self._read_if_allowed(
                 self.cluster.namespace_object(name), "what the namespace prefers is not known"
             )
         except NotFoundError:
             found = None
         if found is None:
-            return Namespace()
+            return NamespaceView()
         metadata = found["metadata"]
         prefer = (metadata.get("annotations") or {}).get(PREFER_KEY, "")
-        return Namespace(
+        return NamespaceView(
             labels=metadata.get("labels") or {},
             prefer=Prefer(prefer) if prefer in set(Prefer) else None,
         )
 
-    async def pods(self, namespace: str | None, labels: str = "") -> Sequence[Pod]:
+    async def pods(self, namespace: str | None, labels: str = "") -> Sequence[PodView]:
         """Return the pods of a namespace, or of all, without those that cannot be read."""
         found = []
         for document in await self.cluster.pods(namespace, labels):
             try:
                 found.append(pod_of(document))
             except ValueError as error:
-                name = quoted(name_of(document))
-                self.tell(f"pod {name} cannot be read: {shown(str(error))}")
+                name = quote(name_of(document))
+                self.tell(f"pod {name} cannot be read: {escaped(str(error))}")
         return found
 
-    async def events(self, namespace: str, uid: str) -> tuple[Event, ...]:
+    async def events(self, namespace: str, uid: str) -> tuple[EventView, ...]:
         """Return what was said about an object, nothing where that may not be read."""
-        found = await self._allowed(self.cluster.events(namespace, uid), "Events are not shown")
+        found = await self._read_if_allowed(
+            self.cluster.events(namespace, uid), "Events are not shown"
+        )
         return events_of(found or ())
 
-    async def _allowed(self, reading: Awaitable[T], otherwise: str) -> T | None:
+    async def _read_if_allowed(self, reading: Awaitable[T], otherwise: str) -> T | None:
         """Return what was read, or say *otherwise* where the person may not read it."""
         try:
             return await reading

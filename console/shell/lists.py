@@ -6,26 +6,26 @@ from typing import Final
 
 from allocator.shell.terminal import show
 from console.core.gpurows import gpu_listing
-from console.core.layout import drawn
-from console.core.listing import Listing, Output, in_order, printed
+from console.core.layout import layout_lines
+from console.core.listing import Listing, OutputFormat, in_order, listing_lines
 from console.core.noderows import node_listing
-from console.core.pod import Pod
+from console.core.pod import PodView
 from console.core.podrows import PodRow, pod_listing, pod_rows
-from console.core.site import Site
+from console.core.site import ClusterView
 from console.shell.cluster import GROUP
-from console.shell.gather import Gatherer
-from console.shell.session import AskedError, Session
+from console.shell.gather import ClusterReader
+from console.shell.session import AskedError, CommandSession
 
 NOTHING: Final = "No resources found"
-_DOCUMENTS: Final = (Output.CSV, Output.JSON, Output.YAML)
+_DOCUMENTS: Final = (OutputFormat.CSV, OutputFormat.JSON, OutputFormat.YAML)
 
 
 @dataclass(frozen=True, slots=True)
 class Printer:
     """How rows are printed, and where."""
 
-    session: Session
-    output: Output
+    session: CommandSession
+    output: OutputFormat
     headed: bool
     column: str = ""  # to sort by
 
@@ -33,14 +33,14 @@ class Printer:
         """Print a listing, or say that there is *nothing* where a person would see no line."""
         if listing.rows or self.output in _DOCUMENTS:
             ordered = in_order(listing, self.column)
-            self.session.print(printed(ordered, self.output, headed=self.headed))
+            self.session.print(listing_lines(ordered, self.output, headed=self.headed))
         else:
             self.session.errors.write(f"{nothing}\n")
         return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
+class ListSelection:
     """Which objects: *names* of them, in *namespace* (``None`` is every one), with *labels*."""
 
     names: Sequence[str] = ()
@@ -48,37 +48,39 @@ class Which:
     labels: str = ""
 
 
-async def nodes(gather: Gatherer, printer: Printer, which: Which) -> int:
+async def nodes(gather: ClusterReader, printer: Printer, which: ListSelection) -> int:
     """Print nodes with GPUs, all or some."""
-    site = selected(await gather.site(), await gather.labelled(which.labels), which.names)
+    site = select_nodes(await gather.site(), await gather.labelled_nodes(which.labels), which.names)
     return printer.print(node_listing(site), NOTHING)
 
 
-async def gpus(gather: Gatherer, printer: Printer, which: Which) -> int:
+async def gpus(gather: ClusterReader, printer: Printer, which: ListSelection) -> int:
     """Print GPUs, all or those of some nodes."""
-    site = selected(await gather.site(), await gather.labelled(which.labels), which.names)
+    site = select_nodes(await gather.site(), await gather.labelled_nodes(which.labels), which.names)
     return printer.print(gpu_listing(site), NOTHING)
 
 
-async def pods(gather: Gatherer, printer: Printer, which: Which) -> int:
+async def pods(gather: ClusterReader, printer: Printer, which: ListSelection) -> int:
     """Print pods that ask for a share of a GPU, or hold one."""
     site = await gather.site(needed=False)
     found = await gather.pods(which.namespace, which.labels)
     every = pod_rows(site, found, gone=not which.labels, namespace=which.namespace)
-    rows = _named(every, found, which.names)
+    rows = _select_rows(every, found, which.names)
     listing = pod_listing(rows, site.now, spaces=which.namespace is None)
     where = "" if which.namespace is None else f" in {which.namespace} namespace"
     return printer.print(listing, f"{NOTHING}{where}.")
 
 
-async def layout(gather: Gatherer, session: Session, names: Sequence[str]) -> int:
+async def layout(gather: ClusterReader, session: CommandSession, names: Sequence[str]) -> int:
     """Draw the GPUs of all nodes, or of some."""
-    site = selected(await gather.site(), None, names)
-    show(drawn(site), session.output)
+    site = select_nodes(await gather.site(), None, names)
+    show(layout_lines(site), session.output)
     return 0
 
 
-def selected(site: Site, labelled: Collection[str] | None, names: Sequence[str]) -> Site:
+def select_nodes(
+    site: ClusterView, labelled: Collection[str] | None, names: Sequence[str]
+) -> ClusterView:
     """Return *site* with the nodes *names* only, in that order; raises :class:`AskedError`."""
     missing = [name for name in names if name not in site.ledgers]
     if missing:
@@ -87,7 +89,9 @@ def selected(site: Site, labelled: Collection[str] | None, names: Sequence[str])
     return replace(site, ledgers={name: site.ledgers[name] for name in kept})
 
 
-def _named(rows: Sequence[PodRow], pods: Sequence[Pod], names: Sequence[str]) -> list[PodRow]:
+def _select_rows(
+    rows: Sequence[PodRow], pods: Sequence[PodView], names: Sequence[str]
+) -> list[PodRow]:
     """Return the rows of the pods *names*, or all; a pod that asks for nothing has none."""
     known = {row.name for row in rows} | {pod.metadata.name for pod in pods}
     missing = [name for name in names if name not in known]

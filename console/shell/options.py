@@ -8,17 +8,17 @@ from typing import Final, TypedDict
 import click
 
 from allocator.catalog.injection import MOST_DEVICES
-from allocator.core.wording import quoted
+from allocator.core.wording import quote
 from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU, CorePercent, MiB
-from console.core.amounts import MEMORY_ACCEPTED, Amounts, memory_of
-from console.core.listing import Output
-from console.shell.cluster import Target
-from console.shell.session import Session
+from console.core.amounts import MEMORY_ACCEPTED, ContainerAmounts, memory_of
+from console.core.listing import OutputFormat
+from console.shell.cluster import ClusterTarget
+from console.shell.session import CommandSession
 
 ANY: Final = "any"
-_OUTPUTS: Final = [str(output) for output in Output if output is not Output.TABLE]
-_DOCUMENTS: Final = [str(Output.JSON), str(Output.YAML)]
+_OUTPUTS: Final = [str(output) for output in OutputFormat if output is not OutputFormat.TABLE]
+_DOCUMENTS: Final = [str(OutputFormat.JSON), str(OutputFormat.YAML)]
 _MODES: Final = [ANY, str(Mode.MIG), str(Mode.HAMI_CORE)]
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
@@ -50,7 +50,7 @@ class _Memory(click.ParamType[MiB]):
         """Read an amount of memory."""
         found = memory_of(str(value))
         if found is None:
-            text = f"{quoted(str(value))} is no amount of memory; accepted: {MEMORY_ACCEPTED}"
+            text = f"{quote(str(value))} is no amount of memory; accepted: {MEMORY_ACCEPTED}"
             return self.fail(text, param, ctx)
         return found
 
@@ -67,11 +67,11 @@ class _Model(click.ParamType[str]):
         return str(value)
 
 
-def asking(command: Callable[..., int]) -> Callable[..., None]:
+def with_session(command: Callable[..., int]) -> Callable[..., None]:
     """Give *command* the options that say which cluster, hand it a session, exit as it says."""
 
     @wraps(command)
-    def asked(
+    def run(
         *,
         kubeconfig: str | None,
         context: str | None,
@@ -79,11 +79,11 @@ def asking(command: Callable[..., int]) -> Callable[..., None]:
         system: str,
         **rest: object,
     ) -> None:
-        target = Target(kubeconfig=kubeconfig, context=context, seconds=seconds)
-        session = Session(target=target, system=system, output=sys.stdout, errors=sys.stderr)
+        target = ClusterTarget(kubeconfig=kubeconfig, context=context, seconds=seconds)
+        session = CommandSession(target=target, system=system, output=sys.stdout, errors=sys.stderr)
         sys.exit(command(session, **rest))
 
-    found: Callable[..., None] = asked
+    found: Callable[..., None] = run
     for option in (
         click.option(
             "--system-namespace",
@@ -116,13 +116,13 @@ class Printing(TypedDict):
     labels: str
 
 
-def printing(
+def with_output_options(
     columns: Sequence[str],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return what gives a command the options that say how rows with *columns* are printed."""
     choices = click.Choice(columns, case_sensitive=False)
 
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         for option in (
             click.option("--no-headers", "headed", flag_value=False, default=True, help=BARE_HELP),
             click.option("--sort-by", "column", metavar="COLUMN", type=choices, help=SORT_HELP),
@@ -133,7 +133,7 @@ def printing(
             command = option(command)
         return command
 
-    return decorated
+    return decorate
 
 
 labels = click.option("-l", "--selector", "labels", default="", help="label selector, as kubectl's")
@@ -143,7 +143,7 @@ document = click.option(
 )
 
 
-class Asked(TypedDict):
+class AmountOptions(TypedDict):
     """The options that stand for a manifest; ``None`` or empty are those that were not given."""
 
     memory: MiB | None
@@ -173,7 +173,7 @@ def amounts(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def amounts_of(asked: Asked, files: Sequence[str]) -> Amounts | None:
+def amounts_of(asked: AmountOptions, files: Sequence[str]) -> ContainerAmounts | None:
     """Return what the options ask for, ``None`` where *files* do; raises ``click.UsageError``."""
     given = [f"--{name}" for name, value in asked.items() if value not in (None, ())]
     if files and given:
@@ -186,7 +186,7 @@ def amounts_of(asked: Asked, files: Sequence[str]) -> Amounts | None:
     if files:
         return None
     mode = asked["mode"] or ANY
-    return Amounts(
+    return ContainerAmounts(
         memory=asked["memory"],
         cores=CorePercent(asked["cores"] or 0),
         count=asked["count"] or 1,
@@ -195,4 +195,4 @@ def amounts_of(asked: Asked, files: Sequence[str]) -> Amounts | None:
     )
 
 
-_EITHER: Final = ", ".join(f"--{name}" for name in Asked.__annotations__)
+_EITHER: Final = ", ".join(f"--{name}" for name in AmountOptions.__annotations__)

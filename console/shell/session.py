@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, TextIO
 
 from allocator.shell.files import UnusableError
-from console.shell.cluster import GROUP, PLURAL, Target, connected
-from console.shell.gather import Gatherer
+from console.shell.cluster import GROUP, PLURAL, ClusterTarget, connect
+from console.shell.gather import ClusterReader
 from kube.errors import ApiError, KubeError, NotFoundError, UnreachableError
 
 ERROR: Final = 1
@@ -21,28 +21,28 @@ class AskedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class CommandSession:
     """Where to ask, and where to write; data goes to *output*, everything else to *errors*.
 
     *system* is the namespace in which vgpu-admission is installed.
     """
 
-    target: Target
+    target: ClusterTarget
     system: str
     output: TextIO
     errors: TextIO
 
-    def run(self, view: Callable[[Gatherer], Awaitable[int]]) -> int:
+    def run(self, view: Callable[[ClusterReader], Awaitable[int]]) -> int:
         """Answer in an event loop of its own."""
         return asyncio.run(self.answer(view))
 
-    async def answer(self, view: Callable[[Gatherer], Awaitable[int]]) -> int:
+    async def answer(self, view: Callable[[ClusterReader], Awaitable[int]]) -> int:
         """Print *view* of the cluster and return its exit code, or say what stands in its way."""
         try:
-            async with connected(self.target) as cluster:
-                return await view(Gatherer(cluster, self.system, self.warn))
+            async with connect(self.target) as cluster:
+                return await view(ClusterReader(cluster, self.system, self.warn))
         except (AskedError, UnusableError, KubeError) as error:
-            self.errors.write(f"{trouble(error)}\n")
+            self.errors.write(f"{error_message(error)}\n")
             return ERROR
 
     def warn(self, text: str) -> None:
@@ -55,7 +55,7 @@ class Session:
         self.output.flush()
 
 
-def trouble(error: AskedError | UnusableError | KubeError) -> str:
+def error_message(error: AskedError | UnusableError | KubeError) -> str:
     """Return what a user of kubectl expects to read; a refusal names verb and resource."""
     match error:
         case ApiError(status=status) if status == UNAUTHORIZED:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from manifests.generator.documents import FILES, rendered
+from manifests.generator.documents import FILES, render
 
 
 def main() -> None:
@@ -14,18 +14,18 @@ def main() -> None:
     )
     root = Path(__file__).parent.parent
     if parser.parse_args().check:
-        if stale := _stale(root):
+        if stale := _stale_paths(root):
             parser.exit(1, f"out of date: {', '.join(stale)}; run python -m manifests.generator\n")
         return
     for path, objects in FILES.items():
-        (root / path).write_text(rendered(objects))
+        (root / path).write_text(render(objects))
 
 
-def _stale(root: Path) -> list[str]:
+def _stale_paths(root: Path) -> list[str]:
     return [
         path
         for path, objects in FILES.items()
-        if not (root / path).exists() or (root / path).read_text() != rendered(objects)
+        if not (root / path).exists() or (root / path).read_text() != render(objects)
     ]
 
 

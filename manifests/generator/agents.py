@@ -15,14 +15,14 @@ from manifests.generator.names import AGENT, DOMAIN, REPORTER, Json
 from manifests.generator.parts import (
     binding,
     metadata,
-    only,
+    only_keys,
     policy,
     rule,
     runs_on,
-    same,
+    same_field,
     variable,
 )
-from manifests.generator.shapes import Thing, checks
+from manifests.generator.shapes import ObjectShape, checks
 
 _LINKS: Final = ("finalizers", "ownerReferences")
 
@@ -67,9 +67,9 @@ def _nodes() -> Json:
             {
                 "expression": " &&\n".join(
                     (
-                        only(("labelsBefore", "labelsAfter"), f"k == {text(AGENT_LABEL)}"),
-                        only(("before", "after"), f"k == {text(CAPACITY_KEY)}"),
-                        *(same("metadata", key) for key in _LINKS),
+                        only_keys(("labelsBefore", "labelsAfter"), f"k == {text(AGENT_LABEL)}"),
+                        only_keys(("before", "after"), f"k == {text(CAPACITY_KEY)}"),
+                        *(same_field("metadata", key) for key in _LINKS),
                     )
                 ),
                 "message": f"an agent may write only {AGENT_LABEL} and {CAPACITY_KEY} on its Node",
@@ -82,7 +82,7 @@ def _nodes() -> Json:
                             f"variables.taintsBefore.all(t, t.key == {text(NOT_READY_TAINT)} || "
                             "t in variables.taintsAfter)"
                         ),
-                        only(("specBefore", "specAfter"), "k == 'taints'"),
+                        only_keys(("specBefore", "specAfter"), "k == 'taints'"),
                     )
                 ),
                 "message": f"an agent may remove only {NOT_READY_TAINT} from its Node's spec",
@@ -90,8 +90,8 @@ def _nodes() -> Json:
             {
                 "expression": " &&\n".join(
                     (
-                        only(("had", "has"), extended),
-                        only(("statusBefore", "statusAfter"), "k == 'capacity'"),
+                        only_keys(("had", "has"), extended),
+                        only_keys(("statusBefore", "statusAfter"), "k == 'capacity'"),
                     )
                 ),
                 "message": "an agent may write only capacity of extended resources to the status",
@@ -117,11 +117,11 @@ def _pods() -> Json:
             {
                 "expression": " &&\n".join(
                     (
-                        only(("before", "after"), ours),
+                        only_keys(("before", "after"), ours),
                         "variables.labelsBefore == variables.labelsAfter",
                         "object.spec == oldObject.spec",
-                        same("", "status"),
-                        *(same("metadata", key) for key in _LINKS),
+                        same_field("", "status"),
+                        *(same_field("metadata", key) for key in _LINKS),
                     )
                 ),
                 "message": "an agent may write to a pod only which instances it was given",
@@ -132,7 +132,7 @@ def _pods() -> Json:
 
 def _gpunodes() -> Json:
     """Hold what an agent reports to its shape, which the schema leaves open (``gpunode``)."""
-    found = checks(Thing(LISTS), "variables.status", "status")
+    found = checks(ObjectShape(LISTS), "variables.status", "status")
     return {
         "matchConstraints": {"resourceRules": [rule("UPDATE", "gpunodes/status", group=DOMAIN)]},
         "matchConditions": [_by_an_agent()],

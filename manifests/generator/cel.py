@@ -13,7 +13,7 @@ def text(value: str) -> str:
     return f"'{value}'"
 
 
-def listed(values: Iterable[str]) -> str:
+def strings(values: Iterable[str]) -> str:
     """Write a list of strings, in the order of the alphabet."""
     return f"[{', '.join(map(text, sorted(values)))}]"
 

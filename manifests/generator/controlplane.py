@@ -9,9 +9,17 @@ from typing import Final
 from allocator.catalog.annotations import REGISTER_KEY
 from allocator.core.wire import HANDSHAKE, REGISTER
 from allocator.shell.waking import FREED_KEY
-from manifests.generator.cel import listed, text
+from manifests.generator.cel import strings, text
 from manifests.generator.names import CONTROL_PLANE, Json
-from manifests.generator.parts import binding, metadata, only, policy, rule, same, variable
+from manifests.generator.parts import (
+    binding,
+    metadata,
+    only_keys,
+    policy,
+    rule,
+    same_field,
+    variable,
+)
 
 # Waking schedulers, and registering with Volcano's.
 WRITTEN: Final = (FREED_KEY, REGISTER, HANDSHAKE, REGISTER_KEY)
@@ -23,15 +31,15 @@ def control_plane() -> tuple[Json, Json]:
     spec = {
         "matchConstraints": {"resourceRules": [rule("UPDATE", "nodes")]},
         "matchConditions": [{"name": "by-the-control-plane", "expression": by_us}],
-        "variables": [*metadata(), variable("ours", listed(WRITTEN))],
+        "variables": [*metadata(), variable("ours", strings(WRITTEN))],
         "validations": [
             {
                 "expression": " &&\n".join(
                     (
                         "object.spec == oldObject.spec",
                         "variables.labelsBefore == variables.labelsAfter",
-                        only(("before", "after"), "k in variables.ours"),
-                        *(same("metadata", key) for key in ("finalizers", "ownerReferences")),
+                        only_keys(("before", "after"), "k in variables.ours"),
+                        *(same_field("metadata", key) for key in ("finalizers", "ownerReferences")),
                     )
                 ),
                 "message": (

@@ -24,7 +24,7 @@ FILES: Final[Mapping[str, tuple[Json, ...]]] = MappingProxyType(
 )
 
 
-def rendered(objects: Iterable[Json]) -> str:
+def render(objects: Iterable[Json]) -> str:
     """Write *objects* as YAML documents, longer text and quotes as a literal block."""
     return _HEADER + yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=96)
 

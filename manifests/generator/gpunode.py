@@ -16,14 +16,14 @@ from typing import Final
 from allocator.core.gpunodewire import DEVICE_ID, UID
 from allocator.model.request import Mode, Stage
 from manifests.generator.names import DOMAIN, Json
-from manifests.generator.shapes import Flag, Many, Moment, Number, Text, Thing, Word
+from manifests.generator.shapes import Flag, Many, Moment, Number, ObjectShape, Text, Word
 
 _DEVICE_ID: Final = Text(96, f"^{DEVICE_ID}$")
 _UID: Final = Text(64, f"^{UID}$")
 _PROFILE: Final = Text(64, "^([0-9]+c[.])?[0-9]+g[.][0-9]+gb[0-9a-z.+-]{0,16}$")
 _PCI: Final = Text(16, "^[0-9A-Fa-f]{4,8}(:[0-9A-Fa-f]{2}){2}[.][0-7]$")
 
-_DEVICE: Final = Thing(
+_DEVICE: Final = ObjectShape(
     {
         "gpu": _DEVICE_ID,
         "mode": Word(tuple(Mode)),
@@ -41,15 +41,15 @@ _DEVICE: Final = Thing(
         )
     },
 )
-_ENTRY: Final = Thing(
+_ENTRY: Final = ObjectShape(
     {
-        "pod": Thing(
+        "pod": ObjectShape(
             {"namespace": Text(63), "name": Text(253), "uid": _UID},
             required=("namespace", "name", "uid"),
         ),
         "since": Moment(),
         "containers": Many(
-            Thing(
+            ObjectShape(
                 {
                     "name": Text(63),
                     "devices": Many(_DEVICE, most=64),
@@ -62,12 +62,12 @@ _ENTRY: Final = Thing(
     },
     required=("pod", "since", "containers"),
 )
-_BOARD: Final = Thing(
+_BOARD: Final = ObjectShape(
     {
         "name": Text(253),
         "slots": Number(least=1, most=16),
         "profiles": Many(
-            Thing(
+            ObjectShape(
                 {
                     "name": _PROFILE,
                     "id": Number(),
@@ -85,7 +85,7 @@ _BOARD: Final = Thing(
     },
     required=("name", "slots", "profiles"),
 )
-_GPU: Final = Thing(
+_GPU: Final = ObjectShape(
     {
         "uuid": _DEVICE_ID,
         "index": Number(most=255),
@@ -106,7 +106,7 @@ _GPU: Final = Thing(
     # A GPU without MIG has no board, and so must name its model itself.
     rules={"a model if there is no board": "has(it.board) || has(it.model)"},
 )
-_INSTANCE: Final = Thing(
+_INSTANCE: Final = ObjectShape(
     {"gpu": _DEVICE_ID, "profile": _PROFILE, "start": Number(most=63), "uuid": _DEVICE_ID},
     required=("gpu", "profile", "start"),
 )

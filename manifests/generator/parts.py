@@ -68,7 +68,7 @@ def _map(which: str, key: str) -> str:
     return f"has({which}.metadata.{key}) ? dyn({which}.metadata.{key}) : {{}}"
 
 
-def same(part: str, key: str) -> str:
+def same_field(part: str, key: str) -> str:
     """Say that a field is as it was, also absent."""
     path = f"{part}.{key}" if part else key
     return equal(f"object.{path}", f"oldObject.{path}")
@@ -79,7 +79,7 @@ def equal(new: str, old: str) -> str:
     return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
 
 
-def only(pair: tuple[str, str], condition: str) -> str:
+def only_keys(pair: tuple[str, str], condition: str) -> str:
     """Say that two maps differ in keys only for which *condition* on ``k`` holds."""
     before, after = (f"variables.{name}" for name in pair)
     return (

@@ -10,7 +10,7 @@ from typing import Final
 from allocator.catalog.annotations import ALLOCATION_KEYS, CDI_PREFIX, SERVED_BY_KEY, USER_KEYS
 from allocator.catalog.vocabularies import OWN, VOCABULARIES
 from allocator.core.preferences import HAMI_GPU_KEY, HAMI_NODE_KEY
-from manifests.generator.cel import asks_for_vgpu, listed, text
+from manifests.generator.cel import asks_for_vgpu, strings, text
 from manifests.generator.names import (
     AGENT,
     CONTROL_PLANE,
@@ -45,22 +45,22 @@ REQUEST_KEYS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY}) | frozenset(
 
 def policies() -> tuple[Json, ...]:
     """Return every policy, each followed by its binding."""
-    return (*_unlabelled(), *_frozen(), *_gpunodes())
+    return (*_unlabelled_policy(), *_frozen(), *_gpunodes())
 
 
-def _unlabelled() -> tuple[Json, Json]:
+def _unlabelled_policy() -> tuple[Json, Json]:
     reserved = (
-        f"k in variables.allocation || k.startsWith({text(OWN)}) && !(k in {listed(USER_KEYS)})"
+        f"k in variables.allocation || k.startsWith({text(OWN)}) && !(k in {strings(USER_KEYS)})"
     )
     spec = {
         "matchConstraints": _pods("NotIn", rule("CREATE", "pods"), _annotations()),
         "matchConditions": [_new_or_annotated()],
         "variables": [
             *_accounts(),
-            variable("allocation", listed(ALLOCATION_KEYS)),
+            variable("allocation", strings(ALLOCATION_KEYS)),
             variable("before", annotations_of("oldObject")),
             variable("after", annotations_of("object")),
-            variable("forged", _changed(reserved)),
+            variable("forged", _changed_keys(reserved)),
         ],
         "validations": [
             {
@@ -74,7 +74,7 @@ def _unlabelled() -> tuple[Json, Json]:
                 "expression": (
                     "variables.forged.size() == 0 || request.operation == 'UPDATE' && "
                     "request.userInfo.username in variables.schedulers + variables.plugins + "
-                    f"{listed((CONTROL_PLANE, AGENT))}"
+                    f"{strings((CONTROL_PLANE, AGENT))}"
                 ),
                 "message": "the pod carries annotations that only a scheduler or vgpu-admission "
                 "may write; remove them",
@@ -92,17 +92,17 @@ def _unlabelled() -> tuple[Json, Json]:
 def _frozen() -> tuple[Json, Json]:
     reserved = (
         f"k in variables.allocation || k.startsWith({text(OWN)}) || "
-        f"k.startsWith({text(CDI_PREFIX)}) || k in {listed(REQUEST_KEYS)}"
+        f"k.startsWith({text(CDI_PREFIX)}) || k in {strings(REQUEST_KEYS)}"
     )
     spec = {
         "matchConstraints": _pods("In", _annotations()),
         "matchConditions": [_new_or_annotated()],
         "variables": [
             *_accounts(),
-            variable("allocation", listed(ALLOCATION_KEYS)),
+            variable("allocation", strings(ALLOCATION_KEYS)),
             variable("before", annotations_of("oldObject")),
             variable("after", annotations_of("object")),
-            variable("touched", _changed(reserved)),
+            variable("touched", _changed_keys(reserved)),
             variable("node", "has(oldObject.spec.nodeName) ? oldObject.spec.nodeName : ''"),
             variable(
                 "upstream",
@@ -175,12 +175,12 @@ def _gpunodes() -> tuple[Json, Json]:
             variable("finalizers", _finalizers_of("object")),
             variable("held", _finalizers_of("oldObject")),
         ],
-        "validations": [*_who_writes(control_plane), *_what_outlives()],
+        "validations": [*_writer_rules(control_plane), *_what_outlives()],
     }
     return policy("gpunodes", spec), binding("gpunodes", ["Deny"])
 
 
-def _who_writes(control_plane: str) -> list[Json]:
+def _writer_rules(control_plane: str) -> list[Json]:
     return [
         {
             "expression": (
@@ -247,8 +247,8 @@ def _new_or_annotated() -> Json:
 
 def _accounts() -> list[Json]:
     return [
-        variable("schedulers", listed(SCHEDULERS)),
-        variable("plugins", listed(PLUGINS)),
+        variable("schedulers", strings(SCHEDULERS)),
+        variable("plugins", strings(PLUGINS)),
     ]
 
 
@@ -258,7 +258,7 @@ def _finalizers_of(which: str) -> str:
     )
 
 
-def _changed(condition: str) -> str:
+def _changed_keys(condition: str) -> str:
     """List the keys with this *condition* on ``k`` that were added, changed or removed."""
     return (
         f"variables.before.filter(k, ({condition}) &&\n"

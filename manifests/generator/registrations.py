@@ -118,7 +118,7 @@ def _entry(hook: Hook, url: str | None, ca_bundle: bytes | None) -> Json:
                 "scope": "Namespaced",
             }
         ],
-        "namespaceSelector": _opted_in(),
+        "namespaceSelector": _opt_in_selector(),
         **_conditions(hook),
         "matchPolicy": "Equivalent",
         "failurePolicy": "Ignore" if hook.asking is False else "Fail",
@@ -145,7 +145,7 @@ def _client(path: str, url: str | None, ca_bundle: bytes | None) -> Json:
     return client
 
 
-def _opted_in() -> Json:
+def _opt_in_selector() -> Json:
     """Select opted-in namespaces, never the two that must start before we can answer."""
     return {
         "matchExpressions": [

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from manifests.generator.cel import listed, text
+from manifests.generator.cel import strings, text
 
 _DAY: Final = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _TIME: Final = "([01][0-9]|2[0-3])(:[0-5][0-9]){2}([.][0-9]{1,9})?"
@@ -58,7 +58,7 @@ class Many:
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class ObjectShape:
     """An object; fields that are not named here are somebody's newer ones.
 
     Each of *rules* is a condition on ``it``, by what it accepts.
@@ -69,7 +69,7 @@ class Thing:
     rules: Mapping[str, str] = field(default_factory=dict)
 
 
-Shape = Text | Moment | Number | Flag | Word | Many | Thing
+Shape = Text | Moment | Number | Flag | Word | Many | ObjectShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class Check:
 def checks(shape: Shape, value: str, place: str) -> Iterator[Check]:
     """Yield all that must hold of *value*, an expression, at *place*."""
     match shape:
-        case Thing():
-            yield from _thing(shape, value, place)
+        case ObjectShape():
+            yield from _object_checks(shape, value, place)
         case Many():
             size = f"size({value})"
             # A map has a size too, and nothing in an empty one fails.
@@ -101,7 +101,7 @@ def checks(shape: Shape, value: str, place: str) -> Iterator[Check]:
             yield Check(place, *_plain(shape, value))
 
 
-def _thing(shape: Thing, value: str, place: str) -> Iterator[Check]:
+def _object_checks(shape: ObjectShape, value: str, place: str) -> Iterator[Check]:
     if shape.required:
         present = " && ".join(f"has({value}.{name})" for name in shape.required)
         yield Check(place, present, f"an object with {', '.join(shape.required)}")
@@ -132,4 +132,4 @@ def _plain(shape: Text | Moment | Number | Flag | Word, value: str) -> tuple[str
         case Flag():
             return f"type({value}) == bool", "true or false"
         case Word():
-            return f"{value} in {listed(shape.words)}", f"one of {', '.join(shape.words)}"
+            return f"{value} in {strings(shape.words)}", f"one of {', '.join(shape.words)}"

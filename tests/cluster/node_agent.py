@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.core.simulatedfleet import chip
-from agent.core.simulation import State, delivered
+from agent.core.simulation import State, new_machine
 from agent.shell.library import SOURCE
-from allocator.core.ledger import Ledger, read
+from allocator.core.ledger import Ledger, parse_ledger
 from manifests.generator.names import AGENT
 from tests.builders import A100_40, model
 from tests.cluster.api import Json, wait_for
@@ -104,7 +104,7 @@ class GpuNode:
 
     def ledger(self) -> Ledger:
         """Return the promises of the node and what its agent says of them."""
-        return read(self.site.api.get(f"{GPU_NODES}/{self.node.name}"))
+        return parse_ledger(self.site.api.get(f"{GPU_NODES}/{self.node.name}"))
 
     def promised(self) -> frozenset[str]:
         """Return the uids of the pods that have a promise."""
@@ -171,7 +171,7 @@ def gpus_on(node: Node, gpus: Sequence[bool] = GPUS) -> GpuNode:
 def _gpus(name: str, gpus: Sequence[bool]) -> State:
     board = model(A100_40)
     chips = (chip(board, node=name, index=index, mig=mig) for index, mig in enumerate(gpus))
-    return delivered(chips, "first")
+    return new_machine(chips, "first")
 
 
 def _driver(folder: Path, count: int) -> None:

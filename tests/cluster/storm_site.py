@@ -11,7 +11,7 @@ from benchmarks.storm_cluster import (
     inventory,
     node_names,
     ready_node,
-    together,
+    run_all,
 )
 from benchmarks.storm_run import Watch, pods
 from benchmarks.storm_truth import ALL_WELL, Truth, truth
@@ -57,7 +57,7 @@ def storm_site(
         apply(site, "rbac.yaml")
         ports = [port, add_extender(site)[1]]
         names = node_names(NODES)
-        together(lambda node: site.api.create("/api/v1/nodes", node), map(ready_node, names))
+        run_all(lambda node: site.api.create("/api/v1/nodes", node), map(ready_node, names))
         inventory(site.api, [gpu_node(name, i) for i, name in enumerate(names)])
         site.wait_for_models("A100")
         # kube-scheduler keeps one connection, so by connection one replica would get all of it.
@@ -85,7 +85,7 @@ def gathered(
         waiting = [
             {**one, "spec": {**one["spec"], "schedulerName": name}} for one in pods(PODS_OF_A_STORM)
         ]
-        together(lambda one: site.api.create(PODS.format(team), one), waiting)
+        run_all(lambda one: site.api.create(PODS.format(team), one), waiting)
         with forwarding([replica.port for replica in site.replicas]) as port:
             call(site, port)
             with Watch(site.api, team) as watch:

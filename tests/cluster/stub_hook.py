@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 
-from certs.core.issue import Names, Terms
+from certs.core.issue import IssueParameters, Names
 from certs.shell.app import throwaway
 from tests.cluster.api import Json
 
@@ -83,7 +83,7 @@ def stub_hook(folder: Path, ways: Mapping[str, Way]) -> Iterator[Stub]:
             """Say nothing."""
 
     names = Names(dns=("stub",), addresses=(ip_address("127.0.0.1"),))
-    bundle, pair = throwaway(Terms(names=names))
+    bundle, pair = throwaway(IssueParameters(names=names))
     path = folder / "pair.pem"
     path.write_bytes(pair.certificate + pair.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

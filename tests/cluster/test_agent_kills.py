@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from agent.core.journalrecord import Act, read
+from agent.core.journalrecord import JournalAct, read
 from tests.cluster.api import wait_for
 from tests.cluster.node_agent import GpuNode
 from tests.cluster.node_pods import (
@@ -73,7 +73,7 @@ def marked(found: GpuNode) -> set[str | None]:
     return {None if mark.half else mark.uuid for mark in history.marks.values()}
 
 
-def lines(found: GpuNode, act: Act) -> int:
+def lines(found: GpuNode, act: JournalAct) -> int:
     """Return how many lines of one kind are in the journal."""
     return (found.node.host.folder / JOURNAL).read_text().count(f'"act":"{act}"')
 
@@ -96,7 +96,7 @@ def killed_in(call: str, death: int) -> Callable[[GpuNode], None]:
     return wait
 
 
-def killed_after(act: Act) -> Callable[[GpuNode], None]:
+def killed_after(act: JournalAct) -> Callable[[GpuNode], None]:
     """Return what kills the agent once it has concluded something in its journal."""
 
     def wait(found: GpuNode) -> None:
@@ -111,7 +111,10 @@ def killed_after(act: Act) -> Callable[[GpuNode], None]:
 CUTS = [
     *(pytest.param(killed_in(call, DIES_BEFORE), id=f"before-{call}") for call in CALLS),
     *(pytest.param(killed_in(call, DIES_AFTER), id=f"after-{call}") for call in CALLS),
-    *(pytest.param(killed_after(act), id=f"after-{act}") for act in (Act.GONE, Act.COMMIT)),
+    *(
+        pytest.param(killed_after(act), id=f"after-{act}")
+        for act in (JournalAct.GONE, JournalAct.COMMIT)
+    ),
 ]
 
 

@@ -13,7 +13,7 @@ import yaml
 from allocator.catalog.boards import board_named
 from allocator.core.gpunode import decode
 from allocator.core.gpunodewire import spec_of, status_of
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.ledger import Entry
@@ -110,7 +110,7 @@ def test_what_our_code_writes_is_accepted(site: Site) -> None:
     """The schema and the writer of GPUNodes agree, and the reader finds it all again."""
     board = board_named("NVIDIA A100-SXM4-40GB")
     assert board is not None
-    placed = Placed(board.profiles[0], 6)
+    placed = Placement(board.profiles[0], 6)
     grant = Grant(
         gpu="GPU-6b1f", mode=Mode.MIG, memory=MiB(4864), cores=CorePercent(14), placed=placed
     )

@@ -11,7 +11,7 @@ import yaml
 from certs.core.issue import authority
 from certs.core.pem import certificates_pem
 from certs.core.policy import DEFAULT
-from certs.shell.secret import drawn
+from certs.shell.secret import new_key_material
 from manifests.generator.names import AGENTS, CONTROL_PLANE, NAMESPACE
 from tests.cluster.api import APPLY, MERGE, ApiError, wait_for
 from tests.cluster.site import MANIFESTS, Site, installed
@@ -141,7 +141,7 @@ def test_it_can_keep_its_own_objects(site: Site, collection: str, *, kind: str, 
 @pytest.mark.parametrize("which", ["mutating", "validating"])
 def test_it_can_publish_its_authority(site: Site, which: str) -> None:
     """It owns caBundle and nothing else, and applying the manifests again leaves that alone."""
-    made = authority(DEFAULT, drawn(datetime.now(UTC)))
+    made = authority(DEFAULT, new_key_material(datetime.now(UTC)))
     bundle = base64.b64encode(certificates_pem(made.certificate)).decode()
     path = REGISTRATION.format(which)
     stored = site.api.get(path)

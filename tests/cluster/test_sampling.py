@@ -9,7 +9,7 @@ import pytest
 from allocator.catalog.annotations import HINT_KEY
 from allocator.model.gpu import Node
 from allocator.model.units import MiB
-from benchmarks.storm_cluster import FLAGS, inventory, together
+from benchmarks.storm_cluster import FLAGS, inventory, run_all
 from tests.builders import T4, nodes_of
 from tests.cluster.api import Json, wait_for
 from tests.cluster.control_plane import Settings
@@ -52,7 +52,7 @@ def site(
     folder = tmp_path_factory.mktemp("sampling")
     with installation(programs, folder, settings=Settings(api_server_flags=FLAGS)) as found:
         others = [name for i in range(NODES) if (name := f"n{i:05d}") != FITTING]
-        together(lambda node: found.api.create("/api/v1/nodes", node), map(machine, others))
+        run_all(lambda node: found.api.create("/api/v1/nodes", node), map(machine, others))
         inventory(found.api, [crowded(name) for name in others])
         found.add_node(nodes_of(GPUS, T4, name=FITTING))
         schedulable(found, FITTING)

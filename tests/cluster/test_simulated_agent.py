@@ -11,12 +11,12 @@ import pytest
 
 from agent.core.promise import NotYetError, Owner
 from agent.shell.app import Agent
-from agent.shell.drivers import Kind
-from agent.shell.options import Options
-from agent.shell.parts import Parts
-from agent.shell.promises import Promises
-from agent.shell.server import Listen
-from allocator.core.ledger import Ledger, read
+from agent.shell.drivers import DriverKind
+from agent.shell.options import AgentOptions
+from agent.shell.parts import AgentParts
+from agent.shell.promises import EntryClient
+from agent.shell.server import ListenAddress
+from allocator.core.ledger import Ledger, parse_ledger
 from allocator.shell.tasks import background
 from kube.client import Client
 from kube.config import from_kubeconfig
@@ -45,12 +45,12 @@ class Node:
         boot.write_text(Path("/proc/sys/kernel/random/boot_id").read_text())
         self.port = free_port()
         self.kubeconfig = self._kubeconfig(folder)
-        self.options = Options(
+        self.options = AgentOptions(
             access=from_kubeconfig(self.kubeconfig),
             node="sim-1",
             namespace="vgpu-admission-system",
-            listen=Listen("127.0.0.1", self.port),
-            driver=Kind.SIMULATED,
+            listen=ListenAddress("127.0.0.1", self.port),
+            driver=DriverKind.SIMULATED,
             fleet=MANIFESTS / "components/simulated/fleet.yaml",
             root=self.root,
             kubelet=folder / "kubelet",
@@ -95,26 +95,28 @@ class Node:
 
     @property
     def ledger(self) -> Ledger:
-        return read(self.site.api.get(f"{GPU_NODES}/sim-1"))
+        return parse_ledger(self.site.api.get(f"{GPU_NODES}/sim-1"))
 
     @property
     def accounted(self) -> bool:
         found = self.site.api.get(GPU_NODES)["items"]
-        return any(read(item).inventory for item in found if item["metadata"]["name"] == "sim-1")
+        return any(
+            parse_ledger(item).inventory for item in found if item["metadata"]["name"] == "sim-1"
+        )
 
     @contextlib.asynccontextmanager
-    async def promises(self) -> AsyncIterator[Promises]:
+    async def promises(self) -> AsyncIterator[EntryClient]:
         """Run the agent in this process, but for what speaks to kubelet."""
         async with Client(self.options.access) as client, background() as start:
-            parts = Parts(self.options, client)
+            parts = AgentParts(self.options, client)
             try:
                 Agent(self.options, client, parts).begin(start)
                 async with asyncio.timeout(WITHIN):
-                    changed = parts.around.waker()
+                    changed = parts.around.subscribe()
                     while not parts.around.synced or parts.survey.hardware is None:
                         await changed.wait()
                         changed.clear()
-                yield Promises(client, parts.around, parts.writer, devices=parts.devices)
+                yield EntryClient(client, parts.around, parts.writer, devices=parts.devices)
             finally:
                 await parts.close()
         await asyncio.sleep(FAREWELL)

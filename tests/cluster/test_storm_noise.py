@@ -49,7 +49,7 @@ def test_a_tenant_that_takes_all_seats_delays_no_bind(
             wait_for(lambda: len(watch.bound) == PODS_OF_A_STORM, within=WITHIN)
             wait_for(lambda: queued(site) > 0, within=WITHIN)  # it was no lull that let us through
 
-    since = counted(site).since(before)
+    since = counted(site).difference(before)
     assert since.unanswered == 0
     assert since.binds >= PODS_OF_A_STORM
     assert all(answered(replica)["filter"] for replica in site.replicas)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from allocator.core.devicelist import IDS
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
 from tests.builders import A30, A100_40, T4, nodes_of
@@ -17,7 +17,7 @@ from tests.cluster.volcano_site import SERVED_WITHIN, Rig, asking
 from tests.pods import MODE
 
 
-def places(rig: Rig, node: str) -> list[Placed]:
+def places(rig: Rig, node: str) -> list[Placement]:
     """Return where the instances promised on a node sit."""
     grants = (g for e in rig.ledger(node) for held in e.containers for g in held.grants)
     return [grant.placed for grant in grants if grant.placed is not None]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from allocator.core.devicelist import IDS
 from allocator.core.gpunode import decode
-from allocator.core.wire import HANDSHAKE, REGISTER, Phase, encode_handshake
+from allocator.core.wire import HANDSHAKE, REGISTER, HandshakePhase, encode_handshake
 from allocator.model.gpu import Gpu, Node
 from allocator.model.ledger import Entry
 from kube.clock import SYSTEM
@@ -63,7 +63,7 @@ class Rig:
 
     def report(self, name: str) -> None:
         """Shake hands as the plugin does every 30 seconds."""
-        report = encode_handshake(Phase.REPORTED, SYSTEM.wall())
+        report = encode_handshake(HandshakePhase.REPORTED, SYSTEM.wall())
         self.site.api.patch(f"{NODES}/{name}", {"metadata": {"annotations": {HANDSHAKE: report}}})
 
     def _ready(self, name: str) -> None:

@@ -5,17 +5,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from certs.core.issue import Terms, service_names
+from certs.core.issue import IssueParameters, service_names
 from certs.core.policy import Lifetimes
-from certs.core.registration import Kind, Registration, Target
-from certs.shell.secret import Change, Held, Writer
+from certs.core.registration import WebhookKind, WebhookRegistration, WebhookTarget
+from certs.shell.secret import RotationController, SecretChange, StoredSecret
 from kube.clock import Clock
 from kube.errors import ConflictError
 
 V = TypeVar("V")
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-MUTATING = Target(Kind.MUTATING, "vgpu-admission")
-VALIDATING = Target(Kind.VALIDATING, "vgpu-admission")
+MUTATING = WebhookTarget(WebhookKind.MUTATING, "vgpu-admission")
+VALIDATING = WebhookTarget(WebhookKind.VALIDATING, "vgpu-admission")
 LIFETIMES = Lifetimes(
     ca=timedelta(seconds=3000),
     leaf=timedelta(seconds=300),
@@ -24,7 +24,7 @@ LIFETIMES = Lifetimes(
     notice=timedelta(seconds=400),
     poll=timedelta(seconds=5),
 )
-TERMS = Terms(names=service_names("vgpu-webhook", "vgpu-system"), lifetimes=LIFETIMES)
+TERMS = IssueParameters(names=service_names("vgpu-webhook", "vgpu-system"), lifetimes=LIFETIMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +53,22 @@ class Time:
 
 @dataclass(slots=True)
 class FakeSecrets:
-    held: Held | None = None
+    held: StoredSecret | None = None
     writes: int = 0
 
-    async def read(self) -> Held | None:
+    async def read(self) -> StoredSecret | None:
         await Breath()
         found = self.held
         await Breath()
         return found
 
-    async def write(self, version: str | None, change: Change) -> None:
+    async def write(self, version: str | None, change: SecretChange) -> None:
         await Breath()
         if version != (self.held.version if self.held else None):
             raise ConflictError(409, "Conflict", "the object has been modified")
-        before = self.held or Held(version="", data={}, annotations={})
+        before = self.held or StoredSecret(version="", data={}, annotations={})
         self.writes += 1
-        self.held = Held(
+        self.held = StoredSecret(
             version=f"s{self.writes}",
             data=merged(before.data, change.data),
             annotations=merged(before.annotations, change.annotations),
@@ -81,20 +81,20 @@ class FakeRegistrations:
     """Keeps when each bundle came, since an API server may act on the one before for a while."""
 
     time: Time
-    objects: dict[Target, Registration] = field(default_factory=dict)
-    history: dict[Target, list[tuple[float, bytes]]] = field(default_factory=dict)
+    objects: dict[WebhookTarget, WebhookRegistration] = field(default_factory=dict)
+    history: dict[WebhookTarget, list[tuple[float, bytes]]] = field(default_factory=dict)
     writes: int = 0
 
-    def install(self, target: Target) -> None:
-        self._put(Registration(target=target, version="", bundles=(("a.b.c", b""),)))
+    def install(self, target: WebhookTarget) -> None:
+        self._put(WebhookRegistration(target=target, version="", bundles=(("a.b.c", b""),)))
 
-    async def read(self, target: Target) -> Registration | None:
+    async def read(self, target: WebhookTarget) -> WebhookRegistration | None:
         await Breath()
         found = self.objects.get(target)
         await Breath()
         return found
 
-    async def publish(self, registration: Registration, bundle: bytes) -> None:
+    async def publish(self, registration: WebhookRegistration, bundle: bytes) -> None:
         await Breath()
         present = self.objects.get(registration.target)
         if present is None or present.version != registration.version:
@@ -102,7 +102,7 @@ class FakeRegistrations:
         self._put(replace(present, bundles=tuple((name, bundle) for name, _ in present.bundles)))
         await Breath()
 
-    def _put(self, registration: Registration) -> None:
+    def _put(self, registration: WebhookRegistration) -> None:
         self.writes += 1
         self.objects[registration.target] = replace(registration, version=f"r{self.writes}")
         past = self.history.setdefault(registration.target, [])
@@ -122,8 +122,8 @@ class World:
         self.registrations.install(MUTATING)
         self.registrations.install(VALIDATING)
 
-    def writer(self) -> Writer:
-        return Writer(
+    def writer(self) -> RotationController:
+        return RotationController(
             secrets=self.secrets,
             registrations=self.registrations,
             targets=(MUTATING, VALIDATING),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Unpack
 
-from kube.client import Options
+from kube.client import CallOptions
 from kube.errors import UnreachableError, refusal
 from tests.fakes.api_client import FakeApiClient
 from tests.fakes.api_objects import Objects, parsed
@@ -34,22 +34,22 @@ class DirectStore(FakeApiClient):
         self.latency = 0.0
         self._time = time
 
-    async def get(self, path: str, **options: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **options: Unpack[CallOptions]) -> bytes:
         return await self._call(options, lambda: self.objects.read(parsed(path)))
 
-    async def create(self, path: str, body: bytes, **options: Unpack[Options]) -> bytes:
+    async def create(self, path: str, body: bytes, **options: Unpack[CallOptions]) -> bytes:
         return await self._call(
             options, lambda: self.objects.create(parsed(path), json.loads(body))
         )
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, object], **options: Unpack[Options]
+        self, path: str, changes: Mapping[str, object], **options: Unpack[CallOptions]
     ) -> bytes:
         body = json.dumps(changes).encode()
         media = "application/merge-patch+json"
         return await self._call(options, lambda: self.objects.patch(parsed(path), media, body))
 
-    async def _call(self, options: Options, act: Callable[[], Json]) -> bytes:
+    async def _call(self, options: CallOptions, act: Callable[[], Json]) -> bytes:
         assert options.get("timeout", 1.0) > 0
         await self._travel()
         if self.line is Line.REQUEST_LOST:

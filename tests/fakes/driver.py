@@ -9,7 +9,7 @@ from agent.core.driver import (
     Device,
     Driver,
     DriverError,
-    Event,
+    DriverEvent,
     Fault,
     Instance,
     MigMode,
@@ -18,7 +18,7 @@ from agent.core.driver import (
     Versions,
 )
 from agent.core.simulatedfleet import chip
-from agent.core.simulation import State, delivered
+from agent.core.simulation import State, new_machine
 from allocator.catalog.boards import MODELS, board_named
 from allocator.model.board import Board
 
@@ -34,7 +34,7 @@ Relay = Callable[[str, tuple[object, ...]], Any]
 def machine(*models: str, node: str = "node-a", mig: bool = True, boot: str = "boot-1") -> State:
     """Build a machine with these products, in MIG mode where they have one."""
     chips = [chip(MODELS[model], node=node, index=i, mig=mig) for i, model in enumerate(models)]
-    return delivered(chips, boot)
+    return new_machine(chips, boot)
 
 
 def floor_swept() -> State:
@@ -44,7 +44,7 @@ def floor_swept() -> State:
     starts = {19: (0, 1, 4, 5), 14: (0, 4), 0: (0,)}
     kept = [replace(p, starts=starts[p.id]) for p in whole.profiles if p.id in starts]
     board = Board(name=whole.name, slots=whole.slots, profiles=tuple(kept))
-    return delivered([replace(machine(A100).gpus[0].chip, board=board)], "boot-1")
+    return new_machine([replace(machine(A100).gpus[0].chip, board=board)], "boot-1")
 
 
 class RelayedDriver:
@@ -73,8 +73,8 @@ class RelayedDriver:
         answer: Usage = self._relay("usage", (gpu,))
         return answer
 
-    def events(self) -> tuple[Event, ...]:
-        answer: tuple[Event, ...] = self._relay("events", ())
+    def events(self) -> tuple[DriverEvent, ...]:
+        answer: tuple[DriverEvent, ...] = self._relay("events", ())
         return answer
 
     def create_instance(self, gpu: str, profile: int, start: int) -> Instance:

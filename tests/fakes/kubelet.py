@@ -42,7 +42,7 @@ class Kubelet:
     refused: int = 0
     clients: dict[str, Client] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
-    _server: rpc.Server | None = None
+    _server: rpc.GrpcServer | None = None
     _resources: PodResourcesServer | None = None
     _streams: set[asyncio.Task[None]] = field(default_factory=set)
     _admission: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -66,7 +66,7 @@ class Kubelet:
         for path in self.plugins.iterdir():
             if path.is_socket():
                 path.unlink()
-        self._server = rpc.Server((rpc.answering(rpc.REGISTER, self._register),))
+        self._server = rpc.GrpcServer((rpc.unary_handler(rpc.REGISTER, self._register),))
         await self._server.start(self.plugins / "kubelet.sock")
         self._resources = PodResourcesServer(self.resource, self.held, limited=self.limit)
         await self._resources.start(self.socket)

@@ -40,7 +40,7 @@ class PodResourcesServer:
         self._at = time.monotonic()
         self.calls = 0
         self.rejected = 0
-        self._server = rpc.Server((rpc.answering(rpc.LIST, self._list),))
+        self._server = rpc.GrpcServer((rpc.unary_handler(rpc.LIST, self._list),))
 
     async def start(self, socket: Path) -> None:
         await self._server.start(socket)

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import jsonpatch
 import orjson
 
-from kube.client import Options
+from kube.client import CallOptions
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from tests.builders import nodes_of
 from tests.fakes.api_client import FakeApiClient
@@ -26,7 +26,7 @@ class LedgerServer(FakeApiClient):
     slow: float = 0
     writes: int = 0
 
-    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         await asyncio.sleep(self.slow)
         name = path.rpartition("/")[2]
         found = self.gpu_node if name == "n0" else self.pods.get(name)
@@ -35,7 +35,7 @@ class LedgerServer(FakeApiClient):
         return orjson.dumps(found)
 
     async def json_patch(
-        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[Options]
+        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[CallOptions]
     ) -> bytes:
         assert path.endswith("/n0")
         await asyncio.sleep(0)
@@ -50,7 +50,7 @@ class LedgerServer(FakeApiClient):
         return orjson.dumps(self.gpu_node)
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[CallOptions]
     ) -> bytes:
         await asyncio.sleep(0)
         found = self.pods[path.rpartition("/")[2]]

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from agent.core.driver import Driver
 from agent.shell.capabilities import NoFiles
-from agent.shell.holders import Holders
-from agent.shell.instances import Instances
+from agent.shell.holders import OpenFiles
+from agent.shell.instances import InstancesController
 from agent.shell.journal import Journal
-from agent.shell.miggpu import Tools
+from agent.shell.miggpu import MigServices
 from agent.shell.nvml import NvmlDriver
 from agent.shell.simulated import SimulatedDriver
-from agent.shell.worker import Worker
-from allocator.model.board import Placed
+from agent.shell.worker import DriverThread
+from allocator.model.board import Placement
 from kube.clock import SYSTEM
 from tests.builders import placed
 from tests.fakes.driver import A100, machine
@@ -48,29 +48,29 @@ def opened(kind: str, folder: Path) -> Driver:
     return SimulatedDriver(machine(A100), file=folder / "boards.json")
 
 
-def place(text: str) -> Placed:
+def place(text: str) -> Placement:
     name, _, start = text.partition("@")
     return placed(name, int(start))
 
 
-async def live(driver: Driver, journal: Journal, places: list[Placed]) -> dict[str, object]:
-    tools = Tools(
-        worker=Worker(driver),
+async def live(driver: Driver, journal: Journal, places: list[Placement]) -> dict[str, object]:
+    tools = MigServices(
+        worker=DriverThread(driver),
         journal=journal,
         nodes=NoFiles(),
-        holding=Holders(Path("/nowhere")),
+        holding=OpenFiles(Path("/nowhere")),
         clock=SYSTEM,
     )
-    instances = Instances(tools, patience=0)
+    instances = InstancesController(tools, patience=0)
     gpu = driver.devices()[0].uuid
     ready = ""
     for one in places:
-        await instances.want({gpu: [one]})
+        await instances.set_desired({gpu: [one]})
         await instances.settle()
         ready = (await instances.ensure(gpu, one)).uuid
     return {
         "ready": ready,
-        "there": [[i.instance.start, i.instance.uuid, i.ours] for i in instances.present()],
+        "there": [[i.instance.start, i.instance.uuid, i.ours] for i in instances.live_instances()],
     }
 
 

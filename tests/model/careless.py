@@ -4,45 +4,47 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from allocator.core.ledger import Ledger
-from allocator.core.podfacts import Seen
-from allocator.core.upkeep import Machine
+from allocator.core.podfacts import PodSummary
+from allocator.core.upkeep import NodeIdentity
 from allocator.shell.reconciler import Pods
-from allocator.shell.upkeep import Upkeep
-from webhook.core.binding import Wish, conflict
-from webhook.core.mutate import Surroundings
+from allocator.shell.upkeep import GpuNodeController
+from webhook.core.binding import BindRequest, conflict
+from webhook.core.mutate import AdmissionContext
 from webhook.core.served import Outcome
-from webhook.shell.binding import Binder
-from webhook.shell.desks import Desks
-from webhook.shell.late import LateCommits
+from webhook.shell.binding import BindingHandler
+from webhook.shell.desks import CommitQueues
+from webhook.shell.late import LateCommitController
 
 
 class Undead(Pods):
     """Takes no pod for one that has ended."""
 
-    def know(self, pods: Mapping[str, Seen]) -> None:
+    def know(self, pods: Mapping[str, PodSummary]) -> None:
         super().know({uid: replace(pod, over=False) for uid, pod in pods.items()})
 
 
-class Trusting(LateCommits):
+class Trusting(LateCommitController):
     """Looks at no pod that was told nothing, as if nobody could be bound past the hook."""
 
-    def _unpromised(self) -> list[tuple[Seen, str]]:
-        return [place for place in super()._unpromised() if place[0].told]
+    def _pods_without_entry(self) -> list[tuple[PodSummary, str]]:
+        return [place for place in super()._pods_without_entry() if place[0].told]
 
 
-class Unmoved(Upkeep):
+class Unmoved(GpuNodeController):
     """Does not see that a node was booted."""
 
-    def _due(self, machines: Mapping[str, Machine], ledgers: Mapping[str, Ledger]) -> list[str]:
-        return super()._due({n: replace(m, boot="") for n, m in machines.items()}, ledgers)
+    def _due_nodes(
+        self, machines: Mapping[str, NodeIdentity], ledgers: Mapping[str, Ledger]
+    ) -> list[str]:
+        return super()._due_nodes({n: replace(m, boot="") for n, m in machines.items()}, ledgers)
 
 
-class _Hurried(Desks):
+class _Hurried(CommitQueues):
     async def ledger(self, node: str) -> Ledger | None:
         return self.ledgers(node) or await super().ledger(node)
 
 
-class Rash(Binder):
+class Rash(BindingHandler):
     """Refuses on what a cache says of a ledger."""
 
     def __post_init__(self) -> None:
@@ -56,10 +58,10 @@ class Rash(Binder):
         )
 
 
-class Moody(Binder):
+class Moody(BindingHandler):
     """Refuses about every second time."""
 
-    async def promise(self, wish: Wish, around: Surroundings) -> Outcome:
+    async def promise(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
         if self.clock.random() < 0.5:
             return conflict("not now")
         return await super().promise(wish, around)

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import orjson
 
-from kube.client import Options
+from kube.client import CallOptions
 from tests.fakes.api_client import FakeApiClient
 from tests.gpunodes import Json
 from tests.model.world import World
@@ -23,23 +23,25 @@ class Line(FakeApiClient):
     seen: Callable[[Json], None] = lambda _: None
     sent: Callable[[Ops], Ops] = lambda ops: ops
 
-    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         found = orjson.loads(await self.world.get(path))
         self.seen(found)
         return orjson.dumps(found)
 
-    async def json_patch(self, path: str, ops: Ops, **_: Unpack[Options]) -> bytes:
+    async def json_patch(self, path: str, ops: Ops, **_: Unpack[CallOptions]) -> bytes:
         return await self.world.json_patch(path, self.sent(ops))
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[CallOptions]
     ) -> bytes:
         return await self.world.merge_patch(path, changes)
 
-    async def create(self, path: str, body: bytes, **_: Unpack[Options]) -> bytes:
+    async def create(self, path: str, body: bytes, **_: Unpack[CallOptions]) -> bytes:
         return await self.world.create(path, body)
 
-    async def delete(self, path: str, *, body: bytes | None = None, **_: Unpack[Options]) -> bytes:
+    async def delete(
+        self, path: str, *, body: bytes | None = None, **_: Unpack[CallOptions]
+    ) -> bytes:
         return await self.world.delete(path, body=body)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from allocator.core.deviceconfig import load_device_config
 from allocator.core.devicelist import IDS, parts
 from allocator.core.geometry import Geometries
-from allocator.core.positions import Listing, listing
+from allocator.core.positions import PositionTable, listing
 from allocator.model.gpu import Gpu, Grant
 from allocator.model.problem import Loaded
 from tests.gpunodes import Json
@@ -32,7 +32,7 @@ def named(found: Json) -> Named:
     return [(device.uuid, device.position) for part in parts(text) for device in part]
 
 
-def positions(gpu: Gpu) -> Listing | None:
+def positions(gpu: Gpu) -> PositionTable | None:
     """Return Volcano's names for the instances of a GPU."""
     return None if gpu.board is None else listing(GEOMETRIES, gpu.model, gpu.board)
 

@@ -13,14 +13,14 @@ from zlib import crc32
 import orjson
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.choose import Terms
-from allocator.core.commitment import Wanted
-from allocator.core.ground import Ground, ground
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import PodClaim
+from allocator.core.ground import PreemptionNode, preemption_node
 from tests.gpunodes import NOON, Json
 from tests.model.invariants import BrokenError
 from tests.model.sights import Sight
 from tests.model.world import over
-from webhook.core.unbound import unbound
+from webhook.core.unbound import unbound_pod
 
 Named = Mapping[str, Sequence[str]]  # uids by node
 _NOBODY: frozenset[str] = frozenset()
@@ -36,7 +36,7 @@ class _Node:
     """
 
     name: str
-    there: Ground
+    there: PreemptionNode
     coming: frozenset[str]
     soon: frozenset[str]
     proposed: frozenset[str]
@@ -100,11 +100,13 @@ def _needless(node: _Node) -> Iterator[str]:
 
 
 def _nodes(sight: Sight, pod: Json, *, proposals: Named, named: Named) -> Iterator[_Node]:
-    asking = unbound(orjson.dumps(pod), VOCABULARIES)
+    asking = unbound_pod(orjson.dumps(pod), VOCABULARIES)
     known, index = _known(sight), sight.index()
-    if isinstance(asking.wanted, Wanted):
+    if isinstance(asking.wanted, PodClaim):
         for name, proposed in proposals.items():
-            there = ground(index, name, pod=asking, wanted=asking.wanted, terms=Terms())
+            there = preemption_node(
+                index, name, pod=asking, wanted=asking.wanted, terms=PlacementPolicy()
+            )
             if there is None:
                 continue
             coming = frozenset(uid for uid in there.entries if _leaves(known.get(uid)))

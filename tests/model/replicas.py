@@ -9,26 +9,26 @@ from typing import Any, cast
 import orjson
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.shell.drift import DriftReport
+from allocator.shell.drift import DriftController
 from allocator.shell.inventory import Inventory
-from allocator.shell.reconciler import Pods, Reconciler
-from allocator.shell.upkeep import Upkeep
-from allocator.shell.waking import Waker
+from allocator.shell.reconciler import Pods, ReclaimController
+from allocator.shell.upkeep import GpuNodeController
+from allocator.shell.waking import RequeueController
 from kube.client import ApiClient, Client
 from kube.clock import Clock
 from kube.errors import KubeError
 from kube.events import Event
-from kube.leases import Candidate, Election
+from kube.leases import Election, LeaseCandidate
 from kube.term import Timing
 from tests.gpunodes import NOON, Json
 from tests.model.agents import Agent
 from tests.model.feeds import Feed, Seen, as_it_is
 from tests.model.sights import Reader, Sight, reader
 from tests.model.world import World
-from webhook.core.mutate import Surroundings
-from webhook.shell.binding import Binder
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.binding import BindingHandler
 from webhook.shell.desks import LateError
-from webhook.shell.late import Caches, LateCommits
+from webhook.shell.late import Caches, LateCommitController
 
 SKEW = 5.0  # seconds by which a replica's clock may be wrong
 Task = asyncio.Task[Any]
@@ -41,7 +41,7 @@ class Fault:
     """What an implementation gets wrong: nothing, unless it is said."""
 
     careless: bool = False  # drop the uid that the hook writes into a Binding
-    binder: type[Binder] = Binder
+    binder: type[BindingHandler] = BindingHandler
     agent: type[Agent] = Agent
     reconciler: Wiring | None = None  # a line of its own for who takes promises back
     hasty: bool = False  # free what a pod had before its agent lets go
@@ -55,22 +55,22 @@ class Fault:
     termless: bool = False  # a new leader does not know that it is new
     timing: Timing = TIMING  # of leases
     pods: type[Pods] = Pods  # what the duties know of pods
-    late: type[LateCommits] = LateCommits
-    upkeep: type[Upkeep] = Upkeep
+    late: type[LateCommitController] = LateCommitController
+    upkeep: type[GpuNodeController] = GpuNodeController
 
 
 @dataclass(slots=True)
 class Replica:
     """One process: what it does, what it is working on, and what it told people."""
 
-    binder: Binder
-    reconciler: Reconciler
-    upkeep: Upkeep
-    late: LateCommits
+    binder: BindingHandler
+    reconciler: ReclaimController
+    upkeep: GpuNodeController
+    late: LateCommitController
     sight: Sight
     election: Election
-    waker: Waker
-    drift: DriftReport
+    waker: RequeueController
+    drift: DriftController
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     sweeping: set[str] = field(default_factory=set)
@@ -102,7 +102,7 @@ class Replica:
         self.sight.close()
 
 
-def replica(world: World, wiring: Wiring, fault: Fault, *, around: Surroundings) -> Replica:
+def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionContext) -> Replica:
     """Start a process that knows nothing yet, put together as ``webhook.shell.duties`` does it."""
     skew = world.rng.uniform(-SKEW, SKEW)
     clock = Clock(
@@ -115,15 +115,15 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: Surroundings)
     binder = fault.binder(
         calls=calls,
         around=lambda _: around,
-        reserved=inventory.promising,
+        reserved=inventory.promising_nodes,
         pods=sight.pending.pod,
         ledgers=inventory.ledger,
-        stands=inventory.stands,
+        stands=inventory.is_current,
         clock=clock,
     )
     return Replica(
         binder=binder,
-        reconciler=Reconciler(
+        reconciler=ReclaimController(
             (fault.reconciler or wiring)(world),
             pods=sight.pods,
             ledgers=inventory.ledgers,
@@ -140,14 +140,14 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: Surroundings)
         ),
         sight=sight,
         election=election(world, calls, fault=fault, clock=clock),
-        waker=Waker(
+        waker=RequeueController(
             calls,
             sight.pods,
             ledgers=inventory.ledgers,
             vocabularies=lambda: VOCABULARIES,
             clock=clock,
         ),
-        drift=DriftReport(
+        drift=DriftController(
             inventory.ledgers,
             sight.pods,
             tell=events.append,
@@ -169,7 +169,7 @@ def sight_of(world: World, fault: Fault, clock: Clock) -> Sight:
 def election(world: World, calls: ApiClient, *, fault: Fault, clock: Clock) -> Election:
     """Return a new candidate for the one lease."""
     world.candidates += 1
-    candidate = Candidate(namespace="vgpu", name="ledger", identity=f"c{world.candidates}")
+    candidate = LeaseCandidate(namespace="vgpu", name="ledger", identity=f"c{world.candidates}")
     return Election(calls, candidate, timing=fault.timing, clock=clock)
 
 

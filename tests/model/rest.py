@@ -74,7 +74,7 @@ async def _elected(run: Run) -> Replica:
         run.world.loop.now += 100
         for one in run.replicas:
             await run.finish([under_way(one, one.election.round())])
-            if one.election.leading:
+            if one.election.is_leader:
                 return one
     raise BrokenError("L5 nobody takes the lease of who is dead")
 

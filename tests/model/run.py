@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from allocator.core.podfacts import seen
-from allocator.core.positions import counted
+from allocator.core.podfacts import pod_summary
+from allocator.core.positions import with_volcano_positions
 from tests.builders import snapshot
 from tests.gpunodes import Json, gpu_node
 from tests.model.agents import Agent
@@ -29,11 +29,13 @@ from tests.model.tenants import forge
 from tests.model.volcano import SCHEDULER, Volcano
 from tests.model.wishes import AROUND, NODES, live
 from tests.model.world import World, over
-from webhook.core.mutate import Surroundings
+from webhook.core.mutate import AdmissionContext
 
 PODS = 5
-BESIDE_VOLCANO = Surroundings(
-    settings=AROUND.settings, snapshot=snapshot(*map(counted, NODES)), geometries=GEOMETRIES
+BESIDE_VOLCANO = AdmissionContext(
+    settings=AROUND.settings,
+    snapshot=snapshot(*map(with_volcano_positions, NODES)),
+    geometries=GEOMETRIES,
 )
 
 
@@ -68,7 +70,7 @@ class Run:
         self.replicas += [self.replica(), self.replica()]
 
     @property
-    def around(self) -> Surroundings:
+    def around(self) -> AdmissionContext:
         return AROUND if self.volcano is None else BESIDE_VOLCANO
 
     def replica(self) -> Replica:
@@ -198,7 +200,7 @@ class Run:
         if promises:
             works += [lambda: one.reconciler.settle(*rng.choice(promises))] * 2
         if bound:
-            pod = seen(orjson.dumps(rng.choice(bound)))
+            pod = pod_summary(orjson.dumps(rng.choice(bound)))
             works.append(lambda: one.late.commit(pod))
         return works
 
@@ -208,7 +210,7 @@ class Run:
         await self.wake(one)
 
     async def wake(self, one: Replica) -> None:
-        if one.election.leading:
+        if one.election.is_leader:
             await one.waker.sweep(None if self.fault.termless else one.election.term)
 
     def proceed(self, *, faults: bool) -> None:
@@ -222,7 +224,7 @@ class Run:
     async def settled(self) -> None:
         """Let every task run until it waits for what is not there, and check what they did."""
         await self.world.loop.settled()
-        one_leads([one.election.leading for one in self.replicas])
+        one_leads([one.election.is_leader for one in self.replicas])
         if self.world.changes != self.checked:
             self.checked = self.world.changes
             check(self.world, self.agents)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from allocator.core.ledger import read, without
+from allocator.core.ledger import parse_ledger, remove_entries
 from kube.errors import KubeError, UnreachableError
 from tests.gpunodes import NOON, Json
 from tests.model.lists import named, told_truly
@@ -91,9 +91,9 @@ class Schedulers:
         for name in NAMES:
             with contextlib.suppress(KubeError):
                 path = f"{GPU_NODES}{name}"
-                ledger = read(orjson.loads(await self.world.get(path)))
+                ledger = parse_ledger(orjson.loads(await self.world.get(path)))
                 if name != target and ledger.entry(uid) is not None:
-                    await self.world.json_patch(path, without(ledger, uid))
+                    await self.world.json_patch(path, remove_entries(ledger, uid))
 
     async def reviewed(self, binding: Json, *, dry: bool) -> Json | None:
         """Ask one replica, sometimes both; ``None`` where no answer came."""

@@ -7,36 +7,38 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.choose import Terms
-from allocator.core.commitment import Wanted
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import PodClaim
 from allocator.core.index import Index
-from allocator.core.pods import Pod
+from allocator.core.pods import SchedulingPod
 from allocator.core.settings import DEFAULTS
-from allocator.core.steering import Circumstances, filtered
+from allocator.core.steering import FilterContext, filter_nodes
 from allocator.shell.extender import Extender
 from allocator.shell.inventory import Inventory
-from allocator.shell.nominees import Nominees
+from allocator.shell.nominees import NominatedPods
 from allocator.shell.reconciler import Pods
 from kube.client import Client
 from kube.clock import Clock
-from kube.shared import Shared
+from kube.shared import SharedInformer
 from tests.builders import ask, pod
 from tests.model.feeds import Feed
 from tests.model.invariants import BrokenError
-from webhook.core.unbound import unbound, watched
+from webhook.core.unbound import unbound_pod, watched_pod
 from webhook.shell.app import PODS
-from webhook.shell.pending import Pending
+from webhook.shell.pending import UnboundPods
 
 Task = asyncio.Task[Any]
-Reader = Callable[[bytes], Pod]
+Reader = Callable[[bytes], SchedulingPod]
 
-NEUTRAL = Circumstances(terms=Terms())
-ASKING = Pod(uid="u", namespace="team-a", name="p", wanted=Wanted(uid="u", request=pod(ask(9000))))
+NEUTRAL = FilterContext(terms=PlacementPolicy())
+ASKING = SchedulingPod(
+    uid="u", namespace="team-a", name="p", wanted=PodClaim(uid="u", request=pod(ask(9000)))
+)
 
 
-def reader(raw: bytes) -> Pod:
+def reader(raw: bytes) -> SchedulingPod:
     """Read a pod as the extender's watch does."""
-    return watched(raw, VOCABULARIES)
+    return watched_pod(raw, VOCABULARIES)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,21 +50,21 @@ class Sight:
     inventory: Inventory
     read: Reader = reader
     pods: Pods = field(default_factory=Pods)
-    pending: Pending = field(default_factory=Pending)
-    nominees: Nominees = field(init=False)
+    pending: UnboundPods = field(default_factory=UnboundPods)
+    nominees: NominatedPods = field(init=False)
     extender: Extender = field(init=False)
     tasks: list[Task] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin to follow everything."""
-        self.nominees = Nominees(self.clock)
+        self.nominees = NominatedPods(self.clock)
         self.extender = Extender(
             index=self.index,
-            read=lambda raw: unbound(raw, VOCABULARIES),
+            read=lambda raw: unbound_pod(raw, VOCABULARIES),
             settings=lambda: DEFAULTS,
             circumstances=self.circumstances,
         )
-        watch = Shared(PODS, clock=self.clock)
+        watch = SharedInformer(PODS, clock=self.clock)
         self.pods.follow(watch)
         self.pending.follow(watch)
         self.nominees.follow(watch, self.read)
@@ -70,10 +72,10 @@ class Sight:
         self.tasks.append(asyncio.ensure_future(watch.follow(cast("Client", self.feeds[1]))))
 
     def index(self) -> Index:
-        return self.nominees.beside(self.inventory.index())
+        return self.nominees.with_nominations(self.inventory.index())
 
-    def circumstances(self, pod: Pod) -> Circumstances:
-        return Circumstances(terms=Terms(), own=self.inventory.promising(pod.uid))
+    def circumstances(self, pod: SchedulingPod) -> FilterContext:
+        return FilterContext(terms=PlacementPolicy(), own=self.inventory.promising_nodes(pod.uid))
 
     def catch_up(self) -> None:
         """Let every watch catch up."""
@@ -132,7 +134,7 @@ def _closed(index: Index) -> object:
 def _answers(index: Index) -> object:
     """Return what a filter says of every node, where no room is kept for anybody."""
     plain = replace(index, nominations=MappingProxyType({}))
-    found = filtered(plain, ASKING, sorted(index.sites), circumstances=NEUTRAL)
+    found = filter_nodes(plain, ASKING, sorted(index.sites), circumstances=NEUTRAL)
     return found.fitting, found.obstacles
 
 
@@ -145,4 +147,4 @@ def _pending(sight: Sight, index: Index) -> object:
 
 
 def _holders(sight: Sight, index: Index) -> object:
-    return {uid: sight.inventory.promising(uid) for uid in index.pods}
+    return {uid: sight.inventory.promising_nodes(uid) for uid in index.pods}

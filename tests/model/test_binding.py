@@ -17,13 +17,13 @@ import pytest
 from msgspec import structs
 
 from allocator.core.ledger import Ledger
-from allocator.core.pods import Pod
+from allocator.core.pods import SchedulingPod
 from allocator.model.gpu import Grant
 from allocator.model.units import NO_CORES, WHOLE_GPU
 from allocator.shell.inventory import Inventory
 from kube.client import ApiClient
 from kube.term import Timing
-from kube.watch import Publish, Source
+from kube.watch import Publish, WatchSource
 from tests.model.agents import Bold
 from tests.model.calls import StillLoop
 from tests.model.careless import Moody, Rash, Trusting, Undead, Unmoved
@@ -50,10 +50,10 @@ from tests.model.seeds import SCHEDULES, SEEDS
 from tests.model.sights import reader
 from tests.model.tenants import gullible
 from tests.model.world import World
-from webhook.core.binding import Wish
-from webhook.core.mutate import Surroundings
+from webhook.core.binding import BindRequest
+from webhook.core.mutate import AdmissionContext
 from webhook.core.served import Outcome
-from webhook.shell.binding import Binder
+from webhook.shell.binding import BindingHandler
 
 PATIENT = pytest.mark.timeout(max(600, SCHEDULES))  # some 80 ms each, where nobody else is busy
 FAULTLESS = Fault()
@@ -119,31 +119,31 @@ def honest(world: World) -> ApiClient:
 class Blinking(Inventory):
     """Does not notice that something is gone."""
 
-    async def _follow(self, source: Source[T], publish: Publish[T], kind: str) -> None:
+    async def _follow(self, source: WatchSource[T], publish: Publish[T], kind: str) -> None:
         def seen(found: Mapping[str, T], touched: Collection[str]) -> None:
             publish(found, found.keys() & touched)
 
         await super()._follow(source, seen, kind)
 
 
-def ranked_anew(raw: bytes) -> Pod:
+def ranked_anew(raw: bytes) -> SchedulingPod:
     """Read a pod as one that matters less than all others."""
     return replace(reader(raw), priority=-1)
 
 
-def undying(raw: bytes) -> Pod:
+def undying(raw: bytes) -> SchedulingPod:
     """Do not see that a pod was deleted."""
     return replace(reader(raw), deleting=False)
 
 
-class Wet(Binder):
+class Wet(BindingHandler):
     """Commits in dry runs too."""
 
-    async def _promised(self, wish: Wish, around: Surroundings) -> Outcome:
+    async def _commit(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
         return await self.promise(wish, around)
 
 
-class Coreless(Binder):
+class Coreless(BindingHandler):
     """Does not add up the cores that others were promised."""
 
     def __post_init__(self) -> None:

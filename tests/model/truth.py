@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import Final
 
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from allocator.model.gpu import Gpu, Grant
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import CorePercent
@@ -106,7 +106,7 @@ def _shares(gpu: Gpu, ask: ContainerRequest, mode: Mode) -> Iterator[Grant]:
 def _instances(gpu: Gpu) -> Iterator[Grant]:
     for profile in () if gpu.board is None else gpu.board.plain:
         for start in profile.starts:
-            placed, none = Placed(profile, start), CorePercent(0)
+            placed, none = Placement(profile, start), CorePercent(0)
             yield Grant(
                 gpu=gpu.uuid, mode=Mode.MIG, memory=profile.memory, cores=none, placed=placed
             )

@@ -16,7 +16,7 @@ from tests.gpunodes import NOON, Json
 from tests.model.world import World
 from tests.pods import CORES, MEMORY, MODE, NUMBER, admitted, container, received
 from tests.pods import pod as manifest
-from webhook.core.mutate import Surroundings
+from webhook.core.mutate import AdmissionContext
 
 Wish = PodRequest
 
@@ -24,7 +24,7 @@ NODES: Final = (
     node("n0", gpu(A30, mode=Mode.MIG)),
     node("n1", gpu(T4), replace(gpu(T4, index=1), slots=2)),
 )
-AROUND: Final = Surroundings(settings=DEFAULTS, snapshot=snapshot(*NODES))
+AROUND: Final = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(*NODES))
 WEAK: Final = frozenset({"p0", "p1", "p2"})
 WISHES: Final[tuple[Wish, ...]] = (
     pod(ask(6000)),

@@ -14,9 +14,9 @@ from typing import Any, Unpack
 import jsonpatch
 import orjson
 
-from allocator.core.gpunode import Decoded, decode
+from allocator.core.gpunode import DecodedGpuNode, decode
 from allocator.model.request import PodRequest
-from kube.client import Options
+from kube.client import CallOptions
 from kube.errors import (
     AlreadyExistsError,
     ApiError,
@@ -50,7 +50,7 @@ class World(FakeApiClient):
     tickets: list[Ticket] = field(default_factory=list)
     changes: int = 0
     stirred: int = 0  # changes that make schedulers look again: all but those of GPUNodes
-    read: dict[str, tuple[Json, Decoded]] = field(default_factory=dict)
+    read: dict[str, tuple[Json, DecodedGpuNode]] = field(default_factory=dict)
     born: int = 0  # GPUNodes made so far
     candidates: int = 0  # replicas that stood for the lease so far
     bypassed: set[str] = field(default_factory=set)  # uids of pods that were bound past the hook
@@ -70,7 +70,7 @@ class World(FakeApiClient):
             if ticket.outcome is not None and ticket in self.tickets:
                 self.tickets.remove(ticket)
 
-    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         found = await self.call(lambda: self._read(path))
         self.past.show(path, found)
         return found
@@ -86,24 +86,26 @@ class World(FakeApiClient):
         return await self.call(acting)
 
     async def json_patch(
-        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[Options]
+        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[CallOptions]
     ) -> bytes:
         sent = orjson.loads(orjson.dumps(list(ops)))
         return await self._send(path, lambda: self._patch(path, sent))
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[CallOptions]
     ) -> bytes:
         sent = orjson.loads(orjson.dumps(changes))
         return await self._send(path, lambda: self._merged(path, sent))
 
-    async def create(self, path: str, body: bytes, **_: Unpack[Options]) -> bytes:
+    async def create(self, path: str, body: bytes, **_: Unpack[CallOptions]) -> bytes:
         sent = orjson.loads(body)
         leases = path == LEASES.rstrip("/")
         assert leases or path == GPU_NODES.rstrip("/")
         return await self._send(path, lambda: self._leased(sent) if leases else self._created(sent))
 
-    async def delete(self, path: str, *, body: bytes | None = None, **_: Unpack[Options]) -> bytes:
+    async def delete(
+        self, path: str, *, body: bytes | None = None, **_: Unpack[CallOptions]
+    ) -> bytes:
         sent = orjson.loads(body or b"{}")
         return await self._send(path, lambda: self._deleted(path, sent["preconditions"]))
 
@@ -256,7 +258,7 @@ class World(FakeApiClient):
             if pod["spec"].get("nodeName") == name and not over(pod)
         ]
 
-    def decoded(self, name: str) -> Decoded:
+    def decoded(self, name: str) -> DecodedGpuNode:
         """Read a GPUNode as it is now; objects are replaced, never edited."""
         stored = self.gpu_nodes[name]
         known = self.read.get(name)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from certs.core.check import Expected, findings, issuer_of
 from certs.core.pem import certificates
 from certs.core.policy import Rotation
-from certs.core.status import Phase, phase
-from certs.core.store import REQUEST, Store, decoded, state
-from certs.shell.secret import Held, Round, Writer
+from certs.core.status import RotationPhase, phase
+from certs.core.store import REQUEST, SecretState, decode_secret, state
+from certs.shell.secret import RotationController, Round, StoredSecret
 from kube.errors import ConflictError
 from tests.fakes.certificates import LIFETIMES, TERMS, World
 
@@ -28,7 +28,7 @@ class Drama:
     """Two writers that believe to lead, and two replicas that load when they like."""
 
     world: World = field(default_factory=World)
-    writers: list[Writer] = field(default_factory=list)
+    writers: list[RotationController] = field(default_factory=list)
     rounds: list[Coroutine[None, None, Round] | None] = field(default_factory=lambda: [None, None])
     served: list[x509.Certificate | None] = field(default_factory=lambda: [None, None])
 
@@ -36,9 +36,9 @@ class Drama:
         self.writers = [self.world.writer(), self.world.writer()]
 
     @property
-    def store(self) -> Store:
+    def store(self) -> SecretState:
         held = self.world.secrets.held
-        return decoded(held.data, held.annotations) if held else Store()
+        return decode_secret(held.data, held.annotations) if held else SecretState()
 
     def act(self, who: int) -> bool:
         """Let a writer run to its next effect; say whether its round is over."""
@@ -73,7 +73,9 @@ class Drama:
         if held is not None:
             asked = {**held.annotations, REQUEST: rotation.value}
             version = f"{held.version}+"
-            self.world.secrets.held = Held(version=version, data=held.data, annotations=asked)
+            self.world.secrets.held = StoredSecret(
+                version=version, data=held.data, annotations=asked
+            )
 
     def lose(self) -> None:
         self.world.secrets.held = None
@@ -228,5 +230,5 @@ def test_a_replica_that_never_loads_again_is_waited_for() -> None:
     while drama.world.time.seconds < LATE:
         drama.work(0, rounds=1)
 
-    assert overlapping is Phase.OVERLAP
-    assert phase(state(drama.store, TERMS.names)) is Phase.STEADY
+    assert overlapping is RotationPhase.OVERLAP
+    assert phase(state(drama.store, TERMS.names)) is RotationPhase.STEADY

@@ -9,13 +9,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.choose import Choice, Terms, Verdict, choose
-from allocator.core.commitment import Wanted, assigned
+from allocator.core.choose import Choice, FitVerdict, PlacementPolicy, choose
+from allocator.core.commitment import PodClaim, assign
 from allocator.core.headroom import headroom
-from allocator.core.holdings import freed
-from allocator.core.ladder import sufficient
-from allocator.core.ledger import promising
-from allocator.model.board import Placed
+from allocator.core.holdings import without_entries
+from allocator.core.ladder import sufficient_profiles
+from allocator.core.ledger import with_entry
+from allocator.model.board import Placement
 from allocator.model.decision import Reason
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
@@ -56,7 +56,7 @@ def mig_nodes(draw: st.DrawFn, name: str = "n0") -> Node:
 def mig_gpus(draw: st.DrawFn, model: str, index: int) -> Gpu:
     held: list[Grant] = []
     taken = 0
-    places = [Placed(p, start) for p in board(model).plain for start in p.starts]
+    places = [Placement(p, start) for p in board(model).plain for start in p.starts]
     for placed in draw(st.lists(st.sampled_from(places), max_size=2)):
         if not placed.mask & taken:
             taken |= placed.mask
@@ -154,9 +154,11 @@ def test_the_ledger_counts_what_was_chosen(there: Node, request: PodRequest) -> 
         assert left.taken == was.taken | masks(chain.from_iterable(held))
         if one.mode is not Mode.MIG:
             assert left.tenants == was.tenants + max(map(len, held))
-    assert promising(before, mine).node == now.node
-    assert freed(now.node, [mine]) == before.node
-    assert assigned(now, Wanted(uid="p", request=request), terms=Terms()) == found.assignment
+    assert with_entry(before, mine).node == now.node
+    assert without_entries(now.node, [mine]) == before.node
+    assert (
+        assign(now, PodClaim(uid="p", request=request), terms=PlacementPolicy()) == found.assignment
+    )
 
 
 def most_memory(held: Iterable[Sequence[Grant]]) -> int:
@@ -173,9 +175,9 @@ def masks(grants: Iterable[Grant]) -> int:
 
 def helped(before: Choice, after: Choice) -> bool:
     """Say whether a pod that could never run might, or one that must wait runs."""
-    if before.verdict is Verdict.NEVER:
-        return after.verdict is not Verdict.NEVER
-    return after.verdict is Verdict.FITS
+    if before.verdict is FitVerdict.NEVER:
+        return after.verdict is not FitVerdict.NEVER
+    return after.verdict is FitVerdict.FITS
 
 
 def advised(found: Choice, *, alone: bool) -> Iterator[tuple[str, int]]:
@@ -227,8 +229,8 @@ def soft_ways(there: Node, one: ContainerRequest) -> list[tuple[Grant, ...]]:
 def mig_ways(there: Node, one: ContainerRequest) -> list[tuple[Grant, ...]]:
     single = [
         [
-            granted(gpu.uuid, one, Placed(rung.profile, start))
-            for rung in sufficient(one, gpu.board)
+            granted(gpu.uuid, one, Placement(rung.profile, start))
+            for rung in sufficient_profiles(one, gpu.board)
             for start in rung.profile.starts
         ]
         for gpu in there.gpus
@@ -236,7 +238,7 @@ def mig_ways(there: Node, one: ContainerRequest) -> list[tuple[Grant, ...]]:
     return on_distinct_gpus(single, one.count)
 
 
-def granted(uuid: str, one: ContainerRequest, placed: Placed) -> Grant:
+def granted(uuid: str, one: ContainerRequest, placed: Placement) -> Grant:
     memory = placed.profile.memory
     return Grant(gpu=uuid, mode=Mode.MIG, memory=memory, cores=one.cores, placed=placed)
 

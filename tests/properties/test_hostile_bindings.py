@@ -9,18 +9,18 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.devicelist import wished
+from allocator.core.devicelist import listed_uuids
 from allocator.core.settings import DEFAULTS
 from tests.bindings import answered, binding, review, stored
 from tests.builders import nodes_of, snapshot
 from tests.fakes.ledger_server import LedgerServer
 from tests.gpunodes import Json
 from tests.pods import MEMORY, NUMBER, admitted, container, pod, received
-from webhook.core.mutate import Surroundings
+from webhook.core.mutate import AdmissionContext
 from webhook.core.review import NotAReviewError
-from webhook.shell.binding import Binder
+from webhook.shell.binding import BindingHandler
 
-AROUND = Surroundings(settings=DEFAULTS, snapshot=snapshot(nodes_of(8)))
+AROUND = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(nodes_of(8)))
 ASKING = admitted(received(pod(container(limits={NUMBER: 1, MEMORY: 3000}))), AROUND)
 GOOD: Json = orjson.loads(
     review(binding(annotations={"volcano.sh/vgpu-ids-new": "x"}, uid="6a7d-1"))
@@ -58,7 +58,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 def answer(body: bytes) -> tuple[Json | None, int]:
     """Return the response, if the body was a review at all, and how many entries there are."""
     server = LedgerServer(pods={"p": stored(ASKING)})
-    binder = Binder(calls=server, around=lambda _: AROUND, reserved=lambda _: frozenset())
+    binder = BindingHandler(calls=server, around=lambda _: AROUND, reserved=lambda _: frozenset())
     try:
         response = answered(asyncio.run(binder.bind(body)))
     except NotAReviewError:
@@ -96,4 +96,4 @@ def test_any_bytes_are_rejected(body: bytes) -> None:
 @given(st.text(alphabet="GPU-a1,;:[]NVIDIA0 ", max_size=60))
 def test_any_device_list_is_read(text: str) -> None:
     """A scheduler's list gives names of GPUs or nothing, and nothing else comes of it."""
-    assert all(uuid and set(uuid) <= set("GPUaNVID10-") for uuid in wished(text))
+    assert all(uuid and set(uuid) <= set("GPUaNVID10-") for uuid in listed_uuids(text))

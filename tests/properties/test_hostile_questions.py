@@ -14,25 +14,25 @@ import pytest
 from starlette.applications import Starlette
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.choose import Terms
-from allocator.core.index import Indexer
+from allocator.core.choose import PlacementPolicy
+from allocator.core.index import IndexBuilder
 from allocator.core.settings import Settings
-from allocator.core.steering import Circumstances
+from allocator.core.steering import FilterContext
 from allocator.model.request import Mode
 from allocator.shell.extender import Extender
-from kube.client import Options
+from kube.client import CallOptions
 from kube.errors import ApiError
 from tests.builders import A30, nodes_of
 from tests.fakes.api_client import FakeApiClient
 from tests.pods import MEMORY, NUMBER, container, pod, received
-from webhook.core.unbound import unbound
+from webhook.core.unbound import unbound_pod
 from webhook.shell.extender import app
 
 Json = dict[str, Any]
 
 PAYLOADS: Final = 10_000
 GROWTH: Final = 2_000  # blocks of memory that half as many may leave: less than one for each
-CIRCUMSTANCES: Final = Circumstances(terms=Terms())
+CIRCUMSTANCES: Final = FilterContext(terms=PlacementPolicy())
 POD: Final = received(pod(container(limits={NUMBER: 1, MEMORY: 6000})))
 NAMES: Final = ["n0", "n1", "gone"]
 GOOD: Final[dict[str, Json]] = {
@@ -77,21 +77,21 @@ ODD: Final[list[Any]] = [
 class NoServer(FakeApiClient):
     """Refuses every write."""
 
-    async def create(self, path: str, body: bytes, **_: Unpack[Options]) -> bytes:
+    async def create(self, path: str, body: bytes, **_: Unpack[CallOptions]) -> bytes:
         assert path == "/api/v1/namespaces/team-a/pods/p/binding" or "/.." not in path
         orjson.loads(body)
         raise ApiError(404, "NotFound", "no such pod", place=path)
 
 
 def extender() -> Extender:
-    indexer = Indexer()
+    indexer = IndexBuilder()
     for name in ("n0", "n1"):
         indexer.put(nodes_of(2, A30, mode=Mode.MIG, name=name))
     index = indexer.index(version="1", complete=True)
 
     return Extender(
         index=lambda: index,
-        read=lambda raw: unbound(raw, VOCABULARIES),
+        read=lambda raw: unbound_pod(raw, VOCABULARIES),
         settings=lambda: Settings(extender_bind=True),
         circumstances=lambda _: CIRCUMSTANCES,
         writer=NoServer(),

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from allocator.core.settings import Settings
 from allocator.model.gpu import Snapshot
 from tests.pods import MEMORY, MODE, container, pod, received
-from webhook.core.mutate import Surroundings
-from webhook.shell.admission import LARGEST_BODY, Admission, Reviewer, View
-from webhook.shell.metrics import Metrics
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.admission import LARGEST_BODY, AdmissionApp, AdmissionView, PodHandler
+from webhook.shell.metrics import WebhookMetrics
 
 Json = dict[str, Any]
 PATHS = ("/mutate/pods", "/validate/pods", "/mutate/pods/ephemeralcontainers")
-VIEW = View(
-    around=Surroundings(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
+VIEW = AdmissionView(
+    around=AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
 )
 
 
@@ -36,18 +36,18 @@ class Notes:
         self.kept.append(record)
 
 
-def application(notes: Notes | None = None, *, most: int = 8) -> Admission:
+def application(notes: Notes | None = None, *, most: int = 8) -> AdmissionApp:
     async def rest(_scope: object, _receive: object, _send: object) -> None:
         raise AssertionError("a hot path went elsewhere")
 
-    reviewer = Reviewer(
+    reviewer = PodHandler(
         view=lambda _: VIEW,
         journal=notes or Notes(),
-        metrics=Metrics(version="0"),
+        metrics=WebhookMetrics(version="0"),
         version="0",
         now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
     )
-    return Admission(reviewer, rest, most=most)
+    return AdmissionApp(reviewer, rest, most=most)
 
 
 def posted(body: bytes, path: str = PATHS[0], chunk: int = 1 << 20) -> tuple[int, bytes]:

@@ -8,18 +8,18 @@ from itertools import chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.choose import Terms, Verdict, choose, fitting
-from allocator.core.commitment import Wanted
+from allocator.core.choose import FitVerdict, PlacementPolicy, choose, place_on
+from allocator.core.commitment import PodClaim
 from allocator.core.fleet import snapshot_of
-from allocator.core.holdings import granted, holding
-from allocator.core.index import Holders, Index, Indexer
-from allocator.core.pods import Pod
+from allocator.core.holdings import peak_grants, with_grants
+from allocator.core.index import Index, IndexBuilder, NodesByPod
+from allocator.core.pods import SchedulingPod
 from allocator.core.scores import scorer
 from allocator.core.settings import DEFAULTS
-from allocator.core.steering import Circumstances, filtered, prioritized
+from allocator.core.steering import FilterContext, filter_nodes, score_nodes
 from allocator.model.gpu import Gpu, Node
 from allocator.model.ledger import Entry
-from allocator.model.request import Filters, Mode, Packing, PodRequest
+from allocator.model.request import FillPolicy, Filters, Mode, PodRequest
 from tests.builders import (
     A30,
     A100_40,
@@ -37,8 +37,8 @@ from tests.builders import (
 from tests.gpunodes import entry, ledger, several
 
 NAMES = [f"n{i}" for i in range(6)]
-SCORERS = [scorer(packing, DEFAULTS.score_weights) for packing in Packing]
-CIRCUMSTANCES = Circumstances(terms=Terms())
+SCORERS = [scorer(packing, DEFAULTS.score_weights) for packing in FillPolicy]
+CIRCUMSTANCES = FilterContext(terms=PlacementPolicy())
 
 soft = st.builds(
     lambda product, amounts, index: gpu(
@@ -105,25 +105,25 @@ def promised(found: Node) -> list[Entry]:
     ]
 
 
-def asking(request: PodRequest, uid: str = "u") -> Pod:
-    wanted = Wanted(uid=uid, request=request)
-    return Pod(uid=uid, namespace="team-a", name="p", wanted=wanted)
+def asking(request: PodRequest, uid: str = "u") -> SchedulingPod:
+    wanted = PodClaim(uid=uid, request=request)
+    return SchedulingPod(uid=uid, namespace="team-a", name="p", wanted=wanted)
 
 
 def answers(index: Index, request: PodRequest) -> tuple[object, ...]:
-    found = filtered(index, asking(request), NAMES, circumstances=CIRCUMSTANCES)
-    scores = prioritized(
+    found = filter_nodes(index, asking(request), NAMES, circumstances=CIRCUMSTANCES)
+    scores = score_nodes(
         index,
         asking(request),
         NAMES,
         weights=DEFAULTS.score_weights,
-        packing=Packing.BINPACK,
+        packing=FillPolicy.BINPACK,
     )
     return found.fitting, found.obstacles, scores.answer
 
 
 def rebuilt(present: Sequence[Node]) -> Index:
-    indexer = Indexer()
+    indexer = IndexBuilder()
     for found in present:
         indexer.put(found, promised(found))
     return indexer.index(version="1", complete=True)
@@ -133,7 +133,7 @@ def rebuilt(present: Sequence[Node]) -> Index:
 @settings(max_examples=150, deadline=None)
 def test_changes_add_up(events: list[Node | str], request: PodRequest) -> None:
     """After any puts and drops, with repetitions, all that is asked is answered as if anew."""
-    indexer, present = Indexer(), dict[str, Node]()
+    indexer, present = IndexBuilder(), dict[str, Node]()
     for event in events:
         if isinstance(event, str):
             indexer.drop(event)
@@ -164,7 +164,7 @@ def tables(index: Index) -> list[dict[str, object]]:
 @settings(max_examples=60, deadline=None)
 def test_an_index_never_changes(first: list[Node], then: list[Node | str]) -> None:
     """What was handed out stays as it was, whatever is taken in later."""
-    indexer = Indexer()
+    indexer = IndexBuilder()
     for found in first:
         indexer.put(found, promised(found))
     index = indexer.index(version="1", complete=True, scorers=SCORERS)
@@ -186,7 +186,7 @@ def test_a_filter_agrees_with_the_bind(found: list[Node], request: PodRequest) -
     """Of each node it says what the same choice at the bind would say."""
     index = rebuilt(found)
 
-    answer = filtered(index, asking(request), NAMES, circumstances=CIRCUMSTANCES)
+    answer = filter_nodes(index, asking(request), NAMES, circumstances=CIRCUMSTANCES)
 
     for name in NAMES:
         known = index.snapshot.nodes.get(name)
@@ -197,20 +197,20 @@ def test_a_filter_agrees_with_the_bind(found: list[Node], request: PodRequest) -
         assert (name in answer.fitting) == (choice.assignment is not None), choice.findings
         if name in answer.obstacles and answer.obstacles[name].lasting and known.fresh:
             well = replace(known, gpus=tuple(g for g in known.gpus if g.healthy))
-            assert choose(snapshot(well), request, node=name).verdict is Verdict.NEVER
+            assert choose(snapshot(well), request, node=name).verdict is FitVerdict.NEVER
 
 
 @given(nodes(), requests())
 @settings(max_examples=150, deadline=None)
 def test_a_pod_finds_a_node_as_it_was_before(found: Node, request: PodRequest) -> None:
     """Its own promise is free for it to the last MiB; a forecast sees what the ledger will say."""
-    indexer, before = Indexer(), replace(found, fresh=True)
-    taken = fitting(before, request)
+    indexer, before = IndexBuilder(), replace(found, fresh=True)
+    taken = place_on(before, request)
     if taken is None:
         return
     mine = several("p", *taken.containers)
 
-    indexer.put(granted(before, holding(mine.containers)), [*promised(before), mine])
+    indexer.put(with_grants(before, peak_grants(mine.containers)), [*promised(before), mine])
 
     index = indexer.index(version="1", complete=True)
     assert index.node(before.name, without={"p"}) == before
@@ -220,11 +220,11 @@ def test_a_pod_finds_a_node_as_it_was_before(found: Node, request: PodRequest) -
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.sets(st.sampled_from("uvwx")))))
 def test_holders_add_up(events: list[tuple[str, set[str]]]) -> None:
     """A pod is promised something on the nodes that say so, and on no other."""
-    holders = Holders()
+    holders = NodesByPod()
     present: dict[str, set[str]] = {}
     for name, uids in events:
         holders.put(name, uids)
         present[name] = uids
 
     for uid in "uvwx":
-        assert holders.of(uid) == {name for name, uids in present.items() if uid in uids}
+        assert holders.nodes_of(uid) == {name for name, uids in present.items() if uid in uids}

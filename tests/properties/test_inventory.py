@@ -17,16 +17,16 @@ from allocator.core.fleet import snapshot_of
 from allocator.core.fleetfile import load_fleet
 from allocator.core.gpunode import decode, decode_text
 from allocator.core.gpunodewire import spec_of, status_of
-from allocator.core.holdings import freed
+from allocator.core.holdings import without_entries
 from allocator.core.wire import (
     decode_handshake,
     decode_register,
     encode_register,
     node_from_register,
 )
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from allocator.model.decision import ContainerGrants
-from allocator.model.gpu import Gpu, Grant, Node, Offer
+from allocator.model.gpu import Gpu, GpuKind, Grant, Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode, Stage
 from allocator.model.units import CorePercent, MiB
@@ -64,9 +64,9 @@ def gpus(draw: st.DrawFn, index: int) -> Gpu:
     )
 
 
-def placed(model: Model) -> st.SearchStrategy[Placed]:
+def placed(model: Model) -> st.SearchStrategy[Placement]:
     assert model.board is not None
-    places = [Placed(p, start) for p in model.board.profiles for start in p.starts]
+    places = [Placement(p, start) for p in model.board.profiles for start in p.starts]
     return st.sampled_from(places)
 
 
@@ -157,7 +157,7 @@ def test_a_promise_counts_by_the_most_that_is_held_at_a_time(data: st.DataObject
         assert gpu.cores_promised == sum(max(cores) for _, cores, _ in held)
         if gpu.mode is not Mode.MIG:
             assert len(gpu.grants) == sum(max(count) for _, _, count in held)
-    assert freed(decoded.node, promised).gpus == node.gpus
+    assert without_entries(decoded.node, promised).gpus == node.gpus
 
 
 def at_once(entry: Entry, gpu: Gpu) -> tuple[list[int], list[int], list[int]]:
@@ -257,10 +257,10 @@ def test_no_file_raises(text: str) -> None:
 def test_offers_are_the_most_on_one_node(found: list[Node]) -> None:
     """Counting in bulk gives what counting one by one gives."""
     by_name = {node.name: node for node in found}
-    expected: Counter[Offer] = Counter()
+    expected: Counter[GpuKind] = Counter()
     for node in by_name.values():
         kinds = (
-            Offer(model=g.model, memory=g.memory, mode=g.mode, board=g.board) for g in node.gpus
+            GpuKind(model=g.model, memory=g.memory, mode=g.mode, board=g.board) for g in node.gpus
         )
         expected |= Counter(kinds)
 

@@ -5,13 +5,13 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.leases import Candidate, Election
+from kube.leases import Election, LeaseCandidate
 from tests.fakes.api_objects import Objects, parsed
 from tests.fakes.direct_store import DirectStore, Line
 from tests.fakes.kube_clock import FakeClock
 
 NAMES = ("a", "b", "c")
-LEASE = parsed(Candidate(namespace="n", name="l", identity="").path)
+LEASE = parsed(LeaseCandidate(namespace="n", name="l", identity="").path)
 
 LINES = st.tuples(st.sampled_from(Line), st.floats(min_value=0, max_value=6))
 ROUNDS = st.dictionaries(st.sampled_from(NAMES), LINES, min_size=1)
@@ -30,7 +30,7 @@ class Cluster:
         self.elections = {
             name: Election(
                 self.stores[name],
-                Candidate(namespace="n", name="l", identity=name),
+                LeaseCandidate(namespace="n", name="l", identity=name),
                 clock=self.time.clock(),
             )
             for name in NAMES

@@ -11,13 +11,13 @@ from allocator.core.settings import Settings
 from allocator.model.problem import Rejected
 from allocator.model.request import Mode
 from tests.builders import A100_40, nodes_of, snapshot
-from webhook.core.mutate import Surroundings
+from webhook.core.mutate import AdmissionContext
 from webhook.core.plan import plan
 from webhook.core.plandocument import document
 from webhook.core.plantext import lines
 from webhook.core.podwire import Pod
 
-AROUND = Surroundings(
+AROUND = AdmissionContext(
     settings=Settings(), snapshot=snapshot(nodes_of(1, A100_40, mode=Mode.MIG)), host_paths=True
 )
 KEYS = st.sampled_from(

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.demand import learned
-from allocator.core.placement import SHARE, tables
+from allocator.core.demand import demand_of
+from allocator.core.placement import SHARE, slot_policy
 from allocator.model.board import Board, Profile
 from allocator.model.demand import NOTHING_LEARNED, BoardDemand, Demand
 from allocator.model.units import MiB
@@ -60,7 +60,7 @@ def test_a_seat_is_free_and_legal_and_found_exactly_when_there_is_one(
     subject: Board, counts: list[float], failures: float
 ) -> None:
     """Whatever is taken and whatever was learned, a seat agrees with trying every start."""
-    seats = tables(subject, taught(subject, counts, failures), subject.profiles)
+    seats = slot_policy(subject, taught(subject, counts, failures), subject.profiles)
 
     for mask in range(1 << subject.slots):
         for profile in subject.profiles:
@@ -83,8 +83,8 @@ def test_finer_slots_change_no_rank(subject: Board, counts: list[float], factor:
         ),
     )
     demand = taught(subject, counts, failures=0.06)
-    coarse_seats = tables(subject, demand, subject.profiles)
-    fine_seats = tables(finer, demand, finer.profiles)
+    coarse_seats = slot_policy(subject, demand, subject.profiles)
+    fine_seats = slot_policy(finer, demand, finer.profiles)
 
     for mask in range(1 << subject.slots):
         fine_mask = sum(
@@ -102,7 +102,7 @@ def test_a_gpu_ranks_by_the_weighted_room_that_it_loses(
     counts: list[float], failures: float
 ) -> None:
     """The first part of a rank is the least weighted loss of slots, in shares of a board."""
-    seats = tables(A100, taught_plain(counts, failures))
+    seats = slot_policy(A100, taught_plain(counts, failures))
 
     @cache
     def most(mask: int, profile: Profile) -> int:
@@ -131,7 +131,7 @@ def taught_plain(counts: list[float], failures: float) -> Demand:
 def test_a_start_keeps_the_most_of_the_expected_fill(counts: list[float], failures: float) -> None:
     """Once demand is known, a start is best by the policy's formula for one board's future."""
     demand = taught_plain(counts, failures)
-    known = learned(demand, A100, A100.plain)
+    known = demand_of(demand, A100, A100.plain)
     assert known is not None
     total = sum(known.percents)
     shares = {p: n / total for p, n in zip(A100.plain, known.percents, strict=True)}
@@ -145,7 +145,7 @@ def test_a_start_keeps_the_most_of_the_expected_fill(counts: list[float], failur
             missed += 0 if later else share
         return value / (1 - 0.75 * missed)
 
-    seats = tables(A100, demand)
+    seats = slot_policy(A100, demand)
 
     for mask in range(1 << A100.slots):
         for profile in A100.plain:
@@ -159,7 +159,7 @@ def test_a_start_keeps_the_most_of_the_expected_fill(counts: list[float], failur
 @given(boards())
 def test_while_cold_every_sequence_that_is_counted_on_can_be_placed(subject: Board) -> None:
     """On an empty board, following the seats places as many orders as any policy could."""
-    seats = tables(subject, NOTHING_LEARNED, subject.profiles)
+    seats = slot_policy(subject, NOTHING_LEARNED, subject.profiles)
 
     @cache
     def placed(mask: int) -> int:

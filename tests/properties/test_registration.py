@@ -7,8 +7,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.core.podfacts import Seen
-from allocator.core.registration import register_of, registered, told
+from allocator.core.podfacts import PodSummary
+from allocator.core.registration import counted_uids, register_of, registered_gpus
 from allocator.core.wire import decode_register, encode_register, node_from_register
 from allocator.model.gpu import Gpu, Grant, Node
 from allocator.model.ledger import Entry
@@ -60,7 +60,7 @@ def test_it_survives_the_annotation(
     *, node: Sequence[Gpu], entries: list[Entry], counted: frozenset[str], shut: bool
 ) -> None:
     """Every GPU stays, in the order of indexes, and what is shown is what is read."""
-    shown = registered(node, entries, counted, shut=shut)
+    shown = registered_gpus(node, entries, counted, shut=shut)
     read = decode_register(encode_register(shown))
 
     kept = [gpu for gpu in shown if gpu.memory]
@@ -91,16 +91,16 @@ def test_less_is_never_more(
     node: Sequence[Gpu], entries: list[Entry], counted: frozenset[str]
 ) -> None:
     """A further promise that it cannot see, foreign memory, or a broken GPU leave no more room."""
-    before = registered(node, entries, counted)
+    before = registered_gpus(node, entries, counted)
     ill = [replace(gpu, healthy=False) for gpu in node]
     fuller = [replace(gpu, foreign=MiB(gpu.foreign + 100)) for gpu in node]
     more = [*entries, entry("z", *(g for e in entries for c in e.containers for g in c.grants))]
 
     for after in (
-        registered(ill, entries, counted),
-        registered(fuller, entries, counted),
-        registered(node, more, counted),
-        registered(node, entries, counted, shut=True),
+        registered_gpus(ill, entries, counted),
+        registered_gpus(fuller, entries, counted),
+        registered_gpus(node, more, counted),
+        registered_gpus(node, entries, counted, shut=True),
     ):
         assert all(b.slots <= a.slots for a, b in zip(before, after, strict=True))
         assert all(b.memory <= a.memory for a, b in zip(before, after, strict=True))
@@ -119,7 +119,7 @@ def test_its_account_and_ours_agree(
         for g in c.grants
     ]
 
-    shown = registered(soft, [entry(uid, grant) for uid, grant in held], counted)
+    shown = registered_gpus(soft, [entry(uid, grant) for uid, grant in held], counted)
 
     for gpu, as_seen in zip(soft, shown, strict=True):
         here = [(uid, grant) for uid, grant in held if grant.gpu == gpu.uuid]
@@ -148,7 +148,7 @@ def test_a_node_that_cannot_be_believed_is_shut_in_full(
 def test_only_live_pods_bound_there_are_counted() -> None:
     """Those whose annotations a scheduler of its kind has seen, and not yet forgotten."""
     entries = [entry(uid) for uid in UIDS]
-    live = Seen(uid="a", node="n0", deleting=False, over=False, told="[]")
+    live = PodSummary(uid="a", node="n0", deleting=False, over=False, told="[]")
     pods = [
         live,
         replace(live, uid="b", node="n1"),
@@ -157,4 +157,4 @@ def test_only_live_pods_bound_there_are_counted() -> None:
         replace(live, uid="stranger"),
     ]
 
-    assert told(entries, pods, node="n0") == {"a"}
+    assert counted_uids(entries, pods, node="n0") == {"a"}

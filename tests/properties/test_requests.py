@@ -12,7 +12,7 @@ from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core import containers
 from allocator.core.lexicon import lexicon
 from allocator.core.quantity import LARGEST, canonical, parse, plain
-from allocator.core.usual import usual
+from allocator.core.usual import parse_common
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import PodRequest
 from tests.asking import (
@@ -187,11 +187,11 @@ def test_what_is_read_in_one_pass_is_what_a_closer_look_finds(
     """The shortcut answers only where the long way finds nothing wrong, and the same."""
     known = lexicon(VOCABULARIES)
 
-    quick = usual(init, pod, known)
+    quick = parse_common(init, pod, known)
 
     spots = list(containers.spots(init, pod, known))
     if quick is not None:
-        assert quick.asking == [containers.request(spot, known) for spot in spots]
+        assert quick.asking == [containers.container_request(spot, known) for spot in spots]
         assert {spot.spoken[0].vocabulary for spot in spots} <= {quick.vocabulary}
 
 
@@ -199,4 +199,4 @@ def test_what_is_read_in_one_pass_is_what_a_closer_look_finds(
 @given(st.lists(boxes(VOLCANO), max_size=3))
 def test_usual_pods_are_read_in_one_pass(pod: list[Box]) -> None:
     """Amounts within their bounds that do not contradict each other need no closer look."""
-    assert usual([], pod, lexicon(VOCABULARIES)) is not None
+    assert parse_common([], pod, lexicon(VOCABULARIES)) is not None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from allocator.core import hami
 from allocator.core.headroom import headroom
-from allocator.core.topology import LOOKS, WORTH, idle_of, mixes, near, web_of, worth
+from allocator.core.topology import LOOKS, WORTH, idle_of, mixes, prefer_close, web_of, worth
 from allocator.model.gpu import Gpu
 from allocator.model.option import Option
 from allocator.model.request import Mode
@@ -70,7 +70,7 @@ def test_the_closest_set_comes_first(gpus: list[Gpu], data: st.DataObject) -> No
     rooms = tuple(map(headroom, gpus))
     ranked = hami.options(ask(1000), rooms, mode=Mode.HAMI_CORE)
 
-    found = near(ranked, rooms, count=count)
+    found = prefer_close(ranked, rooms, count=count)
 
     ranks = {option.position: option.rank for option in ranked}
     sets = [frozenset(one) for one in combinations(range(len(gpus)), count)]
@@ -103,7 +103,7 @@ def test_the_order_of_equals_is_kept_without_closeness(
     plain = tuple(headroom(replace(one, numa=None, switch=None, links=())) for one in gpus)
     ranked = hami.options(ask(1000), plain, mode=Mode.HAMI_CORE)
 
-    assert near(ranked, plain, count=data.draw(st.integers(1, 8))) == ranked
+    assert prefer_close(ranked, plain, count=data.draw(st.integers(1, 8))) == ranked
 
 
 def bridged(pairs: int) -> list[Gpu]:

@@ -17,8 +17,8 @@ from allocator.catalog.injection import (
     Column,
     Field,
     Form,
-    Known,
     Literal,
+    LiteralOrField,
 )
 from allocator.catalog.paths import RESERVED_PATHS
 from allocator.core.settings import Settings
@@ -41,7 +41,7 @@ def cell(form: Form | None) -> str:
             return f"*{suffix}*"
         case Field(path):
             return f"`{path}`"
-        case Known(literal, otherwise):
+        case LiteralOrField(literal, otherwise):
             other = f", else *{otherwise.suffix}*" if otherwise.suffix else ""
             return f"`{literal.text}`{other}"
         case _:

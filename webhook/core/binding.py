@@ -9,16 +9,16 @@ from datetime import datetime
 from typing import Final
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.commitment import Unfit, Wanted
-from allocator.core.devicelist import IDS, wished, wished_positions
-from allocator.core.requests import parsed
-from allocator.core.wording import quoted
-from allocator.model.decision import Assignment, Reason, Source
+from allocator.core.commitment import NoFit, PodClaim
+from allocator.core.devicelist import IDS, listed_uuids, wished_positions
+from allocator.core.requests import parse_request
+from allocator.core.wording import quote
+from allocator.model.decision import Assignment, ModeSource, Reason
 from allocator.model.ledger import Entry
 from allocator.model.request import PodRequest
 from allocator.request.admitted import admitted_request
-from webhook.core.bindingreview import Bound, LivePod, UnreadablePodError
-from webhook.core.mutate import Surroundings
+from webhook.core.bindingreview import BindingReview, LivePod, UnreadablePodError
+from webhook.core.mutate import AdmissionContext
 from webhook.core.review import Refusal
 
 CONFLICT: Final = 409  # the status of what may well pass later or elsewhere
@@ -26,12 +26,12 @@ MOST_PROMISES: Final = 2  # of one pod that is not bound yet
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class NoRequest:
     """The pod asks for nothing of ours."""
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class ServedUpstream:
     """Another plugin serves the node and keeps account of it: no ledger of ours exists."""
 
 
@@ -44,40 +44,40 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class BindRequest:
     """The pod may go there if the node has what it asks for; ``source`` is how its mode came."""
 
-    bound: Bound
+    bound: BindingReview
     live: LivePod
     vocabulary: Vocabulary
-    source: Source
-    wanted: Wanted
+    source: ModeSource
+    wanted: PodClaim
 
 
-Judgement = Pass | Refusal | Denied | Wish
+Judgement = NoRequest | Refusal | Denied | BindRequest
 
 
-def judge(bound: Bound, live: LivePod, around: Surroundings) -> Judgement:
+def judge(bound: BindingReview, live: LivePod, around: AdmissionContext) -> Judgement:
     """Judge a Binding against the pod as it is now."""
-    request = parsed(
+    request = parse_request(
         containers=live.pod.spec.containers,
         init_containers=live.pod.spec.init_containers or (),
         annotations=live.pod.metadata.annotations or {},
         vocabularies=around.vocabularies,
     )
     if request is None:
-        return Pass()
-    why = _unbindable(bound, live)
+        return NoRequest()
+    why = _unbindable_reason(bound, live)
     if why:
-        return conflict(f"pod {quoted(bound.pod)} {why}")
+        return conflict(f"pod {quote(bound.pod)} {why}")
     if isinstance(request, tuple):
-        text = f"pod {quoted(bound.pod)} cannot be promised a GPU: {request[0]}"
+        text = f"pod {quote(bound.pod)} cannot be promised a GPU: {request[0]}"
         refusal = Refusal(code=422, message=f"{text} [{request[0].reason}]", reason="Invalid")
         return Denied(refusal, request[0].reason)
     return _wish(bound, live, request, around=around)
 
 
-def certain(bound: Bound, live: LivePod, around: Surroundings) -> bool:
+def cache_suffices(bound: BindingReview, live: LivePod, around: AdmissionContext) -> bool:
     """Say whether a pod that a cache remembers is enough to judge by.
 
     What it asks for cannot change, and its uid becomes a precondition of the Binding. What would
@@ -85,10 +85,10 @@ def certain(bound: Bound, live: LivePod, around: Surroundings) -> bool:
     """
     mine = bound.binding.metadata.uid == live.uid
     written_on = live.pod.spec.scheduler_name in around.settings.volcano_schedulers
-    return mine and not written_on and not _unbindable(bound, live)
+    return mine and not written_on and not _unbindable_reason(bound, live)
 
 
-def _unbindable(bound: Bound, live: LivePod) -> str:
+def _unbindable_reason(bound: BindingReview, live: LivePod) -> str:
     """Say what the registry would refuse; empty where it is nothing."""
     claimed = bound.binding.metadata.uid
     if claimed and claimed != live.uid:
@@ -99,46 +99,48 @@ def _unbindable(bound: Bound, live: LivePod) -> str:
         return "has ended"
     if live.gated:
         return "has scheduling gates"
-    return f"is already bound to {quoted(live.node)}" if live.node else ""
+    return f"is already bound to {quote(live.node)}" if live.node else ""
 
 
-def _wish(bound: Bound, live: LivePod, request: PodRequest, *, around: Surroundings) -> Wish:
+def _wish(
+    bound: BindingReview, live: LivePod, request: PodRequest, *, around: AdmissionContext
+) -> BindRequest:
     """Take the mode from admission's word; one that was the best then may be revised now."""
     present = live.pod.metadata.annotations or {}
     admitted = admitted_request(present, request, around.vocabularies)
     brought = bound.binding.metadata.annotations or {}
     listed = brought.get(IDS) or present.get(IDS, "")
-    return Wish(
+    return BindRequest(
         bound=bound,
         live=live,
         vocabulary=admitted.vocabulary,
         source=admitted.source,
-        wanted=Wanted(
+        wanted=PodClaim(
             uid=live.uid,
             request=admitted.request,
             mode=admitted.mode,
-            gpus=wished(listed),
+            gpus=listed_uuids(listed),
             positions=wished_positions(listed),
         ),
     )
 
 
-def too_many(wish: Wish, others: frozenset[str]) -> Refusal | None:
+def too_many(wish: BindRequest, others: frozenset[str]) -> Refusal | None:
     """Refuse a third promise to a pod that has promises on *others* than this node."""
     elsewhere = sorted(others - {wish.bound.node})
     if len(elsewhere) < MOST_PROMISES:
         return None
-    names = " and ".join(quoted(name) for name in elsewhere[:MOST_PROMISES])
+    names = " and ".join(quote(name) for name in elsewhere[:MOST_PROMISES])
     return conflict(f"earlier binds of the pod to {names} are not settled yet; it is tried again")
 
 
-def unfit(wish: Wish, found: Unfit) -> Denied:
+def no_fit_denial(wish: BindRequest, found: NoFit) -> Denied:
     """Say why the node has nothing for the pod: what ``FailedScheduling`` shows its user."""
-    text = f"node {quoted(wish.bound.node)}: {found.finding} [{found.finding.reason}]"
+    text = f"node {quote(wish.bound.node)}: {found.finding} [{found.finding.reason}]"
     return Denied(conflict(text) if found.later else forbidden(text), found.finding.reason)
 
 
-def entry_of(wish: Wish, assignment: Assignment, since: datetime) -> Entry:
+def entry_of(wish: BindRequest, assignment: Assignment, since: datetime) -> Entry:
     """Return the promise that *assignment* is, from *since* on, an aware time."""
     return Entry(
         namespace=wish.bound.namespace,
@@ -149,9 +151,9 @@ def entry_of(wish: Wish, assignment: Assignment, since: datetime) -> Entry:
     )
 
 
-def unreadable(namespace: str, name: str, error: UnreadablePodError) -> Denied:
+def unreadable_denial(namespace: str, name: str, error: UnreadablePodError) -> Denied:
     """Refuse a pod of which nobody can tell what it asks for."""
-    text = f"pod {quoted(f'{namespace}/{name}')} cannot be read: {error} [{Reason.UNREADABLE}]"
+    text = f"pod {quote(f'{namespace}/{name}')} cannot be read: {error} [{Reason.UNREADABLE}]"
     return Denied(Refusal(code=422, message=text, reason="Invalid"), Reason.UNREADABLE)
 
 

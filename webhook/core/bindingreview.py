@@ -5,12 +5,12 @@ from typing import Final
 
 import msgspec
 
-from allocator.core.names import harmless
+from allocator.core.names import is_safe_name
 from webhook.core.podwire import Metadata, Pod
-from webhook.core.review import UNREADABLE, BadObjectError, Kind, UserInfo, opened
+from webhook.core.review import UNREADABLE, BadObjectError, ObjectKind, UserInfo, decode_review
 
 
-class Target(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class BindingTarget(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Where the pod is to go."""
 
     kind: str = ""
@@ -21,14 +21,14 @@ class Binding(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """A pod's Binding; Volcano's carries annotations, a legacy one no uid."""
 
     metadata: Metadata = Metadata()
-    target: Target = Target()
+    target: BindingTarget = BindingTarget()
 
 
 class BindingRequest(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """The request under review."""
 
     uid: str
-    kind: Kind = Kind()
+    kind: ObjectKind = ObjectKind()
     name: str | None = None
     namespace: str = ""
     user_info: UserInfo = UserInfo()
@@ -61,7 +61,7 @@ class _State(msgspec.Struct, frozen=True, gc=False):
     terminated: dict[str, msgspec.Raw] | None = None
 
     @property
-    def ran(self) -> bool:
+    def has_run(self) -> bool:
         return self.running is not None or self.terminated is not None
 
 
@@ -93,7 +93,7 @@ class UnreadablePodError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class BindingReview:
     """A review worth deciding about: which pod is to go where, by whose word."""
 
     request: BindingRequest
@@ -119,16 +119,16 @@ class LivePod:
     started: bool
 
 
-def parse(body: bytes) -> Bound:
+def parse(body: bytes) -> BindingReview:
     """Decode one review of a Binding.
 
     Raises as :func:`opened` does, and :class:`BadObjectError` where the review carries no Binding
     of a named pod to a named node.
     """
-    return _bound(opened(_REVIEW, body).request)
+    return _binding_review(decode_review(_REVIEW, body).request)
 
 
-def _bound(request: BindingRequest) -> Bound:
+def _binding_review(request: BindingRequest) -> BindingReview:
     binding, kind = request.object, request.kind
     if kind.kind != "Binding" or kind.group or binding is None:
         what = f"{kind.group[:64]}/{kind.kind[:64]}"
@@ -142,9 +142,9 @@ def _bound(request: BindingRequest) -> Bound:
     if target.kind not in {"", "Node"} or not target.name:
         what = f"{target.kind[:64]} {target.name[:64]}"
         raise BadObjectError(request.uid, f"target is {what!r}; expected a Node with a name")
-    if not all(map(harmless, (request.namespace, name, target.name))):
+    if not all(map(is_safe_name, (request.namespace, name, target.name))):
         raise BadObjectError(request.uid, "a name holds more than letters, digits, '-' and '.'")
-    return Bound(
+    return BindingReview(
         request=request,
         binding=binding,
         namespace=request.namespace,
@@ -166,10 +166,10 @@ def live_pod(raw: bytes) -> LivePod:
         gated=bool(found.spec.scheduling_gates),
         deleting=found.metadata.deletion_timestamp is not None,
         over=found.status.phase in _OVER,
-        started=_started(found.status),
+        started=_has_started(found.status),
     )
 
 
-def _started(status: _LiveStatus) -> bool:
+def _has_started(status: _LiveStatus) -> bool:
     told = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    return any(state.ran for one in told for state in (one.state, one.last_state) if state)
+    return any(state.has_run for one in told for state in (one.state, one.last_state) if state)

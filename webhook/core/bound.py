@@ -21,7 +21,7 @@ from allocator.catalog.annotations import (
 )
 from allocator.catalog.injection import PRELOAD_LIBRARY, PRELOAD_NOTHING
 from allocator.catalog.vocabularies import OWN, VOLCANO, Vocabulary
-from allocator.core.devicelist import IDS, Device, encoded
+from allocator.core.devicelist import IDS, ListedDevice, encode_list
 from allocator.core.ledger import wire_of
 from allocator.core.settings import NodeAgent
 from allocator.model.decision import Assignment
@@ -29,7 +29,7 @@ from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode
-from webhook.core.binding import Wish
+from webhook.core.binding import BindRequest
 from webhook.core.bindingreview import Binding
 from webhook.core.patch import Intent, Operation
 from webhook.core.patch import operations as annotating
@@ -42,14 +42,14 @@ _DONE: Final = str(2**64 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class Commit:
     """What was committed: *entry* for *wish*, as *assignment* on *node*, whose agent serves it.
 
     ``version`` names the ledger that it was decided on: ``<uid>/<generation>``. ``demand`` is what
     was learned until then.
     """
 
-    wish: Wish
+    wish: BindRequest
     assignment: Assignment
     entry: Entry
     node: Node
@@ -59,14 +59,14 @@ class Promise:
     demand: Demand = NOTHING_LEARNED
 
 
-def passed(binding: Binding, vocabularies: Iterable[Vocabulary]) -> list[Operation]:
+def strip_reserved(binding: Binding, vocabularies: Iterable[Vocabulary]) -> list[Operation]:
     """Return what takes reserved annotations off the Binding of a pod that asks for nothing."""
     return annotating(
-        _as_pod(binding), Intent(annotations_removed=_reserved(binding, vocabularies))
+        _as_pod(binding), Intent(annotations_removed=_reserved_keys(binding, vocabularies))
     )
 
 
-def elsewhere(binding: Binding) -> list[Operation]:
+def upstream_patch(binding: Binding) -> list[Operation]:
     """Return what tells our policies that another plugin serves the pod.
 
     What its scheduler brought stays on the Binding; only names of ours are taken off.
@@ -77,7 +77,7 @@ def elsewhere(binding: Binding) -> list[Operation]:
     return annotating(_as_pod(binding), Intent(annotations=served, annotations_removed=forged))
 
 
-def kept(promise: Promise, now: datetime) -> list[Operation]:
+def committed_patch(promise: Commit, now: datetime) -> list[Operation]:
     """Return what makes the Binding carry *promise*, and only that, to the pod that was read.
 
     The uid is a precondition of the registry's: a pod of the same name made since gets nothing.
@@ -85,7 +85,7 @@ def kept(promise: Promise, now: datetime) -> list[Operation]:
     binding = promise.wish.bound.binding
     intent = Intent(
         annotations=annotations(promise, now),
-        annotations_removed=_reserved(binding, promise.vocabularies),
+        annotations_removed=_reserved_keys(binding, promise.vocabularies),
     )
     uid = {"op": "add", "path": "/metadata/uid", "value": promise.entry.uid}
     return [uid, *annotating(_as_pod(binding), intent)]
@@ -96,7 +96,7 @@ def _as_pod(binding: Binding) -> Pod:
     return Pod(metadata=binding.metadata)
 
 
-def _reserved(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tuple[str, ...]:
+def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tuple[str, ...]:
     """Return the keys on the Binding that only we may bring, or that admission decided on."""
     read = {
         key
@@ -110,7 +110,7 @@ def _reserved(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tuple[str
     )
 
 
-def annotations(promise: Promise, now: datetime) -> dict[str, str]:
+def annotations(promise: Commit, now: datetime) -> dict[str, str]:
     """Return all annotations of a bound pod: Volcano's six, ours, and those its env reads."""
     wish, mode = promise.wish, promise.assignment.mode
     held = wire_of(promise.entry)["containers"]
@@ -124,11 +124,11 @@ def annotations(promise: Promise, now: datetime) -> dict[str, str]:
     if MODE_KEY in (wish.live.pod.metadata.annotations or {}):
         found[MODE_KEY] = str(mode)
     if promise.served_by is NodeAgent.OURS:
-        found.update(_flat(promise))
+        found.update(_container_annotations(promise))
     return found
 
 
-def _volcano(promise: Promise, now: datetime) -> dict[str, str]:
+def _volcano(promise: Commit, now: datetime) -> dict[str, str]:
     """Write the six as upstream's plugin leaves them, or as its scheduler hands them over to it."""
     ours = promise.served_by is NodeAgent.OURS
     seconds = str(int(now.timestamp()))
@@ -143,16 +143,16 @@ def _volcano(promise: Promise, now: datetime) -> dict[str, str]:
     }
 
 
-def _devices(promise: Promise) -> str:
+def _devices(promise: Commit) -> str:
     """List the devices of each container of the spec; memory is what was asked for, also in MIG."""
     factor = next((v.memory_factor for v in promise.vocabularies if v.name == VOLCANO.name), 1)
     totals = {gpu.uuid: gpu.memory for gpu in promise.node.gpus}
     asks = {ask.name: ask for ask in promise.wish.wanted.request.containers if not ask.of_init}
-    parts: dict[str, list[Device]] = {}
+    parts: dict[str, list[ListedDevice]] = {}
     for held in promise.assignment.containers:
         if (ask := asks.get(held.name)) is not None:
             parts[held.name] = [
-                Device(
+                ListedDevice(
                     grant.gpu,
                     ask.memory_on(totals[grant.gpu]) // factor,
                     ask.cores,
@@ -160,10 +160,10 @@ def _devices(promise: Promise) -> str:
                 )
                 for grant in held.grants
             ]
-    return encoded(parts.get(c.name, ()) for c in promise.wish.live.pod.spec.containers)
+    return encode_list(parts.get(c.name, ()) for c in promise.wish.live.pod.spec.containers)
 
 
-def _flat(promise: Promise) -> Iterator[tuple[str, str]]:
+def _container_annotations(promise: Commit) -> Iterator[tuple[str, str]]:
     """Yield the annotations that injected variables read, under the key each container reads.
 
     A MIG instance has no UUID before the agent made it, so ``visible`` is the agent's to write:

@@ -10,7 +10,7 @@ APPENDED = "-"  # the last token of what is added at the end of a list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FieldChange:
     """One field that a patch changes; ``None`` is a field that is not there."""
 
     at: Tokens
@@ -18,7 +18,7 @@ class Change:
     after: object
 
 
-def changes(received: object, operations: Iterable[Operation]) -> Iterator[Change]:
+def changes(received: object, operations: Iterable[Operation]) -> Iterator[FieldChange]:
     """Yield what *operations*, which add and remove, do to the object as it was *received*.
 
     A mapping or list that is added whole is shown as the fields or elements it consists of.
@@ -27,7 +27,7 @@ def changes(received: object, operations: Iterable[Operation]) -> Iterator[Chang
         at = tokens(operation["path"])
         before = _value(received, at)
         if operation["op"] == "remove":
-            yield Change(at=at, before=before, after=None)
+            yield FieldChange(at=at, before=before, after=None)
         else:
             yield from _leaves(at, before, operation["value"])
 
@@ -38,16 +38,16 @@ def tokens(pointer: str) -> Tokens:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
 
-def _leaves(at: Tokens, before: object, after: object) -> Iterator[Change]:
+def _leaves(at: Tokens, before: object, after: object) -> Iterator[FieldChange]:
     if at[-1] != APPENDED and isinstance(after, Mapping):
         for key, value in after.items():
             inner = before.get(key) if isinstance(before, Mapping) else None
             yield from _leaves((*at, key), inner, value)
     elif isinstance(after, Sequence) and not isinstance(after, str):
         for value in after:
-            yield Change(at=(*at, APPENDED), before=None, after=value)
+            yield FieldChange(at=(*at, APPENDED), before=None, after=value)
     else:
-        yield Change(at=at, before=before, after=after)
+        yield FieldChange(at=at, before=before, after=after)
 
 
 def _value(node: object, at: Tokens) -> object:

@@ -5,8 +5,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from allocator.core.manifest import Json
-from allocator.core.wording import shown
-from webhook.core.changes import APPENDED, Change, Tokens, changes
+from allocator.core.wording import escaped
+from webhook.core.changes import APPENDED, FieldChange, Tokens, changes
 from webhook.core.patch import Operation
 
 _MOST_VARIABLES: Final = 2  # shown one by one; more are counted
@@ -34,28 +34,28 @@ def _title(received: Json, part: Tokens) -> str:
     if not index:
         return f"{top}.{field}"
     name = received[top][field][int(index[0])]["name"]
-    return f"{top}.{field}[{index[0]}], {shown(name)}"
+    return f"{top}.{field}[{index[0]}], {escaped(name)}"
 
 
-def _lines(found: Sequence[Change], part: Tokens) -> Iterator[str]:
+def _lines(found: Sequence[FieldChange], part: Tokens) -> Iterator[str]:
     for appended, group in groupby(found, key=lambda change: change.at[-1] == APPENDED):
         if not appended:
             for change in group:
-                yield from _replaced(change, change.at[len(part) :])
+                yield from _replaced_lines(change, change.at[len(part) :])
             continue
         for field, same in groupby(group, key=lambda change: change.at[-2]):
-            yield from _appended(field, [change.after for change in same])
+            yield from _added_lines(field, [change.after for change in same])
 
 
-def _replaced(change: Change, inner: Tokens) -> Iterator[str]:
+def _replaced_lines(change: FieldChange, inner: Tokens) -> Iterator[str]:
     *outer, name = inner
-    label = " ".join([*outer, shown(name)])
+    label = " ".join([*outer, escaped(name)])
     for sign, value in (("-", change.before), ("+", change.after)):
         if value is not None:
             yield f"{sign} {label}: {value}"
 
 
-def _appended(field: str, entries: Sequence[Any]) -> Iterator[str]:
+def _added_lines(field: str, entries: Sequence[Any]) -> Iterator[str]:
     if field != "env":
         names = ", ".join(str(entry[_NAMES[field]]) for entry in entries)
         yield f"+ {_WORDS[field]} {names}"

@@ -7,17 +7,17 @@ from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import Finding, Reason
 from webhook.core import hygiene
-from webhook.core.mutate import Surroundings
-from webhook.core.outcome import Hidden, Outcome, Refused, Untouched
+from webhook.core.mutate import AdmissionContext
+from webhook.core.outcome import GpusHidden, Outcome, Refused, Untouched
 from webhook.core.patch import Intent
 from webhook.core.podwire import Container, Pod
-from webhook.core.rewrite import blinded
-from webhook.core.spot import Spot, spots_of
+from webhook.core.rewrite import blind
+from webhook.core.spot import ContainerRef, spots_of
 
 _KIND: Final = "ephemeralContainers"
 
 
-def decide(pod: Pod, before: Pod | None, around: Surroundings) -> Outcome:
+def decide(pod: Pod, before: Pod | None, around: AdmissionContext) -> Outcome:
     """Judge the ephemeral containers that *pod* has and *before* had not; old ones are fixed."""
     known = {c.name for c in (before.spec.ephemeral_containers or ())} if before else set()
     everyone = spots_of(_KIND, pod.spec.ephemeral_containers or ())
@@ -28,12 +28,14 @@ def decide(pod: Pod, before: Pod | None, around: Surroundings) -> Outcome:
     findings = [finding for spot in added for finding in _findings(spot, around, with_gpus=shares)]
     if findings:
         return Refused(first=findings[0], rest=tuple(findings[1:]))
-    changes = tuple(change for spot in added if (change := blinded(spot)) is not None)
-    return Hidden(intent=Intent(containers=changes)) if changes else Untouched()
+    changes = tuple(change for spot in added if (change := blind(spot)) is not None)
+    return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
 
 
-def _findings(spot: Spot, around: Surroundings, *, with_gpus: bool) -> Iterator[Finding]:
-    subject = hygiene.Subject(spot, Column.VOID)
+def _findings(
+    spot: ContainerRef, around: AdmissionContext, *, with_gpus: bool
+) -> Iterator[Finding]:
+    subject = hygiene.CheckedContainer(spot, Column.VOID)
     if _asks(spot.container, around):
         yield Finding(
             reason=Reason.EPHEMERAL,
@@ -44,15 +46,15 @@ def _findings(spot: Spot, around: Surroundings, *, with_gpus: bool) -> Iterator[
         )
     yield from hygiene.container(subject)
     if with_gpus:
-        yield from hygiene.privileged(spot)
+        yield from hygiene.privileged_findings(spot)
 
 
-def _asks(container: Container, around: Surroundings) -> bool:
+def _asks(container: Container, around: AdmissionContext) -> bool:
     """Say whether *container* names a resource of any vocabulary."""
     resources = container.resources
     named = {**(resources.limits or {}), **(resources.requests or {})} if resources else {}
-    return any(_ours(name, vocabulary) for name in named for vocabulary in around.vocabularies)
+    return any(_is_ours(name, vocabulary) for name in named for vocabulary in around.vocabularies)
 
 
-def _ours(name: str, vocabulary: Vocabulary) -> bool:
+def _is_ours(name: str, vocabulary: Vocabulary) -> bool:
     return name in vocabulary.resources or name.startswith(vocabulary.prefixes)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
 from allocator.model.decision import Finding, Reason
-from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
+from webhook.core.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.review import Refusal
 
 LONGEST_WARNING: Final = 120  # characters; the API server cuts long ones when they add up
@@ -39,7 +39,7 @@ def _cut(text: str) -> str:
 def word(outcome: Outcome) -> str:
     """Return the outcome's name in records, audit annotations and metrics."""
     match outcome:
-        case Rewritten() | Hidden():
+        case Rewritten() | GpusHidden():
             return "rewritten"
         case Untouched():
             return "untouched"

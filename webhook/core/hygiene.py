@@ -16,7 +16,7 @@ from allocator.catalog.annotations import (
 from allocator.catalog.injection import Column
 from allocator.catalog.paths import HARMLESS_HOST_PATHS, RESERVED_HOST_PATHS, RESERVED_PATHS
 from allocator.catalog.vocabularies import OWN
-from allocator.core.wording import shown
+from allocator.core.wording import escaped
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import Priority
 from allocator.model.value import Value
@@ -30,7 +30,7 @@ from webhook.core.inject import (
 )
 from webhook.core.patch import Entry
 from webhook.core.podwire import EnvVar, Pod
-from webhook.core.spot import Spot, normal
+from webhook.core.spot import ContainerRef, normal
 
 _KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS
 _RESERVED_KEYS: Final = (CDI_PREFIX, OWN)
@@ -49,8 +49,8 @@ def annotations(pod: Pod) -> Iterator[Finding]:
             yield Finding(
                 reason=Reason.RESERVED_ANNOTATION,
                 place="pod",
-                field=f'metadata.annotations["{shown(key)}"]',
-                what=f"annotation {shown(key)} is written when the pod is bound, not by hand",
+                field=f'metadata.annotations["{escaped(key)}"]',
+                what=f"annotation {escaped(key)} is written when the pod is bound, not by hand",
                 remedy="remove it",
             )
 
@@ -62,7 +62,7 @@ def placement(pod: Pod) -> Iterator[Finding]:
             reason=Reason.NODE_NAME,
             place="pod",
             field="spec.nodeName",
-            what=f"nodeName {shown(pod.spec.node_name)} goes past the scheduler",
+            what=f"nodeName {escaped(pod.spec.node_name)} goes past the scheduler",
             remedy="use nodeSelector kubernetes.io/hostname instead",
         )
 
@@ -91,13 +91,13 @@ def volumes(pod: Pod) -> Iterator[Finding]:
             what = "" if same_volume(volume, own) else "has a name that vGPU volumes use"
         else:
             path = normal(volume.host_path.path) if volume.host_path is not None else ""
-            what = f"opens {shown(path)} of the node" if path and _reaches(path) else ""
+            what = f"opens {escaped(path)} of the node" if path and _reaches(path) else ""
         if what:
             yield Finding(
                 reason=Reason.RESERVED_MOUNT,
                 place="pod",
                 field=f"spec.volumes[{number}]",
-                what=f'volume "{shown(volume.name)}" {what}',
+                what=f'volume "{escaped(volume.name)}" {what}',
                 remedy="remove the volume or the vGPU request",
             )
 
@@ -112,20 +112,20 @@ def _overlaps(one: str, other: str) -> bool:
     return one == other or other.startswith(one.rstrip("/") + "/") or one.startswith(other + "/")
 
 
-class Subject(Value, frozen=True):
+class CheckedContainer(Value, frozen=True):
     """A container under inspection, with what we would write into it.
 
     ``key`` is its own annotation prefix.
     """
 
-    spot: Spot
+    spot: ContainerRef
     column: Column
     key: str = ""
     env: tuple[Entry, ...] = ()
     mounts: tuple[Entry, ...] = ()
 
 
-def container(subject: Subject) -> list[Finding]:
+def container(subject: CheckedContainer) -> list[Finding]:
     """Find what would lift a limit inside one container."""
     found: list[Finding] = []
     if subject.spot.reserved:
@@ -135,7 +135,7 @@ def container(subject: Subject) -> list[Finding]:
     return found
 
 
-def _variables(subject: Subject) -> Iterator[Finding]:
+def _variables(subject: CheckedContainer) -> Iterator[Finding]:
     """Find reserved variables whose value is not the one that we would write."""
     spot = subject.spot
     for number, present in enumerate(spot.container.env or ()):
@@ -150,7 +150,7 @@ def _variables(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _variable_fits(present: EnvVar, subject: Subject) -> bool:
+def _variable_fits(present: EnvVar, subject: CheckedContainer) -> bool:
     variable, _ = RESERVED[present.name]
     if subject.column is Column.VOID and present.name == "NVIDIA_VISIBLE_DEVICES":
         return present.value_from is None and (present.value or "") in _HIDDEN
@@ -164,7 +164,7 @@ def _variable_fits(present: EnvVar, subject: Subject) -> bool:
     return bool(subject.key) and own_key(present) == subject.key
 
 
-def _mounts(subject: Subject) -> Iterator[Finding]:
+def _mounts(subject: CheckedContainer) -> Iterator[Finding]:
     """Find mounts at, above or below a path that carries the interception library."""
     spot = subject.spot
     for number, present in enumerate(spot.container.volume_mounts or ()):
@@ -176,7 +176,7 @@ def _mounts(subject: Subject) -> Iterator[Finding]:
             reason=Reason.RESERVED_MOUNT,
             place=spot.place,
             field=f"{spot.field}.volumeMounts[{number}]",
-            what=f"mount at {shown(path)} would hide {hit}, which holds vGPU limits",
+            what=f"mount at {escaped(path)} would hide {hit}, which holds vGPU limits",
             remedy="mount it elsewhere",
         )
 
@@ -192,7 +192,7 @@ def _reserved_path(path: str, column: Column) -> str | None:
     return None
 
 
-def privileged(spot: Spot) -> Iterator[Finding]:
+def privileged_findings(spot: ContainerRef) -> Iterator[Finding]:
     """Find a container that sees every device whatever it was given."""
     security = spot.container.security_context
     if security is not None and security.privileged:

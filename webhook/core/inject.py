@@ -16,8 +16,8 @@ from allocator.catalog.injection import (
     Column,
     Field,
     Form,
-    Known,
     Literal,
+    LiteralOrField,
     Mount,
     Variable,
     key_in,
@@ -29,7 +29,7 @@ from webhook.core.patch import Entry
 from webhook.core.podwire import EnvVar, Volume, VolumeMount
 
 
-class Amounts(Value, frozen=True):
+class InjectionValues(Value, frozen=True):
     """What the table's literals are filled in with; ``memory`` is ``None`` where unknown.
 
     ``key`` is the container's own annotation prefix, such as ``c0``. ``memory`` is in MiB,
@@ -68,7 +68,7 @@ def _cells(column: Column) -> tuple[_Cell, ...]:
         if form is None:
             continue
         fixed = isinstance(form, Field) or (isinstance(form, Literal) and "{" not in form.text)
-        entry = entry_of(variable.name, form, Amounts(key="")) if fixed else None
+        entry = entry_of(variable.name, form, InjectionValues(key="")) if fixed else None
         found.append((variable, form, entry))
     return tuple(found)
 
@@ -78,12 +78,12 @@ def key_path(key: str, suffix: str) -> str:
     return f"metadata.annotations['{OWN}{key}.{suffix}']"
 
 
-def entry_of(name: str, form: Form, amounts: Amounts, *, k: int = 0) -> Entry | None:
+def entry_of(name: str, form: Form, amounts: InjectionValues, *, k: int = 0) -> Entry | None:
     """Return the ``env`` entry of *form*, or ``None`` where its amount is nobody's to write."""
     match form:
         case Literal(text):
-            return {"name": name, "value": _filled(text, amounts) if "{" in text else text}
-        case Known(literal, otherwise):
+            return {"name": name, "value": _fill(text, amounts) if "{" in text else text}
+        case LiteralOrField(literal, otherwise):
             if amounts.memory is not None:
                 return entry_of(name, literal, amounts, k=k)
             return entry_of(name, otherwise, amounts, k=k) if otherwise.suffix else None
@@ -96,7 +96,7 @@ def entry_of(name: str, form: Form, amounts: Amounts, *, k: int = 0) -> Entry | 
             assert_never(form)
 
 
-def _filled(text: str, amounts: Amounts) -> str:
+def _fill(text: str, amounts: InjectionValues) -> str:
     return text.format(
         memory=amounts.memory,
         cores=amounts.cores,
@@ -107,7 +107,7 @@ def _filled(text: str, amounts: Amounts) -> str:
 
 
 @lru_cache(maxsize=512)  # a cluster asks for few different amounts, again and again
-def variables(column: Column, amounts: Amounts) -> tuple[Entry, ...]:
+def variables(column: Column, amounts: InjectionValues) -> tuple[Entry, ...]:
     """Return the entries of *column*."""
     found: list[Entry] = []
     for variable, form, fixed in _COLUMNS[column]:

@@ -17,24 +17,30 @@ import orjson
 
 from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.catalog.vocabularies import OWN
-from allocator.core.devicelist import IDS, NODE, parts, wished
-from allocator.core.ledger import Ledger, promise_told, wire_of
-from allocator.core.podfacts import Seen
-from allocator.core.said import said
+from allocator.core.devicelist import IDS, NODE, listed_uuids, parts
+from allocator.core.ledger import Ledger, annotated_entry, wire_of
+from allocator.core.podfacts import PodSummary
+from allocator.core.said import parse_untrusted_json
 from allocator.core.settings import NodeAgent
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Grant
 from allocator.model.ledger import Entry
 from allocator.model.request import ContainerRequest, Mode
 from allocator.model.units import MiB
-from webhook.core.binding import Wish, conflict
-from webhook.core.bindingreview import Binding, BindingRequest, Bound, LivePod, Target
-from webhook.core.bound import Promise, annotations
+from webhook.core.binding import BindRequest, conflict
+from webhook.core.bindingreview import (
+    Binding,
+    BindingRequest,
+    BindingReview,
+    BindingTarget,
+    LivePod,
+)
+from webhook.core.bound import Commit, annotations
 from webhook.core.podwire import Metadata
 from webhook.core.review import Refusal, UserInfo
 
 
-class How(StrEnum):
+class LateBasis(StrEnum):
     """What a late entry rests on; part of its record."""
 
     KEPT = "kept"  # the entry is there, the pod was not told
@@ -44,18 +50,20 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LateClaim:
     """What a bound pod is to be promised."""
 
-    wish: Wish
-    how: How
+    wish: BindRequest
+    how: LateBasis
 
 
-def as_bound(pod: Seen, user: str) -> Bound:
+def as_bound(pod: PodSummary, user: str) -> BindingReview:
     """Return the Binding of *pod* as our hook would have seen it."""
-    binding = Binding(metadata=Metadata(name=pod.name), target=Target(kind="Node", name=pod.node))
+    binding = Binding(
+        metadata=Metadata(name=pod.name), target=BindingTarget(kind="Node", name=pod.node)
+    )
     request = BindingRequest(uid="", user_info=UserInfo(username=user), object=binding)
-    return Bound(
+    return BindingReview(
         request=request,
         binding=binding,
         namespace=pod.namespace,
@@ -64,25 +72,25 @@ def as_bound(pod: Seen, user: str) -> Bound:
     )
 
 
-def unbound(live: LivePod) -> LivePod:
+def as_unbound(live: LivePod) -> LivePod:
     """Return the pod as it was before it was bound, for whoever judges Bindings."""
     return replace(live, node="")
 
 
-def claimed(
-    wish: Wish, ledger: Ledger, document: Mapping[str, Any], *, upstream: bool
-) -> Claim | Refusal:
+def late_claim(
+    wish: BindRequest, ledger: Ledger, document: Mapping[str, Any], *, upstream: bool
+) -> LateClaim | Refusal:
     """Say on what the late promise to a bound pod rests; *document* is *ledger* as it was read."""
-    uid, told = wish.live.uid, _told(wish.live)
+    uid, told = wish.live.uid, _annotated_assignment(wish.live)
     entry = ledger.entry(uid)
     if entry is not None:
-        return _with(wish, entry.containers, How.KEPT)
+        return _claim_with(wish, entry.containers, LateBasis.KEPT)
     found = next((held for held in ledger.unpromised if held.uid == uid), None)
     if found is not None:
-        return _confirmed(wish, found, told, ledger=ledger)
+        return _confirm(wish, found, told, ledger=ledger)
     if upstream:
         return _by_annotations(wish, document, told, ledger=ledger)
-    return conflict(_RUNS) if wish.live.started else Claim(wish, How.CHOSEN)
+    return conflict(_RUNS) if wish.live.started else LateClaim(wish, LateBasis.CHOSEN)
 
 
 _ANEW: Final = "delete the pod, and let it be scheduled anew"
@@ -90,17 +98,23 @@ _DRIFTED: Final = f"its containers use devices that its annotations do not tell 
 _RUNS: Final = f"its containers run on devices that nobody promised it; {_ANEW}"
 
 
-def _confirmed(wish: Wish, found: Entry, told: object, *, ledger: Ledger) -> Claim | Refusal:
+def _confirm(
+    wish: BindRequest, found: Entry, told: object, *, ledger: Ledger
+) -> LateClaim | Refusal:
     """Promise what the agent *found* where the pod tells the same, by our word or another's."""
     if told is not None:
         holds = _as_asked(wish, found.containers, ledger)
-        return _with(wish, holds, How.CONFIRMED) if _same(told, found) else conflict(_DRIFTED)
-    listed = _listed(wish, ledger)
+        return (
+            _claim_with(wish, holds, LateBasis.CONFIRMED)
+            if _is_same(told, found)
+            else conflict(_DRIFTED)
+        )
+    listed = _listed_grants(wish, ledger)
     same = listed is not None and _gpus(listed) == _gpus(found.containers)
-    return _with(wish, listed, How.CONFIRMED) if listed and same else conflict(_DRIFTED)
+    return _claim_with(wish, listed, LateBasis.CONFIRMED) if listed and same else conflict(_DRIFTED)
 
 
-def _listed(wish: Wish, ledger: Ledger) -> tuple[ContainerGrants, ...] | None:
+def _listed_grants(wish: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, ...] | None:
     """Return the shares that another scheduler gave to the pod; ``None`` where it named instances.
 
     Its list says on which GPUs.
@@ -130,7 +144,7 @@ def _listed(wish: Wish, ledger: Ledger) -> tuple[ContainerGrants, ...] | None:
 
 
 def _as_asked(
-    wish: Wish, told: Iterable[ContainerGrants], ledger: Ledger
+    wish: BindRequest, told: Iterable[ContainerGrants], ledger: Ledger
 ) -> tuple[ContainerGrants, ...]:
     """Return the GPUs and places that were *told*, with as much of each as the pod asks for.
 
@@ -138,7 +152,7 @@ def _as_asked(
     """
     asks = {ask.name: ask for ask in wish.wanted.request.containers}
     memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
-    mode = wish.wanted.mode or wish.wanted.request.named or Mode.HAMI_CORE
+    mode = wish.wanted.mode or wish.wanted.request.named_mode or Mode.HAMI_CORE
     amounts = partial(_amounts, memory=memory, mode=mode)
     return tuple(
         replace(held, grants=tuple(amounts(grant, asks.get(held.name)) for grant in held.grants))
@@ -163,13 +177,13 @@ def _gpus(containers: Iterable[ContainerGrants]) -> list[str]:
     return sorted(grant.gpu for held in containers for grant in held.grants)
 
 
-def _with(wish: Wish, holds: tuple[ContainerGrants, ...], how: How) -> Claim:
-    return Claim(replace(wish, wanted=replace(wish.wanted, holds=holds)), how)
+def _claim_with(wish: BindRequest, holds: tuple[ContainerGrants, ...], how: LateBasis) -> LateClaim:
+    return LateClaim(replace(wish, wanted=replace(wish.wanted, holds=holds)), how)
 
 
 def _by_annotations(
-    wish: Wish, document: Mapping[str, Any], told: object, *, ledger: Ledger
-) -> Claim | Refusal:
+    wish: BindRequest, document: Mapping[str, Any], told: object, *, ledger: Ledger
+) -> LateClaim | Refusal:
     """Believe what its own scheduler wrote, because the plugin that serves the node does.
 
     An assignment of ours says where all of it is; Volcano's list says which GPUs, so it may be no
@@ -177,37 +191,37 @@ def _by_annotations(
     """
     if told is not None:
         pod = {"namespace": wish.bound.namespace, "name": wish.bound.pod, "uid": wish.live.uid}
-        entry = promise_told(document, pod, told)
+        entry = annotated_entry(document, pod, told)
         if entry is None:
             return conflict(_DRIFTED)
-        return _with(wish, _as_asked(wish, entry.containers, ledger), How.TOLD)
-    if listed := _listed(wish, ledger):
-        return _with(wish, listed, How.TOLD)
+        return _claim_with(wish, _as_asked(wish, entry.containers, ledger), LateBasis.TOLD)
+    if listed := _listed_grants(wish, ledger):
+        return _claim_with(wish, listed, LateBasis.TOLD)
     written = wish.live.pod.metadata.annotations or {}
-    gpus = wished(written.get(IDS, "")) if written.get(NODE) == wish.bound.node else ()
+    gpus = listed_uuids(written.get(IDS, "")) if written.get(NODE) == wish.bound.node else ()
     if not gpus:
-        return Claim(wish, How.CHOSEN)
+        return LateClaim(wish, LateBasis.CHOSEN)
     request = wish.wanted.request
     only = msgspec.structs.replace(request, filters=replace(request.filters, uuids=gpus))
-    return Claim(replace(wish, wanted=replace(wish.wanted, request=only)), How.TOLD)
+    return LateClaim(replace(wish, wanted=replace(wish.wanted, request=only)), LateBasis.TOLD)
 
 
-def is_told(live: LivePod) -> bool:
+def has_assignment(live: LivePod) -> bool:
     """Say whether the pod tells of an assignment."""
     return bool((live.pod.metadata.annotations or {}).get(ASSIGNMENT_KEY))
 
 
-def _told(live: LivePod) -> object:
+def _annotated_assignment(live: LivePod) -> object:
     """Return the assignment that the pod tells of, ``None`` where there is none to be read."""
-    return said((live.pod.metadata.annotations or {}).get(ASSIGNMENT_KEY, ""))
+    return parse_untrusted_json((live.pod.metadata.annotations or {}).get(ASSIGNMENT_KEY, ""))
 
 
-def _same(told: object, entry: Entry) -> bool:
+def _is_same(told: object, entry: Entry) -> bool:
     found: object = orjson.loads(orjson.dumps(wire_of(entry)["containers"]))
-    return _unstaged(told) == _unstaged(found)
+    return _without_stages(told) == _without_stages(found)
 
 
-def _unstaged(containers: object) -> object:
+def _without_stages(containers: object) -> object:
     """Leave out when each runs: the agent goes by the spec, and promises did not always tell."""
     if not isinstance(containers, list):
         return containers
@@ -219,7 +233,7 @@ def _unstaged(containers: object) -> object:
     ]
 
 
-def telling(promise: Promise, written: Mapping[str, str]) -> dict[str, str]:
+def late_annotations(promise: Commit, written: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that a late promise adds to a pod that has *written* ones.
 
     Where a pod's own scheduler and plugin are at work, their six keys are theirs.

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
-from allocator.core.choose import Terms
+from allocator.core.choose import PlacementPolicy
 from allocator.core.geometry import Geometries
 from allocator.core.modes import choose_mode
-from allocator.core.requests import parsed
+from allocator.core.requests import parse_request
 from allocator.core.settings import Prefer, Settings
 from allocator.model.gpu import Snapshot
 from allocator.model.request import PodRequest
@@ -19,14 +19,14 @@ from allocator.request.admitted import (
     without_chosen_mode,
 )
 from webhook.core import hygiene, prior
-from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
+from webhook.core.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Intent
 from webhook.core.podwire import Pod
-from webhook.core.rewrite import Rewrite, blinded
-from webhook.core.spot import Spot, spots
+from webhook.core.rewrite import Rewrite, blind
+from webhook.core.spot import ContainerRef, spots
 
 
-class Surroundings(Value, frozen=True):
+class AdmissionContext(Value, frozen=True):
     """What a decision rests on besides the pod: settings, one snapshot, its namespace.
 
     ``host_paths`` says whether the namespace admits hostPath volumes; ``None`` is unknown.
@@ -43,19 +43,19 @@ class Surroundings(Value, frozen=True):
     geometries: Geometries | None = None
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> PlacementPolicy:
         """Return by what a place is chosen here."""
         settings = self.settings
-        return Terms(
+        return PlacementPolicy(
             prefer=self.prefer or settings.prefer,
             geometries=self.geometries,
             packings=settings.packings,
         )
 
 
-def decide(pod: Pod, around: Surroundings) -> Outcome:
+def decide(pod: Pod, around: AdmissionContext) -> Outcome:
     """Decide about one pod at CREATE: parse its request, find obstacles, intend a change."""
-    request = parsed(
+    request = parse_request(
         containers=pod.spec.containers,
         init_containers=pod.spec.init_containers or (),
         annotations=pod.metadata.annotations or {},
@@ -64,7 +64,7 @@ def decide(pod: Pod, around: Surroundings) -> Outcome:
     if request is None:
         return _without_request(pod)
     if isinstance(request, tuple):
-        asked = prior.encoded(prior.as_it_stands(pod))
+        asked = prior.encode_asked(prior.as_it_stands(pod))
         digest = _digest(pod, asked, constraints=())
         return Refused(first=request[0], rest=request[1:], digest=digest)
     return _with_request(pod, request, around)
@@ -75,23 +75,23 @@ def _without_request(pod: Pod) -> Outcome:
     findings = list(hygiene.annotations(pod))
     everyone = spots(pod)
     for spot in everyone:
-        findings += hygiene.container(hygiene.Subject(spot, Column.VOID))
+        findings += hygiene.container(hygiene.CheckedContainer(spot, Column.VOID))
     if findings:
         return Refused(first=findings[0], rest=tuple(findings[1:]))
-    changes = tuple(change for spot in everyone if (change := blinded(spot)) is not None)
-    return Hidden(intent=Intent(containers=changes)) if changes else Untouched()
+    changes = tuple(change for spot in everyone if (change := blind(spot)) is not None)
+    return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
 
 
-def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcome:
+def _with_request(pod: Pod, request: PodRequest, around: AdmissionContext) -> Outcome:
     """Decide about a pod that asks for vGPU."""
     vocabulary = next(v for v in around.vocabularies if v.name == request.vocabulary)
     everyone = spots(pod)
     now = _asking_resources(everyone, request, vocabulary)
     claim = earlier_pass(pod.metadata.annotations or {}, vocabulary)
-    before = prior.borne_out(claim, now, vocabulary=vocabulary) if claim else None
+    before = prior.confirm_earlier(claim, now, vocabulary=vocabulary) if claim else None
     request = without_chosen_mode(request, claim)
     asked = before.asked if before else Asked(mode=named_mode(request), containers=now)
-    text = prior.encoded(asked)
+    text = prior.encode_asked(asked)
     digest = _digest(pod, text, constraints=request.constraints)
     decided = choose_mode(
         request,
@@ -121,7 +121,7 @@ def _with_request(pod: Pod, request: PodRequest, around: Surroundings) -> Outcom
 
 
 def _asking_resources(
-    everyone: Sequence[Spot], request: PodRequest, vocabulary: Vocabulary
+    everyone: Sequence[ContainerRef], request: PodRequest, vocabulary: Vocabulary
 ) -> dict[str, dict[str, str]]:
     """Return the resources of each asking container as they stand."""
     asking = {container.name for container in request.containers}

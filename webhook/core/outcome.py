@@ -13,7 +13,7 @@ class Untouched(Value, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Hidden(Value, frozen=True):
+class GpusHidden(Value, frozen=True):
     """The pod asks for nothing; containers that could see every GPU were blinded."""
 
     intent: Intent
@@ -40,4 +40,4 @@ class Refused(Value, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-Outcome = Untouched | Hidden | Rewritten | Refused
+Outcome = Untouched | GpusHidden | Rewritten | Refused

@@ -52,22 +52,22 @@ def operations(pod: Pod, intent: Intent) -> list[Operation]:
     """Return the operations that turn the received *pod* into the intended one."""
     ops = _annotations(pod, intent)
     if intent.volumes:
-        ops += _appended("/spec/volumes", pod.spec.volumes, intent.volumes)
+        ops += _append("/spec/volumes", pod.spec.volumes, intent.volumes)
     if intent.scheduler is not None:
         ops.append({"op": "add", "path": "/spec/schedulerName", "value": intent.scheduler})
     for change in intent.containers:
-        received = _received(pod, change)
+        received = _container_at(pod, change)
         at = f"/spec/{change.kind}/{change.index}"
         if change.env:
-            ops += _appended(f"{at}/env", received.env, change.env)
+            ops += _append(f"{at}/env", received.env, change.env)
         if change.mounts:
-            ops += _appended(f"{at}/volumeMounts", received.volume_mounts, change.mounts)
+            ops += _append(f"{at}/volumeMounts", received.volume_mounts, change.mounts)
         if change.resources or change.resources_removed:
             ops += _resources(f"{at}/resources", received, change)
     return ops
 
 
-def _received(pod: Pod, change: ContainerIntent) -> Container:
+def _container_at(pod: Pod, change: ContainerIntent) -> Container:
     spec = pod.spec
     match change.kind:
         case "initContainers":
@@ -91,7 +91,7 @@ def _annotations(pod: Pod, intent: Intent) -> list[Operation]:
     ]
 
 
-def _appended(
+def _append(
     path: str, present: tuple[object, ...] | None, entries: tuple[Entry, ...]
 ) -> list[Operation]:
     """Append *entries*, creating the list where it is absent or null."""
@@ -116,12 +116,12 @@ def _resources(at: str, received: Container, change: ContainerIntent) -> Iterato
     if limits is None:
         yield {"op": "add", "path": f"{at}/limits", "value": dict(change.resources)}
     else:
-        yield from _mapping(f"{at}/limits", limits, change)
+        yield from _resource_operations(f"{at}/limits", limits, change)
     if requests is not None:
-        yield from _mapping(f"{at}/requests", requests, change)
+        yield from _resource_operations(f"{at}/requests", requests, change)
 
 
-def _mapping(
+def _resource_operations(
     at: str, present: Mapping[str, str | int], change: ContainerIntent
 ) -> Iterator[Operation]:
     for name in change.resources_removed:

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from typing import assert_never
 
-from allocator.core.choose import Terms
-from allocator.core.manifest import Made
-from allocator.core.options import Search
-from allocator.core.outlook import Outlook, Verdict, outlook
-from allocator.core.requests import parsed
-from allocator.model.decision import Source
+from allocator.core.choose import PlacementPolicy
+from allocator.core.manifest import ManifestPod
+from allocator.core.options import FleetSearch
+from allocator.core.outlook import Feasibility, FeasibilityVerdict, outlook
+from allocator.core.requests import parse_request
+from allocator.model.decision import ModeSource
 from allocator.model.request import Mode, PodRequest
 from webhook.core.explain import refusal, warnings
-from webhook.core.mutate import Surroundings, decide
-from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
+from webhook.core.mutate import AdmissionContext, decide
+from webhook.core.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Operation, operations
 from webhook.core.podwire import Pod
 
@@ -36,26 +36,30 @@ class Plan:
     then there is no ``outlook`` either.
     """
 
-    made: Made[Pod]
-    verdict: Verdict
+    made: ManifestPod[Pod]
+    verdict: FeasibilityVerdict
     outcome: Outcome
     answer: Answer
     request: PodRequest | None = None
-    outlook: Outlook | None = None
+    outlook: Feasibility | None = None
 
 
-def plan(made: Made[Pod], around: Surroundings) -> Plan:
+def plan(made: ManifestPod[Pod], around: AdmissionContext) -> Plan:
     """Decide about one pod as at CREATE, then look for a place on the snapshot of *around*."""
     outcome = decide(made.pod, around)
     answer = answer_of(made.pod, outcome)
     request = _request(made.pod, outcome, around)
     if request is None:
-        verdict = Verdict.REFUSED if isinstance(outcome, Refused) else Verdict.NO_REQUEST
+        verdict = (
+            FeasibilityVerdict.REFUSED
+            if isinstance(outcome, Refused)
+            else FeasibilityVerdict.NO_REQUEST
+        )
         return Plan(made=made, verdict=verdict, outcome=outcome, answer=answer)
-    search = Search(
+    search = FleetSearch(
         snapshot=around.snapshot,
         mode=_final_mode(outcome),
-        terms=Terms(
+        terms=PlacementPolicy(
             prefer=around.prefer or around.settings.prefer,
             geometries=around.geometries,
             packings=around.settings.packings,
@@ -81,7 +85,7 @@ def answer_of(pod: Pod, outcome: Outcome) -> Answer:
             return Answer(
                 allowed=False, warnings=said, message=status.message, reason=status.reason
             )
-        case Rewritten(intent=intent) | Hidden(intent=intent):
+        case Rewritten(intent=intent) | GpusHidden(intent=intent):
             return Answer(allowed=True, operations=tuple(operations(pod, intent)), warnings=said)
         case Untouched():
             return Answer(allowed=True, warnings=said)
@@ -89,11 +93,11 @@ def answer_of(pod: Pod, outcome: Outcome) -> Answer:
             assert_never(outcome)
 
 
-def _request(pod: Pod, outcome: Outcome, around: Surroundings) -> PodRequest | None:
+def _request(pod: Pod, outcome: Outcome, around: AdmissionContext) -> PodRequest | None:
     """Return what the pod asks for, also where it was refused for something else."""
     if isinstance(outcome, Rewritten):
         return outcome.request
-    request = parsed(
+    request = parse_request(
         containers=pod.spec.containers,
         init_containers=pod.spec.init_containers or (),
         annotations=pod.metadata.annotations or {},
@@ -104,6 +108,6 @@ def _request(pod: Pod, outcome: Outcome, around: Surroundings) -> PodRequest | N
 
 def _final_mode(outcome: Outcome) -> Mode | None:
     """Return the mode that the Binding may not revise any more."""
-    if isinstance(outcome, Rewritten) and outcome.choice.source is not Source.BEST:
+    if isinstance(outcome, Rewritten) and outcome.choice.source is not ModeSource.BEST:
         return outcome.choice.mode
     return None

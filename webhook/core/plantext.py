@@ -6,12 +6,12 @@ from typing import Final, assert_never
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core import outlooktext
 from allocator.core.lexicon import lexicon
-from allocator.core.lines import INDENT, WIDTH, Line, Span, Tone, cut, heading, inert, row
-from allocator.core.outlook import Verdict
-from allocator.core.wording import shown
+from allocator.core.lines import INDENT, WIDTH, Line, TextSpan, Tone, cut, heading, inert, row
+from allocator.core.outlook import FeasibilityVerdict
+from allocator.core.wording import escaped
 from allocator.model.request import Mode
 from webhook.core.diff import sections
-from webhook.core.outcome import Hidden, Refused, Rewritten, Untouched
+from webhook.core.outcome import GpusHidden, Refused, Rewritten, Untouched
 from webhook.core.plan import Plan
 from webhook.core.podwire import Pod
 
@@ -23,18 +23,18 @@ def lines(plan: Plan, file: str, *, tried: bool = True) -> Iterator[Line]:
     """
     yield _heading(plan)
     yield from row("from", f"{file}, {plan.made.place}")
-    yield from row("asked", _asked(plan))
-    yield from _answered(plan)
+    yield from row("asked", _asked_text(plan))
+    yield from _answer_lines(plan)
     if plan.outlook is not None:
-        said, mode = plan.answer.message, _given(plan)
-        yield from outlooktext.placed(plan.outlook, given=mode, said=said)
-        yield from outlooktext.wanting(plan.outlook, said=said)
-        if tried and plan.verdict is not Verdict.REFUSED:
-            yield from outlooktext.tried(plan.outlook.choice)
-    yield from _changed(plan)
+        said, mode = plan.answer.message, _admitted_mode(plan)
+        yield from outlooktext.placement_lines(plan.outlook, given=mode, said=said)
+        yield from outlooktext.remedy_lines(plan.outlook, said=said)
+        if tried and plan.verdict is not FeasibilityVerdict.REFUSED:
+            yield from outlooktext.candidate_lines(plan.outlook.choice)
+    yield from _change_lines(plan)
 
 
-def _given(plan: Plan) -> Mode | None:
+def _admitted_mode(plan: Plan) -> Mode | None:
     return plan.outcome.choice.mode if isinstance(plan.outcome, Rewritten) else None
 
 
@@ -46,10 +46,10 @@ def _heading(plan: Plan) -> Line:
     return heading(f"{whose}{made.namespace}/{made.name}", word, tone)
 
 
-def _asked(plan: Plan) -> str:
+def _asked_text(plan: Plan) -> str:
     if plan.request is None:
         return "; ".join(_literally(plan.made.pod)) or "no share of a GPU"
-    return outlooktext.asked(plan.request)
+    return outlooktext.request_text(plan.request)
 
 
 def _literally(pod: Pod) -> Iterator[str]:
@@ -57,18 +57,20 @@ def _literally(pod: Pod) -> Iterator[str]:
     known = lexicon(VOCABULARIES)
     for container in (*(pod.spec.init_containers or ()), *pod.spec.containers):
         resources = container.resources
-        if resources is not None and (told := known.told(resources.requests, resources.limits)):
-            amounts = (f"{shown(name)} {shown(amount)}" for name, amount in told.items())
-            yield f"{shown(container.name)}: {', '.join(amounts)}"
+        if resources is not None and (
+            told := known.own_amounts(resources.requests, resources.limits)
+        ):
+            amounts = (f"{escaped(name)} {escaped(amount)}" for name, amount in told.items())
+            yield f"{escaped(container.name)}: {', '.join(amounts)}"
 
 
-def _answered(plan: Plan) -> Iterator[Line]:
+def _answer_lines(plan: Plan) -> Iterator[Line]:
     match plan.outcome:
         case Refused():
             yield from row("refused", plan.answer.message, Tone.BAD)
         case Rewritten(choice=choice):
-            yield from outlooktext.given(choice)
-        case Hidden():
+            yield from outlooktext.mode_lines(choice)
+        case GpusHidden():
             yield from row("given", "nothing: GPUs are hidden from its containers")
         case Untouched():
             yield from row("given", "nothing: the pod passes as it is")
@@ -78,14 +80,14 @@ def _answered(plan: Plan) -> Iterator[Line]:
         yield from row("warning", warning, Tone.WARN)
 
 
-def _changed(plan: Plan) -> Iterator[Line]:
+def _change_lines(plan: Plan) -> Iterator[Line]:
     label = "changed"
     for section, parts in sections(plan.made.sent, plan.answer.operations):
         yield from row(label, section)
         label = ""
         for part in parts:
             text = cut(inert(part), WIDTH - INDENT)
-            yield Span(" " * INDENT), Span(text, _SIGNS[part[0]])
+            yield TextSpan(" " * INDENT), TextSpan(text, _SIGNS[part[0]])
 
 
 _SIGNS: Final = {"+": Tone.GOOD, "-": Tone.BAD}

@@ -20,7 +20,7 @@ _DIGITS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS: Final = tuple(one + other for one in _DIGITS for other in _DIGITS)
 
 
-def encoded(asked: Asked) -> str:
+def encode_asked(asked: Asked) -> str:
     """Return the compact JSON that the annotation holds."""
     return orjson.dumps({"mode": asked.mode, "containers": asked.containers}, default=dict).decode()
 
@@ -43,7 +43,7 @@ def visible(container: Container, vocabulary: Vocabulary) -> dict[str, str]:
     found: dict[str, str] = {}
     if resources is None:
         return found
-    names = _shown(vocabulary)
+    names = _resource_names(vocabulary)
     for source in (resources.limits, resources.requests):
         if source:
             for name in names:
@@ -53,7 +53,7 @@ def visible(container: Container, vocabulary: Vocabulary) -> dict[str, str]:
 
 
 @lru_cache(maxsize=8)
-def _shown(vocabulary: Vocabulary) -> tuple[str, ...]:
+def _resource_names(vocabulary: Vocabulary) -> tuple[str, ...]:
     return (*vocabulary.resources, vocabulary.slot)
 
 
@@ -73,7 +73,7 @@ def as_it_stands(pod: Pod) -> Asked:
     )
 
 
-def borne_out(
+def confirm_earlier(
     earlier: EarlierPass, now: Mapping[str, Mapping[str, str]], *, vocabulary: Vocabulary
 ) -> EarlierPass | None:
     """Return *earlier* if rewriting what it was asked yields the fields that are present.
@@ -84,13 +84,15 @@ def borne_out(
     asked = earlier.asked.containers
     if not asked.keys() <= now.keys():
         return None
-    if not all(_yields(asked[name], now[name], vocabulary=vocabulary) for name in asked):
+    if not all(_rewrites_to(asked[name], now[name], vocabulary=vocabulary) for name in asked):
         return None
     both = Asked(mode=earlier.asked.mode, containers={**now, **asked})
     return EarlierPass(asked=both, choice=earlier.choice)
 
 
-def _yields(asked: Mapping[str, str], now: Mapping[str, str], *, vocabulary: Vocabulary) -> bool:
+def _rewrites_to(
+    asked: Mapping[str, str], now: Mapping[str, str], *, vocabulary: Vocabulary
+) -> bool:
     """Say whether rewriting *asked* gives *now*: the slot added, a percentage translated."""
     expected = dict(asked)
     expected.setdefault(vocabulary.slot, now.get(vocabulary.slot, ""))

@@ -7,12 +7,12 @@ is cut and escaped.
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from allocator.core.wording import all_shown, shown
+from allocator.core.wording import all_shown, escaped
 from allocator.model.decision import Finding
 from allocator.model.request import ContainerRequest
 from allocator.model.value import Value
 from webhook.core.explain import word
-from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten, Untouched
+from webhook.core.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import Operation
 from webhook.core.podwire import Metadata, OwnerReference
 from webhook.core.review import Request
@@ -24,7 +24,7 @@ _MOST_GROUPS = 16
 _NOBODY = Metadata()
 
 
-class Circumstances(Value, frozen=True):
+class DecisionContext(Value, frozen=True):
     """What surrounded a decision: when, how long, by which code, on which snapshot.
 
     ``at`` is RFC 3339 in UTC, ``seconds`` the duration, ``age`` the snapshot's age in seconds.
@@ -42,7 +42,7 @@ class Circumstances(Value, frozen=True):
 def record(
     request: Request,
     outcome: Outcome,
-    circumstances: Circumstances,
+    circumstances: DecisionContext,
     *,
     operations: Sequence[Operation] = (),
 ) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def record(
         "pass": circumstances.step,
         **_identity(request),
         "decision": word(outcome),
-        **_reasoning(outcome),
+        **_reasons(outcome),
         "changes": _changes(operations),
         "snapshot": {"version": circumstances.snapshot, "age_seconds": circumstances.age},
         "settings": circumstances.settings,
@@ -62,7 +62,9 @@ def record(
     }
 
 
-def confirmed(request: Request, outcome: Outcome, circumstances: Circumstances) -> dict[str, Any]:
+def confirmation_record(
+    request: Request, outcome: Outcome, circumstances: DecisionContext
+) -> dict[str, Any]:
     """Return the short record of a validating pass, which knows the final name and UID."""
     return {
         "event": "confirmed" if not isinstance(outcome, Refused) else "decision",
@@ -70,14 +72,14 @@ def confirmed(request: Request, outcome: Outcome, circumstances: Circumstances) 
         "pass": circumstances.step,
         **_identity(request),
         "decision": word(outcome),
-        **_reasoning(outcome),
+        **_reasons(outcome),
         "duration_seconds": circumstances.seconds,
     }
 
 
 def audit(request: Request, outcome: Outcome) -> dict[str, str]:
     """Return the short values for the API server's audit log."""
-    values = {"decision": word(outcome), "requester": shown(request.user_info.username)}
+    values = {"decision": word(outcome), "requester": escaped(request.user_info.username)}
     match outcome:
         case Rewritten(digest=digest, choice=choice):
             values["digest"] = digest
@@ -86,7 +88,7 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
             values["reason"] = str(first.reason)
             if digest:
                 values["digest"] = digest
-        case Untouched() | Hidden():
+        case Untouched() | GpusHidden():
             pass
         case _:
             assert_never(outcome)
@@ -132,9 +134,9 @@ def _owner(owner: OwnerReference) -> dict[str, str]:
     return {"kind": kind, "name": name, "uid": uid}
 
 
-def _reasoning(outcome: Outcome) -> Mapping[str, Any]:
+def _reasons(outcome: Outcome) -> Mapping[str, Any]:
     match outcome:
-        case Untouched(warnings=warnings) | Hidden(warnings=warnings):
+        case Untouched(warnings=warnings) | GpusHidden(warnings=warnings):
             return {"warnings": list(warnings)}
         case Refused(first=first, rest=rest, digest=digest, warnings=warnings):
             return {
@@ -153,7 +155,7 @@ def _reasoning(outcome: Outcome) -> Mapping[str, Any]:
                 "mode_asked": outcome.asked.mode,
                 "costs_per_mille": choice.costs,
                 "rule": choice.why,
-                "containers": [_asked(container) for container in request.containers],
+                "containers": [_asked_fields(container) for container in request.containers],
                 "constraints": all_shown(request.constraints),
                 "priority": request.priority.name.lower(),
                 "warnings": list(outcome.warnings),
@@ -166,9 +168,9 @@ def _finding(finding: Finding) -> dict[str, str]:
     return {"reason": finding.reason, "field": finding.field, "text": str(finding)}
 
 
-def _asked(container: ContainerRequest) -> dict[str, Any]:
+def _asked_fields(container: ContainerRequest) -> dict[str, Any]:
     return {
-        "name": shown(container.name),
+        "name": escaped(container.name),
         "stage": str(container.stage),
         "count": container.count,
         "memory_mib": container.memory,

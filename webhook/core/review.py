@@ -26,7 +26,7 @@ class UserInfo(msgspec.Struct, frozen=True, rename="camel", gc=False):
     groups: tuple[str, ...] | None = None
 
 
-class Kind(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class ObjectKind(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """What kind of object a review carries."""
 
     group: str = ""
@@ -38,7 +38,7 @@ class Request(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """The request under review."""
 
     uid: str
-    kind: Kind = Kind()
+    kind: ObjectKind = ObjectKind()
     operation: str = ""
     sub_resource: str | None = None
     name: str | None = None
@@ -107,29 +107,29 @@ class BadObjectError(Exception):
         self.uid = uid
 
 
-class Reviewed(msgspec.Struct, frozen=True, gc=False):
+class PodReview(msgspec.Struct, frozen=True, gc=False):
     """A review worth deciding about: its request and the pod that it certainly carries."""
 
     request: Request
     pod: Pod
 
 
-def parse(body: bytes) -> Reviewed:
+def parse(body: bytes) -> PodReview:
     """Decode one review.
 
     Raises :class:`NotAReviewError` where the body is not an AdmissionReview v1 with a uid, and
     :class:`BadObjectError` where only the object in it is unreadable.
     """
-    request = opened(_REVIEW, body).request
+    request = decode_review(_REVIEW, body).request
     if request.kind.kind != "Pod" or request.kind.group:
         name = f"{request.kind.group[:64]}/{request.kind.kind[:64]}"
         raise BadObjectError(request.uid, f"object is a {name!r}; expected a pod")
     if request.object is None:
         raise BadObjectError(request.uid, "request.object is absent; expected a pod")
-    return Reviewed(request, request.object)
+    return PodReview(request, request.object)
 
 
-def opened(decoder: msgspec.json.Decoder[EnvelopeT], body: bytes) -> EnvelopeT:
+def decode_review(decoder: msgspec.json.Decoder[EnvelopeT], body: bytes) -> EnvelopeT:
     """Return the AdmissionReview v1 with a uid that *body* is.
 
     Raises :class:`NotAReviewError` where it is none, and :class:`BadObjectError` where only the
@@ -138,7 +138,7 @@ def opened(decoder: msgspec.json.Decoder[EnvelopeT], body: bytes) -> EnvelopeT:
     try:
         review = decoder.decode(body)
     except UNREADABLE as error:
-        raise _unreadable(body, error) from error
+        raise _unreadable_error(body, error) from error
     if review.kind != KIND or review.api_version != API_VERSION:
         raise NotAReviewError(
             f"body is {review.api_version[:64]!r} {review.kind[:64]!r}; "
@@ -149,7 +149,7 @@ def opened(decoder: msgspec.json.Decoder[EnvelopeT], body: bytes) -> EnvelopeT:
     return review
 
 
-def _unreadable(body: bytes, error: Exception) -> Exception:
+def _unreadable_error(body: bytes, error: Exception) -> Exception:
     """Say what is wrong with *body*, keeping the uid where there is one."""
     text = str(error)[:256]
     try:
@@ -159,7 +159,7 @@ def _unreadable(body: bytes, error: Exception) -> Exception:
     return BadObjectError(uid, text) if uid else NotAReviewError(f"no request.uid: {text}")
 
 
-def allowed(
+def allow(
     uid: str,
     *,
     operations: Sequence[Mapping[str, Any]] = (),
@@ -184,7 +184,7 @@ class Refusal:
     reason: str
 
 
-def refused(
+def refuse(
     uid: str,
     refusal: Refusal,
     *,

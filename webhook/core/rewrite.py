@@ -10,18 +10,18 @@ from allocator.core.quantity import canonical
 from allocator.core.settings import (
     Injection,
     NodeAgent,
-    Policy,
     SchedulerName,
     Settings,
+    Tolerance,
     VolcanoMode,
 )
-from allocator.model.decision import Finding, ModeChoice, Source
+from allocator.model.decision import Finding, ModeChoice, ModeSource
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.value import Value
 from webhook.core import hygiene
 from webhook.core.inject import (
     VOLUMES,
-    Amounts,
+    InjectionValues,
     mounts,
     own_key,
     same_mount,
@@ -29,12 +29,12 @@ from webhook.core.inject import (
 )
 from webhook.core.patch import ContainerIntent, Entry, Intent
 from webhook.core.podwire import Pod
-from webhook.core.spot import Spot
+from webhook.core.spot import ContainerRef
 
 _VOLUME_ROWS: Final = frozenset(row.name for row in VARIABLES if row.volumes)
 OWN_SCHEDULER: Final = "vgpu-scheduler"  # as overlay kube-scheduler calls it
 _USUAL_SCHEDULERS: Final = frozenset({None, "", "default-scheduler"})
-_VOID_ENV: Final = variables(Column.VOID, Amounts(key=""))
+_VOID_ENV: Final = variables(Column.VOID, InjectionValues(key=""))
 _COLUMN_OF: Final = {
     Mode.MIG: Column.MIG,
     Mode.HAMI_CORE: Column.HAMI_CORE,
@@ -42,7 +42,7 @@ _COLUMN_OF: Final = {
 }
 
 
-def blinded(spot: Spot) -> ContainerIntent | None:
+def blind(spot: ContainerRef) -> ContainerIntent | None:
     """Hide all GPUs from a container, unless it is blind already or another plugin's client."""
     if "NVIDIA_VISIBLE_DEVICES" in spot.reserved:
         return None
@@ -62,7 +62,7 @@ class Rewrite(Value, frozen=True):
     """
 
     pod: Pod
-    spots: Sequence[Spot]
+    spots: Sequence[ContainerRef]
     request: PodRequest
     choice: ModeChoice
     vocabulary: Vocabulary
@@ -76,11 +76,11 @@ class Rewrite(Value, frozen=True):
         """Return how its asking containers are treated."""
         if self.settings.node_agent is NodeAgent.UPSTREAM:
             return Column.UPSTREAM
-        if self.choice.source is Source.BEST:
+        if self.choice.source is ModeSource.BEST:
             return Column.OPEN
         return _COLUMN_OF[self.choice.mode]
 
-    def _mounting(self, column: Column) -> bool:
+    def _mounts_library(self, column: Column) -> bool:
         """Say whether the webhook mounts the library, or leaves it to the agent.
 
         Pod Security at baseline or above refuses hostPath volumes, so an unknown namespace
@@ -93,23 +93,23 @@ class Rewrite(Value, frozen=True):
     def intent(self, asked: str, digest: str) -> tuple[Intent, list[Finding]]:
         """Return the intended change and all that forbids it; *asked* is encoded."""
         column = self.column
-        mounting = self._mounting(column)
+        mounting = self._mounts_library(column)
         asking = {container.name: container for container in self.request.containers}
         keys = keys_of(spot for spot in self.spots if spot.container.name in asking)
         findings = self._pod_findings()
-        refusing = self.settings.privileged is Policy.REFUSE
+        refusing = self.settings.privileged is Tolerance.REFUSE
         changes: list[ContainerIntent] = []
         for spot in self.spots:
             container = asking.get(spot.container.name)
             if container is None:
-                subject, change = hygiene.Subject(spot, Column.VOID), blinded(spot)
+                subject, change = hygiene.CheckedContainer(spot, Column.VOID), blind(spot)
             else:
                 key = keys[container.name]
                 subject = self._subject(spot, container, column=column, key=key)
                 change = self._change(container, subject, mounting=mounting)
             findings += hygiene.container(subject)
             if refusing:
-                findings += hygiene.privileged(spot)
+                findings += hygiene.privileged_findings(spot)
             if change is not None:
                 changes.append(change)
         intent = Intent(
@@ -135,15 +135,15 @@ class Rewrite(Value, frozen=True):
         ]
 
     def _subject(
-        self, spot: Spot, container: ContainerRequest, *, column: Column, key: str
-    ) -> hygiene.Subject:
+        self, spot: ContainerRef, container: ContainerRequest, *, column: Column, key: str
+    ) -> hygiene.CheckedContainer:
         """Return *spot* with all that we would write into it, volumes or not.
 
         A namespace's policy may change between two passes, so what a mounting pass wrote is
         recognised by one that does not mount.
         """
         factor, memory = self.vocabulary.memory_factor, container.memory or 0
-        amounts = Amounts(
+        amounts = InjectionValues(
             key=key,
             count=container.count,
             memory=container.memory,
@@ -152,12 +152,12 @@ class Rewrite(Value, frozen=True):
             pod_units=sum([c.memory or 0 for c in self.request.containers]) // factor,
             priority=self.request.priority,
         )
-        return hygiene.Subject(
+        return hygiene.CheckedContainer(
             spot, column, key, variables(column, amounts), mounts(column, container.name)
         )
 
     def _change(
-        self, container: ContainerRequest, subject: hygiene.Subject, *, mounting: bool
+        self, container: ContainerRequest, subject: hygiene.CheckedContainer, *, mounting: bool
     ) -> ContainerIntent | None:
         """Return what is still missing in one asking container."""
         spot, env = subject.spot, subject.env
@@ -213,7 +213,7 @@ class Rewrite(Value, frozen=True):
         may still revise stands beside it.
         """
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
-        revisable = self.choice.source is Source.BEST
+        revisable = self.choice.source is ModeSource.BEST
         if self.vocabulary.mode_key is None:
             return MODE_KEY
         if volcano and revisable and self.settings.volcano_mode is VolcanoMode.OPEN:
@@ -226,9 +226,9 @@ class Rewrite(Value, frozen=True):
 
     def warnings(self) -> Iterator[str]:
         """Yield what the user should know although the pod passes."""
-        if self.settings.privileged is Policy.WARN:
+        if self.settings.privileged is Tolerance.WARN:
             for spot in self.spots:
-                for finding in hygiene.privileged(spot):
+                for finding in hygiene.privileged_findings(spot):
                     yield str(finding)
         if self.column is Column.UPSTREAM:
             for spot in self.spots:
@@ -239,7 +239,7 @@ class Rewrite(Value, frozen=True):
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
 
 
-def keys_of(asking: Iterable[Spot]) -> dict[str, str]:
+def keys_of(asking: Iterable[ContainerRef]) -> dict[str, str]:
     """Return each container's annotation key: the one its variables read, else its index.
 
     A later injector may prepend containers, so a key that a container already reads is kept,
@@ -264,7 +264,7 @@ def keys_of(asking: Iterable[Spot]) -> dict[str, str]:
     return keys
 
 
-def _key_read(spot: Spot) -> str:
+def _key_read(spot: ContainerRef) -> str:
     """Return the annotation key that a container's variables read, the least if several."""
     env = spot.container.env or ()
     read = [own_key(variable) for variable in env if variable.value_from is not None]

@@ -7,49 +7,57 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import assert_never
 
-from allocator.core.bounds import full, unkept
-from allocator.core.commitment import Unfit, assigned
+from allocator.core.bounds import is_full, readback_problems
+from allocator.core.commitment import NoFit, assign
 from allocator.core.gpunodewire import MOST_ENTRIES
-from allocator.core.ledger import Ledger, node_for, promising
-from allocator.core.wording import quoted
+from allocator.core.ledger import Ledger, node_for, with_entry
+from allocator.core.wording import quote
 from allocator.model.decision import Assignment, Reason
 from allocator.model.ledger import Entry
-from webhook.core.binding import Denied, Elsewhere, Wish, conflict, entry_of, forbidden, unfit
-from webhook.core.bound import Promise
-from webhook.core.mutate import Surroundings
+from webhook.core.binding import (
+    BindRequest,
+    Denied,
+    ServedUpstream,
+    conflict,
+    entry_of,
+    forbidden,
+    no_fit_denial,
+)
+from webhook.core.bound import Commit
+from webhook.core.mutate import AdmissionContext
 from webhook.core.review import Refusal
 
-Outcome = Promise | Refusal | Denied | Elsewhere
+Outcome = Commit | Refusal | Denied | ServedUpstream
 
 
-def served(
-    ledger: Ledger, wishes: Sequence[tuple[Wish, Surroundings]], now: datetime
-) -> list[Promise | Denied]:
+def decide_batch(
+    ledger: Ledger, wishes: Sequence[tuple[BindRequest, AdmissionContext]], now: datetime
+) -> list[Commit | Denied]:
     """Decide about *wishes* of different pods, one after another."""
-    results: list[Promise | Denied] = []
+    results: list[Commit | Denied] = []
     for wish, around in wishes:
         demand = around.snapshot.demand
-        found = assigned(ledger, wish.wanted, terms=around.terms, demand=demand)
-        if isinstance(found, Unfit):
-            results.append(unfit(wish, found))
+        found = assign(ledger, wish.wanted, terms=around.terms, demand=demand)
+        if isinstance(found, NoFit):
+            results.append(no_fit_denial(wish, found))
             continue
         entry = entry_of(wish, found, now)
-        if (why := _unwritable(ledger, entry)) is not None:
+        if (why := _unwritable_denial(ledger, entry)) is not None:
             results.append(why)
             continue
         results.append(_promise(wish, around, found, entry=entry, ledger=ledger))
-        ledger = promising(ledger, entry)
+        ledger = with_entry(ledger, entry)
     return results
 
 
-def _unwritable(ledger: Ledger, entry: Entry) -> Denied | None:
+def _unwritable_denial(ledger: Ledger, entry: Entry) -> Denied | None:
     """Refuse a promise that could not be read back: it would shut the node for everybody."""
-    node = quoted(ledger.name)
-    if full(ledger, entry.uid):
+    node = quote(ledger.name)
+    if is_full(ledger, entry.uid):
         most = f"node {node}: it promises something to {MOST_ENTRIES} pods, and may to no more"
         text = f"{most}; wait until other pods end [{Reason.SHARES_SHORT}]"
         return Denied(conflict(text), Reason.SHARES_SHORT)
-    odd = unkept(ledger, entry)
+    odd = readback_problems(ledger, entry)
     if not odd:
         return None
     text = f"node {node}: its GPUNode cannot hold the promise: {odd[0]} [{Reason.TOO_MANY}]"
@@ -57,9 +65,14 @@ def _unwritable(ledger: Ledger, entry: Entry) -> Denied | None:
 
 
 def _promise(
-    wish: Wish, around: Surroundings, assignment: Assignment, *, entry: Entry, ledger: Ledger
-) -> Promise:
-    return Promise(
+    wish: BindRequest,
+    around: AdmissionContext,
+    assignment: Assignment,
+    *,
+    entry: Entry,
+    ledger: Ledger,
+) -> Commit:
+    return Commit(
         wish=wish,
         assignment=assignment,
         entry=entry,
@@ -71,12 +84,12 @@ def _promise(
     )
 
 
-def counted(outcome: Outcome) -> tuple[str, str]:
+def decision_labels(outcome: Outcome) -> tuple[str, str]:
     """Return the decision and the code of its reason, as metrics count them."""
     match outcome:
-        case Promise():
+        case Commit():
             return "promised", ""
-        case Elsewhere():
+        case ServedUpstream():
             return "elsewhere", ""
         case Denied(reason=reason):
             return "refused", reason

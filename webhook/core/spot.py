@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from allocator.catalog.paths import RESERVED_PATHS
-from allocator.core.wording import shown
+from allocator.core.wording import escaped
 from allocator.model.value import Value
 from webhook.core.inject import RESERVED_NAMES
 from webhook.core.podwire import Container, Pod
@@ -30,7 +30,7 @@ _LONGEST: Final = 256  # characters of a path that is worth remembering
 _BELOW: Final = tuple(f"{reserved.path}/" for reserved in RESERVED_PATHS)
 
 
-class Spot(Value, frozen=True):  # built far faster than a frozen dataclass
+class ContainerRef(Value, frozen=True):  # built far faster than a frozen dataclass
     """A container with its place: *kind* is the field of the spec that holds it, at *index*.
 
     ``reserved`` are the reserved names among its explicit variables, and ``near`` says that it
@@ -46,7 +46,7 @@ class Spot(Value, frozen=True):  # built far faster than a frozen dataclass
     @property
     def place(self) -> str:
         """Return where it is, in words."""
-        return f'{_WORDS[self.kind]} "{shown(self.container.name)}"'
+        return f'{_WORDS[self.kind]} "{escaped(self.container.name)}"'
 
     @property
     def field(self) -> str:
@@ -59,15 +59,17 @@ class Spot(Value, frozen=True):  # built far faster than a frozen dataclass
         return "c" if self.kind == "containers" else "i"
 
 
-def spots_of(kind: str, containers: Sequence[Container]) -> list[Spot]:
+def spots_of(kind: str, containers: Sequence[Container]) -> list[ContainerRef]:
     """Return the *containers* that the field *kind* of a spec holds, each with its place."""
     return [
-        Spot(kind, index, container, _reserved(container), _near(container))
+        ContainerRef(
+            kind, index, container, _reserved_variables(container), _may_hide_library(container)
+        )
         for index, container in enumerate(containers)
     ]
 
 
-def spots(pod: Pod) -> list[Spot]:
+def spots(pod: Pod) -> list[ContainerRef]:
     """Return the containers that CREATE may carry, init containers first."""
     spec = pod.spec
     main = spots_of("containers", spec.containers)
@@ -82,11 +84,11 @@ def normal(path: str) -> str:
     return normpath("/" + path.lstrip("/"))
 
 
-def _reserved(container: Container) -> frozenset[str]:
+def _reserved_variables(container: Container) -> frozenset[str]:
     return RESERVED_NAMES.intersection([variable.name for variable in container.env or ()])
 
 
-def _near(container: Container) -> bool:
+def _may_hide_library(container: Container) -> bool:
     for mount in container.volume_mounts or ():
         path = mount.mount_path
         if len(path) > _LONGEST or _hides(path):

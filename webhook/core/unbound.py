@@ -9,9 +9,9 @@ import msgspec
 
 from allocator.catalog.annotations import HINT_KEY
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.commitment import Wanted
-from allocator.core.pods import Pod
-from allocator.core.requests import parsed
+from allocator.core.commitment import PodClaim
+from allocator.core.pods import SchedulingPod
+from allocator.core.requests import parse_request
 from allocator.model.decision import Finding
 from allocator.request.admitted import admitted_request
 from webhook.core import podwire
@@ -47,28 +47,28 @@ _POD: Final = msgspec.json.Decoder(_Pod)
 _REVIEWED: Final = msgspec.json.Decoder(podwire.Pod)
 
 
-def unbound(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) -> Pod:
+def unbound_pod(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) -> SchedulingPod:
     """Read a pod that waits for a node; raises ``ValueError`` or msgspec's errors."""
-    return _pod(_POD.decode(raw), wants(_REVIEWED.decode(raw), vocabularies))
+    return _pod(_POD.decode(raw), pod_claim(_REVIEWED.decode(raw), vocabularies))
 
 
-def watched(raw: bytes, vocabularies: Sequence[Vocabulary]) -> Pod:
+def watched_pod(raw: bytes, vocabularies: Sequence[Vocabulary]) -> SchedulingPod:
     """Read any pod; what it asks for only where a scheduler already makes room for it."""
     found = _POD.decode(raw)
     if found.spec.node_name or not found.status.nominated_node_name:
         return _pod(found, None)
     pod = _REVIEWED.decode(raw)
-    nominee = _pod(found, wants(pod, vocabularies))
+    nominee = _pod(found, pod_claim(pod, vocabularies))
     hint = (pod.metadata.annotations or {}).get(HINT_KEY)
     return replace(nominee, hinted=hint == nominee.nominated)
 
 
-def wants(
+def pod_claim(
     pod: podwire.Pod, vocabularies: Sequence[Vocabulary]
-) -> Wanted | tuple[Finding, ...] | None:
+) -> PodClaim | tuple[Finding, ...] | None:
     """Return what a pod asks for; a mode that was the best at CREATE may be revised."""
     present = pod.metadata.annotations or {}
-    request = parsed(
+    request = parse_request(
         containers=pod.spec.containers,
         init_containers=pod.spec.init_containers or (),
         annotations=present,
@@ -77,12 +77,12 @@ def wants(
     if request is None or isinstance(request, tuple):
         return request
     admitted = admitted_request(present, request, vocabularies)
-    return Wanted(uid=pod.metadata.uid or "", request=admitted.request, mode=admitted.mode)
+    return PodClaim(uid=pod.metadata.uid or "", request=admitted.request, mode=admitted.mode)
 
 
-def _pod(found: _Pod, wanted: Wanted | tuple[Finding, ...] | None) -> Pod:
+def _pod(found: _Pod, wanted: PodClaim | tuple[Finding, ...] | None) -> SchedulingPod:
     metadata, spec, status = found.metadata, found.spec, found.status
-    return Pod(
+    return SchedulingPod(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,

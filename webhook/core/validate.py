@@ -7,13 +7,13 @@ last word is spoken here, where the object no longer changes.
 from msgspec.structs import replace
 
 from allocator.model.decision import Finding, Reason
-from webhook.core.mutate import Surroundings, decide
+from webhook.core.mutate import AdmissionContext, decide
 from webhook.core.outcome import Outcome, Refused, Rewritten, Untouched
 from webhook.core.patch import operations
 from webhook.core.podwire import Pod
 
 
-def confirm(pod: Pod, around: Surroundings) -> Outcome:
+def confirm(pod: Pod, around: AdmissionContext) -> Outcome:
     """Refuse a pod whose injection is incomplete or was tampered with.
 
     Volumes are not required, only tolerated: a namespace's Pod Security level may have changed

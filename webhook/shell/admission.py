@@ -13,24 +13,24 @@ import structlog
 
 from webhook.core import ephemeral
 from webhook.core.explain import refusal, warnings, word
-from webhook.core.mutate import Surroundings, decide
-from webhook.core.outcome import Hidden, Outcome, Refused, Rewritten
+from webhook.core.mutate import AdmissionContext, decide
+from webhook.core.outcome import GpusHidden, Outcome, Refused, Rewritten
 from webhook.core.patch import operations
 from webhook.core.podwire import Pod
-from webhook.core.record import Circumstances, audit, confirmed, record
+from webhook.core.record import DecisionContext, audit, confirmation_record, record
 from webhook.core.review import (
     BadObjectError,
     NotAReviewError,
+    PodReview,
     Refusal,
     Request,
-    Reviewed,
-    allowed,
+    allow,
     parse,
-    refused,
+    refuse,
 )
 from webhook.core.validate import confirm
-from webhook.shell.binding import Binder, LateError
-from webhook.shell.metrics import Metrics
+from webhook.shell.binding import BindingHandler, LateError
+from webhook.shell.metrics import WebhookMetrics
 from webhook.shell.protocol import AtOnce
 
 Scope = MutableMapping[str, Any]
@@ -44,38 +44,38 @@ Answer = Callable[[bytes], bytes | Awaitable[bytes]]  # only a bind has to ask t
 LARGEST_BODY: Final = 7 * 1024 * 1024  # two objects of the API server's 3 MiB, and the envelope
 SLOWEST_BODY: Final = 5.0  # seconds; no hook of ours waits longer
 RETRY_SECONDS: Final = 1
-_CHANGING: Final = (Rewritten, Hidden)
+_CHANGING: Final = (Rewritten, GpusHidden)
 MOST: Final = 512  # reviews at a time
 
 log = structlog.get_logger()
 
 
-class Remember(Protocol):
+class RecordSink(Protocol):
     """Where records go; must neither block nor fail."""
 
     def remember(self, record: Mapping[str, Any], /) -> None:
         """Take a note of one record."""
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AdmissionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What decisions rest on at one moment, for one namespace."""
 
-    around: Surroundings
+    around: AdmissionContext
     settings_digest: str = ""
     age: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewer:
+class PodHandler:
     """Everything one review needs, injected so that a test needs no patching.
 
     ``view`` returns the surroundings of a namespace, ``now`` the wall clock in UTC and
     ``ticks`` a monotonic clock in seconds.
     """
 
-    view: Callable[[str], View]
-    journal: Remember
-    metrics: Metrics
+    view: Callable[[str], AdmissionView]
+    journal: RecordSink
+    metrics: WebhookMetrics
     version: str
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ticks: Callable[[], float] = time.perf_counter
@@ -93,20 +93,26 @@ class Reviewer:
         return self._answer(body, "ephemeral", ephemeral.decide)
 
     def _answer(
-        self, body: bytes, step: str, judge: Callable[[Pod, Pod | None, Surroundings], Outcome]
+        self, body: bytes, step: str, judge: Callable[[Pod, Pod | None, AdmissionContext], Outcome]
     ) -> bytes:
         started = self.ticks()
         try:
             reviewed = parse(body)
         except BadObjectError as error:
-            self.metrics.decided("error", reason="UnreadablePod", namespace="")
-            return refused(error.uid, _unreadable(error))
+            self.metrics.count_decision("error", reason="UnreadablePod", namespace="")
+            return refuse(error.uid, _unreadable_refusal(error))
         view = self.view(reviewed.request.namespace)
         outcome = judge(reviewed.pod, reviewed.request.old_object, view.around)
-        return self._done(reviewed, outcome, view=view, step=step, started=started)
+        return self._finish(reviewed, outcome, view=view, step=step, started=started)
 
-    def _done(
-        self, reviewed: Reviewed, outcome: Outcome, *, view: View, step: str, started: float
+    def _finish(
+        self,
+        reviewed: PodReview,
+        outcome: Outcome,
+        *,
+        view: AdmissionView,
+        step: str,
+        started: float,
     ) -> bytes:
         """Carry a decision out: the answer, the record, the count; dry runs leave no trace."""
         request = reviewed.request
@@ -115,7 +121,7 @@ class Reviewer:
             ops = operations(reviewed.pod, outcome.intent)
         seconds = self.ticks() - started
         if not request.dry_run:
-            circumstances = Circumstances(
+            circumstances = DecisionContext(
                 at=self.now().isoformat(timespec="milliseconds"),
                 seconds=round(seconds, 6),
                 version=self.version,
@@ -125,25 +131,27 @@ class Reviewer:
                 step=step,
             )
             if step == "validate":
-                self.journal.remember(confirmed(request, outcome, circumstances))
+                self.journal.remember(confirmation_record(request, outcome, circumstances))
             else:
                 self.journal.remember(record(request, outcome, circumstances, operations=ops))
             self._count(request, outcome)
-        self.metrics.took(step, seconds)
+        self.metrics.observe_decision(step, seconds)
         notes = warnings(outcome.warnings) if outcome.warnings and step != "validate" else ()
         if isinstance(outcome, Refused):
-            return refused(
+            return refuse(
                 request.uid, refusal(outcome), warnings=notes, audit=audit(request, outcome)
             )
-        return allowed(request.uid, operations=ops, warnings=notes, audit=audit(request, outcome))
+        return allow(request.uid, operations=ops, warnings=notes, audit=audit(request, outcome))
 
     def _count(self, request: Request, outcome: Outcome) -> None:
         mode = str(outcome.choice.mode) if isinstance(outcome, Rewritten) else ""
         reason = str(outcome.first.reason) if isinstance(outcome, Refused) else ""
-        self.metrics.decided(word(outcome), reason=reason, mode=mode, namespace=request.namespace)
+        self.metrics.count_decision(
+            word(outcome), reason=reason, mode=mode, namespace=request.namespace
+        )
 
 
-def _unreadable(error: BadObjectError) -> Refusal:
+def _unreadable_refusal(error: BadObjectError) -> Refusal:
     text = f"pod: its object cannot be read: {error} [UnreadablePod]"
     return Refusal(code=422, message=text, reason="Invalid")
 
@@ -152,8 +160,8 @@ class TooLargeError(Exception):
     """A body beyond what two objects can need."""
 
 
-class Admission:
-    """Routes pods to a :class:`Reviewer`, Bindings to a :class:`Binder`, the rest to *rest*.
+class AdmissionApp:
+    """Routes pods to a :class:`PodHandler`, Bindings to a :class:`BindingHandler`, the rest to *rest*.
 
     Answers ``429`` with ``Retry-After`` while *most* reviews are in flight, and ``503`` for a bind
     that comes to no end in time: the API server repeats such a call itself within the hook's
@@ -161,7 +169,12 @@ class Admission:
     """
 
     def __init__(
-        self, reviewer: Reviewer, rest: App, *, binder: Binder | None = None, most: int = MOST
+        self,
+        reviewer: PodHandler,
+        rest: App,
+        *,
+        binder: BindingHandler | None = None,
+        most: int = MOST,
     ) -> None:
         """Serve *reviewer* and, where there is a cluster to bind in, *binder*."""
         self._reviewer = reviewer
@@ -177,7 +190,7 @@ class Admission:
         if binder is not None:
             self._paths["/mutate/bindings"] = binder.bind
         self.at_once: Mapping[bytes, AtOnce] = {
-            path.encode(): partial(self._answered, answer) for path, answer in reviews.items()
+            path.encode(): partial(self._answer, answer) for path, answer in reviews.items()
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -207,16 +220,16 @@ class Admission:
             answered = answer(body)
             return (_OK, answered) if isinstance(answered, bytes) else await _in_time(answered)
         except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
-            return self._failed(error)
+            return self._failure(error)
 
-    def _answered(self, answer: Review, body: bytes) -> tuple[int, bytes]:
+    def _answer(self, answer: Review, body: bytes) -> tuple[int, bytes]:
         """Return the status and body for a review that is here and waits for nothing."""
         try:
             return _OK, answer(body)
         except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
-            return self._failed(error)
+            return self._failure(error)
 
-    def _failed(self, error: Exception) -> tuple[int, bytes]:
+    def _failure(self, error: Exception) -> tuple[int, bytes]:
         """Say why there is no answer; a bug must not take the connection with it."""
         match error:
             case NotAReviewError():
@@ -229,7 +242,7 @@ class Admission:
                 return 400, b"the caller went away\n"
             case _:  # 500 without Retry-After leaves the hook's failurePolicy to decide
                 log.error("review failed", exc_info=error)
-                self._reviewer.metrics.decided("error", reason="", namespace="")
+                self._reviewer.metrics.count_decision("error", reason="", namespace="")
                 return 500, b"internal error; see the log of vgpu-admission\n"
 
 
@@ -253,7 +266,7 @@ async def _body(receive: Receive) -> bytes:
     if message["type"] != "http.request":
         raise ConnectionAbortedError
     if not message.get("more_body", False):
-        return _bounded(first)
+        return _check_size(first)
     async with asyncio.timeout(SLOWEST_BODY):
         parts = [first]
         size = len(first)
@@ -268,7 +281,7 @@ async def _body(receive: Receive) -> bytes:
         return b"".join(parts)
 
 
-def _bounded(body: bytes) -> bytes:
+def _check_size(body: bytes) -> bytes:
     if len(body) > LARGEST_BODY:
         raise TooLargeError(f"body is over {LARGEST_BODY} bytes")
     return body

@@ -17,30 +17,30 @@ from starlette.routing import Route
 
 from allocator.catalog.annotations import HIGH_ALLOWED, HIGH_KEY
 from allocator.core.settings import Prefer
-from allocator.shell.gangs import Gangs
+from allocator.shell.gangs import GangController
 from allocator.shell.inventory import Inventory
-from allocator.shell.memory import settled
+from allocator.shell.memory import freeze_when_settled
 from allocator.shell.reconciler import Pods
-from allocator.shell.tasks import Start, background, told_to_stop
-from certs.shell.app import Announce, Files, Keeper, Look, OwnSecret, Source
-from certs.shell.cluster import ApiSecret, announcing
-from certs.shell.reload import Serving
+from allocator.shell.tasks import Start, background, stop_event
+from certs.shell.app import Announce, Look, OwnSecret, PairFiles, PairSource, RefreshController
+from certs.shell.cluster import ApiSecret, announcer
+from certs.shell.reload import ServingPair
 from kube.client import Client, version
 from kube.config import Access
 from kube.events import Recorder
-from kube.leases import Candidate, Election
-from kube.shared import Shared
-from webhook.core.mutate import Surroundings
-from webhook.shell.admission import MOST, Admission, Reviewer, View
-from webhook.shell.binding import Binder
+from kube.leases import Election, LeaseCandidate
+from kube.shared import SharedInformer
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.admission import MOST, AdmissionApp, AdmissionView, PodHandler
+from webhook.shell.binding import BindingHandler
 from webhook.shell.certificates import NAME, SECRET, certificates
 from webhook.shell.deviceshare import Deviceshare
-from webhook.shell.duties import Means, attend
-from webhook.shell.journal import Journal
-from webhook.shell.metrics import Metrics
-from webhook.shell.pending import Pending
-from webhook.shell.server import Listen, serving
-from webhook.shell.steering import mutually, steering
+from webhook.shell.duties import LeaderContext, attend
+from webhook.shell.journal import AuditLog
+from webhook.shell.metrics import WebhookMetrics
+from webhook.shell.pending import UnboundPods
+from webhook.shell.server import Listen, serve_app
+from webhook.shell.steering import extender_service, mutually
 
 PODS: Final = "/api/v1/pods"
 LEASE: Final = "vgpu-certificates"
@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class WebhookOptions:
     """What the command line decides; ``identity`` is this replica's own, e.g. its pod name.
 
     ``files`` holds ``tls.crt`` and ``tls.key`` where the source is files. ``names`` are further
@@ -67,7 +67,7 @@ class Options:
     health: Listen
     namespace: str
     identity: str
-    source: Source = Source.SECRET
+    source: PairSource = PairSource.SECRET
     files: Path | None = None
     names: tuple[str, ...] = ()
     drain: int = 10
@@ -76,44 +76,44 @@ class Options:
     clients: Path | None = None
 
 
-async def run(options: Options) -> None:
+async def run(options: WebhookOptions) -> None:
     """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
-    stop = told_to_stop()
-    metrics = Metrics(version=version())
+    stop = stop_event()
+    metrics = WebhookMetrics(version=version())
     async with Client(options.access) as client, background() as start:
         rated = options.extender is not None
         inventory = Inventory(client, namespace=options.namespace, rated=rated)
-        journal = Journal(sys.stdout.buffer, dropped=metrics.dropped)
+        journal = AuditLog(sys.stdout.buffer, dropped=metrics.dropped)
         events = Recorder(client, controller=f"{NAME}/webhook", instance=options.identity)
         start(journal.run(), "journal")
         start(inventory.run(), "inventory")
         start(events.run(), "events")
-        live = Serving()
-        mutual = _kept(live, options, client, events=events, start=start)
+        live = ServingPair()
+        mutual = _keep_certificates(live, options, client, events=events, start=start)
         start(_gauges(metrics, inventory, live), "gauges")
-        start(settled(lambda: inventory.synced), "memory")
+        start(freeze_when_settled(lambda: inventory.synced), "memory")
         rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live))
-        watch = Shared(PODS)
+        watch = SharedInformer(PODS)
         means = _means(
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
         attend(means, _election(options, client, LEDGER_LEASE), start)
         reviewer = _reviewer(inventory, journal, metrics)
-        app = Admission(reviewer, rest, binder=means.binder, most=options.most)
-        extender = steering(means, mutual)
+        app = AdmissionApp(reviewer, rest, binder=means.binder, most=options.most)
+        extender = extender_service(means, mutual)
         if rated:
             extender.follow(watch)
         start(watch.follow(client), "pods")
         async with (
-            serving(rest, options.health, drain=options.drain) as health,
-            serving(
+            serve_app(rest, options.health, drain=options.drain) as health,
+            serve_app(
                 app,
                 options.listen,
                 context=live.context,
                 drain=options.drain,
                 at_once=app.at_once,
             ) as port,
-            extender.serving(options.extender, start, context=live.context, drain=options.drain),
+            extender.serve(options.extender, start, context=live.context, drain=options.drain),
         ):
             log.info("serving", port=port, health=health, version=version())
             await stop.wait()
@@ -124,48 +124,50 @@ def _means(  # noqa: PLR0913 -- the parts of one whole
     client: Client,
     inventory: Inventory,
     *,
-    watch: Shared,
+    watch: SharedInformer,
     events: Recorder,
-    journal: Journal,
-    metrics: Metrics,
-) -> Means:
+    journal: AuditLog,
+    metrics: WebhookMetrics,
+) -> LeaderContext:
     """Set up the door, and all that the ledger's duties work with; both know pods by *watch*."""
-    pods, pending = Pods(), Pending()
+    pods, pending = Pods(), UnboundPods()
     pods.follow(watch)
     pending.follow(watch)
 
-    def around(namespace: str) -> Surroundings:
+    def admission_context(namespace: str) -> AdmissionContext:
         return view_of(inventory, namespace).around
 
-    gangs = Gangs(client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record)
-    binder = Binder(
+    gangs = GangController(
+        client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record
+    )
+    binder = BindingHandler(
         calls=client,
-        around=around,
-        reserved=inventory.promising,
+        around=admission_context,
+        reserved=inventory.promising_nodes,
         pods=pending.pod,
         ledgers=inventory.ledger,
-        stands=inventory.stands,
-        arrived=inventory.arrived,
+        stands=inventory.is_current,
+        arrived=inventory.learn_arrival,
         remember=journal.remember,
-        denied=gangs.refused,
-        counted=metrics.bound,
-        took=lambda seconds: metrics.took("bind", seconds),
+        denied=gangs.note_refusal,
+        counted=metrics.count_bind,
+        took=lambda seconds: metrics.observe_decision("bind", seconds),
     )
-    return Means(
+    return LeaderContext(
         client=client,
         inventory=inventory,
         pods=pods,
         binder=binder,
         gangs=gangs,
-        around=around,
+        around=admission_context,
         events=events,
         journal=journal,
         metrics=metrics,
     )
 
 
-def _reviewer(inventory: Inventory, journal: Journal, metrics: Metrics) -> Reviewer:
-    return Reviewer(
+def _reviewer(inventory: Inventory, journal: AuditLog, metrics: WebhookMetrics) -> PodHandler:
+    return PodHandler(
         view=lambda namespace: view_of(inventory, namespace),
         journal=journal,
         metrics=metrics,
@@ -173,43 +175,43 @@ def _reviewer(inventory: Inventory, journal: Journal, metrics: Metrics) -> Revie
     )
 
 
-def _kept(
-    live: Serving, options: Options, client: Client, *, events: Recorder, start: Start
-) -> Serving | None:
+def _keep_certificates(
+    live: ServingPair, options: WebhookOptions, client: Client, *, events: Recorder, start: Start
+) -> ServingPair | None:
     """Keep the pair of *live* up to date; return what serves known callers only, if any."""
     secret = ApiSecret(calls=client, namespace=options.namespace, name=SECRET)
-    announce = announcing(events, secret)
+    announce = announcer(events, secret)
     look = _look(options, client, announce=announce, start=start)
     mutual, look = mutually(options.clients, look)
-    start(Keeper(serving=live, look=look, announce=announce).run(), "certificates")
+    start(RefreshController(serving=live, look=look, announce=announce).run(), "certificates")
     return mutual
 
 
-def _look(options: Options, client: Client, *, announce: Announce, start: Start) -> Look:
+def _look(options: WebhookOptions, client: Client, *, announce: Announce, start: Start) -> Look:
     """Return how the serving pair is found."""
-    if options.source is Source.FILES:
+    if options.source is PairSource.FILES:
         directory = options.files or Path("/tls")
-        return Files(certificate=directory / "tls.crt", key=directory / "tls.key")
+        return PairFiles(certificate=directory / "tls.crt", key=directory / "tls.key")
     election = _election(options, client, LEASE)
     start(election.run(), "election")
     return OwnSecret(
         writer=certificates(client, options.namespace, names=options.names),
-        leading=lambda: election.leading,
+        leading=lambda: election.is_leader,
         announce=announce,
     )
 
 
-def _election(options: Options, client: Client, lease: str) -> Election:
-    candidate = Candidate(namespace=options.namespace, name=lease, identity=options.identity)
+def _election(options: WebhookOptions, client: Client, lease: str) -> Election:
+    candidate = LeaseCandidate(namespace=options.namespace, name=lease, identity=options.identity)
     return Election(client, candidate)
 
 
-def view_of(inventory: Inventory, name: str) -> View:
+def view_of(inventory: Inventory, name: str) -> AdmissionView:
     """Return what a decision in namespace *name* rests on, now."""
     namespace = inventory.namespace(name)
     said = namespace.annotations if namespace is not None else {}
     prefer = said.get(PREFER_KEY, "")
-    around = Surroundings(
+    around = AdmissionContext(
         settings=inventory.settings,
         snapshot=inventory.snapshot(),
         vocabularies=inventory.vocabularies,
@@ -218,10 +220,12 @@ def view_of(inventory: Inventory, name: str) -> View:
         high_priority=said.get(HIGH_KEY) == HIGH_ALLOWED,
         geometries=inventory.device_config.geometries,
     )
-    return View(around=around, settings_digest=inventory.settings_digest, age=inventory.age())
+    return AdmissionView(
+        around=around, settings_digest=inventory.settings_digest, age=inventory.age()
+    )
 
 
-def _ready(inventory: Inventory, live: Serving) -> bool:
+def _ready(inventory: Inventory, live: ServingPair) -> bool:
     """Say whether reviews can be answered: a valid pair, and namespaces and settings known.
 
     GPU inventory is not waited for: without it pods are admitted, never refused.
@@ -230,7 +234,7 @@ def _ready(inventory: Inventory, live: Serving) -> bool:
     return live.ready and known
 
 
-def routes(metrics: Metrics, ready: Callable[[], bool]) -> Starlette:
+def routes(metrics: WebhookMetrics, ready: Callable[[], bool]) -> Starlette:
     """Return everything that is not a hot path."""
 
     async def healthz(_: Request) -> Response:
@@ -240,7 +244,7 @@ def routes(metrics: Metrics, ready: Callable[[], bool]) -> Starlette:
         fine = ready()
         return PlainTextResponse("ready\n" if fine else "not ready\n", 200 if fine else 503)
 
-    async def exposed(_: Request) -> Response:
+    async def expose(_: Request) -> Response:
         body = await asyncio.to_thread(generate_latest, metrics.registry)
         return Response(body, media_type=CONTENT_TYPE)
 
@@ -248,20 +252,20 @@ def routes(metrics: Metrics, ready: Callable[[], bool]) -> Starlette:
         routes=[
             Route("/healthz", healthz),
             Route("/readyz", readyz),
-            Route("/metrics", exposed),
+            Route("/metrics", expose),
         ]
     )
 
 
-async def _gauges(metrics: Metrics, inventory: Inventory, live: Serving) -> None:
+async def _gauges(metrics: WebhookMetrics, inventory: Inventory, live: ServingPair) -> None:
     """Keep figures that are read rather than counted."""
     deviceshare = Deviceshare()
     metrics.registry.register(deviceshare)
     while True:
         deviceshare.renew(inventory)
         if live.not_after is not None:
-            metrics.certified(live.not_after.timestamp())
-        for kind, seen in inventory.heard().items():
+            metrics.set_certificate_expiry(live.not_after.timestamp())
+        for kind, seen in inventory.last_heard().items():
             metrics.synced.labels(kind).set(seen)
         await asyncio.sleep(GAUGES_EVERY)
 

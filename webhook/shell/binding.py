@@ -11,38 +11,38 @@ from typing import Any
 import structlog
 
 from allocator.core.ledger import Ledger
-from allocator.core.pods import FIRST, Pod
+from allocator.core.pods import FIRST, SchedulingPod
 from allocator.model.request import PodRequest
-from allocator.shell.underway import Underway
+from allocator.shell.underway import AssumedPods
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from webhook.core.binding import (
     CONFLICT,
+    BindRequest,
     Denied,
-    Elsewhere,
-    Pass,
-    Wish,
-    certain,
+    NoRequest,
+    ServedUpstream,
+    cache_suffices,
     judge,
     too_many,
-    unreadable,
+    unreadable_denial,
 )
-from webhook.core.bindingreview import Bound, LivePod, UnreadablePodError, live_pod, parse
-from webhook.core.bindrecord import Circumstances, record
-from webhook.core.bound import Promise, elsewhere, kept, passed
-from webhook.core.mutate import Surroundings
-from webhook.core.review import BadObjectError, Refusal, allowed, refused
-from webhook.core.served import Outcome, counted
-from webhook.shell.desks import PATIENCE, Desks, LateError
+from webhook.core.bindingreview import BindingReview, LivePod, UnreadablePodError, live_pod, parse
+from webhook.core.bindrecord import BindTiming, record
+from webhook.core.bound import Commit, committed_patch, strip_reserved, upstream_patch
+from webhook.core.mutate import AdmissionContext
+from webhook.core.review import BadObjectError, Refusal, allow, refuse
+from webhook.core.served import Outcome, decision_labels
+from webhook.shell.desks import PATIENCE, CommitQueues, LateError
 
-__all__ = ["Binder", "LateError"]
+__all__ = ["BindingHandler", "LateError"]
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Binder:
+class BindingHandler:
     """Answers reviews of Bindings, each within *patience* seconds.
 
     ``around`` returns the surroundings of a namespace. ``reserved`` returns the nodes on which a
@@ -58,7 +58,7 @@ class Binder:
     """
 
     calls: ApiClient
-    around: Callable[[str], Surroundings]
+    around: Callable[[str], AdmissionContext]
     reserved: Callable[[str], frozenset[str]]
     pods: Callable[[str, str], LivePod | None] = lambda _namespace, _name: None
     ledgers: Callable[[str], Ledger | None] = lambda _: None
@@ -68,14 +68,14 @@ class Binder:
     denied: Callable[[str, str], None] = lambda _uid, _text: None
     counted: Callable[[str, str], None] = lambda _decision, _reason: None
     took: Callable[[float], None] = lambda _: None
-    underway: Underway = field(default_factory=Underway)
+    underway: AssumedPods = field(default_factory=AssumedPods)
     clock: Clock = SYSTEM
     patience: float = PATIENCE
-    _desks: Desks = field(init=False)
+    _desks: CommitQueues = field(init=False)
 
     def __post_init__(self) -> None:
         """Set the desks up."""
-        self._desks = Desks(
+        self._desks = CommitQueues(
             calls=self.calls,
             ledgers=self.ledgers,
             stands=self.stands,
@@ -92,11 +92,11 @@ class Binder:
         try:
             bound = parse(body)
         except BadObjectError as error:
-            return refused(error.uid, _unreadable(error))
+            return refuse(error.uid, _unreadable_refusal(error))
         began = self.clock.monotonic()
         try:
             async with asyncio.timeout(self.patience):
-                outcome = await self._decided(bound)
+                outcome = await self._decide(bound)
             return self._answer(bound, outcome, self.clock.monotonic() - began)
         except TimeoutError as error:
             raise LateError(f"no commit within {self.patience} seconds") from error
@@ -104,62 +104,66 @@ class Binder:
             log.warning("bind put off", node=bound.node, pod=bound.pod, why=str(error))
             raise LateError(str(error)) from error
 
-    def _answer(self, bound: Bound, outcome: Pass | Outcome, seconds: float) -> bytes:
+    def _answer(self, bound: BindingReview, outcome: NoRequest | Outcome, seconds: float) -> bytes:
         """Say and record what was decided; a dry run leaves no trace."""
         request = bound.request
         self.took(seconds)
-        if isinstance(outcome, Pass):
-            ops = passed(bound.binding, self.around(bound.namespace).vocabularies)
-            return allowed(request.uid, operations=ops)
+        if isinstance(outcome, NoRequest):
+            ops = strip_reserved(bound.binding, self.around(bound.namespace).vocabularies)
+            return allow(request.uid, operations=ops)
         now = self.clock.wall()
         if not request.dry_run:
             at = now.isoformat(timespec="milliseconds")
-            circumstances = Circumstances(at=at, seconds=round(seconds, 6))
+            circumstances = BindTiming(at=at, seconds=round(seconds, 6))
             self.remember(record(bound, outcome, circumstances))
-            self.counted(*counted(outcome))
+            self.counted(*decision_labels(outcome))
         if isinstance(outcome, Refusal | Denied):
-            return refused(request.uid, _said(outcome))
-        ops = elsewhere(bound.binding) if isinstance(outcome, Elsewhere) else kept(outcome, now)
-        return allowed(request.uid, operations=ops)
+            return refuse(request.uid, _refusal(outcome))
+        ops = (
+            upstream_patch(bound.binding)
+            if isinstance(outcome, ServedUpstream)
+            else committed_patch(outcome, now)
+        )
+        return allow(request.uid, operations=ops)
 
-    async def _decided(self, bound: Bound) -> Pass | Outcome:
+    async def _decide(self, bound: BindingReview) -> NoRequest | Outcome:
         around = self.around(bound.namespace)
         live = self.pods(bound.namespace, bound.pod)
-        if live is None or not certain(bound, live, around):
+        if live is None or not cache_suffices(bound, live, around):
             try:
                 live = await self._pod(bound)
             except UnreadablePodError as error:
-                return unreadable(bound.namespace, bound.pod, error)
+                return unreadable_denial(bound.namespace, bound.pod, error)
         if live is None:
             text = f'pod "{bound.namespace}/{bound.pod}" does not exist'
             return Refusal(code=404, message=text, reason="NotFound")
         judged = judge(bound, live, around)
-        if not isinstance(judged, Wish):
+        if not isinstance(judged, BindRequest):
             return judged
-        outcome = await self._promised(judged, around)
+        outcome = await self._commit(judged, around)
         # A full node is a failed attempt; one that could never serve says nothing of demand.
         full = isinstance(outcome, Denied) and outcome.refusal.code == CONFLICT
-        if not bound.request.dry_run and (full or isinstance(outcome, Promise)):
+        if not bound.request.dry_run and (full or isinstance(outcome, Commit)):
             self.arrived(live.uid, judged.wanted.request, full)
         if not bound.request.dry_run and isinstance(outcome, Refusal | Denied):
-            self.denied(live.uid, _said(outcome).message)
+            self.denied(live.uid, _refusal(outcome).message)
         return outcome
 
-    async def _pod(self, bound: Bound) -> LivePod | None:
+    async def _pod(self, bound: BindingReview) -> LivePod | None:
         try:
             path = f"/api/v1/namespaces/{bound.namespace}/pods/{bound.pod}"
             return live_pod(await self.calls.get(path, timeout=self.patience))
         except NotFoundError:
             return None
 
-    async def _promised(self, wish: Wish, around: Surroundings) -> Outcome:
+    async def _commit(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
         """Commit, or say why not.
 
         A dry run decides alike and commits nothing (docs/design.md, commit rule 7).
         """
         others = self.reserved(wish.live.uid)
         if too_many(wish, others) is not None:  # so far as a cache can say
-            others = await self._promising(wish.live.uid, others - {wish.bound.node})
+            others = await self._promising_nodes(wish.live.uid, others - {wish.bound.node})
         refusal = too_many(wish, others)
         if refusal is not None:
             return refusal
@@ -167,25 +171,25 @@ class Binder:
             return await self.promise(wish, around)
         return await self._desks.preview(wish, around)
 
-    async def promise(self, wish: Wish, around: Surroundings) -> Outcome:
+    async def promise(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
         """Commit what the node of *wish* has for it, or say why it has nothing."""
         pod, outcome = _on_its_way(wish), None
         self.underway.begin(pod)
         try:
             outcome = await self._desks.promise(wish, around)
         finally:
-            self.underway.end(pod, promised=isinstance(outcome, Promise))
+            self.underway.end(pod, promised=isinstance(outcome, Commit))
         return outcome
 
-    async def _promising(self, uid: str, nodes: Iterable[str]) -> frozenset[str]:
+    async def _promising_nodes(self, uid: str, nodes: Iterable[str]) -> frozenset[str]:
         """Return those of *nodes* that promise something to pod *uid*, past all caches."""
         found = await asyncio.gather(*map(self._desks.ledger, nodes))
         return frozenset(one.name for one in found if one is not None and one.entry(uid))
 
 
-def _on_its_way(wish: Wish) -> Pod:
+def _on_its_way(wish: BindRequest) -> SchedulingPod:
     bound = wish.bound
-    return Pod(
+    return SchedulingPod(
         uid=wish.live.uid,
         namespace=bound.namespace,
         name=bound.pod,
@@ -195,9 +199,9 @@ def _on_its_way(wish: Wish) -> Pod:
     )
 
 
-def _said(outcome: Refusal | Denied) -> Refusal:
+def _refusal(outcome: Refusal | Denied) -> Refusal:
     return outcome.refusal if isinstance(outcome, Denied) else outcome
 
 
-def _unreadable(error: BadObjectError) -> Refusal:
+def _unreadable_refusal(error: BadObjectError) -> Refusal:
     return Refusal(code=422, message=f"binding: it cannot be read: {error}", reason="Invalid")

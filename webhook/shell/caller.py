@@ -10,8 +10,8 @@ from uuid import uuid4
 import aiohttp
 import orjson
 
-from allocator.core.manifest import Made
-from allocator.core.wording import shown
+from allocator.core.manifest import ManifestPod
+from allocator.core.wording import escaped
 from webhook.core.plan import Answer
 from webhook.core.podwire import Pod
 from webhook.core.review import API_VERSION, KIND
@@ -33,13 +33,13 @@ def session(authority: bytes) -> aiohttp.ClientSession:
     )
 
 
-async def answered(calls: aiohttp.ClientSession, url: str, made: Made[Pod]) -> Answer:
+async def ask_hook(calls: aiohttp.ClientSession, url: str, made: ManifestPod[Pod]) -> Answer:
     """Send one pod and return what came back; raises :class:`HookError`."""
     headers = {"Content-Type": "application/json"}
     async with calls.post(url, data=review(made), headers=headers) as reply:
         body = await reply.read()
         if reply.status != HTTPStatus.OK:
-            said = shown(body.decode(errors="replace"))
+            said = escaped(body.decode(errors="replace"))
             raise HookError(f"the webhook answered {reply.status}: {said}")
     response = orjson.loads(body)["response"]
     patch = base64.b64decode(response.get("patch", ""))
@@ -53,7 +53,7 @@ async def answered(calls: aiohttp.ClientSession, url: str, made: Made[Pod]) -> A
     )
 
 
-def review(made: Made[Pod]) -> bytes:
+def review(made: ManifestPod[Pod]) -> bytes:
     """Return the review that an API server sends when the pod *made* is created."""
     request = {
         "uid": str(uuid4()),
@@ -68,7 +68,7 @@ def review(made: Made[Pod]) -> bytes:
     return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "request": request})
 
 
-def told(answer: Answer, made: Made[Pod], file: str) -> Answer:
+def with_user_message(answer: Answer, made: ManifestPod[Pod], file: str) -> Answer:
     """Return *answer* with its refusal as a user reads it: from kubectl, or in an Event.
 
     kubectl words a refusal by the reason in the status; a controller's Event does not.

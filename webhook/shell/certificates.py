@@ -3,30 +3,35 @@
 from ipaddress import ip_address
 from typing import Final
 
-from certs.core.issue import Names, Terms, service_names
-from certs.core.registration import Kind, Target
+from certs.core.issue import IssueParameters, Names, service_names
+from certs.core.registration import WebhookKind, WebhookTarget
 from certs.shell.cluster import ApiRegistrations, ApiSecret
-from certs.shell.secret import Writer
+from certs.shell.secret import RotationController
 from kube.client import Client
 
 NAME: Final = "vgpu-admission"
 SERVICE: Final = "vgpu-webhook"
 SECRET: Final = "vgpu-webhook-certificates"  # noqa: S105 -- the name of an object
-TARGETS: Final = (Target(Kind.MUTATING, NAME), Target(Kind.VALIDATING, NAME))
+TARGETS: Final = (
+    WebhookTarget(WebhookKind.MUTATING, NAME),
+    WebhookTarget(WebhookKind.VALIDATING, NAME),
+)
 
 
-def certificates(client: Client, namespace: str, *, names: tuple[str, ...] = ()) -> Writer:
+def certificates(
+    client: Client, namespace: str, *, names: tuple[str, ...] = ()
+) -> RotationController:
     """Return what keeps the certificates of the installation in *namespace*."""
     own = service_names(SERVICE, namespace)
-    return Writer(
+    return RotationController(
         secrets=ApiSecret(calls=client, namespace=namespace, name=SECRET),
         registrations=ApiRegistrations(calls=client),
         targets=TARGETS,
-        terms=Terms(names=_with(own, names)),
+        terms=IssueParameters(names=_add_names(own, names)),
     )
 
 
-def _with(own: Names, more: tuple[str, ...]) -> Names:
+def _add_names(own: Names, more: tuple[str, ...]) -> Names:
     """Return *own* names with those of the command line, addresses told from names."""
     names, addresses = list(own.dns), list(own.addresses)
     for text in more:

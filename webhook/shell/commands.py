@@ -13,15 +13,15 @@ from allocator.shell.commands import (
     HostPort,
     access,
     context,
-    finished,
     kubeconfig,
     log_lines,
     namespace,
+    run_to_end,
 )
 from allocator.shell.files import Streams
 from certs.core.policy import Rotation
 from certs.core.status import lines
-from certs.shell.app import Source
+from certs.shell.app import PairSource
 from certs.shell.secret import NoSecretError, rotate, status
 from kube.client import Client
 from kube.config import Access
@@ -45,8 +45,8 @@ FILE_HELP = "a manifest, or - for standard input; may be given several times"
 @click.option(
     "--certs",
     "source",
-    type=click.Choice([source.value for source in Source]),
-    default=Source.SECRET.value,
+    type=click.Choice([source.value for source in PairSource]),
+    default=PairSource.SECRET.value,
     show_default=True,
     help="our own Secret, or files that somebody else keeps",
 )
@@ -96,13 +96,13 @@ def webhook(
 ) -> None:
     """Serve admission of pods."""
     log_lines()
-    options = app.Options(
+    options = app.WebhookOptions(
         access=access(kubeconfig, context),
         listen=_at(listen),
         health=_at(health),
         namespace=namespace,
         identity=app.identity(),
-        source=Source(source),
+        source=PairSource(source),
         files=cert_files,
         names=names,
         drain=drain,
@@ -110,7 +110,7 @@ def webhook(
         extender=None if extender is None else _at(extender),
         clients=clients,
     )
-    finished(app.run(options))
+    run_to_end(app.run(options))
 
 
 @click.command("extender")
@@ -126,14 +126,14 @@ def extender(
     if not loopback(listen.host):
         raise click.BadParameter("this is no loopback address", param_hint="--listen")
     log_lines()
-    options = beside.Options(
+    options = beside.ExtenderOptions(
         access=access(kubeconfig, context),
         listen=_at(listen),
         health=_at(health),
         namespace=namespace,
         identity=app.identity(),
     )
-    finished(beside.run(options))
+    run_to_end(beside.run(options))
 
 
 @click.command("plan")
@@ -143,8 +143,8 @@ def extender(
 @click.option(
     "-o",
     "--output",
-    type=click.Choice([output.value for output in planning.Output]),
-    default=planning.Output.TEXT.value,
+    type=click.Choice([output.value for output in planning.PlanOutput]),
+    default=planning.PlanOutput.TEXT.value,
     show_default=True,
 )
 def plan(files: tuple[str, ...], fleet: str, settings: str | None, output: str) -> None:
@@ -153,8 +153,8 @@ def plan(files: tuple[str, ...], fleet: str, settings: str | None, output: str) 
     Exits with 0 if every pod fits now, 4 if one fits the hardware but not now, 5 if one never
     does or is refused, 1 if the question could not be answered.
     """
-    question = planning.Question(
-        files=files, fleet=fleet, settings=settings, output=planning.Output(output)
+    question = planning.PlanInput(
+        files=files, fleet=fleet, settings=settings, output=planning.PlanOutput(output)
     )
     sys.exit(planning.answer(question, Streams.standard()))
 
@@ -172,13 +172,13 @@ def demo(files: tuple[str, ...], fleet: str | None, listen: HostPort, *, stay: b
     """Start the webhook on loopback, send it FILES or the samples, and show what it answers."""
     if stay is None:
         stay = sys.stdin.isatty() and sys.stdout.isatty()
-    options = demonstration.Options(
-        files=files, fleet=fleet, listen=_at(listen), stay=stay, again=_again()
+    options = demonstration.DemoOptions(
+        files=files, fleet=fleet, listen=_at(listen), stay=stay, again=_invocation()
     )
-    sys.exit(finished(demonstration.run(options, Streams.standard())))
+    sys.exit(run_to_end(demonstration.run(options, Streams.standard())))
 
 
-def _again() -> str:
+def _invocation() -> str:
     """Return how this program was called: by its own name, or as a module of an interpreter."""
     called = Path(sys.argv[0])
     if called.suffix != ".py":
@@ -225,12 +225,12 @@ def certs_rotate(which: str, kubeconfig: Path | None, context: str | None, names
 def _ask(access: Access, question: Callable[[Client], Awaitable[T]]) -> T:
     """Put one question to the API server; what stands in its way is told without a traceback."""
 
-    async def asked() -> T:
+    async def run_question() -> T:
         async with Client(access) as client:
             return await question(client)
 
     try:
-        return asyncio.run(asked())
+        return asyncio.run(run_question())
     except (KubeError, NoSecretError) as error:
         raise click.ClickException(str(error)) from error
 

@@ -15,17 +15,17 @@ from math import inf
 from typing import Final
 
 from allocator.core.ledger import Ledger, commit_all, read_text
-from allocator.core.positions import counted_as
+from allocator.core.positions import keep_volcano_positions
 from allocator.core.settings import NodeAgent
 from allocator.model.ledger import Entry
 from allocator.shell.inventory import GPU_NODES
 from kube.client import ApiClient
 from kube.clock import Clock
 from kube.errors import ConflictError, InvalidError, NotFoundError
-from webhook.core.binding import Elsewhere, Wish, forbidden
-from webhook.core.bound import Promise
-from webhook.core.mutate import Surroundings
-from webhook.core.served import Outcome, served
+from webhook.core.binding import BindRequest, ServedUpstream, forbidden
+from webhook.core.bound import Commit
+from webhook.core.mutate import AdmissionContext
+from webhook.core.served import Outcome, decide_batch
 
 # Of a storm, these are served and the others wait in line: were all at work at once, none would be
 # done before the API server gives up.
@@ -42,17 +42,17 @@ class LateError(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class _Bid:
+class _WaitingBind:
     """One bind that waits for its node; ``won`` is set once the ledger says so."""
 
-    wish: Wish
-    around: Surroundings
+    wish: BindRequest
+    around: AdmissionContext
     until: float  # monotonic seconds
     won: Outcome | None = None
 
 
 @dataclass(slots=True)
-class _Desk:
+class _CommitQueue:
     """One node's queue: who holds the lock serves all that wait.
 
     ``left`` is the GPUNode as our last write left it, while somebody waits.
@@ -60,12 +60,12 @@ class _Desk:
 
     node: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: list[_Bid] = field(default_factory=list)
+    waiting: list[_WaitingBind] = field(default_factory=list)
     left: bytes = b""
 
 
 @dataclass(slots=True, kw_only=True)
-class Desks:
+class CommitQueues:
     """All nodes' desks.
 
     ``ledgers`` returns a node's ledger as far as a cache knows it. ``stands`` says whether a
@@ -78,32 +78,32 @@ class Desks:
     clock: Clock
     patience: float = PATIENCE
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
-    _desks: dict[str, _Desk] = field(default_factory=dict)
+    _desks: dict[str, _CommitQueue] = field(default_factory=dict)
     _pauses: dict[str, float] = field(default_factory=dict)  # by node, until when; the oldest first
 
-    async def promise(self, wish: Wish, around: Surroundings) -> Outcome:
+    async def promise(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
         """Commit what the node of *wish* has for it, or say why it has nothing.
 
         Raises :class:`LateError` where its turn does not come in time.
         """
-        bid = _Bid(wish, around, until=self.clock.monotonic() + LAST_TURN)
+        bid = _WaitingBind(wish, around, until=self.clock.monotonic() + LAST_TURN)
         node = wish.bound.node
-        desk = self._desks.setdefault(node, _Desk(node))
+        desk = self._desks.setdefault(node, _CommitQueue(node))
         desk.waiting.append(bid)
         try:
-            await self._served(desk, bid)
+            await self._wait_served(desk, bid)
         finally:
             desk.waiting.remove(bid)
             if not desk.waiting and self._desks.get(node) is desk and not desk.lock.locked():
                 del self._desks[node]
-        return _won(bid)
+        return _outcome_of(bid)
 
-    async def preview(self, wish: Wish, around: Surroundings) -> Outcome:
+    async def preview(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
         """Say what :meth:`promise` would, and commit nothing."""
-        bid = _Bid(wish, around, until=inf)
-        desk = _Desk(wish.bound.node, waiting=[bid])
+        bid = _WaitingBind(wish, around, until=inf)
+        desk = _CommitQueue(wish.bound.node, waiting=[bid])
         await self._serve(desk, await self.ledger(desk.node), dry=True)
-        return _won(bid)
+        return _outcome_of(bid)
 
     async def ledger(self, node: str) -> Ledger | None:
         """Read a node's ledger past all caches."""
@@ -113,21 +113,21 @@ class Desks:
             return None
         return _read(raw)
 
-    async def _served(self, desk: _Desk, bid: _Bid) -> None:
+    async def _wait_served(self, desk: _CommitQueue, bid: _WaitingBind) -> None:
         """Wait at the desk until somebody, perhaps we, has served *bid*."""
         failures = 0
         while bid.won is None:
             async with desk.lock:
                 if bid.won is None:
-                    await self._paused(desk.node)
-                    await self._turn(desk)
+                    await self._wait_pause(desk.node)
+                    await self._take_turn(desk)
             if bid.won is None and self.clock.monotonic() >= bid.until:
                 raise LateError(f"its turn did not come within {LAST_TURN} seconds")
             if bid.won is None:  # somebody else wrote first
                 failures += 1
                 await self.clock.sleep(self.clock.backoff(failures, first=0.02, most=0.3))
 
-    async def _paused(self, node: str) -> None:
+    async def _wait_pause(self, node: str) -> None:
         """Wait until the ledger of *node* may be written again."""
         pause = self._pauses.get(node, 0.0) - self.clock.monotonic()
         if pause > 0:
@@ -141,21 +141,21 @@ class Desks:
         while next(iter(self._pauses.values())) <= now:
             del self._pauses[next(iter(self._pauses))]
 
-    async def _turn(self, desk: _Desk) -> None:
+    async def _take_turn(self, desk: _CommitQueue) -> None:
         """Serve who waits on the ledger as it is known, and who is left on it as it is."""
         async with self._turns:
             known = _read(desk.left) if desk.left else self.ledgers(desk.node)
             if known is None or not await self._serve(desk, known, certain=False):
                 await self._serve(desk, await self.ledger(desk.node))
 
-    def _open(self, desk: _Desk) -> list[_Bid]:
+    def _open(self, desk: _CommitQueue) -> list[_WaitingBind]:
         """Return who is to be served; a pod's second bid finds the first one's entry later."""
         now = self.clock.monotonic()
         bids = [bid for bid in desk.waiting if bid.won is None and now < bid.until]
         return list({bid.wish.live.uid: bid for bid in reversed(bids)}.values())[::-1]
 
     async def _serve(
-        self, desk: _Desk, ledger: Ledger | None, *, certain: bool = True, dry: bool = False
+        self, desk: _CommitQueue, ledger: Ledger | None, *, certain: bool = True, dry: bool = False
     ) -> bool:
         """Serve who waits on *ledger*, all of them or, where it moves, none.
 
@@ -163,25 +163,25 @@ class Desks:
         """
         bids = self._open(desk)
         if ledger is None or not bids:
-            _turned_away(bids)
+            _turn_away(bids)
             return True
         known = bids[0].around.snapshot.nodes.get(desk.node)
         ledger = replace(
             ledger,
             # A Node that is back takes nothing before its agent has accounted for it.
             inventory=ledger.inventory if self.stands(ledger) else "",
-            node=counted_as(ledger.node, known),
+            node=keep_volcano_positions(ledger.node, known),
         )
-        results = served(ledger, [(bid.wish, bid.around) for bid in bids], self.clock.wall())
-        entries = [result.entry for result in results if isinstance(result, Promise)]
-        if entries and not dry and not await self._written(desk, ledger, entries):
+        results = decide_batch(ledger, [(bid.wish, bid.around) for bid in bids], self.clock.wall())
+        entries = [result.entry for result in results if isinstance(result, Commit)]
+        if entries and not dry and not await self._commit(desk, ledger, entries):
             return False
         for bid, result in zip(bids, results, strict=True):
-            if certain or isinstance(result, Promise):
+            if certain or isinstance(result, Commit):
                 bid.won = result
         return all(bid.won is not None for bid in bids)
 
-    async def _written(self, desk: _Desk, ledger: Ledger, entries: Sequence[Entry]) -> bool:
+    async def _commit(self, desk: _CommitQueue, ledger: Ledger, entries: Sequence[Entry]) -> bool:
         """Commit *entries*; false where the ledger had moved."""
         path, ops = f"{GPU_NODES}/{desk.node}", commit_all(ledger, entries)
         desk.left = b""
@@ -193,19 +193,19 @@ class Desks:
         return True
 
 
-def _turned_away(bids: Iterable[_Bid]) -> None:
+def _turn_away(bids: Iterable[_WaitingBind]) -> None:
     """Answer for a node that keeps no ledger of ours."""
     for bid in bids:
         upstream = bid.around.settings.node_agent is NodeAgent.UPSTREAM
         text = f'node "{bid.wish.bound.node}" has no GPUs that vgpu-admission knows of'
-        bid.won = Elsewhere() if upstream else forbidden(text)
+        bid.won = ServedUpstream() if upstream else forbidden(text)
 
 
 def _read(raw: bytes) -> Ledger:
     return read_text(raw)[0]
 
 
-def _won(bid: _Bid) -> Outcome:
+def _outcome_of(bid: _WaitingBind) -> Outcome:
     if bid.won is None:
         raise RuntimeError("a bid left its desk without an outcome")
     return bid.won

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from allocator.core.devicesamples import FAMILIES, Sample, samples
+from allocator.core.devicesamples import FAMILIES, SchedulerSample, samples
 from allocator.shell.inventory import Inventory
 
 
@@ -14,7 +14,7 @@ class Deviceshare(Collector):
 
     def __init__(self) -> None:
         """Begin with nothing to say."""
-        self.samples: Sequence[Sample] = ()
+        self.samples: Sequence[SchedulerSample] = ()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield each metric that has samples."""

@@ -5,44 +5,44 @@ from dataclasses import dataclass
 
 from allocator.core.settings import NodeAgent
 from allocator.shell import drift, waking
-from allocator.shell.gangs import Gangs
+from allocator.shell.gangs import GangController
 from allocator.shell.inventory import Inventory
-from allocator.shell.reconciler import EVERY, Pods, Reconciler, sweeping
-from allocator.shell.registrar import Registrar, world_of
+from allocator.shell.reconciler import EVERY, Pods, ReclaimController, run_while_leading
+from allocator.shell.registrar import VolcanoRegisterController, world_of
 from allocator.shell.tasks import Start
-from allocator.shell.upkeep import Upkeep
+from allocator.shell.upkeep import GpuNodeController
 from kube.client import Client
 from kube.events import Recorder
 from kube.leases import Election
-from webhook.core.mutate import Surroundings
-from webhook.shell.binding import Binder
-from webhook.shell.journal import Journal
-from webhook.shell.late import Caches, LateCommits
-from webhook.shell.metrics import Metrics
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.binding import BindingHandler
+from webhook.shell.journal import AuditLog
+from webhook.shell.late import Caches, LateCommitController
+from webhook.shell.metrics import WebhookMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class LeaderContext:
     """What the duties work with; ``around`` returns the surroundings of a namespace."""
 
     client: Client
     inventory: Inventory
     pods: Pods
-    binder: Binder
-    gangs: Gangs
-    around: Callable[[str], Surroundings]
+    binder: BindingHandler
+    gangs: GangController
+    around: Callable[[str], AdmissionContext]
     events: Recorder
-    journal: Journal
-    metrics: Metrics
+    journal: AuditLog
+    metrics: WebhookMetrics
 
 
-def attend(means: Means, election: Election, start: Start) -> None:
+def attend(means: LeaderContext, election: Election, start: Start) -> None:
     """Start every duty; all of them rest while *election* is lost."""
-    waker = _waker(means)
+    waker = _requeue(means)
     duties: Mapping[str, tuple[Callable[[], Awaitable[None]], float]] = {
         "reconciler": (_reconciler(means).sweep, EVERY),
         "upkeep": (_upkeep(means).sweep, EVERY),
-        "late commits": (_late(means).sweep, EVERY),
+        "late commits": (_late_commits(means).sweep, EVERY),
         "registrar": (_registrar(means).sweep, EVERY),
         "gangs": (lambda: means.gangs.sweep(means.inventory.settings), EVERY),
         "waker": (lambda: waker.sweep(election.term), waking.EVERY),
@@ -51,12 +51,12 @@ def attend(means: Means, election: Election, start: Start) -> None:
     start(election.run(), "ledger election")
     start(means.gangs.run(), "refused members")
     for name, (sweep, every) in duties.items():
-        failed = means.metrics.failing(name)
-        start(sweeping(sweep, lambda: election.leading, every, failed=failed), name)
+        failed = means.metrics.failure_counter(name)
+        start(run_while_leading(sweep, lambda: election.is_leader, every, failed=failed), name)
 
 
-def _reconciler(means: Means) -> Reconciler:
-    return Reconciler(
+def _reconciler(means: LeaderContext) -> ReclaimController:
+    return ReclaimController(
         means.client,
         pods=means.pods,
         ledgers=means.inventory.ledgers,
@@ -64,17 +64,17 @@ def _reconciler(means: Means) -> Reconciler:
     )
 
 
-def _upkeep(means: Means) -> Upkeep:
+def _upkeep(means: LeaderContext) -> GpuNodeController:
     inventory = means.inventory
     upstream = NodeAgent.UPSTREAM
-    return Upkeep(
+    return GpuNodeController(
         means.client, inventory, upstream=lambda: inventory.settings.node_agent is upstream
     )
 
 
-def _late(means: Means) -> LateCommits:
+def _late_commits(means: LeaderContext) -> LateCommitController:
     caches = Caches(pods=means.pods, ledgers=means.inventory.ledgers, around=means.around)
-    return LateCommits(
+    return LateCommitController(
         calls=means.client,
         binder=means.binder,
         caches=caches,
@@ -83,13 +83,15 @@ def _late(means: Means) -> LateCommits:
     )
 
 
-def _registrar(means: Means) -> Registrar:
-    return Registrar(means.client, lambda: world_of(means.inventory, means.pods.seen))
+def _registrar(means: LeaderContext) -> VolcanoRegisterController:
+    return VolcanoRegisterController(
+        means.client, lambda: world_of(means.inventory, means.pods.seen)
+    )
 
 
-def _waker(means: Means) -> waking.Waker:
+def _requeue(means: LeaderContext) -> waking.RequeueController:
     inventory = means.inventory
-    return waking.Waker(
+    return waking.RequeueController(
         means.client,
         means.pods,
         ledgers=inventory.ledgers,
@@ -97,7 +99,7 @@ def _waker(means: Means) -> waking.Waker:
     )
 
 
-def _drift(means: Means) -> drift.DriftReport:
-    return drift.DriftReport(
-        means.inventory.ledgers, means.pods, tell=means.events.record, count=means.metrics.drifted
+def _drift(means: LeaderContext) -> drift.DriftController:
+    return drift.DriftController(
+        means.inventory.ledgers, means.pods, tell=means.events.record, count=means.metrics.set_drift
     )

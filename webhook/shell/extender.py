@@ -27,44 +27,44 @@ Took = Callable[[str, float], None]
 log = structlog.get_logger(__name__)
 
 
-def untimed(_verb: str, _seconds: float) -> None:
+def ignore_timing(_verb: str, _seconds: float) -> None:
     """Take no note of how long an answer took."""
 
 
-def at_once(extender: Extender, took: Took = untimed) -> Mapping[bytes, AtOnce]:
+def immediate_answers(extender: Extender, took: Took = ignore_timing) -> Mapping[bytes, AtOnce]:
     """Return what answers names under the usual prefixes without a detour.
 
     *took* takes each verb, and how many seconds its answer took.
     """
     questions = _questions(extender, took)
     return {
-        f"{prefix}/{verb}".encode(): partial(_answered, question)
+        f"{prefix}/{verb}".encode(): partial(_answer, question)
         for prefix in PREFIXES
         for verb, question in questions.items()
     }
 
 
-def app(extender: Extender, took: Took = untimed) -> Starlette:
+def app(extender: Extender, took: Took = ignore_timing) -> Starlette:
     """Return the application that serves *extender*."""
     questions = _questions(extender, took)
 
-    async def asked(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         body = await _body(request)
         if body is None:
             return PlainTextResponse(f"body is over {LARGEST_BODY} bytes\n", 413)
         verb = request.url.path.rpartition("/")[2]
         if verb == "bind":
             began = perf_counter()
-            status, answer = await _bound(extender.bind(body))
+            status, answer = await _answer_bind(extender.bind(body))
             took(verb, perf_counter() - began)
         else:
-            status, answer = _answered(questions[verb], body)
+            status, answer = _answer(questions[verb], body)
         kind = "application/json" if status == _OK else "text/plain"
         return Response(answer, status, media_type=kind)
 
     verbs = (*questions, "bind")
     return Starlette(
-        routes=[Route(f"/{{prefix:path}}{verb}", asked, methods=["POST"]) for verb in verbs]
+        routes=[Route(f"/{{prefix:path}}{verb}", handle, methods=["POST"]) for verb in verbs]
     )
 
 
@@ -77,34 +77,34 @@ def _questions(extender: Extender, took: Took) -> Mapping[str, Question]:
         "prioritize": extender.prioritize,
         "preempt": extender.preempt,
     }
-    return {verb: _timed(verb, question, took) for verb, question in questions.items()}
+    return {verb: _with_timing(verb, question, took) for verb, question in questions.items()}
 
 
-def _timed(verb: str, question: Question, took: Took) -> Question:
-    def timed(body: bytes) -> bytes:
+def _with_timing(verb: str, question: Question, took: Took) -> Question:
+    def ask_timed(body: bytes) -> bytes:
         began = perf_counter()
         answer = question(body)
         took(verb, perf_counter() - began)
         return answer
 
-    return timed
+    return ask_timed
 
 
-def _answered(question: Question, body: bytes) -> tuple[int, bytes]:
+def _answer(question: Question, body: bytes) -> tuple[int, bytes]:
     try:
         return _OK, question(body)
     except Exception as error:  # noqa: BLE001 -- the outermost loop of a question
-        return _failed(error)
+        return _failure(error)
 
 
-async def _bound(answer: Awaitable[bytes]) -> tuple[int, bytes]:
+async def _answer_bind(answer: Awaitable[bytes]) -> tuple[int, bytes]:
     try:
         return _OK, await answer
     except Exception as error:  # noqa: BLE001 -- the outermost loop of a bind
-        return _failed(error)
+        return _failure(error)
 
 
-def _failed(error: Exception) -> tuple[int, bytes]:
+def _failure(error: Exception) -> tuple[int, bytes]:
     """Say why there is no answer: the scheduler tries again, or skips us if it may."""
     if isinstance(error, BadQuestionError):
         return 400, f"{error}\n".encode(errors="replace")

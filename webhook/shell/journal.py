@@ -21,7 +21,7 @@ class Sink(Protocol):
         """Hand on what was written."""
 
 
-class Journal:
+class AuditLog:
     """A bounded queue in front of one writing thread; a full queue drops and counts."""
 
     def __init__(self, sink: Sink, *, dropped: Callable[[], None]) -> None:

@@ -12,28 +12,36 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from allocator.core.ledger import Ledger, read
-from allocator.core.podfacts import Seen
+from allocator.core.ledger import Ledger, parse_ledger
+from allocator.core.podfacts import PodSummary
 from allocator.core.settings import NodeAgent
-from allocator.core.wording import quoted
-from allocator.shell.abreast import Abreast, apart
+from allocator.core.wording import quote
+from allocator.shell.abreast import Workqueue, isolated
 from allocator.shell.inventory import GPU_NODES
 from allocator.shell.reconciler import Pods
-from allocator.shell.retries import Retries
+from allocator.shell.retries import Backoff
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from kube.events import Event, Reference, Severity
-from webhook.core.binding import Denied, Wish, conflict, judge, unreadable
+from webhook.core.binding import BindRequest, Denied, conflict, judge, unreadable_denial
 from webhook.core.bindingreview import LivePod, UnreadablePodError, live_pod
-from webhook.core.bindrecord import Circumstances, record
-from webhook.core.bound import Promise
-from webhook.core.late import Claim, How, as_bound, claimed, is_told, telling, unbound
-from webhook.core.mutate import Surroundings
+from webhook.core.bindrecord import BindTiming, record
+from webhook.core.bound import Commit
+from webhook.core.late import (
+    LateBasis,
+    LateClaim,
+    as_bound,
+    as_unbound,
+    has_assignment,
+    late_annotations,
+    late_claim,
+)
+from webhook.core.mutate import AdmissionContext
 from webhook.core.review import Refusal
-from webhook.shell.binding import Binder
+from webhook.shell.binding import BindingHandler
 from webhook.shell.desks import LateError
-from webhook.shell.stranded import Stranded
+from webhook.shell.stranded import PodsWithoutGpuNode
 
 USER: Final = "vgpu-admission"  # in the record of a bind that nobody asked us about
 
@@ -46,45 +54,45 @@ class Caches:
 
     pods: Pods
     ledgers: Callable[[], Mapping[str, Ledger] | None]
-    around: Callable[[str], Surroundings]
+    around: Callable[[str], AdmissionContext]
 
 
 @dataclass(slots=True, kw_only=True)
-class LateCommits:
+class LateCommitController:
     """Any number may run, one at a time is enough; ``tell`` takes Events, ``remember`` records."""
 
     calls: ApiClient
-    binder: Binder
+    binder: BindingHandler
     caches: Caches
     tell: Callable[[Event], None] = lambda _: None
     remember: Callable[[Mapping[str, Any]], None] = lambda _: None
     clock: Clock = SYSTEM
     _missing: frozenset[str] = frozenset()
-    _fine: dict[str, tuple[Seen, Ledger]] = field(default_factory=dict)
-    _kept: Retries[tuple[Seen, str]] = field(init=False)
-    _stranded: Stranded = field(init=False)
-    _abreast: Abreast[str] = field(default_factory=Abreast)
+    _fine: dict[str, tuple[PodSummary, Ledger]] = field(default_factory=dict)
+    _kept: Backoff[tuple[PodSummary, str]] = field(init=False)
+    _stranded: PodsWithoutGpuNode = field(init=False)
+    _abreast: Workqueue[str] = field(default_factory=Workqueue)
 
     def __post_init__(self) -> None:
         """Begin without failures."""
-        self._kept = Retries(self.clock)
-        self._stranded = Stranded(self._tell_stranded, self.clock)
+        self._kept = Backoff(self.clock)
+        self._stranded = PodsWithoutGpuNode(self._report_stranded, self.clock)
 
     async def sweep(self) -> None:
         """Commit for every pod that the caches show bound and without a promise, twice in a row.
 
         Once is not enough: the entry of a pod that was just bound may be on its way to us.
         """
-        found = self._unpromised()
+        found = self._pods_without_entry()
         twice = [place for place in found if place[0].uid in self._missing]
         self._missing = frozenset(pod.uid for pod, _ in found)
-        due = {place[0].uid: place for place in self._kept.due(twice)}
-        await self._abreast.each(due, self._tried)
+        due = {place[0].uid: place for place in self._kept.due_keys(twice)}
+        await self._abreast.run_each(due, self._try_commit)
 
-    async def _tried(self, place: tuple[Seen, str]) -> None:
-        pod, failed = place[0], partial(self._kept.failed, place)
+    async def _try_commit(self, place: tuple[PodSummary, str]) -> None:
+        pod, failed = place[0], partial(self._kept.note_failure, place)
         who = f"{pod.namespace}/{pod.name}"
-        with apart("late commit failed", failed, pod=who):
+        with isolated("late commit failed", failed, pod=who):
             try:
                 if not await self.commit(pod):
                     failed()
@@ -92,7 +100,7 @@ class LateCommits:
                 log.warning("late commit put off", pod=who, why=str(error))
                 failed()
 
-    def _unpromised(self) -> list[tuple[Seen, str]]:
+    def _pods_without_entry(self) -> list[tuple[PodSummary, str]]:
         """Return bound, living pods that ask and lack an entry on their node, or word of it.
 
         A node that nobody has accounted for has nothing to give, and nobody knows what runs there.
@@ -105,7 +113,7 @@ class LateCommits:
         there = [pod for pod in pods.values() if pod.extended and pod.node]
         fine, self._fine = self._fine, {}
         found = []
-        stranded: dict[str, tuple[Seen, str]] = {}
+        stranded: dict[str, tuple[PodSummary, str]] = {}
         for pod in there:
             ledger, before = ledgers.get(pod.node), fine.get(pod.uid)
             if before is not None and before[0] is pod and before[1] is ledger:
@@ -124,50 +132,54 @@ class LateCommits:
         self._stranded.know(stranded)
         return found
 
-    def _tell_stranded(self, pod: Seen, why: str) -> None:
+    def _report_stranded(self, pod: PodSummary, why: str) -> None:
         """Say what the node of *pod* lacks; without a GPUNode another plugin may serve it."""
         around = self.caches.around(pod.namespace)
         upstream = around.settings.node_agent is NodeAgent.UPSTREAM
         if not pod.asks(around.vocabularies) or (upstream and not why):
             return
         why = why or "it has no GPUs that vgpu-admission knows of"
-        note = f"bound past vgpu-admission, and promised nothing on node {quoted(pod.node)}: {why}"
+        note = f"bound past vgpu-admission, and promised nothing on node {quote(pod.node)}: {why}"
         self.tell(_event(pod, "VgpuUnpromised", note=note))
 
-    async def commit(self, pod: Seen) -> bool:
+    async def commit(self, pod: PodSummary) -> bool:
         """Promise what *pod* is to have, and tell it; say whether nothing is left to be done."""
         try:
             live = await self._live(pod)
         except UnreadablePodError as error:
-            return self._refused(pod, unreadable(pod.namespace, pod.name, error), started=False)
+            return self._report_refusal(
+                pod, unreadable_denial(pod.namespace, pod.name, error), started=False
+            )
         document = await self._document(pod.node)
         if live is None or document is None:
             return True
-        return await self._settled(pod, live, document)
+        return await self._settle(pod, live, document)
 
-    async def _settled(self, pod: Seen, live: LivePod, document: Mapping[str, Any]) -> bool:
-        ledger = read(document)
+    async def _settle(self, pod: PodSummary, live: LivePod, document: Mapping[str, Any]) -> bool:
+        ledger = parse_ledger(document)
         if any(entry.uid == pod.uid for entry in ledger.unread):
-            return self._refused(pod, conflict(_UNREAD), started=live.started)
-        if ledger.entry(pod.uid) is not None and is_told(live):
+            return self._report_refusal(pod, conflict(_UNREAD), started=live.started)
+        if ledger.entry(pod.uid) is not None and has_assignment(live):
             return True
         around = self.caches.around(pod.namespace)
-        judged = judge(as_bound(pod, USER), unbound(live), around)
+        judged = judge(as_bound(pod, USER), as_unbound(live), around)
         if isinstance(judged, Refusal | Denied):
-            return self._refused(pod, judged, started=live.started)
-        if not isinstance(judged, Wish):
+            return self._report_refusal(pod, judged, started=live.started)
+        if not isinstance(judged, BindRequest):
             return True
         upstream = around.settings.node_agent is NodeAgent.UPSTREAM
-        claim = claimed(judged, ledger, document, upstream=upstream)
+        claim = late_claim(judged, ledger, document, upstream=upstream)
         if isinstance(claim, Refusal):
-            return self._refused(pod, claim, started=live.started)
-        return await self._committed(pod, claim, around)
+            return self._report_refusal(pod, claim, started=live.started)
+        return await self._commit_claim(pod, claim, around)
 
-    async def _committed(self, pod: Seen, claim: Claim, around: Surroundings) -> bool:
+    async def _commit_claim(
+        self, pod: PodSummary, claim: LateClaim, around: AdmissionContext
+    ) -> bool:
         outcome = await self.binder.promise(claim.wish, around)
-        if isinstance(outcome, Promise):
+        if isinstance(outcome, Commit):
             written = claim.wish.live.pod.metadata.annotations or {}
-            told = telling(outcome, written)
+            told = late_annotations(outcome, written)
             path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
             changes = {"metadata": {"uid": pod.uid, "annotations": told}}
             await self.calls.merge_patch(path, changes)
@@ -175,22 +187,22 @@ class LateCommits:
             self.tell(_event(pod, "VgpuAssigned", note=_WAYS[claim.how]))
             return True
         if isinstance(outcome, Refusal | Denied):
-            return self._refused(pod, outcome, started=claim.wish.live.started)
+            return self._report_refusal(pod, outcome, started=claim.wish.live.started)
         return True
 
-    def _refused(self, pod: Seen, why: Refusal | Denied, *, started: bool) -> bool:
+    def _report_refusal(self, pod: PodSummary, why: Refusal | Denied, *, started: bool) -> bool:
         refusal = why.refusal if isinstance(why, Denied) else why
         so = "and was promised nothing" if started else "so it does not start"
         note = f"bound past vgpu-admission, {so}: {refusal.message}"
         self.tell(_event(pod, "VgpuUnpromised", note=note))
         return False
 
-    def _record(self, claim: Claim, outcome: Promise) -> None:
+    def _record(self, claim: LateClaim, outcome: Commit) -> None:
         at = self.clock.wall().isoformat(timespec="milliseconds")
-        circumstances = Circumstances(at=at, seconds=0.0, late=claim.how)
+        circumstances = BindTiming(at=at, seconds=0.0, late=claim.how)
         self.remember(record(claim.wish.bound, outcome, circumstances))
 
-    async def _live(self, pod: Seen) -> LivePod | None:
+    async def _live(self, pod: PodSummary) -> LivePod | None:
         """Return the pod as it is now, ``None`` where it is no longer the one, there and alive."""
         try:
             path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
@@ -211,14 +223,14 @@ class LateCommits:
 
 _UNREAD: Final = "what it is promised cannot be read; delete the pod, and let it be scheduled anew"
 _WAYS: Final = {
-    How.KEPT: "was told what it is promised",
-    How.CONFIRMED: "it had no entry, and was promised what the agent found in use",
-    How.TOLD: "its entry was missing, and was taken from its annotations",
-    How.CHOSEN: "it was bound past vgpu-admission, and was promised a GPU late",
+    LateBasis.KEPT: "was told what it is promised",
+    LateBasis.CONFIRMED: "it had no entry, and was promised what the agent found in use",
+    LateBasis.TOLD: "its entry was missing, and was taken from its annotations",
+    LateBasis.CHOSEN: "it was bound past vgpu-admission, and was promised a GPU late",
 }
 
 
-def _event(pod: Seen, reason: str, *, note: str) -> Event:
+def _event(pod: PodSummary, reason: str, *, note: str) -> Event:
     name, namespace = pod.name, pod.namespace
     regarding = Reference(api_version="v1", kind="Pod", name=name, namespace=namespace, uid=pod.uid)
     return Event(

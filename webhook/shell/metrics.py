@@ -12,7 +12,7 @@ _STATUSES: Final = ("Conflict", "Forbidden", "Invalid", "NotFound")  # where no 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
-class Metrics:
+class WebhookMetrics:
     """The webhook's instruments on one registry.
 
     The hot path keeps resolved children, because looking one up by its labels costs more than
@@ -62,8 +62,8 @@ class Metrics:
             label="pass",
             values=("mutate", "validate", "ephemeral", "bind"),
         )
-        self.shed = self._counted("vgpu_admission_shed", "Reviews answered with try again.")
-        self.dropped = self._counted("vgpu_audit_dropped", "Decision records that were not kept.")
+        self.shed = self._counter("vgpu_admission_shed", "Reviews answered with try again.")
+        self.dropped = self._counter("vgpu_audit_dropped", "Decision records that were not kept.")
         self._not_after: Gauge | None = None
         self.synced = Gauge(
             "vgpu_cache_synced_timestamp_seconds",
@@ -75,7 +75,7 @@ class Metrics:
         self._namespaces: set[str] = set()
         self._begin()
 
-    def _counted(self, name: str, text: str) -> Callable[[], None]:
+    def _counter(self, name: str, text: str) -> Callable[[], None]:
         """Return what counts one more."""
         return Counter(name, text, registry=self.registry).inc
 
@@ -97,7 +97,7 @@ class Metrics:
         for reason in Reason:
             self._decisions.labels("refused", reason, "", "")
 
-    def certified(self, until: float) -> None:
+    def set_certificate_expiry(self, until: float) -> None:
         """Note when the serving certificate expires, in Unix seconds; absent until there is one."""
         if self._not_after is None:
             self._not_after = Gauge(
@@ -107,7 +107,9 @@ class Metrics:
             )
         self._not_after.set(until)
 
-    def decided(self, decision: str, *, reason: str = "", mode: str = "", namespace: str) -> None:
+    def count_decision(
+        self, decision: str, *, reason: str = "", mode: str = "", namespace: str
+    ) -> None:
         """Count one decision; beyond a thousand namespaces the label says ``other``."""
         key = (decision, reason, mode, namespace)
         child = self._children.get(key)
@@ -119,22 +121,22 @@ class Metrics:
             child = self._children.setdefault(key, self._decisions.labels(*key).inc)
         child()
 
-    def bound(self, decision: str, reason: str) -> None:
+    def count_bind(self, decision: str, reason: str) -> None:
         """Count one decision about a bind; the labels are closed sets."""
         self._binds.labels(decision, reason).inc()
 
-    def failing(self, duty: str) -> Callable[[], None]:
+    def failure_counter(self, duty: str) -> Callable[[], None]:
         """Return what counts one failed round of *duty*, from zero on."""
         return self._failed.labels(duty).inc
 
-    def drifted(self, kind: str, number: int) -> None:
+    def set_drift(self, kind: str, number: int) -> None:
         """Note how many differences of a kind there are; absent where nobody has looked."""
         self._drift.labels(kind).set(number)
 
-    def answered(self, verb: str, seconds: float) -> None:
+    def observe_answer(self, verb: str, seconds: float) -> None:
         """Note how long one answer to a scheduler took."""
         self._answered[verb](seconds)
 
-    def took(self, step: str, seconds: float) -> None:
+    def observe_decision(self, step: str, seconds: float) -> None:
         """Note how long one decision of pass *step* took."""
         self._observe[step](seconds)

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from kube.shared import Shared
+from kube.shared import SharedInformer
 from webhook.core.bindingreview import LivePod, UnreadablePodError, live_pod
 
 
@@ -28,26 +28,26 @@ _PLACED: Final = msgspec.json.Decoder(_Placed)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class UnboundPod:
     """A pod as it was sent; it is read when it is bound, once, and not at each change."""
 
     place: str
     raw: bytes
 
 
-class Pending:
+class UnboundPods:
     """Knows the pods without a node; none before the first picture."""
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self._pods: dict[str, Stored] = {}  # by uid
-        self._places: dict[str, Stored] = {}
+        self._pods: dict[str, UnboundPod] = {}  # by uid
+        self._places: dict[str, UnboundPod] = {}
 
-    def follow(self, watch: Shared) -> None:
+    def follow(self, watch: SharedInformer) -> None:
         """Take part in a watch of all pods."""
-        watch.add(unbound, self.know)
+        watch.add(decode_unbound, self.know)
 
-    def know(self, pods: Mapping[str, Stored], touched: Collection[str]) -> None:
+    def know(self, pods: Mapping[str, UnboundPod], touched: Collection[str]) -> None:
         """Take *pods* without a node by uid, of which those *touched* may have changed."""
         for uid in touched:
             before = self._pods.pop(uid, None)
@@ -69,9 +69,9 @@ class Pending:
             return None
 
 
-def unbound(raw: bytes) -> Stored | None:
+def decode_unbound(raw: bytes) -> UnboundPod | None:
     """Return a pod without a node as it stands; raises ``ValueError`` where it is no pod."""
     found = _PLACED.decode(raw)
     if found.spec.node_name:
         return None
-    return Stored(f"{found.metadata.namespace}/{found.metadata.name}", raw)
+    return UnboundPod(f"{found.metadata.namespace}/{found.metadata.name}", raw)

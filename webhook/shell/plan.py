@@ -12,11 +12,11 @@ from allocator.core.fleet import snapshot_of
 from allocator.core.fleetfile import load_fleet
 from allocator.core.outlook import exit_code
 from allocator.core.settings import DEFAULTS, Settings, SettingsError, settings_of
-from allocator.core.spoken import spoken
+from allocator.core.spoken import configured_vocabularies
 from allocator.model.problem import Rejected
-from allocator.shell.files import Streams, UnusableError, listed, named, pods_of, read
+from allocator.shell.files import Streams, UnusableError, display_name, pods_of, problems_text, read
 from allocator.shell.terminal import show
-from webhook.core.mutate import Surroundings
+from webhook.core.mutate import AdmissionContext
 from webhook.core.plan import Plan, plan
 from webhook.core.plandocument import document
 from webhook.core.plantext import lines
@@ -25,7 +25,7 @@ from webhook.core.podwire import Pod
 ERROR: Final = 1  # the question could not be answered
 
 
-class Output(StrEnum):
+class PlanOutput(StrEnum):
     """How plans are printed."""
 
     TEXT = "text"
@@ -33,16 +33,16 @@ class Output(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class PlanInput:
     """What is asked: *files* may name standard input as ``-``."""
 
     files: Sequence[str]
     fleet: str
     settings: str | None = None
-    output: Output = Output.TEXT
+    output: PlanOutput = PlanOutput.TEXT
 
 
-def answer(question: Question, streams: Streams) -> int:
+def answer(question: PlanInput, streams: Streams) -> int:
     """Print a plan for each pod and return the exit code that docs/plan.md describes.
 
     Where one file cannot be used, nothing is planned: half an answer would be mistaken for one.
@@ -61,12 +61,12 @@ def answer(question: Question, streams: Streams) -> int:
     except UnusableError as error:
         streams.errors.write(f"error: {error}\n")
         return ERROR
-    plans = [(named(name), plan(made, around)) for name, made in pods]
+    plans = [(display_name(name), plan(made, around)) for name, made in pods]
     _print(plans, question.output, streams.output)
     return exit_code(found.verdict for _, found in plans)
 
 
-def surroundings(*, fleet: str, name: str, settings: Settings) -> Surroundings:
+def surroundings(*, fleet: str, name: str, settings: Settings) -> AdmissionContext:
     """Return what decisions rest on, from the text of the fleet file *name*.
 
     The namespace is taken for one that admits hostPath volumes, as one without Pod Security
@@ -74,11 +74,11 @@ def surroundings(*, fleet: str, name: str, settings: Settings) -> Surroundings:
     """
     loaded = load_fleet(fleet)
     if isinstance(loaded, Rejected):
-        raise UnusableError(listed(name, loaded.problems))
-    return Surroundings(
+        raise UnusableError(problems_text(name, loaded.problems))
+    return AdmissionContext(
         settings=settings,
         snapshot=snapshot_of(loaded.value, version="file", complete=True),
-        vocabularies=spoken(settings, DeviceConfig()),
+        vocabularies=configured_vocabularies(settings, DeviceConfig()),
         host_paths=True,
         high_priority=True,
     )
@@ -90,11 +90,11 @@ def _settings(name: str | None, standard_input: BinaryIO) -> Settings:
     try:
         return settings_of(read(name, standard_input))
     except SettingsError as error:
-        raise UnusableError(f"{named(name)}: {error}") from error
+        raise UnusableError(f"{display_name(name)}: {error}") from error
 
 
-def _print(plans: Sequence[tuple[str, Plan]], output: Output, stream: TextIO) -> None:
-    if output is Output.JSON:
+def _print(plans: Sequence[tuple[str, Plan]], output: PlanOutput, stream: TextIO) -> None:
+    if output is PlanOutput.JSON:
         text = orjson.dumps(document(plans), option=orjson.OPT_INDENT_2)
         stream.write(f"{text.decode()}\n")
         return

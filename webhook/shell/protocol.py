@@ -40,7 +40,7 @@ class Reviews(HttpToolsProtocol):
     _slow: asyncio.TimerHandle | None = None
 
     @classmethod
-    def answering(cls, at_once: Mapping[bytes, AtOnce], largest: int) -> type["Reviews"]:
+    def with_answers(cls, at_once: Mapping[bytes, AtOnce], largest: int) -> type["Reviews"]:
         """Return the protocol that answers *at_once*, by path, for *largest* bytes at most."""
         return type("Answering", (cls,), {"at_once": at_once, "largest": largest})
 

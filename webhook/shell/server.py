@@ -42,7 +42,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(
+async def serve_app(
     app: App,
     listen: Listen,
     *,
@@ -61,7 +61,7 @@ async def serving(
     sock = socket.create_server((listen.host, listen.port), family=family, backlog=BACKLOG)
     config = uvicorn.Config(
         app,
-        http=Reviews.answering(at_once, listen.largest),
+        http=Reviews.with_answers(at_once, listen.largest),
         ws="none",
         loop="none",
         lifespan="off",

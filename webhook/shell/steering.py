@@ -11,34 +11,34 @@ import msgspec
 import structlog
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.core.forecast import Forecast
+from allocator.core.forecast import Projection
 from allocator.core.index import Index
-from allocator.core.judgement import Judges
-from allocator.core.pods import Pod
+from allocator.core.judgement import ClassFilterCache
+from allocator.core.pods import SchedulingPod
 from allocator.core.settings import NodeAgent
-from allocator.core.steering import Circumstances
+from allocator.core.steering import FilterContext
 from allocator.shell.extender import Extender
 from allocator.shell.inventory import Inventory
-from allocator.shell.nominees import Nominees
+from allocator.shell.nominees import NominatedPods
 from allocator.shell.tasks import Start
-from allocator.shell.underway import Underway
-from allocator.shell.waiting import Attendant
+from allocator.shell.underway import AssumedPods
+from allocator.shell.waiting import UnschedulableController
 from certs.core.pem import Pair
 from certs.shell.app import Look
-from certs.shell.reload import Serving, server_context
+from certs.shell.reload import ServingPair, server_context
 from kube.client import Client
 from kube.events import Recorder
-from kube.shared import Shared
-from webhook.core.mutate import Surroundings
-from webhook.core.unbound import unbound, watched
+from kube.shared import SharedInformer
+from webhook.core.mutate import AdmissionContext
+from webhook.core.unbound import unbound_pod, watched_pod
 from webhook.shell import extender
-from webhook.shell.duties import Means
-from webhook.shell.server import Listen, serving
+from webhook.shell.duties import LeaderContext
+from webhook.shell.server import Listen, serve_app
 
 log = structlog.get_logger(__name__)
 
 
-def mutually(clients: Path | None, look: Look) -> tuple[Serving | None, Look]:
+def mutually(clients: Path | None, look: Look) -> tuple[ServingPair | None, Look]:
     """Return what serves only callers that *clients* vouch for, and what keeps it up to date.
 
     It serves the pair that *look* finds for admission. Raises ``OSError`` or ``ssl.SSLError`` where
@@ -53,37 +53,37 @@ def mutually(clients: Path | None, look: Look) -> tuple[Serving | None, Look]:
         context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-    found = Serving(build=build)
+    found = ServingPair(build=build)
 
-    async def looked() -> Pair | None:
+    async def look_and_load() -> Pair | None:
         pair = await look()
         if pair is not None:
             found.load(pair)
         return pair
 
-    return found, looked
+    return found, look_and_load
 
 
-class Reading:
+class CachedPodDecoder:
     """Reads pods, and remembers the last one: a scheduler asks twice about each."""
 
     def __init__(self, vocabularies: Callable[[], tuple[Vocabulary, ...]]) -> None:
         """Read requests in the words of *vocabularies*."""
         self._vocabularies = vocabularies
-        self._last: tuple[bytes, tuple[Vocabulary, ...], Pod] | None = None
+        self._last: tuple[bytes, tuple[Vocabulary, ...], SchedulingPod] | None = None
 
-    def __call__(self, raw: msgspec.Raw) -> Pod:
+    def __call__(self, raw: msgspec.Raw) -> SchedulingPod:
         """Return the pod; raises as :func:`webhook.core.unbound.unbound` does."""
         text, vocabularies, last = bytes(raw), self._vocabularies(), self._last
         if last is not None and last[0] == text and last[1] is vocabularies:
             return last[2]
-        pod = unbound(raw, vocabularies)
+        pod = unbound_pod(raw, vocabularies)
         self._last = text, vocabularies, pod
         return pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steering:
+class ExtenderService:
     """What the extender works with; ``around`` returns the surroundings of a namespace.
 
     ``mutual`` serves it where callers must be known. ``took`` takes each verb that was answered,
@@ -92,21 +92,21 @@ class Steering:
 
     client: Client
     inventory: Inventory
-    around: Callable[[str], Surroundings]
+    around: Callable[[str], AdmissionContext]
     events: Recorder
-    mutual: Serving | None = None
-    took: extender.Took = extender.untimed
-    nominees: Nominees = field(default_factory=Nominees)
-    underway: Underway = field(default_factory=Underway)
-    forecast: Forecast = field(default_factory=Forecast)
-    judges: Judges = field(default_factory=Judges)
+    mutual: ServingPair | None = None
+    took: extender.Took = extender.ignore_timing
+    nominees: NominatedPods = field(default_factory=NominatedPods)
+    underway: AssumedPods = field(default_factory=AssumedPods)
+    forecast: Projection = field(default_factory=Projection)
+    judges: ClassFilterCache = field(default_factory=ClassFilterCache)
 
-    def follow(self, watch: Shared) -> None:
+    def follow(self, watch: SharedInformer) -> None:
         """Take part in a watch of all pods, without which nobody is ranked beside others."""
-        self.nominees.follow(watch, self._watched)
+        self.nominees.follow(watch, self._decode_watched)
 
     @contextlib.asynccontextmanager
-    async def serving(
+    async def serve(
         self, listen: Listen | None, start: Start, *, context: ssl.SSLContext, drain: int
     ) -> AsyncIterator[None]:
         """Serve the extender while the block runs; without an address, nothing.
@@ -122,21 +122,21 @@ class Steering:
         attendant = self._attendant()
         start(attendant.run(), "attendant")
         found = self._extender(attendant, binds=binds)
-        async with serving(
+        async with serve_app(
             extender.app(found, self.took),
             replace(listen, largest=extender.LARGEST_AT_ONCE),
             context=None if near else self.mutual.context if self.mutual else context,
             drain=drain,
-            at_once=extender.at_once(found, self.took),
+            at_once=extender.immediate_answers(found, self.took),
         ) as port:
             log.info("serving the scheduler extender", port=port, binds=binds)
             yield
 
-    def _extender(self, attendant: Attendant, *, binds: bool) -> Extender:
+    def _extender(self, attendant: UnschedulableController, *, binds: bool) -> Extender:
         return Extender(
             index=self.inventory.index,
-            beside=self._beside,
-            read=Reading(lambda: self.inventory.vocabularies),
+            beside=self._with_assumed,
+            read=CachedPodDecoder(lambda: self.inventory.vocabularies),
             settings=lambda: self.inventory.settings,
             circumstances=self._circumstances,
             waiting=attendant.attend,
@@ -144,40 +144,40 @@ class Steering:
             writer=self.client if binds else None,
         )
 
-    def _attendant(self) -> Attendant:
-        return Attendant(
+    def _attendant(self) -> UnschedulableController:
+        return UnschedulableController(
             self.client,
             self.events,
-            index=lambda: self._beside(self.inventory.index(), hinted=True),
+            index=lambda: self._with_assumed(self.inventory.index(), hinted=True),
             circumstances=self._circumstances,
         )
 
-    def _beside(self, index: Index, *, hinted: bool = False) -> Index:
-        return self.underway.beside(self.nominees.beside(index, hinted=hinted))
+    def _with_assumed(self, index: Index, *, hinted: bool = False) -> Index:
+        return self.underway.with_assumed(self.nominees.with_nominations(index, hinted=hinted))
 
-    def _watched(self, raw: bytes) -> Pod:
-        return watched(raw, self.inventory.vocabularies)
+    def _decode_watched(self, raw: bytes) -> SchedulingPod:
+        return watched_pod(raw, self.inventory.vocabularies)
 
-    def _circumstances(self, pod: Pod) -> Circumstances:
+    def _circumstances(self, pod: SchedulingPod) -> FilterContext:
         around = self.around(pod.namespace)
-        return Circumstances(
+        return FilterContext(
             terms=around.terms,
-            own=self.inventory.promising(pod.uid),
+            own=self.inventory.promising_nodes(pod.uid),
             closed_world=around.settings.node_agent is NodeAgent.OURS,
             forecast=self.forecast,
             judges=self.judges,
         )
 
 
-def steering(means: Means, mutual: Serving | None) -> Steering:
+def extender_service(means: LeaderContext, mutual: ServingPair | None) -> ExtenderService:
     """Return the extender that stands beside admission, over what the ledger's duties work with."""
-    return Steering(
+    return ExtenderService(
         client=means.client,
         inventory=means.inventory,
         around=means.around,
         events=means.events,
         mutual=mutual,
-        took=means.metrics.answered,
+        took=means.metrics.observe_answer,
         underway=means.binder.underway,
     )
 

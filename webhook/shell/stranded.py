@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Final
 
-from allocator.core.podfacts import Seen
+from allocator.core.podfacts import PodSummary
 from kube.clock import Clock
 
 AFTER: Final = 60.0  # seconds
 
 
-class Stranded:
+class PodsWithoutGpuNode:
     """Remembers since when each pod has been stranded, for as long as it is."""
 
-    def __init__(self, tell: Callable[[Seen, str], None], clock: Clock) -> None:
+    def __init__(self, tell: Callable[[PodSummary, str], None], clock: Clock) -> None:
         """Let *tell* tell each pod why."""
         self._tell = tell
         self._clock = clock
         self._since: dict[str, float] = {}  # monotonic seconds by uid; infinite once it was told
 
-    def know(self, found: Mapping[str, tuple[Seen, str]]) -> None:
+    def know(self, found: Mapping[str, tuple[PodSummary, str]]) -> None:
         """Take all pods that are stranded now by uid, each with what its node lacks."""
         now = self._clock.monotonic()
         self._since = {uid: self._since.get(uid, now) for uid in found}

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from agent.core.driver import MigMode
-from agent.core.simulation import Running, State
+from agent.core.simulation import SimulatedGpu, State
 from allocator.catalog.boards import bare_name, model_named
 from allocator.catalog.profiles import shape_of
 from allocator.model.board import Board, Profile
@@ -47,7 +47,7 @@ def furnished(state: State) -> CMachine:
     return machine
 
 
-def _gpu(running: Running, places: dict[str, int]) -> CGpu:
+def _gpu(running: SimulatedGpu, places: dict[str, int]) -> CGpu:
     chip = running.chip
     model = model_named(chip.model)
     bare = bare_name(chip.model)

@@ -8,9 +8,9 @@ from typing import Any
 
 from agent.core.driver import Device
 from agent.core.status import Hardware
-from agent.shell.capacity import NodeKeeper
-from agent.shell.node import Neighbourhood
-from agent.shell.status import Facts, StatusWriter
+from agent.shell.capacity import CapacityController
+from agent.shell.node import NodeInformer
+from agent.shell.status import StatusController, StatusFacts
 from allocator.core.gpunodewire import spec_of
 from allocator.model.gpu import Grant
 from allocator.model.ledger import Entry
@@ -46,14 +46,14 @@ class Scene:
         self.time = FakeClock()
         self.hardware: Hardware | None = Hardware(devices=(gpu(0), gpu(1)))
         self.alive: set[str] = set()
-        self.around = Neighbourhood(client, "n", "system")
+        self.around = NodeInformer(client, "n", "system")
         self.writer = self.new_writer()
-        self.keeper = NodeKeeper(client, self.around, lambda: self.hardware, version="1")
+        self.keeper = CapacityController(client, self.around, lambda: self.hardware, version="1")
 
-    def new_writer(self) -> StatusWriter:
+    def new_writer(self) -> StatusController:
         """Return the writer of an agent that has just started."""
-        facts = Facts(BOOT, lambda: self.hardware, self._alive)
-        return StatusWriter(self.client, self.around, facts, clock=self.time.clock())
+        facts = StatusFacts(BOOT, lambda: self.hardware, self._alive)
+        return StatusController(self.client, self.around, facts, clock=self.time.clock())
 
     async def _alive(self) -> set[str]:
         return self.alive

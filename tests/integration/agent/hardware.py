@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from agent.core.driver import Driver, Event, Process
-from agent.core.simulation import Running, State, changed, reported
+from agent.core.driver import Driver, DriverEvent, Process
+from agent.core.simulation import SimulatedGpu, State, add_event, change_gpu
 from agent.shell.simulated import SimulatedDriver
 from tests.fakes.driver_process import DriverProcess, driver_process, nvml
 from tests.fakes.nvml.machine import Machine
@@ -57,14 +57,14 @@ class SimulatedHardware:
         )
 
     def report(self, xid: int, gpu: str | None = None, instance: int | None = None) -> None:
-        event = Event(gpu=gpu, xid=xid, instance=instance)
-        self.session().change(lambda state: reported(state, event))
+        event = DriverEvent(gpu=gpu, xid=xid, instance=instance)
+        self.session().change(lambda state: add_event(state, event))
 
     def lose(self, gpu: str) -> None:
         self._change(gpu, lambda g: replace(g, lost=True))
 
-    def _change(self, gpu: str, change: Callable[[Running], Running]) -> None:
-        self.session().change(lambda state: changed(state, gpu, change))
+    def _change(self, gpu: str, change: Callable[[SimulatedGpu], SimulatedGpu]) -> None:
+        self.session().change(lambda state: change_gpu(state, gpu, change))
 
 
 class Children:

@@ -10,14 +10,14 @@ from typing import Final
 
 from agent.core.driver import Device, Instance, Process
 from agent.core.promise import Share
-from agent.core.simulation import Running, changed, delivered
-from agent.core.violation import Kind, Pod
-from agent.shell.announcements import Announcements
+from agent.core.simulation import SimulatedGpu, change_gpu, new_machine
+from agent.core.violation import LocalPod, ViolationKind
+from agent.shell.announcements import NodeEvents
 from agent.shell.inspection import Inspector
-from agent.shell.monitor import Means, Monitor
+from agent.shell.monitor import Monitor, MonitorServices
 from agent.shell.processes import Processes
 from agent.shell.simulated import SimulatedDriver
-from agent.shell.worker import Worker
+from agent.shell.worker import DriverThread
 from allocator.core.settings import Enforcement
 from allocator.model.units import MiB
 from kube.events import Event, Reference
@@ -25,7 +25,7 @@ from tests.fakes.hami_core import Tenant, bury, enrol
 from tests.fakes.kube_clock import FakeClock
 from tests.integration.agent.shares import GPU, ID, OTHER, UID, device, regions, share
 
-POD: Final = Pod(
+POD: Final = LocalPod(
     uid=UID, namespace="team-a", name="train-0", containers=MappingProxyType({ID: "main"})
 )
 
@@ -38,28 +38,28 @@ class Node:
 
     root: Path
     promised: tuple[Share, ...] | None = (share(),)
-    known: Mapping[str, Pod] = field(default_factory=lambda: {UID: POD})
+    known: Mapping[str, LocalPod] = field(default_factory=lambda: {UID: POD})
     wanted: Enforcement = Enforcement.REPORT
     broken: bool = False
     told: frozenset[tuple[str, str]] = frozenset()
     clock: FakeClock = field(default_factory=FakeClock)
     events: list[Event] = field(default_factory=list)
-    counted: list[Kind] = field(default_factory=list)
+    counted: list[ViolationKind] = field(default_factory=list)
     evictions: list[str] = field(default_factory=list)
     failures: int = 0
     ahead: float = 0.0  # seconds by which the agent's day is later than the programs'
     driver: SimulatedDriver = field(init=False)
-    worker: Worker = field(init=False)
+    worker: DriverThread = field(init=False)
     monitor: Monitor = field(init=False)
 
     def __post_init__(self) -> None:
         gpus = [device(), device(OTHER, index=1)]
-        self.driver = SimulatedDriver(delivered(gpus, "boot-1"))
-        self.worker = Worker(self.driver)
+        self.driver = SimulatedDriver(new_machine(gpus, "boot-1"))
+        self.worker = DriverThread(self.driver)
         clock = self.clock.clock()
         kept = regions(self.root)
         self.monitor = Monitor(
-            Means(
+            MonitorServices(
                 node="gpu-1",
                 worker=self.worker,
                 around=self,
@@ -72,7 +72,7 @@ class Node:
                 regions=kept,
                 unused=lambda: None,
                 evictor=self,
-                news=Announcements(lambda: NODE, self.events.append),
+                news=NodeEvents(lambda: NODE, self.events.append),
                 tally=self,
                 clock=clock,
             )
@@ -110,13 +110,13 @@ class Node:
 
     def lose(self, gpu: str, *, lost: bool = True) -> None:
         """Let a GPU stop answering, or answer again."""
-        self.driver.change(lambda state: changed(state, gpu, lambda g: replace(g, lost=lost)))
+        self.driver.change(lambda state: change_gpu(state, gpu, lambda g: replace(g, lost=lost)))
 
     def _running(self, gpu: str, processes: tuple[Process, ...]) -> None:
-        def used(running: Running) -> Running:
+        def used(running: SimulatedGpu) -> SimulatedGpu:
             return replace(running, processes=processes)
 
-        self.driver.change(lambda state: changed(state, gpu, used))
+        self.driver.change(lambda state: change_gpu(state, gpu, used))
 
     def devices(self) -> tuple[Device, ...]:
         return device(), device(OTHER, index=1)
@@ -124,10 +124,10 @@ class Node:
     def shares(self) -> tuple[Share, ...] | None:
         return self.promised
 
-    def unpromised(self) -> frozenset[tuple[str, str]]:
+    def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
         return self.told
 
-    def pods(self) -> Mapping[str, Pod]:
+    def pods(self) -> Mapping[str, LocalPod]:
         return self.known
 
     def instances(self) -> tuple[Instance, ...]:
@@ -135,23 +135,23 @@ class Node:
             raise RuntimeError("as the test says")
         return ()
 
-    def sick(self) -> Mapping[str, str]:
+    def unhealthy_gpus(self) -> Mapping[str, str]:
         return {}
 
-    def stuck(self) -> Mapping[str, int]:
+    def stuck_instances(self) -> Mapping[str, int]:
         return {}
 
     def enforcement(self) -> Enforcement:
         return self.wanted
 
-    async def evict(self, pod: Pod, why: str) -> None:
+    async def evict(self, pod: LocalPod, why: str) -> None:
         self.evictions.append(f"{pod.name}: {why}")
 
-    def violated(self, kind: Kind) -> None:
+    def count_violation(self, kind: ViolationKind) -> None:
         self.counted.append(kind)
 
-    def evicted(self) -> None:
+    def count_eviction(self) -> None:
         """Be told that somebody was evicted, which ``evictions`` says already."""
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         self.failures += 1

@@ -6,10 +6,10 @@ from typing import Final
 
 from agent.core.driver import Device
 from agent.core.promise import Owner, Share
-from agent.shell.inspection import Inspector, Site
-from agent.shell.libraries import played
+from agent.shell.inspection import InspectedNode, Inspector
+from agent.shell.libraries import install_simulated
 from agent.shell.processes import Processes
-from agent.shell.regions import Regions
+from agent.shell.regions import RegionFiles
 from allocator.model.gpu import Grant
 from allocator.model.request import Priority
 from tests import builders
@@ -41,10 +41,10 @@ def device(uuid: str = GPU, *, index: int = 0) -> Device:
     return replace(builders.device(index=index), uuid=uuid)
 
 
-def regions(root: Path, *, now: float = NOW) -> Regions:
+def regions(root: Path, *, now: float = NOW) -> RegionFiles:
     """Return the regions of a node whose ``/proc`` is below *root* too."""
     (root / "proc").mkdir(exist_ok=True)
-    return Regions(root, Processes(root), library=played(root), now=lambda: now)
+    return RegionFiles(root, Processes(root), library=install_simulated(root), now=lambda: now)
 
 
 def inspector(root: Path, *, now: float = NOW) -> Inspector:
@@ -52,5 +52,5 @@ def inspector(root: Path, *, now: float = NOW) -> Inspector:
     return Inspector(kept, found, now=lambda: now, ticks=lambda: 0.0)
 
 
-def site(*shares: Share) -> Site:
-    return Site(devices=(device(), device(OTHER, index=1)), shares=shares, pods={})
+def site(*shares: Share) -> InspectedNode:
+    return InspectedNode(devices=(device(), device(OTHER, index=1)), shares=shares, pods={})

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.core.identity import PodName
-from agent.core.promise import DeviceNode, NotYetError, Owner, Ready, Share
-from agent.core.slot import Offer
-from agent.shell.announcements import Announcements
-from agent.shell.owners import Owners
+from agent.core.promise import DeviceNode, NotYetError, Owner, ReadyInstance, Share
+from agent.core.slot import SlotOffer
+from agent.shell.announcements import NodeEvents
+from agent.shell.owners import OwnerClient
 from agent.shell.plugin import DevicePlugin
 from agent.shell.podresources import PodResources
-from agent.shell.prestart import Parts, PreStart, Regions
-from agent.shell.registration import Place, Registration
+from agent.shell.prestart import PreStart, RegionProvider, StartServices
+from agent.shell.registration import PluginPlace, RegistrationClient
 from agent.shell.slots import Slots
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from allocator.model.gpu import Grant
 from kube.events import Event, Reference
 from tests.fakes.kubelet import Kubelet
@@ -40,10 +40,12 @@ class Ledger:
     told: list[Event] = field(default_factory=list)
     asked: int = 0
     mounting: bool = True  # whether admission mounts what a share needs
-    made: list[tuple[str, Placed]] = field(default_factory=list)
-    regions: Regions | None = None  # real ones, where a test wants them
+    made: list[tuple[str, Placement]] = field(default_factory=list)
+    regions: RegionProvider | None = None  # real ones, where a test wants them
     stuck: asyncio.Event | None = None  # while set to an event, instances wait for it
-    ensuring: Callable[[str, Placed], Awaitable[Ready]] | None = None  # in the place of that
+    ensuring: Callable[[str, Placement], Awaitable[ReadyInstance]] | None = (
+        None  # in the place of that
+    )
 
     def promise(self, uid: str, pod: str, *grants: Grant, container: str = "main") -> None:
         self.pods[uid] = PodName("team-a", pod)
@@ -67,7 +69,7 @@ class Ledger:
     async def annotate(self, owner: Owner, annotations: Mapping[str, str]) -> None:
         self.annotations.setdefault(owner.uid, {}).update(annotations)
 
-    async def ensure(self, gpu: str, placed: Placed) -> Ready:
+    async def ensure(self, gpu: str, placed: Placement) -> ReadyInstance:
         self.asked += 1
         if self.ensuring is not None:
             return await self.ensuring(gpu, placed)
@@ -76,7 +78,7 @@ class Ledger:
         self.made.append((gpu, placed))
         minor, memory = 30 + placed.start, placed.profile.memory
         nodes = (DeviceNode(f"/dev/nvidia-caps/nvidia-cap{minor}", 237, minor),)
-        return Ready(uuid=f"MIG-{gpu}-{placed.start}", memory=memory, nodes=nodes)
+        return ReadyInstance(uuid=f"MIG-{gpu}-{placed.start}", memory=memory, nodes=nodes)
 
     async def seed(self, share: Share) -> str:
         if self.regions is not None:
@@ -101,7 +103,7 @@ class Site:
     slots: Slots
     plugin: DevicePlugin
     prestart: PreStart
-    registration: Registration
+    registration: RegistrationClient
     resources: PodResources
 
     async def registered(self) -> None:
@@ -114,12 +116,12 @@ def site(root: Path, *, cdi: bool = True, kubelet: Kubelet | None = None, count:
     kubelet = kubelet or Kubelet(root)
     ledger = Ledger()
     resources = PodResources(kubelet.socket, kubelet.resource)
-    owners = Owners(
+    owners = OwnerClient(
         kubelet.resource, kubelet.checkpoint, lister=resources, pods=lambda: ledger.pods
     )
     slots = Slots(root, cdi=root / "cdi" if cdi else None)
-    news = Announcements(lambda: NODE, ledger.told.append)
-    parts = Parts(
+    news = NodeEvents(lambda: NODE, ledger.told.append)
+    parts = StartServices(
         owners=owners,
         promises=ledger,
         instances=ledger,
@@ -129,8 +131,10 @@ def site(root: Path, *, cdi: bool = True, kubelet: Kubelet | None = None, count:
     )
     prestart = PreStart(parts)
     plugin = DevicePlugin(slots, prestart)
-    plugin.offer(Offer(total=count, healthy=count))
-    place = Place(resource=kubelet.resource, folder=kubelet.plugins, lock=root / "state" / "lock")
+    plugin.offer(SlotOffer(total=count, healthy=count))
+    place = PluginPlace(
+        resource=kubelet.resource, folder=kubelet.plugins, lock=root / "state" / "lock"
+    )
     return Site(
         root=root,
         kubelet=kubelet,
@@ -138,7 +142,7 @@ def site(root: Path, *, cdi: bool = True, kubelet: Kubelet | None = None, count:
         slots=slots,
         plugin=plugin,
         prestart=prestart,
-        registration=Registration(plugin, place),
+        registration=RegistrationClient(plugin, place),
         resources=resources,
     )
 

@@ -15,13 +15,13 @@ import pytest
 from agent.core.cdi import file_name
 from agent.core.driver import DriverError, Instance
 from agent.shell.app import Agent
-from agent.shell.drivers import BOOT_ID, Kind
-from agent.shell.options import Options
-from agent.shell.parts import Parts
-from agent.shell.server import Listen
+from agent.shell.drivers import BOOT_ID, DriverKind
+from agent.shell.options import AgentOptions
+from agent.shell.parts import AgentParts
+from agent.shell.server import ListenAddress
 from agent.shell.status import SETTLED
-from agent.shell.survey import Survey, Told
-from agent.shell.worker import Worker
+from agent.shell.survey import HardwareInformer, HardwareListeners
+from agent.shell.worker import DriverThread
 from allocator.catalog.nodes import NOT_READY_TAINT
 from allocator.core.gpunodewire import spec_of
 from allocator.core.wire import HANDSHAKE, REGISTER
@@ -57,7 +57,7 @@ class Scene:
     server: ApiServer
     kubelet: Kubelet
     root: Path
-    parts: Parts
+    parts: AgentParts
     agent: Agent
 
     def read(self, path: str) -> Json:
@@ -75,7 +75,7 @@ class Scene:
         return str(self.status["gpus"][index]["uuid"])
 
     async def served(self) -> None:
-        await until(lambda: self.kubelet.allocatable and not self.agent.unready())
+        await until(lambda: self.kubelet.allocatable and not self.agent.not_ready_reason())
         await until(lambda: self.status)
 
     def told(self, namespace: str) -> set[str]:
@@ -132,19 +132,19 @@ async def _running(
     withdraw: bool,
 ) -> None:
     access = Access(url=server.url)
-    options = Options(
+    options = AgentOptions(
         access=access,
         node="n",
         namespace="system",
-        listen=Listen("127.0.0.1", 0),
-        driver=Kind.SIMULATED,
+        listen=ListenAddress("127.0.0.1", 0),
+        driver=DriverKind.SIMULATED,
         fleet=root / "fleet.yaml",
         root=root,
         kubelet=kubelet.folder,
         withdraw=withdraw,
     )
     async with Client(access) as client:
-        parts = Parts(options, client)
+        parts = AgentParts(options, client)
         try:
             async with background() as start:
                 agent = Agent(options, client, parts)
@@ -241,21 +241,23 @@ def test_a_driver_that_hangs_is_said_where_readiness_is_asked_for() -> None:
     async def act(scene: Scene) -> None:
         await scene.served()
         survey = scene.parts.survey
-        worker = Worker(scene.parts.worker.driver, clock=lambda: now[0])
-        scene.parts.survey = Survey(worker, Told(lambda: None, lambda _, __: None))
+        worker = DriverThread(scene.parts.worker.driver, clock=lambda: now[0])
+        scene.parts.survey = HardwareInformer(
+            worker, HardwareListeners(lambda: None, lambda _, __: None)
+        )
         scene.parts.survey.hardware = survey.hardware
         with pytest.raises(DriverError):
             await worker.call(gate.wait, within=0.01)
-        before = scene.agent.unready()
+        before = scene.agent.not_ready_reason()
         now[0] = 61.0
 
-        assert (before, scene.agent.unready()) == (
+        assert (before, scene.agent.not_ready_reason()) == (
             "",
             "the driver hangs: wait has been running for 61 s",
         )
         gate.set()
         await worker.call(worker.driver.versions, within=60.0)
-        assert scene.agent.unready() == ""
+        assert scene.agent.not_ready_reason() == ""
         scene.parts.survey = survey
 
     try:
@@ -270,7 +272,7 @@ def test_slots_wait_for_another_plugin_to_go() -> None:
     async def act(scene: Scene) -> None:
         await until(lambda: scene.status)
         assert "nvidia.com/gpu" in scene.status["gpus"][0]["reason"]
-        assert "nvidia.com/gpu" in scene.agent.unready()
+        assert "nvidia.com/gpu" in scene.agent.not_ready_reason()
         assert scene.kubelet.registrations == 0
 
         status = scene.read(f"{NODE}/n")["status"]

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.shell.alone import alone
+from agent.shell.alone import node_lock
 
 HOLDING = """
 import fcntl, sys, time
@@ -25,7 +25,7 @@ def test_a_killed_holder_is_followed(tmp_path: Path) -> None:
         entered = asyncio.Event()
 
         async def enter() -> None:
-            async with alone(lock):
+            async with node_lock(lock):
                 entered.set()
 
         entering = asyncio.create_task(enter())

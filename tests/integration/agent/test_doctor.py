@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from agent.core.doctor import Finding, Level
+from agent.core.doctor import DoctorFinding, Level
 from agent.core.driver import Fault
 from agent.core.nodefacts import Plugin
-from agent.shell.doctor import Output, Patient, examine, told
+from agent.shell.doctor import DoctorOutput, DoctorTarget, examine, print_findings
 from agent.shell.nodefacts import configurations, facts_of
 from agent.shell.simulated import SimulatedDriver
 from tests.fakes.driver import Faults, RelayedDriver, machine
@@ -71,13 +71,13 @@ def furnish(root: Path) -> None:
     left_behind(root / KUBELET / "pod-resources/kubelet.sock")
 
 
-def examined(root: Path) -> tuple[Finding, ...]:
+def examined(root: Path) -> tuple[DoctorFinding, ...]:
     driver = SimulatedDriver(machine("NVIDIA A30"))
-    patient = Patient(driver=driver, root=root, kubelet=Path(f"/{KUBELET}"))
+    patient = DoctorTarget(driver=driver, root=root, kubelet=Path(f"/{KUBELET}"))
     return asyncio.run(examine(patient))
 
 
-def levels(found: tuple[Finding, ...]) -> dict[str, Level]:
+def levels(found: tuple[DoctorFinding, ...]) -> dict[str, Level]:
     return {finding.check: finding.level for finding in found}
 
 
@@ -103,7 +103,7 @@ def test_a_driver_that_refuses_is_a_finding(root: Path) -> None:
     """Its own word is passed on, and the node's files are looked at all the same."""
     furnish(root)
     faults = Faults(SimulatedDriver(machine("NVIDIA A30")), {("devices", 1): Fault.UNAVAILABLE})
-    patient = Patient(driver=RelayedDriver(faults), root=root, kubelet=Path(f"/{KUBELET}"))
+    patient = DoctorTarget(driver=RelayedDriver(faults), root=root, kubelet=Path(f"/{KUBELET}"))
 
     found = asyncio.run(examine(patient))
 
@@ -216,11 +216,14 @@ def test_a_library_that_is_a_folder_or_text_is_none(root: Path) -> None:
 def test_findings_are_told_in_either_form(root: Path) -> None:
     """JSON holds what the text says, and the exit code is that of the worst."""
     furnish(root)
-    well, sick = examined(root), (Finding(check="mig", level=Level.FAIL, text="a", remedy="b"),)
+    well, sick = (
+        examined(root),
+        (DoctorFinding(check="mig", level=Level.FAIL, text="a", remedy="b"),),
+    )
     stream = io.StringIO()
 
-    assert told(well, Output.TEXT, io.StringIO()) == 0
-    assert told(sick, Output.JSON, stream) == 1
+    assert print_findings(well, DoctorOutput.TEXT, io.StringIO()) == 0
+    assert print_findings(sick, DoctorOutput.JSON, stream) == 1
     assert json.loads(stream.getvalue()) == {
         "ok": False,
         "findings": [{"check": "mig", "level": "fail", "text": "a", "remedy": "b"}],

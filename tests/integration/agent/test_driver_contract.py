@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.driver import Driver, DriverError, Event, Fault, Instance, MigMode, Process
+from agent.core.driver import Driver, DriverError, DriverEvent, Fault, Instance, MigMode, Process
 from agent.core.simulation import State
 from allocator.model.units import MiB
 from tests.fakes.driver import A30, A100, H200, PRO_6000, T4, floor_swept, machine
@@ -247,8 +247,8 @@ def test_events_are_told_once_to_each_session(make: Make) -> None:
     assert second.events() == ()
     hardware.report(94, cut, 7)
 
-    later = Event(gpu=cut, xid=94, instance=7)
-    assert first.events() == (Event(gpu=plain, xid=63), later)
+    later = DriverEvent(gpu=cut, xid=94, instance=7)
+    assert first.events() == (DriverEvent(gpu=plain, xid=63), later)
     assert second.events() == (later,)
     assert first.events() == ()
 

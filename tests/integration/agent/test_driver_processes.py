@@ -10,7 +10,7 @@ import pytest
 from agent.core.driver import Driver, DriverError, Fault, Instance
 from agent.core.simulation import State
 from agent.shell.simulated import SimulatedDriver
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from tests.fakes.driver import A100, machine
 from tests.fakes.driver_process import Opener, driver_process, nvml, simulated
 from tests.fakes.nvml.machine import DIES_AFTER, DIES_BEFORE, Machine
@@ -41,7 +41,7 @@ def assert_consistent(driver: Driver, gpu: str) -> tuple[Instance, ...]:
     found = driver.instances(gpu)
     taken = 0
     for instance in found:
-        placed = Placed(by_id[instance.profile], instance.start)
+        placed = Placement(by_id[instance.profile], instance.start)
         assert instance.start in placed.profile.starts
         assert not taken & placed.mask
         taken |= placed.mask

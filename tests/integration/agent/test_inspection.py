@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.core.driver import Process
-from agent.core.violation import Kind
+from agent.core.violation import ViolationKind
 from agent.shell.inspection import Inspector
 from agent.shell.processes import Processes
 from allocator.model.units import MiB
@@ -125,4 +125,4 @@ def test_two_gpus_are_told_apart_by_their_names(tmp_path: Path) -> None:
         GPU: GIB,
         OTHER: 0,
     }
-    assert [v.kind for v in found.violations if v.kind is not Kind.LIMITS] == []
+    assert [v.kind for v in found.violations if v.kind is not ViolationKind.LIMITS] == []

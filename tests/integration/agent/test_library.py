@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.shell.library import Absent, Installed, install, lost, sweep
+from agent.shell.library import Absent, Installed, install, missing_reason, sweep
 
 OLD = b"\x7fELF old"
 NEW = b"\x7fELF new"
@@ -57,12 +57,12 @@ def test_installing_twice_changes_nothing(root: Path, source: Path) -> None:
 def test_a_library_that_others_put_in_its_place_is_not_ours(root: Path, source: Path) -> None:
     """Another plugin installs its own under the same name; ours has the limits that we count on."""
     found = installed(root, source)
-    assert lost(root, found) == ""
+    assert missing_reason(root, found) == ""
     name = root / "usr/local/vgpu/libvgpu.so"
     name.unlink()
     name.write_bytes(NEW)
 
-    assert "restart the agent" in lost(root, found)
+    assert "restart the agent" in missing_reason(root, found)
 
 
 def test_an_upgrade_leaves_the_file_that_pods_have_open(root: Path, source: Path) -> None:

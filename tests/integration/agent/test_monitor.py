@@ -10,8 +10,8 @@ from agent.core.drift import LASTING
 from agent.core.driver import DriverError
 from agent.core.feedback import ACTIVE
 from agent.core.layouts import SEEDED
-from agent.core.samples import Measured
-from agent.core.violation import Kind
+from agent.core.samples import MeasuredUse
+from agent.core.violation import ViolationKind
 from agent.shell.monitor import AGAIN, PATIENCE
 from allocator.core.settings import Enforcement
 from allocator.model.request import Priority
@@ -26,7 +26,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def measured(node: Node, gpu: str = GPU, uid: str = UID) -> Measured:
+def measured(node: Node, gpu: str = GPU, uid: str = UID) -> MeasuredUse:
     figures = node.monitor.figures
     assert figures is not None
     return figures.measured[uid, "main", gpu]
@@ -54,7 +54,7 @@ def test_nothing_is_known_before_the_first_process(node: Node) -> None:
     node.seed(share())
     node.look()
 
-    assert before == measured(node) == Measured(memory=None, host=0, cores=0, last_kernel=None)
+    assert before == measured(node) == MeasuredUse(memory=None, host=0, cores=0, last_kernel=None)
 
 
 def test_what_a_killed_process_held_is_free(node: Node) -> None:
@@ -152,9 +152,9 @@ def test_a_violation_is_told_once(node: Node) -> None:
     (event,) = node.events
     assert (event.reason, event.regarding.uid) == ("VgpuLimitBreached", UID)
     assert "12000 of 8192 MiB" in event.note
-    assert (node.counted, node.evictions) == ([Kind.MEMORY], [])
+    assert (node.counted, node.evictions) == ([ViolationKind.MEMORY], [])
     assert node.monitor.figures is not None
-    assert [v.kind for v in node.monitor.figures.violations] == [Kind.MEMORY]
+    assert [v.kind for v in node.monitor.figures.violations] == [ViolationKind.MEMORY]
 
 
 def test_eviction_follows_at_the_second_look_and_is_not_repeated_at_once(node: Node) -> None:
@@ -211,8 +211,8 @@ def test_while_the_driver_hangs_regions_are_looked_after(node: Node) -> None:
     finally:
         gate.set()
 
-    assert node.counted == [Kind.LIMITS]
-    assert measured(node) == Measured()
+    assert node.counted == [ViolationKind.LIMITS]
+    assert measured(node) == MeasuredUse()
 
 
 def test_what_nobody_was_promised_is_foreign(node: Node) -> None:

@@ -137,7 +137,7 @@ def test_gpus_that_another_plugin_serves_are_left_alone(allocatable: dict[str, s
         await accounted(scene)
 
         assert await swept(scene) == {"cpu": "2"}
-        assert next(iter(allocatable)) in scene.around.rival
+        assert next(iter(allocatable)) in scene.around.plugin_conflict
 
     play(act, status={"capacity": {"cpu": "2"}, "allocatable": allocatable})
 
@@ -149,7 +149,7 @@ def test_a_plugin_that_is_gone_is_no_rival() -> None:
         await accounted(scene)
 
         assert (await swept(scene))[MEMORY] == "30720"
-        assert scene.around.rival == ""
+        assert scene.around.plugin_conflict == ""
 
     note = {CAPACITY_KEY: CORES}
     allocatable = {"nvidia.com/gpu": "0", MEMORY: "0", CORES: "200"}

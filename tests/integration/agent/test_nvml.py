@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.driver import DriverError, Event, Fault, Recovery
-from agent.core.simulation import State, delivered
+from agent.core.driver import DriverError, DriverEvent, Fault, Recovery
+from agent.core.simulation import State, new_machine
 from tests.fakes.driver import machine
 from tests.fakes.driver_process import DriverProcess, driver_process, hardware
 from tests.integration.agent.nvmlsession import Scene, scene
@@ -205,13 +205,13 @@ def test_a_gpu_off_the_bus_can_still_be_named(two: Scene) -> None:
     two.machine.report(79, two.gpu)
     two.machine.set(two.gpu, lost=1)
 
-    assert two.driver.events() == (Event(gpu=two.gpu, xid=79),)
+    assert two.driver.events() == (DriverEvent(gpu=two.gpu, xid=79),)
     assert two.driver.devices() == two.devices[1:]
 
     two.machine.set(two.gpu, lost=0)
     two.machine.report(13, two.gpu, 7)
     assert two.driver.devices() == two.devices
-    assert two.driver.events() == (Event(gpu=two.gpu, xid=13, instance=7),)
+    assert two.driver.events() == (DriverEvent(gpu=two.gpu, xid=13, instance=7),)
 
 
 def test_answers_that_are_no_text_cost_what_they_name(two: Scene) -> None:
@@ -279,4 +279,4 @@ def test_links_are_told_by_the_other_end(child: DriverProcess, tmp_path: Path) -
 def linked(state: State) -> State:
     first, second, *rest = (running.chip for running in state.gpus)
     joined = [replace(a, links=(b.uuid, b.uuid)) for a, b in ((first, second), (second, first))]
-    return delivered([*joined, *rest], state.boot)
+    return new_machine([*joined, *rest], state.boot)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.core.driver import Event
+from agent.core.driver import DriverEvent
 from tests.fakes.driver import A100, machine
 from tests.fakes.driver_process import DriverProcess
 from tests.integration.agent.nvmlsession import Scene, scene
@@ -26,9 +26,9 @@ def test_a_gpu_that_cannot_report_silences_no_other(two: Scene) -> None:
 
     assert two.driver.events() == ()
     two.machine.report(79, second)
-    assert two.driver.events() == (Event(gpu=second, xid=79),)
+    assert two.driver.events() == (DriverEvent(gpu=second, xid=79),)
     two.machine.report(48, first)
-    assert two.driver.events() == (Event(gpu=first, xid=48),)
+    assert two.driver.events() == (DriverEvent(gpu=first, xid=48),)
 
 
 def test_a_driver_that_knows_no_placements_serves_whole_gpus(two: Scene) -> None:

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from agent.core.cgroup import Cell
+from agent.core.cgroup import PodCgroup
 from agent.shell.processes import Processes
 from tests.fakes.hami_core import bury, enrol
 from tests.integration.agent.shares import ID, NEIGHBOUR, UID
@@ -41,10 +41,10 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     second = node.resident(os.getpid())
 
     assert first is not None
-    assert first.cell == Cell(UID, ID)
+    assert first.cell == PodCgroup(UID, ID)
     assert kept == first
     assert second is not None
-    assert (second.cell, second.started) == (Cell(NEIGHBOUR, ID), 22)
+    assert (second.cell, second.started) == (PodCgroup(NEIGHBOUR, ID), 22)
 
 
 def test_a_containers_first_process_is_found_once_it_is_inside(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_containers_first_process_is_found_once_it_is_inside(tmp_path: Path) -
         assert found is not None
         cells.append(found.cell)
         now[0] += pause
-    assert cells == [None, *[Cell(UID, ID)] * 3]
+    assert cells == [None, *[PodCgroup(UID, ID)] * 3]
 
 
 def test_what_has_been_outside_for_long_stays_there(tmp_path: Path) -> None:

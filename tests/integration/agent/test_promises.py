@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from agent.core.promise import NotYetError, Owner
-from agent.shell.promises import Promises
+from agent.shell.promises import EntryClient
 from tests.integration.agent.clusterside import PODS, Scene, play, promised
 
 
-def promises(scene: Scene) -> Promises:
+def promises(scene: Scene) -> EntryClient:
     hardware = scene.hardware
-    return Promises(
+    return EntryClient(
         scene.client,
         scene.around,
         scene.writer,

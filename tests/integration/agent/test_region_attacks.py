@@ -10,8 +10,8 @@ import pytest
 from agent.core.layouts import SEEDED
 from agent.core.region import Region, Unreadable
 from agent.core.seed import Write
-from agent.core.violation import Kind
-from agent.shell.regions import Reading
+from agent.core.violation import ViolationKind
+from agent.shell.regions import RegionReading
 from tests.fakes.hami_core import Tenant, enrol
 from tests.integration.agent.shares import GIB, GPU, ID, UID, inspector, regions, share, site
 
@@ -98,7 +98,7 @@ def test_an_attack_is_told_and_undone_at_the_next_start(
     (reading,) = regions(tmp_path).read(UID, "main")
     assert isinstance(reading.region, Unreadable)
     found = inspector(tmp_path).inspect([], site(share()))
-    assert [v.kind for v in found.violations] == [Kind.LIMITS]
+    assert [v.kind for v in found.violations] == [ViolationKind.LIMITS]
     assert found.faults == 1
 
     asyncio.run(regions(tmp_path).seed(share()))
@@ -158,7 +158,11 @@ def test_limits_that_were_lifted_are_put_right(tmp_path: Path, cache: Path) -> N
         assert tenant.tell("limit 0") == str(8 * GIB)
         assert watching.inspect([], site(share())).violations == ()
 
-    assert (violation.kind, violation.pod.uid, violation.container) == (Kind.LIMITS, UID, "main")
+    assert (violation.kind, violation.pod.uid, violation.container) == (
+        ViolationKind.LIMITS,
+        UID,
+        "main",
+    )
 
 
 def test_a_region_of_the_tenants_own_is_limited_too(tmp_path: Path, cache: Path) -> None:
@@ -168,7 +172,7 @@ def test_a_region_of_the_tenants_own_is_limited_too(tmp_path: Path, cache: Path)
         assert tenant.tell("limit 0") == "0"
         found = watching.inspect([], site(share()))
 
-        assert [violation.kind for violation in found.violations] == [Kind.LIMITS]
+        assert [violation.kind for violation in found.violations] == [ViolationKind.LIMITS]
         assert tenant.tell("limit 0") == str(8 * GIB)
 
 
@@ -179,7 +183,7 @@ def test_a_crowd_of_names_hides_nothing(tmp_path: Path, cache: Path) -> None:
 
     found = regions(tmp_path).read(UID, "main")
 
-    assert isinstance(found[0], Reading)
+    assert isinstance(found[0], RegionReading)
     assert found[0].name == "vgpu.cache"
     assert isinstance(found[0].region, Region)
     assert len(found) <= 3

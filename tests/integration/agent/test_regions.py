@@ -14,7 +14,7 @@ from agent.core.region import Region, Unreadable
 from agent.core.seed import SEMAPHORE
 from agent.shell.library import Absent
 from agent.shell.processes import Processes
-from agent.shell.regions import Regions, semaphore
+from agent.shell.regions import RegionFiles, semaphore
 from tests.builders import soft_grant
 from tests.fakes.hami_core import Tenant, bury, enrol, offsets
 from tests.integration.agent.shares import GIB, GPU, ID, NOW, OTHER, UID, regions, share
@@ -181,7 +181,7 @@ def test_what_is_watched_takes_no_more_files_than_there_are(tmp_path: Path) -> N
 
 def test_without_a_library_nothing_is_seeded(tmp_path: Path) -> None:
     """The user reads why."""
-    bare = Regions(tmp_path, Processes(tmp_path), library=Absent("the agent's image has none"))
+    bare = RegionFiles(tmp_path, Processes(tmp_path), library=Absent("the agent's image has none"))
 
     with pytest.raises(NotYetError, match="image has none"):
         asyncio.run(bare.seed(share()))

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from agent.core.slot import Offer
+from agent.core.slot import SlotOffer
 from agent.proto import deviceplugin_pb2 as pb
 from agent.shell import rpc
 from agent.shell.registration import ENDPOINT, KUBELET
@@ -20,8 +20,11 @@ class Stranger:
     def __init__(self, place: Site, endpoint: str = "stranger.sock") -> None:
         self._kubelet = place.kubelet
         self._endpoint = endpoint
-        self._server = rpc.Server(
-            (rpc.answering(rpc.OPTIONS, self._options), rpc.streaming(rpc.WATCH, self._watch))
+        self._server = rpc.GrpcServer(
+            (
+                rpc.unary_handler(rpc.OPTIONS, self._options),
+                rpc.stream_handler(rpc.WATCH, self._watch),
+            )
         )
 
     async def start(self) -> None:
@@ -71,7 +74,7 @@ def test_kubelet_learns_of_every_offer() -> None:
     """What is offered last is what kubelet has, and what is unsound is not allocatable."""
 
     async def act(site: Site) -> None:
-        site.plugin.offer(Offer(total=20, healthy=13))
+        site.plugin.offer(SlotOffer(total=20, healthy=13))
 
         await until(lambda: site.kubelet.allocatable == 13)
 

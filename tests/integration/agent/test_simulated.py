@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.driver import DriverError, Event, Fault, Instance
+from agent.core.driver import DriverError, DriverEvent, Fault, Instance
 from agent.shell.simulated import SimulatedDriver
 from tests.fakes.driver import A30, A100, H200, machine
 
@@ -80,5 +80,5 @@ def test_a_faulty_gpu_says_so_to_every_session() -> None:
     state = replace(state, gpus=(state.gpus[0], faulty))
 
     for driver in (SimulatedDriver(state), SimulatedDriver(state)):
-        assert driver.events() == (Event(gpu=faulty.chip.uuid, xid=79),)
+        assert driver.events() == (DriverEvent(gpu=faulty.chip.uuid, xid=79),)
         assert driver.events() == ()

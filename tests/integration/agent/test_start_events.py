@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from agent.core.promise import Ready
+from agent.core.promise import ReadyInstance
 from agent.shell import rpc
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from kube.events import Event, Reference, Severity
 from tests.builders import mig_grant, soft_grant
 from tests.integration.agent.starting import NODE, Site, on
@@ -125,7 +125,7 @@ def test_a_slot_handed_on_while_its_start_runs_out_of_time_is_handed_on() -> Non
     async def act(site: Site) -> None:
         ending, ended = asyncio.Event(), asyncio.Event()
 
-        async def ensure(gpu: str, placed: Placed) -> Ready:
+        async def ensure(gpu: str, placed: Placement) -> ReadyInstance:
             try:
                 await asyncio.Event().wait()
             finally:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agent.core.promise import Ready
-from agent.core.slot import Offer
+from agent.core.promise import ReadyInstance
+from agent.core.slot import SlotOffer
 from agent.proto import deviceplugin_pb2 as pb
 from agent.shell import rpc
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from tests.builders import mig_grant, soft_grant
 from tests.integration.agent.starting import Site, edits, links, on
 
@@ -101,7 +101,7 @@ def test_where_all_gpus_are_cut_nothing_is_mounted() -> None:
     """A MIG container needs no library, and without CDI Allocate is the last to say so."""
 
     async def act(site: Site) -> None:
-        site.plugin.offer(Offer(total=8, healthy=8, soft=False))
+        site.plugin.offer(SlotOffer(total=8, healthy=8, soft=False))
         site.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 3, gpu="GPU-7"))
 
         held = await site.kubelet.admit("uid-1", "train-0")
@@ -116,11 +116,11 @@ def test_a_share_that_was_told_of_no_mounts_does_not_start_without_them() -> Non
     """Unless admission mounts the library: else nothing would keep it to its share, ever."""
 
     async def act(site: Site) -> None:
-        site.plugin.offer(Offer(total=8, healthy=8, soft=False))
+        site.plugin.offer(SlotOffer(total=8, healthy=8, soft=False))
         site.ledger.promise("uid-1", "train-0", soft_grant(6000))
         site.ledger.mounting = False
         held = await site.kubelet.admit("uid-1", "train-0")
-        site.plugin.offer(Offer(total=8, healthy=8))
+        site.plugin.offer(SlotOffer(total=8, healthy=8))
 
         with pytest.raises(rpc.CallError, match="every GPU was in MIG mode"):
             await site.kubelet.prestart(held.slots)
@@ -200,7 +200,7 @@ def test_a_promise_that_is_exchanged_meanwhile_starts_nothing() -> None:
         site.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 3, gpu="GPU-7"))
         held = await site.kubelet.admit("uid-1", "train-0")
 
-        async def exchanged(gpu: str, placed: Placed) -> Ready:
+        async def exchanged(gpu: str, placed: Placement) -> ReadyInstance:
             site.ledger.ensuring = None
             ready = await site.ledger.ensure(gpu, placed)
             site.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 0, gpu="GPU-8"))

@@ -125,7 +125,7 @@ def test_a_change_of_the_hardware_is_told() -> None:
         async with writing(scene):
             await until(lambda: scene.status)
             scene.hardware = Hardware(devices=(gpu(0),), sick={"GPU-0": "Xid 79"})
-            scene.around.wake()
+            scene.around.notify()
             await until(lambda: len(scene.status["gpus"]) == 1)
 
             assert scene.status["gpus"][0]["reason"] == "Xid 79"

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from agent.core.driver import Device, Driver, DriverError, Event, Fault, Usage, Versions
-from agent.core.standing import Present
+from agent.core.driver import Device, Driver, DriverError, DriverEvent, Fault, Usage, Versions
+from agent.core.standing import LiveInstance
 from agent.core.status import Hardware
-from agent.shell.survey import PATIENCE, Survey, Told
-from agent.shell.worker import Hung, Worker
+from agent.shell.survey import PATIENCE, HardwareInformer, HardwareListeners
+from agent.shell.worker import DriverThread, HungCall
 from allocator.model.units import MiB
 from tests.fakes.kube_clock import FakeClock
 from tests.integration.agent.clusterside import gpu
@@ -24,7 +24,7 @@ class Board:
     def __init__(self) -> None:
         self.gpus = [gpu(0), gpu(1)]
         self.broken = False
-        self.happened: list[Event] = []
+        self.happened: list[DriverEvent] = []
 
     def devices(self) -> tuple[Device, ...]:
         self._answer("devices")
@@ -37,7 +37,7 @@ class Board:
         self._answer(uuid)
         return Usage(memory=MiB(0), utilization=0)
 
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[DriverEvent, ...]:
         found, self.happened = tuple(self.happened), []
         return found
 
@@ -49,13 +49,13 @@ class Board:
 
 
 class Scene:
-    def __init__(self, board: Board, worker: Worker) -> None:
+    def __init__(self, board: Board, worker: DriverThread) -> None:
         self.board = board
         self.time = FakeClock()
         self.told: list[Hardware | None] = []
         self.health: list[tuple[str, str]] = []
-        told = Told(lambda: self.told.append(self.survey.hardware), self._health)
-        self.survey = Survey(worker, told, clock=self.time.clock())
+        told = HardwareListeners(lambda: self.told.append(self.survey.hardware), self._health)
+        self.survey = HardwareInformer(worker, told, clock=self.time.clock())
 
     def _health(self, uuid: str, why: str) -> None:
         self.health.append((uuid, why))
@@ -66,8 +66,8 @@ class Scene:
 
 
 @contextmanager
-def working(board: Driver) -> Iterator[Worker]:
-    worker = Worker(board)
+def working(board: Driver) -> Iterator[DriverThread]:
+    worker = DriverThread(board)
     try:
         yield worker
     finally:
@@ -134,12 +134,12 @@ def test_behind_a_call_that_hangs_nobody_waits() -> None:
     """All GPUs are sick after three looks; which call it is can be told until it comes back."""
     board, gate, now = Board(), threading.Event(), [0.0]
 
-    async def story(worker: Worker) -> None:
+    async def story(worker: DriverThread) -> None:
         scene = Scene(board, worker)
         await scene.survey.look()
         with pytest.raises(DriverError):
             await worker.call(gate.wait, within=0.01)
-        early = scene.survey.hung
+        early = scene.survey.hung_call
         now[0] = PATIENCE
         with capture_logs() as logs:
             async with asyncio.timeout(PATIENCE):  # one look that waited would take as long
@@ -148,13 +148,13 @@ def test_behind_a_call_that_hangs_nobody_waits() -> None:
 
         assert [(e["event"], e.get("call")) for e in logs][:1] == [("driver hangs", "wait")]
         assert [e["event"] for e in logs].count("driver hangs") == 1
-        assert (early, scene.survey.hung) == (None, Hung(call="wait", seconds=PATIENCE))
+        assert (early, scene.survey.hung_call) == (None, HungCall(call="wait", seconds=PATIENCE))
         assert scene.sick() == {"GPU-0", "GPU-1"}
         gate.set()
         assert await worker.call(board.devices, within=PATIENCE)
-        assert scene.survey.hung is None
+        assert scene.survey.hung_call is None
 
-    worker = Worker(board, clock=lambda: now[0])  # type: ignore[arg-type]
+    worker = DriverThread(board, clock=lambda: now[0])  # type: ignore[arg-type]
     try:
         asyncio.run(story(worker))
     finally:
@@ -182,7 +182,7 @@ def test_a_critical_error_makes_one_gpu_sick_at_once() -> None:
 
     async def act(scene: Scene) -> None:
         await scene.survey.look()
-        scene.board.happened = [Event(gpu="GPU-0", xid=79)]
+        scene.board.happened = [DriverEvent(gpu="GPU-0", xid=79)]
         await scene.survey.look()
 
         assert scene.sick() == {"GPU-0"}
@@ -211,7 +211,7 @@ class Noticed:
     def __init__(self) -> None:
         self.gpus: list[str] = []
 
-    def present(self) -> tuple[Present, ...]:
+    def live_instances(self) -> tuple[LiveInstance, ...]:
         return ()
 
     def notice(self, devices: Iterable[Device]) -> None:

@@ -8,16 +8,16 @@ from agent.core.status import Hardware
 from allocator.catalog.annotations import ASSIGNMENT_KEY
 from allocator.core.devicelist import HAMI_IDS, HAMI_NODE, IDS, NODE
 from allocator.core.fleet import snapshot_of
-from allocator.core.podfacts import seen
+from allocator.core.podfacts import pod_summary
 from allocator.core.settings import Settings
 from allocator.model.units import MiB
 from allocator.shell.reconciler import Pods
 from tests.fakes.api_objects import parsed
 from tests.integration.agent.clusterside import PODS, Scene, play
 from tests.integration.waiting import until
-from webhook.core.mutate import Surroundings
-from webhook.shell.binding import Binder
-from webhook.shell.late import Caches, LateCommits
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.binding import BindingHandler
+from webhook.shell.late import Caches, LateCommitController
 
 RUNNING: Final = {
     "phase": "Running",
@@ -48,17 +48,19 @@ async def commit(scene: Scene) -> None:
     """Let a control plane look twice at the cluster as it is now."""
     known = scene.around.gpu_node
     assert known is not None
-    around = Surroundings(
+    around = AdmissionContext(
         settings=Settings(),
         snapshot=snapshot_of((known.ledger.node,), version="1", complete=True),
     )
     pods = Pods()
     stored = scene.server.objects.read(parsed(f"{PODS}/older"))
-    one = seen(orjson.dumps(stored))
+    one = pod_summary(orjson.dumps(stored))
     pods.know({one.uid: one})
-    late = LateCommits(
+    late = LateCommitController(
         calls=scene.client,
-        binder=Binder(calls=scene.client, around=lambda _: around, reserved=lambda _: frozenset()),
+        binder=BindingHandler(
+            calls=scene.client, around=lambda _: around, reserved=lambda _: frozenset()
+        ),
         caches=Caches(pods=pods, ledgers=lambda: {"n": known.ledger}, around=lambda _: around),
     )
     for _ in range(2):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.violation import Pod
-from agent.shell.survey import Survey, Told
-from agent.shell.view import Evictor, View
-from agent.shell.worker import Worker
+from agent.core.violation import LocalPod
+from agent.shell.survey import HardwareInformer, HardwareListeners
+from agent.shell.view import Evictor, MonitorView
+from agent.shell.worker import DriverThread
 from allocator.core.gpunodewire import spec_of
 from kube.client import Client
 from kube.config import Access
@@ -17,7 +17,7 @@ from tests.fakes.api_server import ApiServer
 from tests.integration.agent.clusterside import GPU_NODES, Scene, play, promised
 from tests.migdesk import Desk
 
-POD = Pod(uid="uid-1", namespace="team-a", name="p")
+POD = LocalPod(uid="uid-1", namespace="team-a", name="p")
 
 
 def test_exactly_that_pod_is_evicted() -> None:
@@ -47,11 +47,13 @@ def test_an_eviction_that_is_refused_stops_nothing(status: int) -> None:
     asyncio.run(act())
 
 
-def view_of(scene: Scene, folder: Path) -> View:
+def view_of(scene: Scene, folder: Path) -> MonitorView:
     """Return what a monitor of the scene's node is told, beside simulated boards."""
     desk = Desk(folder)
-    survey = Survey(Worker(desk.driver), Told(lambda: None, lambda _, __: None))
-    return View(scene.around, survey, desk.instances)
+    survey = HardwareInformer(
+        DriverThread(desk.driver), HardwareListeners(lambda: None, lambda _, __: None)
+    )
+    return MonitorView(scene.around, survey, desk.instances)
 
 
 def test_a_pod_that_is_older_than_the_ledger_is_not_evicted(tmp_path: Path) -> None:
@@ -78,12 +80,12 @@ def test_what_the_status_tells_as_unpromised_is_known_by_pod_and_gpu(tmp_path: P
     async def act(scene: Scene) -> None:
         view = view_of(scene, tmp_path)
         await scene.writer.flush()
-        assert view.unpromised() == frozenset()
+        assert view.unpromised_gpus() == frozenset()
         older = spec_of((promised("older"),))["entries"]
         scene.change(f"{GPU_NODES}/n", status=scene.status | {"unpromised": older})
         await scene.caught_up()
 
-        assert view.unpromised() == {("older", "GPU-0")}
+        assert view.unpromised_gpus() == {("older", "GPU-0")}
 
     play(act)
 

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from agent.core.cdi import file_name
 from agent.shell.service import Paths
-from agent.shell.withdrawal import Withdrawal
+from agent.shell.withdrawal import WithdrawalController
 from allocator.shell.inventory import GPU_NODES
 from tests.fakes.api_objects import parsed
 from tests.integration.agent.clusterside import (
@@ -45,11 +45,11 @@ class Files:
         return [path for path in self.ours if path.exists()]
 
 
-def withdrawal(scene: Scene, files: Files) -> Withdrawal:
+def withdrawal(scene: Scene, files: Files) -> WithdrawalController:
     async def alive() -> set[str]:
         return scene.alive
 
-    return Withdrawal(scene.around, scene.keeper, files.paths, cdi=files.cdi, alive=alive)
+    return WithdrawalController(scene.around, scene.keeper, files.paths, cdi=files.cdi, alive=alive)
 
 
 def test_nothing_is_left_and_nothing_of_others_is_touched(tmp_path: Path) -> None:
@@ -179,14 +179,14 @@ def test_an_agent_of_another_plugins_node_says_nothing(tmp_path: Path) -> None:
         text = "nodeAgent: upstream"
         body = {"metadata": {"name": "vgpu-admission-settings"}, "data": {"settings.yaml": text}}
         scene.server.objects.create(parsed(SETTINGS), body)
-        await until(lambda: scene.around.idle)
+        await until(lambda: scene.around.is_upstream)
         await scene.writer.flush()
         await scene.keeper.sweep()
 
         assert not scene.server.objects.read(parsed(f"{GPU_NODES}/n")).get("status")
         assert MEMORY not in scene.node["status"]["capacity"]
         assert "labels" not in scene.node["metadata"]
-        assert "nodeAgent" in scene.around.rival
+        assert "nodeAgent" in scene.around.plugin_conflict
         assert files.left()
 
     play(act)

@@ -9,7 +9,7 @@ import pytest
 
 from agent.core.driver import DriverError, Fault
 from agent.shell.simulated import SimulatedDriver
-from agent.shell.worker import Hung, Worker
+from agent.shell.worker import DriverThread, HungCall
 from tests.fakes.driver import Faults, RelayedDriver, machine
 
 LONG = 60.0  # seconds; no test waits for it
@@ -47,8 +47,8 @@ class SlowDriver(RelayedDriver):
 @asynccontextmanager
 async def working(
     driver: SlowDriver, clock: Callable[[], float] = lambda: 0.0
-) -> AsyncIterator[Worker]:
-    worker = Worker(driver, clock=clock)
+) -> AsyncIterator[DriverThread]:
+    worker = DriverThread(driver, clock=clock)
     try:
         yield worker
     finally:
@@ -68,7 +68,7 @@ def test_answers_and_refusals_come_through() -> None:
         driver.slow.gate.set()
         async with working(driver) as worker:
             assert (await worker.call(driver.versions, within=LONG)).driver
-            assert worker.hung is None
+            assert worker.hung_call is None
             with pytest.raises(DriverError) as refused:
                 await worker.call(driver.instances, "GPU-none", within=LONG)
         assert refused.value.fault is Fault.ABSENT
@@ -86,15 +86,15 @@ def test_a_call_that_takes_too_long_does_not_let_another_overlap() -> None:
             with pytest.raises(DriverError) as late:
                 await worker.call(driver.versions, within=SHORT)
             now[0] = 31.0
-            shown = worker.hung
+            shown = worker.hung_call
             second = asyncio.create_task(worker.call(driver.versions, within=LONG))
             with pytest.raises(DriverError) as behind:
                 await worker.call(driver.devices, within=SHORT)
             driver.slow.gate.set()
             assert (await second).driver
-            assert worker.hung is None
+            assert worker.hung_call is None
         assert late.value.fault is Fault.UNAVAILABLE
-        assert shown == Hung(call="versions", seconds=31.0)
+        assert shown == HungCall(call="versions", seconds=31.0)
         assert "versions has been running for 31 s" in str(behind.value)
         assert not driver.slow.overlapped
 
@@ -135,7 +135,7 @@ def test_a_closed_worker_takes_no_calls() -> None:
     async def scene() -> None:
         driver = SlowDriver()
         driver.slow.gate.set()
-        worker = Worker(driver)
+        worker = DriverThread(driver)
         assert await worker.close()
         assert await worker.close()
         with pytest.raises(DriverError) as refused:
@@ -151,7 +151,7 @@ def test_closing_does_not_wait_for_a_driver_that_hangs() -> None:
 
     async def scene() -> None:
         driver = SlowDriver()
-        worker = Worker(driver)
+        worker = DriverThread(driver)
         waiting = asyncio.create_task(worker.call(driver.versions, within=LONG))
         await entered(driver)
         assert not await worker.close(within=SHORT)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from allocator.core.settings import Fleet
+from allocator.core.settings import FleetScope
 from allocator.core.wire import REGISTER
 from allocator.model.request import Mode
 from allocator.shell.inventory import GPU_NODES, NAMESPACES, NODES, Inventory
@@ -142,7 +142,7 @@ def test_settings_are_taken_up_while_running_and_broken_ones_are_not(bad: str) -
     async def scene(server: ApiServer, inventory: Inventory) -> None:
         name = "vgpu-admission-settings"
         server.objects.create(parsed(SYSTEM), config(name, "settings.yaml", "fleet: closed"))
-        await until(lambda: inventory.settings.fleet is Fleet.CLOSED)
+        await until(lambda: inventory.settings.fleet is FleetScope.CLOSED)
         digest = inventory.settings_digest
         place = parsed(f"{SYSTEM}/{name}")
         broken = server.objects.read(place) | {"data": {"settings.yaml": bad}}
@@ -151,9 +151,9 @@ def test_settings_are_taken_up_while_running_and_broken_ones_are_not(bad: str) -
         seen = inventory.pulses["settings"].heard
         await until(lambda: inventory.pulses["settings"].heard != seen)
 
-        assert (inventory.settings.fleet, inventory.settings_digest) == (Fleet.CLOSED, digest)
+        assert (inventory.settings.fleet, inventory.settings_digest) == (FleetScope.CLOSED, digest)
         server.objects.replace(place, mended)
-        await until(lambda: inventory.settings.fleet is Fleet.OPEN)
+        await until(lambda: inventory.settings.fleet is FleetScope.OPEN)
 
     play(scene)
 
@@ -243,7 +243,7 @@ def test_demand_is_learned_once_per_pod_and_outlives_a_new_fold() -> None:
         server.objects.create(parsed(NODES), node("a", a100))
         await until(lambda: inventory.snapshot().offers)
         for uid in ("u", "u", "v"):
-            inventory.arrived(uid, pod(ask(3000)), uid == "v")
+            inventory.learn_arrival(uid, pod(ask(3000)), uid == "v")
         server.objects.create(parsed(NODES), node("b", T4))
         await until(lambda: len(inventory.snapshot().nodes) == 2)
 
@@ -269,14 +269,14 @@ def test_the_index_knows_what_the_hook_would_refuse_and_who_has_promises() -> No
         await until(lambda: inventory.index().sites)
         assert inventory.index().sites["a"].closed
         assert list(inventory.index().entries("a")) == ["u"]
-        assert inventory.promising("u") == {"a"}
+        assert inventory.promising_nodes("u") == {"a"}
 
         place = parsed(f"{GPU_NODES}/a")
         found = server.objects.read(place)
         reported = {**found["status"], "inventory": "sha256:1"}
         server.objects.replace(place, found | {"status": reported, "spec": {"entries": []}})
         await until(lambda: not inventory.index().sites["a"].closed)
-        assert inventory.promising("u") == frozenset()
+        assert inventory.promising_nodes("u") == frozenset()
         assert inventory.index().whole
 
     play(scene)
@@ -293,14 +293,14 @@ def test_a_node_that_is_known_to_be_gone_takes_nothing() -> None:
         await until(lambda: inventory.nodes() != {})
         ledger = inventory.ledger("a")
         assert ledger is not None
-        assert inventory.stands(ledger)
+        assert inventory.is_current(ledger)
 
         server.objects.delete(parsed(f"{NODES}/a"))
         await until(lambda: inventory.nodes() == {})
-        assert not inventory.stands(ledger)
+        assert not inventory.is_current(ledger)
 
         inventory.pulses["nodes"].synced = False
-        assert inventory.stands(ledger)
+        assert inventory.is_current(ledger)
 
     play(scene)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from certs.core.registration import Registration
-from certs.shell.app import Keeper, OwnSecret, Reason
-from certs.shell.cluster import ApiRegistrations, ApiSecret, announcing
-from certs.shell.reload import Serving
-from certs.shell.secret import Change, Held, Writer
+from certs.core.registration import WebhookRegistration
+from certs.shell.app import CertificateReason, OwnSecret, RefreshController
+from certs.shell.cluster import ApiRegistrations, ApiSecret, announcer
+from certs.shell.reload import ServingPair
+from certs.shell.secret import RotationController, SecretChange, StoredSecret
 from kube.client import Client
 from kube.config import Access
 from kube.errors import ConflictError
@@ -41,7 +41,7 @@ class Site:
     secret: ApiSecret
     registrations: ApiRegistrations
 
-    async def registration(self) -> Registration:
+    async def registration(self) -> WebhookRegistration:
         found = await self.registrations.read(MUTATING)
         assert found is not None
         return found
@@ -62,16 +62,16 @@ async def site() -> AsyncIterator[Site]:
 def test_a_secret_is_created_changed_and_guarded() -> None:
     """Create, patch with removal, and refusal of a version that is not the newest."""
 
-    async def scenario() -> tuple[Held | None, Held]:
+    async def scenario() -> tuple[StoredSecret | None, StoredSecret]:
         async with site() as at:
             before = await at.secret.read()
-            first = Change(data={"a": b"\x00", "b": None}, annotations={"x": "1", "y": None})
+            first = SecretChange(data={"a": b"\x00", "b": None}, annotations={"x": "1", "y": None})
             await at.secret.write(None, first)
             held = await at.secret.read()
             assert held is not None
             with pytest.raises(ConflictError):
                 await at.secret.write("0", first)
-            second = Change(data={"a": None, "b": b"2"}, annotations={"x": None})
+            second = SecretChange(data={"a": None, "b": b"2"}, annotations={"x": None})
             await at.secret.write(held.version, second)
             after = await at.secret.read()
             assert (held.data, held.annotations) == ({"a": b"\x00"}, {"x": "1"})
@@ -89,8 +89,8 @@ def test_a_second_creation_is_refused() -> None:
 
     async def scenario() -> None:
         async with site() as at:
-            await at.secret.write(None, Change(annotations={}))
-            await at.secret.write(None, Change(annotations={}))
+            await at.secret.write(None, SecretChange(annotations={}))
+            await at.secret.write(None, SecretChange(annotations={}))
 
     with pytest.raises(Exception, match="409 AlreadyExists"):
         asyncio.run(scenario())
@@ -99,7 +99,7 @@ def test_a_second_creation_is_refused() -> None:
 def test_a_bundle_is_applied_to_every_webhook_and_nothing_else() -> None:
     """The merge key, the bundle and the version that was read; under our own manager."""
 
-    async def scenario() -> tuple[Registration, dict[str, Any], dict[str, str]]:
+    async def scenario() -> tuple[WebhookRegistration, dict[str, Any], dict[str, str]]:
         async with site() as at:
             found = await at.registration()
             await at.registrations.publish(found, b"PEM")
@@ -120,7 +120,7 @@ def test_a_bundle_is_applied_to_every_webhook_and_nothing_else() -> None:
 def test_what_does_not_exist_is_not_created() -> None:
     """A registration is the operator's to make."""
 
-    async def scenario() -> Registration | None:
+    async def scenario() -> WebhookRegistration | None:
         async with site() as at:
             return await at.registrations.read(VALIDATING)
 
@@ -130,12 +130,12 @@ def test_what_does_not_exist_is_not_created() -> None:
 def test_an_empty_cluster_ends_up_serving() -> None:
     """One look of the leader: Secret made, bundle published, certificate served, Events told."""
 
-    async def scenario() -> tuple[Serving, Registration, list[dict[str, Any]]]:
+    async def scenario() -> tuple[ServingPair, WebhookRegistration, list[dict[str, Any]]]:
         world = World()
         async with site() as at:
             recorder = Recorder(at.client, controller="vgpu-admission.io/webhook", instance="a")
             look = OwnSecret(
-                writer=Writer(
+                writer=RotationController(
                     secrets=at.secret,
                     registrations=at.registrations,
                     targets=(MUTATING, VALIDATING),
@@ -143,10 +143,10 @@ def test_an_empty_cluster_ends_up_serving() -> None:
                     clock=world.time.clock,
                 ),
                 leading=lambda: True,
-                announce=announcing(recorder, at.secret),
+                announce=announcer(recorder, at.secret),
             )
-            serving = Serving(now=lambda: world.time.wall)
-            keeper = Keeper(
+            serving = ServingPair(now=lambda: world.time.wall)
+            keeper = RefreshController(
                 serving=serving,
                 look=look,
                 announce=look.announce,
@@ -154,7 +154,7 @@ def test_an_empty_cluster_ends_up_serving() -> None:
                 clock=world.time.clock,
             )
             writing = asyncio.create_task(recorder.run())
-            await keeper.turn()
+            await keeper.refresh()
             while recorder.tally.written + recorder.tally.failed < 3:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
             writing.cancel()
@@ -166,5 +166,8 @@ def test_an_empty_cluster_ends_up_serving() -> None:
     assert serving.ready
     assert all(text for _, text in registration.bundles)
     assert [event["type"] for event in events] == ["Normal", "Normal", "Warning"]
-    assert {event["reason"] for event in events} == {Reason.RENEWED, Reason.EXPIRING}
+    assert {event["reason"] for event in events} == {
+        CertificateReason.RENEWED,
+        CertificateReason.EXPIRING,
+    }
     assert {event["regarding"]["name"] for event in events} == {"certificates"}

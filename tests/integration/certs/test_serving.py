@@ -16,25 +16,25 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from certs.core.issue import Names, Terms, authority, leaf
+from certs.core.issue import IssueParameters, Names, authority, leaf
 from certs.core.pem import Pair, certificates, certificates_pem, fingerprint
-from certs.shell.app import Files, Keeper
-from certs.shell.reload import Serving
-from certs.shell.secret import drawn
+from certs.shell.app import PairFiles, RefreshController
+from certs.shell.reload import ServingPair
+from certs.shell.secret import new_key_material
 
-TERMS = Terms(names=Names(dns=("localhost",)))
+TERMS = IssueParameters(names=Names(dns=("localhost",)))
 NOW = datetime.now(UTC)
-CA = authority(TERMS.lifetimes, drawn(NOW))
+CA = authority(TERMS.lifetimes, new_key_material(NOW))
 CLIENT = ssl.create_default_context(cadata=certificates_pem(CA.certificate).decode())
 
 
 def pair() -> Pair:
-    return leaf(CA, TERMS, drawn(NOW)).pair
+    return leaf(CA, TERMS, new_key_material(NOW)).pair
 
 
 def rsa_pair() -> Pair:
     key = rsa.generate_private_key(65537, 2048)
-    template = leaf(CA, TERMS, drawn(NOW)).certificate
+    template = leaf(CA, TERMS, new_key_material(NOW)).certificate
     builder = x509.CertificateBuilder(
         template.issuer,
         template.subject,
@@ -100,7 +100,7 @@ async def closed(connections: Sequence[Connection]) -> None:
 
 
 @asynccontextmanager
-async def running(serving: Serving) -> AsyncIterator[int]:
+async def running(serving: ServingPair) -> AsyncIterator[int]:
     config = uvicorn.Config(
         app,
         host="127.0.0.1",
@@ -137,7 +137,7 @@ def test_no_connection_is_dropped_by_a_reload(
         return answers
 
     async def scenario() -> None:
-        serving = Serving()
+        serving = ServingPair()
         serving.load(pairs[0])
         async with running(serving) as port:
             old = [await connected(port) for _ in range(8)]
@@ -164,7 +164,7 @@ def test_a_change_of_key_type_leaves_no_old_certificate_behind(kinds: tuple[Any,
     """A context that is loaded twice would go on offering the certificate of the first type."""
 
     async def scenario() -> None:
-        serving = Serving()
+        serving = ServingPair()
         async with running(serving) as port:
             for kind in kinds:
                 offered = kind()
@@ -180,7 +180,7 @@ def test_a_server_without_a_certificate_refuses_and_recovers() -> None:
     """It can listen before the first pair has been issued."""
 
     async def scenario() -> None:
-        serving = Serving()
+        serving = ServingPair()
         async with running(serving) as port:
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await connected(port)
@@ -198,7 +198,7 @@ def test_tls_is_new_enough() -> None:
     old.maximum_version = ssl.TLSVersion.TLSv1_2
 
     async def scenario() -> tuple[str, str]:
-        serving = Serving()
+        serving = ServingPair()
         serving.load(pair())
         async with running(serving) as port:
             versions = []
@@ -212,7 +212,7 @@ def test_tls_is_new_enough() -> None:
             return versions[0], versions[1]
 
     assert asyncio.run(scenario()) == ("TLSv1.3", "TLSv1.2")
-    assert Serving().context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert ServingPair().context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def mounted(directory: Path, version: str, offered: Pair) -> None:
@@ -228,9 +228,9 @@ def test_mounted_files_are_followed_and_broken_ones_are_not(tmp_path: Path) -> N
     """Kubelet's swap is noticed; a truncated file or another pair's key changes nothing."""
     first, second = pair(), pair()
     mounted(tmp_path, "one", first)
-    files = Files(certificate=tmp_path / "..data/tls.crt", key=tmp_path / "..data/tls.key")
-    serving = Serving()
-    keeper = Keeper(serving=serving, look=files, announce=lambda _: None)
+    files = PairFiles(certificate=tmp_path / "..data/tls.crt", key=tmp_path / "..data/tls.key")
+    serving = ServingPair()
+    keeper = RefreshController(serving=serving, look=files, announce=lambda _: None)
     seen: list[str | None] = []
 
     changes = (
@@ -242,7 +242,7 @@ def test_mounted_files_are_followed_and_broken_ones_are_not(tmp_path: Path) -> N
 
     for change in changes:
         change()
-        asyncio.run(keeper.turn())
+        asyncio.run(keeper.refresh())
         seen.append(serving.fingerprint)
 
     assert seen == [shown(first)] * 3 + [shown(second)]

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from console.core.listing import Output
+from console.core.listing import OutputFormat
 from console.shell import lists
-from console.shell.cluster import Target
-from console.shell.lists import Printer, Which
-from console.shell.session import Session
+from console.shell.cluster import ClusterTarget
+from console.shell.lists import ListSelection, Printer
+from console.shell.session import CommandSession
 from tests.builders import T4, nodes_of
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
@@ -43,9 +43,9 @@ def kubeconfig(folder: Path, url: str, **user: object) -> str:
     return str(path)
 
 
-def session(config: str, *, context: str | None = None, seconds: float = 10.0) -> Session:
-    target = Target(kubeconfig=config, context=context, seconds=seconds)
-    return Session(
+def session(config: str, *, context: str | None = None, seconds: float = 10.0) -> CommandSession:
+    target = ClusterTarget(kubeconfig=config, context=context, seconds=seconds)
+    return CommandSession(
         target=target,
         system="vgpu-admission-system",
         output=io.StringIO(),
@@ -53,21 +53,22 @@ def session(config: str, *, context: str | None = None, seconds: float = 10.0) -
     )
 
 
-async def gpus(asked: Session, *names: str) -> tuple[int, str, str]:
+async def gpus(asked: CommandSession, *names: str) -> tuple[int, str, str]:
     """List GPUs; return the exit code and what was written to the two streams."""
-    printer = Printer(asked, Output.TABLE, headed=True)
+    printer = Printer(asked, OutputFormat.TABLE, headed=True)
     return told(
-        asked, await asked.answer(lambda gather: lists.gpus(gather, printer, Which(names=names)))
+        asked,
+        await asked.answer(lambda gather: lists.gpus(gather, printer, ListSelection(names=names))),
     )
 
 
-async def pods(asked: Session, which: Which) -> tuple[int, str, str]:
+async def pods(asked: CommandSession, which: ListSelection) -> tuple[int, str, str]:
     """List pods, and return the same."""
-    printer = Printer(asked, Output.TABLE, headed=True)
+    printer = Printer(asked, OutputFormat.TABLE, headed=True)
     return told(asked, await asked.answer(lambda gather: lists.pods(gather, printer, which)))
 
 
-def told(asked: Session, code: int) -> tuple[int, str, str]:
+def told(asked: CommandSession, code: int) -> tuple[int, str, str]:
     assert isinstance(asked.output, io.StringIO)
     assert isinstance(asked.errors, io.StringIO)
     return code, asked.output.getvalue(), asked.errors.getvalue()

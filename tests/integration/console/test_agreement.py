@@ -15,10 +15,10 @@ import orjson
 import pytest
 import yaml
 
-from allocator.core.choose import Terms
+from allocator.core.choose import PlacementPolicy
 from allocator.core.manifest import pods_in
-from allocator.core.outlook import Verdict
-from allocator.core.steering import Circumstances
+from allocator.core.outlook import FeasibilityVerdict
+from allocator.core.steering import FilterContext
 from allocator.core.upkeep import REPORTED
 from allocator.core.wire import REGISTER, encode_register
 from allocator.model.gpu import Node
@@ -28,12 +28,12 @@ from allocator.shell.extender import Extender
 from allocator.shell.inventory import Inventory
 from console.core.fit import fit
 from console.core.gpurows import gpu_rows
-from console.core.pod import Pod, pod_of
-from console.core.site import Site
-from console.core.why import MOST_NODES, Facts, why
-from console.shell.cluster import Target, connected
-from console.shell.gather import Gatherer
-from console.shell.lists import selected
+from console.core.pod import PodView, pod_of
+from console.core.site import ClusterView
+from console.core.why import MOST_NODES, PodFacts, why
+from console.shell.cluster import ClusterTarget, connect
+from console.shell.gather import ClusterReader
+from console.shell.lists import select_nodes
 from kube.client import Client
 from kube.config import Access
 from tests.bindings import answered, binding, review
@@ -45,10 +45,10 @@ from tests.integration.allocator.test_inventory import until
 from tests.integration.console.sessions import GPU_NODES, NODES, kubeconfig, put
 from tests.pods import MEMORY, MODE, NUMBER, admitted, container, pod, received
 from tests.unit.console.sites import machine
-from webhook.core.mutate import Surroundings
-from webhook.core.unbound import unbound
+from webhook.core.mutate import AdmissionContext
+from webhook.core.unbound import unbound_pod
 from webhook.shell.app import view_of
-from webhook.shell.binding import Binder
+from webhook.shell.binding import BindingHandler
 
 SPACE = "team-a"
 PODS = f"/api/v1/namespaces/{SPACE}/pods"
@@ -124,9 +124,9 @@ def answers() -> tuple[Mapping[tuple[int, int, str], Answers], Mapping[str, int 
                     await until(lambda: inventory.synced)
                     cluster = Everyone(server, client, inventory)
                     await cluster.filled()
-                    target = Target(kubeconfig=kubeconfig(Path(folder), server.url))
-                    async with connected(target) as read:
-                        site = await Gatherer(read, "vgpu-admission-system", print).site()
+                    target = ClusterTarget(kubeconfig=kubeconfig(Path(folder), server.url))
+                    async with connect(target) as read:
+                        site = await ClusterReader(read, "vgpu-admission-system", print).site()
                     left = {row.name: row.fits_mib for row in gpu_rows(site)}
                     return {ask: await cluster.answers(ask, site) for ask in ASKS}, left
                 finally:
@@ -162,22 +162,22 @@ class Everyone:
     def __init__(self, server: ApiServer, client: Client, inventory: Inventory) -> None:
         self._server = server
         self._inventory = inventory
-        self._binder = Binder(
+        self._binder = BindingHandler(
             calls=client,
             around=self._around,
-            reserved=inventory.promising,
-            stands=inventory.stands,
+            reserved=inventory.promising_nodes,
+            stands=inventory.is_current,
         )
         self._extender = Extender(
             index=inventory.index,
-            read=lambda raw: unbound(raw, inventory.vocabularies),
+            read=lambda raw: unbound_pod(raw, inventory.vocabularies),
             settings=lambda: inventory.settings,
-            circumstances=lambda _: Circumstances(
-                terms=Terms(geometries=inventory.device_config.geometries)
+            circumstances=lambda _: FilterContext(
+                terms=PlacementPolicy(geometries=inventory.device_config.geometries)
             ),
         )
 
-    def _around(self, namespace: str) -> Surroundings:
+    def _around(self, namespace: str) -> AdmissionContext:
         return view_of(self._inventory, namespace).around
 
     def _stored(self, name: str, written: Json) -> Json:
@@ -200,13 +200,13 @@ class Everyone:
                 name = f"{place.gpus.name}-{number}"
                 stored = self._stored(name, asking(memory, 1, mode))
                 assert await self._bound(stored, place.gpus.name, dry=False)
-                await until(partial(self._inventory.promising, stored["metadata"]["uid"]))
+                await until(partial(self._inventory.promising_nodes, stored["metadata"]["uid"]))
 
-    async def answers(self, ask: tuple[int, int, str], site: Site) -> Answers:
+    async def answers(self, ask: tuple[int, int, str], site: ClusterView) -> Answers:
         """Ask everybody about one pod, and every node."""
         written = asking(*ask)
         stored = self._stored("-".join(["ask", *map(str, ask)]).strip("-"), written)
-        told = why(Facts(pod=pod_of(stored), site=site))
+        told = why(PodFacts(pod=pod_of(stored), site=site))
         question = {"Pod": stored, "Nodes": None, "NodeNames": NAMES}
         passed = json.loads(self._extender.filter(orjson.dumps(question)))["NodeNames"]
         hook = [name for name in NAMES if await self._bound(stored, name, dry=True)]
@@ -214,15 +214,15 @@ class Everyone:
             hook=frozenset(hook),
             extender=frozenset(passed),
             why=frozenset(a.node for a in told.answers if not a.out and a.finding is None),
-            alone=frozenset(n for n in NAMES if fits(written, selected(site, None, [n]))),
+            alone=frozenset(n for n in NAMES if fits(written, select_nodes(site, None, [n]))),
             fits=fits(written, site),
         )
 
 
-def fits(written: Json, site: Site) -> bool:
-    made = pods_in(yaml.safe_dump(written), Pod, namespace=SPACE)
+def fits(written: Json, site: ClusterView) -> bool:
+    made = pods_in(yaml.safe_dump(written), PodView, namespace=SPACE)
     assert isinstance(made, Loaded)
-    return fit(made.value[0], site).verdict is Verdict.FITS
+    return fit(made.value[0], site).verdict is FeasibilityVerdict.FITS
 
 
 @pytest.mark.parametrize("ask", ASKS, ids=str)

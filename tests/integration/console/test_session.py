@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from console.shell.cluster import PAGE
-from console.shell.lists import Which
+from console.shell.lists import ListSelection
 from tests.builders import T4, nodes_of
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_rules import Json
@@ -233,14 +233,14 @@ def stored(name: str, namespace: str, limits: dict[str, str]) -> Json:
 @pytest.mark.parametrize(
     ("which", "expected"),
     [
-        pytest.param(Which(namespace="team"), ["asks"], id="namespace"),
-        pytest.param(Which(), ["team/asks", "team-b/other"], id="everywhere"),
-        pytest.param(Which(namespace="team", names=("asks",)), ["asks"], id="by-name"),
-        pytest.param(Which(namespace="team", names=("plain",)), [], id="asks-for-nothing"),
+        pytest.param(ListSelection(namespace="team"), ["asks"], id="namespace"),
+        pytest.param(ListSelection(), ["team/asks", "team-b/other"], id="everywhere"),
+        pytest.param(ListSelection(namespace="team", names=("asks",)), ["asks"], id="by-name"),
+        pytest.param(ListSelection(namespace="team", names=("plain",)), [], id="asks-for-nothing"),
     ],
 )
 def test_pods_are_picked_by_namespace_and_name(
-    which: Which, expected: list[str], tmp_path: Path
+    which: ListSelection, expected: list[str], tmp_path: Path
 ) -> None:
     """Only those that ask for a share of a GPU; others are no error either."""
 
@@ -270,7 +270,7 @@ def test_a_pod_by_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     async def scenario(server: ApiServer) -> None:
         asked = session(kubeconfig(tmp_path, server.url))
 
-        assert await pods(asked, Which(namespace="team", names=("nobody",))) == (
+        assert await pods(asked, ListSelection(namespace="team", names=("nobody",))) == (
             1,
             "",
             'error: pods "nobody" not found\n',
@@ -288,7 +288,7 @@ def test_a_pod_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         put(server, "/api/v1/namespaces/team/pods", odd)
         asked = session(kubeconfig(tmp_path, server.url))
 
-        code, output, errors = await pods(asked, Which(namespace="team"))
+        code, output, errors = await pods(asked, ListSelection(namespace="team"))
 
         assert (code, [line.split()[0] for line in output.splitlines()[1:]]) == (0, ["asks"])
         assert errors.startswith('Warning: pod "odd" cannot be read: ')

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from console.core.listing import Output
+from console.core.listing import OutputFormat
 from console.shell import answers
-from console.shell.answers import Question
+from console.shell.answers import AnswerOptions
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
 from tests.integration.console.sessions import (
@@ -46,10 +46,10 @@ def made(server: ApiServer, path: str, name: str, *, by: str = "", **spec: objec
 
 
 async def why(
-    server: ApiServer, folder: Path, about: str, *, output: Output = Output.JSON
+    server: ApiServer, folder: Path, about: str, *, output: OutputFormat = OutputFormat.JSON
 ) -> tuple[int, str, str]:
     asked = session(kubeconfig(folder, server.url))
-    question = Question(namespace=None, output=output)
+    question = AnswerOptions(namespace=None, output=output)
     code = await asked.answer(lambda gather: answers.why(gather, asked, about, question=question))
     return told(asked, code)
 
@@ -113,7 +113,7 @@ def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
         }
         put(server, "/api/v1/namespaces/team/events", said)
 
-        code, output, errors = await why(server, tmp_path, "deploy/web", output=Output.TABLE)
+        code, output, errors = await why(server, tmp_path, "deploy/web", output=OutputFormat.TABLE)
 
         assert (code, errors) == (0, "")
         assert output.splitlines()[0].endswith("NO PODS")

@@ -9,7 +9,7 @@ import uvloop
 from kube.client import Client
 from kube.config import Access
 from kube.events import Event, Recorder, Reference, Severity
-from kube.leases import Candidate, Election
+from kube.leases import Election, LeaseCandidate
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
 
@@ -31,7 +31,7 @@ def test_leadership_is_handed_over(loop: Loop) -> None:
     async def play() -> list[int | None]:
         async with ApiServer() as server, Client(Access(url=server.url)) as client:
             first, second = (
-                Election(client, Candidate(namespace="vgpu", name="certs", identity=name))
+                Election(client, LeaseCandidate(namespace="vgpu", name="certs", identity=name))
                 for name in ("first", "second")
             )
             running = asyncio.create_task(first.run())

@@ -9,7 +9,7 @@ import uvloop
 
 from kube.client import Client
 from kube.config import Access
-from kube.watch import LONGEST_PAUSE, Pulse, follow
+from kube.watch import LONGEST_PAUSE, WatchHealth, follow
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer, StreamedLists
 from tests.integration.kube.watched import NODES, SOURCE, Picture, Watched, watching
@@ -265,7 +265,7 @@ def test_a_server_that_is_down_is_waited_for() -> None:
 
 def test_the_age_of_the_last_word() -> None:
     """The pulse tells for how many seconds the server has been silent."""
-    pulse = Pulse()
+    pulse = WatchHealth()
     unheard = pulse.age(5.0)
 
     pulse.heard = 2.0

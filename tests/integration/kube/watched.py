@@ -7,7 +7,7 @@ import msgspec
 
 from kube.client import Client
 from kube.config import Access
-from kube.watch import Pulse, Source, follow_changes
+from kube.watch import WatchHealth, WatchSource, follow_changes
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer, StreamedLists
 from tests.fakes.kube_clock import FakeClock
@@ -24,7 +24,7 @@ class Node(msgspec.Struct):
     metadata: Meta
 
 
-SOURCE: Source[Node] = Source(
+SOURCE: WatchSource[Node] = WatchSource(
     path=NODES,
     decode=msgspec.json.Decoder(Node).decode,
     key=lambda node: node.metadata.name,
@@ -39,7 +39,7 @@ class Watched:
     def __init__(self, server: ApiServer) -> None:
         self.server = server
         self.time = FakeClock()
-        self.pulse = Pulse()
+        self.pulse = WatchHealth()
         self.pictures: list[Picture] = []
 
     def add(self, *names: str) -> None:
@@ -49,7 +49,7 @@ class Watched:
     def remove(self, name: str) -> None:
         self.server.objects.delete(parsed(f"{NODES}/{name}"))
 
-    async def follow(self, source: Source[Node] = SOURCE) -> None:
+    async def follow(self, source: WatchSource[Node] = SOURCE) -> None:
         access = Access(url=self.server.url)
         async with Client(access, clock=self.time.clock()) as client:
             await follow_changes(

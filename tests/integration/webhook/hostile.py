@@ -18,7 +18,7 @@ from tests.gpunodes import Json
 from tests.integration.webhook.replica import FULL, NAMES, PODS
 from tests.model.tenants import KEYS, LISTS, TEXTS
 from tests.pods import CORES, GPU_MEM, MEMORY, NUMBER, PERCENT, admitted, container, pod, received
-from webhook.core.mutate import Surroundings
+from webhook.core.mutate import AdmissionContext
 
 BASES: Final = 300  # of each endpoint, forged in different ways
 WAITING: Final = tuple(f"waits-{number}" for number in range(4))
@@ -41,7 +41,7 @@ HARMFUL: Final = (  # names that lead elsewhere, or nowhere
 STRANGER: Final = "stranger"  # becomes another one in each payload
 GONE: Final = "gone"
 AMOUNTS: Final = ("0", "-1", "1e99", "9" * 40, "0.5", "8Gi", "101", "3k", "", "∞", 3000, -1, 2**62)
-_AROUND: Final = Surroundings(settings=DEFAULTS, snapshot=snapshot(nodes_of(8)))
+_AROUND: Final = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(nodes_of(8)))
 _MANY: Final = tuple(f"far-{number}" for number in range(120))  # as many as a sample of a cluster
 
 

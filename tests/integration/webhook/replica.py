@@ -17,18 +17,18 @@ from allocator.shell.tasks import background
 from kube.client import Client
 from kube.config import Access
 from kube.events import Recorder
-from kube.shared import Shared
+from kube.shared import SharedInformer
 from tests.builders import T4, nodes_of, soft_grant
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
 from tests.gpunodes import Json, entry, gpu_node
 from tests.integration.waiting import until
 from webhook.shell import app
-from webhook.shell.admission import Admission
-from webhook.shell.journal import Journal
-from webhook.shell.metrics import Metrics
-from webhook.shell.server import Listen, serving
-from webhook.shell.steering import steering
+from webhook.shell.admission import AdmissionApp
+from webhook.shell.journal import AuditLog
+from webhook.shell.metrics import WebhookMetrics
+from webhook.shell.server import Listen, serve_app
+from webhook.shell.steering import extender_service
 
 HOST: Final = "127.0.0.1"
 SYSTEM: Final = "vgpu-admission-system"
@@ -76,17 +76,17 @@ def cluster(server: ApiServer, uid: str) -> None:
 @contextlib.asynccontextmanager
 async def replica(server: ApiServer) -> AsyncIterator[Ports]:
     """Run what :func:`webhook.shell.app.run` does, without certificates and a leader's duties."""
-    metrics = Metrics(version="0")
+    metrics = WebhookMetrics(version="0")
     async with Client(Access(url=server.url)) as client, background() as start:
         inventory = Inventory(client, namespace=SYSTEM, rated=True)
-        journal = Journal(Forgetting(), dropped=metrics.dropped)
+        journal = AuditLog(Forgetting(), dropped=metrics.dropped)
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
-        watch = Shared(app.PODS)
+        watch = SharedInformer(app.PODS)
         means = app._means(  # noqa: SLF001 -- the composition itself is under test
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
         reviewer = app._reviewer(inventory, journal, metrics)  # noqa: SLF001 -- the same
-        extender = steering(means, None)
+        extender = extender_service(means, None)
         extender.follow(watch)
         start(journal.run(), "journal")
         start(inventory.run(), "inventory")
@@ -94,14 +94,14 @@ async def replica(server: ApiServer) -> AsyncIterator[Ports]:
         start(means.gangs.run(), "refused members")
         start(watch.follow(client), "pods")
         rest = app.routes(metrics, lambda: inventory.synced)
-        hooks = Admission(reviewer, rest, binder=means.binder)
+        hooks = AdmissionApp(reviewer, rest, binder=means.binder)
         ports = Ports(admission=0, extender=_free(), health=0)
         steered = Listen(host=HOST, port=ports.extender)
         here = Listen(host=HOST, port=0)
         async with (
-            serving(rest, here, drain=1) as health,
-            serving(hooks, here, drain=1, at_once=hooks.at_once) as admission,
-            extender.serving(steered, start, context=ssl.create_default_context(), drain=1),
+            serve_app(rest, here, drain=1) as health,
+            serve_app(hooks, here, drain=1, at_once=hooks.at_once) as admission,
+            extender.serve(steered, start, context=ssl.create_default_context(), drain=1),
         ):
             await until(lambda: inventory.synced and means.pods.seen is not None)
             yield Ports(admission=admission, extender=ports.extender, health=health)

@@ -26,21 +26,21 @@ CONNECTIONS: Final = 20
 BOOKKEEPING: Final = {"metadata.resourceVersion", "metadata.generation", "metadata.managedFields"}
 # What is kept only until somebody's turn has come, or for some seconds.
 PASSING: Final = (
-    "Attendant._turns",
-    "Desks._desks",
-    "Gangs._refusals",
+    "UnschedulableController._turns",
+    "CommitQueues._desks",
+    "GangController._refusals",
     "Journal._pending",
     "Recorder._waiting",
-    "Underway._going",
-    "Underway._nodes",
+    "AssumedPods._going",
+    "AssumedPods._nodes",
 )
 MOST: Final = {  # the bounds of what is remembered
-    "Attendant._told": 1024,
+    "UnschedulableController._told": 1024,
     "Metrics._children": 10_000,
     "Metrics._namespaces": 1000,
     "Recorder._series": 1024,
     "Recorder._spent": 1024,
-    "Waiting.obstacles": 128,  # of the pod that was looked after last
+    "UnschedulablePod.obstacles": 128,  # of the pod that was looked after last
     "memory": 4096,
 }
 FEW: Final = 64  # of everything else: nodes, pods, vocabularies, settings

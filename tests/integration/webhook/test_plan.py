@@ -8,7 +8,7 @@ import pytest
 
 from allocator.shell.files import Streams
 from tests.integration.webhook.commands import FLEET, PODS, vgpu
-from webhook.shell.plan import Output, Question, answer
+from webhook.shell.plan import PlanInput, PlanOutput, answer
 
 FITS = (PODS / "01-three-gigabytes.yaml").read_text()
 SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
@@ -19,11 +19,11 @@ def asked(
 ) -> tuple[int, str, str]:
     """Ask within this process; return the exit code and both streams."""
     streams = Streams(input=io.BytesIO(stdin), output=io.StringIO(), errors=io.StringIO())
-    question = Question(
+    question = PlanInput(
         files=[str(file) for file in files],
         fleet=str(fleet),
         settings=settings,
-        output=Output.TEXT,
+        output=PlanOutput.TEXT,
     )
     code = answer(question, streams)
     assert isinstance(streams.output, io.StringIO)

@@ -16,7 +16,7 @@ from tests.integration.webhook.test_server import (
 )
 from webhook.shell import protocol
 from webhook.shell.admission import LARGEST_BODY
-from webhook.shell.server import serving
+from webhook.shell.server import serve_app
 
 Found = tuple[int, dict[str, str], bytes]
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[list[Found]]]
@@ -30,7 +30,7 @@ async def served(
     """Connect to a server, with the short way or without."""
     app = admission()
     at_once = app.at_once if short else {}
-    async with serving(app, LOOPBACK, at_once=at_once) as port, connected(port) as streams:
+    async with serve_app(app, LOOPBACK, at_once=at_once) as port, connected(port) as streams:
         yield streams
 
 
@@ -114,7 +114,7 @@ def test_a_caller_that_leaves_takes_nothing_along() -> None:
 
     async def scenario() -> int:
         app = admission()
-        async with serving(app, LOOPBACK, at_once=app.at_once) as port:
+        async with serve_app(app, LOOPBACK, at_once=app.at_once) as port:
             for piece in (WHOLE[:-10], WHOLE, WHOLE + WHOLE[:50]):
                 async with connected(port) as (_, writer):
                     writer.write(piece)
@@ -131,7 +131,7 @@ def test_a_review_that_is_coming_in_is_answered_before_the_end() -> None:
 
     async def scenario() -> Found:
         app = admission()
-        server = serving(app, LOOPBACK, at_once=app.at_once)
+        server = serve_app(app, LOOPBACK, at_once=app.at_once)
         async with connected(await server.__aenter__()) as (reader, writer):
             writer.write(WHOLE[:-10])
             await asyncio.sleep(0.05)

@@ -9,7 +9,7 @@ import orjson
 
 from allocator.shell.extender import Extender
 from allocator.shell.inventory import GPU_NODES, NODES, Inventory
-from allocator.shell.underway import EXPECTED, Underway
+from allocator.shell.underway import EXPECTED, AssumedPods
 from kube.client import Client
 from kube.config import Access
 from kube.events import Recorder
@@ -21,7 +21,7 @@ from tests.gpunodes import entry, gpu_node
 from tests.integration.waiting import until
 from tests.pods import MEMORY, NUMBER, container, pod, received
 from webhook.shell.app import view_of
-from webhook.shell.steering import Steering
+from webhook.shell.steering import ExtenderService
 
 NODE: Final = "n0"  # fuller than n1, so that it scores best
 HELD: Final = entry("o", soft_grant(2000, gpu="GPU-n0-0"))
@@ -39,12 +39,12 @@ def play(scene: Scene) -> list[str]:
                 server.objects.create(parsed(GPU_NODES), gpu_node(nodes_of(1, T4, name=name), held))
                 server.objects.create(parsed(NODES), {"metadata": {"name": name}})
             inventory = Inventory(client, namespace="system", rated=True)
-            steering = Steering(
+            steering = ExtenderService(
                 client=client,
                 inventory=inventory,
                 around=lambda name: view_of(inventory, name).around,
                 events=Recorder(client, controller="c", instance="i"),
-                underway=Underway(clock.clock()),
+                underway=AssumedPods(clock.clock()),
             )
             following = asyncio.create_task(inventory.run())
             try:

@@ -12,10 +12,18 @@ from allocator.model.gpu import Snapshot
 from allocator.shell.commands import HostPort
 from tests.pods import pod, received
 from tests.properties.test_hostile_reviews import review
-from webhook.core.mutate import Surroundings
-from webhook.shell.admission import Admission, App, Receive, Reviewer, Scope, Send, View
-from webhook.shell.metrics import Metrics
-from webhook.shell.server import KEEP_ALIVE, Listen, serving
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.admission import (
+    AdmissionApp,
+    AdmissionView,
+    App,
+    PodHandler,
+    Receive,
+    Scope,
+    Send,
+)
+from webhook.shell.metrics import WebhookMetrics
+from webhook.shell.server import KEEP_ALIVE, Listen, serve_app
 
 LOOPBACK = Listen(host="127.0.0.1", port=0)
 REVIEW = review(received(pod()))
@@ -26,21 +34,21 @@ class Silence:
         """Forget."""
 
 
-def admission(*, most: int = 8) -> Admission:
-    around = Surroundings(settings=Settings(), snapshot=Snapshot(version="1"))
+def admission(*, most: int = 8) -> AdmissionApp:
+    around = AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"))
 
     async def rest(_scope: Scope, _receive: Receive, send: Send) -> None:
         headers = [(b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 404, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
-    reviewer = Reviewer(
-        view=lambda _: View(around=around),
+    reviewer = PodHandler(
+        view=lambda _: AdmissionView(around=around),
         journal=Silence(),
-        metrics=Metrics(version="0"),
+        metrics=WebhookMetrics(version="0"),
         version="0",
     )
-    return Admission(reviewer, rest, most=most)
+    return AdmissionApp(reviewer, rest, most=most)
 
 
 @contextlib.asynccontextmanager
@@ -77,7 +85,7 @@ def test_one_connection_serves_many_reviews() -> None:
     """Keep-alive, in order."""
 
     async def scenario() -> list[int]:
-        async with serving(admission(), LOOPBACK) as port, connected(port) as (reader, writer):
+        async with serve_app(admission(), LOOPBACK) as port, connected(port) as (reader, writer):
             statuses = []
             for _ in range(20):
                 writer.write(head(len(REVIEW)) + REVIEW)
@@ -100,7 +108,7 @@ def test_a_review_in_flight_is_answered_before_the_end() -> None:
             await inner(scope, receive, send)
 
         app: App = held
-        server = serving(app, LOOPBACK)
+        server = serve_app(app, LOOPBACK)
         async with connected(await server.__aenter__()) as (reader, writer):
             writer.write(head(len(REVIEW)) + REVIEW)
             await begun.wait()
@@ -122,7 +130,7 @@ def test_too_many_at_once_are_asked_to_come_again() -> None:
 
     async def scenario() -> tuple[int, dict[str, str], int]:
         async with (
-            serving(admission(most=1), LOOPBACK) as port,
+            serve_app(admission(most=1), LOOPBACK) as port,
             connected(port) as (slow_reader, slow_writer),
             connected(port) as (reader, writer),
         ):
@@ -144,8 +152,8 @@ def test_a_port_that_is_taken_is_said_at_once() -> None:
 
     async def scenario() -> None:
         async with (
-            serving(admission(), LOOPBACK) as port,
-            serving(admission(), Listen(host="127.0.0.1", port=port)),
+            serve_app(admission(), LOOPBACK) as port,
+            serve_app(admission(), Listen(host="127.0.0.1", port=port)),
         ):
             pass
 

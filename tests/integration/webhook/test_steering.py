@@ -13,8 +13,8 @@ from certs.core.pem import Pair
 from tests.fakes.pki import Authority, Issued
 from tests.properties.test_hostile_questions import extender
 from webhook.shell.extender import app
-from webhook.shell.server import Listen, serving
-from webhook.shell.steering import Reading, loopback, mutually
+from webhook.shell.server import Listen, serve_app
+from webhook.shell.steering import CachedPodDecoder, loopback, mutually
 
 AUTHORITY = Authority("ours")
 SERVER = AUTHORITY.issue("server")
@@ -40,7 +40,7 @@ async def asked(context: ssl.SSLContext, clients: Path) -> bytes:
     assert found is not None
     await looked()
     listen = Listen(host="127.0.0.1", port=0)
-    async with serving(app(extender()), listen, context=found.context, drain=1) as port:
+    async with serve_app(app(extender()), listen, context=found.context, drain=1) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         try:
             writer.write(QUESTION)
@@ -90,7 +90,7 @@ def test_what_is_loopback(host: str, *, near: bool) -> None:
 def test_a_pod_that_is_asked_about_twice_is_read_once() -> None:
     """Until it changes, or the words that it is read in do."""
     words: tuple[Vocabulary, ...] = VOCABULARIES
-    reading = Reading(lambda: words)
+    reading = CachedPodDecoder(lambda: words)
     first, second = (msgspec.Raw(orjson.dumps({"metadata": {"uid": u}})) for u in ("a", "b"))
 
     found = reading(first)

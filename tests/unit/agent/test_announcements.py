@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.drift import Drift
+from agent.core.drift import HardwareDrift
 from agent.core.driver import Fault
 from agent.core.promise import Owner
-from agent.core.violation import Pod
-from agent.shell.announcements import Announcements
-from allocator.core.drift import Kind
+from agent.core.violation import LocalPod
+from agent.shell.announcements import NodeEvents
+from allocator.core.drift import DriftKind
 from kube.events import Event, Reference
 from tests.builders import placed
 from tests.migboards import GPU
@@ -27,7 +27,7 @@ class Said:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.by = Announcements(lambda: NODE, self.events.append)
+        self.by = NodeEvents(lambda: NODE, self.events.append)
 
     @property
     def short(self) -> list[tuple[str, str]]:
@@ -50,7 +50,7 @@ def desk(tmp_path: Path, said: Said) -> Desk:
 def test_a_number_that_changes_makes_no_new_sentence(said: Said) -> None:
     """A reason is repeated word for word while only its numbers move; another one is news."""
     for why in ("in use by pid 7 (tried once)", "in use by pid 8 (tried once)", "MIG mode is off"):
-        said.by.refused("slot-0000", OWNER, why)
+        said.by.record_refusal("slot-0000", OWNER, why)
 
     assert [note for _, note in said.short] == [
         'container "main": in use by pid 7 (tried once)',
@@ -61,9 +61,11 @@ def test_a_number_that_changes_makes_no_new_sentence(said: Said) -> None:
 
 def test_a_drift_is_told_of_the_node_and_names_the_pod(said: Said) -> None:
     """Whoever runs the node finds there whose pod it is."""
-    pod = Pod(uid="uid-1", namespace="team-a", name="train-0")
-    said.by.drifted(Drift(kind=Kind.EXTRA, gpu="GPU-1", what="pod x uses it", pod=pod))
-    said.by.drifted(Drift(kind=Kind.EXTRA, gpu="GPU-1", what="strangers"))
+    pod = LocalPod(uid="uid-1", namespace="team-a", name="train-0")
+    said.by.record_drift(
+        HardwareDrift(kind=DriftKind.EXTRA, gpu="GPU-1", what="pod x uses it", pod=pod)
+    )
+    said.by.record_drift(HardwareDrift(kind=DriftKind.EXTRA, gpu="GPU-1", what="strangers"))
 
     assert said.short == [
         ("VgpuDrift", 'GPU "GPU-1": pod x uses it'),
@@ -75,8 +77,8 @@ def test_a_drift_is_told_of_the_node_and_names_the_pod(said: Said) -> None:
 
 def test_the_next_holder_of_a_slot_has_its_own_words(said: Said) -> None:
     """What was said to one pod is not taken for what another one is told."""
-    said.by.refused("slot-0000", OWNER, "pid 7 runs")
-    said.by.refused("slot-0000", replace(OWNER, uid="uid-2"), "pid 8 runs")
+    said.by.record_refusal("slot-0000", OWNER, "pid 7 runs")
+    said.by.record_refusal("slot-0000", replace(OWNER, uid="uid-2"), "pid 8 runs")
 
     assert [event.note[-10:] for event in said.events] == ["pid 7 runs", "pid 8 runs"]
     assert [event.regarding.uid for event in said.events] == ["uid-1", "uid-2"]

@@ -9,13 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.core.capacity import beside, capacity, changes, desired, slots, written
+from agent.core.capacity import (
+    capacity,
+    changes,
+    desired_capacity,
+    slots,
+    unaccounted_capacity,
+    writable_names,
+)
 from agent.core.fullness import fullest, most
-from agent.core.tenants import Tenant, tenant
-from allocator.catalog.vocabularies import GPUSHARE, SLOT, VOCABULARIES, VOLCANO, configured
-from allocator.core.choose import Terms
-from allocator.core.commitment import Wanted, assigned
-from allocator.core.ledger import Ledger, promising
+from agent.core.tenants import NodePod, tenant
+from allocator.catalog.vocabularies import (
+    GPUSHARE,
+    SLOT,
+    VOCABULARIES,
+    VOLCANO,
+    configure_vocabulary,
+)
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import PodClaim, assign
+from allocator.core.ledger import Ledger, with_entry
 from allocator.model.decision import Assignment
 from allocator.model.gpu import Gpu
 from allocator.model.ledger import Entry
@@ -50,7 +63,7 @@ KINDS = [
 ]
 
 
-def pod_of(request: PodRequest, uid: str, *, factor: int = 1) -> Tenant:
+def pod_of(request: PodRequest, uid: str, *, factor: int = 1) -> NodePod:
     """Return a pod as it asks in Volcano's words, memory in units of *factor* MiB."""
     parts: dict[str, list[Any]] = {"initContainers": [], "containers": []}
     for asked in request.containers:
@@ -73,7 +86,7 @@ def limits(asked: ContainerRequest, factor: int) -> dict[str, str]:
     return {str(name): str(amount) for name, amount in wanted.items() if amount is not None}
 
 
-def total(tenants: list[Tenant]) -> dict[str, int]:
+def total(tenants: list[NodePod]) -> dict[str, int]:
     """Add up as kubelet and kube-scheduler do."""
     found: dict[str, int] = {}
     for one in tenants:
@@ -118,11 +131,11 @@ def requests(draw: st.DrawFn, factor: int) -> PodRequest:
 
 
 def accepted(known: Ledger, request: PodRequest, uid: str) -> Ledger | None:
-    found = assigned(known, Wanted(uid=uid, request=request), terms=Terms())
+    found = assign(known, PodClaim(uid=uid, request=request), terms=PlacementPolicy())
     if not isinstance(found, Assignment):
         return None
     made = Entry(namespace="a", pod=uid, uid=uid, since=NOON, containers=found.containers)
-    return promising(known, made)
+    return with_entry(known, made)
 
 
 @pytest.mark.parametrize(("product", "mode"), KINDS)
@@ -133,12 +146,12 @@ def test_what_the_ledger_accepts_kubelet_accepts(
 ) -> None:
     """Whatever came and went before, in any order, with init containers and sidecars."""
     factor = data.draw(st.sampled_from(FACTORS))
-    words = (configured(VOLCANO, memory_factor=factor), GPUSHARE)
+    words = (configure_vocabulary(VOLCANO, memory_factor=factor), GPUSHARE)
     gpus = [gpu(product, index=i, mode=mode) for i in range(2)]
     gpus = [replace(g, slots=most(g.board)) if g.board is not None else g for g in gpus]
     known = ledger(node("n", *gpus))
     limit = capacity(known.node.gpus, words) | {SLOT: slots(known.node.gpus)}
-    tenants: list[Tenant] = []
+    tenants: list[NodePod] = []
     for number in range(data.draw(st.integers(1, 12))):
         request = data.draw(requests(factor))
         uid = f"uid-{number}"
@@ -191,7 +204,7 @@ def test_a_sick_gpu_counts() -> None:
     assert capacity([sick], [VOLCANO]) == capacity([gpu(T4)], [VOLCANO])
 
 
-def live(uid: str, **more: object) -> Tenant:
+def live(uid: str, **more: object) -> NodePod:
     return replace(pod_of(pod(ask(5000)), uid), **more)  # type: ignore[arg-type]
 
 
@@ -206,14 +219,14 @@ def live(uid: str, **more: object) -> Tenant:
 )
 def test_pods_that_no_gpu_accounts_for_come_on_top(entries: list[Entry], *, counted: bool) -> None:
     """Else a pod of a lost GPU would take the room of those that fit."""
-    found = beside([gpu(T4)], entries, [live("u")])
+    found = unaccounted_capacity([gpu(T4)], entries, [live("u")])
 
     assert found.get("volcano.sh/vgpu-memory", 0) == (5000 if counted else 0)
 
 
 def test_a_pod_that_is_over_counts_no_more() -> None:
     """Kubelet has forgotten it too."""
-    assert beside([], [], [live("u", over=True)]) == {}
+    assert unaccounted_capacity([], [], [live("u", over=True)]) == {}
 
 
 @given(
@@ -234,7 +247,7 @@ def test_a_change_leads_to_what_is_wanted_and_never_to_nothing(
 
 def test_what_somebody_else_reports_is_left_alone() -> None:
     """Kubelet's own resources and the slots, which are the plugin's to report."""
-    assert changes({"cpu": "2", SLOT: "20"}, {}, written(VOCABULARIES)) == {}
+    assert changes({"cpu": "2", SLOT: "20"}, {}, writable_names(VOCABULARIES)) == {}
 
 
 def test_the_server_writes_numbers_in_its_own_way() -> None:
@@ -244,8 +257,8 @@ def test_the_server_writes_numbers_in_its_own_way() -> None:
 
 def test_live_pods_keep_a_resource_that_no_gpu_has_any_more() -> None:
     """It goes when they have gone."""
-    assert desired({}, {"a/b": 3}, ["a/b", "a/c"]) == {"a/b": 3}
-    assert desired({}, {}, ["a/b"]) == {}
+    assert desired_capacity({}, {"a/b": 3}, ["a/b", "a/c"]) == {"a/b": 3}
+    assert desired_capacity({}, {}, ["a/b"]) == {}
 
 
 def test_scaled_cores_add_to_the_sum() -> None:

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.checkpoint import CheckpointError, Recorded, recorded, registered
+from agent.core.checkpoint import (
+    CheckpointError,
+    RecordedContainer,
+    recorded_containers,
+    registered_ids,
+)
 
 RESOURCE = "volcano.sh/vgpu-number"
 # As kubelet 1.36 writes it: integers for a checksum, a null for what Go calls an empty list.
@@ -43,11 +48,13 @@ WILD = {
 
 def test_what_kubelet_writes_is_read() -> None:
     """Slots of one container are joined over NUMA nodes; other resources are left out."""
-    found = recorded(json.dumps(WILD).encode(), RESOURCE)
+    found = recorded_containers(json.dumps(WILD).encode(), RESOURCE)
 
     assert found == (
-        Recorded(uid="uid-1", container="main", slots=frozenset({"slot-0000", "slot-0001"})),
-        Recorded(uid="uid-2", container="side", slots=frozenset()),
+        RecordedContainer(
+            uid="uid-1", container="main", slots=frozenset({"slot-0000", "slot-0001"})
+        ),
+        RecordedContainer(uid="uid-2", container="side", slots=frozenset()),
     )
 
 
@@ -56,14 +63,14 @@ def test_an_empty_checkpoint_names_nobody(entries: str) -> None:
     """A node without containers has a checkpoint all the same."""
     text = f'{{"Data": {{"PodDeviceEntries": {entries}}}, "Checksum": 1}}'
 
-    assert recorded(text.encode(), RESOURCE) == ()
+    assert recorded_containers(text.encode(), RESOURCE) == ()
 
 
 @given(st.integers(min_value=0, max_value=len(json.dumps(WILD)) - 1))
 def test_a_file_cut_short_is_refused(length: int) -> None:
     """No beginning of a checkpoint is a checkpoint."""
     with pytest.raises(CheckpointError):
-        recorded(json.dumps(WILD).encode()[:length], RESOURCE)
+        recorded_containers(json.dumps(WILD).encode()[:length], RESOURCE)
 
 
 @given(
@@ -81,7 +88,7 @@ def test_a_file_cut_short_is_refused(length: int) -> None:
 def test_anything_is_read_or_refused(text: bytes) -> None:
     """A file that somebody else wrote ends no agent."""
     try:
-        found = recorded(text, RESOURCE)
+        found = recorded_containers(text, RESOURCE)
     except CheckpointError:
         return
 
@@ -100,4 +107,4 @@ def test_what_was_registered_is_told(devices: object, found: set[str]) -> None:
     """By resource, whoever registered it."""
     text = json.dumps({"Data": {"RegisteredDevices": devices}, "Checksum": 1}).encode()
 
-    assert registered(text, RESOURCE) == found
+    assert registered_ids(text, RESOURCE) == found

@@ -7,14 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core import cdi
-from agent.core.content import Content, HostMount, of_gpus, of_instances, of_library, slot_mounts
-from agent.core.promise import DeviceNode, Owner, Ready, Share
+from agent.core.content import (
+    ContainerEdits,
+    HostMount,
+    of_gpus,
+    of_instances,
+    of_library,
+    slot_mounts,
+)
+from agent.core.promise import DeviceNode, Owner, ReadyInstance, Share
 from allocator.catalog.injection import MOUNTS, VARIABLES, Column, Literal
 from allocator.model.gpu import Grant
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 from tests.builders import mig_grant, soft_grant
-from webhook.core.inject import Amounts, variables
+from webhook.core.inject import InjectionValues, variables
 
 OWNER = Owner(uid="uid-1", namespace="team-a", pod="train-0", containers=("main",))
 
@@ -23,12 +30,12 @@ def share(*grants: Grant) -> Share:
     return Share(owner=OWNER, grants=grants, key="c0")
 
 
-def ready(uuid: str, minor: int) -> Ready:
+def ready(uuid: str, minor: int) -> ReadyInstance:
     node = DeviceNode(f"/dev/nvidia-caps/nvidia-cap{minor}", 237, minor)
-    return Ready(uuid=uuid, memory=MiB(4864), nodes=(node,))
+    return ReadyInstance(uuid=uuid, memory=MiB(4864), nodes=(node,))
 
 
-def library(*grants: Grant) -> Content:
+def library(*grants: Grant) -> ContainerEdits:
     return of_library(share(*grants), library="/lib", region="/regions/uid-1_main")
 
 
@@ -40,7 +47,7 @@ percents = st.integers(min_value=0, max_value=100)
 def test_the_values_are_those_that_admission_injects(memory: int, cores: int, count: int) -> None:
     """What CDI brings and what the pod has never differ, wherever admission knew the amount."""
     grants = [soft_grant(memory, cores, gpu=f"GPU-{i}") for i in range(count)]
-    asked = Amounts(key="c0", count=count, memory=memory, cores=cores)
+    asked = InjectionValues(key="c0", count=count, memory=memory, cores=cores)
     injected = {
         entry["name"]: entry["value"]
         for entry in variables(Column.HAMI_CORE, asked)
@@ -113,7 +120,7 @@ def test_mounts_are_those_that_admission_makes() -> None:
 
 texts = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="="), max_size=20)
 contents = st.builds(
-    Content,
+    ContainerEdits,
     env=st.lists(st.tuples(texts, st.text(max_size=20)), max_size=4).map(tuple),
     mounts=st.lists(
         st.builds(HostMount, host=texts, path=texts, read_only=st.booleans()), max_size=3
@@ -123,7 +130,7 @@ contents = st.builds(
 
 
 @given(contents)
-def test_a_document_says_what_its_content_says(content: Content) -> None:
+def test_a_document_says_what_its_content_says(content: ContainerEdits) -> None:
     """Nothing is lost or added on the way into a document."""
     found = json.loads(cdi.document("slot-0001", content))
 
@@ -140,7 +147,7 @@ def test_a_document_says_what_its_content_says(content: Content) -> None:
 
 def test_a_document_keeps_to_its_version() -> None:
     """Version 0.3.0 knows no hostPath of nodes, no type of mounts, no dot in a class."""
-    content = Content(
+    content = ContainerEdits(
         env=(("A", "b"),),
         mounts=(HostMount(host="/h", path="/c", read_only=True),),
         nodes=(DeviceNode("/dev/nvidia-caps/nvidia-cap30", 237, 30),),

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from agent.core.driver import Device
 from agent.core.status import Hardware
-from agent.shell.capacity import AGAIN, EVERY, STABLE, NodeKeeper
-from agent.shell.node import Neighbourhood, own_node, stored
+from agent.shell.capacity import AGAIN, EVERY, STABLE, CapacityController
+from agent.shell.node import NodeInformer, decode_gpu_node, own_node
 from allocator.model.units import MiB
-from kube.client import Client, Options
+from kube.client import CallOptions, Client
 from kube.config import Access
 from tests.fakes.api_client import FakeApiClient
 from tests.fakes.kube_clock import FakeClock
@@ -41,19 +41,19 @@ class Contest(FakeApiClient):
             "status": {"capacity": {}},
         }
         self.writes: list[float] = []
-        self.around = Neighbourhood(Client(Access(url="http://localhost")), "n", "system")
+        self.around = NodeInformer(Client(Access(url="http://localhost")), "n", "system")
         for pulse in self.around.pulses.values():
             pulse.synced = True
         raw = json.dumps({"metadata": {"name": "n"}, "spec": {"entries": []}}).encode()
-        self.around.learn(stored(raw))
+        self.around.learn(decode_gpu_node(raw))
         self._seen()
         hardware = Hardware(devices=(GPU,))
-        self.keeper = NodeKeeper(
+        self.keeper = CapacityController(
             self, self.around, lambda: hardware, version="1", clock=self.time.clock()
         )
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[CallOptions]
     ) -> bytes:
         if path.endswith("/status"):
             self.writes.append(self.time.now)

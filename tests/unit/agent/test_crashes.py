@@ -11,8 +11,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from agent.core.journalrecord import Place
-from allocator.model.board import Placed
+from agent.core.journalrecord import PlacementKey
+from allocator.model.board import Placement
 from tests.builders import A30, A100_40, PRO_6000, placed
 from tests.crashing import Node
 from tests.fakes.driver import machine
@@ -30,7 +30,7 @@ async def check(node: Node) -> None:
         assert node.tenants.get((gpu, place), found.uuid) == found.uuid, "a tenant was lost"
         ready.append(found.uuid)
     assert len(set(ready)) == len(ready), "two promises share an instance"
-    present = {(one.instance.gpu, one.instance.id): one for one in node.instances.present()}
+    present = {(one.instance.gpu, one.instance.id): one for one in node.instances.live_instances()}
     for one in node.chips:
         for instance in node.driver.instances(one.uuid):
             strange = instance.id in node.strangers.get(one.uuid, set())
@@ -40,13 +40,13 @@ async def check(node: Node) -> None:
     assert set(node.tenants.values()) <= exist
 
 
-def overlapping(node: Node, gpu: str, place: Placed) -> bool:
+def overlapping(node: Node, gpu: str, place: Placement) -> bool:
     """Say whether the ledger would not promise *place*."""
     others = [p for g, p in node.promised if g == gpu]
     reserved = [
         one.placed
-        for one in node.instances.present()
-        if one.instance.gpu == gpu and one.placed and one.reserved
+        for one in node.instances.live_instances()
+        if one.instance.gpu == gpu and one.placed and one.is_reserved
     ]
     taken = any(p.mask & place.mask for p in (*others, *reserved))
     alike = [p for p in (*others, *reserved) if p.profile == place.profile]
@@ -89,11 +89,11 @@ def decay(node: Node, data: st.DataObject) -> None:
             node.promised.discard((gpu, place))
     gpu, places = _board(node, data)
     place = data.draw(st.sampled_from(places))
-    if Place(gpu=gpu, profile=place.profile.id, start=place.start) not in node.announced():
+    if PlacementKey(gpu=gpu, profile=place.profile.id, start=place.start) not in node.announced():
         node.intrude(gpu, place)
 
 
-def _board(node: Node, data: st.DataObject) -> tuple[str, list[Placed]]:
+def _board(node: Node, data: st.DataObject) -> tuple[str, list[Placement]]:
     """Draw a GPU; return its places too."""
     chip = data.draw(st.sampled_from(node.chips))
     assert chip.board is not None

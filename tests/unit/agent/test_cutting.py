@@ -9,30 +9,30 @@ from hypothesis import strategies as st
 
 from agent.core import simulation
 from agent.core.cutting import (
-    Cause,
+    BlockedBy,
     Create,
     CreateCompute,
-    Cut,
     DestroyCompute,
     DestroyInstance,
+    Reconfiguration,
     plan,
 )
 from agent.core.driver import Instance
 from agent.core.journalrecord import Mark
-from agent.core.simulation import Made, Refused, State
-from agent.core.standing import Present, Situation, place_of
-from allocator.model.board import Placed
+from agent.core.simulation import Created, DriverRefusal, State
+from agent.core.standing import GpuSituation, LiveInstance, place_of
+from allocator.model.board import Placement
 from tests.builders import A100_40, PRO_6000, board, placed
 from tests.fakes.driver import machine
 from tests.migboards import GPU, Scene, made, on, placements, scenes
 
 
-def performed(state: State, cuts: tuple[Cut, ...]) -> State:
+def performed(state: State, cuts: tuple[Reconfiguration, ...]) -> State:
     """Do what the cuts say to simulated hardware, which must not refuse."""
     for cut in cuts:
         bare: Instance | None = None
         for step in cut.steps:
-            found: State | Made | Refused
+            found: State | Created | DriverRefusal
             match step:
                 case DestroyCompute(instance):
                     assert instance.compute is not None
@@ -50,30 +50,30 @@ def performed(state: State, cuts: tuple[Cut, ...]) -> State:
                     there = instance or bare
                     assert there is not None
                     found = simulation.create_compute(state, GPU, there.id)
-            assert not isinstance(found, Refused), (step, found)
-            if isinstance(found, Made):
+            assert not isinstance(found, DriverRefusal), (step, found)
+            if isinstance(found, Created):
                 bare, state = found.instance, found.state
             else:
                 state = found
     return state
 
 
-def stands(state: State, place: Placed) -> Instance | None:
+def stands(state: State, place: Placement) -> Instance | None:
     at = (place.profile.id, place.start)
     return next((i for i in on(state) if (i.profile, i.start) == at), None)
 
 
-def fixed(one: Present) -> bool:
+def fixed(one: LiveInstance) -> bool:
     """Say, in other words than the code, whether an instance must survive."""
     return not one.ours or bool(one.pids) or one.held or one.promised
 
 
-def obstructed(situation: Situation, place: Placed) -> bool:
+def obstructed(situation: GpuSituation, place: Placement) -> bool:
     """Say by the rules alone whether a promise has to wait."""
     exact = situation.at(place)
     if exact is not None:
         return not exact.ours
-    kept = [one for one in situation.standing if fixed(one)]
+    kept = [one for one in situation.live_instances if fixed(one)]
     alike = [one for one in kept if one.placed and one.placed.profile == place.profile]
     limit = place.profile.limit
     exhausted = limit is not None and len(alike) >= limit
@@ -101,7 +101,7 @@ def test_what_is_fixed_is_never_touched(scene: Scene) -> None:
     """Instances of others, in use, held or promised are afterwards as they were."""
     state = performed(scene.state, plan(scene.situation).cuts)
 
-    for one in scene.situation.standing:
+    for one in scene.situation.live_instances:
         whole = one.instance.uuid is not None
         if fixed(one) and (whole or not one.promised):
             assert one.instance in on(state)
@@ -122,13 +122,17 @@ def test_no_more_is_destroyed_than_must_be(scene: Scene) -> None:
     """No smaller set of idle instances makes room for the same promises."""
     planned = plan(scene.situation)
     doomed = {s.instance for c in planned.cuts for s in c.steps if isinstance(s, DestroyInstance)}
-    unfinished = {o.instance for o in scene.situation.standing if o.unfinished and o.idle}
+    unfinished = {o.instance for o in scene.situation.live_instances if o.unfinished and o.idle}
     wanted = [
         cut.placed
         for cut in planned.cuts
         if cut.placed is not None and any(isinstance(s, Create) for s in cut.steps)
     ]
-    idle = [o.instance for o in scene.situation.standing if o.idle and o.instance not in unfinished]
+    idle = [
+        o.instance
+        for o in scene.situation.live_instances
+        if o.idle and o.instance not in unfinished
+    ]
 
     fewest = next(
         n
@@ -140,10 +144,10 @@ def test_no_more_is_destroyed_than_must_be(scene: Scene) -> None:
     assert unfinished <= doomed
 
 
-def fit(state: State, gone: set[Instance], wanted: list[Placed]) -> bool:
+def fit(state: State, gone: set[Instance], wanted: list[Placement]) -> bool:
     """Say whether simulated hardware takes *wanted* once *gone* are gone."""
     rest = tuple(i for i in on(state) if i not in gone)
-    found: State | None = simulation.changed(
+    found: State | None = simulation.change_gpu(
         state, GPU, lambda running: replace(running, instances=rest)
     )
     for place in wanted:
@@ -167,8 +171,8 @@ def test_overlapping_promises_are_not_both_served(scene: Scene, data: st.DataObj
 
 
 def found(
-    *present: tuple[Placed, Mark | None], promised: Placed, held: Placed | None = None
-) -> Situation:
+    *present: tuple[Placement, Mark | None], promised: Placement, held: Placement | None = None
+) -> GpuSituation:
     """Build what an agent finds on an A100, where instances are whole."""
     state = machine(A100_40)
     for place, _ in present:
@@ -180,7 +184,7 @@ def found(
         for instance, (_, mark) in zip(on(state), present, strict=True)
         if mark is not None
     }
-    return Situation(
+    return GpuSituation(
         board=board(A100_40),
         present=on(state),
         marks=marks,
@@ -197,7 +201,7 @@ OURS = Mark(half=False)
     [
         pytest.param(
             found((placed("2g.10gb", 0), None), promised=placed("1g.5gb", 0)),
-            Cause.FOREIGN,
+            BlockedBy.FOREIGN,
             "2g.10gb at slot 0) was not created by this agent",
             id="somebody-elses",
         ),
@@ -207,7 +211,7 @@ OURS = Mark(half=False)
                 promised=placed("1g.5gb", 0),
                 held=placed("2g.10gb", 0),
             ),
-            Cause.BUSY,
+            BlockedBy.BUSY,
             "held by a container that may still be running",
             id="held",
         ),
@@ -215,19 +219,19 @@ OURS = Mark(half=False)
             found(
                 (placed("1g.5gb", 0), Mark(half=False, uuid="MIG-x")), promised=placed("1g.5gb", 0)
             ),
-            Cause.FOREIGN,
+            BlockedBy.FOREIGN,
             "was not created by this agent",
             id="replaced-by-hand",
         ),
         pytest.param(
             found(promised=placed("1g.24gb", 3, PRO_6000)),
-            Cause.IMPOSSIBLE,
+            BlockedBy.IMPOSSIBLE,
             "no such place",
             id="of-another-board",
         ),
     ],
 )
-def test_who_waits_is_told_for_what(situation: Situation, cause: Cause, words: str) -> None:
+def test_who_waits_is_told_for_what(situation: GpuSituation, cause: BlockedBy, words: str) -> None:
     """A promise that has to wait says what stands in its way."""
     (blocked,) = plan(situation).blocked
 
@@ -244,7 +248,7 @@ def test_an_instance_in_use_is_named_with_its_processes() -> None:
     (blocked,) = plan(replace(situation, used={uuid: (17, 18)})).blocked
 
     assert blocked.why.endswith("is still in use by pid 17, 18")
-    assert not blocked.lasting
+    assert not blocked.is_lasting
 
 
 def test_without_room_for_engines_all_that_is_idle_makes_way() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agent.core.discovery import (
     MIB,
     ProfileFacts,
-    Span,
+    SlotSpan,
     board_of,
     pci_address,
     profile_name,
@@ -52,7 +52,7 @@ def fact(profile: Profile, board: Board, **changed: object) -> ProfileFacts:
         "sms": profile.sms,
         "memory": profile.memory,
         "name": None,
-        "spans": tuple(Span(start, profile.size) for start in profile.starts),
+        "spans": tuple(SlotSpan(start, profile.size) for start in profile.starts),
     } | changed
     return ProfileFacts(**fields)  # type: ignore[arg-type]  # a row of a table
 
@@ -153,7 +153,7 @@ def test_a_floor_swept_board_keeps_its_gaps() -> None:
     wanted = board("NVIDIA A100-SXM4-40GB")
     swept = {19: (0, 1, 4, 5), 14: (0, 4), 0: (0,)}
     facts = [
-        fact(p, wanted, spans=tuple(Span(s, p.size) for s in swept[p.id]), most=7)
+        fact(p, wanted, spans=tuple(SlotSpan(s, p.size) for s in swept[p.id]), most=7)
         for p in wanted.profiles
         if p.id in swept
     ]

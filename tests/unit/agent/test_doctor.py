@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.doctor import CHECKS, Finding, Level, failed, findings, older, render, version_of
+from agent.core.doctor import (
+    CHECKS,
+    DoctorFinding,
+    Level,
+    findings,
+    has_failure,
+    is_older,
+    render,
+    version_of,
+)
 from agent.core.driver import MigMode, Versions
-from agent.core.nodefacts import Facts, Library, Plugin, Runtime
+from agent.core.nodefacts import Library, NodeFacts, Plugin, Runtime
 from allocator.core.lines import WIDTH
 from tests.builders import device
 
@@ -18,7 +27,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=False)
 
 
-WELL = Facts(
+WELL = NodeFacts(
     versions=Versions(driver="580.95.05", nvml="13.580.95.05", cuda="13.0"),
     devices=(device("NVIDIA A100-SXM4-40GB", mig=ON), device("NVIDIA L40S", index=1)),
     toolkit="1.18.1-1",
@@ -37,7 +46,7 @@ WELL = Facts(
     capabilities=True,
 )
 (RUNTIME,) = WELL.runtimes
-SICK = Facts(
+SICK = NodeFacts(
     versions=Versions(driver="535.54.03", nvml="12.535.54.03", cuda="12.2"),
     devices=(
         device("NVIDIA A100-SXM4-40GB", mig=MigMode(current=False, pending=True)),
@@ -57,9 +66,12 @@ SICK = Facts(
 
 
 @pytest.mark.parametrize(
-    ("name", "facts"), [("well", WELL), ("sick", SICK), ("elsewhere", Facts(silent="no library"))]
+    ("name", "facts"),
+    [("well", WELL), ("sick", SICK), ("elsewhere", NodeFacts(silent="no library"))],
 )
-def test_a_report_reads_well(name: str, facts: Facts, golden: Callable[[str, str], str]) -> None:
+def test_a_report_reads_well(
+    name: str, facts: NodeFacts, golden: Callable[[str, str], str]
+) -> None:
     """The whole text, as reviewed; --update-golden writes it anew."""
     shown = render(findings(facts))
 
@@ -72,15 +84,15 @@ def test_a_node_that_is_well_passes_every_check() -> None:
 
     assert {finding.check for finding in found} == set(CHECKS)
     assert {finding.level for finding in found} == {Level.OK}
-    assert not failed(found)
+    assert not has_failure(found)
 
 
-@pytest.mark.parametrize("facts", [SICK, Facts(), Facts(silent="it hangs")])
-def test_what_is_not_well_says_what_would_help(facts: Facts) -> None:
+@pytest.mark.parametrize("facts", [SICK, NodeFacts(), NodeFacts(silent="it hangs")])
+def test_what_is_not_well_says_what_would_help(facts: NodeFacts) -> None:
     """Every warning and failure has a remedy, and a failure makes the whole fail."""
     found = findings(facts)
 
-    assert failed(found)
+    assert has_failure(found)
     assert all(bool(f.remedy) == (f.level is not Level.OK) for f in found)
 
 
@@ -126,13 +138,13 @@ def test_a_node_of_mig_only_needs_no_library() -> None:
 
     found = findings(replace(WELL, devices=(only,), library=None))
 
-    assert not failed(found)
+    assert not has_failure(found)
 
 
 @given(
     st.lists(
         st.builds(
-            Finding,
+            DoctorFinding,
             check=st.sampled_from(sorted(CHECKS)),
             level=st.sampled_from(list(Level)),
             text=st.text(min_size=1, max_size=300).filter(str.strip),
@@ -140,7 +152,7 @@ def test_a_node_of_mig_only_needs_no_library() -> None:
         )
     )
 )
-def test_no_text_breaks_the_table(found: list[Finding]) -> None:
+def test_no_text_breaks_the_table(found: list[DoctorFinding]) -> None:
     """Whatever a file or driver says, lines are short and hold nothing a terminal would obey."""
     for line in render(found).splitlines():
         assert len(line) <= WIDTH
@@ -151,8 +163,8 @@ def test_versions_compare_as_numbers() -> None:
     """1.9 is older than 1.10, and a packager's suffix is no version."""
     assert version_of("1.9.0") < version_of("1.10.0-1")
     assert version_of("1.17.8-1") == version_of("1.17.8")
-    assert older("1.9.0", "1.10")
-    assert not older("simulated", "1.10")
+    assert is_older("1.9.0", "1.10")
+    assert not is_older("simulated", "1.10")
 
 
 def test_every_check_is_explained() -> None:

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.cgroup import Cell
-from agent.core.drift import LASTING, Course, Drift, drifts
-from agent.core.violation import Kind as Misuse
-from agent.core.violation import Picture, violations
-from allocator.core.drift import Kind
+from agent.core.cgroup import PodCgroup
+from agent.core.drift import LASTING, HardwareDrift, LastingDrift, drifts
+from agent.core.violation import ObservedUse, violations
+from agent.core.violation import ViolationKind as Misuse
+from allocator.core.drift import DriftKind
 from tests.builders import mig_grant, soft_grant
 from tests.unit.agent.test_violation import OWN, SOFT, picture, seen, share, violation
 
 TWICE = (share(mig_grant("1g.5gb", 3)), share(mig_grant("1g.5gb", 3), container="side"))
 
 
-def found(looked_at: Picture) -> list[tuple[Kind, str]]:
+def found(looked_at: ObservedUse) -> list[tuple[DriftKind, str]]:
     return [(d.kind, d.gpu) for d in drifts(looked_at, violations(looked_at))]
 
 
@@ -28,24 +28,26 @@ def found(looked_at: Picture) -> list[tuple[Kind, str]]:
         pytest.param(picture(seen(8000), shares=SOFT), [], id="as-promised"),
         pytest.param(picture(seen(99000), shares=SOFT), [], id="too-much-is-the-users-affair"),
         pytest.param(picture(shares=OWN), [], id="instance-there"),
-        pytest.param(picture(shares=TWICE), [(Kind.MISSING, "GPU-0")], id="missing-for-one-pod"),
+        pytest.param(
+            picture(shares=TWICE), [(DriftKind.MISSING, "GPU-0")], id="missing-for-one-pod"
+        ),
         pytest.param(
             replace(picture(shares=TWICE), instances=None), [], id="nobody-has-looked-yet"
         ),
-        pytest.param(picture(seen()), [(Kind.EXTRA, "GPU-0")], id="without-an-entry"),
+        pytest.param(picture(seen()), [(DriftKind.EXTRA, "GPU-0")], id="without-an-entry"),
         pytest.param(
-            picture(seen(gpu="GPU-1"), shares=SOFT), [(Kind.EXTRA, "GPU-1")], id="another-gpu"
+            picture(seen(gpu="GPU-1"), shares=SOFT), [(DriftKind.EXTRA, "GPU-1")], id="another-gpu"
         ),
         pytest.param(
-            picture(seen(cell=None), seen(cell=Cell("u9", None))),
-            [(Kind.EXTRA, "GPU-0")],
+            picture(seen(cell=None), seen(cell=PodCgroup("u9", None))),
+            [(DriftKind.EXTRA, "GPU-0")],
             id="of-no-pod",
         ),
         pytest.param(picture(seen(None, cell=None), seen(0, cell=None)), [], id="without-memory"),
     ],
 )
 def test_promise_and_node_are_compared(
-    looked_at: Picture, expected: list[tuple[Kind, str]]
+    looked_at: ObservedUse, expected: list[tuple[DriftKind, str]]
 ) -> None:
     """Each difference once, however many containers or processes show it."""
     assert found(looked_at) == expected
@@ -55,7 +57,7 @@ def test_changed_limits_are_told_otherwise() -> None:
     """The region of a container says what it is promised, or should."""
     (drift,) = drifts(picture(shares=SOFT), [violation(Misuse.LIMITS)])
 
-    assert (drift.kind, drift.pod) == (Kind.DIFFERENT, violation().pod)
+    assert (drift.kind, drift.pod) == (DriftKind.DIFFERENT, violation().pod)
 
 
 def test_a_sentence_stays_while_figures_change() -> None:
@@ -73,10 +75,15 @@ LOOKS = st.lists(st.tuples(st.floats(0.1, 2 * LASTING), st.booleans()), max_size
 
 def told(looks: Iterable[tuple[float, bool]]) -> list[float]:
     """Return when it was told of a drift that is there at some looks, each after a pause."""
-    drift, course, now, when = Drift(kind=Kind.EXTRA, gpu="GPU-0", what="x"), Course(), 0.0, []
+    drift, course, now, when = (
+        HardwareDrift(kind=DriftKind.EXTRA, gpu="GPU-0", what="x"),
+        LastingDrift(),
+        0.0,
+        [],
+    )
     for pause, there in looks:
         now += pause
-        course, due = course.after([drift] if there else [], now)
+        course, due = course.advance([drift] if there else [], now)
         when += [now] * len(due)
     return when
 

@@ -8,13 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.driver import Event, Fault, Recovery
-from agent.core.health import UNSEEN, Conditions, Look, Patience, Policy, observed
+from agent.core.driver import DriverEvent, Fault, Recovery
+from agent.core.health import (
+    UNSEEN,
+    Conditions,
+    HealthLook,
+    HealthPolicy,
+    Patience,
+    next_conditions,
+)
 
 A, B = "GPU-a", "GPU-b"
 WELL: Mapping[str, Fault | None] = {A: None, B: None}
 PATIENCE = Patience(misses=3, quiet=300, well=30, longest=480, forgotten=3600)
-POLICY = Policy(patience=PATIENCE)
+POLICY = HealthPolicy(patience=PATIENCE)
 STEP = 10.0  # seconds between rounds
 
 Round = tuple[tuple[int, ...], Fault | None]  # XIDs and the answer of GPU A
@@ -29,10 +36,10 @@ def history(
 ) -> list[Conditions]:
     states = [start]
     for n, (xids, fault) in enumerate(rounds):
-        events = tuple(Event(gpu=A, xid=xid) for xid in xids)
+        events = tuple(DriverEvent(gpu=A, xid=xid) for xid in xids)
         probes = {A: fault, B: None}
-        look = Look(events=events, probes=probes)
-        states.append(observed(states[-1], look, now=now + n * STEP, policy=POLICY))
+        look = HealthLook(events=events, probes=probes)
+        states.append(next_conditions(states[-1], look, now=now + n * STEP, policy=POLICY))
     return states
 
 
@@ -42,7 +49,10 @@ def seconds(count: float) -> list[Round]:
 
 def test_a_gpu_that_answers_is_in_service() -> None:
     """Nothing seen is nothing wrong."""
-    assert [c.why for c in observed(UNSEEN, Look(probes=WELL), now=0).values()] == [None, None]
+    assert [c.why for c in next_conditions(UNSEEN, HealthLook(probes=WELL), now=0).values()] == [
+        None,
+        None,
+    ]
 
 
 @given(st.lists(st.sampled_from([13, 31, 43, 45, 68, 94, 109]), max_size=20))
@@ -66,7 +76,9 @@ def test_only_the_gpu_that_reported_is_concerned() -> None:
     """One GPU's error is not its neighbour's, unless the event names nobody."""
     assert after([((79,), None)])[B].why is None
 
-    everybody = observed(UNSEEN, Look(events=(Event(gpu=None, xid=119),), probes=WELL), now=0)
+    everybody = next_conditions(
+        UNSEEN, HealthLook(events=(DriverEvent(gpu=None, xid=119),), probes=WELL), now=0
+    )
 
     assert all(condition.why for condition in everybody.values())
 
@@ -92,8 +104,8 @@ def test_the_drivers_own_word_is_believed(needed: Recovery) -> None:
     state = after([((95,), None)])
     for told, now in ((needed, 10), (Recovery.NOTHING, 20), (Recovery.NOTHING, 50)):
         assert state[A].why is not None
-        look = Look(probes=WELL, needs={A: told, B: None})
-        state = observed(state, look, now=now, policy=POLICY)
+        look = HealthLook(probes=WELL, needs={A: told, B: None})
+        state = next_conditions(state, look, now=now, policy=POLICY)
 
     assert state[A].why is None
 
@@ -103,8 +115,8 @@ def test_a_driver_that_needs_nothing_does_not_end_an_error() -> None:
     state = after([((119,), None)])
 
     for now in (1e6, 2e6):
-        look = Look(probes=WELL, needs={A: Recovery.NOTHING})
-        state = observed(state, look, now=now, policy=POLICY)
+        look = HealthLook(probes=WELL, needs={A: Recovery.NOTHING})
+        state = next_conditions(state, look, now=now, policy=POLICY)
 
     assert state[A].why is not None
 
@@ -160,14 +172,18 @@ def test_each_relapse_makes_the_trial_longer() -> None:
     """Until the longest; and a GPU that was well for an hour has a clean slate."""
     condition, waits, now = UNSEEN, [], 0.0
     for _ in range(7):
-        condition = observed(condition, Look(probes={A: Fault.LOST}), now=now, policy=POLICY)
+        condition = next_conditions(
+            condition, HealthLook(probes={A: Fault.LOST}), now=now, policy=POLICY
+        )
         began = now
         while condition[A].why is not None:
             now += STEP
-            condition = observed(condition, Look(probes={A: None}), now=now, policy=POLICY)
+            condition = next_conditions(
+                condition, HealthLook(probes={A: None}), now=now, policy=POLICY
+            )
         waits.append(now - began - STEP)
 
-    rested = observed(condition, Look(probes={A: None}), now=now + 3600, policy=POLICY)
+    rested = next_conditions(condition, HealthLook(probes={A: None}), now=now + 3600, policy=POLICY)
 
     assert waits == [30, 60, 120, 240, 480, 480, 480]
     assert rested[A].relapses == 0
@@ -209,7 +225,7 @@ def test_a_flapping_gpu_hardly_flaps_the_inventory(runs: list[tuple[int, Fault |
 
 def test_a_gpu_that_is_not_probed_any_more_is_forgotten() -> None:
     """One that was taken out of the machine leaves nothing behind."""
-    assert set(observed(after([((79,), None)]), Look(probes={B: None}), now=0)) == {B}
+    assert set(next_conditions(after([((79,), None)]), HealthLook(probes={B: None}), now=0)) == {B}
 
 
 def test_the_clock_may_stand_still() -> None:
@@ -217,7 +233,7 @@ def test_the_clock_may_stand_still() -> None:
     state = after([((), Fault.LOST)])
 
     for _ in range(10):
-        state = observed(state, Look(probes=WELL), now=0, policy=POLICY)
+        state = next_conditions(state, HealthLook(probes=WELL), now=0, policy=POLICY)
 
     assert state[A].why is not None
     assert state[A] == replace(state[A], well=0)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.shell.holders import Holder, Holders
+from agent.shell.holders import FileHolder, OpenFiles
 
 CAP = "/dev/nvidia-caps/nvidia-cap12"
 
@@ -32,9 +32,9 @@ def test_a_process_is_a_holder_by_its_open_files(
     """Exactly the processes with one of the paths open are told."""
     process(tmp_path, 17, "dcgm", *files)
 
-    holders = Holders(tmp_path).of({CAP})
+    holders = OpenFiles(tmp_path).holders_of({CAP})
 
-    assert holders == ((Holder(17, "dcgm"),) if found else ())
+    assert holders == ((FileHolder(17, "dcgm"),) if found else ())
 
 
 def test_hostile_names_and_vanished_processes_do_no_harm(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_hostile_names_and_vanished_processes_do_no_harm(tmp_path: Path) -> None
     (tmp_path / "proc/10").mkdir()
     (tmp_path / "proc/self").mkdir()
 
-    (holder,) = Holders(tmp_path).of({CAP})
+    (holder,) = OpenFiles(tmp_path).holders_of({CAP})
 
     assert str(holder).startswith("pid 9 (a?[31mbccc")
     assert len(holder.name) <= 32
@@ -51,4 +51,4 @@ def test_hostile_names_and_vanished_processes_do_no_harm(tmp_path: Path) -> None
 
 def test_a_node_without_proc_has_no_holders(tmp_path: Path) -> None:
     """Where nothing can be looked at, nobody is told."""
-    assert Holders(tmp_path).of({CAP}) == ()
+    assert OpenFiles(tmp_path).holders_of({CAP}) == ()

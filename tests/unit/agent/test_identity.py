@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.checkpoint import Recorded
-from agent.core.identity import Listed, PodName, owner_of
+from agent.core.checkpoint import RecordedContainer
+from agent.core.identity import ListedContainer, PodName, owner_of
 from agent.core.promise import NotYetError
 
 TRAIN = PodName("team-a", "train-0")
 OTHER = PodName("team-b", "eval-0")
 PODS = {"uid-1": TRAIN, "uid-2": OTHER}
 SLOTS = frozenset({"slot-0000", "slot-0001"})
-MAIN = Listed(name=TRAIN, container="main", slots=SLOTS)
-ENTRY = Recorded(uid="uid-1", container="main", slots=SLOTS)
+MAIN = ListedContainer(name=TRAIN, container="main", slots=SLOTS)
+ENTRY = RecordedContainer(uid="uid-1", container="main", slots=SLOTS)
 
 
 def test_an_app_container_is_known_by_both() -> None:
@@ -75,7 +75,7 @@ def test_a_smaller_app_container_beside_is_no_candidate() -> None:
     ],
 )
 def test_sources_that_disagree_are_refused(
-    listed: list[Listed], recorded: list[Recorded], said: str
+    listed: list[ListedContainer], recorded: list[RecordedContainer], said: str
 ) -> None:
     """Nobody starts on one source's word against the other's, and the text says what it is."""
     with pytest.raises(NotYetError, match=said):
@@ -85,13 +85,15 @@ def test_sources_that_disagree_are_refused(
 slots = st.frozensets(st.sampled_from([f"slot-{i:04d}" for i in range(4)]), min_size=1)
 uids = st.sampled_from(["uid-1", "uid-2"])
 names = st.sampled_from(["main", "side"])
-recordings = st.builds(Recorded, uid=uids, container=names, slots=slots)
-listings = st.builds(Listed, name=st.sampled_from([TRAIN, OTHER]), container=names, slots=slots)
+recordings = st.builds(RecordedContainer, uid=uids, container=names, slots=slots)
+listings = st.builds(
+    ListedContainer, name=st.sampled_from([TRAIN, OTHER]), container=names, slots=slots
+)
 
 
 @given(st.lists(recordings, max_size=4), st.lists(listings, max_size=4), slots)
 def test_an_owner_is_never_contradicted(
-    recorded: list[Recorded], listed: list[Listed], wanted: frozenset[str]
+    recorded: list[RecordedContainer], listed: list[ListedContainer], wanted: frozenset[str]
 ) -> None:
     """Whatever kubelet says: who is named holds exactly these slots, and nobody else any."""
     try:

@@ -10,10 +10,10 @@ from typing import TypeVar, TypeVarTuple
 import pytest
 
 from agent.core.driver import Driver, Fault, Instance
-from agent.core.journalrecord import Act, Place
-from agent.core.promise import DeviceNode, Ready
-from agent.shell.cuts import Worker
-from agent.shell.holders import Holder
+from agent.core.journalrecord import JournalAct, PlacementKey
+from agent.core.promise import DeviceNode, ReadyInstance
+from agent.shell.cuts import DriverCaller
+from agent.shell.holders import FileHolder
 from tests.builders import A100_40, PRO_6000, placed
 from tests.fakes.driver import machine
 from tests.migboards import GPU
@@ -44,7 +44,7 @@ def test_a_promise_becomes_an_instance_with_its_files(desk: Desk) -> None:
         await desk.settle(SMALL)
         ready = await desk.instances.ensure(GPU, SMALL)
         (instance,) = desk.driver.instances(GPU)
-        assert ready == Ready(
+        assert ready == ReadyInstance(
             uuid=str(instance.uuid),
             memory=SMALL.profile.memory,
             nodes=(DeviceNode("/dev/nvidia-caps/0.7.0", 234, 7),),
@@ -60,10 +60,12 @@ def test_nothing_moves_before_it_is_known_what_is_promised(desk: Desk) -> None:
     async def story() -> None:
         await desk.settle(SMALL)
         desk.driver.create_instance(GPU, SMALL.profile.id, 3)
-        await desk.journal.write(Act.PREPARE, Place(gpu=GPU, profile=SMALL.profile.id, start=3))
+        await desk.journal.write(
+            JournalAct.PREPARE, PlacementKey(gpu=GPU, profile=SMALL.profile.id, start=3)
+        )
         desk.restart()
         await desk.instances.settle()
-        assert [one.instance.start for one in desk.instances.present()] == [0, 3]
+        assert [one.instance.start for one in desk.instances.live_instances()] == [0, 3]
         assert "has not seen its entry yet" in await desk.why(SMALL)
         await desk.settle()
         assert desk.on() == [(19, 0, True)]
@@ -78,7 +80,7 @@ def test_who_asks_early_waits_until_it_is_there(desk: Desk) -> None:
     async def story() -> None:
         asking = asyncio.create_task(desk.instances.ensure(GPU, SMALL))
         await asyncio.sleep(0)
-        await desk.instances.want({GPU: [SMALL]})
+        await desk.instances.set_desired({GPU: [SMALL]})
         assert (await asking).memory == SMALL.profile.memory
 
     asyncio.run(running(desk, story()))
@@ -88,7 +90,7 @@ def test_who_asks_early_waits_until_it_is_there(desk: Desk) -> None:
 class Hanging:
     """A worker that does not come back from one GPU."""
 
-    inner: Worker
+    inner: DriverCaller
     driver: Driver = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,7 +109,7 @@ def test_a_gpu_that_hangs_delays_no_other(tmp_path: Path) -> None:
     desk.restart(patience=60, worker=Hanging(desk.tools.worker))
 
     async def story() -> None:
-        await desk.instances.want({GPU: [SMALL], other: [LARGE]})
+        await desk.instances.set_desired({GPU: [SMALL], other: [LARGE]})
         assert (await desk.instances.ensure(other, LARGE)).memory == LARGE.profile.memory
         assert desk.on() == []
 
@@ -144,7 +146,7 @@ def test_a_failure_after_the_gpu_instance_is_rolled_back(desk: Desk, fault: Faul
         )
         await desk.again()
         assert (await desk.instances.ensure(GPU, SMALL)).memory == SMALL.profile.memory
-        assert desk.instances.troubles() == {GPU: ()}
+        assert desk.instances.failures() == {GPU: ()}
 
     asyncio.run(story())
 
@@ -182,7 +184,7 @@ def test_a_promise_that_is_withdrawn_meanwhile_is_not_cut_for(desk: Desk) -> Non
     """Between two steps it is asked again whether they are still for something."""
 
     def withdraw(answer: object) -> object:
-        withdrawn.append(asyncio.create_task(desk.instances.want({GPU: []})))
+        withdrawn.append(asyncio.create_task(desk.instances.set_desired({GPU: []})))
         return answer
 
     withdrawn: list[asyncio.Task[None]] = []
@@ -214,7 +216,7 @@ def test_what_cannot_be_rolled_back_is_finished_later(desk: Desk) -> None:
 
 def test_a_stuck_instance_is_told_with_who_holds_it(desk: Desk) -> None:
     """Compute gone and the instance held: that is said, counted, tried again, and passes."""
-    desk.open.holders = (Holder(31, "dcgm"),)
+    desk.open.holders = (FileHolder(31, "dcgm"),)
 
     async def story() -> None:
         await desk.settle(SMALL)
@@ -227,12 +229,12 @@ def test_a_stuck_instance_is_told_with_who_holds_it(desk: Desk) -> None:
         assert desk.faults.calls["destroy_instance"] == 1, "before it is due"
         await desk.again()
         await desk.again()
-        (trouble,) = desk.instances.troubles()[GPU]
-        assert (trouble.stuck, trouble.failures) == (True, 3)
+        (trouble,) = desk.instances.failures()[GPU]
+        assert (trouble.is_stuck, trouble.failures) == (True, 3)
         desk.change(lambda gpu: replace(gpu, leaks=frozenset()))
         await desk.again()
         assert desk.on() == [(14, 0, True)]
-        assert desk.instances.troubles() == {GPU: ()}
+        assert desk.instances.failures() == {GPU: ()}
 
     asyncio.run(story())
 

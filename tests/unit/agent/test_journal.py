@@ -11,12 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.core.journalrecord import (
-    Act,
+    JournalAct,
+    JournalRecord,
     Mark,
     Marks,
-    Place,
-    Record,
-    after,
+    PlacementKey,
+    apply_record,
     line_of,
     read,
     records_of,
@@ -24,32 +24,32 @@ from agent.core.journalrecord import (
 from agent.shell.journal import Journal, JournalInUseError
 
 PLACES = st.builds(
-    Place,
+    PlacementKey,
     gpu=st.sampled_from(["GPU-a", "GPU-b"]),
     profile=st.integers(0, 3),
     start=st.integers(0, 3),
 )
 RECORDS = st.builds(
-    Record,
+    JournalRecord,
     boot=st.sampled_from(["now", "before"]),
-    act=st.sampled_from(list(Act)),
+    act=st.sampled_from(list(JournalAct)),
     place=PLACES,
     uuid=st.none() | st.text(max_size=5),
 )
-A = Place(gpu="GPU-a", profile=19, start=0)
-B = Place(gpu="GPU-a", profile=19, start=1)
+A = PlacementKey(gpu="GPU-a", profile=19, start=0)
+B = PlacementKey(gpu="GPU-a", profile=19, start=1)
 
 
-def folded(records: list[Record]) -> Marks:
+def folded(records: list[JournalRecord]) -> Marks:
     marks: Marks = {}
     for record in records:
         if record.boot == "now":
-            marks = after(marks, record)
+            marks = apply_record(marks, record)
     return marks
 
 
 @given(st.lists(RECORDS))
-def test_what_was_written_is_read_back(records: list[Record]) -> None:
+def test_what_was_written_is_read_back(records: list[JournalRecord]) -> None:
     """Reading gives what the records of this boot say in their order; others are void."""
     history = read(b"".join(map(line_of, records)), "now")
 
@@ -58,7 +58,9 @@ def test_what_was_written_is_read_back(records: list[Record]) -> None:
 
 
 @given(st.lists(RECORDS, min_size=1), st.data())
-def test_a_torn_last_line_costs_only_itself(records: list[Record], data: st.DataObject) -> None:
+def test_a_torn_last_line_costs_only_itself(
+    records: list[JournalRecord], data: st.DataObject
+) -> None:
     """A file cut anywhere in its last line says what it said before, or with that line."""
     lines = list(map(line_of, records))
     kept = data.draw(st.integers(0, len(lines[-1]) - 1))
@@ -71,7 +73,7 @@ def test_a_torn_last_line_costs_only_itself(records: list[Record], data: st.Data
 
 @given(st.lists(RECORDS, min_size=1), st.data())
 def test_a_damaged_line_is_reported_and_the_rest_counts(
-    records: list[Record], data: st.DataObject
+    records: list[JournalRecord], data: st.DataObject
 ) -> None:
     """One flipped byte in a line costs that line, or splits it, and is told by its number."""
     lines = list(map(line_of, records))
@@ -98,7 +100,7 @@ def test_any_bytes_can_be_read(data: bytes) -> None:
 
 
 @given(st.lists(RECORDS))
-def test_the_fewest_records_say_the_same(records: list[Record]) -> None:
+def test_the_fewest_records_say_the_same(records: list[JournalRecord]) -> None:
     """A file that is written anew says what the old one said, in one line for each place."""
     marks = folded(records)
     fewest = list(records_of(marks, "now"))
@@ -107,7 +109,7 @@ def test_the_fewest_records_say_the_same(records: list[Record]) -> None:
     assert len(fewest) == len(marks)
 
 
-def write(journal: Journal, *records: tuple[Act, Place, str | None]) -> None:
+def write(journal: Journal, *records: tuple[JournalAct, PlacementKey, str | None]) -> None:
     async def one_by_one() -> None:
         for act, place, uuid in records:
             await journal.write(act, place, uuid)
@@ -119,7 +121,12 @@ def test_the_next_process_knows_what_was_ours(tmp_path: Path) -> None:
     """A journal that is opened again marks the same places, under the same boot only."""
     path = tmp_path / "mig.journal"
     journal = Journal(path, boot="one")
-    write(journal, (Act.PREPARE, A, None), (Act.COMMIT, A, "MIG-1"), (Act.PREPARE, B, None))
+    write(
+        journal,
+        (JournalAct.PREPARE, A, None),
+        (JournalAct.COMMIT, A, "MIG-1"),
+        (JournalAct.PREPARE, B, None),
+    )
     journal.close()
 
     again = Journal(path, boot="one")
@@ -141,9 +148,9 @@ def test_a_line_is_on_disk_before_it_counts(tmp_path: Path) -> None:
     journal = Journal(path, boot="one", sync=sync)
     before = len(synced)
 
-    write(journal, (Act.PREPARE, A, None))
+    write(journal, (JournalAct.PREPARE, A, None))
 
-    record = Record(boot="one", act=Act.PREPARE, place=A)
+    record = JournalRecord(boot="one", act=JournalAct.PREPARE, place=A)
     assert synced[before:] == [line_of(record)]
     journal.close()
 
@@ -169,14 +176,14 @@ def test_a_full_disk_leaves_no_half_line_behind(tmp_path: Path) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     journal = Journal(path, boot="one", sync=sync)
-    write(journal, (Act.COMMIT, A, "MIG-1"))
+    write(journal, (JournalAct.COMMIT, A, "MIG-1"))
     full = True
     with pytest.raises(OSError, match="No space left"):
-        write(journal, (Act.GONE, A, None))
+        write(journal, (JournalAct.GONE, A, None))
     assert journal.marks == {A: Mark(half=False, uuid="MIG-1")}
 
     full = False
-    write(journal, (Act.PREPARE, B, None))
+    write(journal, (JournalAct.PREPARE, B, None))
     journal.close()
 
     again = Journal(path, boot="one")
@@ -191,7 +198,12 @@ def test_it_does_not_grow_for_ever(tmp_path: Path) -> None:
     journal = Journal(path, boot="one", sync=lambda _: None)
 
     for _ in range(800):
-        write(journal, (Act.PREPARE, A, None), (Act.GONE, A, None), (Act.COMMIT, B, "MIG-2"))
+        write(
+            journal,
+            (JournalAct.PREPARE, A, None),
+            (JournalAct.GONE, A, None),
+            (JournalAct.COMMIT, B, "MIG-2"),
+        )
 
     assert len(path.read_bytes().splitlines()) <= 513
     journal.close()
@@ -203,7 +215,9 @@ def test_it_does_not_grow_for_ever(tmp_path: Path) -> None:
 def test_a_damaged_file_is_reported_once(tmp_path: Path) -> None:
     """What could not be read is told when the file is opened, and gone from it then."""
     path = tmp_path / "mig.journal"
-    path.write_bytes(b"\xff\x00garbage\n" + line_of(Record(boot="b", act=Act.COMMIT, place=A)))
+    path.write_bytes(
+        b"\xff\x00garbage\n" + line_of(JournalRecord(boot="b", act=JournalAct.COMMIT, place=A))
+    )
 
     journal = Journal(path, boot="b")
     assert len(journal.damage) == 1

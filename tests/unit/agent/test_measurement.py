@@ -2,15 +2,15 @@
 
 from types import MappingProxyType
 
-from agent.core.cgroup import Cell
-from agent.core.measurement import measured
-from agent.core.samples import Measured
-from agent.core.violation import Pod
+from agent.core.cgroup import PodCgroup
+from agent.core.measurement import measure_shares
+from agent.core.samples import MeasuredUse
+from agent.core.violation import LocalPod
 from tests.builders import soft_grant
 from tests.unit.agent.test_violation import MAIN, POD, SIDE, picture, seen, share
 
 BOTH = (share(soft_grant(8000)), share(soft_grant(4000), container="side"))
-HALF_TOLD = Pod(
+HALF_TOLD = LocalPod(
     uid="u1",
     namespace="team-a",
     name="train-0",
@@ -18,10 +18,10 @@ HALF_TOLD = Pod(
 )
 
 
-def host(pod: Pod) -> dict[str, int | None]:
+def host(pod: LocalPod) -> dict[str, int | None]:
     """Return the driver's bytes by container of a pod, each of which has a process."""
-    looked_at = picture(seen(1), seen(2, cell=Cell("u1", SIDE)), shares=BOTH, pod=pod)
-    found = measured(looked_at, (), answered={"GPU-0"})
+    looked_at = picture(seen(1), seen(2, cell=PodCgroup("u1", SIDE)), shares=BOTH, pod=pod)
+    found = measure_shares(looked_at, (), answered={"GPU-0"})
     return {container: one.host for (_, container, _), one in found.items()}
 
 
@@ -38,7 +38,7 @@ def test_where_a_process_may_be_anybodys_nothing_is_known_of_the_pod() -> None:
 def test_a_silent_gpu_leaves_what_it_holds_unknown() -> None:
     """While one that answers, and lists nobody, holds nothing of anybody."""
     looked_at = picture(shares=(share(soft_grant(1), soft_grant(1, gpu="GPU-1")),))
-    found = measured(looked_at, (), answered={"GPU-0"})
+    found = measure_shares(looked_at, (), answered={"GPU-0"})
 
-    assert found["u1", "main", "GPU-0"] == Measured(host=0, cores=0)
-    assert found["u1", "main", "GPU-1"] == Measured()
+    assert found["u1", "main", "GPU-0"] == MeasuredUse(host=0, cores=0)
+    assert found["u1", "main", "GPU-1"] == MeasuredUse()

@@ -9,14 +9,14 @@ from types import MappingProxyType
 
 import pytest
 
-from agent.core.drift import Drift
+from agent.core.drift import HardwareDrift
 from agent.core.driver import Fault, Instance, MigMode, Usage
-from agent.core.families import OLD, OURS, Family
+from agent.core.families import OLD, OURS, MetricFamily
 from agent.core.promise import Owner, Share
-from agent.core.samples import Figures, Measured
-from agent.core.violation import Kind, Pod, Violation
-from agent.shell.metrics import Metrics
-from allocator.core.drift import Kind as Differs
+from agent.core.samples import MeasuredUse, MonitorSnapshot
+from agent.core.violation import LocalPod, Violation, ViolationKind
+from agent.shell.metrics import AgentMetrics
+from allocator.core.drift import DriftKind as Differs
 from allocator.model.gpu import Grant
 from allocator.model.request import Stage
 from allocator.model.units import MiB
@@ -35,8 +35,10 @@ def share(name: str, *grants: Grant) -> Share:
     return Share(owner=owner, grants=grants, key="c0")
 
 
-def figures(*shares: Share, measured: Mapping[tuple[str, str, str], Measured]) -> Figures:
-    return Figures(
+def figures(
+    *shares: Share, measured: Mapping[tuple[str, str, str], MeasuredUse]
+) -> MonitorSnapshot:
+    return MonitorSnapshot(
         node="gpu-1",
         now=1_790_000_030.0,
         devices=(PLAIN, IN_MIG),
@@ -66,10 +68,10 @@ BUSY = figures(
     *(WORKING, WAITING, CUT_OUT, MISSING),
     measured=MappingProxyType(
         {
-            ("uid-train-0", "main", SOFT): Measured(
+            ("uid-train-0", "main", SOFT): MeasuredUse(
                 memory=3 << 30, host=4 << 30, cores=37, last_kernel=1_790_000_000
             ),
-            ("uid-tune-0", "main", CUT): Measured(memory=1 << 30, host=1 << 30),
+            ("uid-tune-0", "main", CUT): MeasuredUse(memory=1 << 30, host=1 << 30),
         }
     ),
 )
@@ -77,22 +79,26 @@ WRONG = replace(
     BUSY,
     violations=(
         Violation(
-            kind=Kind.MEMORY,
-            pod=Pod(uid="uid-train-0", namespace="team-a", name="train-0"),
+            kind=ViolationKind.MEMORY,
+            pod=LocalPod(uid="uid-train-0", namespace="team-a", name="train-0"),
             container="main",
             gpu=SOFT,
             note="uses 9000 of 8192 MiB",
         ),
     ),
-    drifts=(Drift(kind=Differs.MISSING, gpu=CUT, what="pod is promised what is not there"),),
+    drifts=(
+        HardwareDrift(kind=Differs.MISSING, gpu=CUT, what="pod is promised what is not there"),
+    ),
     held_back=frozenset({("uid-train-1", "main")}),
     faults=2,
 )
 
 
-def exposed(found: Figures | None, *, old: bool = True) -> str:
-    metrics = Metrics(version="0.1.0", figures=lambda: found, hung=lambda: 0.0, old=lambda: old)
-    kind, body = metrics.exposed()
+def exposed(found: MonitorSnapshot | None, *, old: bool = True) -> str:
+    metrics = AgentMetrics(
+        version="0.1.0", figures=lambda: found, hung=lambda: 0.0, old=lambda: old
+    )
+    kind, body = metrics.exposition()
     assert kind.startswith("text/plain")
     return re.sub(r"(?m)^(# (HELP|TYPE) )?\w+_created .*\n|^\w+_created\{.*\n", "", body.decode())
 
@@ -185,7 +191,9 @@ def test_hostile_names_stay_in_their_labels() -> None:
 
 def test_each_attempt_to_cut_a_gpu_counts(tmp_path: Path) -> None:
     """One that failed and the one that made up for it."""
-    metrics = Metrics(version="0.1.0", figures=lambda: None, hung=lambda: 0.0, old=lambda: False)
+    metrics = AgentMetrics(
+        version="0.1.0", figures=lambda: None, hung=lambda: 0.0, old=lambda: False
+    )
     desk = Desk(tmp_path)
     desk.tools = replace(desk.tools, counted=metrics.recut)
     desk.restart()
@@ -197,13 +205,13 @@ def test_each_attempt_to_cut_a_gpu_counts(tmp_path: Path) -> None:
 
     asyncio.run(story())
 
-    text = metrics.exposed()[1].decode()
+    text = metrics.exposition()[1].decode()
     assert 'vgpu_mig_reconfigurations_total{outcome="failed"} 1.0' in text
     assert 'vgpu_mig_reconfigurations_total{outcome="done"} 1.0' in text
 
 
 @pytest.mark.parametrize("family", OURS, ids=lambda family: family.name)
-def test_our_names_say_their_unit(family: Family) -> None:
+def test_our_names_say_their_unit(family: MetricFamily) -> None:
     """As promtool wants it: our prefix, base units, lower case, a help text with a stop."""
     assert re.fullmatch(r"vgpu_[a-z_]+", family.name)
     assert family.about.endswith(".")

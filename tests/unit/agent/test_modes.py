@@ -8,8 +8,8 @@ import pytest
 
 from agent.core.driver import DriverError, Fault, MigMode, Process
 from agent.core.progress import mode_off
-from agent.core.simulation import State, changed
-from agent.shell.modes import Modes, UnfitError
+from agent.core.simulation import State, change_gpu
+from agent.shell.modes import MigModeClient, UnfitGpuError
 from agent.shell.simulated import SimulatedDriver
 from allocator.model.units import MiB
 from tests.builders import placed
@@ -22,7 +22,7 @@ from tests.migdesk import Desk
 def off(product: str, *, busy: bool = False) -> State:
     """Build a machine with one GPU out of MIG mode."""
     processes = (Process(pid=4, gpu=GPU, memory=MiB(1)),) if busy else ()
-    return changed(machine(product, mig=False), GPU, lambda g: replace(g, processes=processes))
+    return change_gpu(machine(product, mig=False), GPU, lambda g: replace(g, processes=processes))
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_the_mode_is_switched_on_in_one_case_only(
     driver = SimulatedDriver(state)
     faults = Faults(driver, {})
     worker = Direct(RelayedDriver(faults), Fuse(), lambda _: False)
-    modes = Modes(GPU, worker, lambda: allowed)
+    modes = MigModeClient(GPU, worker, lambda: allowed)
 
     if switched:
         device = asyncio.run(modes.device(promised=promised))
         assert device.mig == MigMode(current=True, pending=True)
     else:
-        with pytest.raises(UnfitError) as raised:
+        with pytest.raises(UnfitGpuError) as raised:
             asyncio.run(modes.device(promised=promised))
         assert str(raised.value) == mode_off(driver.devices()[0])
     assert faults.calls["enable_mig"] == switched

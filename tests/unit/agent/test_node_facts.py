@@ -3,7 +3,7 @@
 import pytest
 
 from agent.core.nodefacts import Runtime
-from agent.core.rivals import rival, rival_slots
+from agent.core.rivals import plugin_conflict, slot_conflict
 from agent.core.runtimes import containerd_major, reads_cdi
 from allocator.catalog.vocabularies import SLOT, VOCABULARIES
 
@@ -29,7 +29,7 @@ def test_another_plugin_is_known_by_what_it_gives_out(
     allocatable: dict[str, str], ours: list[str], named: str
 ) -> None:
     """Where something is allocatable that no agent of ours added, somebody serves it."""
-    found = rival(allocatable, ours, VOCABULARIES)
+    found = plugin_conflict(allocatable, ours, VOCABULARIES)
 
     assert named in found
     assert bool(found) == bool(named)
@@ -48,7 +48,7 @@ def test_slots_of_another_plugin_are_known_by_their_names(
     count: str, registered: list[str], *, theirs: bool
 ) -> None:
     """The resource is the same; the ids are not."""
-    assert bool(rival_slots({SLOT: count}, SLOT, registered)) is theirs
+    assert bool(slot_conflict({SLOT: count}, SLOT, registered)) is theirs
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from agent.core.region import (
     HEAD,
     MOST_READ,
     Region,
+    RegionBytes,
     Total,
     Unreadable,
-    Windows,
     layout_of,
     region_of,
     slots_taken,
@@ -26,10 +26,10 @@ from agent.core.seed import (
     UnlimitedError,
     Write,
     corrections,
-    expected,
     introductions,
+    limit_arrays,
     orders,
-    seeded,
+    seed_region,
 )
 from allocator.model.request import Priority
 
@@ -61,7 +61,7 @@ def read(content: bytes | bytearray) -> Region | Unreadable:
     if isinstance(taken, Unreadable):
         return taken
     slots = data[layout.slots : layout.slots + taken * layout.slot.size]
-    return region_of(layout, Windows(header=data[: layout.slots], slots=slots, tail=tail))
+    return region_of(layout, RegionBytes(header=data[: layout.slots], slots=slots, tail=tail))
 
 
 def readable(content: bytes | bytearray) -> Region:
@@ -103,10 +103,10 @@ def use(content: bytearray, *, slot: int, device: int, total: int) -> None:
 @given(limits=LIMITS, priority=st.sampled_from(Priority), now=st.integers(1, 2**40))
 def test_what_is_seeded_is_read(limits: list[Limit], priority: Priority, now: int) -> None:
     """Reading a seed gives what went into it, and nothing is left to correct."""
-    region = readable(written(seeded(limits, priority=priority, now=now)))
+    region = readable(written(seed_region(limits, priority=priority, now=now)))
 
     assert region.layout is SEEDED
-    assert (region.limits, region.cores) == expected(limits)
+    assert (region.limits, region.cores) == limit_arrays(limits)
     assert (region.priority, region.last_kernel) == (priority, now)
     assert (region.switch, region.recent, region.slots, region.uuids) == (1, 2, (), ())
     assert corrections(region, limits) == ()
@@ -114,7 +114,7 @@ def test_what_is_seeded_is_read(limits: list[Limit], priority: Priority, now: in
 
 def test_the_magic_number_is_the_last_part() -> None:
     """A library that starts meanwhile waits for it."""
-    parts = seeded([Limit(1, 0)], priority=Priority.LOW, now=1).parts
+    parts = seed_region([Limit(1, 0)], priority=Priority.LOW, now=1).parts
 
     assert parts[-1] == (0, struct.pack("<i", MAGIC))
 
@@ -130,14 +130,14 @@ def test_the_magic_number_is_the_last_part() -> None:
 def test_a_region_without_limits_is_not_made(limits: list[Limit]) -> None:
     """The library takes 0 for no limit, and overruns its tables beyond 16 devices."""
     with pytest.raises(UnlimitedError):
-        seeded(limits, priority=Priority.LOW, now=1)
+        seed_region(limits, priority=Priority.LOW, now=1)
 
 
 @FEW
 @given(ours=LIMITS, theirs=LIMITS)
 def test_corrections_restore_the_promise(ours: list[Limit], theirs: list[Limit]) -> None:
     """Whatever the limits were set to, the devices that were promised have theirs again."""
-    content = written(seeded(theirs, priority=Priority.LOW, now=1))
+    content = written(seed_region(theirs, priority=Priority.LOW, now=1))
     corrected = readable(applied(content, corrections(readable(content), ours)))
 
     assert corrections(corrected, ours) == ()
@@ -212,7 +212,7 @@ def test_a_process_is_introduced_once(processes: dict[int, int]) -> None:
 
 def test_orders_change_two_words() -> None:
     """Nothing is written that stands there already."""
-    content = written(seeded([Limit(1, 30)], priority=Priority.LOW, now=1))
+    content = written(seed_region([Limit(1, 30)], priority=Priority.LOW, now=1))
     changed = applied(content, orders(readable(content), switch=0, recent=-1))
 
     assert (readable(changed).switch, readable(changed).recent) == (0, -1)
@@ -249,6 +249,6 @@ def test_a_file_that_shrinks_while_it_is_read_is_unreadable(
     header: bytes, slots: bytes, tail: bytes
 ) -> None:
     """Windows shorter than they were asked for raise nothing."""
-    found = region_of(SEEDED, Windows(header=header, slots=slots, tail=tail))
+    found = region_of(SEEDED, RegionBytes(header=header, slots=slots, tail=tail))
 
     assert isinstance(found, Unreadable | Region)

@@ -8,26 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.driver import Event, Fault, MigMode, Process
+from agent.core.driver import DriverEvent, Fault, MigMode, Process
 from agent.core.simulation import (
-    Made,
-    Refused,
+    Created,
+    DriverRefusal,
     State,
-    changed,
+    add_event,
+    change_gpu,
     create_compute,
     create_instance,
     destroy_compute,
     destroy_instance,
     devices,
     events_since,
-    rebooted,
-    refitted,
-    reported,
-    running,
+    find_gpu,
+    reboot,
+    refit,
     set_mode,
     usage,
 )
-from allocator.model.board import Placed
+from allocator.model.board import Placement
 from allocator.model.units import MiB
 from tests.fakes.driver import A30, A100, H200, PRO_6000, T4, floor_swept, machine
 
@@ -40,15 +40,15 @@ def gpu_of(state: State) -> str:
 
 
 def with_process(state: State, process: Process) -> State:
-    return changed(state, process.gpu, lambda g: replace(g, processes=(*g.processes, process)))
+    return change_gpu(state, process.gpu, lambda g: replace(g, processes=(*g.processes, process)))
 
 
-def whole(state: State, profile: int, start: int) -> Made:
+def whole(state: State, profile: int, start: int) -> Created:
     """Create an instance with its compute."""
     made = create_instance(state, gpu_of(state), profile=profile, start=start)
-    assert isinstance(made, Made)
+    assert isinstance(made, Created)
     both = create_compute(made.state, gpu_of(state), made.instance.id)
-    assert isinstance(both, Made)
+    assert isinstance(both, Created)
     return both
 
 
@@ -61,7 +61,7 @@ def stepped(state: State, kind: int, first: int, *, second: int) -> State:
     gpu = gpu_of(state)
     match kind:
         case 0:
-            answer: Made | State | Refused = create_instance(
+            answer: Created | State | DriverRefusal = create_instance(
                 state, gpu, profile=profile.id, start=start
             )
         case 1:
@@ -70,9 +70,9 @@ def stepped(state: State, kind: int, first: int, *, second: int) -> State:
             answer = destroy_compute(state, gpu, number=first, compute=0)
         case _:
             answer = destroy_instance(state, gpu, first)
-    if isinstance(answer, Refused):
+    if isinstance(answer, DriverRefusal):
         return state
-    return answer.state if isinstance(answer, Made) else answer
+    return answer.state if isinstance(answer, Created) else answer
 
 
 @given(state=st.sampled_from(MACHINES), steps=STEPS)
@@ -87,7 +87,7 @@ def test_instances_never_overlap(state: State, steps: list[tuple[int, int, int]]
         before = {i.uuid for i in state.gpus[0].instances if i.uuid}
         state = stepped(state, kind, first, second=second)
         instances = state.gpus[0].instances
-        placed = [Placed(by_id[i.profile], i.start) for i in instances]
+        placed = [Placement(by_id[i.profile], i.start) for i in instances]
 
         assert all(each.start in each.profile.starts for each in placed)
         taken = reduce(or_, (each.mask for each in placed), 0)
@@ -123,7 +123,7 @@ def test_a_reboot_ends_everything_and_hopper_forgets_the_mode() -> None:
     before = whole(state, 9, 4)
     busy = with_process(before.state, Process(pid=1, gpu=gpu_of(state), memory=None))
 
-    after = rebooted(reported(busy, Event(gpu=None, xid=79)), "boot-2")
+    after = reboot(add_event(busy, DriverEvent(gpu=None, xid=79)), "boot-2")
 
     assert [(d.mig, d.model) for d in devices(after)] == [
         (MigMode(current=True, pending=True), A100),
@@ -146,13 +146,13 @@ def test_the_mode_waits_on_ampere_alone() -> None:
 
     assert isinstance(ampere, State)
     assert ampere.gpus[0].mig == MigMode(current=False, pending=True)
-    assert rebooted(ampere, "boot-2").gpus[0].mig == MigMode(current=True, pending=True)
-    assert isinstance(hopper, Refused)
+    assert reboot(ampere, "boot-2").gpus[0].mig == MigMode(current=True, pending=True)
+    assert isinstance(hopper, DriverRefusal)
     assert hopper.fault is Fault.IN_USE
-    assert isinstance(plain, Refused)
+    assert isinstance(plain, DriverRefusal)
     assert plain.fault is Fault.NOT_SUPPORTED
     cut = whole(machine(A100), 0, 0).state
-    assert isinstance(set_mode(cut, gpu_of(cut), on=False), Refused)
+    assert isinstance(set_mode(cut, gpu_of(cut), on=False), DriverRefusal)
     idle = set_mode(machine(H200, mig=False), gpu_of(machine(H200)), on=True)
     assert isinstance(idle, State)
     assert idle.gpus[0].mig == MigMode(current=True, pending=True)
@@ -162,7 +162,7 @@ def test_a_changed_fleet_keeps_what_is_alike() -> None:
     """GPUs that were built otherwise, added or taken away lose nothing of the others."""
     old = whole(machine(A100, A30), 9, 4).state
 
-    kept = refitted(old, machine(A100, H200, T4))
+    kept = refit(old, machine(A100, H200, T4))
 
     assert kept.gpus[0] == old.gpus[0]
     assert [gpu.chip.model for gpu in kept.gpus] == [A100, H200, T4]
@@ -175,17 +175,17 @@ def test_a_changed_fleet_decides_which_gpus_are_faulty() -> None:
     fresh = machine(A100)
     faulty = replace(fresh, gpus=(replace(fresh.gpus[0], faulty=True),))
 
-    kept = refitted(old, faulty)
+    kept = refit(old, faulty)
 
     assert kept.gpus == (replace(old.gpus[0], faulty=True),)
-    assert rebooted(kept, "boot-2").gpus[0].faulty
+    assert reboot(kept, "boot-2").gpus[0].faulty
 
 
 def test_events_are_kept_for_late_readers_up_to_a_bound() -> None:
     """A reader gets what it has not seen; one that was away for too long gets the newest."""
     state = machine(T4)
     for xid in range(1000):
-        state = reported(state, Event(gpu=None, xid=xid))
+        state = add_event(state, DriverEvent(gpu=None, xid=xid))
 
     assert [e.xid for e in events_since(state, 997)] == [997, 998, 999]
     assert events_since(state, 1000) == ()
@@ -201,7 +201,7 @@ def test_usage_never_exceeds_the_gpu() -> None:
     for pid, memory in ((1, MiB(9000)), (2, MiB(9000)), (3, None)):
         state = with_process(state, Process(pid=pid, gpu=gpu, memory=memory, utilization=80))
 
-    found = running(state, gpu)
+    found = find_gpu(state, gpu)
 
-    assert not isinstance(found, Refused)
+    assert not isinstance(found, DriverRefusal)
     assert (usage(found).memory, usage(found).utilization) == (15360, 100)

@@ -3,19 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.slot import MOST, Offer, is_slot, listed, slot_name
+from agent.core.slot import MOST, SlotOffer, is_slot, list_slots, slot_name
 from agent.proto import deviceplugin_pb2 as pb
 
 offers = st.builds(
-    Offer, total=st.integers(min_value=-1, max_value=40), healthy=st.integers(-1, max_value=40)
+    SlotOffer, total=st.integers(min_value=-1, max_value=40), healthy=st.integers(-1, max_value=40)
 )
 used = st.frozensets(st.integers(min_value=0, max_value=60).map(slot_name), max_size=20)
 
 
 @given(offers, used)
-def test_every_slot_is_listed_once(offer: Offer, used: frozenset[str]) -> None:
+def test_every_slot_is_listed_once(offer: SlotOffer, used: frozenset[str]) -> None:
     """What is offered is there, what is in use stays, and nothing else is named."""
-    names = [name for name, _ in listed(offer, used)]
+    names = [name for name, _ in list_slots(offer, used)]
 
     assert len(names) == len(set(names))
     assert set(names) == {slot_name(i) for i in range(offer.total)} | used
@@ -23,9 +23,9 @@ def test_every_slot_is_listed_once(offer: Offer, used: frozenset[str]) -> None:
 
 
 @given(offers, used)
-def test_sick_gpus_take_free_slots_first(offer: Offer, used: frozenset[str]) -> None:
+def test_sick_gpus_take_free_slots_first(offer: SlotOffer, used: frozenset[str]) -> None:
     """A used slot is unsound only where no free one is left to take in its place."""
-    found = dict(listed(offer, used))
+    found = dict(list_slots(offer, used))
     offered = {slot_name(i) for i in range(offer.total)}
     sound = {name for name, is_sound in found.items() if is_sound}
 
@@ -36,7 +36,7 @@ def test_sick_gpus_take_free_slots_first(offer: Offer, used: frozenset[str]) -> 
 
 def test_the_longest_list_fits_into_one_message() -> None:
     """Kubelet hangs up on a message of more than 4 MiB, and the node would offer nothing."""
-    everything = listed(Offer(total=10 * MOST, healthy=0), frozenset())
+    everything = list_slots(SlotOffer(total=10 * MOST, healthy=0), frozenset())
     devices = [pb.Device(ID=name, health="Unhealthy") for name, _ in everything]
     message = pb.ListAndWatchResponse(devices=devices)
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.content import Content, HostMount
+from agent.core.content import ContainerEdits, HostMount
 from agent.core.promise import Owner
 from agent.shell.slots import Slots
 
 OWNER = Owner(uid="uid-1", namespace="team-a", pod="train-0", containers=("main",))
 OTHER = Owner(uid="uid-2", namespace="team-a", pod="train-1", containers=("main",))
-CONTENT = Content(
+CONTENT = ContainerEdits(
     env=(("NVIDIA_VISIBLE_DEVICES", "GPU-1"),),
     mounts=(HostMount(host="/regions/uid-1_main", path="/tmp/vgpu", read_only=False),),
 )
@@ -30,7 +30,7 @@ def test_a_holder_is_remembered_and_a_document_is_not(tmp_path: Path) -> None:
 
     again = slots(tmp_path)
 
-    assert again.used == {"slot-0000", "slot-0001"}
+    assert again.used_slots == {"slot-0000", "slot-0001"}
     assert again.holders(["slot-0001"]) == {"uid-1"}
     assert list((tmp_path / "cdi").iterdir()) == []
 
@@ -52,7 +52,7 @@ def test_a_holder_cut_short_is_nobody(tmp_path: Path, left: bytes) -> None:
     slots(tmp_path).write(["slot-0000"], OWNER, CONTENT)
     (tmp_path / "usr/local/vgpu/slots/slot-0000/holder").write_bytes(left)
 
-    assert slots(tmp_path).used == frozenset()
+    assert slots(tmp_path).used_slots == frozenset()
 
 
 def test_writing_again_changes_no_file(tmp_path: Path) -> None:
@@ -87,11 +87,11 @@ def test_a_sweep_forgets_who_is_gone(tmp_path: Path, cdi: bool) -> None:
     found.write(["slot-0001"], OTHER, CONTENT)
 
     found.sweep({"uid-2"})
-    once = found.used
+    once = found.used_slots
     found.sweep({"uid-2"})
 
     assert once == {"slot-0000", "slot-0001"}  # it might have started meanwhile
-    assert found.used == slots(tmp_path, cdi=cdi).used == {"slot-0001"}
+    assert found.used_slots == slots(tmp_path, cdi=cdi).used_slots == {"slot-0001"}
     assert not (tmp_path / "cdi" / DOCUMENT).exists()
     folder = tmp_path / "usr/local/vgpu/slots"
     assert not any(path.is_symlink() for path in (folder / "slot-0000").iterdir())
@@ -113,7 +113,7 @@ def test_a_sweep_spares_who_came_meanwhile(tmp_path: Path) -> None:
 def test_a_link_replaces_what_stands_in_its_place(tmp_path: Path) -> None:
     """A link of another pod's, a leftover draft, or an empty file gives way."""
     found = slots(tmp_path, cdi=False)
-    found.write(["slot-0000"], OTHER, Content(env=()))
+    found.write(["slot-0000"], OTHER, ContainerEdits(env=()))
     folder = tmp_path / "usr/local/vgpu/slots/slot-0000"
     (folder / "vgpu.new").symlink_to("/etc")
     (folder / "libvgpu.so").unlink()
@@ -128,13 +128,13 @@ def test_a_link_replaces_what_stands_in_its_place(tmp_path: Path) -> None:
 
 def test_what_a_container_was_told_to_mount_outlives_the_process(tmp_path: Path) -> None:
     """Kubelet asks once for a container, and starts it again under the next agent."""
-    slots(tmp_path, cdi=False).handed(["slot-0001", "slot-0000"], soft=False)
+    slots(tmp_path, cdi=False).allocation(["slot-0001", "slot-0000"], soft=False)
 
     again = slots(tmp_path, cdi=False)
 
-    assert again.bare(["slot-0000", "slot-0001"])
-    assert len(again.handed(["slot-0000"], soft=True).mounts) == 3
-    assert not slots(tmp_path, cdi=False).bare(["slot-0000"])
+    assert again.lacks_mounts(["slot-0000", "slot-0001"])
+    assert len(again.allocation(["slot-0000"], soft=True).mounts) == 3
+    assert not slots(tmp_path, cdi=False).lacks_mounts(["slot-0000"])
 
 
 def test_a_slot_that_cannot_be_marked_is_handed_out_with_its_mounts(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_a_slot_that_cannot_be_marked_is_handed_out_with_its_mounts(tmp_path: Pa
     found = slots(tmp_path, cdi=False)
     (tmp_path / "usr/local/vgpu/slots/slot-0000").write_text("a file")
 
-    assert len(found.handed(["slot-0000"], soft=False).mounts) == 3
-    assert not found.bare(["slot-0000"])
+    assert len(found.allocation(["slot-0000"], soft=False).mounts) == 3
+    assert not found.lacks_mounts(["slot-0000"])
 
 
 def test_a_folder_of_no_slot_is_ignored(tmp_path: Path) -> None:
@@ -151,4 +151,4 @@ def test_a_folder_of_no_slot_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "usr/local/vgpu/slots/lost+found").mkdir(parents=True)
     (tmp_path / "usr/local/vgpu/slots/slot-0000").write_text("a file")
 
-    assert slots(tmp_path).used == frozenset()
+    assert slots(tmp_path).used_slots == frozenset()

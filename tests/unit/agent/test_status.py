@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from agent.core.driver import Device, MigMode
 from agent.core.status import (
     STEP,
-    Account,
     Hardware,
     Identity,
-    Realised,
+    NodeAccount,
+    RealisedInstance,
     document,
-    listed,
-    settled,
+    rounded_memory,
+    served_gpus,
 )
 from allocator.core.deviceconfig import DeviceConfig, NodeConfig
 from allocator.core.gpunode import decode
-from allocator.core.ledger import Ledger, read
+from allocator.core.ledger import Ledger, parse_ledger
 from allocator.model.gpu import Grant
 from allocator.model.request import Mode
 from allocator.model.units import MiB
@@ -41,12 +41,14 @@ def device(product: str = A100_40, index: int = 0, mig: MigMode | None = None) -
 def told(
     hardware: Hardware, *, node: NodeConfig | None = None, before: Ledger | None = None
 ) -> dict[str, Any]:
-    gpus = listed(hardware, DeviceConfig(), node, before=before)
-    return document(Account(identity=WHO, gpus=gpus, instances=hardware.instances, generation=3))
+    gpus = served_gpus(hardware, DeviceConfig(), node, before=before)
+    return document(
+        NodeAccount(identity=WHO, gpus=gpus, instances=hardware.instances, generation=3)
+    )
 
 
 def stored(status: Mapping[str, object]) -> Ledger:
-    return read(
+    return parse_ledger(
         {"metadata": {"name": "n", "uid": "u", "generation": 3}, "spec": {}, "status": status}
     )
 
@@ -56,7 +58,7 @@ def test_the_control_plane_reads_what_the_agent_writes() -> None:
     small = placed("1g.5gb", 6)
     hardware = Hardware(
         devices=(device(index=1), device(index=0, mig=ON)),
-        instances=(Realised(gpu="GPU-0", placed=small, uuid="MIG-1"),),
+        instances=(RealisedInstance(gpu="GPU-0", placed=small, uuid="MIG-1"),),
     )
 
     status = told(hardware)
@@ -190,18 +192,20 @@ def test_a_board_that_nobody_knows_closes_the_gpu() -> None:
 
 def test_who_leaves_takes_no_commit_any_more() -> None:
     """A commit tests the inventory."""
-    gpus = listed(Hardware(devices=(device(T4),)), DeviceConfig(), None, before=None)
+    gpus = served_gpus(Hardware(devices=(device(T4),)), DeviceConfig(), None, before=None)
 
-    status = document(Account(identity=WHO, gpus=gpus, leaving=True))
+    status = document(NodeAccount(identity=WHO, gpus=gpus, leaving=True))
 
     assert stored(status).closed
 
 
 def test_where_something_unknown_runs_nothing_is_promised() -> None:
     """Doubt costs capacity, not safety; and the reason is told of every GPU."""
-    gpus = listed(Hardware(devices=(device(T4), device(T4, 1))), DeviceConfig(), None, before=None)
+    gpus = served_gpus(
+        Hardware(devices=(device(T4), device(T4, 1))), DeviceConfig(), None, before=None
+    )
 
-    status: dict[str, Any] = document(Account(identity=WHO, gpus=gpus, shut="why not"))
+    status: dict[str, Any] = document(NodeAccount(identity=WHO, gpus=gpus, shut="why not"))
 
     assert [(g["healthy"], g["reason"]) for g in status["gpus"]] == [(False, "why not")] * 2
 
@@ -211,16 +215,16 @@ def test_memory_of_others_is_told_in_steps(amounts: list[int]) -> None:
     """Never less than it is, at most two steps more, and not at every change."""
     before = MiB(0)
     for amount in map(MiB, amounts):
-        now = settled(before, amount)
+        now = rounded_memory(before, amount)
         assert now % STEP == 0
         assert amount <= now < amount + 3 * STEP
-        assert settled(now, amount) == now
+        assert rounded_memory(now, amount) == now
         assert (now == 0) == (amount == 0)
         before = now
 
 
 def test_memory_of_others_does_not_flap() -> None:
     """A process that grows and shrinks by less than a step is told of once."""
-    first = settled(MiB(0), MiB(1000))
+    first = rounded_memory(MiB(0), MiB(1000))
 
-    assert {settled(first, MiB(amount)) for amount in range(700, 1024)} == {first}
+    assert {rounded_memory(first, MiB(amount)) for amount in range(700, 1024)} == {first}

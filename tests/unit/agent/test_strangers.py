@@ -23,8 +23,8 @@ def test_an_instance_that_somebody_made_is_reserved(desk: Desk) -> None:
     async def story() -> None:
         stranger = desk.hand(SMALL)
         await desk.settle()
-        (one,) = desk.instances.present()
-        assert (one.placed, one.ours, one.reserved) == (SMALL, False, True)
+        (one,) = desk.instances.live_instances()
+        assert (one.placed, one.ours, one.is_reserved) == (SMALL, False, True)
         for wanted in (LARGE, SMALL):
             await desk.settle(wanted)
             assert "was not created by this agent, which leaves it alone" in await desk.why(wanted)
@@ -40,7 +40,7 @@ def test_an_instance_without_compute_that_somebody_made_is_reserved_too(desk: De
         desk.driver.create_instance(GPU, SMALL.profile.id, SMALL.start)
         await desk.settle(LARGE)
         assert desk.on() == [(19, 0, False)]
-        assert desk.instances.present()[0].reserved
+        assert desk.instances.live_instances()[0].is_reserved
 
     asyncio.run(story())
 
@@ -55,7 +55,7 @@ def test_what_containers_hold_is_ours_whoever_made_it(tmp_path: Path) -> None:
         assert (await desk.instances.ensure(GPU, SMALL)).uuid == tenant.uuid
         desk.restart()
         await desk.settle()
-        assert desk.instances.present()[0].idle
+        assert desk.instances.live_instances()[0].idle
 
     asyncio.run(story())
 
@@ -118,7 +118,7 @@ def test_a_process_in_the_way_is_waited_for(desk: Desk) -> None:
         desk.change(lambda gpu: replace(gpu, processes=(process,)))
         await desk.settle(LARGE)
         assert (await desk.why(LARGE)).endswith("is still in use by pid 77")
-        assert desk.instances.present()[0].reserved
+        assert desk.instances.live_instances()[0].is_reserved
         assert desk.faults.calls["destroy_compute"] == 0
         desk.change(lambda gpu: replace(gpu, processes=()))
         await desk.again()
@@ -207,9 +207,9 @@ def test_instances_go_with_the_mode(desk: Desk) -> None:
         desk.change(lambda gpu: replace(gpu, mig=off, instances=()))
         desk.faults.at["instances", desk.faults.calls["instances"] + 1] = Fault.UNAVAILABLE
         await desk.again()
-        assert len(desk.instances.present()) == 1, "a driver that does not answer"
+        assert len(desk.instances.live_instances()) == 1, "a driver that does not answer"
         await desk.again()
-        assert desk.instances.present() == ()
+        assert desk.instances.live_instances() == ()
         assert "MIG mode is off: drain the node" in await desk.why(SMALL)
 
     asyncio.run(story())
@@ -226,10 +226,10 @@ def test_a_gpu_that_is_cut_by_others_while_the_agent_runs_is_noticed(tmp_path: P
         task = asyncio.create_task(desk.instances.run())
         desk.instances.notice(desk.driver.devices())
         async with asyncio.timeout(5):
-            while not desk.instances.present():  # noqa: ASYNC110 -- of another task
+            while not desk.instances.live_instances():  # noqa: ASYNC110 -- of another task
                 await asyncio.sleep(0)
         task.cancel()
-        assert [one.instance for one in desk.instances.present()] == [stranger]
+        assert [one.instance for one in desk.instances.live_instances()] == [stranger]
 
     asyncio.run(story())
 
@@ -242,7 +242,7 @@ def test_a_lost_gpu_keeps_what_was_known(desk: Desk) -> None:
         ready = await desk.instances.ensure(GPU, SMALL)
         desk.change(lambda gpu: replace(gpu, lost=True))
         await desk.again()
-        assert [one.instance.uuid for one in desk.instances.present()] == [ready.uuid]
+        assert [one.instance.uuid for one in desk.instances.live_instances()] == [ready.uuid]
         assert "GPU" in await desk.why(LARGE)
 
     asyncio.run(story())

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agent.core.promise import NotYetError, Owner
-from agent.core.sharing import StillRunsError, placements, share_of, shares_of, starting
-from agent.core.tenants import Tenant, tenant
+from agent.core.sharing import StillRunsError, next_container, placements, share_of, shares_of
+from agent.core.tenants import NodePod, tenant
 from allocator.core.settings import Settings
 from allocator.model.decision import ContainerGrants
 from allocator.model.ledger import Entry
@@ -26,7 +26,7 @@ RUNNING: Mapping[str, object] = {"running": {"startedAt": "2026-11-21T17:00:00Z"
 WAITING: Mapping[str, object] = {"waiting": {"reason": "PodInitializing"}}
 
 
-def read(found: dict[str, Any], **more: object) -> Tenant:
+def read(found: dict[str, Any], **more: object) -> NodePod:
     found["metadata"] |= {"uid": "u", "name": "p", "namespace": "team-a"}
     return tenant(json.dumps(found | more).encode())
 
@@ -125,7 +125,12 @@ def test_null_is_nothing() -> None:
 
     found = read(odd)
 
-    assert (found.started, found.over, found.told, dict(found.requests)) == (False, False, "", {})
+    assert (found.has_started, found.over, found.told, dict(found.requests)) == (
+        False,
+        False,
+        "",
+        {},
+    )
 
 
 @pytest.mark.parametrize("state", [RUNNING, {"running": {"startedAt": None}}, DONE, FAILED])
@@ -133,14 +138,14 @@ def test_a_container_that_ran_has_started(state: Mapping[str, object]) -> None:
     """Also one that has ended since."""
     pod = read(written(container("main")), status=states("containerStatuses", main=state))
 
-    assert pod.started
+    assert pod.has_started
 
 
 def test_a_container_in_a_crash_loop_has_started() -> None:
     """It waits for its next start, and what it was promised is in use."""
     status = {"containerStatuses": [{"name": "main", "state": WAITING, "lastState": FAILED}]}
 
-    assert read(written(container("main")), status=status).started
+    assert read(written(container("main")), status=status).has_started
 
 
 def test_containers_are_known_by_the_runtimes_ids() -> None:
@@ -178,7 +183,7 @@ BOTH = Owner(uid="u", namespace="team-a", pod="p", containers=("first", "main"))
 DEVICES = tuple(replace(device(index=i), pci=f"0000:{9 - i:02x}:00.0") for i in range(2))
 
 
-def bound(**status: object) -> Tenant:
+def bound(**status: object) -> NodePod:
     pod = written(container("main"), init=[container("first")], nodeName="n")
     return read(pod, status=status)
 
@@ -193,13 +198,13 @@ def test_where_slots_are_shared_it_is_the_first_that_has_not_ended_well(
     """An init container that failed starts again; an app starts after it ended well."""
     pod = bound(**states("initContainerStatuses", first=first))
 
-    assert starting(BOTH, pod).name == expected
+    assert next_container(BOTH, pod).name == expected
 
 
 def test_an_init_container_that_still_runs_is_looked_at_again() -> None:
     """Kubelet knows of its end before the API server does."""
     with pytest.raises(StillRunsError):
-        starting(BOTH, bound(**states("initContainerStatuses", first=RUNNING)))
+        next_container(BOTH, bound(**states("initContainerStatuses", first=RUNNING)))
 
 
 def test_a_share_lists_gpus_as_cuda_counts_them() -> None:
@@ -232,7 +237,7 @@ def test_a_share_lists_gpus_as_cuda_counts_them() -> None:
     ],
 )
 def test_a_start_without_a_promise_is_refused(
-    pod: Tenant | None, promised: Entry | None, words: str
+    pod: NodePod | None, promised: Entry | None, words: str
 ) -> None:
     """With words that its user reads in the pod's status."""
     with pytest.raises(NotYetError, match=words):

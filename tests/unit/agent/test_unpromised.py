@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agent.core.status import Realised
-from agent.core.tenants import Tenant, tenant
-from agent.core.unpromised import unpromised, uses_gpus
-from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, configured
+from agent.core.status import RealisedInstance
+from agent.core.tenants import NodePod, tenant
+from agent.core.unpromised import find_unaccounted, uses_gpus
+from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, configure_vocabulary
 from allocator.core.gpunode import decode
 from allocator.core.gpunodewire import spec_of
 from allocator.model.ledger import Entry
@@ -33,7 +33,7 @@ def pod(
     *limits: dict[str, str],
     started: bool = True,
     init: tuple[dict[str, str], ...] = (),
-) -> Tenant:
+) -> NodePod:
     """Return a pod on the node, with a container for each of *limits*."""
     names = [f"c{i}" for i in range(len(limits))]
     spec = {
@@ -53,18 +53,18 @@ def pod(
 
 
 def found(
-    *tenants: Tenant,
+    *tenants: NodePod,
     holding: tuple[Entry, ...] = (),
     factor: int = 1,
-    instances: tuple[Realised, ...] = (),
+    instances: tuple[RealisedInstance, ...] = (),
 ) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
     """Return containers by the uid of what is told, and the uids of what nobody knows."""
-    entries, unknown = unpromised(
+    entries, unknown = find_unaccounted(
         gpu_node(NODE, holding),
         ledger(NODE, holding),
         tenants=tenants,
         instances=instances,
-        vocabularies=(configured(VOLCANO, memory_factor=factor), GPUSHARE),
+        vocabularies=(configure_vocabulary(VOLCANO, memory_factor=factor), GPUSHARE),
     )
     return {e.uid: e.containers for e in entries}, [one.uid for one in unknown]
 
@@ -166,7 +166,7 @@ def test_instances_of_others_stand_for_their_tenants() -> None:
     node = nodes_of(1, A100_40, mode=Mode.MIG, name="n")
     gpu = node.gpus[0].uuid
     made = tuple(
-        Realised(gpu=gpu, placed=placed("1g.5gb", start), uuid=f"MIG-{start}", foreign=True)
+        RealisedInstance(gpu=gpu, placed=placed("1g.5gb", start), uuid=f"MIG-{start}", foreign=True)
         for start in (4, 5)
     )
     tenants = [
@@ -220,10 +220,10 @@ def test_an_instance_of_somebody_else_keeps_its_slots(uuid: str | None) -> None:
     """The ledger sees them taken, by a name that is no pod's; twice the same words."""
     node = nodes_of(1, A100_40, mode=Mode.MIG, name="n")
     (gpu,) = node.gpus
-    theirs = Realised(gpu=gpu.uuid, placed=placed("3g.20gb", 4), uuid=uuid, foreign=True)
+    theirs = RealisedInstance(gpu=gpu.uuid, placed=placed("3g.20gb", 4), uuid=uuid, foreign=True)
 
     entries, again = (
-        unpromised(
+        find_unaccounted(
             gpu_node(node), ledger(node), tenants=[], instances=[theirs], vocabularies=(VOLCANO,)
         )[0]
         for _ in range(2)
@@ -233,4 +233,4 @@ def test_an_instance_of_somebody_else_keeps_its_slots(uuid: str | None) -> None:
     stands = gpu_node(node, unpromised=spec_of(entries)["entries"])
     decoded = decode(stands)
     assert decoded.problems == ()
-    assert decoded.node.gpus[0].taken == theirs.placed.mask
+    assert decoded.node.gpus[0].taken_slots == theirs.placed.mask

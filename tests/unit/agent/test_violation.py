@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.cgroup import Cell
+from agent.core.cgroup import PodCgroup
 from agent.core.driver import Instance, Process
 from agent.core.promise import Owner, Share
 from agent.core.violation import (
     CONTEXT,
     MOST_CONTEXTS,
-    Kind,
-    Picture,
-    Pod,
-    Seen,
+    LocalPod,
+    LocatedProcess,
+    ObservedUse,
     Violation,
+    ViolationKind,
     change,
     foreign,
     violations,
@@ -28,8 +28,8 @@ from allocator.model.units import MiB
 from tests.builders import mig_grant, soft_grant
 
 MAIN, SIDE = "a" * 64, "b" * 64
-HOME = Cell("u1", MAIN)
-POD = Pod(
+HOME = PodCgroup("u1", MAIN)
+POD = LocalPod(
     uid="u1",
     namespace="team-a",
     name="train-0",
@@ -51,17 +51,19 @@ def seen(
     *,
     gpu: str = "GPU-0",
     instance: str | None = None,
-    cell: Cell | None = HOME,
-) -> Seen:
+    cell: PodCgroup | None = HOME,
+) -> LocatedProcess:
     held = None if memory is None else MiB(memory)
-    return Seen(Process(pid=7, gpu=gpu, memory=held, instance=instance), cell)
+    return LocatedProcess(Process(pid=7, gpu=gpu, memory=held, instance=instance), cell)
 
 
-def picture(*processes: Seen, shares: tuple[Share, ...] = (), pod: Pod = POD) -> Picture:
-    return Picture(seen=processes, shares=shares, pods={pod.uid: pod}, instances=INSTANCES)
+def picture(
+    *processes: LocatedProcess, shares: tuple[Share, ...] = (), pod: LocalPod = POD
+) -> ObservedUse:
+    return ObservedUse(seen=processes, shares=shares, pods={pod.uid: pod}, instances=INSTANCES)
 
 
-def kinds(looked_at: Picture) -> list[Kind]:
+def kinds(looked_at: ObservedUse) -> list[ViolationKind]:
     return [violation.kind for violation in violations(looked_at)]
 
 
@@ -74,25 +76,33 @@ OWN = (share(mig_grant("1g.5gb", 0)),)
     [
         pytest.param(seen(8000), SOFT, None, id="all-of-it"),
         pytest.param(seen(8000 + 160 + CONTEXT), SOFT, None, id="with-its-context"),
-        pytest.param(seen(8001 + 160 + CONTEXT), SOFT, Kind.MEMORY, id="more"),
+        pytest.param(seen(8001 + 160 + CONTEXT), SOFT, ViolationKind.MEMORY, id="more"),
         pytest.param(seen(None), SOFT, None, id="the-driver-does-not-tell"),
-        pytest.param(seen(gpu="GPU-1"), SOFT, Kind.DEVICE, id="another-gpu"),
-        pytest.param(seen(cell=Cell("u1", SIDE)), SOFT, Kind.DEVICE, id="another-container"),
-        pytest.param(seen(cell=Cell("u1", None)), SOFT, None, id="who-knows-which-container"),
-        pytest.param(seen(9000, cell=Cell("u1", None)), SOFT, Kind.MEMORY, id="nor-could-any"),
+        pytest.param(seen(gpu="GPU-1"), SOFT, ViolationKind.DEVICE, id="another-gpu"),
+        pytest.param(
+            seen(cell=PodCgroup("u1", SIDE)), SOFT, ViolationKind.DEVICE, id="another-container"
+        ),
+        pytest.param(seen(cell=PodCgroup("u1", None)), SOFT, None, id="who-knows-which-container"),
+        pytest.param(
+            seen(9000, cell=PodCgroup("u1", None)), SOFT, ViolationKind.MEMORY, id="nor-could-any"
+        ),
         pytest.param(seen(instance="MIG-own"), OWN, None, id="own-instance"),
         pytest.param(seen(instance=None), OWN, None, id="instance-not-told"),
-        pytest.param(seen(instance="MIG-other"), OWN, Kind.DEVICE, id="anothers-instance"),
+        pytest.param(seen(instance="MIG-other"), OWN, ViolationKind.DEVICE, id="anothers-instance"),
         pytest.param(seen(instance="MIG-new"), OWN, None, id="an-instance-not-looked-at-yet"),
-        pytest.param(seen(instance="MIG-own"), SOFT, Kind.DEVICE, id="an-instance-of-nobody"),
-        pytest.param(seen(), (), Kind.UNPROMISED, id="no-promise"),
-        pytest.param(seen(), (share(soft_grant(1), uid="u2"),), Kind.UNPROMISED, id="not-its-own"),
+        pytest.param(
+            seen(instance="MIG-own"), SOFT, ViolationKind.DEVICE, id="an-instance-of-nobody"
+        ),
+        pytest.param(seen(), (), ViolationKind.UNPROMISED, id="no-promise"),
+        pytest.param(
+            seen(), (share(soft_grant(1), uid="u2"),), ViolationKind.UNPROMISED, id="not-its-own"
+        ),
         pytest.param(seen(cell=None), (), None, id="not-a-pod"),
-        pytest.param(seen(cell=Cell("u9", MAIN)), (), None, id="a-pod-that-nobody-knows"),
+        pytest.param(seen(cell=PodCgroup("u9", MAIN)), (), None, id="a-pod-that-nobody-knows"),
     ],
 )
 def test_use_is_held_against_the_promise(
-    process: Seen, shares: tuple[Share, ...], kind: Kind | None
+    process: LocatedProcess, shares: tuple[Share, ...], kind: ViolationKind | None
 ) -> None:
     """Memory with an allowance for what the library cannot count, devices by their names."""
     assert kinds(picture(process, shares=shares)) == ([kind] if kind else [])
@@ -100,9 +110,9 @@ def test_use_is_held_against_the_promise(
 
 def test_processes_of_one_container_add_up() -> None:
     """Each below the promise, and together above it."""
-    assert kinds(picture(seen(5000), seen(5000), shares=SOFT)) == [Kind.MEMORY]
+    assert kinds(picture(seen(5000), seen(5000), shares=SOFT)) == [ViolationKind.MEMORY]
     twice = (share(soft_grant(8000)), share(soft_grant(8000), container="side"))
-    assert kinds(picture(seen(5000), seen(5000, cell=Cell("u1", SIDE)), shares=twice)) == []
+    assert kinds(picture(seen(5000), seen(5000, cell=PodCgroup("u1", SIDE)), shares=twice)) == []
 
 
 @given(count=st.integers(1, 64))
@@ -111,14 +121,14 @@ def test_an_allowance_does_not_grow_with_processes(count: int) -> None:
     most = 8000 + 160 + MOST_CONTEXTS * CONTEXT
     crowd = [seen(-(-(most + 1) // count)) for _ in range(count)]
 
-    assert kinds(picture(*crowd, shares=SOFT)) == [Kind.MEMORY]
+    assert kinds(picture(*crowd, shares=SOFT)) == [ViolationKind.MEMORY]
 
 
 def test_foreign_is_what_nobody_was_promised_there() -> None:
     """The node's own processes, unknown pods, and pods on GPUs that others were promised."""
     looked_at = picture(
         seen(10, cell=None),
-        seen(200, cell=Cell("u9", MAIN)),
+        seen(200, cell=PodCgroup("u9", MAIN)),
         seen(3000),
         seen(40000, gpu="GPU-1"),
         seen(None, cell=None),
@@ -138,8 +148,10 @@ def test_what_is_told_as_unpromised_is_not_counted_twice() -> None:
     assert foreign(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 0, "GPU-1": 50}
 
 
-def violation(kind: Kind = Kind.MEMORY, *, kept: bool = False, note: str = "") -> Violation:
-    pod = Pod(uid="u1", namespace="a", name="b", kept=kept)
+def violation(
+    kind: ViolationKind = ViolationKind.MEMORY, *, kept: bool = False, note: str = ""
+) -> Violation:
+    pod = LocalPod(uid="u1", namespace="a", name="b", kept=kept)
     return Violation(kind=kind, pod=pod, container="main", gpu="GPU-0", note=note)
 
 
@@ -149,7 +161,7 @@ def violation(kind: Kind = Kind.MEMORY, *, kept: bool = False, note: str = "") -
         pytest.param(violation(), Enforcement.EVICT, True, id="evicted"),
         pytest.param(violation(), Enforcement.REPORT, False, id="only-reported"),
         pytest.param(violation(kept=True), Enforcement.EVICT, False, id="would-come-back"),
-        pytest.param(violation(Kind.LIMITS), Enforcement.EVICT, False, id="was-put-right"),
+        pytest.param(violation(ViolationKind.LIMITS), Enforcement.EVICT, False, id="was-put-right"),
     ],
 )
 def test_the_first_look_tells_and_the_second_evicts(

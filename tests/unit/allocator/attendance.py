@@ -5,26 +5,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from allocator.core.choose import Terms
-from allocator.core.commitment import Wanted
-from allocator.core.index import Index, Indexer
-from allocator.core.pods import Pod
-from allocator.core.steering import Circumstances, filtered
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import PodClaim
+from allocator.core.index import Index, IndexBuilder
+from allocator.core.pods import SchedulingPod
+from allocator.core.steering import FilterContext, filter_nodes
 from allocator.core.waiting import LEAST_SAMPLE
 from allocator.model.gpu import Node
 from allocator.model.request import PodRequest
-from allocator.shell.extender import Waiting
+from allocator.shell.extender import UnschedulablePod
 from allocator.shell.waiting import (
-    Attendant,
+    UnschedulableController,
 )
-from kube.client import Options
+from kube.client import CallOptions
 from kube.errors import KubeError
 from kube.events import Event
 from tests.builders import T4, ask, gpu, node, pod, soft_grant
 from tests.fakes.api_client import FakeApiClient
 from tests.fakes.kube_clock import FakeClock
 
-CIRCUMSTANCES = Circumstances(terms=Terms())
+CIRCUMSTANCES = FilterContext(terms=PlacementPolicy())
 SAMPLE = [f"other-{i}" for i in range(LEAST_SAMPLE)]
 ROOMY = node("roomy", gpu(T4))
 FULL_GRANT = soft_grant(15000)
@@ -32,7 +32,7 @@ FULL = node("full", gpu(T4, grants=[FULL_GRANT]))
 
 
 def index_of(*nodes: Node) -> Index:
-    indexer = Indexer()
+    indexer = IndexBuilder()
     for found in nodes:
         indexer.put(found)
     return indexer.index(version="1", complete=True)
@@ -47,10 +47,10 @@ class Scene(FakeApiClient):
     hints: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     time: FakeClock = field(default_factory=FakeClock)
-    attendant: Attendant = field(init=False)
+    attendant: UnschedulableController = field(init=False)
 
     def __post_init__(self) -> None:
-        self.attendant = Attendant(
+        self.attendant = UnschedulableController(
             self,
             self,
             index=lambda: self.index,
@@ -59,7 +59,7 @@ class Scene(FakeApiClient):
         )
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[CallOptions]
     ) -> bytes:
         self.hints.append((path, changes))
         if self.error is not None:
@@ -70,10 +70,10 @@ class Scene(FakeApiClient):
         self.events.append(event)
 
     def look_after(self, *names: str, request: PodRequest | None = None, uid: str = "u") -> None:
-        wanted = Wanted(uid=uid, request=request or pod(ask(3000)))
-        found = Pod(uid=uid, namespace="team-a", name="p", wanted=wanted)
-        obstacles = filtered(self.index, found, names, circumstances=CIRCUMSTANCES).obstacles
-        asyncio.run(self.attendant.look_after(Waiting(found, names, obstacles)))
+        wanted = PodClaim(uid=uid, request=request or pod(ask(3000)))
+        found = SchedulingPod(uid=uid, namespace="team-a", name="p", wanted=wanted)
+        obstacles = filter_nodes(self.index, found, names, circumstances=CIRCUMSTANCES).obstacles
+        asyncio.run(self.attendant.look_after(UnschedulablePod(found, names, obstacles)))
 
     @property
     def nodes(self) -> list[str]:
@@ -84,6 +84,6 @@ class Scene(FakeApiClient):
         return [event.note for event in self.events]
 
 
-def waiting_pod(uid: str = "u") -> Pod:
-    wanted = Wanted(uid=uid, request=pod(ask(9000)))
-    return Pod(uid=uid, namespace="team-a", name="p", wanted=wanted)
+def waiting_pod(uid: str = "u") -> SchedulingPod:
+    wanted = PodClaim(uid=uid, request=pod(ask(9000)))
+    return SchedulingPod(uid=uid, namespace="team-a", name="p", wanted=wanted)

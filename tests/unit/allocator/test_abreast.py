@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from allocator.shell.abreast import AT_ONCE, Abreast, apart
-from allocator.shell.reconciler import LONGEST_PAUSE, sweeping
+from allocator.shell.abreast import AT_ONCE, Workqueue, isolated
+from allocator.shell.reconciler import LONGEST_PAUSE, run_while_leading
 from tests.fakes.kube_clock import FakeClock
 
 ODD = RuntimeError("nobody foresaw this")
@@ -15,8 +15,8 @@ ODD = RuntimeError("nobody foresaw this")
 def worked(
     names: Sequence[str], work: Callable[[str], Awaitable[None]], *, patience: float = 1.0
 ) -> None:
-    found: Abreast[str] = Abreast(patience=patience)
-    asyncio.run(found.each({name: name for name in names}, work))
+    found: Workqueue[str] = Workqueue(patience=patience)
+    asyncio.run(found.run_each({name: name for name in names}, work))
 
 
 @pytest.mark.parametrize("order", ["abc", "cab", "bca"])
@@ -44,9 +44,9 @@ def test_one_that_hangs_delays_itself() -> None:
             await asyncio.Event().wait()
 
     async def rounds() -> None:
-        found: Abreast[str] = Abreast(patience=0.01)
-        await found.each({"a": "a", "b": "b"}, work)
-        await found.each({"a": "a", "c": "c"}, work)
+        found: Workqueue[str] = Workqueue(patience=0.01)
+        await found.run_each({"a": "a", "b": "b"}, work)
+        await found.run_each({"a": "a", "c": "c"}, work)
 
     asyncio.run(rounds())
 
@@ -80,8 +80,8 @@ def test_whoever_is_told_to_stop_stops() -> None:
             ended.append(name)
 
     async def stopped() -> None:
-        found: Abreast[str] = Abreast(patience=100)
-        task = asyncio.create_task(found.each({"a": "a"}, work))
+        found: Workqueue[str] = Workqueue(patience=100)
+        task = asyncio.create_task(found.run_each({"a": "a"}, work))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         task.cancel()
@@ -96,9 +96,9 @@ def test_being_stopped_is_no_failure() -> None:
     """The guard lets cancellation through, and tells of everything else."""
     failed: list[bool] = []
 
-    with apart("odd", lambda: failed.append(True), node="n0"):
+    with isolated("odd", lambda: failed.append(True), node="n0"):
         raise ODD
-    with pytest.raises(asyncio.CancelledError), apart("stopped", lambda: failed.append(True)):
+    with pytest.raises(asyncio.CancelledError), isolated("stopped", lambda: failed.append(True)):
         raise asyncio.CancelledError
 
     assert failed == [True]
@@ -117,7 +117,7 @@ def test_a_sweep_that_fails_is_followed_by_another() -> None:
             raise ODD
 
     async def swept() -> None:
-        await sweeping(
+        await run_while_leading(
             sweep, lambda: True, 1.0, failed=lambda: failures.append(True), clock=time.clock()
         )
 

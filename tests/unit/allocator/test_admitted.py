@@ -6,28 +6,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.commitment import Wanted
-from allocator.core.outlook import Verdict
+from allocator.core.commitment import PodClaim
+from allocator.core.outlook import FeasibilityVerdict
 from allocator.core.settings import Settings
-from allocator.model.decision import Source
+from allocator.model.decision import ModeSource
 from allocator.model.request import Mode, PodRequest
 from allocator.request.admitted import admission_marks, admitted_request, earlier_pass
 from console.core.pod import pod_of
-from console.core.site import Site, site_of
-from console.core.why import Facts, Why, why
+from console.core.site import ClusterView, site_of
+from console.core.why import PodFacts, PodWhy, why
 from tests.bindings import binding, bound, live
 from tests.builders import A100_40, T4, nodes_of, snapshot
 from tests.gpunodes import gpu_node
 from tests.pods import MEMORY, MODE, NUMBER, Json, container, pod, received
 from tests.unit.console.sites import NOW, machine
-from webhook.core.binding import Wish, judge
-from webhook.core.mutate import Surroundings
-from webhook.core.unbound import unbound
+from webhook.core.binding import BindRequest, judge
+from webhook.core.mutate import AdmissionContext
+from webhook.core.unbound import unbound_pod
 
 OURS = "vgpu-admission.io/"
 VOLCANO = VOCABULARIES[0]
 SOFT, CUT = nodes_of(1, T4, name="soft"), nodes_of(1, A100_40, mode=Mode.MIG, name="cut")
-AROUND = Surroundings(settings=Settings(), snapshot=snapshot(SOFT, CUT), host_paths=True)
+AROUND = AdmissionContext(settings=Settings(), snapshot=snapshot(SOFT, CUT), host_paths=True)
 ASKED = orjson.dumps({"mode": None, "containers": {"main": {NUMBER: "1"}}}).decode()
 ASKED_MIG = orjson.dumps({"mode": "mig", "containers": {}}).decode()
 
@@ -40,27 +40,27 @@ def asking(**annotations: str) -> Json:
     return found
 
 
-def hook(written: Json) -> Wish:
+def hook(written: Json) -> BindRequest:
     found = judge(bound(binding()), live(written), AROUND)
-    assert isinstance(found, Wish), found
+    assert isinstance(found, BindRequest), found
     return found
 
 
-def extender(written: Json) -> Wanted:
-    found = unbound(orjson.dumps(written), VOCABULARIES).wanted
-    assert isinstance(found, Wanted)
+def extender(written: Json) -> PodClaim:
+    found = unbound_pod(orjson.dumps(written), VOCABULARIES).wanted
+    assert isinstance(found, PodClaim)
     return found
 
 
-def site(*nodes: str) -> Site:
+def site(*nodes: str) -> ClusterView:
     known = {"soft": SOFT, "cut": CUT}
     return site_of(
         [gpu_node(known[name]) for name in nodes], [machine(name) for name in nodes], now=NOW
     )
 
 
-def console(written: Json, *nodes: str) -> Why:
-    return why(Facts(pod=pod_of(written), site=site(*nodes)))
+def console(written: Json, *nodes: str) -> PodWhy:
+    return why(PodFacts(pod=pod_of(written), site=site(*nodes)))
 
 
 def test_a_mode_without_evidence_of_a_choice_is_the_users() -> None:
@@ -73,10 +73,10 @@ def test_a_mode_without_evidence_of_a_choice_is_the_users() -> None:
 
     told = console(written, "soft")
 
-    assert (wish.wanted.request.named, wish.source) == (Mode.MIG, Source.NAMED)
+    assert (wish.wanted.request.named_mode, wish.source) == (Mode.MIG, ModeSource.NAMED)
     assert told.request == wish.wanted.request
     assert told.outlook is not None
-    assert told.outlook.verdict is Verdict.NEVER
+    assert told.outlook.verdict is FeasibilityVerdict.NEVER
     fitting = console(written, "soft", "cut").answers
     assert [answer.node for answer in fitting if answer.finding is None] == ["cut"]
 
@@ -88,7 +88,11 @@ def test_with_evidence_the_mode_is_open_again() -> None:
 
     told = console(written, "soft")
 
-    assert (wish.wanted.request.named, wish.wanted.mode, wish.source) == (None, None, Source.BEST)
+    assert (wish.wanted.request.named_mode, wish.wanted.mode, wish.source) == (
+        None,
+        None,
+        ModeSource.BEST,
+    )
     assert told.request == wish.wanted.request
     assert [answer.node for answer in told.answers if answer.finding is None] == ["soft"]
 
@@ -119,36 +123,36 @@ def test_hook_extender_and_console_read_every_pod_alike(annotations: dict[str, s
 @pytest.mark.parametrize(
     ("annotations", "source", "mode"),
     [
-        pytest.param({}, Source.BEST, None, id="nothing"),
-        pytest.param({MODE: "mig"}, Source.NAMED, None, id="named-by-the-user"),
+        pytest.param({}, ModeSource.BEST, None, id="nothing"),
+        pytest.param({MODE: "mig"}, ModeSource.NAMED, None, id="named-by-the-user"),
         pytest.param(
             {MODE: "mig", f"{OURS}mode-source": "only", f"{OURS}asked": ASKED},
-            Source.ONLY,
+            ModeSource.ONLY,
             Mode.MIG,
             id="only",
         ),
         pytest.param(
             {MODE: "mig", f"{OURS}mode-source": "named", f"{OURS}asked": ASKED_MIG},
-            Source.NAMED,
+            ModeSource.NAMED,
             Mode.MIG,
             id="named-at-create",
         ),
         pytest.param(
             {MODE: "mig", f"{OURS}mode-source": "only", f"{OURS}asked": ASKED_MIG},
-            Source.NAMED,
+            ModeSource.NAMED,
             None,
             id="contradiction",
         ),
         pytest.param(
             {MODE: "mig", f"{OURS}mode-source": "best", f"{OURS}asked": "x" * 20_000},
-            Source.NAMED,
+            ModeSource.NAMED,
             None,
             id="too-long",
         ),
     ],
 )
 def test_a_mode_is_final_only_on_evidence(
-    annotations: dict[str, str], source: Source, mode: Mode | None
+    annotations: dict[str, str], source: ModeSource, mode: Mode | None
 ) -> None:
     """And then only where it was not merely the best."""
     named = Mode(annotations[MODE]) if MODE in annotations else None

@@ -8,9 +8,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from allocator.core.bounds import unkept
+from allocator.core.bounds import readback_problems
 from allocator.core.gpunodewire import MOST_CONTAINERS, MOST_ENTRIES
-from allocator.core.ledger import read, read_text
+from allocator.core.ledger import parse_ledger, read_text
 from allocator.core.settings import DEFAULTS
 from allocator.model.decision import Reason
 from allocator.model.ledger import Entry
@@ -22,18 +22,18 @@ from tests.builders import mig_grant, nodes_of, snapshot, soft_grant
 from tests.fakes.ledger_server import LedgerServer
 from tests.gpunodes import Json, entry, gpu_node, ledger
 from tests.pods import admitted, container, pod, received
-from webhook.core.mutate import Surroundings
-from webhook.shell.binding import Binder
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.binding import BindingHandler
 
 NODE = nodes_of(16)
-AROUND = Surroundings(settings=DEFAULTS, snapshot=snapshot(NODE))
+AROUND = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(NODE))
 LITTLE = {NUMBER: 1, MEMORY: 10}
 SHARE = soft_grant(10, gpu="GPU-n0-0")
 
 
 def bind(server: LedgerServer, **names: str) -> Json:
     """Let one replica answer the review of one bind."""
-    binder = Binder(
+    binder = BindingHandler(
         calls=server,
         around=lambda _: AROUND,
         reserved=lambda _: frozenset(),
@@ -124,7 +124,7 @@ def test_a_full_ledger_takes_no_more() -> None:
     assert (no["status"]["code"], refused.writes) == (409, 0)
     assert "promises something to 1024 pods, and may to no more" in no["status"]["message"]
     assert yes["allowed"]
-    assert len(read(taken.gpu_node).entries) == MOST_ENTRIES
+    assert len(parse_ledger(taken.gpu_node).entries) == MOST_ENTRIES
 
 
 def test_a_full_ledger_still_renews_what_it_promised() -> None:
@@ -135,7 +135,7 @@ def test_a_full_ledger_still_renews_what_it_promised() -> None:
     api.gpu_node["status"]["gpus"][0]["slots"] = MOST_ENTRIES + 9
 
     assert bind(api)["allowed"]
-    assert len(read(api.gpu_node).entries) == MOST_ENTRIES
+    assert len(parse_ledger(api.gpu_node).entries) == MOST_ENTRIES
 
 
 SIXTY_FIVE = tuple(replace(entry("a", SHARE).containers[0], name=f"c{i}") for i in range(65))
@@ -177,12 +177,12 @@ SIXTY_FIVE = tuple(replace(entry("a", SHARE).containers[0], name=f"c{i}") for i 
 )
 def test_what_could_not_be_read_back_is_told(odd: Entry, said: str) -> None:
     """Value, place and what would be accepted."""
-    assert [str(problem) for problem in unkept(ledger(NODE), odd)] == [said]
+    assert [str(problem) for problem in readback_problems(ledger(NODE), odd)] == [said]
 
 
 def test_what_can_be_read_back_has_no_fault() -> None:
     """A share, and a slice of a GPU in MIG mode."""
     cut = nodes_of(1, mode=Mode.MIG)
 
-    assert unkept(ledger(NODE), entry("a", SHARE)) == ()
-    assert unkept(ledger(cut), entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))) == ()
+    assert readback_problems(ledger(NODE), entry("a", SHARE)) == ()
+    assert readback_problems(ledger(cut), entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))) == ()

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from allocator.core.choose import Terms, Verdict, choose
+from allocator.core.choose import FitVerdict, PlacementPolicy, choose
 from allocator.core.settings import Prefer
 from allocator.model.request import ContainerRequest, Filters, Mode
 from tests.builders import (
@@ -127,7 +127,7 @@ def test_limits_of_the_driver_hold() -> None:
     second = choose(one_mig_gpu(mig_grant("1g.5gb+me", 6)), request)
 
     assert cuts(first)[0].startswith("1g.5gb+me@")
-    assert second.verdict is Verdict.NOT_NOW
+    assert second.verdict is FitVerdict.NOT_NOW
 
 
 def test_a_container_may_need_a_place_that_is_not_the_best() -> None:
@@ -157,7 +157,7 @@ def test_a_preference_overrides() -> None:
     """Density takes the software share where MIG would withhold a little more."""
     there = snapshot(node("n0", gpu(mode=MIG, index=0), gpu(index=1)))
 
-    found = choose(there, pod(ask(4000)), terms=Terms(prefer=Prefer.DENSITY))
+    found = choose(there, pod(ask(4000)), terms=PlacementPolicy(prefer=Prefer.DENSITY))
 
     assert gpus(found) == ["GPU-n0-1"]
 
@@ -170,7 +170,7 @@ def test_memory_only_is_accounted_beside_software_shares() -> None:
     over = choose(there, pod(ask(6000), mode=Mode.MEMORY_ONLY))
 
     assert grants(fits)["main"][0].mode is Mode.MEMORY_ONLY
-    assert over.verdict is Verdict.NOT_NOW
+    assert over.verdict is FitVerdict.NOT_NOW
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_what_runs_at_one_time_adds_up(containers: list[ContainerRequest], fits:
 
     found = choose(snapshot(nodes_of(1, T4)), pod(*named))
 
-    assert (found.verdict is Verdict.FITS) is fits
+    assert (found.verdict is FitVerdict.FITS) is fits
 
 
 def test_an_init_container_has_what_the_app_will_have() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from allocator.core.choose import Verdict, choose
+from allocator.core.choose import FitVerdict, choose
 from allocator.model.request import Filters, Mode
 from tests.builders import (
     A100_80,
@@ -76,7 +76,7 @@ def test_v5_every_container_on_a_gpu_counts() -> None:
 
     found = choose(there, pod(ask(4000)))
 
-    assert found.verdict is Verdict.NOT_NOW
+    assert found.verdict is FitVerdict.NOT_NOW
 
 
 def test_v6_a_failed_attempt_leaves_nothing_behind() -> None:
@@ -97,7 +97,7 @@ def test_v7_an_unhealthy_gpu_is_never_given() -> None:
 
     found = choose(there, pod(ask(1000)))
 
-    assert found.verdict is Verdict.NOT_NOW
+    assert found.verdict is FitVerdict.NOT_NOW
     assert text(found) == (
         "pod: every GPU that may serve it is unhealthy; wait until one recovers [GpuUnhealthy]"
     )

@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import pytest
 
-from allocator.core.demand import COLD, learned, observed, taught
+from allocator.core.demand import COLD, demand_of, with_arrival, with_arrivals
 from allocator.model.demand import NOTHING_LEARNED, BoardDemand, Demand
 from allocator.model.request import Mode
 from tests.builders import A30, A100_40, H100, ask, board, pod, profile
@@ -17,7 +17,7 @@ LARGE = profile("7g.40gb")
 def after(arrivals: int, *, failed: bool = False) -> Demand:
     demand = NOTHING_LEARNED
     for _ in range(arrivals):
-        demand = observed(demand, BOARD, SMALL, failed=failed)
+        demand = with_arrival(demand, BOARD, SMALL, failed=failed)
     return demand
 
 
@@ -37,7 +37,7 @@ def test_learning_leaves_the_demand_it_was_given_alone() -> None:
     """A snapshot that holds older demand does not change under its reader."""
     before = after(3)
 
-    observed(before, BOARD, LARGE, failed=True)
+    with_arrival(before, BOARD, LARGE, failed=True)
 
     assert before == after(3)
 
@@ -60,20 +60,20 @@ def test_boards_learn_apart() -> None:
     """What is asked of one board says nothing about another."""
     demand = after(100)
 
-    assert learned(demand, board(A30), board(A30).plain) is None
+    assert demand_of(demand, board(A30), board(A30).plain) is None
 
 
 def test_a_few_arrivals_teach_nothing() -> None:
     """Shares of fewer than COLD arrivals are not used."""
-    assert learned(known({"1g.5gb": COLD - 0.1}), BOARD, BOARD.plain) is None
-    assert learned(known({"1g.5gb": COLD}), BOARD, BOARD.plain) is not None
+    assert demand_of(known({"1g.5gb": COLD - 0.1}), BOARD, BOARD.plain) is None
+    assert demand_of(known({"1g.5gb": COLD}), BOARD, BOARD.plain) is not None
 
 
 def test_percents_follow_the_order_of_the_profiles_asked_about() -> None:
     """Shares refer to the profiles on offer, in their order, and leave the others out."""
     demand = known({"7g.40gb": 10.0, "1g.5gb": 30.0, "1g.5gb+me": 60.0})
 
-    seen = learned(demand, BOARD, (SMALL, LARGE))
+    seen = demand_of(demand, BOARD, (SMALL, LARGE))
 
     assert seen is not None
     assert seen.percents == (75, 25)
@@ -91,7 +91,7 @@ def test_percents_follow_the_order_of_the_profiles_asked_about() -> None:
 )
 def test_overload_tilts_reservations_towards_demand(failures: float, tilt: int) -> None:
     """Between 4 and 8 per cent of failed first attempts the tilt goes from nothing to full."""
-    seen = learned(known({"1g.5gb": 100.0}, failures), BOARD, BOARD.plain)
+    seen = demand_of(known({"1g.5gb": 100.0}, failures), BOARD, BOARD.plain)
 
     assert seen is not None
     assert seen.tilt == tilt
@@ -100,7 +100,7 @@ def test_overload_tilts_reservations_towards_demand(failures: float, tilt: int) 
 def test_a_pod_teaches_every_board_that_could_have_served_it() -> None:
     """Mixed fleets learn at one pace: each board counts its own smallest sufficient profile."""
     boards = (board(A100_40), board(H100))
-    demand = taught(NOTHING_LEARNED, pod(ask(8000)), boards, failed=False)
+    demand = with_arrivals(NOTHING_LEARNED, pod(ask(8000)), boards, failed=False)
 
     assert demand.boards[boards[0].name].counts == {"2g.10gb": 1.0}
     assert demand.boards[boards[1].name].counts == {"1g.10gb": 1.0}
@@ -110,4 +110,6 @@ def test_software_slices_teach_nothing_about_instances() -> None:
     """A pod that names hami-core never competes for a place on a board."""
     request = pod(ask(8000), mode=Mode.HAMI_CORE)
 
-    assert taught(NOTHING_LEARNED, request, (board(A100_40),), failed=False) is NOTHING_LEARNED
+    assert (
+        with_arrivals(NOTHING_LEARNED, request, (board(A100_40),), failed=False) is NOTHING_LEARNED
+    )

@@ -2,14 +2,14 @@
 
 import pytest
 
-from allocator.core.devicelist import Device, encoded, wished, wished_positions
+from allocator.core.devicelist import ListedDevice, encode_list, listed_uuids, wished_positions
 
 
 def test_each_container_has_a_part() -> None:
     """Containers without GPU leave an empty part, so that places match the pod's spec."""
-    two = (Device("GPU-a", 3000, 50), Device("GPU-b", 3000, 50))
+    two = (ListedDevice("GPU-a", 3000, 50), ListedDevice("GPU-b", 3000, 50))
 
-    assert encoded([(), two]) == ";GPU-a,NVIDIA,3000,50:GPU-b,NVIDIA,3000,50:"
+    assert encode_list([(), two]) == ";GPU-a,NVIDIA,3000,50:GPU-b,NVIDIA,3000,50:"
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_each_container_has_a_part() -> None:
 )
 def test_a_list_is_read(text: str, gpus: tuple[str, ...]) -> None:
     """The GPUs that a scheduler names are found, each once."""
-    assert wished(text) == gpus
+    assert listed_uuids(text) == gpus
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_list_is_read(text: str, gpus: tuple[str, ...]) -> None:
 )
 def test_a_bad_list_is_no_wish(text: str) -> None:
     """One defect anywhere, and nothing of it is believed."""
-    assert wished(text) == ()
+    assert listed_uuids(text) == ()
     assert wished_positions(text) == ()
 
 
@@ -50,4 +50,7 @@ def test_positions_are_read_and_written() -> None:
     text = "GPU-a[group2-3],NVIDIA,3000,0:GPU-b,NVIDIA,3000,0:"
 
     assert wished_positions(text) == (("GPU-a", "group2-3"),)
-    assert encoded([[Device("GPU-a", 3000, 0, "group2-3"), Device("GPU-b", 3000, 0)]]) == text
+    assert (
+        encode_list([[ListedDevice("GPU-a", 3000, 0, "group2-3"), ListedDevice("GPU-b", 3000, 0)]])
+        == text
+    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.core.document import MAX_BYTES, DocumentError, Notes, Table, read_document
+from allocator.core.document import MAX_BYTES, DocumentError, DocumentTable, Notes, read_document
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_cannot_be_read_is_refused(text: str, why: str) -> None:
 def test_wrong_values_are_noted_with_their_place() -> None:
     """A note holds the path, what was found and what would be accepted."""
     notes = Notes()
-    table = Table.of({"n": -1, "x": "often", "t": [1], "l": "a"}, "top", notes)
+    table = DocumentTable.of({"n": -1, "x": "often", "t": [1], "l": "a"}, "top", notes)
 
     table.integer("n", 1, low=0, high=9)
     table.number("x", 1.0)
@@ -66,7 +66,7 @@ def test_wrong_values_are_noted_with_their_place() -> None:
 def test_right_values_are_read() -> None:
     """Nothing is noted, and what Go takes for absent has the default."""
     notes = Notes()
-    table = Table.of({"n": 3, "x": 2, "t": "a", "empty": "", "null": None}, "", notes)
+    table = DocumentTable.of({"n": 3, "x": 2, "t": "a", "empty": "", "null": None}, "", notes)
 
     read = (
         table.integer("n", None, low=0, high=9),
@@ -85,6 +85,6 @@ def test_integers_are_whole_and_bounded(value: object) -> None:
     """A truth value, a fraction or a huge number is no count."""
     notes = Notes()
 
-    Table.of({"n": value}, "", notes).integer("n", 1, low=0, high=9)
+    DocumentTable.of({"n": value}, "", notes).integer("n", 1, low=0, high=9)
 
     assert len(notes.errors) == 1

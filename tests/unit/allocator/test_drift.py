@@ -8,8 +8,8 @@ import pytest
 
 from allocator.core.drift import drifts
 from allocator.core.ledger import Ledger
-from allocator.core.podfacts import Seen
-from allocator.shell.drift import DriftReport
+from allocator.core.podfacts import PodSummary
+from allocator.shell.drift import DriftController
 from allocator.shell.reconciler import Pods
 from kube.clock import Clock
 from kube.events import Event
@@ -20,11 +20,11 @@ NODE = nodes_of(1)
 ENTRY = entry("a", soft_grant(100, gpu="GPU-n0-0"))
 STRAY = entry("b", soft_grant(100, gpu="GPU-n0-0"))
 TOLD = json.dumps(gpu_node(NODE, (ENTRY,))["spec"]["entries"][0]["containers"])
-POD = Seen(uid="a", node="n0", deleting=False, over=False, told=TOLD)
+POD = PodSummary(uid="a", node="n0", deleting=False, over=False, told=TOLD)
 LEDGER = ledger(NODE, (ENTRY,))
 
 
-def found(one: Ledger, pod: Seen = POD) -> list[tuple[str, str]]:
+def found(one: Ledger, pod: PodSummary = POD) -> list[tuple[str, str]]:
     return [(drift.kind, drift.uid) for drift in drifts(one, {pod.uid: pod})]
 
 
@@ -49,7 +49,7 @@ def found(one: Ledger, pod: Seen = POD) -> list[tuple[str, str]]:
         pytest.param(replace(LEDGER, unpromised=(STRAY,)), POD, [("extra", "b")], id="unpromised"),
     ],
 )
-def test_what_differs(one: Ledger, pod: Seen, expected: list[tuple[str, str]]) -> None:
+def test_what_differs(one: Ledger, pod: PodSummary, expected: list[tuple[str, str]]) -> None:
     """Each kind of difference is told from what agrees."""
     assert found(one, pod) == expected
 
@@ -67,7 +67,7 @@ def test_only_what_lasts_is_told() -> None:
     pods = Pods()
     pods.know({"a": replace(POD, told="[]")})
     clock = Clock(monotonic=lambda: now[0])
-    report = DriftReport(
+    report = DriftController(
         lambda: {"n0": LEDGER},
         pods,
         tell=events.append,

@@ -9,17 +9,17 @@ import orjson
 import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.choose import Terms
-from allocator.core.index import Indexer
+from allocator.core.choose import PlacementPolicy
+from allocator.core.index import IndexBuilder
 from allocator.core.settings import Settings
-from allocator.core.steering import Circumstances
+from allocator.core.steering import FilterContext
 from allocator.shell.extender import BadQuestionError, Extender
-from kube.client import Options
+from kube.client import CallOptions
 from kube.errors import ApiError
 from tests.builders import T4, gpu, node, soft_grant
 from tests.fakes.api_client import FakeApiClient
 from tests.pods import MEMORY, NUMBER, container, pod, received
-from webhook.core.unbound import unbound
+from webhook.core.unbound import unbound_pod
 
 Json = dict[str, Any]
 
@@ -36,7 +36,7 @@ class Writer(FakeApiClient):
         self.posted: list[tuple[str, Json]] = []
         self._error = error
 
-    async def create(self, path: str, body: bytes, **_: Unpack[Options]) -> bytes:
+    async def create(self, path: str, body: bytes, **_: Unpack[CallOptions]) -> bytes:
         self.posted.append((path, json.loads(body)))
         if self._error is not None:
             raise self._error
@@ -44,15 +44,15 @@ class Writer(FakeApiClient):
 
 
 def extender(writer: Writer | None = None, *, bind: bool = True) -> Extender:
-    indexer = Indexer()
+    indexer = IndexBuilder()
     indexer.put(node("roomy", gpu(T4)))
     indexer.put(node("full", gpu(T4, grants=[soft_grant(15000)])))
     index = indexer.index(version="1", complete=True)
     return Extender(
         index=lambda: index,
-        read=lambda raw: unbound(raw, VOCABULARIES),
+        read=lambda raw: unbound_pod(raw, VOCABULARIES),
         settings=lambda: Settings(extender_bind=bind),
-        circumstances=lambda _: Circumstances(terms=Terms()),
+        circumstances=lambda _: FilterContext(terms=PlacementPolicy()),
         writer=writer,
     )
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from allocator.core.fit import Shortfall, holds, serves, shortfall
-from allocator.core.headroom import after, headroom
-from allocator.core.ladder import smallest, sufficient
+from allocator.core.headroom import headroom, with_grant
+from allocator.core.ladder import smallest_sufficient, sufficient_profiles
 from allocator.model.decision import Reason
 from allocator.model.gpu import Gpu
 from allocator.model.request import ContainerRequest, Mode
@@ -77,7 +77,7 @@ def test_a_tentative_grant_changes_a_copy() -> None:
     """What was measured before stays as it was."""
     before = headroom(gpu(T4))
 
-    left = after(before, soft_grant(1000, 10))
+    left = with_grant(before, soft_grant(1000, 10))
 
     assert (left.memory, left.cores, left.tenants) == (14360, 10, 1)
     assert (before.memory, before.cores, before.tenants) == (15360, 0, 0)
@@ -113,15 +113,15 @@ def test_the_smallest_sufficient_profile(
     container: ContainerRequest, product: str, expected: str | None
 ) -> None:
     """Memory as NVML reports it, and multiprocessors, must both suffice."""
-    rung = smallest(container, board(product))
+    rung = smallest_sufficient(container, board(product))
 
     assert (rung and rung.profile.name) == expected
 
 
 def test_scarce_profiles_are_not_given_unasked() -> None:
     """Media and double-memory variants serve only those who name them."""
-    plain = sufficient(ask(1), board(A100_40))
-    named = sufficient(ask(), board(A100_40), "1g.10gb")
+    plain = sufficient_profiles(ask(1), board(A100_40))
+    named = sufficient_profiles(ask(), board(A100_40), "1g.10gb")
 
     assert [r.profile.name for r in plain] == ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"]
     assert [r.profile.name for r in named] == ["1g.10gb"]

@@ -8,11 +8,11 @@ from typing import Unpack
 import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.podfacts import Seen
+from allocator.core.podfacts import PodSummary
 from allocator.core.settings import DEFAULTS
-from allocator.shell.gangs import Gangs
+from allocator.shell.gangs import GangController
 from allocator.shell.reconciler import Pods
-from kube.client import Options
+from kube.client import CallOptions
 from kube.clock import Clock
 from kube.errors import NotFoundError
 from kube.events import Event
@@ -22,9 +22,9 @@ from tests.pods import NUMBER
 TIMEOUT = DEFAULTS.gang_timeout_seconds
 
 
-def member(name: str, *, node: str = "", asks: bool = True) -> Seen:
+def member(name: str, *, node: str = "", asks: bool = True) -> PodSummary:
     """Make a member of the gang that its name begins with."""
-    return Seen(
+    return PodSummary(
         uid=f"uid-{name}",
         namespace="team-a",
         name=name,
@@ -48,14 +48,14 @@ class Cluster(FakeApiClient):
 
     gangs: tuple[str, ...] = ("old", "new")
     least: int = 2
-    pods: dict[str, Seen] = field(default_factory=dict)
+    pods: dict[str, PodSummary] = field(default_factory=dict)
     now: float = 0.0
     events: list[Event] = field(default_factory=list)
-    gang_watch: Gangs = field(init=False)
+    gang_watch: GangController = field(init=False)
     known: Pods = field(default_factory=Pods)
 
     def __post_init__(self) -> None:
-        self.gang_watch = Gangs(
+        self.gang_watch = GangController(
             self,
             self.known,
             vocabularies=lambda: VOCABULARIES,
@@ -63,14 +63,14 @@ class Cluster(FakeApiClient):
             clock=Clock(monotonic=lambda: self.now),
         )
 
-    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         name = path.rpartition("/")[2]
         if name not in self.gangs:
             raise NotFoundError(404, "NotFound", path)
         group = {"metadata": {"uid": f"uid-{name}"}, "spec": {"minMember": self.least}}
         return json.dumps(group).encode()
 
-    def add(self, *members: Seen) -> None:
+    def add(self, *members: PodSummary) -> None:
         self.pods.update({one.name: one for one in members})
 
     def sweep(self) -> None:
@@ -155,7 +155,7 @@ def test_a_refused_member_tells_its_group() -> None:
     cluster.known.know({pod.uid: pod for pod in cluster.pods.values()})
 
     for uid in ("uid-new-1", "uid-old-1", "uid-single-0", "uid-gone"):
-        done(cluster.gang_watch.tell_of(uid, "no room"))
+        done(cluster.gang_watch.report_refusal(uid, "no room"))
 
     (event,) = cluster.events
     assert (event.regarding.kind, event.regarding.name) == ("PodGroup", "new")

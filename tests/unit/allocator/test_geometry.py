@@ -4,17 +4,17 @@ import pytest
 
 from allocator.catalog.boards import board_named
 from allocator.catalog.profiles import canonical_profile
-from allocator.core.geometry import Entry, Geometries, Group, Item, Layouts, defects
+from allocator.core.geometry import Geometries, GeometryEntry, GeometryGroup, Item, Layouts, defects
 from allocator.model.board import Board, Profile
 from allocator.model.units import MiB
 
 GROUPS = (("seven", "7x1g.5gb"), ("mixed", "3x2g.10gb 1x1g.5gb"))
 
 
-def entry(models: str, *groups: tuple[str, str]) -> Entry:
-    return Entry(
+def entry(models: str, *groups: tuple[str, str]) -> GeometryEntry:
+    return GeometryEntry(
         models=tuple(models.split("|")),
-        groups=tuple(Group(name=name, items=items(text)) for name, text in groups),
+        groups=tuple(GeometryGroup(name=name, items=items(text)) for name, text in groups),
     )
 
 
@@ -69,7 +69,7 @@ def test_a_layout_is_allowed_if_one_group_contains_it(
 
 def test_groups_that_contain_a_layout_are_named() -> None:
     """A scheduler that writes [group-position] learns which groups it may name."""
-    assert layouts(*GROUPS).containing([profile("1g.5gb")]) == ("seven", "mixed")
+    assert layouts(*GROUPS).groups_containing([profile("1g.5gb")]) == ("seven", "mixed")
 
 
 def test_names_are_aliases() -> None:
@@ -123,7 +123,7 @@ def test_unlisted_models_are_not_restricted() -> None:
         pytest.param([entry("A30", ("g", "1x3g.20gb"))], "no profile", id="profile-not-there"),
     ],
 )
-def test_ambiguity_is_a_defect(entries: list[Entry], what: str) -> None:
+def test_ambiguity_is_a_defect(entries: list[GeometryEntry], what: str) -> None:
     """What could mean two things, or nothing, is found when the table is loaded."""
     found = list(defects(tuple(entries), "knownMigGeometries"))
 

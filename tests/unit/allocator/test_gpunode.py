@@ -8,7 +8,7 @@ import pytest
 
 from allocator.catalog.boards import board_named
 from allocator.core import gpunode
-from allocator.core.gpunode import Decoded
+from allocator.core.gpunode import DecodedGpuNode
 from allocator.core.gpunodewire import spec_of, status_of
 from allocator.model.request import Mode
 
@@ -87,7 +87,7 @@ WHOLE: dict[str, Any] = {
 }
 
 
-def decode(document: object) -> Decoded:
+def decode(document: object) -> DecodedGpuNode:
     """Read an object in both ways, which must agree."""
     found, text = gpunode.decode(document), msgspec.json.encode(document)
     if msgspec.json.decode(text) == document:  # else no JSON says that
@@ -112,7 +112,7 @@ def test_a_whole_object_is_read() -> None:
     a100, t4 = decoded.node.gpus
     assert decoded.problems == ()
     assert (decoded.node.name, decoded.node.fresh) == ("gpu-1", True)
-    assert (a100.model, a100.foreign, a100.taken) == ("NVIDIA A100-SXM4-40GB", 100, 1 << 6)
+    assert (a100.model, a100.foreign, a100.taken_slots) == ("NVIDIA A100-SXM4-40GB", 100, 1 << 6)
     assert [placed.start for placed in a100.instances] == [6]
     assert (t4.model, t4.mode, t4.grants) == ("Tesla T4", Mode.HAMI_CORE, ())
     assert [(entry.pod, entry.uid) for entry in decoded.entries] == [("train-0", "6a7d")]

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from allocator.core.choose import Terms, choose
-from allocator.core.commitment import assigned
-from allocator.core.forecast import taken_by
+from allocator.core.choose import PlacementPolicy, choose
+from allocator.core.commitment import assign
+from allocator.core.forecast import grants_of
 from allocator.core.gpunode import decode
-from allocator.core.holdings import freed, holding, parts
-from allocator.core.ledger import promising, wire_of
+from allocator.core.holdings import parts, peak_grants, without_entries
+from allocator.core.ledger import wire_of, with_entry
 from allocator.model.decision import Assignment, ContainerGrants
 from allocator.model.gpu import Grant, Node
 from allocator.model.ledger import Entry
@@ -85,7 +85,7 @@ def test_those_that_take_turns_count_once(
     containers: list[ContainerGrants], amounts: Amounts
 ) -> None:
     """Memory, compute and the number of grants are what is ever held at one time."""
-    assert [(grant.memory, grant.cores) for grant in holding(containers)] == amounts
+    assert [(grant.memory, grant.cores) for grant in peak_grants(containers)] == amounts
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_place_is_kept_free_all_the_time(
 
     (found,) = ledger(CUT, (one,)).node.gpus
 
-    assert (found.taken, found.memory_promised) == (taken, profile(first[0], A30).memory)
+    assert (found.taken_slots, found.memory_promised) == (taken, profile(first[0], A30).memory)
 
 
 def test_each_part_has_a_holder() -> None:
@@ -117,23 +117,23 @@ def test_each_part_has_a_holder() -> None:
 def test_a_ledger_counts_what_was_chosen() -> None:
     """What init and app share is promised once, and the rest is there for others."""
     first = ledger(SOFT)
-    found = assigned(first, wanted(request=SHARING), terms=Terms())
+    found = assign(first, wanted(request=SHARING), terms=PlacementPolicy())
     assert isinstance(found, Assignment)
     one = several("a", *found.containers)
 
     decoded = ledger(SOFT, (one,))
 
     assert [gpu.memory_promised for gpu in decoded.node.gpus] == [10000, 0]
-    assert promising(first, one).node == decoded.node
-    assert freed(decoded.node, [one]) == SOFT
-    other = assigned(decoded, wanted("b", request=pod(ask(5000))), terms=Terms())
+    assert with_entry(first, one).node == decoded.node
+    assert without_entries(decoded.node, [one]) == SOFT
+    other = assign(decoded, wanted("b", request=pod(ask(5000))), terms=PlacementPolicy())
     assert isinstance(other, Assignment)
     assert other.containers[0].grants[0].gpu == "GPU-n0-0"  # the fuller one
 
 
 def test_a_forecast_counts_alike() -> None:
     """Who is on the way takes what the ledger will count."""
-    found = taken_by(SOFT, wanted(request=SHARING), Terms())
+    found = grants_of(SOFT, wanted(request=SHARING), PlacementPolicy())
 
     assert [grant.memory for grant in found] == [10000]
 
@@ -170,10 +170,10 @@ def test_a_promise_that_containers_share_is_kept(written: Stage) -> None:
     """However good other GPUs are by now, the Binding that carries the first may yet land."""
     busy = several("z", held(APP, soft_grant(5000, gpu="GPU-n0-1")))
 
-    found = assigned(
+    found = assign(
         ledger(SOFT, (sharing(written), busy)),
         wanted(request=SHARING, gpus=("GPU-n0-1",)),
-        terms=Terms(),
+        terms=PlacementPolicy(),
     )
 
     assert isinstance(found, Assignment)
@@ -186,7 +186,7 @@ def test_an_instance_that_containers_share_is_kept() -> None:
     one = several("a", held(INIT, grant), held(APP, grant))
     request = pod(init(ask(8000, name="init")), ask(8000, name="app"), mode=Mode.MIG)
 
-    found = assigned(ledger(CUT, (one,)), wanted(request=request), terms=Terms())
+    found = assign(ledger(CUT, (one,)), wanted(request=request), terms=PlacementPolicy())
 
     assert isinstance(found, Assignment)
     assert found.containers == one.containers
@@ -196,7 +196,7 @@ def test_what_runs_at_once_is_still_too_much() -> None:
     """A promise to a sidecar and an app that exceeds the GPU does not stand."""
     request = pod(sidecar(ask(10000, name="init")), ask(10000, name="app"))
 
-    found = assigned(ledger(SOFT, (sharing(),)), wanted(request=request), terms=Terms())
+    found = assign(ledger(SOFT, (sharing(),)), wanted(request=request), terms=PlacementPolicy())
 
     assert isinstance(found, Assignment)
     assert {grant.gpu for c in found.containers for grant in c.grants} == {

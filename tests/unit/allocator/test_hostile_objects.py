@@ -11,19 +11,19 @@ import pytest
 from allocator.catalog.annotations import ASSIGNMENT_KEY, REGISTER_KEY
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core.ledger import Ledger
-from allocator.core.podfacts import Seen, seen
+from allocator.core.podfacts import PodSummary, pod_summary
 from allocator.core.reclaim import AGE
 from allocator.core.settings import Settings
-from allocator.core.upkeep import Machine
+from allocator.core.upkeep import NodeIdentity
 from allocator.core.wire import HANDSHAKE, REGISTER
-from allocator.shell.drift import LASTING, DriftReport
-from allocator.shell.gangs import Gangs
-from allocator.shell.objects import Registered, registered
-from allocator.shell.reconciler import Pods, Reconciler
-from allocator.shell.registrar import Registrar, World
-from allocator.shell.upkeep import Upkeep
-from allocator.shell.waking import Waker
-from kube.client import Options
+from allocator.shell.drift import LASTING, DriftController
+from allocator.shell.gangs import GangController
+from allocator.shell.objects import NodeObject, decode_node
+from allocator.shell.reconciler import Pods, ReclaimController
+from allocator.shell.registrar import RegisterInputs, VolcanoRegisterController
+from allocator.shell.upkeep import GpuNodeController
+from allocator.shell.waking import RequeueController
+from kube.client import CallOptions
 from kube.clock import Clock
 from kube.errors import NotFoundError
 from kube.events import Event
@@ -44,15 +44,15 @@ GROUP = "scheduling.k8s.io/group-name"
 FIELDS = '{"metadata":{"uid":"x","managedFields":%s},"spec":{}}' % ("[" * 2000 + "]" * 2000)
 
 
-def pod(name: str, annotations: Mapping[str, str], *, node: str = "n0") -> Seen:
+def pod(name: str, annotations: Mapping[str, str], *, node: str = "n0") -> PodSummary:
     """Read a pod that asks, as the watch of all pods does."""
     metadata = {"uid": name, "name": name, "namespace": "team-a", "annotations": annotations}
     limits = {"resources": {"limits": {NUMBER: "1"}}}
     written = {"metadata": metadata, "spec": {"nodeName": node, "containers": [limits]}}
-    return seen(json.dumps(written).encode())
+    return pod_summary(json.dumps(written).encode())
 
 
-def known(*found: Seen) -> Pods:
+def known(*found: PodSummary) -> Pods:
     pods = Pods()
     pods.know({one.uid: one for one in found})
     return pods
@@ -67,7 +67,7 @@ class Api(FakeApiClient):
     nodes: dict[str, object] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
 
-    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         name = path.rpartition("/")[2]
         if name == self.odd:
             return FIELDS.encode()
@@ -77,18 +77,20 @@ class Api(FakeApiClient):
         return json.dumps(objects[name]).encode()
 
     async def json_patch(
-        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[Options]
+        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[CallOptions]
     ) -> bytes:
         return await self.merge_patch(path, {"ops": ops})
 
-    async def merge_patch(self, path: str, _: Mapping[str, object], **__: Unpack[Options]) -> bytes:
+    async def merge_patch(
+        self, path: str, _: Mapping[str, object], **__: Unpack[CallOptions]
+    ) -> bytes:
         name = path.rpartition("/")[2]
         if name == self.odd:
             raise RecursionError("nobody foresaw this")
         self.writes.append(name)
         return b"{}"
 
-    async def create(self, path: str, _: bytes, **__: Unpack[Options]) -> bytes:
+    async def create(self, path: str, _: bytes, **__: Unpack[CallOptions]) -> bytes:
         return await self.merge_patch(path, {})
 
 
@@ -116,7 +118,7 @@ def test_promises_are_taken_back(names: tuple[str, str]) -> None:
     """On every node but the one whose GPUNode cannot be read."""
     machine = {"metadata": {"name": "n0"}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
     api = Api(objects={"n0": stored("n0")}, nodes={"n0": machine})
-    found = Reconciler(
+    found = ReclaimController(
         api, pods=known(), ledgers=lambda: ledgers(*names), agent=lambda: True, clock=clock()
     )
 
@@ -131,10 +133,10 @@ class Nodes:
 
     names: tuple[str, str]
 
-    def machines(self) -> Mapping[str, Machine]:
-        return {name: Machine(name=name, uid="u", boot="b", agent=True) for name in self.names}
+    def machines(self) -> Mapping[str, NodeIdentity]:
+        return {name: NodeIdentity(name=name, uid="u", boot="b", agent=True) for name in self.names}
 
-    def machine(self, found: Registered) -> Machine:
+    def machine(self, found: NodeObject) -> NodeIdentity:
         return replace(found.machine(), agent=True)
 
     def ledgers(self) -> Mapping[str, Ledger]:
@@ -146,7 +148,7 @@ def test_gpu_nodes_are_kept(names: tuple[str, str]) -> None:
     """Of every Node but the one that cannot be read."""
     api = Api(nodes={"n0": {"metadata": {"name": "n0"}}})
 
-    asyncio.run(Upkeep(api, Nodes(names), upstream=lambda: False, clock=clock()).sweep())
+    asyncio.run(GpuNodeController(api, Nodes(names), upstream=lambda: False, clock=clock()).sweep())
 
     assert api.writes == ["gpunodes"]
 
@@ -157,10 +159,10 @@ def test_registers_are_written(names: tuple[str, str], harm: str) -> None:
     """Whatever stands in another Node's annotations."""
     annotations = {REGISTER: harm, HANDSHAKE: harm, REGISTER_KEY: harm}
     written = {"metadata": {"name": "odd", "annotations": annotations}}
-    odd = registered(json.dumps(written).encode())
-    nodes = {"odd": odd, "n0": Registered("n0", "")}
+    odd = decode_node(json.dumps(written).encode())
+    nodes = {"odd": odd, "n0": NodeObject("n0", "")}
     told = pod("gone", {ASSIGNMENT_KEY: harm})
-    world = World(
+    world = RegisterInputs(
         nodes={name: nodes[name] for name in names},
         ledgers=ledgers(*names),
         pods={"gone": told},
@@ -168,8 +170,10 @@ def test_registers_are_written(names: tuple[str, str], harm: str) -> None:
     )
     api = Api()
 
-    asyncio.run(Registrar(api, lambda: world, clock=clock()).sweep())
-    asyncio.run(Registrar(api, lambda: replace(world, ours=False), clock=clock()).sweep())
+    asyncio.run(VolcanoRegisterController(api, lambda: world, clock=clock()).sweep())
+    asyncio.run(
+        VolcanoRegisterController(api, lambda: replace(world, ours=False), clock=clock()).sweep()
+    )
 
     assert api.writes == ["n0"]
 
@@ -183,7 +187,7 @@ def test_gangs_are_looked_after(harm: str) -> None:
         *(pod(f"{g}-0", {GROUP: g}) for g in (harm, "odd", "good")),
         *(pod(f"{g}-1", {GROUP: g}, node="") for g in (harm, "odd", "good")),
     )
-    gangs = Gangs(
+    gangs = GangController(
         api,
         pods,
         vocabularies=lambda: VOCABULARIES,
@@ -197,7 +201,7 @@ def test_gangs_are_looked_after(harm: str) -> None:
         now[0] += settings.gang_timeout_seconds
         await gangs.sweep(settings)
         for uid in (f"{harm}-1", "odd-1", "good-1"):
-            await gangs.tell_of(uid, "no")
+            await gangs.report_refusal(uid, "no")
 
     asyncio.run(sweeps())
 
@@ -220,15 +224,15 @@ def test_refusals_are_told_after_one_that_could_not_be() -> None:
         events.append(event)
 
     async def told() -> None:
-        gangs = Gangs(
+        gangs = GangController(
             api,
             pods,
             vocabularies=lambda: VOCABULARIES,
             tell=tell,
             clock=clock(),
         )
-        gangs.refused("a", "no")
-        gangs.refused("b", "no")
+        gangs.note_refusal("a", "no")
+        gangs.note_refusal("b", "no")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await gangs.run()
@@ -243,7 +247,7 @@ def test_drift_is_told(harm: str) -> None:
     """Of the pod that says nonsense, and of the others too."""
     now, events = [0.0], list[Event]()
     pods = known(pod("gone", {ASSIGNMENT_KEY: harm}, node="n0"))
-    report = DriftReport(
+    report = DriftController(
         lambda: ledgers("n0", "n1"),
         pods,
         tell=events.append,
@@ -268,7 +272,7 @@ def test_schedulers_are_woken(names: tuple[str, str]) -> None:
     """About every node but the one whose annotation cannot be written."""
     api, now = Api(), [0.0]
     freed = [ledgers(*names), {n: ledger(nodes_of(1, name=n)) for n in names}]
-    waker = Waker(
+    waker = RequeueController(
         api,
         known(pod("w", {}, node="")),
         ledgers=lambda: freed[0],

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.core.choose import Terms
-from allocator.core.index import Indexer
-from allocator.core.judgement import MOST_JUDGES, QUESTIONS, Judges
+from allocator.core.choose import PlacementPolicy
+from allocator.core.index import IndexBuilder
+from allocator.core.judgement import MOST_JUDGES, QUESTIONS, ClassFilterCache
 from allocator.core.obstacles import NO_INVENTORY
 from allocator.core.settings import Prefer
 from allocator.model.demand import NOTHING_LEARNED, Demand
@@ -14,18 +14,18 @@ from allocator.model.request import Mode
 from allocator.model.units import MiB
 from tests.builders import A100_40, ask, gpu, mig_grant, node, pod
 
-TERMS = Terms()
+TERMS = PlacementPolicy()
 REQUEST = pod(ask(4000))
 
 
 def test_who_asks_alike_has_the_same_judge() -> None:
     """Whatever was asked in between."""
-    judges = Judges()
+    judges = ClassFilterCache()
     first = judges.judge(REQUEST, TERMS, NOTHING_LEARNED)
 
     judges.judge(pod(ask(5000)), TERMS, NOTHING_LEARNED)
 
-    assert judges.judge(pod(ask(4000)), Terms(), NOTHING_LEARNED) is first
+    assert judges.judge(pod(ask(4000)), PlacementPolicy(), NOTHING_LEARNED) is first
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ def test_who_asks_alike_has_the_same_judge() -> None:
     ],
 )
 def test_what_else_a_judgement_rests_on_has_its_own(
-    terms: Terms, demand: Demand, unknown: object
+    terms: PlacementPolicy, demand: Demand, unknown: object
 ) -> None:
     """Nothing that was said under other terms is repeated."""
-    judges = Judges()
+    judges = ClassFilterCache()
     first = judges.judge(REQUEST, TERMS, NOTHING_LEARNED)
 
     assert judges.judge(REQUEST, terms, demand, unknown=unknown) is not first  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def test_what_else_a_judgement_rests_on_has_its_own(
 
 def test_only_so_many_are_remembered_for_so_long() -> None:
     """They hold on to what they have judged."""
-    judges = Judges()
+    judges = ClassFilterCache()
     first = judges.judge(REQUEST, TERMS, NOTHING_LEARNED)
     for _ in range(QUESTIONS):
         assert judges.judge(REQUEST, TERMS, NOTHING_LEARNED) is first
@@ -62,10 +62,10 @@ def test_only_so_many_are_remembered_for_so_long() -> None:
 
 def test_a_search_given_up_is_not_repeated_to_the_next() -> None:
     """Each question may search anew; what was not looked at is no answer."""
-    judges = Judges()
+    judges = ClassFilterCache()
     both = pod(ask(18000, name="a"), ask(18000, name="b"))
     first = judges.judge(both, TERMS, NOTHING_LEARNED)
-    indexer = Indexer()
+    indexer = IndexBuilder()
     for number in range(64):  # no two alike, and one instance for both
         cut = gpu(A100_40, mode=Mode.MIG, grants=[mig_grant("1g.5gb", 0)])
         odd = replace(cut, memory=MiB(cut.memory - number))

@@ -11,12 +11,12 @@ import pytest
 from allocator.core.ledger import (
     Ledger,
     Operation,
-    accounted,
     commit_all,
+    is_accounted,
     node_for,
-    promising,
-    read,
-    without,
+    parse_ledger,
+    remove_entries,
+    with_entry,
 )
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode
@@ -39,7 +39,7 @@ def uids(stored: Json) -> list[str]:
 
 def test_a_promise_is_appended() -> None:
     """A new pod's entry is read back as it was decided, beside those that were there."""
-    after = read(patched(STORED, commit(read(STORED), entry("b", OTHER))))
+    after = parse_ledger(patched(STORED, commit(parse_ledger(STORED), entry("b", OTHER))))
 
     assert after.entries == (entry("a", SLICE), entry("b", OTHER))
     assert after.generation == 8
@@ -49,7 +49,7 @@ def test_a_first_promise_makes_the_list() -> None:
     """A GPUNode whose spec is empty takes an entry too."""
     stored = {**STORED, "spec": {}}
 
-    assert uids(patched(stored, commit(read(stored), entry("b", OTHER)))) == ["b"]
+    assert uids(patched(stored, commit(parse_ledger(stored), entry("b", OTHER)))) == ["b"]
 
 
 def test_a_pod_has_one_entry() -> None:
@@ -57,7 +57,7 @@ def test_a_pod_has_one_entry() -> None:
     later = NOON + timedelta(minutes=1)
     again = entry("a", OTHER, since=later)
 
-    after = read(patched(STORED, commit(read(STORED), again)))
+    after = parse_ledger(patched(STORED, commit(parse_ledger(STORED), again)))
 
     assert after.entries == (again,)
 
@@ -66,7 +66,7 @@ def test_doubled_entries_become_one() -> None:
     """Where a pod stands twice in the list, its first place is kept and the others go."""
     twice = gpu_node(NODE, (entry("a", SLICE), entry("c", OTHER), entry("a", OTHER)))
 
-    after = patched(twice, commit(read(twice), entry("a", SLICE)))
+    after = patched(twice, commit(parse_ledger(twice), entry("a", SLICE)))
 
     assert uids(after) == ["a", "c"]
 
@@ -77,7 +77,7 @@ def test_fields_of_a_newer_replica_stay() -> None:
     newer["spec"]["budget"] = 3
     newer["spec"]["entries"][0]["priority"] = 9
 
-    after = patched(newer, commit_all(read(newer), (entry("a", OTHER), entry("b", SLICE))))
+    after = patched(newer, commit_all(parse_ledger(newer), (entry("a", OTHER), entry("b", SLICE))))
 
     assert after["spec"]["budget"] == 3
     assert after["spec"]["entries"][0]["priority"] == 9
@@ -100,7 +100,7 @@ def moved(change: Callable[[Json], None]) -> Json:
 )
 def test_a_commit_fails_on_another_version(change: Callable[[Json], None]) -> None:
     """Nothing is promised on promises or GPUs that are not those that were looked at."""
-    ops = commit(read(STORED), entry("b", OTHER))
+    ops = commit(parse_ledger(STORED), entry("b", OTHER))
 
     with pytest.raises(jsonpatch.JsonPatchException):
         patched(moved(change), ops)
@@ -111,7 +111,7 @@ def test_an_agents_write_does_not_disturb_a_commit() -> None:
     reported = moved(lambda s: s["status"].update(held=["a"], observedGeneration=7))
     reported["metadata"]["resourceVersion"] = "101"
 
-    assert uids(patched(reported, commit(read(STORED), entry("b", OTHER)))) == ["a", "b"]
+    assert uids(patched(reported, commit(parse_ledger(STORED), entry("b", OTHER)))) == ["a", "b"]
 
 
 def test_a_promise_that_may_be_held_by_now_is_not_exchanged() -> None:
@@ -119,14 +119,14 @@ def test_a_promise_that_may_be_held_by_now_is_not_exchanged() -> None:
     reported = moved(lambda s: s["metadata"].update(resourceVersion="101"))
     renewed = entry("a", SLICE, since=NOON + timedelta(minutes=1))
 
-    assert uids(patched(reported, commit(read(STORED), renewed))) == ["a"]
+    assert uids(patched(reported, commit(parse_ledger(STORED), renewed))) == ["a"]
     with pytest.raises(jsonpatch.JsonPatchException):
-        patched(reported, commit(read(STORED), entry("a", OTHER)))
+        patched(reported, commit(parse_ledger(STORED), entry("a", OTHER)))
 
 
 def test_a_removal_fails_where_anything_moved() -> None:
     """An entry goes only from the very version that was read."""
-    ops = without(read(STORED), "a")
+    ops = remove_entries(parse_ledger(STORED), "a")
     moved_on = moved(lambda s: s["metadata"].update(resourceVersion="101"))
 
     assert uids(patched(STORED, ops)) == []
@@ -136,12 +136,12 @@ def test_a_removal_fails_where_anything_moved() -> None:
 
 def test_nothing_is_removed_of_a_stranger() -> None:
     """A pod without entry needs no patch."""
-    assert without(read(STORED), "z") == ()
+    assert remove_entries(parse_ledger(STORED), "z") == ()
 
 
 def test_an_own_promise_counts_as_free() -> None:
     """A pod that comes again finds the room that it holds already, and no other pod does."""
-    found = read(STORED)
+    found = parse_ledger(STORED)
 
     assert node_for(found, "a").gpus[0].grants == ()
     assert node_for(found, "b").gpus[0].grants == (SLICE,)
@@ -149,7 +149,7 @@ def test_an_own_promise_counts_as_free() -> None:
 
 def test_a_promise_about_to_be_made_is_seen() -> None:
     """Of two pods in one patch the second sees what the first one gets."""
-    found = promising(read(STORED), entry("b", OTHER))
+    found = with_entry(parse_ledger(STORED), entry("b", OTHER))
 
     assert node_for(found, "c").gpus[0].grants == (SLICE, OTHER)
 
@@ -158,7 +158,7 @@ def test_several_pods_share_a_patch() -> None:
     """Entries of different pods are committed together."""
     found = (entry("a", SLICE, since=NOON), entry("b", OTHER), entry("c", OTHER))
 
-    assert uids(patched(STORED, commit_all(read(STORED), found))) == ["a", "b", "c"]
+    assert uids(patched(STORED, commit_all(parse_ledger(STORED), found))) == ["a", "b", "c"]
 
 
 def test_an_unreadable_entry_keeps_its_place() -> None:
@@ -166,7 +166,7 @@ def test_an_unreadable_entry_keeps_its_place() -> None:
     damaged = copy.deepcopy(STORED)
     damaged["spec"]["entries"].insert(0, {"pod": "?"})
 
-    after = patched(damaged, commit(read(damaged), entry("a", OTHER)))
+    after = patched(damaged, commit(parse_ledger(damaged), entry("a", OTHER)))
 
     assert after["spec"]["entries"][0] == {"pod": "?"}
     assert uids({"spec": {"entries": after["spec"]["entries"][1:]}}) == ["a"]
@@ -185,33 +185,33 @@ def test_an_unreadable_entry_keeps_its_place() -> None:
 )
 def test_a_closed_ledger_says_why(stored: Json, why: str) -> None:
     """Without inventory, or on its way out, a GPUNode takes no promise."""
-    assert why in read(stored).closed
+    assert why in parse_ledger(stored).closed
 
 
 def test_an_open_ledger_is_not_closed() -> None:
     """A node with GPUs and a digest of them takes promises, whatever their mode."""
     soft = node("n0", replace(gpu(), grants=(soft_grant(1000),)))
 
-    assert read(gpu_node(soft)).closed == ""
+    assert parse_ledger(gpu_node(soft)).closed == ""
 
 
 def test_what_is_in_use_without_an_entry_is_in_the_way() -> None:
     """The agent found it: others are placed beside it, its own pod on it, and it stays legible."""
     stored = gpu_node(NODE, unpromised=gpu_node(NODE, (entry("a", SLICE),))["spec"]["entries"])
 
-    found = read(stored)
+    found = parse_ledger(stored)
 
     assert found.unpromised == (entry("a", SLICE),)
-    assert node_for(found, "b").gpus[0].taken == 0b1
-    assert node_for(found, "a").gpus[0].taken == 0
-    assert node_for(promising(found, entry("a", SLICE)), "b").gpus[0].taken == 0b1
+    assert node_for(found, "b").gpus[0].taken_slots == 0b1
+    assert node_for(found, "a").gpus[0].taken_slots == 0
+    assert node_for(with_entry(found, entry("a", SLICE)), "b").gpus[0].taken_slots == 0b1
 
 
 def test_an_entry_takes_the_place_of_what_was_unpromised() -> None:
     """An agent that is behind does not make its pod count twice."""
     unpromised = gpu_node(NODE, (entry("a", SLICE),))["spec"]["entries"]
 
-    found = read(gpu_node(NODE, (entry("a", SLICE),), unpromised=unpromised))
+    found = parse_ledger(gpu_node(NODE, (entry("a", SLICE),), unpromised=unpromised))
 
     assert (found.unpromised, len(found.node.gpus[0].grants)) == ((), 1)
 
@@ -227,5 +227,8 @@ def test_an_entry_takes_the_place_of_what_was_unpromised() -> None:
 )
 def test_a_status_belongs_to_one_life_of_a_node(node_uid: str, boot: str, *, same: bool) -> None:
     """What either side does not say is not compared."""
-    assert accounted(read(gpu_node(NODE, nodeUID="u")), node_uid=node_uid, boot=boot) is same
-    assert accounted(read(gpu_node(NODE)), node_uid="any", boot="")
+    assert (
+        is_accounted(parse_ledger(gpu_node(NODE, nodeUID="u")), node_uid=node_uid, boot=boot)
+        is same
+    )
+    assert is_accounted(parse_ledger(gpu_node(NODE)), node_uid="any", boot="")

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.core.choose import Terms
-from allocator.core.commitment import Unfit, Wanted, assigned
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import NoFit, PodClaim, assign
 from allocator.core.headroom import headroom
-from allocator.core.ledger import promising, read, without
+from allocator.core.ledger import parse_ledger, remove_entries, with_entry
 from allocator.core.reclaim import AGE, Evidence, reclaimable
-from allocator.core.upkeep import Machine
+from allocator.core.upkeep import NodeIdentity
 from allocator.model.decision import Assignment, ContainerGrants
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
@@ -24,8 +24,8 @@ CUT = nodes_of(1, A100_40, mode=Mode.MIG)
 SOFT = nodes_of(1, T4)
 
 
-def wanted(uid: str, memory: int, **more: object) -> Wanted:
-    return replace(Wanted(uid=uid, request=pod(ask(memory))), **more)  # type: ignore[arg-type]  # fields
+def wanted(uid: str, memory: int, **more: object) -> PodClaim:
+    return replace(PodClaim(uid=uid, request=pod(ask(memory))), **more)  # type: ignore[arg-type]  # fields
 
 
 def test_v1_a_place_is_taken_in_the_step_that_returns_it() -> None:
@@ -33,15 +33,15 @@ def test_v1_a_place_is_taken_in_the_step_that_returns_it() -> None:
     found, places = ledger(CUT), set[int]()
     for number in range(7):
         uid = f"p{number}"
-        got = assigned(found, wanted(uid, 3000, gpus=("GPU-n0-0",)), terms=Terms())
+        got = assign(found, wanted(uid, 3000, gpus=("GPU-n0-0",)), terms=PlacementPolicy())
         assert isinstance(got, Assignment)
         (grant,) = got.containers[0].grants
         assert grant.placed is not None
         places.add(grant.placed.start)
-        found = promising(found, entry(uid, grant))
+        found = with_entry(found, entry(uid, grant))
 
     assert places == set(range(7))
-    assert isinstance(assigned(found, wanted("p7", 3000), terms=Terms()), Unfit)
+    assert isinstance(assign(found, wanted("p7", 3000), terms=PlacementPolicy()), NoFit)
 
 
 def test_v5_both_containers_on_one_gpu_are_counted_and_freed() -> None:
@@ -59,9 +59,9 @@ def test_v5_both_containers_on_one_gpu_are_counted_and_freed() -> None:
     found = ledger(SOFT, (both,))
 
     assert found.node.gpus[0].memory_promised == 12000
-    assert isinstance(assigned(found, wanted("next", 4000), terms=Terms()), Unfit)
+    assert isinstance(assign(found, wanted("next", 4000), terms=PlacementPolicy()), NoFit)
 
-    left = patched(gpu_node(SOFT, (both,)), without(found, "p"))
+    left = patched(gpu_node(SOFT, (both,)), remove_entries(found, "p"))
     assert left["spec"]["entries"] == []
 
 
@@ -71,9 +71,11 @@ def test_v6_what_fails_in_part_leaves_nothing(node: Node) -> None:
     found = ledger(node)
     before = copy.deepcopy(found)  # to read it anew would be to be given the same parts of a cache
 
-    refused = assigned(found, Wanted(uid="p", request=pod(ask(3000, count=2))), terms=Terms())
+    refused = assign(
+        found, PodClaim(uid="p", request=pod(ask(3000, count=2))), terms=PlacementPolicy()
+    )
 
-    assert isinstance(refused, Unfit)
+    assert isinstance(refused, NoFit)
     assert found == before
 
 
@@ -84,7 +86,7 @@ def test_g1_more_in_use_than_there_is_leaves_nothing_free() -> None:
     found = ledger(node, (entry("a", soft_grant(15000, gpu="GPU-n0-0")),))
 
     assert headroom(full).memory < 0
-    assert isinstance(assigned(found, wanted("p", 1), terms=Terms()), Unfit)
+    assert isinstance(assign(found, wanted("p", 1), terms=PlacementPolicy()), NoFit)
 
 
 @pytest.mark.parametrize(
@@ -98,24 +100,26 @@ def test_g1_more_in_use_than_there_is_leaves_nothing_free() -> None:
 def test_k2_a_promise_in_use_is_never_given_again(status: Mapping[str, object]) -> None:
     """A pod that is over keeps its place until the agent says otherwise, however late that is."""
     held = entry("gone", mig_grant("7g.40gb", 0, gpu="GPU-n0-0"))
-    machine = Machine(name="n0", uid="", boot="boot-1")
+    machine = NodeIdentity(name="n0", uid="", boot="boot-1")
     late = Evidence(pod=None, machine=machine, now=NOON + 100 * AGE, agent=True)
     in_use, let_go = ledger(CUT, (held,), **status), ledger(CUT, (held,), held=[])
 
     assert not reclaimable(in_use, held, late)
-    assert isinstance(assigned(in_use, wanted("p", 3000), terms=Terms()), Unfit)
+    assert isinstance(assign(in_use, wanted("p", 3000), terms=PlacementPolicy()), NoFit)
 
     assert reclaimable(let_go, held, late)
-    assert isinstance(assigned(let_go, wanted("p", 3000), terms=Terms()), Unfit)
-    left = read(patched(gpu_node(CUT, (held,)), without(let_go, "gone")))
-    assert isinstance(assigned(left, wanted("p", 3000), terms=Terms()), Assignment)
+    assert isinstance(assign(let_go, wanted("p", 3000), terms=PlacementPolicy()), NoFit)
+    left = parse_ledger(patched(gpu_node(CUT, (held,)), remove_entries(let_go, "gone")))
+    assert isinstance(assign(left, wanted("p", 3000), terms=PlacementPolicy()), Assignment)
 
 
 def test_d2_two_gpus_are_two() -> None:
     """A request for two of a kind became one."""
     two = nodes_of(2, A100_40, mode=Mode.MIG)
 
-    got = assigned(ledger(two), Wanted(uid="p", request=pod(ask(3000, count=2))), terms=Terms())
+    got = assign(
+        ledger(two), PodClaim(uid="p", request=pod(ask(3000, count=2))), terms=PlacementPolicy()
+    )
 
     assert isinstance(got, Assignment)
     assert {grant.gpu for grant in got.containers[0].grants} == {"GPU-n0-0", "GPU-n0-1"}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from allocator.core.document import MAX_BYTES
-from allocator.core.manifest import MOST_DOCUMENTS, Made, pods_in
+from allocator.core.manifest import MOST_DOCUMENTS, ManifestPod, pods_in
 from allocator.model.problem import Loaded, Rejected
 from webhook.core.podwire import Pod
 
@@ -14,13 +14,13 @@ POD = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{{CONTAINERS}}}
 TEMPLATE = f"template: {{metadata: {{annotations: {{a: b}}}}, spec: {{{CONTAINERS}}}}}"
 
 
-def made(text: str) -> tuple[Made[Pod], ...]:
+def made(text: str) -> tuple[ManifestPod[Pod], ...]:
     found = pods_in(text, Pod)
     assert isinstance(found, Loaded), str(found)
     return found.value
 
 
-def only(text: str) -> Made[Pod]:
+def only(text: str) -> ManifestPod[Pod]:
     (found,) = made(text)
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from allocator.shell.memory import EVERY, THRESHOLDS, settled
+from allocator.shell.memory import EVERY, THRESHOLDS, freeze_when_settled
 from kube.clock import Clock
 
 
@@ -35,7 +35,7 @@ def test_the_picture_is_left_alone_once_it_is_whole() -> None:
             raise EnoughError
 
     with pytest.raises(EnoughError):
-        asyncio.run(settled(lambda: next(wholes), Clock(sleep=sleep)))
+        asyncio.run(freeze_when_settled(lambda: next(wholes), Clock(sleep=sleep)))
 
     assert [frozen for _, frozen in waits] == [False, True, True]
     assert [seconds for seconds, _ in waits][1:] == [EVERY, EVERY]

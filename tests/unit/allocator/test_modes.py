@@ -7,17 +7,17 @@ from types import MappingProxyType
 import msgspec
 import pytest
 
-from allocator.core.modes import Chosen, mode_for, rule, translated_percent, weigh
-from allocator.core.settings import DEFAULTS, Fleet, Prefer
-from allocator.model.decision import Finding, Reason, Source
-from allocator.model.gpu import Offer
+from allocator.core.modes import ModeDecision, explain_mode, mode_for, translated_percent, weigh
+from allocator.core.settings import DEFAULTS, FleetScope, Prefer
+from allocator.model.decision import Finding, ModeSource, Reason
+from allocator.model.gpu import GpuKind
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import MiB
 from tests.builders import A30, A100_40, A100_80, H100, T4, ask, fleet, init, offer, pod, sidecar
 
-CLOSED = msgspec.structs.replace(DEFAULTS, fleet=Fleet.CLOSED)
+CLOSED = msgspec.structs.replace(DEFAULTS, fleet=FleetScope.CLOSED)
 MIG, SOFT, MEMORY_ONLY = Mode.MIG, Mode.HAMI_CORE, Mode.MEMORY_ONLY
-NOTHING: Mapping[Offer, int] = MappingProxyType({})
+NOTHING: Mapping[GpuKind, int] = MappingProxyType({})
 BOTH = fleet((A100_40, MIG), (A100_40, SOFT))
 
 FLEETS = {
@@ -48,15 +48,15 @@ ASKS: Mapping[str, ContainerRequest] = {
 
 
 def chosen(
-    request: PodRequest, offers: Mapping[Offer, int] = BOTH, *, prefer: Prefer = Prefer.COST
-) -> Chosen:
+    request: PodRequest, offers: Mapping[GpuKind, int] = BOTH, *, prefer: Prefer = Prefer.COST
+) -> ModeDecision:
     settings = msgspec.structs.replace(CLOSED, prefer=prefer)
     found = mode_for(request, offers, settings=settings, complete=True)
-    assert isinstance(found, Chosen)
+    assert isinstance(found, ModeDecision)
     return found
 
 
-def refused(request: PodRequest, offers: Mapping[Offer, int] = BOTH) -> Finding:
+def refused(request: PodRequest, offers: Mapping[GpuKind, int] = BOTH) -> Finding:
     found = mode_for(request, offers, settings=CLOSED, complete=True)
     assert isinstance(found, tuple)
     return found[0]
@@ -77,7 +77,7 @@ def table(name: str) -> Iterator[str]:
     yield ""
 
 
-def row(container: ContainerRequest, offers: Mapping[Offer, int]) -> str:
+def row(container: ContainerRequest, offers: Mapping[GpuKind, int]) -> str:
     found = mode_for(pod(container), offers, settings=CLOSED, complete=True)
     if isinstance(found, tuple):
         (finding,) = found
@@ -87,7 +87,7 @@ def row(container: ContainerRequest, offers: Mapping[Offer, int]) -> str:
     profile = " ".join(profiles) or "-"
     return (
         f"{costs.get(MIG, '-'):>4}  {costs.get(SOFT, '-'):>4}  {choice.mode:<9}  "
-        f"{choice.source:<6}  {profile or '-':<9}  {rule(choice)}"
+        f"{choice.source:<6}  {profile or '-':<9}  {explain_mode(choice)}"
     )
 
 
@@ -125,7 +125,7 @@ def test_a_named_mode_binds() -> None:
     found = chosen(pod(ask(1000), mode=MIG), prefer=Prefer.DENSITY)
 
     assert found.choice.mode is MIG
-    assert found.choice.source is Source.NAMED
+    assert found.choice.source is ModeSource.NAMED
     assert found.choice.costs == {MIG: 125, SOFT: 25}
 
 
@@ -141,7 +141,7 @@ def test_only_one_mode_left() -> None:
     """Where one mode cannot serve, the other is not a choice."""
     found = chosen(pod(ask(4000)), fleet((T4, SOFT)))
 
-    assert found.choice.source is Source.ONLY
+    assert found.choice.source is ModeSource.ONLY
 
 
 def test_memory_only_is_fixed() -> None:
@@ -149,7 +149,7 @@ def test_memory_only_is_fixed() -> None:
     found = chosen(pod(ask(4000), mode=MEMORY_ONLY))
 
     assert found.choice.mode is MEMORY_ONLY
-    assert found.choice.source is Source.ONLY
+    assert found.choice.source is ModeSource.ONLY
     assert found.choice.costs == {MEMORY_ONLY: 99}
 
 
@@ -177,9 +177,9 @@ def test_an_open_fleet_only_warns() -> None:
 
     found = mode_for(request, BOTH, settings=DEFAULTS, complete=True)
 
-    assert isinstance(found, Chosen)
+    assert isinstance(found, ModeDecision)
     assert found.warnings == (refused(request),)
-    assert (found.choice.mode, found.choice.source) == (SOFT, Source.BEST)
+    assert (found.choice.mode, found.choice.source) == (SOFT, ModeSource.BEST)
 
 
 @pytest.mark.parametrize(
@@ -191,15 +191,15 @@ def test_an_open_fleet_only_warns() -> None:
     ],
 )
 def test_what_is_not_known_never_refuses(
-    offers: Mapping[Offer, int], why: str, *, complete: bool
+    offers: Mapping[GpuKind, int], why: str, *, complete: bool
 ) -> None:
     """No inventory is "unknown", not "no"; the mode stays open to revision."""
     found = mode_for(pod(ask(90000)), offers, settings=CLOSED, complete=complete)
 
-    assert isinstance(found, Chosen)
+    assert isinstance(found, ModeDecision)
     assert found.choice.why == why
-    assert rule(found.choice) == f"hami-core: {why}"
-    assert found.choice.source is Source.BEST
+    assert explain_mode(found.choice) == f"hami-core: {why}"
+    assert found.choice.source is ModeSource.BEST
 
 
 def test_mixed_nodes_are_not_judged_by_one_kind() -> None:
@@ -209,7 +209,7 @@ def test_mixed_nodes_are_not_judged_by_one_kind() -> None:
 
     found = mode_for(request, offers, settings=CLOSED, complete=True, mixed=True)
 
-    assert isinstance(found, Chosen)
+    assert isinstance(found, ModeDecision)
     assert refused(request, offers).reason is Reason.TOO_MANY
 
 
@@ -265,7 +265,7 @@ def test_what_no_gpu_in_the_world_has_is_refused_in_any_fleet(complete: bool) ->
 
 def test_a_larger_gpu_that_is_here_counts_more_than_the_catalogue() -> None:
     """What stands in the rack is believed, whether we ever heard of it or not."""
-    tomorrow = Offer(model="Z9", memory=MiB(1_000_000), mode=SOFT, board=None)
+    tomorrow = GpuKind(model="Z9", memory=MiB(1_000_000), mode=SOFT, board=None)
     found = mode_for(pod(ask(900_000)), {tomorrow: 1}, settings=CLOSED, complete=True)
 
-    assert isinstance(found, Chosen)
+    assert isinstance(found, ModeDecision)

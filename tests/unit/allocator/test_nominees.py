@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from allocator.core.index import Indexer
-from allocator.core.pods import Pod
-from allocator.shell.nominees import REMEMBERED, Nominees
+from allocator.core.index import IndexBuilder
+from allocator.core.pods import SchedulingPod
+from allocator.shell.nominees import REMEMBERED, NominatedPods
 from tests.fakes.kube_clock import FakeClock
 
-FIRST = Pod(uid="a", namespace="t", name="a", priority=5, nominated="n0", created="2026-01-01")
+FIRST = SchedulingPod(
+    uid="a", namespace="t", name="a", priority=5, nominated="n0", created="2026-01-01"
+)
 OTHERS = (
     replace(FIRST, uid="b", priority=9),
     replace(FIRST, uid="c", created="2025-01-01"),
@@ -21,28 +23,28 @@ OTHERS = (
     replace(FIRST, uid="g", nominated=""),
     replace(FIRST, uid="h", nominated="n1"),
 )
-EMPTY = Indexer().index(version="1", complete=True)
+EMPTY = IndexBuilder().index(version="1", complete=True)
 
 
-def waiting(nominees: Nominees) -> Mapping[str, list[str]]:
-    index = nominees.beside(EMPTY)
+def waiting(nominees: NominatedPods) -> Mapping[str, list[str]]:
+    index = nominees.with_nominations(EMPTY)
     return {node: [pod.uid for pod in found] for node, found in index.nominations.items()}
 
 
 def test_only_who_waits_for_a_node_counts() -> None:
     """Bound and ending pods wait for none; the most important comes first, then the oldest."""
-    nominees = Nominees()
+    nominees = NominatedPods()
     pods = {pod.uid: pod for pod in (FIRST, *OTHERS)}
 
     nominees.know(pods, pods.keys())
 
     assert waiting(nominees) == {"n0": ["b", "c", "a"], "n1": ["h"]}
-    assert nominees.beside(EMPTY).pods == pods
+    assert nominees.with_nominations(EMPTY).pods == pods
 
 
 def test_changes_are_followed() -> None:
     """A pod that is bound, renominated or gone leaves its place."""
-    nominees = Nominees()
+    nominees = NominatedPods()
     pods = {pod.uid: pod for pod in (FIRST, *OTHERS)}
     nominees.know(pods, pods.keys())
 
@@ -61,7 +63,7 @@ HINTED = replace(FIRST, hinted=True)
 def test_a_hint_claims_nothing() -> None:
     """A pod that we sent to a node may not suit it otherwise, and must keep nobody from it."""
     clock = FakeClock()
-    nominees = Nominees(clock.clock())
+    nominees = NominatedPods(clock.clock())
 
     nominees.know({"a": HINTED}, {"a"})
     while_hinted = waiting(nominees)
@@ -72,12 +74,12 @@ def test_a_hint_claims_nothing() -> None:
 
 def test_hints_are_known_to_who_gives_them() -> None:
     """One pod that is sent to a place is enough."""
-    nominees = Nominees()
+    nominees = NominatedPods()
     pods = {"a": HINTED, "h": OTHERS[-1]}
 
     nominees.know(pods, pods.keys())
 
-    found = nominees.beside(EMPTY, hinted=True).nominations
+    found = nominees.with_nominations(EMPTY, hinted=True).nominations
     assert waiting(nominees) == {"n1": ["h"]}
     assert {name: [pod.uid for pod in there] for name, there in found.items()} == {
         "n0": ["a"],
@@ -99,8 +101,8 @@ def test_a_scheduler_that_makes_room_where_we_hinted_claims_it(
 ) -> None:
     """Somebody less important leaves that node; the claim is remembered as any other is."""
     clock = FakeClock()
-    nominees = Nominees(clock.clock())
-    victim = Pod(uid="v", namespace="t", name="v", priority=1, node="n0")
+    nominees = NominatedPods(clock.clock())
+    victim = SchedulingPod(uid="v", namespace="t", name="v", priority=1, node="n0")
     left = {} if leaving is None else {"v": replace(victim, **leaving)}
     waits = {"a": replace(FIRST, nominated="")}
 
@@ -125,14 +127,18 @@ def test_a_scheduler_that_makes_room_where_we_hinted_claims_it(
 @pytest.mark.parametrize(
     "victim",
     [
-        pytest.param(Pod(uid="v", namespace="t", name="v", priority=5, node="n0"), id="equal"),
-        pytest.param(Pod(uid="v", namespace="t", name="v", priority=1, node="n1"), id="elsewhere"),
-        pytest.param(Pod(uid="v", namespace="t", name="v", priority=1), id="never-bound"),
+        pytest.param(
+            SchedulingPod(uid="v", namespace="t", name="v", priority=5, node="n0"), id="equal"
+        ),
+        pytest.param(
+            SchedulingPod(uid="v", namespace="t", name="v", priority=1, node="n1"), id="elsewhere"
+        ),
+        pytest.param(SchedulingPod(uid="v", namespace="t", name="v", priority=1), id="never-bound"),
     ],
 )
-def test_who_leaves_otherwise_proves_no_claim(victim: Pod) -> None:
+def test_who_leaves_otherwise_proves_no_claim(victim: SchedulingPod) -> None:
     """Nobody is evicted for a pod of the same importance, nor on other nodes."""
-    nominees = Nominees()
+    nominees = NominatedPods()
     nominees.know({"a": HINTED, "v": victim}, {"a", "v"})
 
     nominees.know({"a": HINTED}, {"v"})
@@ -143,8 +149,8 @@ def test_who_leaves_otherwise_proves_no_claim(victim: Pod) -> None:
 def test_who_left_long_ago_proves_no_claim() -> None:
     """A hint that comes later has nothing to do with it."""
     clock = FakeClock()
-    nominees = Nominees(clock.clock())
-    victim = Pod(uid="v", namespace="t", name="v", priority=1, node="n0")
+    nominees = NominatedPods(clock.clock())
+    victim = SchedulingPod(uid="v", namespace="t", name="v", priority=1, node="n0")
     nominees.know({"v": victim}, {"v"})
     nominees.know({}, {"v"})
 

@@ -5,15 +5,15 @@ import json
 import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.podfacts import Seen, seen
+from allocator.core.podfacts import PodSummary, pod_summary
 from tests.gpunodes import Json
 from tests.pods import MEMORY, NUMBER, container, pod
 
 SLICE = container(limits={NUMBER: 1, MEMORY: 3000, "cpu": "2"})
 
 
-def read(written: Json) -> Seen:
-    return seen(json.dumps(written).encode())
+def read(written: Json) -> PodSummary:
+    return pod_summary(json.dumps(written).encode())
 
 
 def test_a_pod_is_read() -> None:
@@ -27,7 +27,7 @@ def test_a_pod_is_read() -> None:
     written["metadata"] |= {"uid": "a", "annotations": annotations, "deletionTimestamp": "now"}
     written["status"] = {"phase": "Failed"}
 
-    assert read(written) == Seen(
+    assert read(written) == PodSummary(
         uid="a",
         namespace="team-a",
         name="p",
@@ -42,7 +42,9 @@ def test_a_pod_is_read() -> None:
 
 def test_little_is_enough() -> None:
     """A pod without spec or annotations is waiting for all we know."""
-    assert read({"metadata": {"uid": "a"}}) == Seen(uid="a", node="", deleting=False, over=False)
+    assert read({"metadata": {"uid": "a"}}) == PodSummary(
+        uid="a", node="", deleting=False, over=False
+    )
 
 
 @pytest.mark.parametrize(

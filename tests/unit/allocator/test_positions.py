@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.catalog.boards import board_named
-from allocator.core.choose import Choice, Terms, Verdict, choose
+from allocator.core.choose import Choice, FitVerdict, PlacementPolicy, choose
 from allocator.core.deviceconfig import load_device_config
 from allocator.core.geometry import Geometries
-from allocator.core.positions import Listing, counted, counted_as, listing
+from allocator.core.positions import (
+    PositionTable,
+    keep_volcano_positions,
+    listing,
+    with_volcano_positions,
+)
 from allocator.model.board import Board
 from allocator.model.gpu import Grant, Snapshot
 from allocator.model.problem import Loaded
@@ -30,7 +35,7 @@ def shipped(name: str) -> Geometries:
     return loaded.value.geometries
 
 
-def named(table: Geometries, product: str) -> tuple[Listing, Board]:
+def named(table: Geometries, product: str) -> tuple[PositionTable, Board]:
     board = board_named(product)
     assert board is not None
     found = listing(table, product, board)
@@ -39,7 +44,7 @@ def named(table: Geometries, product: str) -> tuple[Listing, Board]:
 
 
 def there(*held: Grant, product: str = A100_80) -> Snapshot:
-    return snapshot(counted(node("n0", gpu(product, mode=Mode.MIG, grants=held))))
+    return snapshot(with_volcano_positions(node("n0", gpu(product, mode=Mode.MIG, grants=held))))
 
 
 def had(position: str, instance: str) -> Grant:
@@ -113,7 +118,7 @@ def test_a_gpu_in_use_keeps_its_group() -> None:
     """Its first tenant is named after group1, and would be wrong beside a 2g."""
     choice = choose(there(had("group1-6", "1g.10gb@6")), pod(ask(15000)), terms=MIXED)
 
-    assert choice.verdict is Verdict.NOT_NOW
+    assert choice.verdict is FitVerdict.NOT_NOW
 
 
 @pytest.mark.parametrize(
@@ -150,8 +155,8 @@ def test_a_schedulers_pick_is_taken() -> None:
     assert (cuts(choice), positions(choice)) == (["1g.10gb@6"], ["group2-3"])
 
 
-@pytest.mark.parametrize("terms", [MIXED, Terms()], ids=["listed", "no-table"])
-def test_where_only_we_allocate_nothing_has_a_position(terms: Terms) -> None:
+@pytest.mark.parametrize("terms", [MIXED, PlacementPolicy()], ids=["listed", "no-table"])
+def test_where_only_we_allocate_nothing_has_a_position(terms: PlacementPolicy) -> None:
     """Names would bind us to a group for nothing."""
     alone = snapshot(node("n0", gpu(A100_80, mode=Mode.MIG)))
 
@@ -162,8 +167,10 @@ def test_a_node_is_counted_as_it_was_last_known() -> None:
     """A ledger does not say who else keeps account; the Node's register does."""
     plain = node("n0", gpu())
 
-    assert counted_as(plain, counted(plain)) == counted(plain)
-    assert counted_as(plain, plain) == counted_as(plain, None) == plain
+    assert keep_volcano_positions(plain, with_volcano_positions(plain)) == with_volcano_positions(
+        plain
+    )
+    assert keep_volcano_positions(plain, plain) == keep_volcano_positions(plain, None) == plain
 
 
 @given(
@@ -176,7 +183,7 @@ def test_names_stay_true_while_pods_come_and_go(
     """At any time all tenants of a GPU are of one group, each at the place that its name means."""
     table = shipped(generation)
     found, _ = named(table, A100_40)
-    terms, held = Terms(geometries=table), list[Grant]()
+    terms, held = PlacementPolicy(geometries=table), list[Grant]()
     for memory, leaves in steps:
         if leaves and held:
             del held[memory % len(held)]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from allocator.core.choose import Terms
-from allocator.core.commitment import Wanted
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import PodClaim
 from allocator.core.extenderwire import PREEMPTION_ARGS
-from allocator.core.preempt import victims
+from allocator.core.preempt import select_victims
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import Mode
 from tests.builders import A30, A100_40, ask, mig_grant, nodes_of, pod, soft_grant
@@ -122,7 +122,7 @@ def test_the_mode_that_admission_left_final_holds() -> None:
     cut = nodes_of(1, A30, mode=Mode.MIG, name="n0")
     index = cluster((cut, [resident("s", (0, mig_grant("4g.24gb", 0, product=A30)))]))
     wanted = [
-        Wanted(uid="high", request=pod(ask(5000)), mode=mode)
+        PodClaim(uid="high", request=pod(ask(5000)), mode=mode)
         for mode in (Mode.HAMI_CORE, Mode.MIG, None)
     ]
 
@@ -181,7 +181,7 @@ def test_violations_are_those_of_the_scheduler_s_own_victims() -> None:
     index = cluster((TWO_GPUS, halves(a=3, b=3)))
     question = args(n0=offer(["b", "d"], violations=2))
 
-    answer = victims(index, preemptor(WHOLE), question, terms=Terms())
+    answer = select_victims(index, preemptor(WHOLE), question, terms=PlacementPolicy())
 
     (found,) = answer.node_name_to_meta_victims.values()
     assert {meta.uid for meta in found.pods or ()} == {"c", "d"}

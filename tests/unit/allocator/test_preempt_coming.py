@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.core.choose import Terms
-from allocator.core.steering import Circumstances, filtered
+from allocator.core.choose import PlacementPolicy
+from allocator.core.steering import FilterContext, filter_nodes
 from allocator.model.request import Mode
 from tests.builders import A30, ask, mig_grant, nodes_of, pod, soft_grant
 from tests.preemption import Resident, args, cluster, named, offer, preemptor, resident
@@ -133,7 +133,9 @@ def test_equals_find_room_in_any_order_when_the_last_victim_is_gone(
     index = cluster((nodes_of(2, name="n0"), there), nominees=waiting)
 
     for one in waiting:
-        found = filtered(index, one, ["n0"], circumstances=Circumstances(terms=Terms()))
+        found = filter_nodes(
+            index, one, ["n0"], circumstances=FilterContext(terms=PlacementPolicy())
+        )
         assert found.fitting == ["n0"]
 
 
@@ -147,7 +149,9 @@ def test_the_first_preemptor_waits_for_nobody_else_s_victim(*, gpu: int, priorit
     index = cluster((nodes_of(2, name="n0"), [slow]), nominees=[first, second])
 
     fit = [
-        filtered(index, one, ["n0"], circumstances=Circumstances(terms=Terms())).fitting
+        filter_nodes(
+            index, one, ["n0"], circumstances=FilterContext(terms=PlacementPolicy())
+        ).fitting
         for one in (first, second)
     ]
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from allocator.core.choose import Terms, choose
+from allocator.core.choose import PlacementPolicy, choose
 from allocator.core.eviction import least
-from allocator.core.preempt import victims
-from allocator.core.scores import MOST, load_of, near, score
+from allocator.core.preempt import select_victims
+from allocator.core.scores import MOST, closeness, load_of, score
 from allocator.core.settings import ScoreWeights
 from allocator.core.topology import idle_of
-from allocator.model.request import Mode, Packing, Packings
+from allocator.model.request import FillPolicies, FillPolicy, Mode
 from tests.builders import (
     A100_40,
     T4,
@@ -30,7 +30,7 @@ from tests.choices import gpus
 from tests.preemption import args, cluster, named, offer, preemptor, resident
 
 EVEN = ScoreWeights()
-BINPACK, SPREAD = Packing
+BINPACK, SPREAD = FillPolicy
 
 
 def test_v_spread_is_not_nought_for_every_node() -> None:
@@ -53,7 +53,7 @@ def test_v_preemption_and_bind_look_for_the_same_gpus() -> None:
     residents = [resident(f"p{i}", (i, soft_grant(30000))) for i in range(2)]
     index = cluster((nodes_of(2, name="n0"), residents))
     asked = pod(ask(20000), mode=Mode.HAMI_CORE)
-    request = structs.replace(asked, packings=Packings(gpu=SPREAD))
+    request = structs.replace(asked, packings=FillPolicies(gpu=SPREAD))
 
     evicted = named(index, preemptor(request), args(n0=offer()))["n0"]
     after = index.node("n0", without=evicted)
@@ -105,7 +105,8 @@ def test_h_spread_does_not_invert_closeness() -> None:
     two = pod(ask(1000, count=2))
 
     scores = [
-        score(load_of(n), SPREAD, EVEN, near=near(idle_of(n.gpus), two)) for n in (close, apart)
+        score(load_of(n), SPREAD, EVEN, near=closeness(idle_of(n.gpus), two))
+        for n in (close, apart)
     ]
 
     assert scores[0] > scores[1]
@@ -131,7 +132,8 @@ def test_a_question_changes_nothing() -> None:
     wanted = preemptor(pod(ask(30000), mode=Mode.HAMI_CORE))
 
     first, second = (
-        victims(index, wanted, args(n0=offer(["p0"])), terms=Terms()) for _ in range(2)
+        select_victims(index, wanted, args(n0=offer(["p0"])), terms=PlacementPolicy())
+        for _ in range(2)
     )
 
     assert first == second

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.core.pods import Pod
+from allocator.core.pods import SchedulingPod
 from allocator.model.request import Mode
-from allocator.shell.nominees import REMEMBERED, Nominees
+from allocator.shell.nominees import REMEMBERED, NominatedPods
 from tests.builders import ask, nodes_of, pod, soft_grant
 from tests.fakes.kube_clock import FakeClock
 from tests.preemption import args, cluster, named, offer, preemptor, resident
@@ -23,14 +23,14 @@ class Told:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.nominees = Nominees(self.clock.clock())
+        self.nominees = NominatedPods(self.clock.clock())
 
-    def __call__(self, *versions: Pod | None) -> Mapping[str, tuple[Pod, ...]]:
+    def __call__(self, *versions: SchedulingPod | None) -> Mapping[str, tuple[SchedulingPod, ...]]:
         """Hear of versions of the pod, ``None`` for its end, and return the nominations."""
         for version in versions:
             pods = {} if version is None else {HIGH.uid: version}
             self.nominees.know(pods, [HIGH.uid])
-        return self.nominees.beside(cluster()).nominations
+        return self.nominees.with_nominations(cluster()).nominations
 
 
 def test_a_nomination_counts_while_it_stands() -> None:
@@ -67,7 +67,7 @@ def test_a_nomination_that_was_cleared_is_remembered_for_a_while() -> None:
         pytest.param(None, id="gone"),
     ],
 )
-def test_nothing_is_kept_for_who_does_not_wait(end: Pod | None) -> None:
+def test_nothing_is_kept_for_who_does_not_wait(end: SchedulingPod | None) -> None:
     """A pod that has a node, or needs none, frees what was kept at once, and for good."""
     assert not Told()(HIGH, FORGOTTEN, end)
     assert not Told()(HIGH, FORGOTTEN, end, FORGOTTEN)

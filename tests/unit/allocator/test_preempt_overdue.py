@@ -7,9 +7,9 @@ import pytest
 
 from allocator.core.endings import LINGERS
 from allocator.core.index import Index
-from allocator.core.pods import Pod
+from allocator.core.pods import SchedulingPod
 from allocator.model.request import Mode
-from allocator.shell.nominees import Nominees
+from allocator.shell.nominees import NominatedPods
 from tests.builders import ask, nodes_of, pod, soft_grant
 from tests.fakes.kube_clock import EPOCH, FakeClock
 from tests.preemption import Named, Resident, args, cluster, named, offer, preemptor, resident
@@ -30,10 +30,10 @@ class Told:
 
     def __init__(self) -> None:
         self.clock = FakeClock(now=0.0)
-        self.nominees = Nominees(self.clock.clock())
-        self.pods: dict[str, Pod] = {}
+        self.nominees = NominatedPods(self.clock.clock())
+        self.pods: dict[str, SchedulingPod] = {}
 
-    def __call__(self, **changes: Pod | None) -> None:
+    def __call__(self, **changes: SchedulingPod | None) -> None:
         """Hear of pods by uid, ``None`` for the end of one."""
         merged = self.pods | changes
         self.pods = {uid: found for uid, found in merged.items() if found is not None}
@@ -43,7 +43,7 @@ class Told:
         """Ask whom a pod evicts that wants all of a node."""
         question = args(**{name: offer(uids) for name, uids in offers.items()})
         wanted = preemptor(WHOLE, nominated=nominated)
-        return named(self.nominees.beside(index), wanted, question)
+        return named(self.nominees.with_nominations(index), wanted, question)
 
 
 def ending(told: Told, how: str) -> Index:

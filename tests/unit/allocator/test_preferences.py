@@ -8,30 +8,30 @@ from allocator.core.preferences import (
     HAMI_NODE_KEY,
     preferences,
 )
-from allocator.model.request import Packing, Packings
+from allocator.model.request import FillPolicies, FillPolicy
 
-BINPACK, SPREAD = Packing
+BINPACK, SPREAD = FillPolicy
 
 
 @pytest.mark.parametrize(
     ("annotations", "expected"),
     [
-        pytest.param({}, Packings(), id="nothing"),
-        pytest.param({NODE_POLICY_KEY: "spread"}, Packings(node=SPREAD), id="node"),
-        pytest.param({GPU_POLICY_KEY: "binpack"}, Packings(gpu=BINPACK), id="gpu"),
-        pytest.param({HAMI_NODE_KEY: "binpack"}, Packings(node=BINPACK), id="hami-node"),
-        pytest.param({HAMI_GPU_KEY: "spread"}, Packings(gpu=SPREAD), id="hami-gpu"),
-        pytest.param({HAMI_GPU_KEY: "spread, numa"}, Packings(gpu=SPREAD), id="hami-list"),
-        pytest.param({HAMI_GPU_KEY: "binpack,spread"}, Packings(gpu=BINPACK), id="first-word"),
-        pytest.param({HAMI_GPU_KEY: "topology-aware"}, Packings(), id="topology-only"),
+        pytest.param({}, FillPolicies(), id="nothing"),
+        pytest.param({NODE_POLICY_KEY: "spread"}, FillPolicies(node=SPREAD), id="node"),
+        pytest.param({GPU_POLICY_KEY: "binpack"}, FillPolicies(gpu=BINPACK), id="gpu"),
+        pytest.param({HAMI_NODE_KEY: "binpack"}, FillPolicies(node=BINPACK), id="hami-node"),
+        pytest.param({HAMI_GPU_KEY: "spread"}, FillPolicies(gpu=SPREAD), id="hami-gpu"),
+        pytest.param({HAMI_GPU_KEY: "spread, numa"}, FillPolicies(gpu=SPREAD), id="hami-list"),
+        pytest.param({HAMI_GPU_KEY: "binpack,spread"}, FillPolicies(gpu=BINPACK), id="first-word"),
+        pytest.param({HAMI_GPU_KEY: "topology-aware"}, FillPolicies(), id="topology-only"),
         pytest.param(
             {HAMI_GPU_KEY: "spread", GPU_POLICY_KEY: "binpack"},
-            Packings(gpu=BINPACK),
+            FillPolicies(gpu=BINPACK),
             id="ours-first",
         ),
     ],
 )
-def test_annotations_are_read(annotations: dict[str, str], expected: Packings) -> None:
+def test_annotations_are_read(annotations: dict[str, str], expected: FillPolicies) -> None:
     """Each key says how one level is filled; what is not said stays with the cluster."""
     assert preferences(annotations) == expected
 
@@ -68,6 +68,6 @@ def test_both_levels_are_reported() -> None:
 
 def test_a_pod_goes_before_the_cluster() -> None:
     """What a pod leaves open is the cluster's."""
-    cluster = Packings(node=BINPACK, gpu=BINPACK)
+    cluster = FillPolicies(node=BINPACK, gpu=BINPACK)
 
-    assert Packings(gpu=SPREAD).over(cluster) == Packings(node=BINPACK, gpu=SPREAD)
+    assert FillPolicies(gpu=SPREAD).with_defaults(cluster) == FillPolicies(node=BINPACK, gpu=SPREAD)

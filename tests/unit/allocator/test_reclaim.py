@@ -6,27 +6,27 @@ from datetime import datetime, timedelta
 import pytest
 
 from allocator.core.ledger import Ledger
-from allocator.core.podfacts import Seen
-from allocator.core.reclaim import AGE, Evidence, doubtful, reclaimable
-from allocator.core.upkeep import Machine
+from allocator.core.podfacts import PodSummary
+from allocator.core.reclaim import AGE, Evidence, is_doubtful, reclaimable
+from allocator.core.upkeep import NodeIdentity
 from allocator.model.request import Mode
 from tests.builders import gpu, mig_grant, node
 from tests.gpunodes import NOON, entry, ledger
 
 ENTRY = entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))
 LEDGER = ledger(node("n0", gpu(mode=Mode.MIG)), (ENTRY,), nodeUID="u")
-MACHINE = Machine(name="n0", uid="u", boot="boot-1")
-WAITING = Seen(uid="a", node="", deleting=False, over=False)
+MACHINE = NodeIdentity(name="n0", uid="u", boot="boot-1")
+WAITING = PodSummary(uid="a", node="", deleting=False, over=False)
 HERE = replace(WAITING, node="n0")
 OLD, YOUNG = NOON + AGE, NOON + AGE - timedelta(seconds=1)
 
 
 def goes(
     found: Ledger,
-    pod: Seen | None,
+    pod: PodSummary | None,
     *,
     now: datetime = NOON,
-    machine: Machine | None = MACHINE,
+    machine: NodeIdentity | None = MACHINE,
     agent: bool = True,
 ) -> bool:
     evidence = Evidence(pod=pod, machine=machine, now=now, agent=agent)
@@ -43,7 +43,7 @@ def goes(
         pytest.param(replace(WAITING, deleting=True), False, id="waiting-to-go"),
     ],
 )
-def test_a_promise_to_a_pod_that_is_not_there_ages(pod: Seen, *, may: bool) -> None:
+def test_a_promise_to_a_pod_that_is_not_there_ages(pod: PodSummary, *, may: bool) -> None:
     """Only a live pod with no node, or another one, lets it go, and only after its time."""
     assert goes(LEDGER, pod, now=OLD) is may
     assert not goes(LEDGER, pod, now=YOUNG)
@@ -60,7 +60,7 @@ OVER = pytest.mark.parametrize(
 
 
 @OVER
-def test_a_pod_that_is_over_frees_what_nobody_holds(pod: Seen | None) -> None:
+def test_a_pod_that_is_over_frees_what_nobody_holds(pod: PodSummary | None) -> None:
     """The agent must have seen this very ledger, and its containers must be gone."""
     held = replace(LEDGER, held=frozenset({"a"}))
     behind = replace(LEDGER, observed_generation=LEDGER.generation - 1)
@@ -79,13 +79,15 @@ def test_a_pod_that_is_over_frees_what_nobody_holds(pod: Seen | None) -> None:
         pytest.param(replace(MACHINE, uid="v"), id="joined-anew"),
     ],
 )
-def test_a_status_of_an_earlier_life_frees_nothing(pod: Seen | None, machine: Machine) -> None:
+def test_a_status_of_an_earlier_life_frees_nothing(
+    pod: PodSummary | None, machine: NodeIdentity
+) -> None:
     """Who wrote it cannot have seen what runs there now."""
     assert not goes(LEDGER, pod, machine=machine)
 
 
 @OVER
-def test_a_node_that_is_gone_frees_only_what_is_shut(pod: Seen | None) -> None:
+def test_a_node_that_is_gone_frees_only_what_is_shut(pod: PodSummary | None) -> None:
     """Nobody is left to say that its containers ended, so nothing may be promised there first."""
     held = replace(LEDGER, held=frozenset({"a"}))
 
@@ -104,6 +106,6 @@ def test_a_node_that_is_gone_frees_only_what_is_shut(pod: Seen | None) -> None:
         pytest.param(HERE, OLD, False, id="here"),
     ],
 )
-def test_caches_say_where_to_look(pod: Seen | None, now: object, *, worth: bool) -> None:
+def test_caches_say_where_to_look(pod: PodSummary | None, now: object, *, worth: bool) -> None:
     """What is bound and alive is not asked about again and again."""
-    assert doubtful(NOON, pod, node="n0", now=now) is worth  # type: ignore[arg-type]  # a time
+    assert is_doubtful(NOON, pod, node="n0", now=now) is worth  # type: ignore[arg-type]  # a time

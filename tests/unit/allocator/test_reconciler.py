@@ -10,12 +10,12 @@ from typing import Unpack
 import jsonpatch
 import pytest
 
-from allocator.core.ledger import read
-from allocator.core.podfacts import Seen
+from allocator.core.ledger import parse_ledger
+from allocator.core.podfacts import PodSummary
 from allocator.core.reclaim import AGE
 from allocator.model.request import Mode
-from allocator.shell.reconciler import Pods, Reconciler
-from kube.client import Options
+from allocator.shell.reconciler import Pods, ReclaimController
+from kube.client import CallOptions
 from kube.clock import Clock
 from kube.errors import InvalidError, NotFoundError, UnreachableError
 from tests.builders import gpu, mig_grant, node
@@ -27,7 +27,7 @@ NODE = node("n0", gpu(mode=Mode.MIG))
 MACHINE: Json = {"metadata": {"name": "n0"}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
 WAITING: Json = {"metadata": {"uid": "a"}}
 BOUND: Json = WAITING | {"spec": {"nodeName": "n0"}}
-UNBOUND = Seen(uid="a", node="", deleting=False, over=False)
+UNBOUND = PodSummary(uid="a", node="", deleting=False, over=False)
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Api(FakeApiClient):
     moves: bool = False  # somebody writes between our reads and our write
     down: bool = False
 
-    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         self.reads.append(path)
         if self.down:
             raise UnreachableError("down", sent=True)
@@ -50,7 +50,7 @@ class Api(FakeApiClient):
         return json.dumps(found).encode()
 
     async def json_patch(
-        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[Options]
+        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[CallOptions]
     ) -> bytes:
         if self.moves:
             self.stored["metadata"]["resourceVersion"] = "101"
@@ -66,12 +66,16 @@ class Api(FakeApiClient):
 
 
 def sweep(
-    api: Api, *, known: Mapping[str, Seen] | None, wall: datetime = NOON + AGE, times: int = 1
+    api: Api, *, known: Mapping[str, PodSummary] | None, wall: datetime = NOON + AGE, times: int = 1
 ) -> Api:
     clock = Clock(monotonic=lambda: 5.0, wall=lambda: wall, random=lambda: 0)
     pods = Pods()
-    found = Reconciler(
-        api, pods=pods, ledgers=lambda: {"n0": read(api.stored)}, agent=lambda: True, clock=clock
+    found = ReclaimController(
+        api,
+        pods=pods,
+        ledgers=lambda: {"n0": parse_ledger(api.stored)},
+        agent=lambda: True,
+        clock=clock,
     )
     if known is not None:
         pods.know(known)
@@ -142,14 +146,16 @@ def test_a_promise_is_asked_about_again_when_its_ledger_moves() -> None:
     clock = Clock(monotonic=lambda: 5.0, wall=lambda: NOON, random=lambda: 0)
     pods = Pods()
     pods.know({})
-    ledgers = {"n0": read(api.stored)}
-    found = Reconciler(api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True, clock=clock)
+    ledgers = {"n0": parse_ledger(api.stored)}
+    found = ReclaimController(
+        api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True, clock=clock
+    )
 
     async def story() -> None:
         await found.sweep()
         api.stored["status"]["held"] = []
         api.stored["metadata"]["resourceVersion"] = "101"
-        ledgers["n0"] = read(api.stored)
+        ledgers["n0"] = parse_ledger(api.stored)
         await found.sweep()
 
     asyncio.run(story())
@@ -177,9 +183,9 @@ def test_a_node_that_does_not_answer_delays_no_other() -> None:
     api = Silent(None, hangs="/gpunodes/n1")
     pods = Pods()
     pods.know({})
-    ledgers = {"n1": read(gpu_node(node("n1", gpu(mode=Mode.MIG)), (ENTRY,)))}
-    ledgers["n0"] = read(api.stored)
-    found = Reconciler(api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True)
+    ledgers = {"n1": parse_ledger(gpu_node(node("n1", gpu(mode=Mode.MIG)), (ENTRY,)))}
+    ledgers["n0"] = parse_ledger(api.stored)
+    found = ReclaimController(api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True)
 
     async def swept() -> None:
         async with asyncio.timeout(5):
@@ -199,7 +205,7 @@ class Silent(Api):
     silent: str = "nothing"
     hangs: str = "nothing"
 
-    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         if path.endswith(self.hangs):
             self.reads.append(path)
             await asyncio.Event().wait()

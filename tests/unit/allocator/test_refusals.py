@@ -6,18 +6,18 @@ import msgspec
 import pytest
 
 from allocator.core.modes import mode_for
-from allocator.core.settings import DEFAULTS, Fleet
+from allocator.core.settings import DEFAULTS, FleetScope
 from allocator.model.decision import Finding, Reason
-from allocator.model.gpu import Offer
+from allocator.model.gpu import GpuKind
 from allocator.model.request import Filters, Mode, PodRequest
 from tests.builders import A30, A100_40, A100_80, T4, ask, fleet, pod
 
-CLOSED = msgspec.structs.replace(DEFAULTS, fleet=Fleet.CLOSED)
+CLOSED = msgspec.structs.replace(DEFAULTS, fleet=FleetScope.CLOSED)
 MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
 BOTH = fleet((A100_40, MIG), (A100_40, SOFT))
 
 
-def refused(request: PodRequest, offers: Mapping[Offer, int] = BOTH) -> Finding:
+def refused(request: PodRequest, offers: Mapping[GpuKind, int] = BOTH) -> Finding:
     found = mode_for(request, offers, settings=CLOSED, complete=True)
     assert isinstance(found, tuple)
     return found[0]
@@ -107,7 +107,7 @@ def refused(request: PodRequest, offers: Mapping[Offer, int] = BOTH) -> Finding:
     ],
 )
 def test_what_a_closed_fleet_refuses(
-    request_: PodRequest, offers: Mapping[Offer, int], *, reason: Reason, text: str
+    request_: PodRequest, offers: Mapping[GpuKind, int], *, reason: Reason, text: str
 ) -> None:
     """A refusal sets the user's number against ours and says what could be asked instead."""
     found = refused(request_, offers)

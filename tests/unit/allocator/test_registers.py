@@ -5,8 +5,8 @@ import json
 from allocator.catalog.annotations import REGISTER_KEY
 from allocator.core.registration import reminder
 from allocator.core.wire import REGISTER, encode_register
-from allocator.shell.objects import Registered, registered
-from allocator.shell.registers import Registers
+from allocator.shell.objects import NodeObject, decode_node
+from allocator.shell.registers import VolcanoRegisters
 from tests.builders import T4, nodes_of
 
 NODE = nodes_of(2, T4)
@@ -14,15 +14,15 @@ FULL = encode_register(NODE.gpus)
 SHOWN = FULL.replace(",10,", ",0,")
 
 
-def a_node(name: str, text: str, beside: str = "") -> Registered:
+def a_node(name: str, text: str, beside: str = "") -> NodeObject:
     annotations = {REGISTER: text, REGISTER_KEY: beside}
     metadata = {"name": name, "annotations": annotations, "resourceVersion": "7"}
-    return registered(json.dumps({"metadata": metadata}).encode())
+    return decode_node(json.dumps({"metadata": metadata}).encode())
 
 
 def test_a_register_is_read_again_only_when_it_changes() -> None:
     """The same text is the same object, also for what upkeep compares by identity."""
-    known, found = Registers(), a_node("n0", FULL)
+    known, found = VolcanoRegisters(), a_node("n0", FULL)
 
     assert known.node("n0", FULL) is known.node("n0", FULL)
     assert known.machine(found) is known.machine(found)
@@ -32,7 +32,7 @@ def test_a_register_is_read_again_only_when_it_changes() -> None:
 
 def test_nodes_that_are_gone_are_forgotten() -> None:
     """What is still there is not read again for it."""
-    known, kept, gone = Registers(), a_node("n0", FULL), a_node("n1", FULL)
+    known, kept, gone = VolcanoRegisters(), a_node("n0", FULL), a_node("n1", FULL)
     machine, lost = known.machine(kept), known.machine(gone)
     node, read = known.node("n0", FULL), known.node("n1", FULL)
 
@@ -54,6 +54,6 @@ def test_what_we_took_off_is_not_believed() -> None:
         a_node("n0", SHOWN, "no digest"),
     )
 
-    assert Registers().machine(ours).announced == Registers().node("n0", FULL)
-    assert (other.full, odd.full) == (other.text, odd.text)
+    assert VolcanoRegisters().machine(ours).announced == VolcanoRegisters().node("n0", FULL)
+    assert (other.full_register, odd.full_register) == (other.text, odd.text)
     assert ours.version == "7"

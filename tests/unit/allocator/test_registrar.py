@@ -9,19 +9,19 @@ from typing import Any, Unpack
 import pytest
 
 from allocator.catalog.annotations import REGISTER_KEY
-from allocator.core.podfacts import Seen
+from allocator.core.podfacts import PodSummary
 from allocator.core.wire import (
     HANDSHAKE,
     REGISTER,
-    Phase,
+    HandshakePhase,
     decode_handshake,
     encode_handshake,
     node_from_register,
 )
 from allocator.model.gpu import Node
-from allocator.shell.objects import Registered
-from allocator.shell.registrar import Registrar, World
-from kube.client import Options
+from allocator.shell.objects import NodeObject
+from allocator.shell.registrar import RegisterInputs, VolcanoRegisterController
+from kube.client import CallOptions
 from kube.errors import UnreachableError
 from tests.builders import T4, nodes_of, soft_grant
 from tests.fakes.api_client import FakeApiClient
@@ -31,23 +31,25 @@ from tests.gpunodes import entry, ledger
 NODE = nodes_of(1, T4)
 EMPTY = "GPU-n0-0,10,15360,NVIDIA-Tesla T4,true,hami-core:"
 PROMISE = entry("a", soft_grant(5000, gpu="GPU-n0-0"))
-BOUND = Seen(uid="a", node="n0", deleting=False, over=False, told="[]")
+BOUND = PodSummary(uid="a", node="n0", deleting=False, over=False, told="[]")
 
 
 @dataclass
 class Site(FakeApiClient):
     """One Node, its GPUNode, and who writes to it."""
 
-    world: World
+    world: RegisterInputs
     clock: FakeClock = field(default_factory=FakeClock)
     writes: int = 0
     down: bool = False
 
     def __post_init__(self) -> None:
-        self.registrar = Registrar(self, lambda: self.world, clock=self.clock.clock())
+        self.registrar = VolcanoRegisterController(
+            self, lambda: self.world, clock=self.clock.clock()
+        )
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, object], **_: Unpack[Options]
+        self, path: str, changes: Mapping[str, object], **_: Unpack[CallOptions]
     ) -> bytes:
         assert path == "/api/v1/nodes/n0"
         self.writes += 1
@@ -66,7 +68,7 @@ class Site(FakeApiClient):
         return b"{}"
 
     @property
-    def node(self) -> Registered:
+    def node(self) -> NodeObject:
         return self.world.nodes["n0"]
 
     def sweep(self, *, after: float = 0.0) -> None:
@@ -74,11 +76,11 @@ class Site(FakeApiClient):
         asyncio.run(self.registrar.sweep())
 
 
-def site(text: str = "", handshake: str = "", *, pod: Seen | None = None) -> Site:
+def site(text: str = "", handshake: str = "", *, pod: PodSummary | None = None) -> Site:
     entries = () if pod is None else (PROMISE,)
     return Site(
-        World(
-            nodes={"n0": Registered("n0", text, handshake=handshake)},
+        RegisterInputs(
+            nodes={"n0": NodeObject("n0", text, handshake=handshake)},
             ledgers={"n0": ledger(NODE, entries)},
             pods={} if pod is None else {"a": pod},
             factor=1,
@@ -87,7 +89,7 @@ def site(text: str = "", handshake: str = "", *, pod: Seen | None = None) -> Sit
 
 
 def reported(found: Site) -> str:
-    return encode_handshake(Phase.REPORTED, found.clock.clock().wall())
+    return encode_handshake(HandshakePhase.REPORTED, found.clock.clock().wall())
 
 
 def test_a_new_node_is_registered_at_once() -> None:
@@ -111,7 +113,7 @@ def test_a_new_node_is_registered_at_once() -> None:
         ),
     ],
 )
-def test_what_it_cannot_see_is_taken_off_once(pod: Seen, text: str) -> None:
+def test_what_it_cannot_see_is_taken_off_once(pod: PodSummary, text: str) -> None:
     """After a while, so that a promise whose Binding is on its way costs no write."""
     found = site(EMPTY, pod=pod)
     found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=reported(found))})
@@ -130,14 +132,14 @@ def test_what_it_cannot_see_is_taken_off_once(pod: Seen, text: str) -> None:
 @pytest.mark.parametrize(
     ("phase", "age", "writes"),
     [
-        pytest.param(Phase.REPORTED, 1000.0, 0, id="its-turn"),
-        pytest.param(Phase.REQUESTING, 5.0, 0, id="asked-just-now"),
-        pytest.param(Phase.REQUESTING, 50.0, 1, id="asked"),
-        pytest.param(Phase.DELETED, 0.0, 1, id="given-up"),
+        pytest.param(HandshakePhase.REPORTED, 1000.0, 0, id="its-turn"),
+        pytest.param(HandshakePhase.REQUESTING, 5.0, 0, id="asked-just-now"),
+        pytest.param(HandshakePhase.REQUESTING, 50.0, 1, id="asked"),
+        pytest.param(HandshakePhase.DELETED, 0.0, 1, id="given-up"),
         pytest.param(None, 0.0, 1, id="never"),
     ],
 )
-def test_a_handshake_is_answered(phase: Phase | None, age: float, writes: int) -> None:
+def test_a_handshake_is_answered(phase: HandshakePhase | None, age: float, writes: int) -> None:
     """Well inside the minute that it waits, and not so fast that it only begs the next question."""
     found = site(EMPTY)
     asked = found.clock.clock().wall() - timedelta(seconds=age)
@@ -150,8 +152,10 @@ def test_a_handshake_is_answered(phase: Phase | None, age: float, writes: int) -
     assert found.node.text == EMPTY
 
 
-@pytest.mark.parametrize(("phase", "writes"), [(Phase.REQUESTING, 1), (Phase.REPORTED, 0)])
-def test_it_counts_anew_when_a_tenant_has_left(phase: Phase, writes: int) -> None:
+@pytest.mark.parametrize(
+    ("phase", "writes"), [(HandshakePhase.REQUESTING, 1), (HandshakePhase.REPORTED, 0)]
+)
+def test_it_counts_anew_when_a_tenant_has_left(phase: HandshakePhase, writes: int) -> None:
     """Its account took off less than it had charged; one write heals it, where it asks at all."""
     found = site(EMPTY, pod=BOUND)
     asked = encode_handshake(phase, found.clock.clock().wall())
@@ -214,7 +218,7 @@ def hand_over(found: Site, *, ours: bool) -> None:
 def test_what_was_taken_off_is_given_back_to_whoever_registers_next() -> None:
     """At once, in one write, which leaves nothing of ours behind; and taken off again later."""
     found = lowered()
-    assert found.node.full == EMPTY
+    assert found.node.full_register == EMPTY
     before = found.writes
 
     hand_over(found, ours=False)
@@ -225,7 +229,7 @@ def test_what_was_taken_off_is_given_back_to_whoever_registers_next() -> None:
     hand_over(found, ours=True)
     found.sweep()
     found.sweep(after=2.5)
-    assert (found.node.text, found.node.full) == (LOWERED, EMPTY)
+    assert (found.node.text, found.node.full_register) == (LOWERED, EMPTY)
 
 
 def test_what_another_wrote_stays() -> None:
@@ -251,7 +255,7 @@ def test_a_plugin_that_was_shut_out_gets_its_own_words_back(told: Node) -> None:
     for _ in range(4):
         found.sweep(after=2.5)
     assert found.node.text == "GPU-n0-0,0,15109,NVIDIA-Tesla T4,true,hami-core:"
-    assert found.node.full == PLUGINS
+    assert found.node.full_register == PLUGINS
 
     hand_over(found, ours=False)
     found.sweep()

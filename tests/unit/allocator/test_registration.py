@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from allocator.core.registration import registered, unanswered
+from allocator.core.registration import needs_report, registered_gpus
 from allocator.model.decision import ContainerGrants
 from allocator.model.gpu import Gpu
 from allocator.model.ledger import Entry
@@ -22,7 +22,7 @@ NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
 
 def shown(found: Gpu, *entries: Entry, counted: Sequence[str] = ()) -> tuple[int, int]:
     """Return slots and memory that one GPU is registered with."""
-    (only,) = registered([found], entries, counted)
+    (only,) = registered_gpus([found], entries, counted)
     return only.slots, only.memory
 
 
@@ -87,7 +87,7 @@ def test_a_node_has_the_mode_of_most_of_its_gpus() -> None:
     """It knows one, the last record's; a GPU in the other has nothing to give."""
     gpus = [replace(CUT, uuid="a"), replace(SOFT, uuid="b", index=1), replace(CUT, uuid="c")]
 
-    found = registered([*gpus[:2], replace(gpus[2], index=2)], [], ())
+    found = registered_gpus([*gpus[:2], replace(gpus[2], index=2)], [], ())
 
     assert [(one.uuid, one.mode, one.slots) for one in found] == [
         ("a", Mode.MIG, 10),
@@ -110,4 +110,4 @@ def test_a_node_has_the_mode_of_most_of_its_gpus() -> None:
 )
 def test_when_an_answer_is_due(text: str, *, wanted: bool) -> None:
     """A question stands for 30 of the 60 seconds that its scheduler waits."""
-    assert unanswered(text, NOW) is wanted
+    assert needs_report(text, NOW) is wanted

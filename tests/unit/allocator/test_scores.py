@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.core.scores import IDLE, MOST, Load, load_of, near, score
+from allocator.core.scores import IDLE, MOST, NodeLoad, closeness, load_of, score
 from allocator.core.settings import ScoreWeights, SettingsError, settings_of
 from allocator.core.topology import idle_of
 from allocator.model.gpu import Node
 from allocator.model.request import BINPACK as DEFAULT
-from allocator.model.request import Mode, Packing, Packings
+from allocator.model.request import FillPolicies, FillPolicy, Mode
 from allocator.model.units import MiB
 from tests.builders import T4, ask, gpu, mig_grant, node, nodes_of, pod, soft_grant
 
 EVEN = ScoreWeights()
-BINPACK, SPREAD = Packing
+BINPACK, SPREAD = FillPolicy
 
-LOADS = st.builds(Load, *[st.integers(0, 1000)] * 3)
+LOADS = st.builds(NodeLoad, *[st.integers(0, 1000)] * 3)
 WEIGHT = st.integers(0, 100)
 WEIGHTS = st.builds(
     ScoreWeights, memory=st.integers(1, 100), cores=WEIGHT, shares=WEIGHT, topology=WEIGHT
@@ -29,24 +29,24 @@ WEIGHTS = st.builds(
     ("load", "binpack", "spread"),
     [
         pytest.param(IDLE, 0, 10, id="idle"),
-        pytest.param(Load(1000, 1000, 1000), 10, 0, id="full"),
-        pytest.param(Load(600, 300, 300), 4, 6, id="mean-of-the-parts"),
-        pytest.param(Load(100, 100, 100), 1, 9, id="a-tenth"),
-        pytest.param(Load(101, 101, 101), 2, 8, id="more-than-a-tenth"),
-        pytest.param(Load(1, 0, 0), 1, 9, id="hardly-busy"),
+        pytest.param(NodeLoad(1000, 1000, 1000), 10, 0, id="full"),
+        pytest.param(NodeLoad(600, 300, 300), 4, 6, id="mean-of-the-parts"),
+        pytest.param(NodeLoad(100, 100, 100), 1, 9, id="a-tenth"),
+        pytest.param(NodeLoad(101, 101, 101), 2, 8, id="more-than-a-tenth"),
+        pytest.param(NodeLoad(1, 0, 0), 1, 9, id="hardly-busy"),
     ],
 )
-def test_a_load_has_a_score_by_either_policy(load: Load, binpack: int, spread: int) -> None:
+def test_a_load_has_a_score_by_either_policy(load: NodeLoad, binpack: int, spread: int) -> None:
     """Binpack likes the busy node, spread the idle one."""
     assert (score(load, BINPACK, EVEN), score(load, SPREAD, EVEN)) == (binpack, spread)
 
 
 @given(LOADS, LOADS, WEIGHTS)
 def test_a_busier_node_never_scores_the_other_way_round(
-    one: Load, other: Load, weights: ScoreWeights
+    one: NodeLoad, other: NodeLoad, weights: ScoreWeights
 ) -> None:
     """Whatever the weights, scores are 0 to 10 and follow the load in one direction."""
-    more = Load(*map(max, one, other))
+    more = NodeLoad(*map(max, one, other))
 
     assert 0 <= score(one, BINPACK, weights) <= score(more, BINPACK, weights) <= MOST
     assert MOST >= score(one, SPREAD, weights) >= score(more, SPREAD, weights) >= 0
@@ -54,7 +54,7 @@ def test_a_busier_node_never_scores_the_other_way_round(
 
 def test_weights_decide_which_part_counts() -> None:
     """A node full of memory and idle of compute is what the operator says it is."""
-    load = Load(1000, 0, 0)
+    load = NodeLoad(1000, 0, 0)
 
     assert score(load, BINPACK, ScoreWeights(memory=1, cores=0, shares=0)) == 10
     assert score(load, BINPACK, ScoreWeights(memory=0, cores=1, shares=0)) == 0
@@ -62,9 +62,9 @@ def test_weights_decide_which_part_counts() -> None:
 
 
 @pytest.mark.parametrize("packing", [BINPACK, SPREAD])
-def test_closeness_is_liked_by_either_policy(packing: Packing) -> None:
+def test_closeness_is_liked_by_either_policy(packing: FillPolicy) -> None:
     """GPUs that are close together count for a node whichever way it is filled."""
-    load = Load(500, 500, 500)
+    load = NodeLoad(500, 500, 500)
 
     weights = ScoreWeights(topology=3)
 
@@ -80,14 +80,14 @@ def test_the_load_counts_all_gpus_and_what_is_foreign() -> None:
     one = gpu(T4, index=0, grants=[soft_grant(7680, 50)])
     two = replace(gpu(T4, index=1), foreign=MiB(3840))
 
-    assert load_of(node("n0", one, two)) == Load(375, 250, 50)
+    assert load_of(node("n0", one, two)) == NodeLoad(375, 250, 50)
 
 
 def test_an_instance_takes_slots_whatever_was_asked() -> None:
     """Half of a board is half of its memory and compute."""
     cut = gpu(mode=Mode.MIG, grants=[mig_grant("3g.20gb", 0)])
 
-    assert load_of(node("n0", cut)) == Load(500, 500, 100)
+    assert load_of(node("n0", cut)) == NodeLoad(500, 500, 100)
 
 
 def test_an_unhealthy_gpu_is_no_load() -> None:
@@ -142,7 +142,7 @@ BOTH_WAYS = ((0, 1), (1, 0))
 )
 def test_a_node_is_near_by_its_idle_gpus(there: Node, count: int, expected: int | None) -> None:
     """As many idle GPUs as are wanted are on one NUMA node or PCIe switch, or linked."""
-    assert near(idle_of(there.gpus), pod(ask(1000, count=count))) == expected
+    assert closeness(idle_of(there.gpus), pod(ask(1000, count=count))) == expected
 
 
 def test_instances_are_on_no_link() -> None:
@@ -150,7 +150,7 @@ def test_instances_are_on_no_link() -> None:
     cut = [replace(gpu(mode=Mode.MIG, index=i), numa=0, switch="a") for i in range(2)]
     there = joined(node("n0", *cut), *BOTH_WAYS)
 
-    assert near(idle_of(there.gpus), pod(ask(1000, count=2))) == 500
+    assert closeness(idle_of(there.gpus), pod(ask(1000, count=2))) == 500
 
 
 def test_a_node_without_gpus_is_idle() -> None:
@@ -162,7 +162,7 @@ def test_the_cluster_s_policies_are_settings() -> None:
     """Both levels and all weights can be set; what is left out is as it was."""
     found = settings_of("nodePolicy: spread\nscoreWeights: {cores: 5}")
 
-    assert found.packings == Packings(node=SPREAD, gpu=BINPACK)
+    assert found.packings == FillPolicies(node=SPREAD, gpu=BINPACK)
     assert found.score_weights == ScoreWeights(cores=5)
     assert settings_of("").packings == DEFAULT
 

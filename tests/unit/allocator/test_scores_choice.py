@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from allocator.core.choose import Terms, choose
+from allocator.core.choose import PlacementPolicy, choose
 from allocator.model.gpu import Gpu, Snapshot
-from allocator.model.request import Mode, Packing, Packings
+from allocator.model.request import FillPolicies, FillPolicy, Mode
 from tests.builders import A30, ask, gpu, mig_grant, node, pod, snapshot, soft_grant
 from tests.choices import gpus
 
-BINPACK, SPREAD = Packing
+BINPACK, SPREAD = FillPolicy
 
 
 def soft(index: int, memory: int) -> Gpu:
@@ -36,21 +36,21 @@ CUT = snapshot(node("n0", cut(0, 1), cut(1, 2), cut(2, 0)))
     ids=["binpack", "spread"],
 )
 def test_the_gpu_follows_the_policy(
-    there: Snapshot, mode: Mode, *, packing: Packing, expected: str
+    there: Snapshot, mode: Mode, *, packing: FillPolicy, expected: str
 ) -> None:
     """Binpack takes the busiest GPU that has room, spread the idle one, in either mode."""
-    terms = Terms(packings=Packings(node=BINPACK, gpu=packing))
+    terms = PlacementPolicy(packings=FillPolicies(node=BINPACK, gpu=packing))
 
     assert gpus(choose(there, pod(ask(4000), mode=mode), terms=terms)) == [expected]
 
 
 @pytest.mark.parametrize("mode", [Mode.HAMI_CORE, Mode.MIG])
 @pytest.mark.parametrize(("packing", "expected"), [(BINPACK, "busy"), (SPREAD, "idle")])
-def test_the_node_follows_the_policy(mode: Mode, *, packing: Packing, expected: str) -> None:
+def test_the_node_follows_the_policy(mode: Mode, *, packing: FillPolicy, expected: str) -> None:
     """The same for nodes, where the choice between them is ours."""
     make = soft if mode is Mode.HAMI_CORE else lambda index, held: cut(index, held // 10000)
     there = snapshot(node("busy", make(0, 20000)), node("idle", make(0, 0)))
-    terms = Terms(packings=Packings(node=packing, gpu=BINPACK))
+    terms = PlacementPolicy(packings=FillPolicies(node=packing, gpu=BINPACK))
 
     found = choose(there, pod(ask(4000), mode=mode), terms=terms)
 
@@ -60,7 +60,7 @@ def test_the_node_follows_the_policy(mode: Mode, *, packing: Packing, expected: 
 
 def test_the_pod_goes_before_the_cluster() -> None:
     """An annotation overrides the setting at the level it names."""
-    wish = structs.replace(pod(ask(4000)), packings=Packings(gpu=SPREAD))
+    wish = structs.replace(pod(ask(4000)), packings=FillPolicies(gpu=SPREAD))
 
     assert gpus(choose(SHARED, wish)) == ["GPU-n0-2"]
 

@@ -5,10 +5,10 @@ import pytest
 from allocator.core.settings import (
     DEFAULTS,
     LARGEST,
-    Fleet,
+    FleetScope,
     SettingsError,
     settings_of,
-    templated,
+    template_kinds,
 )
 from allocator.model.request import Mode
 
@@ -25,7 +25,7 @@ def test_what_is_said_is_taken() -> None:
     """Keys are spelt as in the ConfigMap."""
     found = settings_of("fleet: closed\nvolcanoSchedulers: [a, b]\n")
 
-    assert (found.fleet, found.volcano_schedulers) == (Fleet.CLOSED, ("a", "b"))
+    assert (found.fleet, found.volcano_schedulers) == (FleetScope.CLOSED, ("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_template_offers_what_its_node_would() -> None:
     """Known by its product name alone; the larger of two nodes counts."""
     kind = "model: NVIDIA A30, mode: mig"
     text = f"nodeTemplates: [{{{kind}, gpus: 2}}, {{{kind}, gpus: 4}}]"
-    ((offer, count),) = templated(settings_of(text).node_templates).items()
+    ((offer, count),) = template_kinds(settings_of(text).node_templates).items()
 
     assert (offer.model, offer.mode, count) == ("NVIDIA A30", Mode.MIG, 4)
     assert offer.board is not None
@@ -68,6 +68,6 @@ def test_a_template_offers_what_its_node_would() -> None:
 def test_a_template_of_an_unknown_model_says_its_memory() -> None:
     """Tomorrow's GPU can be planned for today."""
     text = "nodeTemplates: [{model: Z9, memory: 500000}]"
-    (offer,) = templated(settings_of(text).node_templates)
+    (offer,) = template_kinds(settings_of(text).node_templates)
 
     assert (offer.model, offer.memory) == ("Z9", 500000)

@@ -7,18 +7,18 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from allocator.core.choose import Terms
-from allocator.core.commitment import Wanted
-from allocator.core.index import Index, Indexer
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import PodClaim
+from allocator.core.index import Index, IndexBuilder
 from allocator.core.obstacles import CLOSED, NO_INVENTORY, RESERVED, UNREADABLE
-from allocator.core.pods import Pod
+from allocator.core.pods import SchedulingPod
 from allocator.core.ratings import Ratings
 from allocator.core.scores import scorer
 from allocator.core.settings import DEFAULTS
-from allocator.core.steering import Circumstances, Filtered, filtered, prioritized
+from allocator.core.steering import FilterContext, FilterResult, filter_nodes, score_nodes
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import Gpu, Node
-from allocator.model.request import Filters, Mode, Packing, Packings, PodRequest
+from allocator.model.request import FillPolicies, FillPolicy, Filters, Mode, PodRequest
 from tests.builders import A30, A100_40, T4, ask, gpu, mig_grant, node, pod, soft_grant
 from tests.gpunodes import entry
 
@@ -26,7 +26,7 @@ SOFT = Mode.HAMI_CORE
 
 
 def index_of(*nodes: Node, whole: bool = True) -> Index:
-    indexer = Indexer()
+    indexer = IndexBuilder()
     for found in nodes:
         indexer.put(found)
     return indexer.index(version="1", complete=whole)
@@ -34,21 +34,21 @@ def index_of(*nodes: Node, whole: bool = True) -> Index:
 
 def asking(
     request: PodRequest | tuple[Finding, ...] | None, *, uid: str = "u", priority: int = 0
-) -> Pod:
-    wanted = Wanted(uid=uid, request=request) if isinstance(request, PodRequest) else request
-    return Pod(uid=uid, namespace="team-a", name=uid, priority=priority, wanted=wanted)
+) -> SchedulingPod:
+    wanted = PodClaim(uid=uid, request=request) if isinstance(request, PodRequest) else request
+    return SchedulingPod(uid=uid, namespace="team-a", name=uid, priority=priority, wanted=wanted)
 
 
-def nominated(request: PodRequest, node: str, *, uid: str, priority: int) -> Pod:
+def nominated(request: PodRequest, node: str, *, uid: str, priority: int) -> SchedulingPod:
     return replace(asking(request, uid=uid, priority=priority), nominated=node)
 
 
-def verdicts(index: Index, who: Pod, *names: str, **more: object) -> Filtered:
-    circumstances = Circumstances(terms=Terms(), **more)  # type: ignore[arg-type]  # named in each test
-    return filtered(index, who, names, circumstances=circumstances)
+def verdicts(index: Index, who: SchedulingPod, *names: str, **more: object) -> FilterResult:
+    circumstances = FilterContext(terms=PlacementPolicy(), **more)  # type: ignore[arg-type]  # named in each test
+    return filter_nodes(index, who, names, circumstances=circumstances)
 
 
-def texts(found: Filtered) -> Mapping[str, tuple[str, bool]]:
+def texts(found: FilterResult) -> Mapping[str, tuple[str, bool]]:
     return {name: (o.text, o.lasting) for name, o in found.obstacles.items()}
 
 
@@ -154,7 +154,7 @@ def test_a_node_without_inventory(*, whole: bool, ours: bool, fits: bool) -> Non
 
 def test_a_node_that_is_not_ready_takes_nobody() -> None:
     """The hook would refuse, whatever is free."""
-    indexer = Indexer()
+    indexer = IndexBuilder()
     indexer.put(node("a", gpu(T4)), closed=True)
 
     found = verdicts(indexer.index(version="1", complete=True), asking(pod(ask(3000))), "a")
@@ -165,7 +165,7 @@ def test_a_node_that_is_not_ready_takes_nobody() -> None:
 def test_a_pods_own_promise_is_free_to_it() -> None:
     """A bind that failed on its way must not stand in the way of the next one."""
     mine = msgspec.structs.replace(soft_grant(15000), gpu="GPU-a-0")
-    indexer = Indexer()
+    indexer = IndexBuilder()
     indexer.put(node("a", gpu(T4, grants=[mine])), [entry("u", mine)])
     index = indexer.index(version="1", complete=True)
 
@@ -206,7 +206,7 @@ def test_a_nominee_itself_is_not_in_its_own_way() -> None:
 def test_room_that_comes_belongs_to_the_nominee() -> None:
     """Its victims still run: what little is free is not for others, what is elsewhere is."""
     victim = msgspec.structs.replace(soft_grant(12000), gpu="GPU-a-0")
-    indexer = Indexer()
+    indexer = IndexBuilder()
     indexer.put(
         node("a", gpu(T4, grants=[victim]), gpu(T4, index=1, grants=[soft_grant(9000)])),
         [entry("victim", victim)],
@@ -232,12 +232,12 @@ def test_nobody_takes_what_a_nominee_may_still_need() -> None:
 
 
 def scores(index: Index, request: PodRequest, *names: str) -> dict[str, int]:
-    answer = prioritized(
+    answer = score_nodes(
         index,
         asking(request),
         names,
         weights=DEFAULTS.score_weights,
-        packing=Packing.BINPACK,
+        packing=FillPolicy.BINPACK,
     )
     found = {found["Host"]: found["Score"] for found in json.loads(answer.answer)}
     assert 0 not in found.values()  # who is not named has that, and costs the scheduler nothing
@@ -249,7 +249,7 @@ def test_busy_nodes_are_filled_first_unless_a_pod_wants_otherwise() -> None:
     index = index_of(
         node("idle", gpu(A100_40)), node("busy", gpu(A100_40, grants=[soft_grant(30000, 60)]))
     )
-    spread = msgspec.structs.replace(pod(ask(3000)), packings=Packings(node=Packing.SPREAD))
+    spread = msgspec.structs.replace(pod(ask(3000)), packings=FillPolicies(node=FillPolicy.SPREAD))
 
     packed = scores(index, pod(ask(3000)), "idle", "busy", "unknown")
     apart = scores(index, spread, "idle", "busy", "unknown")
@@ -274,15 +274,15 @@ FULLNESS = {"full": 30000, "half": 3000}
 
 def favoured(index: Index, *names: str) -> str:
     table = Ratings()
-    by = scorer(Packing.BINPACK, DEFAULTS.score_weights)
+    by = scorer(FillPolicy.BINPACK, DEFAULTS.score_weights)
     loads = ((name, standing.load) for name, standing in index.standings.items())
-    rated = replace(index, ratings=table.by([by], loads))
-    return prioritized(
+    rated = replace(index, ratings=table.tables_for([by], loads))
+    return score_nodes(
         rated,
         asking(pod(ask(3000))),
         names,
         weights=DEFAULTS.score_weights,
-        packing=Packing.BINPACK,
+        packing=FillPolicy.BINPACK,
     ).favourite
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from allocator.core.lines import Span, Tone
-from allocator.shell.terminal import coloured, show
+from allocator.core.lines import TextSpan, Tone
+from allocator.shell.terminal import show, use_colour
 
-LINES = [(Span("a", Tone.LABEL), Span("[b] ", Tone.BAD)), ()]
+LINES = [(TextSpan("a", Tone.LABEL), TextSpan("[b] ", Tone.BAD)), ()]
 
 
 class Terminal(io.StringIO):
@@ -29,7 +29,7 @@ class Terminal(io.StringIO):
 )
 def test_colour_can_be_declined(environment: Mapping[str, str], *, expected: bool) -> None:
     """NO_COLOR counts if it is not empty."""
-    assert coloured(Terminal(), environment) is expected
+    assert use_colour(Terminal(), environment) is expected
 
 
 def test_a_pipe_gets_plain_text() -> None:

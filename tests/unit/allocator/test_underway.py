@@ -7,13 +7,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.core.choose import Terms
-from allocator.core.commitment import Wanted
-from allocator.core.index import Index, Indexer
-from allocator.core.pods import FIRST, Pod
-from allocator.core.steering import Circumstances, filtered
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import PodClaim
+from allocator.core.index import Index, IndexBuilder
+from allocator.core.pods import FIRST, SchedulingPod
+from allocator.core.steering import FilterContext, filter_nodes
 from allocator.model.gpu import Node
-from allocator.shell.underway import EXPECTED, STAYS, Underway
+from allocator.shell.underway import EXPECTED, STAYS, AssumedPods
 from tests.builders import A100_40, T4, ask, gpu, mig_grant, node, pod, soft_grant
 from tests.fakes.kube_clock import FakeClock
 from tests.gpunodes import entry
@@ -21,21 +21,27 @@ from tests.gpunodes import entry
 SIZES = st.sampled_from([1000, 4000, 7000, 9000, 15000])
 
 
-def going(uid: str, memory: int = 9000, *, to: str = "a", count: int = 1) -> Pod:
-    wanted = Wanted(uid=uid, request=pod(ask(memory, count=count)))
-    return Pod(uid=uid, namespace="t", name=uid, priority=FIRST, nominated=to, wanted=wanted)
+def going(uid: str, memory: int = 9000, *, to: str = "a", count: int = 1) -> SchedulingPod:
+    wanted = PodClaim(uid=uid, request=pod(ask(memory, count=count)))
+    return SchedulingPod(
+        uid=uid, namespace="t", name=uid, priority=FIRST, nominated=to, wanted=wanted
+    )
 
 
 def index_of(*nodes: Node) -> Index:
-    indexer = Indexer()
+    indexer = IndexBuilder()
     for found in nodes:
         indexer.put(found)
     return indexer.index(version="1", complete=True)
 
 
-def fits(index: Index, who: Pod) -> bool:
+def fits(index: Index, who: SchedulingPod) -> bool:
     asking = replace(who, priority=0, nominated="")
-    return bool(filtered(index, asking, ["a"], circumstances=Circumstances(terms=Terms())).fitting)
+    return bool(
+        filter_nodes(
+            index, asking, ["a"], circumstances=FilterContext(terms=PlacementPolicy())
+        ).fitting
+    )
 
 
 ONE = index_of(node("a", gpu(T4)))
@@ -47,80 +53,80 @@ def nominated(index: Index) -> Mapping[str, list[str]]:
 
 def test_what_is_being_decided_is_taken() -> None:
     """Who comes right behind is sent elsewhere, and back once the bind has come to nothing."""
-    underway, first, second = Underway(), going("u-1"), going("u-2")
+    underway, first, second = AssumedPods(), going("u-1"), going("u-2")
     underway.begin(first)
 
-    assert not fits(underway.beside(ONE), second)
-    assert fits(underway.beside(ONE), first)
+    assert not fits(underway.with_assumed(ONE), second)
+    assert fits(underway.with_assumed(ONE), first)
 
     underway.end(first, promised=False)
 
-    assert fits(underway.beside(ONE), second)
+    assert fits(underway.with_assumed(ONE), second)
 
 
 def test_a_promise_counts_once() -> None:
     """From the commit on until the ledger tells of it, or ought to have told."""
     clock = FakeClock()
-    underway, first = Underway(clock.clock()), going("u-1")
+    underway, first = AssumedPods(clock.clock()), going("u-1")
     underway.begin(first)
     underway.end(first, promised=True)
-    indexer = Indexer()
+    indexer = IndexBuilder()
     held = msgspec.structs.replace(soft_grant(9000), gpu="GPU-a-0")
     indexer.put(node("a", gpu(T4, grants=[held])), [entry("u-1", held)])
 
-    assert nominated(underway.beside(ONE)) == {"a": ["u-1"]}
-    assert nominated(underway.beside(indexer.index(version="2", complete=True))) == {}
-    assert nominated(underway.beside(ONE)) == {}  # it was told of
+    assert nominated(underway.with_assumed(ONE)) == {"a": ["u-1"]}
+    assert nominated(underway.with_assumed(indexer.index(version="2", complete=True))) == {}
+    assert nominated(underway.with_assumed(ONE)) == {}  # it was told of
 
     underway.begin(first)
     underway.end(first, promised=True)
     clock.now += STAYS
 
-    assert nominated(underway.beside(ONE)) == {}
+    assert nominated(underway.with_assumed(ONE)) == {}
 
 
 def test_a_pod_is_expected_where_it_scores_best() -> None:
     """From the question on until its Binding comes to some node, or ought to have come."""
     clock = FakeClock()
-    underway, asking = Underway(clock.clock()), replace(going("u-1"), nominated="", priority=7)
+    underway, asking = AssumedPods(clock.clock()), replace(going("u-1"), nominated="", priority=7)
 
     underway.expect(asking, "a")
     underway.expect(asking, "b")
 
-    assert nominated(underway.beside(ONE)) == {"b": ["u-1"]}
-    assert underway.beside(ONE).nominations["b"][0].priority == FIRST
+    assert nominated(underway.with_assumed(ONE)) == {"b": ["u-1"]}
+    assert underway.with_assumed(ONE).nominations["b"][0].priority == FIRST
 
     underway.begin(going("u-1", to="a"))
     underway.expect(asking, "b")
 
-    assert nominated(underway.beside(ONE)) == {"a": ["u-1"]}
+    assert nominated(underway.with_assumed(ONE)) == {"a": ["u-1"]}
 
-    underway.end(underway.beside(ONE).nominations["a"][0], promised=False)
+    underway.end(underway.with_assumed(ONE).nominations["a"][0], promised=False)
     underway.expect(asking, "b")
     clock.now += EXPECTED
 
-    assert nominated(underway.beside(ONE)) == {}
+    assert nominated(underway.with_assumed(ONE)) == {}
 
 
 def test_a_second_review_of_a_pod_outlasts_the_first() -> None:
     """The API server asked again: what the first call came to is no news."""
-    underway, first, again = Underway(), going("u-1"), going("u-1", to="b")
+    underway, first, again = AssumedPods(), going("u-1"), going("u-1", to="b")
     underway.begin(first)
     underway.begin(again)
 
     underway.end(first, promised=False)
 
-    assert nominated(underway.beside(ONE)) == {"b": ["u-1"]}
+    assert nominated(underway.with_assumed(ONE)) == {"b": ["u-1"]}
 
 
 def test_who_waits_for_victims_stays_nominated() -> None:
     """Those who are being bound come first, and a pod that is both counts once."""
-    underway, first = Underway(), going("u-1")
+    underway, first = AssumedPods(), going("u-1")
     waiting = replace(going("u-2"), priority=5)
     index = replace(ONE, nominations={"a": (replace(first, priority=5), waiting), "b": (waiting,)})
     underway.begin(first)
 
-    assert nominated(underway.beside(index)) == {"a": ["u-1", "u-2"], "b": ["u-2"]}
+    assert nominated(underway.with_assumed(index)) == {"a": ["u-1", "u-2"], "b": ["u-2"]}
 
 
 @given(
@@ -151,11 +157,13 @@ def test_whoever_is_not_looked_at_alone_would_pass(
 
 def test_who_was_bound_elsewhere_is_not_expected_any_more() -> None:
     """A scheduler may choose otherwise than we score; another replica may be asked to bind."""
-    underway, first, second = Underway(), going("u-1"), going("u-2")
+    underway, first, second = AssumedPods(), going("u-1"), going("u-2")
     underway.expect(first, "a")
-    waits = underway.beside(replace(ONE, pods={"u-1": replace(first, nominated="")}))
+    waits = underway.with_assumed(replace(ONE, pods={"u-1": replace(first, nominated="")}))
 
-    bound = underway.beside(replace(ONE, pods={"u-1": replace(first, node="b", nominated="")}))
+    bound = underway.with_assumed(
+        replace(ONE, pods={"u-1": replace(first, node="b", nominated="")})
+    )
 
     assert not fits(waits, second)
     assert fits(bound, second)
@@ -163,7 +171,9 @@ def test_who_was_bound_elsewhere_is_not_expected_any_more() -> None:
 
 def test_a_bind_that_is_being_decided_stays_whatever_watches_tell() -> None:
     """They are behind: the pod may have another uid's fate by then, and the promise is coming."""
-    underway, first, second = Underway(), going("u-1"), going("u-2")
+    underway, first, second = AssumedPods(), going("u-1"), going("u-2")
     underway.begin(first)
 
-    assert not fits(underway.beside(replace(ONE, pods={"u-1": replace(first, node="b")})), second)
+    assert not fits(
+        underway.with_assumed(replace(ONE, pods={"u-1": replace(first, node="b")})), second
+    )

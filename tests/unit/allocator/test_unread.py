@@ -9,13 +9,13 @@ from typing import Unpack
 import orjson
 import pytest
 
-from allocator.core.drift import Kind, drifts
+from allocator.core.drift import DriftKind, drifts
 from allocator.core.gpunodewire import MOST_ENTRIES
-from allocator.core.ledger import read, read_text
-from allocator.core.podfacts import Seen
+from allocator.core.ledger import parse_ledger, read_text
+from allocator.core.podfacts import PodSummary
 from allocator.core.reclaim import AGE
-from allocator.shell.reconciler import Pods, Reconciler
-from kube.client import Options
+from allocator.shell.reconciler import Pods, ReclaimController
+from kube.client import CallOptions
 from kube.clock import Clock
 from kube.errors import NotFoundError
 from tests.builders import nodes_of, soft_grant
@@ -26,7 +26,7 @@ from tests.latecommits import bound, scene
 NODE = nodes_of(1)
 SHARE = soft_grant(10, gpu="GPU-n0-0")
 OTHER = entry("b", SHARE)
-HERE = Seen(uid="b", node="n0", deleting=False, over=False)
+HERE = PodSummary(uid="b", node="n0", deleting=False, over=False)
 POD: Json = {"namespace": "team-a", "name": "a", "uid": "a"}
 MACHINE: Json = {"metadata": {"name": "n0"}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
 
@@ -53,7 +53,7 @@ class Api(FakeApiClient):
     pods: Mapping[str, Json] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
 
-    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         self.reads.append(path)
         kind, name = path.split("/")[-2:]
         found = {"gpunodes": self.stored, "pods": self.pods.get(name), "nodes": MACHINE}[kind]
@@ -62,30 +62,30 @@ class Api(FakeApiClient):
         return json.dumps(found).encode()
 
     async def json_patch(
-        self, _: str, ops: Sequence[Mapping[str, object]], **__: Unpack[Options]
+        self, _: str, ops: Sequence[Mapping[str, object]], **__: Unpack[CallOptions]
     ) -> bytes:
         self.stored = patched(self.stored, ops)
         return b"{}"
 
 
-def swept(api: Api, *known: Seen, agent: bool = True) -> list[str]:
+def swept(api: Api, *known: PodSummary, agent: bool = True) -> list[str]:
     """Let the reconciler sweep once, and return whose promises are left."""
     pods = Pods()
     pods.know({pod.uid: pod for pod in (HERE, *known)})
-    found = Reconciler(
+    found = ReclaimController(
         api,
         pods=pods,
-        ledgers=lambda: {"n0": read(api.stored)},
+        ledgers=lambda: {"n0": parse_ledger(api.stored)},
         agent=lambda: agent,
         clock=Clock(monotonic=lambda: 5.0, wall=lambda: NOON + AGE, random=lambda: 0),
     )
     asyncio.run(found.sweep())
-    return [str(uid) for uid in read(api.stored).written or ()]
+    return [str(uid) for uid in parse_ledger(api.stored).written or ()]
 
 
 def test_it_shuts_its_node_and_says_whose_it_is() -> None:
     """The others are read, and nothing more is promised: it may hold anything."""
-    found = read(shut(crowded()))
+    found = parse_ledger(shut(crowded()))
 
     assert [one.uid for one in found.entries] == ["b"]
     assert [(one.namespace, one.pod, one.uid) for one in found.unread] == [("team-a", "a", "a")]
@@ -128,7 +128,7 @@ def test_a_node_is_open_again_once_it_went() -> None:
 
     swept(api)
 
-    found = read(api.stored)
+    found = parse_ledger(api.stored)
     assert (found.unread, found.problems) == ((), ())
     assert all(gpu.healthy for gpu in found.node.gpus)
 
@@ -137,15 +137,17 @@ def test_a_ledger_that_is_too_long_is_read_again_once_it_is_shorter() -> None:
     """Of too many none is read; all the same those of pods that are gone go."""
     many = [entry(f"u{i}", SHARE) for i in range(MOST_ENTRIES)]
     api = Api(gpu_node(NODE, (OTHER, *many)))
-    living = [Seen(uid=f"u{i}", node="n0", deleting=False, over=False) for i in range(1, 1024)]
+    living = [
+        PodSummary(uid=f"u{i}", node="n0", deleting=False, over=False) for i in range(1, 1024)
+    ]
 
-    assert len(read(api.stored).entries) == 0
+    assert len(parse_ledger(api.stored).entries) == 0
     assert "u0" not in swept(api, *living)
-    assert len(read(api.stored).entries) == MOST_ENTRIES
+    assert len(parse_ledger(api.stored).entries) == MOST_ENTRIES
 
 
 NAMELESS: Json = {"since": NOON.isoformat(), "containers": []}
-STRANGER = Seen(uid="s", node="n0", deleting=False, over=False, extended=("x/y",))
+STRANGER = PodSummary(uid="s", node="n0", deleting=False, over=False, extended=("x/y",))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ STRANGER = Seen(uid="s", node="n0", deleting=False, over=False, extended=("x/y",
     ],
 )
 def test_what_names_no_pod_goes_when_it_can_be_nobodys(
-    element: object, known: Iterable[Seen], *, held: list[str], left: list[str]
+    element: object, known: Iterable[PodSummary], *, held: list[str], left: list[str]
 ) -> None:
     """There is no pod to ask for: nobody on the node may be without a promise of his own."""
     api = Api(shut(element, held=held))
@@ -181,11 +183,11 @@ def test_what_names_no_pod_goes_when_it_can_be_nobodys(
 
 def test_it_is_told() -> None:
     """On the Node: whose it is, and what about it nobody can read."""
-    found = list(drifts(read(shut(crowded(), held=["a"])), {}))
+    found = list(drifts(parse_ledger(shut(crowded(), held=["a"])), {}))
 
     assert [(drift.kind, drift.uid) for drift in found] == [
-        (Kind.UNREADABLE, "a"),
-        (Kind.UNREADABLE, ""),
+        (DriftKind.UNREADABLE, "a"),
+        (DriftKind.UNREADABLE, ""),
     ]
     assert 'the promise to "team-a/a" cannot be read' in found[0].what
     assert "spec.entries[1].containers: 65 elements found" in found[1].what

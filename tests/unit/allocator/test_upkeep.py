@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from allocator.core.ledger import Ledger
-from allocator.core.upkeep import Act, Machine, Report, Step, due
+from allocator.core.upkeep import GpuNodeAction, NodeIdentity, Report, Step, due_step
 from tests.builders import T4, nodes_of, soft_grant
 from tests.gpunodes import entry, ledger
 
 NODE = nodes_of(2, T4)
-PLAIN = Machine(name="n0", uid="u", boot="boot-1")
+PLAIN = NodeIdentity(name="n0", uid="u", boot="boot-1")
 OURS = replace(PLAIN, agent=True)
 ANNOUNCED = replace(PLAIN, announced=NODE)
 EMPTY = ledger(NODE, nodeUID="u")
@@ -24,37 +24,39 @@ BARE = replace(EMPTY, inventory="", boot="", node_uid="")
 @pytest.mark.parametrize(
     ("machine", "found", "step"),
     [
-        pytest.param(OURS, None, Act.CREATE, id="agent"),
-        pytest.param(ANNOUNCED, None, Act.CREATE, id="register"),
+        pytest.param(OURS, None, GpuNodeAction.CREATE, id="agent"),
+        pytest.param(ANNOUNCED, None, GpuNodeAction.CREATE, id="register"),
         pytest.param(PLAIN, None, None, id="no-gpus"),
         pytest.param(None, None, None, id="nothing"),
         pytest.param(OURS, BARE, None, id="waits-for-its-agent"),
         pytest.param(OURS, PROMISING, None, id="as-it-should-be"),
-        pytest.param(replace(OURS, boot="boot-2"), PROMISING, Act.SHUT, id="rebooted"),
-        pytest.param(replace(OURS, uid="v"), PROMISING, Act.SHUT, id="joined-anew"),
-        pytest.param(OURS, REPORTED, Act.SHUT, id="served-by-another-before"),
-        pytest.param(PLAIN, REPORTED, Act.SHUT, id="served-by-another-before-and-nobody-now"),
+        pytest.param(replace(OURS, boot="boot-2"), PROMISING, GpuNodeAction.SHUT, id="rebooted"),
+        pytest.param(replace(OURS, uid="v"), PROMISING, GpuNodeAction.SHUT, id="joined-anew"),
+        pytest.param(OURS, REPORTED, GpuNodeAction.SHUT, id="served-by-another-before"),
+        pytest.param(
+            PLAIN, REPORTED, GpuNodeAction.SHUT, id="served-by-another-before-and-nobody-now"
+        ),
         pytest.param(OURS, replace(REPORTED, inventory=""), None, id="shut-already"),
-        pytest.param(None, PROMISING, Act.SHUT, id="gone"),
+        pytest.param(None, PROMISING, GpuNodeAction.SHUT, id="gone"),
         pytest.param(None, replace(PROMISING, inventory=""), None, id="gone-and-promising"),
         pytest.param(None, replace(UNREAD, inventory=""), None, id="gone-and-unreadable"),
-        pytest.param(None, BARE, Act.DELETE, id="gone-and-empty"),
+        pytest.param(None, BARE, GpuNodeAction.DELETE, id="gone-and-empty"),
     ],
 )
-def test_what_is_due(machine: Machine | None, found: Ledger | None, step: Step | None) -> None:
+def test_what_is_due(machine: NodeIdentity | None, found: Ledger | None, step: Step | None) -> None:
     """A GPUNode comes with its Node, is shut when that changes its identity, and goes last."""
-    assert due(machine, found, upstream=False) is step
+    assert due_step(machine, found, upstream=False) is step
 
 
 @pytest.mark.parametrize("machine", [None, OURS], ids=["gone", "back"])
-def test_a_deleted_one_is_let_go_when_nothing_is_promised(machine: Machine | None) -> None:
+def test_a_deleted_one_is_let_go_when_nothing_is_promised(machine: NodeIdentity | None) -> None:
     """Whoever deleted it, pods may still run on what it promises."""
-    assert due(machine, replace(BARE, deleting=True), upstream=False) is Act.RELEASE
-    assert due(machine, replace(PROMISING, deleting=True), upstream=False) is None
+    assert due_step(machine, replace(BARE, deleting=True), upstream=False) is GpuNodeAction.RELEASE
+    assert due_step(machine, replace(PROMISING, deleting=True), upstream=False) is None
 
 
-def reported(machine: Machine, found: Ledger) -> Any:  # noqa: ANN401 -- a status
-    step = due(machine, found, upstream=True)
+def reported(machine: NodeIdentity, found: Ledger) -> Any:  # noqa: ANN401 -- a status
+    step = due_step(machine, found, upstream=True)
     assert isinstance(step, Report)
     return step.status
 
@@ -73,7 +75,7 @@ def test_a_status_is_written_on_material_change_only() -> None:
     """A register that says the same costs no write; health, a reboot and a new Node do."""
     ill = replace(NODE, gpus=(replace(NODE.gpus[0], healthy=False), NODE.gpus[1]))
 
-    assert due(ANNOUNCED, replace(EMPTY, driver="upstream"), upstream=True) is None
+    assert due_step(ANNOUNCED, replace(EMPTY, driver="upstream"), upstream=True) is None
     assert reported(ANNOUNCED, EMPTY)["driver"] == "upstream"
     assert reported(replace(ANNOUNCED, announced=ill), EMPTY)["inventory"] != EMPTY.inventory
     assert reported(replace(ANNOUNCED, boot="boot-2"), EMPTY)["bootID"] == "boot-2"
@@ -82,5 +84,5 @@ def test_a_status_is_written_on_material_change_only() -> None:
 
 def test_a_node_whose_register_went_takes_no_commit() -> None:
     """The plugin that would hand the device to the container is gone."""
-    assert due(PLAIN, PROMISING, upstream=True) is Act.SHUT
-    assert due(PLAIN, replace(PROMISING, inventory=""), upstream=True) is None
+    assert due_step(PLAIN, PROMISING, upstream=True) is GpuNodeAction.SHUT
+    assert due_step(PLAIN, replace(PROMISING, inventory=""), upstream=True) is None

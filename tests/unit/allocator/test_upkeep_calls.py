@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from allocator.core.ledger import Ledger, read
-from allocator.core.upkeep import Machine
-from allocator.shell.objects import Registered
-from allocator.shell.upkeep import Upkeep
-from kube.client import Options
+from allocator.core.ledger import Ledger, parse_ledger
+from allocator.core.upkeep import NodeIdentity
+from allocator.shell.objects import NodeObject
+from allocator.shell.upkeep import GpuNodeController
+from kube.client import CallOptions
 from kube.clock import Clock
 from kube.errors import ConflictError, NotFoundError, UnreachableError
 from tests.builders import T4, nodes_of
@@ -34,7 +34,7 @@ class Cluster(FakeApiClient):
     now: float = 0.0
     calls: list[str] = field(default_factory=list)
 
-    async def get(self, path: str, **_: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         if self.down:
             raise UnreachableError("down", sent=True)
         found = self.stored if "gpunodes" in path else NODE_OBJECT if self.machine else None
@@ -42,7 +42,7 @@ class Cluster(FakeApiClient):
             raise NotFoundError(404, "NotFound", path)
         return json.dumps(found).encode()
 
-    async def create(self, path: str, body: bytes, **_: Unpack[Options]) -> bytes:
+    async def create(self, path: str, body: bytes, **_: Unpack[CallOptions]) -> bytes:
         self.calls.append(f"create {path.rpartition('/')[2]}")
         made = json.loads(body)
         made["metadata"] |= {"resourceVersion": "1", "uid": "g", "generation": 1}
@@ -50,7 +50,7 @@ class Cluster(FakeApiClient):
         return b"{}"
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, Any], **_: Unpack[Options]
+        self, path: str, changes: Mapping[str, Any], **_: Unpack[CallOptions]
     ) -> bytes:
         self.calls.append(f"patch {path.rpartition('/')[2]} {json.dumps(changes, sort_keys=True)}")
         self._check(changes["metadata"])
@@ -62,7 +62,9 @@ class Cluster(FakeApiClient):
             self.stored = None
         return b"{}"
 
-    async def delete(self, path: str, *, body: bytes | None = None, **_: Unpack[Options]) -> bytes:
+    async def delete(
+        self, path: str, *, body: bytes | None = None, **_: Unpack[CallOptions]
+    ) -> bytes:
         self.calls.append(f"delete {path.rpartition('/')[2]}")
         self._check(json.loads(body or b"{}")["preconditions"])
         assert self.stored is not None
@@ -79,16 +81,16 @@ class Cluster(FakeApiClient):
         assert self.stored is not None
         return str(self.stored["metadata"]["resourceVersion"])
 
-    def machines(self) -> Mapping[str, Machine]:
-        there = Machine(name="n0", uid="u", boot="", agent=True)
+    def machines(self) -> Mapping[str, NodeIdentity]:
+        there = NodeIdentity(name="n0", uid="u", boot="", agent=True)
         return {"n0": there} if self.machine else {}
 
-    def machine_of(self, found: Registered) -> Machine:
+    def machine_of(self, found: NodeObject) -> NodeIdentity:
         return found.machine()
 
     def ledgers(self) -> Mapping[str, Ledger]:
         found = self.seen or self.stored
-        return {} if found is None else {"n0": read(found)}
+        return {} if found is None else {"n0": parse_ledger(found)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,10 @@ class Known:
     cluster: Cluster
     blind: bool = False
 
-    def machines(self) -> Mapping[str, Machine] | None:
+    def machines(self) -> Mapping[str, NodeIdentity] | None:
         return None if self.blind else self.cluster.machines()
 
-    def machine(self, found: Registered) -> Machine:
+    def machine(self, found: NodeObject) -> NodeIdentity:
         return self.cluster.machine_of(found)
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
@@ -111,7 +113,7 @@ class Known:
 def swept(cluster: Cluster, times: int = 1, *, blind: bool = False) -> list[str]:
     """Sweep some times, two seconds apart, and return what was called."""
     clock = Clock(monotonic=lambda: cluster.now, random=lambda: 0)
-    upkeep = Upkeep(cluster, Known(cluster, blind), upstream=lambda: False, clock=clock)
+    upkeep = GpuNodeController(cluster, Known(cluster, blind), upstream=lambda: False, clock=clock)
 
     async def sweeps() -> None:
         for _ in range(times):
@@ -126,13 +128,13 @@ def swept(cluster: Cluster, times: int = 1, *, blind: bool = False) -> list[str]
 class Steady:
     """Caches that hand out the same objects until something changes, as ours do."""
 
-    nodes: dict[str, Machine]
+    nodes: dict[str, NodeIdentity]
     held: dict[str, Ledger]
 
-    def machines(self) -> Mapping[str, Machine]:
+    def machines(self) -> Mapping[str, NodeIdentity]:
         return self.nodes
 
-    def machine(self, found: Registered) -> Machine:
+    def machine(self, found: NodeObject) -> NodeIdentity:
         return found.machine()
 
     def ledgers(self) -> Mapping[str, Ledger]:
@@ -142,9 +144,9 @@ class Steady:
 def test_what_was_in_order_is_looked_at_again_once_it_changes() -> None:
     """As long as nothing moves nothing is done, and what moves is noticed."""
     cluster = Cluster(stored=gpu_node(NODE))
-    there = Machine(name="n0", uid="u", boot="", agent=True)
-    caches = Steady(nodes={"n0": there}, held={"n0": read(gpu_node(NODE))})
-    upkeep = Upkeep(cluster, caches, upstream=lambda: False)
+    there = NodeIdentity(name="n0", uid="u", boot="", agent=True)
+    caches = Steady(nodes={"n0": there}, held={"n0": parse_ledger(gpu_node(NODE))})
+    upkeep = GpuNodeController(cluster, caches, upstream=lambda: False)
 
     async def sweeps() -> list[str]:
         await upkeep.sweep()

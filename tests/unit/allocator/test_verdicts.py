@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.core.candidates import grouped
-from allocator.core.choose import Verdict, choose
+from allocator.core.candidates import group_candidates
+from allocator.core.choose import FitVerdict, choose
 from allocator.model.decision import Reason
 from allocator.model.gpu import Snapshot
 from allocator.model.request import Filters, Mode, PodRequest
@@ -33,7 +33,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
         pytest.param(
             snapshot(node("n0", gpu(T4, grants=[soft_grant(10000)]), gpu(T4, index=1))),
             pod(ask(6000, count=2)),
-            Verdict.NOT_NOW,
+            FitVerdict.NOT_NOW,
             'container "main": 2 GPUs on one node, but only 1 there have room; '
             "ask for at most 5360 MiB now, or wait [TooManyDevices]",
             id="count",
@@ -41,7 +41,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
         pytest.param(
             snapshot(node("n0", gpu(T4, grants=[soft_grant(10000)]))),
             pod(ask(6000)),
-            Verdict.NOT_NOW,
+            FitVerdict.NOT_NOW,
             'container "main": 6000 MiB on one GPU, but the closest GPU has 5360 free; '
             "ask for at most 5360 MiB now, or wait [GpuMemoryShort]",
             id="memory",
@@ -49,7 +49,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
         pytest.param(
             snapshot(node("n0", gpu(T4, grants=[soft_grant(1000, 70)]))),
             pod(ask(6000, cores=50)),
-            Verdict.NOT_NOW,
+            FitVerdict.NOT_NOW,
             'container "main": 50 cores of one GPU, but the closest GPU has 30 free; '
             "ask for at most 30 cores now, or wait [GpuCoresShort]",
             id="cores",
@@ -57,7 +57,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
         pytest.param(
             snapshot(node("n0", replace(gpu(T4, grants=[soft_grant(1)]), slots=1))),
             pod(ask(6000)),
-            Verdict.NOT_NOW,
+            FitVerdict.NOT_NOW,
             'container "main": the closest GPU has its 1 shares taken already; '
             "wait until other pods end [GpuSharesShort]",
             id="shares",
@@ -65,7 +65,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
         pytest.param(
             one_mig_gpu(mig_grant("4g.20gb", 0)),
             pod(ask(30000)),
-            Verdict.NOT_NOW,
+            FitVerdict.NOT_NOW,
             'container "main": no place for 7g.40gb on any GPU here; '
             "ask for at most 19968 MiB now, or wait [NoMatchingGeometry]",
             id="geometry",
@@ -73,7 +73,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
         pytest.param(
             snapshot(nodes_of(1, T4)),
             pod(ask(9000, name="a"), ask(9000, name="b")),
-            Verdict.NEVER,
+            FitVerdict.NEVER,
             "pod: its containers together ask for more than the largest node has; "
             "ask for less per container, or split the pod [TooManyDevices]",
             id="together-never",
@@ -81,7 +81,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
         pytest.param(
             snapshot(node("n0", gpu(T4, grants=[soft_grant(1000)]))),
             pod(ask(7500, name="a"), ask(7500, name="b")),
-            Verdict.NOT_NOW,
+            FitVerdict.NOT_NOW,
             "pod: its containers fit one by one, but not together on one node; "
             'ask for at most 6860 MiB in container "a" now, or wait [GpuMemoryShort]',
             id="together-not-now",
@@ -89,7 +89,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
         pytest.param(
             snapshot(nodes_of(1, A30, mode=MIG)),
             pod(ask(24400)),
-            Verdict.NEVER,
+            FitVerdict.NEVER,
             'container "main": no MIG profile here has 24400 MiB (largest: 4g.24gb on A30 with '
             "23344 usable); ask for at most 23344 [NoMatchingGeometry]",
             id="geometry-never",
@@ -97,7 +97,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
         pytest.param(
             snapshot(nodes_of(1, T4)),
             pod(ask(1000), filters=Filters(uuids=("GPU-none",))),
-            Verdict.NEVER,
+            FitVerdict.NEVER,
             "pod: no GPU here has a UUID accepted; "
             "name the UUID of a GPU that exists [ModelUnavailable]",
             id="uuid-never",
@@ -105,7 +105,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
         pytest.param(
             snapshot(),
             pod(ask(1000)),
-            Verdict.NEVER,
+            FitVerdict.NEVER,
             "pod: no GPU is known here; "
             "wait until a node reports its GPUs, or choose another node [TooManyDevices]",
             id="no-gpu",
@@ -113,7 +113,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
     ],
 )
 def test_what_stands_in_the_way(
-    there: Snapshot, request_: PodRequest, *, verdict: Verdict, said: str
+    there: Snapshot, request_: PodRequest, *, verdict: FitVerdict, said: str
 ) -> None:
     """A number of the user's, a number of ours, and one that fits; never is not "not now"."""
     found = choose(there, request_)
@@ -128,7 +128,7 @@ def test_a_stale_node_never_says_never() -> None:
 
     found = choose(snapshot(stale), pod(ask(90000)))
 
-    assert found.verdict is Verdict.NOT_NOW
+    assert found.verdict is FitVerdict.NOT_NOW
 
 
 def test_one_node_is_judged_alone() -> None:
@@ -137,7 +137,7 @@ def test_one_node_is_judged_alone() -> None:
 
     found = choose(there, pod(ask(30000)), node="a")
 
-    assert found.verdict is Verdict.NEVER
+    assert found.verdict is FitVerdict.NEVER
     assert {c.node for c in found.candidates} == {"a"}
 
 
@@ -146,7 +146,7 @@ def test_every_candidate_answers_and_equal_answers_fold() -> None:
     there = snapshot(nodes_of(4, T4, name="a"), nodes_of(4, T4, name="b"), nodes_of(2, name="c"))
 
     found = choose(there, pod(ask(20000)))
-    folded = [(c.model, c.reason, c.detail, n) for c, n in grouped(found.candidates)]
+    folded = [(c.model, c.reason, c.detail, n) for c, n in group_candidates(found.candidates)]
 
     assert len(found.candidates) == 10
     assert folded == [

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.core.commitment import Wanted
-from allocator.core.obstacles import NO_INVENTORY, Obstacle
-from allocator.core.pods import Pod
-from allocator.core.steering import filtered
-from allocator.shell.extender import Waiting
+from allocator.core.commitment import PodClaim
+from allocator.core.obstacles import NO_INVENTORY, FailureReason
+from allocator.core.pods import SchedulingPod
+from allocator.core.steering import filter_nodes
+from allocator.shell.extender import UnschedulablePod
 from allocator.shell.waiting import (
     MOST_HINTS,
     MOST_WAITING,
@@ -130,9 +130,11 @@ def test_amounts_are_told_once() -> None:
 def test_nothing_is_told_where_nothing_is_known() -> None:
     """Nodes without inventory have no numbers."""
     scene = Scene()
-    wanted = Wanted(uid="u", request=pod(ask(3000)))
-    waiting = Waiting(
-        Pod(uid="u", namespace="team-a", name="p", wanted=wanted), ["x"], {"x": NO_INVENTORY}
+    wanted = PodClaim(uid="u", request=pod(ask(3000)))
+    waiting = UnschedulablePod(
+        SchedulingPod(uid="u", namespace="team-a", name="p", wanted=wanted),
+        ["x"],
+        {"x": NO_INVENTORY},
     )
 
     asyncio.run(scene.attendant.look_after(waiting))
@@ -143,15 +145,15 @@ def test_nothing_is_told_where_nothing_is_known() -> None:
 def test_a_hint_comes_after_what_the_scheduler_writes() -> None:
     """Which would wipe it out; asked about again, the pod is looked after once, that much later."""
     scene = Scene()
-    wanted = Wanted(uid="u", request=pod(ask(3000)))
-    one = Pod(uid="u", namespace="team-a", name="p", wanted=wanted)
-    obstacles = filtered(scene.index, one, SAMPLE, circumstances=CIRCUMSTANCES).obstacles
+    wanted = PodClaim(uid="u", request=pod(ask(3000)))
+    one = SchedulingPod(uid="u", namespace="team-a", name="p", wanted=wanted)
+    obstacles = filter_nodes(scene.index, one, SAMPLE, circumstances=CIRCUMSTANCES).obstacles
 
     async def twice() -> None:
         began = scene.time.now
-        scene.attendant.attend(Waiting(one, SAMPLE, obstacles))
+        scene.attendant.attend(UnschedulablePod(one, SAMPLE, obstacles))
         scene.time.now += WRITTEN / 2
-        scene.attendant.attend(Waiting(one, SAMPLE, obstacles))
+        scene.attendant.attend(UnschedulablePod(one, SAMPLE, obstacles))
         running = asyncio.create_task(scene.attendant.run())
         async with asyncio.timeout(60):
             while not scene.hints:  # noqa: ASYNC110 -- looked at from outside
@@ -168,13 +170,13 @@ def test_a_hint_comes_after_what_the_scheduler_writes() -> None:
 def test_one_pod_too_many_is_dropped() -> None:
     """A flood of pods fills no memory, and is looked after as far as it was noted."""
     scene = Scene(index=index_of(FULL))
-    short: dict[str, Obstacle] = {"full": Obstacle("GPU memory short")}
+    short: dict[str, FailureReason] = {"full": FailureReason("GPU memory short")}
 
     async def flood() -> None:
         for number in range(MOST_WAITING + 10):
-            wanted = Wanted(uid=f"u{number}", request=pod(ask(3000)))
-            one = Pod(uid=f"u{number}", namespace="team-a", name="p", wanted=wanted)
-            scene.attendant.attend(Waiting(one, ["full"], short))
+            wanted = PodClaim(uid=f"u{number}", request=pod(ask(3000)))
+            one = SchedulingPod(uid=f"u{number}", namespace="team-a", name="p", wanted=wanted)
+            scene.attendant.attend(UnschedulablePod(one, ["full"], short))
         running = asyncio.create_task(scene.attendant.run())
         async with asyncio.timeout(60):
             while len(scene.events) < MOST_WAITING:  # noqa: ASYNC110 -- looked at from outside
@@ -195,12 +197,12 @@ def test_one_pod_too_many_is_dropped() -> None:
         pytest.param(replace(waiting_pod(), uid=""), id="uid"),
     ],
 )
-def test_what_makes_no_path_is_not_looked_after(one: Pod) -> None:
+def test_what_makes_no_path_is_not_looked_after(one: SchedulingPod) -> None:
     """Anybody may ask, and would have us write where they like."""
     scene = Scene()
 
     async def attended() -> None:
-        scene.attendant.attend(Waiting(one, SAMPLE, {}))
+        scene.attendant.attend(UnschedulablePod(one, SAMPLE, {}))
         running = asyncio.create_task(scene.attendant.run())
         for _ in range(100):
             await asyncio.sleep(0)

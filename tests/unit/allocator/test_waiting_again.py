@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from allocator.core.index import Index
-from allocator.core.pods import FIRST, Pod
-from allocator.core.steering import filtered
-from allocator.shell.extender import Waiting
-from allocator.shell.underway import EXPECTED, Underway
+from allocator.core.pods import FIRST, SchedulingPod
+from allocator.core.steering import filter_nodes
+from allocator.shell.extender import UnschedulablePod
+from allocator.shell.underway import EXPECTED, AssumedPods
 from allocator.shell.waiting import (
     AGAIN,
     WRITTEN,
-    Attendant,
+    UnschedulableController,
 )
 from tests.builders import T4, gpu, node
 from tests.fakes.kube_clock import FakeClock
@@ -35,12 +35,12 @@ class Crowd:
     """A small cluster whose one free GPU is in question, and a pod that waits for it."""
 
     scene: Scene = field(default_factory=lambda: Scene(index=index_of(ROOMY, FULL)))
-    known: dict[str, Pod] = field(default_factory=dict)
-    underway: Underway = field(init=False)
+    known: dict[str, SchedulingPod] = field(default_factory=dict)
+    underway: AssumedPods = field(init=False)
     bare: Index = field(init=False)
 
     def __post_init__(self) -> None:
-        self.underway = Underway(self.scene.time.clock())
+        self.underway = AssumedPods(self.scene.time.clock())
         self.bare = self.scene.index
         self.known["u"] = waiting_pod()
 
@@ -48,9 +48,11 @@ class Crowd:
         """Ask about the pod, and leave it to the attendant; return the nodes it is hinted at."""
         one, names = waiting_pod(), ("roomy", "full")
         self.scene.index = self._index()
-        obstacles = filtered(self.scene.index, one, names, circumstances=CIRCUMSTANCES).obstacles
+        obstacles = filter_nodes(
+            self.scene.index, one, names, circumstances=CIRCUMSTANCES
+        ).obstacles
         assert obstacles.keys() == set(names)
-        self.scene.attendant.attend(Waiting(one, names, obstacles))
+        self.scene.attendant.attend(UnschedulablePod(one, names, obstacles))
         asyncio.run(self._run())
         return self.scene.nodes
 
@@ -65,7 +67,7 @@ class Crowd:
         """Have something happen while the attendant sleeps."""
         clock = replace(self.scene.time.clock(), sleep=instead)
         scene = self.scene
-        scene.attendant = Attendant(
+        scene.attendant = UnschedulableController(
             scene,
             scene,
             index=lambda: scene.index,
@@ -74,7 +76,7 @@ class Crowd:
         )
 
     def _index(self) -> Index:
-        return self.underway.beside(replace(self.bare, pods=self.known))
+        return self.underway.with_assumed(replace(self.bare, pods=self.known))
 
 
 def test_who_was_crowded_out_hears_when_nobody_came() -> None:

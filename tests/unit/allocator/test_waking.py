@@ -9,10 +9,10 @@ import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.core.ledger import Ledger
-from allocator.core.podfacts import Seen
+from allocator.core.podfacts import PodSummary
 from allocator.shell.reconciler import Pods
-from allocator.shell.waking import FREED_KEY, Waker
-from kube.client import Options
+from allocator.shell.waking import FREED_KEY, RequeueController
+from kube.client import CallOptions
 from kube.errors import KubeError, NotFoundError, UnreachableError
 from tests.builders import nodes_of, soft_grant
 from tests.fakes.api_client import FakeApiClient
@@ -23,7 +23,7 @@ from tests.pods import NUMBER
 SHARE = soft_grant(100, gpu="GPU-n0-0")
 ONE = ledger(nodes_of(1), (entry("a", SHARE),))
 TWO = ledger(nodes_of(1), (entry("a", SHARE), entry("b", SHARE)))
-WAITING = Seen(uid="w", node="", deleting=False, over=False, extended=(NUMBER,))
+WAITING = PodSummary(uid="w", node="", deleting=False, over=False, extended=(NUMBER,))
 
 
 Picture = Ledger | None
@@ -35,7 +35,7 @@ class Api(FakeApiClient):
     down: KubeError | None = None
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, object], **_: Unpack[Options]
+        self, path: str, changes: Mapping[str, object], **_: Unpack[CallOptions]
     ) -> bytes:
         self.woken.append((path, str(changes)))
         if self.down is not None:
@@ -48,16 +48,16 @@ class World:
     """One node whose ledger becomes one after another, and a leader of some term."""
 
     api: Api = field(default_factory=Api)
-    pod: Seen = WAITING
+    pod: PodSummary = WAITING
     term: int = 1
     now: Picture = None
     time: FakeClock = field(default_factory=FakeClock)
-    waker: Waker = field(init=False)
+    waker: RequeueController = field(init=False)
 
     def __post_init__(self) -> None:
         pods = Pods()
         pods.know({self.pod.uid: self.pod})
-        self.waker = Waker(
+        self.waker = RequeueController(
             self.api,
             pods,
             ledgers=lambda: None if self.now is None else {"n0": self.now},
@@ -74,7 +74,7 @@ class World:
         return len(self.api.woken) - before
 
 
-def woken(pictures: Sequence[Picture], pod: Seen = WAITING) -> int:
+def woken(pictures: Sequence[Picture], pod: PodSummary = WAITING) -> int:
     """Return the same for who has led for long, and saw the node shut at first."""
     return World(pod=pod).woken(replace(ONE, inventory="", entries=()), *pictures)
 
@@ -110,7 +110,7 @@ def test_room_is_told(pictures: Sequence[Picture], times: int) -> None:
         pytest.param(replace(WAITING, deleting=True), id="on-its-way-out"),
     ],
 )
-def test_nobody_is_woken_for_nobody(pod: Seen) -> None:
+def test_nobody_is_woken_for_nobody(pod: PodSummary) -> None:
     """Where no pod waits for a vGPU, no write is made."""
     assert woken([TWO, ONE], pod) == 0
 
@@ -173,7 +173,7 @@ class Wide(FakeApiClient):
     time: FakeClock = field(default_factory=FakeClock)
 
     async def merge_patch(
-        self, path: str, changes: Mapping[str, object], **_: Unpack[Options]
+        self, path: str, changes: Mapping[str, object], **_: Unpack[CallOptions]
     ) -> bytes:
         name = path.rpartition("/")[2]
         assert FREED_KEY in str(changes)
@@ -184,7 +184,7 @@ class Wide(FakeApiClient):
 
     def sweeps(self, number: int) -> None:
         ledgers = {f"n{i:02}": replace(ONE, name=f"n{i:02}") for i in range(20)}
-        waker = Waker(
+        waker = RequeueController(
             self,
             self.pods,
             ledgers=lambda: ledgers,
@@ -221,7 +221,7 @@ def test_each_node_with_more_room_is_told_also_after_a_quiet_beginning() -> None
     """Where nobody waited when the term began, none of the nodes stands for the others later."""
     wide = Wide(gone=0)
     ledgers = {name: replace(TWO, name=name) for name in ("n00", "n01")}
-    waker = Waker(
+    waker = RequeueController(
         wide,
         wide.pods,
         ledgers=lambda: ledgers,

@@ -7,8 +7,8 @@ import pytest
 from allocator.catalog.boards import board_named
 from allocator.core.wire import (
     Handshake,
-    Phase,
-    Registered,
+    HandshakePhase,
+    RegisteredNode,
     decode_handshake,
     decode_register,
     encode_handshake,
@@ -119,7 +119,7 @@ def test_no_records_are_no_gpus(text: str) -> None:
     """A plugin that found none has said so."""
     registered = node_from_register("n", text)
 
-    assert registered == Registered(node=Node(name="n", gpus=()))
+    assert registered == RegisteredNode(node=Node(name="n", gpus=()))
 
 
 def test_names_of_old_drivers_are_kept() -> None:
@@ -137,20 +137,24 @@ def test_names_of_old_drivers_are_kept() -> None:
     [
         pytest.param(
             "Reported 2026-03-01 08:15:31.123456789 +0000 UTC m=+30.22",
-            Handshake(Phase.REPORTED, NOW),
+            Handshake(HandshakePhase.REPORTED, NOW),
             id="reported",
         ),
         pytest.param(
             "Reported 2026-03-01 16:15:31 +0800 CST",
-            Handshake(Phase.REPORTED, NOW),
+            Handshake(HandshakePhase.REPORTED, NOW),
             id="reported-elsewhere",
         ),
         pytest.param(
-            "Requesting_2026.03.01 08:15:31", Handshake(Phase.REQUESTING, NOW), id="probe"
+            "Requesting_2026.03.01 08:15:31", Handshake(HandshakePhase.REQUESTING, NOW), id="probe"
         ),
-        pytest.param("Deleted_2026.03.01 08:15:31", Handshake(Phase.DELETED, NOW), id="deleted"),
-        pytest.param("Requesting_soon", Handshake(Phase.REQUESTING, None), id="no-time"),
-        pytest.param("Reported 2026-99-01 08:15:31", Handshake(Phase.REPORTED, None), id="no-day"),
+        pytest.param(
+            "Deleted_2026.03.01 08:15:31", Handshake(HandshakePhase.DELETED, NOW), id="deleted"
+        ),
+        pytest.param("Requesting_soon", Handshake(HandshakePhase.REQUESTING, None), id="no-time"),
+        pytest.param(
+            "Reported 2026-99-01 08:15:31", Handshake(HandshakePhase.REPORTED, None), id="no-day"
+        ),
         pytest.param("hello", None, id="something-else"),
     ],
 )
@@ -159,8 +163,8 @@ def test_handshakes_are_read(text: str, expected: Handshake | None) -> None:
     assert decode_handshake(text) == expected
 
 
-@pytest.mark.parametrize("phase", list(Phase))
-def test_a_handshake_is_read_back(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", list(HandshakePhase))
+def test_a_handshake_is_read_back(phase: HandshakePhase) -> None:
     """Whatever the zone of the clock, the wire has UTC."""
     text = encode_handshake(phase, NOW.astimezone(timezone(timedelta(hours=8))))
 
@@ -169,12 +173,12 @@ def test_a_handshake_is_read_back(phase: Phase) -> None:
 
 def test_a_probe_is_unanswered_after_a_minute() -> None:
     """The scheduler then writes Deleted, which means the same at once."""
-    probe, minute = Handshake(Phase.REQUESTING, NOW), timedelta(seconds=60)
+    probe, minute = Handshake(HandshakePhase.REQUESTING, NOW), timedelta(seconds=60)
 
-    assert not probe.unanswered(NOW + minute)
-    assert probe.unanswered(NOW + minute * 2)
-    assert Handshake(Phase.DELETED, NOW).unanswered(NOW)
-    assert not Handshake(Phase.REPORTED, NOW).unanswered(NOW + minute * 99)
+    assert not probe.is_unanswered(NOW + minute)
+    assert probe.is_unanswered(NOW + minute * 2)
+    assert Handshake(HandshakePhase.DELETED, NOW).is_unanswered(NOW)
+    assert not Handshake(HandshakePhase.REPORTED, NOW).is_unanswered(NOW + minute * 99)
 
 
 def test_a_gpu_without_slots_has_nothing_to_give() -> None:

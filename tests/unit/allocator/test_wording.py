@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.core.wording import LONGEST, quoted, shown
+from allocator.core.wording import LONGEST, escaped, quote
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from allocator.core.wording import LONGEST, quoted, shown
 )
 def test_only_printable_text_is_shown(text: str, expected: str) -> None:
     """Whatever is not printable is escaped."""
-    assert quoted(text) == expected
+    assert quote(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_only_printable_text_is_shown(text: str, expected: str) -> None:
 )
 def test_what_is_shown_is_short(text: str | int) -> None:
     """A megabyte in a name does not become a megabyte in a log."""
-    assert len(shown(text)) == LONGEST
+    assert len(escaped(text)) == LONGEST

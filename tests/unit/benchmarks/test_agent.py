@@ -3,14 +3,14 @@
 import asyncio
 from random import Random
 
-from benchmarks.agent import Waits, bars, promise, right
+from benchmarks.agent import StartWaits, bars, promise, right
 from benchmarks.agent_node import Cost
 from tests.integration.agent.starting import Site, running
 
 
 def test_every_figure_is_judged_at_most() -> None:
     """Each bar holds at its limit and is missed above it."""
-    waits = Waits(allocate=(20.0,) * 200, prestart=(51.0,) * 200)
+    waits = StartWaits(allocate=(20.0,) * 200, prestart=(51.0,) * 200)
 
     found = bars(waits, 1, Cost(rss_mb=120, cpu_pct=1.1, seconds=40))
 

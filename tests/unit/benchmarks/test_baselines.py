@@ -6,7 +6,7 @@ from benchmarks.baselines import hami
 from benchmarks.baselines.greedy import Greedy
 from benchmarks.baselines.scores import capacity_loss, lowest_start, reach
 from benchmarks.baselines.volcano import StickyGroup
-from benchmarks.mig import A100, Choice, Policy
+from benchmarks.mig import A100, Policy, SlotPick
 from tests.builders import placed, profile
 
 ALIKE = {p.name: 1 for p in A100.plain}
@@ -69,4 +69,4 @@ def test_ranked_policies_take_the_fullest_gpu_and_the_first_of_equals() -> None:
 
     choice = policy([0, 0b1, 0b1], profile("1g.5gb"))
 
-    assert choice == Choice(1, placed("1g.5gb", 1).mask)
+    assert choice == SlotPick(1, placed("1g.5gb", 1).mask)

@@ -7,8 +7,8 @@ import pytest
 
 from allocator.core.headroom import headroom
 from allocator.model.request import Mode
-from benchmarks.extender import POD, Waits, bars
-from benchmarks.extender_server import BUSY, GPUS, Fleet, echo, fleet, names, ours
+from benchmarks.extender import POD, AnswerWaits, bars
+from benchmarks.extender_server import BUSY, GPUS, ChangingFleet, echo, fleet, names, our_extender
 
 SIZE = 60
 BODY = orjson.dumps({"Pod": POD, "Nodes": None, "NodeNames": names(SIZE)})
@@ -22,15 +22,18 @@ def test_six_of_eight_gpus_are_busy_and_none_is_overdrawn() -> None:
     assert {sum(bool(gpu.grants) for gpu in node.gpus) for node in found} == {BUSY}
     assert {gpu.mode for node in found for gpu in node.gpus} == {Mode.MIG, Mode.HAMI_CORE}
     assert all(headroom(gpu).memory >= 0 for node in found for gpu in node.gpus)
-    assert len({id(standing) for standing in Fleet(found).index().standings.values()}) > SIZE // 2
+    assert (
+        len({id(standing) for standing in ChangingFleet(found).index().standings.values()})
+        > SIZE // 2
+    )
 
 
 def test_a_turn_changes_what_is_answered_on() -> None:
     """The next question is about another index, of as many nodes."""
-    changing = Fleet(list(fleet(SIZE)))
+    changing = ChangingFleet(list(fleet(SIZE)))
     before = changing.index()
 
-    changing.turn()
+    changing.change_node()
 
     after = changing.index()
     assert after.snapshot.version != before.snapshot.version
@@ -40,7 +43,7 @@ def test_a_turn_changes_what_is_answered_on() -> None:
 
 def test_both_servers_answer_about_all_names() -> None:
     """Ours says of each whether it fits and how well; the echo says nothing but the names."""
-    extender = ours(Fleet(list(fleet(SIZE))))
+    extender = our_extender(ChangingFleet(list(fleet(SIZE))))
 
     filtered = json.loads(extender.filter(BODY))
     scored = json.loads(extender.prioritize(BODY))
@@ -61,8 +64,8 @@ def test_both_servers_answer_about_all_names() -> None:
 def test_bars_are_for_5000_nodes(ours_ms: tuple[float, ...], holds: tuple[bool, bool]) -> None:
     """Both questions together are held against one echo."""
     echo_ms = (1.0,) * 200
-    other = Waits(nodes=500, echo=echo_ms, ours=(1000.0,) * 200)
-    judged = Waits(nodes=5000, echo=echo_ms, ours=ours_ms)
+    other = AnswerWaits(nodes=500, echo=echo_ms, ours=(1000.0,) * 200)
+    judged = AnswerWaits(nodes=5000, echo=echo_ms, ours=ours_ms)
 
     p50, p99 = bars([other, judged])
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from allocator.model.board import Profile
-from benchmarks.loss_system import Accepted, Cell, Pod, accepted, arrivals
-from benchmarks.mig import A100, Choice, Ours
+from benchmarks.loss_system import AcceptedShare, Arrival, Setting, arrivals, offer_pods
+from benchmarks.mig import A100, Ours, SlotPick
 from benchmarks.mig_loss import GIVEN, GRID, HAMI, OURS, bars, main
 from tests.builders import profile
 
-CELL = Cell(mix="default", gpus=8, load=0.85)
+CELL = Setting(mix="default", gpus=8, load=0.85)
 
 
-def first_slot(masks: Sequence[int], wanted: Profile) -> Choice | None:
+def first_slot(masks: Sequence[int], wanted: Profile) -> SlotPick | None:
     """Place at slot 0 of the first GPU, and only there."""
-    return None if masks[0] else Choice(0, wanted.mask(0))
+    return None if masks[0] else SlotPick(0, wanted.mask(0))
 
 
 def test_equal_seeds_bring_equal_pods() -> None:
@@ -38,26 +38,26 @@ def test_load_is_slots_asked_for_per_slot_there_is() -> None:
 def test_a_place_is_free_again_when_its_pod_has_ended() -> None:
     """The second pod finds the GPU busy and is lost, the third finds it free."""
     times = [(0, 2), (1, 9), (3, 4)]
-    pods = [Pod(at, until, profile("1g.5gb")) for at, until in times]
+    pods = [Arrival(at, until, profile("1g.5gb")) for at, until in times]
 
-    taken = accepted(first_slot, pods, gpus=1)
+    taken = offer_pods(first_slot, pods, gpus=1)
 
     assert taken.jobs == pytest.approx(200 / 3)
 
 
 def test_the_filling_of_the_fleet_is_not_counted() -> None:
     """Of five pods the first is left out: nothing after it is served."""
-    pods = [Pod(i, 100, profile("1g.5gb")) for i in range(5)]
+    pods = [Arrival(i, 100, profile("1g.5gb")) for i in range(5)]
 
-    assert accepted(first_slot, pods, gpus=1) == Accepted(0, 0)
+    assert offer_pods(first_slot, pods, gpus=1) == AcceptedShare(0, 0)
 
 
 def test_a_policy_that_gives_a_slot_twice_is_caught() -> None:
     """A benchmark does not reward overlapping instances."""
-    pods = [Pod(i, 100, profile("1g.5gb")) for i in range(2)]
+    pods = [Arrival(i, 100, profile("1g.5gb")) for i in range(2)]
 
     with pytest.raises(ValueError, match="already taken"):
-        accepted(lambda _masks, wanted: Choice(0, wanted.mask(0)), pods, gpus=1)
+        offer_pods(lambda _masks, wanted: SlotPick(0, wanted.mask(0)), pods, gpus=1)
 
 
 def test_ours_learns_from_each_arrival_once() -> None:
@@ -74,8 +74,12 @@ def test_ours_learns_from_each_arrival_once() -> None:
 
 def test_bars_are_means_over_cells_and_the_worst_of_both_measures() -> None:
     """Two cells: the mean gain on one peer, the least gain on the other."""
-    seed = {OURS: Accepted(90, 80), HAMI: Accepted(89, 79), GIVEN: Accepted(90.1, 79)}
-    better = seed | {OURS: Accepted(91, 83)}
+    seed = {
+        OURS: AcceptedShare(90, 80),
+        HAMI: AcceptedShare(89, 79),
+        GIVEN: AcceptedShare(90.1, 79),
+    }
+    better = seed | {OURS: AcceptedShare(91, 83)}
     results = {GRID[0]: [seed, seed], GRID[1]: [better, better]}
 
     values = {bar.name: bar.value for bar in bars(results)}

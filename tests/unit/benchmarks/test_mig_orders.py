@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mig import A100
-from benchmarks.mig_orders import Score, bound, main, orders, scores
+from benchmarks.mig_orders import Score, best_order_count, main, orders, scores
 from tests.builders import profile
 
 REV2 = (*A100.plain, profile("1g.10gb"))
@@ -22,7 +22,7 @@ def test_every_order_of_every_set_that_fits_is_offered() -> None:
 
 def test_no_policy_can_place_more_than_the_bound() -> None:
     """Without foresight 99 and 393 orders are the most."""
-    assert (bound(A100.plain), bound(REV2)) == (99, 393)
+    assert (best_order_count(A100.plain), best_order_count(REV2)) == (99, 393)
 
 
 @pytest.mark.parametrize(

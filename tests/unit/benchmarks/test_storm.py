@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from allocator.catalog.annotations import ASSIGNMENT_KEY
-from benchmarks.storm import Door, Run, bars
+from benchmarks.storm import Door, StormRun, bars
 from benchmarks.storm_cluster import Arm, gpu_node
 from benchmarks.storm_door import summary
 from benchmarks.storm_metrics import NO_CALLS, Hooks, hooks
@@ -58,7 +58,7 @@ def test_what_is_wrong_with_a_pod_is_named(pod: Json, ledgers: list[Json], kind:
     found = truth([pod], ledgers)
 
     assert getattr(found, kind) == ("pod-u",)
-    assert found.wrong == 1
+    assert found.wrong_count == 1
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_metrics_of_the_api_server_are_counted() -> None:
     )
 
     assert hooks(text) == Hooks(binds=100, conflicts=3, unanswered=12)
-    assert hooks(text).since(hooks(text)) == NO_CALLS
+    assert hooks(text).difference(hooks(text)) == NO_CALLS
 
 
 def sample(metric: str, value: int, **labels: str) -> str:
@@ -136,14 +136,14 @@ def test_ratios_are_of_one_turn_and_what_may_not_happen_adds_up() -> None:
     }
 
 
-def turn(nothing: int, hook: int, extender: int, *, told: Truth = ALL_WELL) -> list[Run]:
+def turn(nothing: int, hook: int, extender: int, *, told: Truth = ALL_WELL) -> list[StormRun]:
     """Make a turn of three storms by their rates."""
     calls = Hooks(binds=100, conflicts=2)
     door = Door(writes=8, p50_ms=5.0, p99_ms=20.0)
     return [
-        Run(arm=Arm.NOTHING, storm=_storm(nothing)),
-        Run(arm=Arm.HOOK, storm=_storm(hook), hooks=calls, truth=told, door=door),
-        Run(arm=Arm.EXTENDER, storm=_storm(extender), hooks=calls, truth=told),
+        StormRun(arm=Arm.NOTHING, storm=_storm(nothing)),
+        StormRun(arm=Arm.HOOK, storm=_storm(hook), hooks=calls, truth=told, door=door),
+        StormRun(arm=Arm.EXTENDER, storm=_storm(extender), hooks=calls, truth=told),
     ]
 
 

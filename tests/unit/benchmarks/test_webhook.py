@@ -5,11 +5,11 @@ import json
 import pytest
 
 from benchmarks.webhook import Turn, bars
-from benchmarks.webhook_answers import WrongAnswerError, rewritten, settled
-from benchmarks.webhook_load import Load
+from benchmarks.webhook_answers import WrongAnswerError, apply_patch, check_idempotent
+from benchmarks.webhook_load import LoadResult
 from benchmarks.webhook_reviews import reviews, shapes
-from benchmarks.webhook_server import Inventory, Lines, reviewer
-from webhook.core.review import allowed
+from benchmarks.webhook_server import ChangingInventory, CountingSink, reviewer
+from webhook.core.review import allow
 
 BODIES = tuple(reviews())
 UID = json.loads(BODIES[0])["request"]["uid"]
@@ -23,10 +23,10 @@ def test_the_reviews_are_500_shapes_of_8_kib() -> None:
 
 def test_the_fleet_is_500_nodes_with_4000_gpus_and_changes() -> None:
     """Every turn brings another snapshot of as many GPUs."""
-    inventory = Inventory()
+    inventory = ChangingInventory()
     before = inventory.snapshot
 
-    inventory.turn()
+    inventory.change_node()
 
     after = inventory.snapshot
     assert after.version != before.version
@@ -37,19 +37,19 @@ def test_the_fleet_is_500_nodes_with_4000_gpus_and_changes() -> None:
 
 def test_each_review_is_rewritten_once() -> None:
     """The product's answer to each is a patch that applies; a second pass has nothing to add."""
-    inventory = Inventory()
-    deciding, _ = reviewer(inventory, Lines())
+    inventory = ChangingInventory()
+    deciding, _ = reviewer(inventory, CountingSink())
 
-    second = [rewritten(body, deciding.mutate(body)) for body in BODIES]
+    second = [apply_patch(body, deciding.mutate(body)) for body in BODIES]
 
     for body in second:
-        settled(body, deciding.mutate(body))
+        check_idempotent(body, deciding.mutate(body))
 
 
 def test_an_answer_that_allows_without_a_patch_is_not_taken() -> None:
     """The baseline's own answer would not pass for ours."""
     with pytest.raises(WrongAnswerError, match="no patch"):
-        rewritten(BODIES[0], allowed(UID))
+        apply_patch(BODIES[0], allow(UID))
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,15 @@ def test_a_patch_that_does_something_else_is_not_taken(
 ) -> None:
     """It may lose nothing, and every container must know which GPUs it sees."""
     with pytest.raises(WrongAnswerError, match=said):
-        rewritten(BODIES[0], allowed(UID, operations=[operation]))
+        apply_patch(BODIES[0], allow(UID, operations=[operation]))
 
 
 def test_a_second_patch_is_not_taken() -> None:
     """A pod that was rewritten already is to be left alone."""
     with pytest.raises(WrongAnswerError, match="second pass"):
-        settled(BODIES[0], allowed(UID, operations=[{"op": "add", "path": "/x", "value": 1}]))
+        check_idempotent(
+            BODIES[0], allow(UID, operations=[{"op": "add", "path": "/x", "value": 1}])
+        )
 
 
 def test_ratios_are_medians_over_the_turns() -> None:
@@ -83,5 +85,5 @@ def test_ratios_are_medians_over_the_turns() -> None:
     assert (p99.value, p99.holds) == (4.0, True)
 
 
-def _load(throughput: int, p99: float) -> Load:
-    return Load(requests=throughput, seconds=1.0, p50_ms=1.0, p99_ms=p99, failed=0)
+def _load(throughput: int, p99: float) -> LoadResult:
+    return LoadResult(requests=throughput, seconds=1.0, p50_ms=1.0, p99_ms=p99, failed=0)

@@ -10,14 +10,23 @@ import pytest
 from certs.core.check import Expected, findings
 from certs.core.issue import authority, leaf
 from certs.core.pem import Pair, certificates
-from certs.shell.app import HURRY, Files, Keeper, Look, Notice, OwnSecret, Reason, throwaway
-from certs.shell.reload import Serving
-from certs.shell.secret import drawn
+from certs.shell.app import (
+    HURRY,
+    CertificateReason,
+    Look,
+    Notice,
+    OwnSecret,
+    PairFiles,
+    RefreshController,
+    throwaway,
+)
+from certs.shell.reload import ServingPair
+from certs.shell.secret import new_key_material
 from kube.errors import KubeError
 from tests.fakes.certificates import LIFETIMES, START, TERMS, Time, World
 
-CA = authority(LIFETIMES, drawn(START))
-GOOD = leaf(CA, TERMS, drawn(START)).pair
+CA = authority(LIFETIMES, new_key_material(START))
+GOOD = leaf(CA, TERMS, new_key_material(START)).pair
 
 
 @dataclass(slots=True)
@@ -34,9 +43,9 @@ class Stage:
             raise offer
         return offer
 
-    def keeper(self, look: Look | None = None) -> Keeper:
-        return Keeper(
-            serving=Serving(now=lambda: self.time.wall),
+    def keeper(self, look: Look | None = None) -> RefreshController:
+        return RefreshController(
+            serving=ServingPair(now=lambda: self.time.wall),
             look=look or self.look,
             announce=self.notices.append,
             lifetimes=LIFETIMES,
@@ -44,7 +53,7 @@ class Stage:
         )
 
     @property
-    def reasons(self) -> list[Reason]:
+    def reasons(self) -> list[CertificateReason]:
         return [notice.reason for notice in self.notices]
 
 
@@ -54,7 +63,7 @@ def test_a_source_that_fails_costs_nothing() -> None:
     keeper = stage.keeper()
 
     for _ in range(4):
-        asyncio.run(keeper.turn())
+        asyncio.run(keeper.refresh())
 
     assert keeper.serving.ready
 
@@ -66,19 +75,19 @@ def test_a_faulty_pair_is_announced_once_an_hour() -> None:
     keeper = stage.keeper()
 
     for _ in range(12):
-        asyncio.run(keeper.turn())
+        asyncio.run(keeper.refresh())
         stage.time.seconds += 600
 
-    assert stage.reasons == [Reason.RENEW_FAILED] * 2
+    assert stage.reasons == [CertificateReason.RENEW_FAILED] * 2
 
 
 def test_the_last_days_of_a_certificate_are_announced() -> None:
     """These lifetimes are shorter than seven days, so the warning comes at once."""
     stage = Stage(offers=[GOOD])
 
-    asyncio.run(stage.keeper().turn())
+    asyncio.run(stage.keeper().refresh())
 
-    assert stage.reasons == [Reason.EXPIRING]
+    assert stage.reasons == [CertificateReason.EXPIRING]
     assert "2026-11-21T12:05:00+00:00" in stage.notices[0].note
 
 
@@ -88,23 +97,27 @@ def test_one_look_of_the_leader_installs_everything() -> None:
     look = OwnSecret(writer=world.writer(), leading=lambda: True, announce=stage.notices.append)
     keeper = stage.keeper(look)
 
-    asyncio.run(keeper.turn())
+    asyncio.run(keeper.refresh())
 
     assert keeper.serving.ready
-    assert stage.reasons == [Reason.RENEWED, Reason.RENEWED, Reason.EXPIRING]
+    assert stage.reasons == [
+        CertificateReason.RENEWED,
+        CertificateReason.RENEWED,
+        CertificateReason.EXPIRING,
+    ]
 
 
 def test_who_does_not_lead_only_reads() -> None:
     """A follower serves what the leader wrote and writes nothing."""
     stage, world = Stage(), World()
-    asyncio.run(Stage().keeper(leader(world)).turn())
+    asyncio.run(Stage().keeper(leader(world)).refresh())
     before = (world.secrets.writes, world.registrations.writes)
     follower = OwnSecret(
         writer=world.writer(), leading=lambda: False, announce=stage.notices.append
     )
     keeper = stage.keeper(follower)
 
-    asyncio.run(keeper.turn())
+    asyncio.run(keeper.refresh())
 
     assert keeper.serving.ready
     assert (world.secrets.writes, world.registrations.writes) == before
@@ -122,7 +135,7 @@ def test_a_rotation_reaches_a_server_that_only_polls() -> None:
     served: set[str | None] = set()
 
     while world.time.seconds < 4 * LIFETIMES.leaf.total_seconds():
-        asyncio.run(keeper.turn())
+        asyncio.run(keeper.refresh())
         assert keeper.serving.ready
         served.add(keeper.serving.fingerprint)
         world.time.seconds += LIFETIMES.poll.total_seconds()
@@ -150,7 +163,7 @@ def test_a_keeper_looks_once_per_poll_until_cancelled() -> None:
 
 def test_files_are_read_again_at_every_look(tmp_path: Path) -> None:
     """Whoever replaces them, by whatever means, is followed."""
-    files = Files(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key")
+    files = PairFiles(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key")
     files.certificate.write_bytes(GOOD.certificate)
     files.key.write_bytes(GOOD.key)
 

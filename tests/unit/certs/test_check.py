@@ -7,15 +7,15 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certs.core.check import Expected, Fault, findings
+from certs.core.check import Expected, PairFault, findings
 from certs.core.issue import authority, leaf, service_names
 from certs.core.pem import Pair
-from certs.shell.secret import drawn
+from certs.shell.secret import new_key_material
 from tests.fakes.certificates import LIFETIMES, START, TERMS
 
-CA = authority(LIFETIMES, drawn(START))
-GOOD = leaf(CA, TERMS, drawn(START)).pair
-OTHER = leaf(CA, TERMS, drawn(START)).pair
+CA = authority(LIFETIMES, new_key_material(START))
+GOOD = leaf(CA, TERMS, new_key_material(START)).pair
+OTHER = leaf(CA, TERMS, new_key_material(START)).pair
 ENCRYPTED = ec.generate_private_key(ec.SECP256R1()).private_bytes(
     serialization.Encoding.PEM,
     serialization.PrivateFormat.PKCS8,
@@ -28,38 +28,43 @@ EXPECTED = Expected(now=START, trusted=(CA.certificate,), names=TERMS.names)
     ("pair", "expected", "faults"),
     [
         pytest.param(GOOD, EXPECTED, [], id="good"),
-        pytest.param(replace(GOOD, certificate=b""), EXPECTED, [Fault.UNREADABLE], id="empty"),
+        pytest.param(replace(GOOD, certificate=b""), EXPECTED, [PairFault.UNREADABLE], id="empty"),
         pytest.param(
             replace(GOOD, certificate=GOOD.certificate[:300]),
             EXPECTED,
-            [Fault.UNREADABLE],
+            [PairFault.UNREADABLE],
             id="truncated",
         ),
-        pytest.param(replace(GOOD, key=b"x"), EXPECTED, [Fault.UNREADABLE], id="no-key"),
-        pytest.param(replace(GOOD, key=ENCRYPTED), EXPECTED, [Fault.UNREADABLE], id="encrypted"),
-        pytest.param(replace(GOOD, key=OTHER.key), EXPECTED, [Fault.MISMATCH], id="other-key"),
+        pytest.param(replace(GOOD, key=b"x"), EXPECTED, [PairFault.UNREADABLE], id="no-key"),
+        pytest.param(
+            replace(GOOD, key=ENCRYPTED), EXPECTED, [PairFault.UNREADABLE], id="encrypted"
+        ),
+        pytest.param(replace(GOOD, key=OTHER.key), EXPECTED, [PairFault.MISMATCH], id="other-key"),
         pytest.param(
             GOOD,
-            replace(EXPECTED, trusted=(authority(LIFETIMES, drawn(START)).certificate,)),
-            [Fault.UNTRUSTED],
+            replace(EXPECTED, trusted=(authority(LIFETIMES, new_key_material(START)).certificate,)),
+            [PairFault.UNTRUSTED],
             id="other-issuer",
         ),
         pytest.param(
             GOOD,
             replace(EXPECTED, names=service_names("other", "vgpu-system")),
-            [Fault.MISNAMED],
+            [PairFault.MISNAMED],
             id="other-service",
         ),
         pytest.param(
-            GOOD, replace(EXPECTED, now=START - timedelta(days=1)), [Fault.EARLY], id="early"
+            GOOD, replace(EXPECTED, now=START - timedelta(days=1)), [PairFault.EARLY], id="early"
         ),
         pytest.param(
-            GOOD, replace(EXPECTED, now=START + timedelta(days=1)), [Fault.EXPIRED], id="expired"
+            GOOD,
+            replace(EXPECTED, now=START + timedelta(days=1)),
+            [PairFault.EXPIRED],
+            id="expired",
         ),
         pytest.param(GOOD, Expected(now=START), [], id="nothing-expected"),
     ],
 )
-def test_findings(pair: Pair, expected: Expected, faults: list[Fault]) -> None:
+def test_findings(pair: Pair, expected: Expected, faults: list[PairFault]) -> None:
     """Each thing that can be wrong is found, and said, without an exception."""
     found = findings(pair, expected)
 
@@ -73,4 +78,8 @@ def test_several_faults_are_all_told() -> None:
 
     found = findings(replace(GOOD, key=OTHER.key), wrong)
 
-    assert {item.fault for item in found} == {Fault.MISMATCH, Fault.MISNAMED, Fault.EXPIRED}
+    assert {item.fault for item in found} == {
+        PairFault.MISMATCH,
+        PairFault.MISNAMED,
+        PairFault.EXPIRED,
+    }

@@ -11,11 +11,11 @@ from cryptography.x509.oid import NameOID
 
 from certs.core.issue import authority, leaf, service_names
 from certs.core.pem import Pair
-from certs.shell.secret import drawn
+from certs.shell.secret import new_key_material
 from tests.fakes.certificates import LIFETIMES, START, TERMS
 
-CA = authority(LIFETIMES, drawn(START))
-LEAF = leaf(CA, TERMS, drawn(START)).certificate
+CA = authority(LIFETIMES, new_key_material(START))
+LEAF = leaf(CA, TERMS, new_key_material(START)).certificate
 
 
 @pytest.mark.parametrize("name", TERMS.names.dns)
@@ -45,7 +45,7 @@ def test_addresses_are_names_too() -> None:
     """A demonstration is called by its loopback address."""
     names = replace(TERMS.names, addresses=(ip_address("127.0.0.1"),))
 
-    made = leaf(CA, replace(TERMS, names=names), drawn(START)).certificate
+    made = leaf(CA, replace(TERMS, names=names), new_key_material(START)).certificate
 
     held = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert held.get_values_for_type(x509.IPAddress) == [ip_address("127.0.0.1")]
@@ -53,7 +53,7 @@ def test_addresses_are_names_too() -> None:
 
 def test_certificates_start_early_and_a_leaf_ends_with_its_issuer() -> None:
     """Clocks that are behind accept it at once, and nothing outlives what signed it."""
-    late = drawn(START + LIFETIMES.ca - timedelta(seconds=1))
+    late = new_key_material(START + LIFETIMES.ca - timedelta(seconds=1))
 
     last = leaf(CA, TERMS, late).certificate
 
@@ -64,7 +64,7 @@ def test_certificates_start_early_and_a_leaf_ends_with_its_issuer() -> None:
 
 def test_two_authorities_share_neither_name_nor_serial_number() -> None:
     """A verifier that holds both must not take one for the other."""
-    other = authority(LIFETIMES, drawn(START)).certificate
+    other = authority(LIFETIMES, new_key_material(START)).certificate
 
     assert other.subject != CA.certificate.subject
     assert other.serial_number != CA.certificate.serial_number
@@ -74,7 +74,7 @@ def test_a_long_service_name_still_makes_a_certificate() -> None:
     """The subject is cut to what X.509 allows; the names that count are not."""
     names = service_names("w" * 63, "n" * 63)
 
-    made = leaf(CA, replace(TERMS, names=names), drawn(START)).certificate
+    made = leaf(CA, replace(TERMS, names=names), new_key_material(START)).certificate
 
     assert len(made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value) == 64
 

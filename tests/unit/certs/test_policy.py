@@ -12,14 +12,14 @@ from certs.core.policy import (
     DropOldCA,
     Lifetimes,
     Nothing,
+    ObservedTrust,
     RenewLeaf,
     Rotation,
-    Seen,
+    RotationState,
     Settling,
-    State,
     Step,
     SwitchLeaf,
-    expiring,
+    is_expiring,
     next_step,
 )
 from tests.fakes.certificates import START as NOW
@@ -34,15 +34,17 @@ OLD = Certificate(fingerprint="nil", not_before=NOW - 300 * DAY, not_after=NOW +
 LEAF = Certificate(
     fingerprint="leaf", not_before=NOW - 10 * DAY, not_after=NOW + 20 * DAY, issuer="one"
 )
-GOOD = State(signing=CA, leaf=LEAF)
+GOOD = RotationState(signing=CA, leaf=LEAF)
 LONG = timedelta(minutes=1)
 
 
-def seen(*trusted: str, steady: timedelta = LONG) -> Seen:
-    return Seen(trusts=(frozenset(trusted), frozenset({"one", "two", "nil"})), steady=steady)
+def seen(*trusted: str, steady: timedelta = LONG) -> ObservedTrust:
+    return ObservedTrust(
+        trusts=(frozenset(trusted), frozenset({"one", "two", "nil"})), steady=steady
+    )
 
 
-def step(state: State, what: Seen) -> Step:
+def step(state: RotationState, what: ObservedTrust) -> Step:
     return next_step(state, what, now=NOW, lifetimes=LIFETIMES)
 
 
@@ -103,9 +105,9 @@ def test_nothing_is_signed_before_registrations_stood_still(changes: dict[str, A
 
 def test_a_first_installation_waits_for_nobody() -> None:
     """Where no leaf was ever served, none can be broken."""
-    first = State(next=NEXT)
+    first = RotationState(next=NEXT)
 
-    assert step(State(), seen()) == AddNextCA()
+    assert step(RotationState(), seen()) == AddNextCA()
     assert step(first, seen("two", steady=timedelta())) == SwitchLeaf()
 
 
@@ -123,7 +125,9 @@ def test_certificates_of_a_clock_that_ran_ahead_are_replaced() -> None:
 def test_a_leaf_that_cannot_last_longer_is_not_renewed_again() -> None:
     """At the end of its authority's life a new leaf would end on the same second."""
     end = NOW + 2 * DAY
-    state = State(signing=replace(CA, not_after=end), leaf=replace(LEAF, not_after=end), next=NEXT)
+    state = RotationState(
+        signing=replace(CA, not_after=end), leaf=replace(LEAF, not_after=end), next=NEXT
+    )
 
     assert step(state, seen("one")) == Settling()
 
@@ -138,8 +142,8 @@ def test_the_issuer_of_the_leaf_is_never_dropped() -> None:
 
 def test_a_person_is_told_seven_days_before_the_end() -> None:
     """By then renewal has been failing for three days."""
-    assert not expiring(NOW + 7 * DAY, NOW, LIFETIMES)
-    assert expiring(NOW + 7 * DAY - timedelta(seconds=1), NOW, LIFETIMES)
+    assert not is_expiring(NOW + 7 * DAY, NOW, LIFETIMES)
+    assert is_expiring(NOW + 7 * DAY - timedelta(seconds=1), NOW, LIFETIMES)
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,23 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from certs.core.check import Fault
+from certs.core.check import PairFault
 from certs.core.issue import authority, leaf
 from certs.core.pem import Pair, certificates, certificates_pem, fingerprint
 from certs.core.policy import DEFAULT
-from certs.shell.reload import Serving
-from certs.shell.secret import drawn
+from certs.shell.reload import ServingPair
+from certs.shell.secret import new_key_material
 from tests.fakes.certificates import LIFETIMES, START, TERMS, Time
 
-CA = authority(DEFAULT, drawn(START))
+CA = authority(DEFAULT, new_key_material(START))
 
 
 def pair_at(moment: timedelta) -> Pair:
-    return leaf(CA, TERMS, drawn(START + moment)).pair
+    return leaf(CA, TERMS, new_key_material(START + moment)).pair
 
 
-def serving(time: Time) -> Serving:
-    return Serving(now=lambda: time.wall)
+def serving(time: Time) -> ServingPair:
+    return ServingPair(now=lambda: time.wall)
 
 
 NOW = pair_at(timedelta())
@@ -59,13 +59,13 @@ def test_a_good_pair_is_served() -> None:
 @pytest.mark.parametrize(
     ("offered", "fault"),
     [
-        pytest.param(replace(NOW, key=LATER.key), Fault.MISMATCH, id="mismatch"),
-        pytest.param(replace(NOW, certificate=b""), Fault.UNREADABLE, id="truncated"),
-        pytest.param(AHEAD, Fault.EARLY, id="not-yet-valid"),
-        pytest.param(pair_at(-timedelta(hours=1)), Fault.EXPIRED, id="expired"),
+        pytest.param(replace(NOW, key=LATER.key), PairFault.MISMATCH, id="mismatch"),
+        pytest.param(replace(NOW, certificate=b""), PairFault.UNREADABLE, id="truncated"),
+        pytest.param(AHEAD, PairFault.EARLY, id="not-yet-valid"),
+        pytest.param(pair_at(-timedelta(hours=1)), PairFault.EXPIRED, id="expired"),
     ],
 )
-def test_a_worse_pair_does_not_replace_a_good_one(offered: Pair, fault: Fault) -> None:
+def test_a_worse_pair_does_not_replace_a_good_one(offered: Pair, fault: PairFault) -> None:
     """The one that works stays, and what is wrong is told."""
     served = serving(Time())
     served.load(NOW)
@@ -86,7 +86,7 @@ def test_a_pair_of_the_wrong_time_is_better_than_none() -> None:
     before = served.ready
     time.jumped += timedelta(days=1)
 
-    assert [item.fault for item in found] == [Fault.EARLY]
+    assert [item.fault for item in found] == [PairFault.EARLY]
     assert (before, served.ready) == (False, True)
 
 
@@ -141,5 +141,5 @@ def test_a_key_that_openssl_refuses_is_a_finding() -> None:
 
     found = served.load(Pair(certificate=certificates_pem(certificate), key=key))
 
-    assert [item.fault for item in found] == [Fault.UNREADABLE]
+    assert [item.fault for item in found] == [PairFault.UNREADABLE]
     assert served.fingerprint == shown(NOW)

@@ -16,16 +16,23 @@ from certs.core.policy import (
     Step,
     SwitchLeaf,
 )
-from certs.core.registration import Registration, Target
-from certs.core.status import Phase, phase
-from certs.shell.secret import NoSecretError, Registrations, Round, Writer, rotate, status
+from certs.core.registration import WebhookRegistration, WebhookTarget
+from certs.core.status import RotationPhase, phase
+from certs.shell.secret import (
+    NoSecretError,
+    Registrations,
+    RotationController,
+    Round,
+    rotate,
+    status,
+)
 from kube.errors import ApiError, ConflictError
 from tests.fakes.certificates import LIFETIMES, MUTATING, VALIDATING, World
 
 SETTLE = LIFETIMES.settle.total_seconds()
 
 
-def installed() -> tuple[World, Writer]:
+def installed() -> tuple[World, RotationController]:
     world = World()
     writer = world.writer()
     for _ in range(3):
@@ -38,12 +45,12 @@ class Forbidding:
     """Registrations of which one may be read but not written."""
 
     others: Registrations
-    target: Target
+    target: WebhookTarget
 
-    async def read(self, target: Target) -> Registration | None:
+    async def read(self, target: WebhookTarget) -> WebhookRegistration | None:
         return await self.others.read(target)
 
-    async def publish(self, registration: Registration, bundle: bytes) -> None:
+    async def publish(self, registration: WebhookRegistration, bundle: bytes) -> None:
         if registration.target == self.target:
             raise ApiError(403, "Forbidden", "not yours")
         await self.others.publish(registration, bundle)
@@ -59,7 +66,7 @@ def test_an_installation_takes_three_rounds_and_no_waiting() -> None:
     steps: list[type[Step]] = [type(done.step) for done in rounds]
     assert steps == [AddNextCA, Settling, SwitchLeaf, Nothing]
     assert rounds[1].published == (MUTATING, VALIDATING)
-    assert [done.moved for done in rounds] == [True, True, True, False]
+    assert [done.may_advance for done in rounds] == [True, True, True, False]
 
 
 def test_a_rotation_of_the_authority_step_by_step() -> None:
@@ -145,7 +152,7 @@ def test_a_settled_writer_writes_nothing() -> None:
 
     done = asyncio.run(writer.round())
 
-    assert not done.moved
+    assert not done.may_advance
     assert (world.secrets.writes, world.registrations.writes) == before
 
 
@@ -162,7 +169,7 @@ def test_a_status_changes_nothing() -> None:
 
     told = asyncio.run(status(replace(writer, targets=(MUTATING,))))
 
-    assert phase(told.state) is Phase.STEADY
+    assert phase(told.state) is RotationPhase.STEADY
     assert told.now == world.time.wall
     assert world.secrets.writes == writes
 

@@ -7,25 +7,30 @@ import pytest
 
 from certs.core.pem import certificates_pem, fingerprint
 from certs.core.policy import AddNextCA, Rotation, SwitchLeaf
-from certs.core.registration import Registration, authorities, outdated, trusted
-from certs.core.status import SHOWN, Phase, Status, lines, phase
-from certs.core.store import Store, advanced, state
-from certs.shell.secret import drawn
+from certs.core.registration import (
+    WebhookRegistration,
+    authorities,
+    is_outdated,
+    trusted_fingerprints,
+)
+from certs.core.status import SHOWN, CertificatesStatus, RotationPhase, lines, phase
+from certs.core.store import SecretState, apply_step, state
+from certs.shell.secret import new_key_material
 from tests.fakes.certificates import MUTATING, START, TERMS, VALIDATING
 
-STORES = [Store()]
+STORES = [SecretState()]
 for made in (AddNextCA(), SwitchLeaf(), AddNextCA(), SwitchLeaf()):
-    STORES.append(advanced(STORES[-1], made, TERMS, fresh=drawn(START)))
+    STORES.append(apply_step(STORES[-1], made, TERMS, fresh=new_key_material(START)))
 EMPTY, FIRST, STEADY, PUBLISHING, OVERLAP = STORES
 
 
-def registration(*bundles: bytes) -> Registration:
+def registration(*bundles: bytes) -> WebhookRegistration:
     named = tuple((f"hook-{i}", bundle) for i, bundle in enumerate(bundles))
-    return Registration(target=MUTATING, version="1", bundles=named)
+    return WebhookRegistration(target=MUTATING, version="1", bundles=named)
 
 
-def status(store: Store, *registrations: Registration) -> Status:
-    return Status(
+def status(store: SecretState, *registrations: WebhookRegistration) -> CertificatesStatus:
+    return CertificatesStatus(
         now=START,
         state=state(store, TERMS.names),
         bundle=certificates_pem(*store.bundle),
@@ -37,14 +42,14 @@ def status(store: Store, *registrations: Registration) -> Status:
 @pytest.mark.parametrize(
     ("store", "expected"),
     [
-        pytest.param(EMPTY, Phase.EMPTY, id="empty"),
-        pytest.param(FIRST, Phase.PUBLISHING, id="first"),
-        pytest.param(STEADY, Phase.STEADY, id="steady"),
-        pytest.param(PUBLISHING, Phase.PUBLISHING, id="publishing"),
-        pytest.param(OVERLAP, Phase.OVERLAP, id="overlap"),
+        pytest.param(EMPTY, RotationPhase.EMPTY, id="empty"),
+        pytest.param(FIRST, RotationPhase.PUBLISHING, id="first"),
+        pytest.param(STEADY, RotationPhase.STEADY, id="steady"),
+        pytest.param(PUBLISHING, RotationPhase.PUBLISHING, id="publishing"),
+        pytest.param(OVERLAP, RotationPhase.OVERLAP, id="overlap"),
     ],
 )
-def test_phases(store: Store, expected: Phase) -> None:
+def test_phases(store: SecretState, expected: RotationPhase) -> None:
     """Every step of a rotation has a name, and the report begins with it."""
     told = status(store)
 
@@ -93,9 +98,9 @@ def test_a_registration_trusts_what_all_of_its_webhooks_trust() -> None:
     """One webhook without the authority is one that fails."""
     both, one = certificates_pem(*OVERLAP.bundle), certificates_pem(OVERLAP.bundle[0])
 
-    assert trusted(registration(both, one)) == {fingerprint(OVERLAP.bundle[0])}
-    assert trusted(registration(both, b"")) == frozenset()
-    assert trusted(registration()) == frozenset()
+    assert trusted_fingerprints(registration(both, one)) == {fingerprint(OVERLAP.bundle[0])}
+    assert trusted_fingerprints(registration(both, b"")) == frozenset()
+    assert trusted_fingerprints(registration()) == frozenset()
     assert set(authorities([registration(both, one)])) == set(OVERLAP.bundle)
 
 
@@ -103,6 +108,6 @@ def test_a_registration_is_outdated_until_every_webhook_is_equal() -> None:
     """More trust than ours is outdated, too."""
     both, one = certificates_pem(*OVERLAP.bundle), certificates_pem(OVERLAP.bundle[0])
 
-    assert outdated(registration(both, one), both)
-    assert outdated(registration(both), one)
-    assert not outdated(registration(both, both), both)
+    assert is_outdated(registration(both, one), both)
+    assert is_outdated(registration(both), one)
+    assert not is_outdated(registration(both, both), both)

@@ -7,17 +7,24 @@ import pytest
 from certs.core.issue import authority, leaf, service_names
 from certs.core.pem import certificates_pem, fingerprint
 from certs.core.policy import AddNextCA, DropOldCA, RenewLeaf, Rotation, Step, SwitchLeaf
-from certs.core.store import Store, adopting, advanced, decoded, encoded, state
-from certs.shell.secret import drawn
+from certs.core.store import (
+    SecretState,
+    adopt_authorities,
+    apply_step,
+    decode_secret,
+    encode_secret,
+    state,
+)
+from certs.shell.secret import new_key_material
 from tests.fakes.certificates import LIFETIMES, START, TERMS
 
-STRANGER = authority(LIFETIMES, drawn(START)).certificate
+STRANGER = authority(LIFETIMES, new_key_material(START)).certificate
 
 
-def grown(*steps: Step, store: Store | None = None) -> Store:
-    store = store or Store()
+def grown(*steps: Step, store: SecretState | None = None) -> SecretState:
+    store = store or SecretState()
     for step in steps:
-        store = advanced(store, step, TERMS, fresh=drawn(START))
+        store = apply_step(store, step, TERMS, fresh=new_key_material(START))
     return store
 
 
@@ -25,9 +32,9 @@ INSTALLED = grown(AddNextCA(), SwitchLeaf())
 OVERLAP = grown(AddNextCA(), SwitchLeaf(), store=INSTALLED)
 
 
-def reread(store: Store) -> Store:
-    data, annotations = encoded(store)
-    return decoded(
+def reread(store: SecretState) -> SecretState:
+    data, annotations = encode_secret(store)
+    return decode_secret(
         {key: value for key, value in data.items() if value is not None},
         {key: value for key, value in annotations.items() if value is not None},
     )
@@ -43,11 +50,11 @@ def reread(store: Store) -> Store:
         pytest.param(replace(INSTALLED, request=Rotation.CA), id="requested"),
     ],
 )
-def test_a_store_survives_the_secret(store: Store) -> None:
+def test_a_store_survives_the_secret(store: SecretState) -> None:
     """Another writer reads from the Secret exactly what the last one knew."""
     again = reread(store)
 
-    assert encoded(again) == encoded(store)
+    assert encode_secret(again) == encode_secret(store)
     assert state(again, TERMS.names) == state(store, TERMS.names)
 
 
@@ -102,10 +109,10 @@ def test_a_leaf_needs_an_authority(step: Step) -> None:
 @pytest.mark.parametrize("key", ["ca.crt", "tls.crt", "tls.key"])
 def test_a_damaged_leaf_counts_as_none(key: str) -> None:
     """So that it is issued anew."""
-    data, _ = encoded(INSTALLED)
+    data, _ = encode_secret(INSTALLED)
     damaged = {name: value for name, value in data.items() if value is not None} | {key: b"?"}
 
-    assert state(decoded(damaged, {}), TERMS.names).leaf is None
+    assert state(decode_secret(damaged, {}), TERMS.names).leaf is None
 
 
 def test_a_leaf_for_another_service_counts_as_none() -> None:
@@ -115,15 +122,17 @@ def test_a_leaf_for_another_service_counts_as_none() -> None:
 
 def test_a_leaf_of_another_issuer_counts_as_none() -> None:
     """It would verify nowhere."""
-    foreign = leaf(authority(LIFETIMES, drawn(START)), TERMS, drawn(START)).pair
+    foreign = leaf(
+        authority(LIFETIMES, new_key_material(START)), TERMS, new_key_material(START)
+    ).pair
 
     assert state(replace(INSTALLED, leaf=foreign), TERMS.names).leaf is None
 
 
 def test_a_lost_secret_keeps_trusting_what_the_registrations_trust() -> None:
     """Replicas may still serve a leaf of it; a Secret that is whole adopts nobody."""
-    assert adopting(Store(), (STRANGER,)).old == (STRANGER,)
-    assert adopting(INSTALLED, (STRANGER,)) == INSTALLED
+    assert adopt_authorities(SecretState(), (STRANGER,)).old == (STRANGER,)
+    assert adopt_authorities(INSTALLED, (STRANGER,)) == INSTALLED
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "2026-11-21T12:00:00"], ids=str)
@@ -131,6 +140,6 @@ def test_annotations_that_mean_nothing_are_ignored(text: str) -> None:
     """The overlap then lasts as long as the old authority itself; a time without zone is none."""
     annotations = {"vgpu-admission.io/old-ca-until": text, "vgpu-admission.io/rotate": text}
 
-    read = decoded({}, annotations)
+    read = decode_secret({}, annotations)
 
     assert (read.old_until, read.request) == (None, None)

@@ -10,8 +10,8 @@ from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode
 from allocator.model.units import MiB
-from console.core.pod import Pod, pod_of
-from console.core.site import Site, site_of
+from console.core.pod import PodView, pod_of
+from console.core.site import ClusterView, site_of
 from tests.builders import (
     A100_40,
     T4,
@@ -24,7 +24,7 @@ from tests.builders import (
 )
 from tests.gpunodes import entry, gpu_node
 from tests.pods import Json, admitted, pod, received
-from webhook.core.mutate import Surroundings
+from webhook.core.mutate import AdmissionContext
 
 NOW = datetime(2026, 11, 21, 12, 34, 56, tzinfo=UTC)
 LONG_AGO = "2026-10-21T09:00:00Z"
@@ -81,7 +81,9 @@ def machine(name: str, *, cordoned: bool = False, ready: str = "True", register:
     }
 
 
-def site(gpu_nodes: Iterable[Json] | None = None, machines: Iterable[Json] | None = None) -> Site:
+def site(
+    gpu_nodes: Iterable[Json] | None = None, machines: Iterable[Json] | None = None
+) -> ClusterView:
     """Return the three nodes, the third without inventory, or those given."""
     unknown = {"metadata": {"name": "gpu-c", "uid": "c"}, "spec": {"entries": []}}
     standard = [told(gpu_node(hard(), held_hard())), gpu_node(soft(), held_soft()), unknown]
@@ -95,9 +97,11 @@ def site(gpu_nodes: Iterable[Json] | None = None, machines: Iterable[Json] | Non
 
 def stored(
     name: str, written: Json, *, node: str = "", phase: str = "Pending", minutes: int = 22
-) -> Pod:
+) -> PodView:
     """Return a pod as our webhook admits it on these nodes and an API server keeps it."""
-    around = Surroundings(settings=Settings(), snapshot=snapshot(hard(), soft()), host_paths=True)
+    around = AdmissionContext(
+        settings=Settings(), snapshot=snapshot(hard(), soft()), host_paths=True
+    )
     found = admitted(received(written), around)
     found["metadata"] |= {
         "name": name,
@@ -109,5 +113,5 @@ def stored(
     return pod_of(found)
 
 
-def plain(name: str) -> Pod:
+def plain(name: str) -> PodView:
     return pod_of({**pod(), "metadata": {"name": name, "namespace": "team-a", "uid": name}})

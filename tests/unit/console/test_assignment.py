@@ -2,11 +2,11 @@
 
 import pytest
 
-from console.core.assignment import carried
-from console.core.pod import Pod, State, pod_of
+from console.core.assignment import assigned_devices
+from console.core.pod import PodState, PodView, pod_of
 from console.core.podrows import pod_listing, pod_rows
-from console.core.site import Site, site_of
-from console.core.why import Facts, why
+from console.core.site import ClusterView, site_of
+from console.core.why import PodFacts, why
 from console.core.whytext import lines
 from tests.pods import MEMORY, NUMBER, Json, container
 from tests.unit.console.sites import NOW, site
@@ -18,7 +18,7 @@ HELD = (
 BLIND = site_of(None, None, now=NOW)
 
 
-def bound(node: str = "gpu-a", **annotations: str) -> Pod:
+def bound(node: str = "gpu-a", **annotations: str) -> PodView:
     """Return a running pod with these annotations of ours."""
     found: Json = {
         "metadata": {
@@ -35,7 +35,7 @@ def bound(node: str = "gpu-a", **annotations: str) -> Pod:
     return pod_of(found)
 
 
-def row(pod: Pod, where: Site) -> list[str]:
+def row(pod: PodView, where: ClusterView) -> list[str]:
     rows = pod_rows(where, [pod], gone=True, namespace="team-a")
     (cells,) = [
         cells
@@ -45,8 +45,8 @@ def row(pod: Pod, where: Site) -> list[str]:
     return list(cells[1:5])
 
 
-def text(pod: Pod, where: Site) -> str:
-    found = why(Facts(pod=pod, site=where))
+def text(pod: PodView, where: ClusterView) -> str:
+    found = why(PodFacts(pod=pod, site=where))
     return "".join("".join(span.text for span in line) + "\n" for line in lines(found))
 
 
@@ -70,7 +70,7 @@ def test_upstream_keeps_an_account_of_its_own() -> None:
     """A pod that its plugin serves has no entry of ours, and was not bypassed for that."""
     pod = bound(served_by="upstream")
 
-    assert row(pod, site())[0] == str(State.RUNNING)
+    assert row(pod, site())[0] == str(PodState.RUNNING)
     assert "where Volcano's device plugin keeps account of GPUs" in " ".join(
         text(pod, site()).split()
     )
@@ -90,4 +90,4 @@ def test_what_nodes_lack_is_not_guessed_without_ledgers() -> None:
 )
 def test_an_assignment_that_cannot_be_read_is_none(assignment: str) -> None:
     """A tenant may have written anything there before admission guarded it."""
-    assert carried(bound(assignment=assignment)) == ()
+    assert assigned_devices(bound(assignment=assignment)) == ()

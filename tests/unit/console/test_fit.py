@@ -9,21 +9,21 @@ import msgspec
 import pytest
 import yaml
 
-from allocator.core.choose import Terms
+from allocator.core.choose import PlacementPolicy
 from allocator.core.deviceconfig import load_device_config
 from allocator.core.lines import WIDTH
 from allocator.core.manifest import pods_in
-from allocator.core.outlook import Verdict, exit_code
-from allocator.core.settings import Fleet, NodeAgent, NodeTemplate, Prefer, Settings
+from allocator.core.outlook import FeasibilityVerdict, exit_code
+from allocator.core.settings import FleetScope, NodeAgent, NodeTemplate, Prefer, Settings
 from allocator.core.wire import encode_register
 from allocator.model.problem import Loaded
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
-from console.core.amounts import Amounts, imagined, memory_of
+from console.core.amounts import ContainerAmounts, imagined_pod, memory_of
 from console.core.fit import Fit, fit, fit_document, fit_of, lines
-from console.core.listing import Output, document
-from console.core.pod import Pod
-from console.core.site import Configuration, Site, site_of
+from console.core.listing import OutputFormat, document
+from console.core.pod import PodView
+from console.core.site import ClusterView, Configuration, site_of
 from tests.builders import A30, A100_40, T4, gpu, mig_grant, node, nodes_of, snapshot
 from tests.gpunodes import entry, gpu_node
 from tests.pods import (
@@ -38,7 +38,7 @@ from tests.pods import (
     received,
 )
 from tests.unit.console.sites import NOW, machine, site, soft
-from webhook.core.mutate import Surroundings
+from webhook.core.mutate import AdmissionContext
 
 Golden = Callable[[str, str], str]
 TABLE = Path(__file__).parents[2] / "golden/volcano/device-config-a.yaml"
@@ -49,20 +49,20 @@ def asking(memory: object, mode: str = "") -> Json:
     return pod(container(limits=limits), annotations={MODE: mode} if mode else None)
 
 
-def fitted(written: Json, found: Site | None = None, prefer: Prefer | None = None) -> Fit:
-    made = pods_in(yaml.safe_dump(written), Pod, namespace="team-a")
+def fitted(written: Json, found: ClusterView | None = None, prefer: Prefer | None = None) -> Fit:
+    made = pods_in(yaml.safe_dump(written), PodView, namespace="team-a")
     assert isinstance(made, Loaded)
     return fit(made.value[0], found or site(), prefer=prefer)
 
 
-def configured(settings: Settings, *gpu_nodes: Json) -> Site:
+def configured(settings: Settings, *gpu_nodes: Json) -> ClusterView:
     machines = [machine(one["metadata"]["name"]) for one in gpu_nodes]
     configuration = Configuration(settings=settings)
     return site_of(gpu_nodes, machines, now=NOW, configuration=configuration)
 
 
 CUT = gpu_node(nodes_of(1, A30, mode=Mode.MIG, name="cut"))
-CLOSED = Settings(fleet=Fleet.CLOSED)
+CLOSED = Settings(fleet=FleetScope.CLOSED)
 FITS = {
     "now": fitted(asking(3000)),
     "later": fitted(asking(5000, mode="hami-core")),
@@ -72,26 +72,26 @@ FITS = {
 }
 
 
-def listed() -> Site:
+def listed() -> ClusterView:
     """Return an A100 that Volcano's scheduler knows too, as one instance of group1 is in use."""
     gpus = nodes_of(1, A100_40, mode=Mode.MIG, name="cut")
     taken = msgspec.structs.replace(mig_grant("1g.5gb", 0, gpu="GPU-cut-0"), position="group1-0")
     known = machine("cut", register=encode_register(gpus.gpus))
     shipped = load_device_config(TABLE.read_text())
     assert isinstance(shipped, Loaded)
-    terms = Terms(geometries=shipped.value.geometries)
+    terms = PlacementPolicy(geometries=shipped.value.geometries)
     configuration = Configuration(terms=terms)
     return site_of(
         [gpu_node(gpus, [entry("tune-0", taken)])], [known], now=NOW, configuration=configuration
     )
 
 
-AMOUNTS = Amounts(
+AMOUNTS = ContainerAmounts(
     memory=MiB(12000), cores=CorePercent(40), count=2, mode=Mode.HAMI_CORE, models=("T4",)
 )
 SHOWN = FITS | {
     "listed": fitted(asking(18000, mode="mig"), listed()),
-    "amounts": fit_of(AMOUNTS.request, imagined("team-a"), site()),
+    "amounts": fit_of(AMOUNTS.request, imagined_pod("team-a"), site()),
 }
 
 
@@ -108,7 +108,7 @@ def test_fits_are_shown_as_reviewed(name: str, golden: Golden) -> None:
 
 def test_documents_are_what_docs_promise(golden: Golden) -> None:
     """Keys are public: they are only ever added; the exit code is the worst of all."""
-    shown = document(fit_document([("pod.yaml", one) for one in FITS.values()]), Output.JSON)
+    shown = document(fit_document([("pod.yaml", one) for one in FITS.values()]), OutputFormat.JSON)
 
     assert f"{shown}\n" == golden("kubectl-fit.json", f"{shown}\n")
     assert json.loads(shown)["exitCode"] == 5
@@ -126,15 +126,15 @@ def test_a_node_out_of_service_does_not_count_as_free() -> None:
     """Its hardware would do, so it is not never, but not now either."""
     found = site([gpu_node(node("n0", gpu(T4)))], [machine("n0", cordoned=True)])
 
-    assert fitted(asking(3000), found).verdict is Verdict.NOT_NOW
+    assert fitted(asking(3000), found).verdict is FeasibilityVerdict.NOT_NOW
 
 
 def test_an_unknown_inventory_never_means_never() -> None:
     """A node that has not reported may have what is asked for."""
     known = site([gpu_node(soft())], [machine("gpu-b")])
 
-    assert fitted(asking(90000), known).verdict is Verdict.NEVER
-    assert fitted(asking(90000)).verdict is Verdict.NOT_NOW
+    assert fitted(asking(90000), known).verdict is FeasibilityVerdict.NEVER
+    assert fitted(asking(90000)).verdict is FeasibilityVerdict.NOT_NOW
 
 
 def test_the_namespace_may_prefer() -> None:
@@ -155,12 +155,12 @@ def test_the_namespace_may_prefer() -> None:
 def test_nodes_that_may_come_count_at_admission_only() -> None:
     """A declared template keeps a pod from being refused; it fits nowhere yet all the same."""
     template = NodeTemplate(model=A100_40, mode=Mode.MIG)
-    closed = Settings(fleet=Fleet.CLOSED, node_templates=(template,))
+    closed = Settings(fleet=FleetScope.CLOSED, node_templates=(template,))
 
     found = fitted(asking(39000), configured(closed, CUT))
 
     assert found.findings == ()
-    assert found.verdict is Verdict.NEVER
+    assert found.verdict is FeasibilityVerdict.NEVER
 
 
 def test_percentages_become_memory_where_upstream_serves() -> None:
@@ -180,7 +180,7 @@ def test_percentages_become_memory_where_upstream_serves() -> None:
 def test_a_copied_manifest_is_read_as_it_was_first_asked() -> None:
     """A mode that admission wrote is not taken for one that the user named."""
     both = snapshot(soft(), nodes_of(1, A100_40, mode=Mode.MIG, name="cut"))
-    around = Surroundings(settings=Settings(), snapshot=both, host_paths=True)
+    around = AdmissionContext(settings=Settings(), snapshot=both, host_paths=True)
     written = admitted(received(asking(3000)), around)
     forged = copy.deepcopy(written)
     del forged["metadata"]["annotations"]["vgpu-admission.io/asked"]
@@ -198,10 +198,10 @@ def test_a_copied_manifest_is_read_as_it_was_first_asked() -> None:
 @pytest.mark.parametrize("memory", [3000, 5000, 18000, 90000])
 def test_amounts_are_judged_as_the_manifest_that_they_stand_for(memory: int, mode: str) -> None:
     """So that whoever asked so may write it down and see the same."""
-    amounts = Amounts(memory=MiB(memory), mode=Mode(mode) if mode else None)
+    amounts = ContainerAmounts(memory=MiB(memory), mode=Mode(mode) if mode else None)
     written = fitted(asking(memory, mode=mode))
 
-    found = fit_of(amounts.request, imagined("team-a"), site())
+    found = fit_of(amounts.request, imagined_pod("team-a"), site())
 
     assert (found.request, found.choice) == (written.request, written.choice)
     assert (found.verdict, found.findings) == (written.verdict, written.findings)
@@ -211,7 +211,10 @@ def test_amounts_without_memory_are_whole_gpus() -> None:
     """As for a pod that names a number of GPUs only."""
     whole = fitted(pod(container(limits={NUMBER: 2})))
 
-    assert fit_of(Amounts(count=2).request, imagined("team-a"), site()).request == whole.request
+    assert (
+        fit_of(ContainerAmounts(count=2).request, imagined_pod("team-a"), site()).request
+        == whole.request
+    )
 
 
 @pytest.mark.parametrize(

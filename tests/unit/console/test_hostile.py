@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from console.core.account import account_of
 from console.core.gpurows import gpu_listing
-from console.core.layout import drawn
-from console.core.listing import Listing, Output, printed
+from console.core.layout import layout_lines
+from console.core.listing import Listing, OutputFormat, listing_lines
 from console.core.noderows import node_listing
 from console.core.podrows import pod_listing, pod_rows
-from console.core.site import Site
-from console.core.why import Facts, why
+from console.core.site import ClusterView
+from console.core.why import PodFacts, why
 from console.core.whydocument import why_document
 from console.core.whytext import lines
 from tests.gpunodes import gpu_node
@@ -76,7 +76,7 @@ def _has(node: Any, step: str | int) -> bool:  # noqa: ANN401 -- JSON
     return step in node if isinstance(node, dict) else isinstance(step, int) and step < len(node)
 
 
-def shown(found: Site) -> Iterator[Listing]:
+def shown(found: ClusterView) -> Iterator[Listing]:
     yield node_listing(found)
     yield gpu_listing(found)
     rows = pod_rows(found, [WAITS], gone=True, namespace=None)
@@ -89,11 +89,15 @@ def test_every_view_of_odd_ledgers_can_be_shown(documents: list[Json]) -> None:
     """Lists, drawings and explanations; a line never holds what a terminal would obey."""
     found = site(documents, [machine("gpu-a"), machine("gpu-b")])
 
-    plain = (Output.TABLE, Output.WIDE, Output.CSV)
-    texts = [line for one in shown(found) for output in plain for line in printed(one, output)]
-    assert all(list(printed(listing, Output.JSON)) for listing in shown(found))
-    answer = why(Facts(pod=WAITS, site=found))
-    texts += ["".join(span.text for span in line) for line in (*drawn(found), *lines(answer))]
+    plain = (OutputFormat.TABLE, OutputFormat.WIDE, OutputFormat.CSV)
+    texts = [
+        line for one in shown(found) for output in plain for line in listing_lines(one, output)
+    ]
+    assert all(list(listing_lines(listing, OutputFormat.JSON)) for listing in shown(found))
+    answer = why(PodFacts(pod=WAITS, site=found))
+    texts += [
+        "".join(span.text for span in line) for line in (*layout_lines(found), *lines(answer))
+    ]
     assert why_document(answer)
     assert all(text.isprintable() for text in texts)
     assert len(found.ledgers) + len(found.odd) == len(documents)
@@ -127,9 +131,9 @@ def test_a_node_that_cannot_be_read_takes_no_pod(spec: object, status: object) -
 
     assert found.machines is not None
     assert list(found.machines) == ["gpu-a", "gpu-b"]
-    assert not found.out("gpu-b")
+    assert not found.closed_reason("gpu-b")
     assert all("gpu-a" in text for text in found.odd)
-    assert bool(found.odd) <= bool(found.out("gpu-a"))
+    assert bool(found.odd) <= bool(found.closed_reason("gpu-a"))
 
 
 def test_a_node_may_have_nothing_in_it() -> None:
@@ -137,7 +141,7 @@ def test_a_node_may_have_nothing_in_it() -> None:
     found = site(GOOD, [machine(name) | {"spec": None, "status": None} for name in NAMES])
 
     assert not found.odd
-    assert not any(map(found.out, found.ledgers))
+    assert not any(map(found.closed_reason, found.ledgers))
 
 
 def test_a_fleet_of_thousands_is_listed() -> None:
@@ -147,7 +151,7 @@ def test_a_fleet_of_thousands_is_listed() -> None:
 
     assert len(node_listing(found).rows) == len(names)
     assert len(gpu_listing(found).rows) == 3 * len(names)
-    assert sum(line[0].text in found.ledgers for line in drawn(found) if line) == len(names)
+    assert sum(line[0].text in found.ledgers for line in layout_lines(found) if line) == len(names)
 
 
 def named(document: Json, name: str) -> Json:

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from console.core.gpurows import gpu_listing, gpu_rows
-from console.core.listing import Listing, Output, in_order, printed
+from console.core.listing import Listing, OutputFormat, in_order, listing_lines
 from console.core.noderows import node_listing, node_rows
-from console.core.pod import Pod, State, pod_of
+from console.core.pod import PodState, PodView, pod_of
 from console.core.podrows import PodRow, pod_listing, pod_rows
 from console.core.site import site_of
 from tests.gpunodes import gpu_node
@@ -21,7 +21,7 @@ from tests.unit.console.sites import NOW, hard, held_hard, machine, site, soft, 
 Golden = Callable[[str, str], str]
 
 
-def pods() -> list[Pod]:
+def pods() -> list[PodView]:
     """Return one pod of each kind that a list shows, and two that it does not."""
     slice_of = pod(container(limits={NUMBER: 1, MEMORY: 18000, CORES: 40}))
     soft_of = pod(
@@ -41,8 +41,8 @@ def pods() -> list[Pod]:
     ]
 
 
-def table(listing: Listing, output: Output = Output.TABLE, **how: bool) -> str:
-    return "".join(f"{line}\n" for line in printed(listing, output, **how))
+def table(listing: Listing, output: OutputFormat = OutputFormat.TABLE, **how: bool) -> str:
+    return "".join(f"{line}\n" for line in listing_lines(listing, output, **how))
 
 
 def rows() -> list[PodRow]:
@@ -60,7 +60,7 @@ WIDE = LISTS | {"pods": lambda: pod_listing(rows(), NOW, spaces=True)}
 @pytest.mark.parametrize("name", LISTS)
 def test_lists_are_shown_as_reviewed(name: str, golden: Golden) -> None:
     """The tables stand in tests/golden; --update-golden writes them anew."""
-    shown, wide = table(LISTS[name]()), table(WIDE[name](), Output.WIDE)
+    shown, wide = table(LISTS[name]()), table(WIDE[name](), OutputFormat.WIDE)
 
     assert shown == golden(f"kubectl-get-{name}.txt", shown)
     assert wide == golden(f"kubectl-get-{name}-wide.txt", wide)
@@ -69,8 +69,8 @@ def test_lists_are_shown_as_reviewed(name: str, golden: Golden) -> None:
 @pytest.mark.parametrize("name", ["nodes", "gpus", "pods"])
 def test_documents_are_what_docs_promise(name: str, golden: Golden) -> None:
     """Keys are public: they are only ever added; YAML says the same as JSON."""
-    (shown,) = printed(LISTS[name](), Output.JSON)
-    (same,) = printed(LISTS[name](), Output.YAML)
+    (shown,) = listing_lines(LISTS[name](), OutputFormat.JSON)
+    (same,) = listing_lines(LISTS[name](), OutputFormat.YAML)
 
     assert f"{shown}\n" == golden(f"kubectl-get-{name}.json", f"{shown}\n")
     assert yaml.safe_load(same) == json.loads(shown)
@@ -79,11 +79,11 @@ def test_documents_are_what_docs_promise(name: str, golden: Golden) -> None:
 @pytest.mark.parametrize("name", LISTS)
 def test_values_are_those_of_documents(name: str, golden: Golden) -> None:
     """Every value under the name it has in a document, and what is made of several as JSON."""
-    shown = table(LISTS[name](), Output.CSV)
+    shown = table(LISTS[name](), OutputFormat.CSV)
 
     assert shown == golden(f"kubectl-get-{name}.csv", shown)
     heads, *found = csv.reader(io.StringIO(shown))
-    (document,) = printed(LISTS[name](), Output.JSON)
+    (document,) = listing_lines(LISTS[name](), OutputFormat.JSON)
     items = json.loads(document)["items"]
     assert [dict(zip(heads, row, strict=True)) for row in found] == [
         {key: cell(value) for key, value in item.items()} for item in items
@@ -100,8 +100,8 @@ def test_values_without_rows_have_their_names() -> None:
     """Whoever reads them need not know that there are none."""
     empty = node_listing(site([], []))
 
-    assert table(empty, Output.CSV).startswith("name,models,modes,gpus,")
-    assert table(empty, Output.CSV, headed=False) == ""
+    assert table(empty, OutputFormat.CSV).startswith("name,models,modes,gpus,")
+    assert table(empty, OutputFormat.CSV, headed=False) == ""
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_rows_are_sorted_by_what_a_column_says(name: str, column: str, expected:
     """Numbers by their value; documents are in the same order."""
     listing = in_order(LISTS[name](), column)
 
-    (document,) = printed(listing, Output.JSON)
+    (document,) = listing_lines(listing, OutputFormat.JSON)
     assert [line.split()[0] for line in table(listing, headed=False).splitlines()] == expected
     assert [item["name"] for item in json.loads(document)["items"]] == expected
 
@@ -151,13 +151,13 @@ def test_states_tell_how_far_a_request_has_come() -> None:
     found = {row.name: row.state for row in rows()}
 
     assert found == {
-        "train-0": State.RUNNING,
-        "tune-0": State.RESERVED,
-        "eval-3": State.RUNNING,
-        "eval-4": State.ENDED,
-        "gone-1": State.GONE,
-        "half-0": State.WAITING,
-        "late-0": State.BYPASSED,
+        "train-0": PodState.RUNNING,
+        "tune-0": PodState.RESERVED,
+        "eval-3": PodState.RUNNING,
+        "eval-4": PodState.ENDED,
+        "gone-1": PodState.GONE,
+        "half-0": PodState.WAITING,
+        "late-0": PodState.BYPASSED,
     }
 
 
@@ -166,7 +166,7 @@ def test_what_is_gone_is_not_told_of_a_selection() -> None:
     assert not pod_rows(site(), [], gone=False, namespace=None)
     assert not pod_rows(site(), [], gone=True, namespace="team-b")
     assert {row.state for row in pod_rows(site(), [], gone=True, namespace="team-a")} == {
-        State.GONE
+        PodState.GONE
     }
 
 
@@ -181,7 +181,7 @@ def test_a_request_that_cannot_be_read_is_no_request_for_nothing() -> None:
 
     (row,) = pod_rows(site(), [odd], gone=False, namespace=None)
 
-    assert (row.state, row.asked) == (State.WAITING, None)
+    assert (row.state, row.asked) == (PodState.WAITING, None)
     assert "<unknown>" in table(pod_listing([row], NOW, spaces=False))
 
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.core.choose import choose
-from allocator.core.mig import Cutter
+from allocator.core.mig import MigOptions
 from allocator.model.demand import NOTHING_LEARNED
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from console.core.remainder import remainder
 from tests.builders import A30, A100_40, T4, ask, gpu, mig_grant, node, pod, snapshot, soft_grant
 
-CUTTER = Cutter(demand=NOTHING_LEARNED, geometries=None, named=None)
+CUTTER = MigOptions(demand=NOTHING_LEARNED, geometries=None, named=None)
 
 
 def granted(one: Gpu, memory: int) -> bool:

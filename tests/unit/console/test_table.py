@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from console.core.table import NONE, UNKNOWN, age, natural, separated, span, table, word
+from console.core.table import NONE, UNKNOWN, age, csv_line, sort_key, span, table, word
 from tests.unit.console.sites import NOW
 
 
@@ -50,7 +50,7 @@ def test_cells_sort_as_people_read_them() -> None:
     """Numbers by their value, however long; what is not there comes last."""
     cells = ["9Mi", "010Mi", "11Mi", "1g.5gb", "1g.10gb", "7" * 5000, "a2", "a10", NONE, UNKNOWN]
 
-    assert sorted(cells, key=natural) == [
+    assert sorted(cells, key=sort_key) == [
         "1g.5gb",
         "1g.10gb",
         "9Mi",
@@ -66,4 +66,4 @@ def test_cells_sort_as_people_read_them() -> None:
 
 def test_values_are_separated_as_spreadsheets_read_them() -> None:
     """By RFC 4180; a line never ends within a value."""
-    assert separated(["a", "", 'say "b", c', "d\ne"]) == 'a,,"say ""b"", c",d�e'
+    assert csv_line(["a", "", 'say "b", c', "d\ne"]) == 'a,,"say ""b"", c",d�e'

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from allocator.core.lines import WIDTH
-from allocator.core.outlook import Verdict
+from allocator.core.outlook import FeasibilityVerdict
 from allocator.model.request import Mode
-from console.core.event import Event, events_of
-from console.core.listing import Output, document
-from console.core.pod import Pod, State
-from console.core.why import MOST_ENDINGS, MOST_NODES, Facts, Why, why
+from console.core.event import EventView, events_of
+from console.core.listing import OutputFormat, document
+from console.core.pod import PodState, PodView
+from console.core.why import MOST_ENDINGS, MOST_NODES, PodFacts, PodWhy, why
 from console.core.whydocument import why_document
 from console.core.whytext import lines
 from tests.builders import T4, gpu, node, soft_grant
@@ -51,12 +51,12 @@ def asking(memory: int, cores: int = 0, mode: str = "") -> Json:
     return pod(container(limits=limits), annotations={MODE: mode} if mode else None)
 
 
-def told(found: Pod, **more: object) -> Why:
-    facts = Facts(pod=found, site=site(), events=SAID, labels=OPTED_IN)
+def told(found: PodView, **more: object) -> PodWhy:
+    facts = PodFacts(pod=found, site=site(), events=SAID, labels=OPTED_IN)
     return why(replace(facts, **more))  # type: ignore[arg-type]  # fields of Facts
 
 
-def text(found: Why) -> str:
+def text(found: PodWhy) -> str:
     shown = ["".join(span.text for span in line).rstrip() for line in lines(found)]
     assert max(map(len, shown)) <= WIDTH
     return "".join(f"{line}\n" for line in shown)
@@ -93,7 +93,7 @@ def test_pods_are_explained_as_reviewed(name: str, golden: Golden) -> None:
 @pytest.mark.parametrize("name", ["running", "waiting"])
 def test_documents_are_what_docs_promise(name: str, golden: Golden) -> None:
     """Keys are public: they are only ever added."""
-    shown = document(why_document(told(PODS[name])), Output.JSON)
+    shown = document(why_document(told(PODS[name])), OutputFormat.JSON)
 
     assert f"{shown}\n" == golden(f"kubectl-why-{name}.json", f"{shown}\n")
     assert json.loads(shown)["kind"] == "Why"
@@ -106,9 +106,9 @@ def test_what_a_pod_reserved_itself_counts_as_free() -> None:
 
     explained = told(stored("big-0", asking(15000, mode="hami-core")), site=found)
 
-    assert explained.state is State.RESERVED
+    assert explained.state is PodState.RESERVED
     assert explained.outlook is not None
-    assert explained.outlook.verdict is Verdict.FITS
+    assert explained.outlook.verdict is FeasibilityVerdict.FITS
 
 
 def test_an_ending_is_named_only_if_it_is_enough() -> None:
@@ -165,11 +165,11 @@ def test_no_mode_is_forced_that_only_admission_chose() -> None:
     assert best.outlook is not None
     assert named.outlook is not None
     assert {one.mode for one in best.outlook.choice.candidates} == {Mode.MIG, Mode.HAMI_CORE}
-    assert named.outlook.verdict is Verdict.NOT_NOW
+    assert named.outlook.verdict is FeasibilityVerdict.NOT_NOW
 
 
 def test_events_come_latest_first() -> None:
     """Whichever of its three times an Event has; one without any comes last."""
     assert [event.reason for event in SAID] == ["VgpuWaiting", "FailedScheduling", "Old"]
     assert [event.times for event in SAID] == [9, 4, 1]
-    assert SAID[2] == Event(type="Normal", reason="Old", message="a")
+    assert SAID[2] == EventView(type="Normal", reason="Old", message="a")

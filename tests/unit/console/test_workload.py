@@ -2,7 +2,14 @@
 
 import pytest
 
-from console.core.workload import KINDS, Kind, Named, maker_of, named, templates
+from console.core.workload import (
+    KINDS,
+    NamedObject,
+    WorkloadKind,
+    maker_of,
+    parse_target,
+    templates,
+)
 from tests.pods import MEMORY, NUMBER, Json, container
 
 DEPLOYMENT, REPLICA_SET, *_, CRON, JOB, VOLCANO_JOB = KINDS
@@ -24,15 +31,15 @@ DEPLOYMENT, REPLICA_SET, *_, CRON, JOB, VOLCANO_JOB = KINDS
         ("job.batch.volcano.sh/web", VOLCANO_JOB),
     ],
 )
-def test_kinds_have_the_names_they_have_for_kubectl(text: str, kind: Kind | None) -> None:
+def test_kinds_have_the_names_they_have_for_kubectl(text: str, kind: WorkloadKind | None) -> None:
     """A job without its group is the one of Kubernetes, as for kubectl."""
-    assert named(text) == Named(kind, "web")
+    assert parse_target(text) == NamedObject(kind, "web")
 
 
 @pytest.mark.parametrize("text", ["", "/", "/web", "deploy/", "a/deploy/web", "svc/web", "cm/x"])
 def test_what_names_nothing_is_told(text: str) -> None:
     """With the text as it was written, and all that would do."""
-    told = named(text)
+    told = parse_target(text)
 
     assert isinstance(told, str)
     assert f'"{text}"' in told

@@ -8,19 +8,19 @@ import msgspec
 import pytest
 
 from allocator.core.lines import WIDTH
-from console.core.event import Event, events_of
+from console.core.event import EventView, events_of
 from console.core.fit import fit
-from console.core.listing import Output
+from console.core.listing import OutputFormat
 from console.core.listing import document as printed
-from console.core.pod import Pod, State
-from console.core.why import Facts, why
+from console.core.pod import PodState, PodView
+from console.core.why import PodFacts, why
 from console.core.workload import KINDS, Workload, maker_of, templates
 from console.core.workloadwhy import (
     MOST_GROUPS,
-    Explained,
+    ExplainedGroup,
     WorkloadWhy,
     document,
-    grouped,
+    group_pods,
     lines,
 )
 from tests.pods import MEMORY, MODE, NUMBER, Json, container, pod
@@ -57,13 +57,13 @@ def deployment(memory: int, replicas: int | None = 3) -> Json:
 
 
 def told(
-    pods: Sequence[Pod], made: Json | None = None, events: tuple[Event, ...] = ()
+    pods: Sequence[PodView], made: Json | None = None, events: tuple[EventView, ...] = ()
 ) -> WorkloadWhy:
     """Return what is told of a Deployment that has *pods*, or none."""
     written = made or deployment(3000)
     found = site()
     made_from = () if pods else templates(written, "team-a")
-    groups = grouped(pods, found)
+    groups = group_pods(pods, found)
     return WorkloadWhy(
         workload=Workload(
             kind=DEPLOYMENT,
@@ -75,7 +75,7 @@ def told(
         now=NOW,
         groups=groups,
         explained=tuple(
-            Explained(group, why(Facts(pod=group.pods[0], site=found)))
+            ExplainedGroup(group, why(PodFacts(pod=group.pods[0], site=found)))
             for group in groups[:MOST_GROUPS]
         ),
         fits=tuple(fit(one, found) for one in made_from),
@@ -108,7 +108,7 @@ def test_workloads_are_explained_as_reviewed(name: str, golden: Golden) -> None:
 @pytest.mark.parametrize("name", ["mixed", "none"])
 def test_documents_are_what_docs_promise(name: str, golden: Golden) -> None:
     """Keys are public: they are only ever added."""
-    shown = printed(document(WORKLOADS[name]), Output.JSON)
+    shown = printed(document(WORKLOADS[name]), OutputFormat.JSON)
 
     assert f"{shown}\n" == golden(f"kubectl-why-workload-{name}.json", f"{shown}\n")
     assert json.loads(shown)["kind"] == "WhyList"
@@ -120,15 +120,15 @@ def test_every_pod_is_in_one_group() -> None:
     bypassed = stored("late-0", asking(3000, mode="hami-core"), node="gpu-b")
     ended = stored("z-0", asking(3000), node="gpu-b", phase="Succeeded")
 
-    groups = grouped([RUNNING, ended, *WAITING, plain("web-0"), bypassed, smaller], site())
+    groups = group_pods([RUNNING, ended, *WAITING, plain("web-0"), bypassed, smaller], site())
 
     assert [(group.state, len(group.pods)) for group in groups] == [
-        (State.WAITING, 1),
-        (State.WAITING, 6),
-        (State.WAITING, 1),
-        (State.BYPASSED, 1),
-        (State.RUNNING, 1),
-        (State.ENDED, 1),
+        (PodState.WAITING, 1),
+        (PodState.WAITING, 6),
+        (PodState.WAITING, 1),
+        (PodState.BYPASSED, 1),
+        (PodState.RUNNING, 1),
+        (PodState.ENDED, 1),
     ]
 
 
@@ -137,7 +137,7 @@ def test_a_gated_pod_is_not_like_one_that_is_not() -> None:
     spec = msgspec.structs.replace(WAITING[0].spec, scheduling_gates=({"name": "team/quota"},))
     gated = msgspec.structs.replace(WAITING[0], spec=spec)
 
-    assert len(grouped([gated, WAITING[1]], site())) == 2
+    assert len(group_pods([gated, WAITING[1]], site())) == 2
 
 
 def test_groups_beyond_the_first_are_counted() -> None:
@@ -161,5 +161,5 @@ def test_states_are_counted_of_all_pods() -> None:
     """Also of those that are not explained."""
     found = WORKLOADS["mixed"]
 
-    assert found.states == {State.WAITING: 6, State.RUNNING: 1}
+    assert found.states == {PodState.WAITING: 6, PodState.RUNNING: 1}
     assert replace(found, explained=()).states == found.states

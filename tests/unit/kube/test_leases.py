@@ -2,14 +2,14 @@
 
 import asyncio
 
-from kube.leases import Candidate, Election
+from kube.leases import Election, LeaseCandidate
 from tests.fakes.api_objects import Objects, parsed
 from tests.fakes.direct_store import DirectStore, Line
 from tests.fakes.kube_clock import FakeClock
 
 
-def candidate(identity: str) -> Candidate:
-    return Candidate(namespace="vgpu", name="leader", identity=identity)
+def candidate(identity: str) -> LeaseCandidate:
+    return LeaseCandidate(namespace="vgpu", name="leader", identity=identity)
 
 
 LEASE = parsed(candidate("").path)
@@ -24,7 +24,7 @@ class Replica:
 
     def round(self) -> bool:
         asyncio.run(self.election.round())
-        return self.election.leading
+        return self.election.is_leader
 
 
 def test_the_first_leads_and_the_second_waits() -> None:
@@ -111,7 +111,7 @@ def test_who_replaces_a_deleted_lease_waits() -> None:
 
     led = []
     for _ in range(9):
-        led.append((b.round(), a.election.leading))
+        led.append((b.round(), a.election.is_leader))
         time.now += 2
 
     assert led == [(False, True)] * 5 + [(False, False)] * 3 + [(True, False)]
@@ -125,9 +125,9 @@ def test_a_term_is_counted_from_before_the_renewal_was_sent() -> None:
     a.store.latency = 1.0
 
     a.round()  # two seconds to read, two to write
-    left = [a.election.leading]
+    left = [a.election.is_leader]
     time.now += 8
-    left.append(a.election.leading)
+    left.append(a.election.is_leader)
 
     assert left == [True, False]
 
@@ -160,7 +160,7 @@ def test_a_cancelled_run_hands_over_at_once() -> None:
     stopped = asyncio.run(lead_and_stop())
 
     assert stopped
-    assert not a.election.leading
+    assert not a.election.is_leader
     assert b.round()
     assert b.election.term == 1
 

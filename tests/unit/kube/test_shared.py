@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.shared import Shared
+from kube.shared import SharedInformer
 
 UIDS = st.sampled_from("abcd")
 BATCHES = st.lists(st.dictionaries(UIDS, st.none() | st.integers(0, 5)))
@@ -49,7 +49,7 @@ def test_each_part_has_the_picture_that_a_watch_of_its_own_would_have(
     batches: list[dict[str, int | None]],
 ) -> None:
     """What is nothing to a part is not there for it, also when it was something before."""
-    shared, every, evens = Shared("/things"), Heard(), Heard()
+    shared, every, evens = SharedInformer("/things"), Heard(), Heard()
     shared.add(number, every.know)
     shared.add(even, evens.know)
     there: dict[str, int] = {}
@@ -68,7 +68,7 @@ def test_each_part_has_the_picture_that_a_watch_of_its_own_would_have(
 
 def test_pictures_are_not_edited_afterwards() -> None:
     """Whoever goes through one in steps may keep it."""
-    shared, heard = Shared("/things"), Heard()
+    shared, heard = SharedInformer("/things"), Heard()
     shared.add(number, heard.know)
     shared.publish({"a": shared.read(thing("a", 1))}, {"a"})
     first = heard.picture
@@ -81,4 +81,4 @@ def test_pictures_are_not_edited_afterwards() -> None:
 def test_what_has_no_uid_is_not_understood() -> None:
     """The watch counts it and goes on."""
     with pytest.raises(msgspec.ValidationError, match="uid"):
-        Shared("/things").read(b'{"metadata": {}}')
+        SharedInformer("/things").read(b'{"metadata": {}}')

@@ -3,25 +3,27 @@
 import pytest
 
 from kube.errors import UnreadableError
-from kube.term import Move, Record, Timing, move, parse
+from kube.term import ElectionStep, LeaseRecord, Timing, move, parse
 
-OTHER = Record(version="7", holder="b", term=3, duration=15)
-NOBODY = Record(version="7", holder="", term=3, duration=1)
-HASTY = Record(version="7", holder="b", term=3, duration=0)
+OTHER = LeaseRecord(version="7", holder="b", term=3, duration=15)
+NOBODY = LeaseRecord(version="7", holder="", term=3, duration=1)
+HASTY = LeaseRecord(version="7", holder="b", term=3, duration=0)
 
 
 @pytest.mark.parametrize(
     ("record", "mine", "unchanged", "expected"),
     [
-        pytest.param(None, False, 0, Move.CREATE, id="no-lease"),
-        pytest.param(OTHER, True, 99, Move.RENEW, id="ours"),
-        pytest.param(OTHER, False, 15, Move.WAIT, id="held"),
-        pytest.param(OTHER, False, 15.1, Move.TAKE, id="expired"),
-        pytest.param(NOBODY, False, 0, Move.TAKE, id="released"),
-        pytest.param(HASTY, False, 14, Move.WAIT, id="without-duration"),
+        pytest.param(None, False, 0, ElectionStep.CREATE, id="no-lease"),
+        pytest.param(OTHER, True, 99, ElectionStep.RENEW, id="ours"),
+        pytest.param(OTHER, False, 15, ElectionStep.WAIT, id="held"),
+        pytest.param(OTHER, False, 15.1, ElectionStep.TAKE, id="expired"),
+        pytest.param(NOBODY, False, 0, ElectionStep.TAKE, id="released"),
+        pytest.param(HASTY, False, 14, ElectionStep.WAIT, id="without-duration"),
     ],
 )
-def test_move(*, record: Record | None, mine: bool, unchanged: float, expected: Move) -> None:
+def test_move(
+    *, record: LeaseRecord | None, mine: bool, unchanged: float, expected: ElectionStep
+) -> None:
     """A Lease is taken only when it is free, or did not change for its own duration."""
     assert move(record, mine=mine, unchanged=unchanged, duration=15) is expected
 
@@ -42,7 +44,7 @@ def test_unsafe_timings_are_refused(retry_every: float, renew_within: float, dur
 
 def test_a_lease_without_spec_is_free() -> None:
     """A Lease that somebody made by hand names no holder."""
-    assert parse(b'{"metadata":{"resourceVersion":"9"}}') == Record(
+    assert parse(b'{"metadata":{"resourceVersion":"9"}}') == LeaseRecord(
         version="9", holder="", term=0, duration=None
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from kube.client import Client
 from kube.frames import TooDeepError, frame
-from kube.watch import Pulse, Source, follow
+from kube.watch import WatchHealth, WatchSource, follow
 
 DEEP = b"[" * 2000 + b"]" * 2000
 END = {"k8s.io/initial-events-end": "true"}
@@ -62,9 +62,9 @@ def name_of(raw: bytes) -> str:
 def test_an_odd_object_holds_up_no_other(odd: bytes) -> None:
     """The picture is whole but for it, and the watch goes on."""
     pictures: list[Mapping[str, str]] = []
-    pulse = Pulse()
+    pulse = WatchHealth()
     lines = [line("a"), odd, line("b"), LISTED]
-    source = Source(path="/api/v1/pods", decode=name_of, key=lambda name: name)
+    source = WatchSource(path="/api/v1/pods", decode=name_of, key=lambda name: name)
 
     async def followed() -> None:
         client = cast("Client", Stream(lines))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube.errors import UnreachableError, UnreadableError
-from kube.wire import Lines
+from kube.wire import LineStream
 
 
 class Dripping:
@@ -28,7 +28,7 @@ class Dripping:
 
 def batches(stream: Dripping, *, longest: int = 1 << 20) -> list[list[bytes]]:
     async def read() -> list[list[bytes]]:
-        return [batch async for batch in Lines(stream, place="watch", longest=longest)]
+        return [batch async for batch in LineStream(stream, place="watch", longest=longest)]
 
     return asyncio.run(read())
 

@@ -8,7 +8,7 @@ import yaml
 
 import vgpu
 from agent.shell.announcements import REPORTER
-from agent.shell.drivers import Kind
+from agent.shell.drivers import DriverKind
 from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
 from allocator.core.fleetfile import load_fleet
 from allocator.model.problem import Loaded
@@ -45,8 +45,10 @@ def test_it_runs_as_the_account_that_policies_trust() -> None:
     assert found["metadata"]["namespace"] == AGENTS
 
 
-@pytest.mark.parametrize(("make", "kind"), [(daemon_set, Kind.NVML), (simulated, Kind.SIMULATED)])
-def test_the_program_takes_its_arguments(make: object, kind: Kind) -> None:
+@pytest.mark.parametrize(
+    ("make", "kind"), [(daemon_set, DriverKind.NVML), (simulated, DriverKind.SIMULATED)]
+)
+def test_the_program_takes_its_arguments(make: object, kind: DriverKind) -> None:
     """A flag that the command line does not know would stop every agent from starting."""
     found = container(make())  # type: ignore[operator]
     program, *arguments = found["args"]

@@ -8,10 +8,10 @@ import yaml
 from prometheus_client import generate_latest
 
 from agent.core.families import OURS
-from agent.shell.metrics import Metrics as AgentMetrics
+from agent.shell.metrics import AgentMetrics
 from manifests.generator.names import Json
 from manifests.generator.registrations import registrations
-from webhook.shell.metrics import Metrics
+from webhook.shell.metrics import WebhookMetrics
 
 FILE = Path(__file__).parents[3] / "manifests/monitoring/alerts.yaml"
 RULES = [rule for group in yaml.safe_load(FILE.read_text())["groups"] for rule in group["rules"]]
@@ -38,10 +38,10 @@ def test_alerts_about_hooks_match_every_hook() -> None:
 def test_alerts_ask_for_metrics_that_exist() -> None:
     """A misspelt name would never fire."""
     asked = {name for rule in RULES for name in re.findall(r"\bvgpu_\w+", rule["expr"])}
-    metrics = Metrics(version="0")
-    metrics.certified(1.0)
+    metrics = WebhookMetrics(version="0")
+    metrics.set_certificate_expiry(1.0)
     agent = AgentMetrics(version="0", figures=lambda: None, hung=lambda: 0.0, old=lambda: False)
-    exposed = generate_latest(metrics.registry).decode() + agent.exposed()[1].decode()
+    exposed = generate_latest(metrics.registry).decode() + agent.exposition()[1].decode()
     known = {family.name for family in OURS}
     known |= set(re.findall(r"(?m)^# TYPE (\w+) ", exposed))
 

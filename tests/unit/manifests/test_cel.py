@@ -3,7 +3,7 @@
 import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
-from manifests.generator.cel import asks_for_none, asks_for_vgpu, is_ours, listed
+from manifests.generator.cel import asks_for_none, asks_for_vgpu, is_ours, strings
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda v: v.name)
@@ -27,4 +27,4 @@ def test_no_pod_meets_both_hooks_or_none() -> None:
 
 def test_lists_do_not_depend_on_the_order_of_a_set() -> None:
     """Generating twice writes the same bytes."""
-    assert listed({"b", "a", "c"}) == "['a', 'b', 'c']"
+    assert strings({"b", "a", "c"}) == "['a', 'b', 'c']"

@@ -14,7 +14,7 @@ from allocator.core.gpunodewire import (
 )
 from manifests.generator.gpunode import LISTS, gpunode
 from manifests.generator.names import Json
-from manifests.generator.shapes import Thing, checks
+from manifests.generator.shapes import ObjectShape, checks
 
 WIRES: dict[type[Wire], str] = {
     BoardWire: "boards[]",
@@ -79,7 +79,7 @@ def test_no_number_is_negative() -> None:
 
 def test_a_list_that_is_left_open_is_held_to_its_shape_by_a_policy() -> None:
     """Each field that we write has a condition of its own, and a refusal names it."""
-    places = {check.place for check in checks(Thing(LISTS), "s", "status")}
+    places = {check.place for check in checks(ObjectShape(LISTS), "s", "status")}
 
     for wire, place in WIRES.items():
         for field in wire.__struct_encode_fields__:

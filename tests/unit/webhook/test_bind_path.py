@@ -9,12 +9,12 @@ from tests.bindings import answered, binding, review
 from tests.builders import nodes_of, snapshot
 from tests.fakes.ledger_server import LedgerServer
 from tests.properties.test_hostile_reviews import VIEW, Notes
-from webhook.core.mutate import Surroundings
-from webhook.shell.admission import Admission, Reviewer
-from webhook.shell.binding import Binder
-from webhook.shell.metrics import Metrics
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.admission import AdmissionApp, PodHandler
+from webhook.shell.binding import BindingHandler
+from webhook.shell.metrics import WebhookMetrics
 
-AROUND = Surroundings(settings=DEFAULTS, snapshot=snapshot(nodes_of(8)))
+AROUND = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(nodes_of(8)))
 
 
 def posted(body: bytes, *, slow: float = 0) -> tuple[int, dict[bytes, bytes], bytes]:
@@ -30,17 +30,17 @@ def posted(body: bytes, *, slow: float = 0) -> tuple[int, dict[bytes, bytes], by
     async def rest(_scope: object, _receive: object, _send: object) -> None:
         raise AssertionError("a hot path went elsewhere")
 
-    binder = Binder(
+    binder = BindingHandler(
         calls=LedgerServer(slow=slow),
         around=lambda _: AROUND,
         reserved=lambda _: frozenset(),
         patience=0.05,
     )
-    reviewer = Reviewer(
-        view=lambda _: VIEW, journal=Notes(), metrics=Metrics(version="0"), version="0"
+    reviewer = PodHandler(
+        view=lambda _: VIEW, journal=Notes(), metrics=WebhookMetrics(version="0"), version="0"
     )
     scope = {"type": "http", "method": "POST", "path": "/mutate/bindings", "headers": []}
-    asyncio.run(Admission(reviewer, rest, binder=binder)(scope, receive, send))
+    asyncio.run(AdmissionApp(reviewer, rest, binder=binder)(scope, receive, send))
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
 

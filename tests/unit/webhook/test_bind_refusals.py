@@ -9,7 +9,7 @@ from tests.bindings import answered, binding, review
 from tests.builders import nodes_of, soft_grant
 from tests.gpunodes import entry, gpu_node
 from tests.unit.webhook.test_binder import AROUND, api
-from webhook.shell.binding import Binder
+from webhook.shell.binding import BindingHandler
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_whoever_is_refused_a_promise_is_heard_of(node: str, told: str, *, dry: 
         for name in ("n1", "n2"):
             earlier = [entry("uid-p", soft_grant(3000))]
             server.pods[name] = gpu_node(nodes_of(1, name=name), earlier)
-    binder = Binder(
+    binder = BindingHandler(
         calls=server,
         around=lambda _: AROUND,
         reserved=lambda _: frozenset({"n1", "n2"} if node == "n0" else ()),

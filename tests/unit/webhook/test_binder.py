@@ -17,11 +17,11 @@ from tests.builders import nodes_of, snapshot, soft_grant
 from tests.fakes.ledger_server import LedgerServer
 from tests.gpunodes import Json, entry, gpu_node
 from tests.pods import MEMORY, NUMBER, admitted, container, pod, received
-from webhook.core.mutate import Surroundings
-from webhook.shell.binding import Binder, LateError
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.binding import BindingHandler, LateError
 
 NODE = nodes_of(8)
-AROUND = Surroundings(settings=DEFAULTS, snapshot=snapshot(NODE))
+AROUND = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(NODE))
 ASKING = admitted(received(pod(container(limits={NUMBER: 1, MEMORY: 3000}))), AROUND)
 
 
@@ -32,11 +32,11 @@ def api(count: int = 1) -> LedgerServer:
 
 
 def bind(
-    server: LedgerServer, *bodies: bytes, patience: float = 5, around: Surroundings = AROUND
+    server: LedgerServer, *bodies: bytes, patience: float = 5, around: AdmissionContext = AROUND
 ) -> list[Json]:
     """Let one replica answer all reviews at once."""
     clock = Clock(random=lambda: 0)
-    binder = Binder(
+    binder = BindingHandler(
         calls=server,
         around=lambda _: around,
         reserved=lambda _: frozenset(),
@@ -54,7 +54,7 @@ def test_binds_are_recorded() -> None:
     """Each bind of a pod that asks leaves one line, promised or refused; a dry run leaves none."""
     server = api()
     lines: list[Mapping[str, Any]] = []
-    binder = Binder(
+    binder = BindingHandler(
         calls=server,
         around=lambda _: AROUND,
         reserved=lambda _: frozenset(),
@@ -85,7 +85,7 @@ def test_demand_is_learned_from_binds_that_could_have_been_served() -> None:
     """A promise is an arrival; a dry run and a pod that is gone are not."""
     server = api(9)
     seen: list[tuple[str, bool]] = []
-    binder = Binder(
+    binder = BindingHandler(
         calls=server,
         around=lambda _: AROUND,
         reserved=lambda _: frozenset(),
@@ -227,7 +227,7 @@ def test_patience_ends() -> None:
 def test_a_node_of_another_plugin_is_left_to_it() -> None:
     """Where upstream's plugin serves and no ledger is kept, its scheduler's word goes through."""
     settings = Settings(node_agent=NodeAgent.UPSTREAM)
-    upstream = Surroundings(settings=settings, snapshot=snapshot(NODE))
+    upstream = AdmissionContext(settings=settings, snapshot=snapshot(NODE))
     brought = {"volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,3000,0:", "vgpu-admission.io/x": "y"}
     written = binding(node="elsewhere", annotations=brought)
     (found,) = bind(api(), review(written), around=upstream)
@@ -251,7 +251,7 @@ def test_a_third_promise_is_refused_only_on_what_is_read(
         entries = [entry("uid-p", soft_grant(3000))] if name in promised else []
         server.pods[name] = gpu_node(nodes_of(1, name=name), entries)  # whatever has that name
     counts: list[tuple[str, str]] = []
-    binder = Binder(
+    binder = BindingHandler(
         calls=server,
         around=lambda _: AROUND,
         reserved=lambda _: frozenset({"n1", "n2"}),
@@ -268,7 +268,7 @@ def test_a_third_promise_is_refused_only_on_what_is_read(
 def test_the_weights_of_a_choice_are_recorded() -> None:
     """A bind on a board that MIG cuts says by which weights its place was found."""
     cut = nodes_of(1, mode=Mode.MIG)
-    around = Surroundings(settings=DEFAULTS, snapshot=snapshot(cut))
+    around = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(cut))
     server = api()
     server.gpu_node = gpu_node(cut)
     server.pods["p"] = stored(
@@ -277,7 +277,7 @@ def test_the_weights_of_a_choice_are_recorded() -> None:
         uid="uid-p",
     )
     lines: list[Mapping[str, Any]] = []
-    binder = Binder(
+    binder = BindingHandler(
         calls=server,
         around=lambda _: around,
         reserved=lambda _: frozenset(),

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from allocator.core.choose import Terms
-from allocator.core.commitment import assigned
+from allocator.core.choose import PlacementPolicy
+from allocator.core.commitment import assign
 from allocator.core.settings import DEFAULTS, NodeAgent, Settings
-from allocator.model.decision import Assignment, Source
+from allocator.model.decision import Assignment, ModeSource
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
 from tests.bindings import UID, applied, binding, bound, live, review, stored
@@ -29,10 +29,10 @@ from tests.pods import (
     pod,
     received,
 )
-from webhook.core.binding import Denied, Pass, Wish, entry_of, judge, too_many
+from webhook.core.binding import BindRequest, Denied, NoRequest, entry_of, judge, too_many
 from webhook.core.bindingreview import live_pod, parse
-from webhook.core.bound import Promise, kept, passed
-from webhook.core.mutate import Surroundings
+from webhook.core.bound import Commit, committed_patch, strip_reserved
+from webhook.core.mutate import AdmissionContext
 from webhook.core.review import BadObjectError, NotAReviewError, Refusal
 
 OWN = "vgpu-admission.io/"
@@ -43,19 +43,19 @@ ASKING = pod(container(limits={NUMBER: 1, MEMORY: 3000}))
 TWO = container(limits={NUMBER: 2, MEMORY: 3000, CORES: 30})
 
 
-def around(node: Node, **settings: object) -> Surroundings:
+def around(node: Node, **settings: object) -> AdmissionContext:
     fields: dict[str, Any] = settings
-    return Surroundings(
+    return AdmissionContext(
         settings=Settings(**fields) if fields else DEFAULTS, snapshot=snapshot(node)
     )
 
 
-def wish(written: Any, node: Node, **annotations: str) -> Wish:  # noqa: ANN401 -- JSON
+def wish(written: Any, node: Node, **annotations: str) -> BindRequest:  # noqa: ANN401 -- JSON
     view = around(node)
     found = judge(
         bound(binding(annotations=annotations)), live(admitted(received(written), view)), view
     )
-    assert isinstance(found, Wish), found
+    assert isinstance(found, BindRequest), found
     return found
 
 
@@ -69,9 +69,9 @@ def result(
     """Return the Binding of a pod as it goes on when it was promised something on *node*."""
     found = wish(written, node, **(brought or {}))
     at = ledger(node)
-    assignment = assigned(at, found.wanted, terms=Terms())
+    assignment = assign(at, found.wanted, terms=PlacementPolicy())
     assert isinstance(assignment, Assignment), assignment
-    promise = Promise(
+    promise = Commit(
         wish=found,
         assignment=assignment,
         entry=entry_of(found, assignment, NOW),
@@ -80,7 +80,7 @@ def result(
         served_by=agent,
         vocabularies=around(node).vocabularies,
     )
-    return applied(binding(annotations=dict(brought or {})), kept(promise, NOW))
+    return applied(binding(annotations=dict(brought or {})), committed_patch(promise, NOW))
 
 
 def test_a_pod_that_asks_for_nothing_passes() -> None:
@@ -90,9 +90,9 @@ def test_a_pod_that_asks_for_nothing_passes() -> None:
 
     judged = judge(bound(binding()), live(received(pod(container()))), view)
 
-    assert isinstance(judged, Pass)
+    assert isinstance(judged, NoRequest)
     written = binding(annotations=brought)
-    after = applied(written, passed(bound(written).binding, view.vocabularies))
+    after = applied(written, strip_reserved(bound(written).binding, view.vocabularies))
     assert after["metadata"]["annotations"] == {"else": "stays"}
 
 
@@ -138,12 +138,12 @@ def test_a_request_that_cannot_be_read_is_denied() -> None:
 @pytest.mark.parametrize(
     ("annotations", "node", "source", "mode"),
     [
-        pytest.param({}, SOFT, Source.ONLY, Mode.HAMI_CORE, id="only"),
-        pytest.param({MODE: "mig"}, CUT, Source.NAMED, Mode.MIG, id="named"),
+        pytest.param({}, SOFT, ModeSource.ONLY, Mode.HAMI_CORE, id="only"),
+        pytest.param({MODE: "mig"}, CUT, ModeSource.NAMED, Mode.MIG, id="named"),
     ],
 )
 def test_a_mode_that_is_not_the_best_is_final(
-    annotations: Mapping[str, str], node: Node, *, source: Source, mode: Mode
+    annotations: Mapping[str, str], node: Node, *, source: ModeSource, mode: Mode
 ) -> None:
     """What the user named, or what alone could serve, is not revised at bind."""
     found = wish(pod(annotations=annotations), node)
@@ -153,12 +153,12 @@ def test_a_mode_that_is_not_the_best_is_final(
 
 def test_a_best_mode_may_be_revised() -> None:
     """Injected open, it is decided by what is free on the node."""
-    view = Surroundings(settings=DEFAULTS, snapshot=snapshot(CUT, nodes_of(2, name="n1")))
+    view = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(CUT, nodes_of(2, name="n1")))
     found = judge(bound(binding()), live(admitted(received(ASKING), view)), view)
 
-    assert isinstance(found, Wish)
-    assert (found.source, found.wanted.mode, found.wanted.request.named) == (
-        Source.BEST,
+    assert isinstance(found, BindRequest)
+    assert (found.source, found.wanted.mode, found.wanted.request.named_mode) == (
+        ModeSource.BEST,
         None,
         None,
     )

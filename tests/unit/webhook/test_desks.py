@@ -9,10 +9,10 @@ from typing import Unpack
 import orjson
 import pytest
 
-from allocator.core.index import Indexer
-from allocator.core.ledger import Ledger, read
+from allocator.core.index import IndexBuilder
+from allocator.core.ledger import Ledger, parse_ledger
 from allocator.core.settings import DEFAULTS
-from kube.client import Options
+from kube.client import CallOptions
 from kube.clock import Clock
 from tests.bindings import answered, binding, review, stored
 from tests.builders import nodes_of, snapshot, soft_grant
@@ -21,12 +21,12 @@ from tests.fakes.ledger_server import LedgerServer
 from tests.gpunodes import Json, entry, gpu_node
 from tests.pods import MEMORY, NUMBER, admitted, container, pod, received
 from webhook.core.bindingreview import LivePod, live_pod
-from webhook.core.mutate import Surroundings
-from webhook.shell.binding import Binder, LateError
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.binding import BindingHandler, LateError
 from webhook.shell.desks import LAST_TURN, PAUSE, TURNS
 
 NODE = nodes_of(1)
-AROUND = Surroundings(settings=DEFAULTS, snapshot=snapshot(NODE))
+AROUND = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(NODE))
 FULL = gpu_node(NODE, [entry("other", soft_grant(40000, gpu="GPU-n0-0"))])
 
 
@@ -43,7 +43,7 @@ class Reads(LedgerServer):
     open: int = 0
     most: int = 0
 
-    async def get(self, path: str, **options: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **options: Unpack[CallOptions]) -> bytes:
         self.reads += 1
         self.open += 1
         self.most = max(self.most, self.open)
@@ -62,7 +62,7 @@ def bind(
     clock: Clock | None = None,
 ) -> list[Json]:
     """Let one replica with these caches answer all reviews at once."""
-    binder = Binder(
+    binder = BindingHandler(
         calls=server,
         around=lambda _: AROUND,
         reserved=lambda _: frozenset(),
@@ -99,7 +99,7 @@ def test_what_caches_know_is_not_read_again() -> None:
         api,
         [review(binding(uid="uid-p"))],
         pods=known(made()),
-        ledgers=lambda _: read(gpu_node(NODE)),
+        ledgers=lambda _: parse_ledger(gpu_node(NODE)),
     )
 
     assert answer["allowed"]
@@ -111,7 +111,9 @@ def test_a_ledger_that_moved_is_read_and_decided_anew() -> None:
     api = server(made(), node=FULL)
     api.gpu_node["metadata"]["generation"] += 1
 
-    (answer,) = bind(api, [review(binding(uid="uid-p"))], ledgers=lambda _: read(gpu_node(NODE)))
+    (answer,) = bind(
+        api, [review(binding(uid="uid-p"))], ledgers=lambda _: parse_ledger(gpu_node(NODE))
+    )
 
     assert not answer["allowed"]
     assert answer["status"]["message"].startswith('node "n0": container "main": ')
@@ -122,7 +124,7 @@ def test_a_cache_refuses_nobody() -> None:
     """What it remembers is full; the node is not any more."""
     api = server(made())
 
-    (answer,) = bind(api, [review(binding(uid="uid-p"))], ledgers=lambda _: read(FULL))
+    (answer,) = bind(api, [review(binding(uid="uid-p"))], ledgers=lambda _: parse_ledger(FULL))
 
     assert answer["allowed"]
     assert api.uids == ["uid-p"]
@@ -133,7 +135,9 @@ def test_a_dry_run_goes_by_no_cache() -> None:
     api = server(made(), node=FULL)
 
     (answer,) = bind(
-        api, [review(binding(uid="uid-p"), dryRun=True)], ledgers=lambda _: read(gpu_node(NODE))
+        api,
+        [review(binding(uid="uid-p"), dryRun=True)],
+        ledgers=lambda _: parse_ledger(gpu_node(NODE)),
     )
 
     assert not answer["allowed"]
@@ -157,7 +161,7 @@ def test_a_pod_in_doubt_is_read(remembered: Json, claimed: Json | None) -> None:
         api,
         [review(binding(**metadata))],
         pods=known(remembered),
-        ledgers=lambda _: read(gpu_node(NODE)),
+        ledgers=lambda _: parse_ledger(gpu_node(NODE)),
     )
 
     assert answer["allowed"]
@@ -169,7 +173,7 @@ def test_who_waits_goes_by_our_own_last_write() -> None:
     names = [f"p{i}" for i in range(6)]
     api = server(*map(made, names))
     bodies = [named(name) for name in names]
-    old = read(gpu_node(NODE))
+    old = parse_ledger(gpu_node(NODE))
 
     bind(
         api,
@@ -185,7 +189,7 @@ def test_who_waits_goes_by_our_own_last_write() -> None:
 def test_between_two_writes_of_a_ledger_others_may_come() -> None:
     """They share the second one; the first waits for nobody, nor does another node's."""
     api, clock = server(*(made(f"p{i}", memory=1) for i in range(6))), FakeClock()
-    binder = Binder(
+    binder = BindingHandler(
         calls=api, around=lambda _: AROUND, reserved=lambda _: frozenset(), clock=clock.clock()
     )
 
@@ -243,10 +247,10 @@ def test_who_was_just_bound_is_known_before_watches_tell(
 ) -> None:
     """A scheduler that asks right behind is told of it; of a bind that came to nothing, not."""
     api = server(made(), node=node)
-    binder = Binder(calls=api, around=lambda _: AROUND, reserved=lambda _: frozenset())
-    index = Indexer().index(version="1", complete=True)
+    binder = BindingHandler(calls=api, around=lambda _: AROUND, reserved=lambda _: frozenset())
+    index = IndexBuilder().index(version="1", complete=True)
 
     asyncio.run(binder.bind(named("p")))
 
-    found = binder.underway.beside(index).nominations
+    found = binder.underway.with_assumed(index).nominations
     assert {name: [one.uid for one in pods] for name, pods in found.items()} == expected

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from allocator.core.devicesamples import Sample, samples
+from allocator.core.devicesamples import SchedulerSample, samples
 from allocator.model.gpu import Node
 from allocator.model.ledger import Entry
 from allocator.model.request import Mode, Stage
@@ -77,6 +77,8 @@ def test_pods_of_one_name_are_added_up() -> None:
     """The label has no namespace, and a page with one series twice is no page."""
     twins: list[Entry] = [replace(found, pod="same") for found in ENTRIES[:2]]
 
-    of_pods: list[Sample] = [s for s in samples(busy(), twins, factor=1) if len(s.labels) == 3]
+    of_pods: list[SchedulerSample] = [
+        s for s in samples(busy(), twins, factor=1) if len(s.labels) == 3
+    ]
 
     assert [(s.labels[2], s.value) for s in of_pods] == [("same", 7000), ("same", 75)]

@@ -5,19 +5,19 @@ from allocator.core.settings import NodeAgent, Settings
 from allocator.model.request import Mode
 from tests.builders import A100_40, nodes_of
 from tests.pods import GPU_MEM, NUMBER, PERCENT, Json, container, decided, pod, received, typed
-from webhook.core.changes import Change, changes, tokens
+from webhook.core.changes import FieldChange, changes, tokens
 from webhook.core.diff import sections
-from webhook.core.mutate import Surroundings
-from webhook.core.outcome import Hidden, Rewritten
+from webhook.core.mutate import AdmissionContext
+from webhook.core.outcome import GpusHidden, Rewritten
 from webhook.core.patch import operations
 
 SNAPSHOT = snapshot_of([nodes_of(1, A100_40, mode=Mode.MIG)], version="1", complete=True)
 
 
 def diff(written: Json, settings: Settings | None = None) -> dict[str, list[str]]:
-    around = Surroundings(settings=settings or Settings(), snapshot=SNAPSHOT, host_paths=True)
+    around = AdmissionContext(settings=settings or Settings(), snapshot=SNAPSHOT, host_paths=True)
     outcome = decided(written, around)
-    assert isinstance(outcome, Rewritten | Hidden)
+    assert isinstance(outcome, Rewritten | GpusHidden)
     found = received(written)
     return dict(sections(found, operations(typed(found), outcome.intent)))
 
@@ -33,10 +33,10 @@ def test_what_is_added_whole_is_shown_in_its_parts() -> None:
     remove: Json = {"op": "remove", "path": "/x/0"}
 
     assert list(changes({"m": {"a": {"b": 0}}, "x": ["old"]}, [add, remove])) == [
-        Change(at=("m", "a", "b"), before=0, after=1),
-        Change(at=("m", "c", "-"), before=None, after=2),
-        Change(at=("m", "c", "-"), before=None, after=3),
-        Change(at=("x", "0"), before="old", after=None),
+        FieldChange(at=("m", "a", "b"), before=0, after=1),
+        FieldChange(at=("m", "c", "-"), before=None, after=2),
+        FieldChange(at=("m", "c", "-"), before=None, after=3),
+        FieldChange(at=("x", "0"), before="old", after=None),
     ]
 
 

@@ -8,12 +8,12 @@ from typing import Unpack
 import orjson
 import pytest
 
-from allocator.core.ledger import Ledger, read
-from allocator.core.podfacts import Seen, seen
+from allocator.core.ledger import Ledger, parse_ledger
+from allocator.core.podfacts import PodSummary, pod_summary
 from allocator.core.settings import NodeAgent, Settings
-from allocator.shell.abreast import Abreast
+from allocator.shell.abreast import Workqueue
 from allocator.shell.reconciler import Pods
-from kube.client import Options
+from kube.client import CallOptions
 from kube.clock import Clock
 from kube.events import Event
 from tests.bindings import answered, binding, review
@@ -22,9 +22,9 @@ from tests.fakes.ledger_server import LedgerServer
 from tests.gpunodes import NOON, Json, gpu_node
 from tests.latecommits import ASSIGNMENT, NODE, USED, as_told, bound
 from tests.pods import container
-from webhook.core.mutate import Surroundings
-from webhook.shell.binding import Binder
-from webhook.shell.late import Caches, LateCommits
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.binding import BindingHandler
+from webhook.shell.late import Caches, LateCommitController
 from webhook.shell.stranded import AFTER
 
 UNREAD = (
@@ -53,7 +53,7 @@ class Slow(LedgerServer):
 
     silent: str = ""
 
-    async def get(self, path: str, **options: Unpack[Options]) -> bytes:
+    async def get(self, path: str, **options: Unpack[CallOptions]) -> bytes:
         if self.silent and path.endswith(f"/{self.silent}"):
             await asyncio.Event().wait()
         return await LedgerServer.get(self, path, **options)
@@ -71,13 +71,13 @@ class Site:
         patience: float = 1.0,
     ) -> None:
         self.server, self.events, self.now = server, list[Event](), 0.0
-        around = Surroundings(settings=Settings(node_agent=agent), snapshot=snapshot(NODE))
+        around = AdmissionContext(settings=Settings(node_agent=agent), snapshot=snapshot(NODE))
         clock = Clock(monotonic=lambda: self.now, wall=lambda: NOON, random=lambda: 0)
-        self.binder = Binder(
+        self.binder = BindingHandler(
             calls=server, around=lambda _: around, reserved=lambda _: frozenset(), clock=clock
         )
         self.pods = Pods()
-        self.late = LateCommits(
+        self.late = LateCommitController(
             calls=server,
             binder=self.binder,
             caches=Caches(
@@ -87,14 +87,16 @@ class Site:
             ),
             tell=self.events.append,
             clock=clock,
-            _abreast=Abreast(patience=patience),
+            _abreast=Workqueue(patience=patience),
         )
 
     def ledgers(self) -> dict[str, Ledger]:
-        return {"n0": read(self.server.gpu_node)}
+        return {"n0": parse_ledger(self.server.gpu_node)}
 
     def sweep(self, times: int = 2, *, apart: float = 0.0) -> "Site":
-        facts: list[Seen] = [seen(orjson.dumps(one)) for one in self.server.pods.values()]
+        facts: list[PodSummary] = [
+            pod_summary(orjson.dumps(one)) for one in self.server.pods.values()
+        ]
         self.pods.know({one.uid: one for one in facts})
 
         async def sweeps() -> None:

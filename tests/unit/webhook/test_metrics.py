@@ -2,14 +2,14 @@
 
 from prometheus_client import generate_latest
 
-from webhook.shell.metrics import Metrics
+from webhook.shell.metrics import WebhookMetrics
 
 
 def test_a_failed_round_of_a_duty_is_counted_from_zero_on() -> None:
     """An increase shows only where there was something before."""
-    metrics = Metrics(version="1")
-    metrics.failing("drift")
-    metrics.failing("upkeep")()
+    metrics = WebhookMetrics(version="1")
+    metrics.failure_counter("drift")
+    metrics.failure_counter("upkeep")()
 
     text = generate_latest(metrics.registry).decode()
 

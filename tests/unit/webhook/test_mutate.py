@@ -10,7 +10,7 @@ from allocator.core.settings import (
     VolcanoMode,
     settings_of,
 )
-from allocator.model.decision import Reason, Source
+from allocator.model.decision import ModeSource, Reason
 from allocator.model.gpu import Snapshot
 from allocator.model.request import Mode
 from tests.pods import (
@@ -28,18 +28,18 @@ from tests.pods import (
     received,
     variables,
 )
-from webhook.core.mutate import Surroundings
-from webhook.core.outcome import Hidden, Refused, Rewritten, Untouched
+from webhook.core.mutate import AdmissionContext
+from webhook.core.outcome import GpusHidden, Refused, Rewritten, Untouched
 from webhook.core.rewrite import OWN_SCHEDULER
 
-UNKNOWN = Surroundings(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
+UNKNOWN = AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
 HAMI = {MODE: "hami-core"}
 MIG = {MODE: "mig"}
 C0 = "metadata.annotations['vgpu-admission.io/c0.{}']"
 
 
-def around(settings: Settings) -> Surroundings:
-    return Surroundings(settings=settings, snapshot=Snapshot(version="1"), host_paths=True)
+def around(settings: Settings) -> AdmissionContext:
+    return AdmissionContext(settings=settings, snapshot=Snapshot(version="1"), host_paths=True)
 
 
 def reason(outcome: object) -> Reason:
@@ -117,7 +117,7 @@ def test_a_pod_without_request_is_only_blinded() -> None:
     """No annotation, no resource: one variable per container."""
     outcome = decided(pod(container()), UNKNOWN)
 
-    assert isinstance(outcome, Hidden)
+    assert isinstance(outcome, GpusHidden)
     assert not outcome.intent.annotations
 
 
@@ -151,7 +151,9 @@ def test_gpushare_may_ask_for_isolation() -> None:
 
 def test_the_library_is_left_to_the_agent_where_host_paths_are_not_admitted() -> None:
     """Pod Security baseline refuses hostPath; so does a namespace we do not know yet."""
-    restricted = Surroundings(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=False)
+    restricted = AdmissionContext(
+        settings=Settings(), snapshot=Snapshot(version="1"), host_paths=False
+    )
     found = admitted(received(pod(annotations=HAMI)), restricted)
 
     assert "volumes" not in found["spec"]
@@ -197,7 +199,7 @@ def test_a_mode_we_chose_does_not_bind_volcano_unless_told_to(mode: VolcanoMode,
     outcome = decided(pod(schedulerName="volcano"), around(Settings(volcano_mode=mode)))
 
     assert isinstance(outcome, Rewritten)
-    assert outcome.choice.source is Source.BEST
+    assert outcome.choice.source is ModeSource.BEST
     assert outcome.intent.annotations[key] == Mode.HAMI_CORE
 
 
@@ -381,7 +383,7 @@ def test_a_refusal_names_every_finding() -> None:
 def test_a_closed_fleet_reckons_with_declared_nodes() -> None:
     """What an autoscaler's node could serve is not refused."""
     settings = settings_of("fleet: closed\nnodeTemplates: [{model: Tesla T4, gpus: 1}]")
-    here = Surroundings(settings=settings, snapshot=Snapshot(version="1", complete=True))
+    here = AdmissionContext(settings=settings, snapshot=Snapshot(version="1", complete=True))
 
     assert isinstance(decided(pod(), here), Rewritten)
     assert reason(decided(pod(container(limits={MEMORY: 16_000})), here)) is Reason.MEMORY_SHORT

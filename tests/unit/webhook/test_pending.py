@@ -5,15 +5,15 @@ import pytest
 
 from tests.bindings import stored as kept
 from tests.pods import pod
-from webhook.shell.pending import Pending, unbound
+from webhook.shell.pending import UnboundPods, decode_unbound
 
 POD = kept(pod())
 
 
-def known(*raw: bytes) -> Pending:
+def known(*raw: bytes) -> UnboundPods:
     """Return what one hears of these pods from a watch, whose uids are numbers."""
-    pending = Pending()
-    pods = {str(number): found for number, found in enumerate(map(unbound, raw)) if found}
+    pending = UnboundPods()
+    pods = {str(number): found for number, found in enumerate(map(decode_unbound, raw)) if found}
     pending.know(pods, pods.keys())
     return pending
 
@@ -36,7 +36,7 @@ def test_a_name_that_is_taken_again_is_the_new_pods() -> None:
     first, second = (orjson.dumps(kept(pod(), uid=uid)) for uid in ("u-1", "u-2"))
     for order in (["0", "1"], ["1", "0"]):
         pending = known(first)
-        found = unbound(second)
+        found = decode_unbound(second)
         assert found is not None
 
         pending.know({"1": found}, order)
@@ -48,12 +48,12 @@ def test_a_name_that_is_taken_again_is_the_new_pods() -> None:
 
 def test_a_pod_with_a_node_waits_for_none() -> None:
     """A bind of it is asked about past all caches."""
-    assert unbound(orjson.dumps(POD | {"spec": {**POD["spec"], "nodeName": "n"}})) is None
+    assert decode_unbound(orjson.dumps(POD | {"spec": {**POD["spec"], "nodeName": "n"}})) is None
 
 
 def test_nothing_is_known_to_begin_with() -> None:
     """Then every pod is asked for."""
-    assert Pending().pod("team-a", "p") is None
+    assert UnboundPods().pod("team-a", "p") is None
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_a_pod_that_cannot_be_read_is_not_known(change: dict[str, object]) -> No
 def test_what_has_no_place_is_no_pod() -> None:
     """The watch notes it and goes on."""
     with pytest.raises(ValueError, match="metadata"):
-        unbound(b"{}")
+        decode_unbound(b"{}")

@@ -11,8 +11,8 @@ import yaml
 from allocator.core.lines import WIDTH
 from allocator.core.manifest import pods_in
 from allocator.core.options import OptionKind
-from allocator.core.outlook import EXIT_CODES, Outlook, Verdict, exit_code
-from allocator.core.settings import Fleet, Settings
+from allocator.core.outlook import EXIT_CODES, Feasibility, FeasibilityVerdict, exit_code
+from allocator.core.settings import FleetScope, Settings
 from allocator.model.gpu import Node
 from allocator.model.problem import Loaded
 from allocator.model.request import Mode
@@ -28,7 +28,7 @@ from tests.builders import (
     soft_grant,
 )
 from tests.pods import CORES, MEMORY, MODE, NUMBER, Json, container, pod
-from webhook.core.mutate import Surroundings
+from webhook.core.mutate import AdmissionContext
 from webhook.core.plan import Plan, plan
 from webhook.core.plandocument import document
 from webhook.core.plantext import lines
@@ -43,10 +43,10 @@ T4S = node("t4", gpu(T4, index=0, grants=[soft_grant(12000, 80)]), gpu(T4, index
 BUSY = node("a30", gpu(A30, mode=Mode.MIG, grants=[mig_grant("4g.24gb", 0, product=A30)]))
 
 
-def planned(written: Json, *nodes: Node, fleet: Fleet = Fleet.OPEN) -> Plan:
+def planned(written: Json, *nodes: Node, fleet: FleetScope = FleetScope.OPEN) -> Plan:
     found = pods_in(yaml.safe_dump(written), Pod)
     assert isinstance(found, Loaded)
-    around = Surroundings(
+    around = AdmissionContext(
         settings=Settings(fleet=fleet), snapshot=snapshot(*nodes or (A100S, T4S)), host_paths=True
     )
     return plan(found.value[0], around)
@@ -63,7 +63,7 @@ def asking(
     return pod(container(limits=limits), annotations=annotations)
 
 
-def outlook(found: Plan) -> Outlook:
+def outlook(found: Plan) -> Feasibility:
     assert found.outlook is not None
     return found.outlook
 
@@ -80,37 +80,49 @@ FORGED = asking(3000, annotations={"vgpu-admission.io/c0.visible": "all"})
 @pytest.mark.parametrize(
     ("written", "nodes", "verdict"),
     [
-        pytest.param(asking(3000), (A100S,), Verdict.FITS, id="fits"),
-        pytest.param(pod(container()), (A100S,), Verdict.NO_REQUEST, id="asks-nothing"),
-        pytest.param(asking(20000), (BUSY,), Verdict.NOT_NOW, id="busy"),
-        pytest.param(asking(90000), (A100S,), Verdict.NEVER, id="too-big"),
-        pytest.param(pod(container(limits={MEMORY: "8Gi"})), (A100S,), Verdict.REFUSED, id="unit"),
-        pytest.param(FORGED, (A100S,), Verdict.REFUSED, id="forged"),
+        pytest.param(asking(3000), (A100S,), FeasibilityVerdict.FITS, id="fits"),
+        pytest.param(pod(container()), (A100S,), FeasibilityVerdict.NO_REQUEST, id="asks-nothing"),
+        pytest.param(asking(20000), (BUSY,), FeasibilityVerdict.NOT_NOW, id="busy"),
+        pytest.param(asking(90000), (A100S,), FeasibilityVerdict.NEVER, id="too-big"),
+        pytest.param(
+            pod(container(limits={MEMORY: "8Gi"})), (A100S,), FeasibilityVerdict.REFUSED, id="unit"
+        ),
+        pytest.param(FORGED, (A100S,), FeasibilityVerdict.REFUSED, id="forged"),
     ],
 )
-def test_each_pod_gets_a_verdict(written: Json, nodes: tuple[Node, ...], verdict: Verdict) -> None:
+def test_each_pod_gets_a_verdict(
+    written: Json, nodes: tuple[Node, ...], verdict: FeasibilityVerdict
+) -> None:
     """What the hardware could serve, now or later, and what no hardware would."""
     assert planned(written, *nodes).verdict is verdict
 
 
 @pytest.mark.parametrize(
     ("fleet", "allowed"),
-    [pytest.param(Fleet.OPEN, True, id="open"), pytest.param(Fleet.CLOSED, False, id="closed")],
+    [
+        pytest.param(FleetScope.OPEN, True, id="open"),
+        pytest.param(FleetScope.CLOSED, False, id="closed"),
+    ],
 )
-def test_never_is_the_fleets_word_and_admission_has_its_own(fleet: Fleet, *, allowed: bool) -> None:
+def test_never_is_the_fleets_word_and_admission_has_its_own(
+    fleet: FleetScope, *, allowed: bool
+) -> None:
     """An open fleet admits what no known GPU serves; it never fits these GPUs all the same."""
     found = planned(asking(90000), fleet=fleet)
 
-    assert (found.verdict, found.answer.allowed) == (Verdict.NEVER, allowed)
+    assert (found.verdict, found.answer.allowed) == (FeasibilityVerdict.NEVER, allowed)
 
 
 def test_the_worst_verdict_is_the_exit_code() -> None:
     """5 before 4 before 0, and every verdict has a code."""
-    assert set(EXIT_CODES) == set(Verdict)
+    assert set(EXIT_CODES) == set(FeasibilityVerdict)
     assert exit_code([]) == 0
-    assert exit_code([Verdict.FITS, Verdict.NO_REQUEST]) == 0
-    assert exit_code([Verdict.NOT_NOW, Verdict.FITS]) == 4
-    assert exit_code([Verdict.NOT_NOW, Verdict.REFUSED, Verdict.FITS]) == 5
+    assert exit_code([FeasibilityVerdict.FITS, FeasibilityVerdict.NO_REQUEST]) == 0
+    assert exit_code([FeasibilityVerdict.NOT_NOW, FeasibilityVerdict.FITS]) == 4
+    assert (
+        exit_code([FeasibilityVerdict.NOT_NOW, FeasibilityVerdict.REFUSED, FeasibilityVerdict.FITS])
+        == 5
+    )
 
 
 def test_a_mode_that_may_be_revised_is_looked_for_in_both() -> None:
@@ -122,7 +134,7 @@ def test_a_mode_that_may_be_revised_is_looked_for_in_both() -> None:
     named = planned(asking(3000, annotations={MODE: "mig"}), *nodes)
 
     assert [device.grant.mode for device in outlook(free).devices] == [Mode.HAMI_CORE]
-    assert named.verdict is Verdict.NOT_NOW
+    assert named.verdict is FeasibilityVerdict.NOT_NOW
 
 
 def test_devices_say_where_each_container_sits() -> None:
@@ -196,7 +208,7 @@ def test_what_never_fits_is_told_the_smallest_model_that_would_do() -> None:
 )
 def test_a_plan_reads_well(name: str, written: Json, golden: Callable[[str, str], str]) -> None:
     """The whole text, as reviewed; --update-golden writes it anew."""
-    shown = "\n".join(text(planned(written, fleet=Fleet.CLOSED))) + "\n"
+    shown = "\n".join(text(planned(written, fleet=FleetScope.CLOSED))) + "\n"
 
     assert shown == golden(f"plan-{name}.txt", shown)
 
@@ -232,7 +244,9 @@ def test_every_key_and_value_is_documented() -> None:
     words = set(re.findall(r"[\w-]+", page))
 
     assert [key for key in sorted(keys(shape)) if f"{key}:" not in page] == []
-    assert {str(verdict) for verdict in Verdict} | {str(kind) for kind in OptionKind} <= words
+    assert {str(verdict) for verdict in FeasibilityVerdict} | {
+        str(kind) for kind in OptionKind
+    } <= words
 
 
 def test_the_document_has_the_shape_that_is_documented() -> None:

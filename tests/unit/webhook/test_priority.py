@@ -18,7 +18,7 @@ from tests.pods import MODE, Json, admitted, decided, pod, received, typed, vari
 from tests.unit.agent.test_tenants import DEVICES
 from tests.unit.webhook.test_mutate import around
 from webhook.core.outcome import Refused, Rewritten
-from webhook.core.record import Circumstances, record
+from webhook.core.record import DecisionContext, record
 from webhook.core.review import Request
 from webhook.core.validate import confirm
 from webhook.shell.plan import surroundings
@@ -99,7 +99,7 @@ def test_a_priority_that_is_none_is_refused(text: str) -> None:
 def test_the_record_says_who_goes_first() -> None:
     """So that it can be found out later who held back whom."""
     review = Request(uid="r", object=typed(received(pod(annotations=HIGH))))
-    when = Circumstances(at="", seconds=0.0, version="0", snapshot="1", settings="")
+    when = DecisionContext(at="", seconds=0.0, version="0", snapshot="1", settings="")
 
     found = record(review, decided(pod(annotations=HIGH), ALLOWED), when)
 

@@ -6,7 +6,7 @@ import pytest
 
 from allocator.catalog.annotations import ASKED_KEY, DECISION_KEY, MODE_SOURCE_KEY
 from allocator.core.settings import Settings
-from allocator.model.decision import Reason, Source
+from allocator.model.decision import ModeSource, Reason
 from allocator.model.gpu import Snapshot
 from tests.pods import (
     CORES,
@@ -23,12 +23,12 @@ from tests.pods import (
     typed,
     variables,
 )
-from webhook.core.mutate import Surroundings, decide
+from webhook.core.mutate import AdmissionContext, decide
 from webhook.core.outcome import Refused, Rewritten
 from webhook.core.patch import operations
 from webhook.core.validate import confirm
 
-AROUND = Surroundings(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
+AROUND = AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
 
 SHAPES = [
     pytest.param(pod(), id="open"),
@@ -129,7 +129,7 @@ def test_a_forged_past_gains_nothing() -> None:
     outcome = decide(typed(received(pod(annotations=forged))), AROUND)
 
     assert isinstance(outcome, Rewritten)
-    assert outcome.choice.source is Source.BEST
+    assert outcome.choice.source is ModeSource.BEST
     assert outcome.asked.containers == {"main": {NUMBER: "1", MEMORY: "3k"}}
 
 

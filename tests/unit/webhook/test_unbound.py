@@ -6,15 +6,15 @@ import orjson
 import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.commitment import Wanted
+from allocator.core.commitment import PodClaim
 from allocator.core.settings import DEFAULTS
 from allocator.model.request import Mode
 from tests.builders import A30, T4, node, nodes_of, snapshot
 from tests.pods import MEMORY, MODE, NUMBER, Json, admitted, container, pod, received
-from webhook.core.mutate import Surroundings
-from webhook.core.unbound import unbound, watched
+from webhook.core.mutate import AdmissionContext
+from webhook.core.unbound import unbound_pod, watched_pod
 
-AROUND = Surroundings(
+AROUND = AdmissionContext(
     settings=DEFAULTS,
     snapshot=snapshot(
         nodes_of(1, T4, name="soft"), nodes_of(1, A30, mode=Mode.MIG, name="hard"), node("none")
@@ -23,9 +23,9 @@ AROUND = Surroundings(
 )
 
 
-def asked(written: Json) -> Wanted:
-    found = unbound(orjson.dumps(admitted(received(written), AROUND)), VOCABULARIES)
-    assert isinstance(found.wanted, Wanted)
+def asked(written: Json) -> PodClaim:
+    found = unbound_pod(orjson.dumps(admitted(received(written), AROUND)), VOCABULARIES)
+    assert isinstance(found.wanted, PodClaim)
     return found.wanted
 
 
@@ -33,14 +33,14 @@ def test_a_named_mode_is_final() -> None:
     """It is the user's word."""
     wanted = asked(pod(annotations={MODE: "mig"}))
 
-    assert (wanted.mode, wanted.request.named) == (Mode.MIG, Mode.MIG)
+    assert (wanted.mode, wanted.request.named_mode) == (Mode.MIG, Mode.MIG)
 
 
 def test_the_best_mode_may_be_revised() -> None:
     """What admission found best stands on the pod, and names no mode."""
     wanted = asked(pod())
 
-    assert (wanted.mode, wanted.request.named) == (None, None)
+    assert (wanted.mode, wanted.request.named_mode) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_only_nominees_of_a_watch_are_read(nominated: str, node_name: str, *, re
     found["spec"] |= {"priority": 7} | ({"nodeName": node_name} if node_name else {})
     found["status"] = {"phase": "Pending", "nominatedNodeName": nominated}
 
-    seen = watched(orjson.dumps(found), VOCABULARIES)
+    seen = watched_pod(orjson.dumps(found), VOCABULARIES)
 
     assert (seen.uid, seen.priority, seen.created) == ("u", 7, "2026-11-21T12:00:00Z")
     assert (seen.node, seen.nominated) == (node_name, nominated)
@@ -75,7 +75,7 @@ def test_our_own_hints_are_known(hint: str, *, hinted: bool) -> None:
     found["metadata"] |= {"uid": "u", "annotations": {"vgpu-admission.io/hint": hint}}
     found["status"] = {"nominatedNodeName": "a"}
 
-    assert watched(orjson.dumps(found), VOCABULARIES).hinted is hinted
+    assert watched_pod(orjson.dumps(found), VOCABULARIES).hinted is hinted
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,6 @@ def test_when_a_deleted_pod_leaves(written: str | None, leaves: datetime | None)
     """A grace is a tenant's word, and may be longer than there are years to write; it is read."""
     found = received(pod()) | {"metadata": {"uid": "u", "deletionTimestamp": written}}
 
-    seen = watched(orjson.dumps(found), VOCABULARIES)
+    seen = watched_pod(orjson.dumps(found), VOCABULARIES)
 
     assert (seen.deleting, seen.leaves) == (written is not None, leaves)

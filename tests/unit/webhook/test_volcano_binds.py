@@ -8,7 +8,7 @@ import pytest
 from allocator.core.deviceconfig import load_device_config
 from allocator.core.devicelist import IDS
 from allocator.core.geometry import Geometries
-from allocator.core.positions import counted
+from allocator.core.positions import with_volcano_positions
 from allocator.core.settings import DEFAULTS
 from allocator.model.problem import Loaded
 from allocator.model.request import Mode
@@ -18,8 +18,8 @@ from tests.builders import A100_40, nodes_of, snapshot
 from tests.fakes.ledger_server import LedgerServer
 from tests.gpunodes import Json, gpu_node
 from tests.pods import MEMORY, MODE, NUMBER, admitted, container, pod, received
-from webhook.core.mutate import Surroundings
-from webhook.shell.binding import Binder
+from webhook.core.mutate import AdmissionContext
+from webhook.shell.binding import BindingHandler
 
 TABLES = Path(__file__).parents[2] / "golden" / "volcano"
 NODE = nodes_of(1, A100_40, mode=Mode.MIG)
@@ -33,8 +33,10 @@ def shipped(name: str) -> Geometries:
 
 def told(table: str, *picked: str, memory: int = 3000) -> list[str]:
     """Bind pods with these lists at once and return what each is told."""
-    around = Surroundings(
-        settings=DEFAULTS, snapshot=snapshot(counted(NODE)), geometries=shipped(table)
+    around = AdmissionContext(
+        settings=DEFAULTS,
+        snapshot=snapshot(with_volcano_positions(NODE)),
+        geometries=shipped(table),
     )
     asking = pod(
         container(limits={NUMBER: 1, MEMORY: memory}),
@@ -47,7 +49,7 @@ def told(table: str, *picked: str, memory: int = 3000) -> list[str]:
         for name in names
     }
     server = LedgerServer(gpu_node=gpu_node(NODE), pods=pods)
-    binder = Binder(
+    binder = BindingHandler(
         calls=server,
         around=lambda _: around,
         reserved=lambda _: frozenset(),
