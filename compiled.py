@@ -13,65 +13,76 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 # What reviews and schedulers' questions run through, but for classes on whose keywords msgspec
 # depends: mypyc drops those, so such classes stand in modules that are not named here.
-_ALLOCATOR: Final = (
-    "amounts",
-    "arrangement",
-    "candidates",
-    "choose",
-    "commitment",
-    "containers",
-    "fit",
-    "forecast",
-    "geometry",
-    "gpunode",
-    "gpunodeparts",
-    "hami",
-    "headroom",
-    "holdings",
-    "index",
-    "judgement",
-    "ladder",
-    "lexicon",
-    "mig",
-    "modes",
-    "obstacles",
-    "packing",
-    "placement",
-    "plans",
-    "preferences",
-    "quantity",
-    "requests",
-    "room",
-    "scores",
-    "steering",
-    "usual",
-    "wishes",
-    "wording",
+_HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "allocator/extender": (
+            "equivalence_filter",
+            "filter",
+            "index",
+            "prioritize",
+            "projection",
+            "reasons",
+            "score",
+        ),
+        "allocator/ledger": (
+            "assign",
+            "decode",
+            "decode_parts",
+        ),
+        "allocator/mig": (
+            "geometry",
+            "profiles",
+            "slot_policy",
+        ),
+        "allocator/model": (
+            "untrusted",
+            "usage",
+        ),
+        "allocator/placement": (
+            "candidates",
+            "choose",
+            "fit",
+            "hami_core",
+            "mig",
+            "mode",
+            "packing",
+            "search",
+        ),
+        "allocator/request": (
+            "amounts",
+            "containers",
+            "fast_path",
+            "parse",
+            "pod_annotations",
+            "quantity",
+            "resource_names",
+        ),
+        "webhook/admission": (
+            "audit_record",
+            "containers",
+            "decide",
+            "injection",
+            "messages",
+            "reinvocation",
+            "rewrite",
+            "tenant_checks",
+        ),
+        "webhook/binding": (
+            "batch",
+            "binding_annotations",
+            "decide",
+        ),
+        "webhook/review": ("json_patch",),
+    }
 )
-_WEBHOOK: Final = (
-    "binding",
-    "bound",
-    "explain",
-    "hygiene",
-    "inject",
-    "mutate",
-    "patch",
-    "prior",
-    "record",
-    "rewrite",
-    "served",
-    "spot",
-)
-HOT: Final = (
-    *(f"allocator/core/{name}.py" for name in _ALLOCATOR),
-    *(f"webhook/core/{name}.py" for name in _WEBHOOK),
-)
+HOT: Final = tuple(f"{folder}/{name}.py" for folder, names in _HOT.items() for name in names)
 PACKAGES: Final = ("allocator", "benchmarks", "certs", "kube", "webhook")
 KEPT: Final = 3  # compiled copies in the cache; each takes some ten MB
 ROOT: Final = Path(__file__).parent

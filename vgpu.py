@@ -10,8 +10,8 @@ import click
 from kube.client import version
 
 # A program is imported only when it is run: the agent needs no web server, admission no NVML.
-_CONTROL_PLANE: Final = "webhook.shell.commands"
-_NODE: Final = "agent.shell.commands"
+_CONTROL_PLANE: Final = "webhook.serve.cli"
+_NODE: Final = "agent.serve.cli"
 PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "agent": _NODE,

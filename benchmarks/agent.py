@@ -21,14 +21,14 @@ from typing import Final
 
 import orjson
 
-from agent.core.cdi import file_name
-from agent.shell.libraries import install_simulated
-from agent.shell.processes import Processes
-from agent.shell.regions import RegionFiles
-from allocator.model.gpu import Grant
+from agent.deviceplugin.cdi import file_name
+from agent.node.process_files import Processes
+from agent.region.library_files import install_simulated
+from agent.region.region_files import RegionFiles
+from allocator.model.allocation import Grant
 from benchmarks.agent_node import Cost, cost
 from benchmarks.report import Bar, conclude, p99, parser, table
-from tests.builders import mig_grant, soft_grant
+from tests.builders.model import mig_grant, soft_grant
 from tests.fakes.kubelet_list import Held
 from tests.integration.agent.starting import Site, running
 

@@ -22,18 +22,18 @@ from uuid import UUID
 
 import yaml
 
-from agent.core.layouts import SEEDED
-from agent.core.promise import Owner, Share
-from agent.shell.libraries import install_simulated
-from agent.shell.processes import Processes
-from agent.shell.regions import FILE, RegionFiles
-from allocator.core.fleetfile import stamp
-from allocator.core.gpunodewire import spec_of
-from tests.builders import soft_grant
+from agent.node.process_files import Processes
+from agent.region.layout import SEEDED
+from agent.region.library_files import install_simulated
+from agent.region.region_files import FILE, RegionFiles
+from agent.share import Owner, Share
+from allocator.config.fleet_file import stamp
+from allocator.ledger.schema import spec_of
+from tests.builders.gpunodes import entry
+from tests.builders.model import soft_grant
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
 from tests.fakes.kubelet import Kubelet
-from tests.gpunodes import entry
 
 NODE: Final = "n0"
 GPUS: Final = 8

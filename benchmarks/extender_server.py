@@ -20,21 +20,20 @@ from starlette.applications import Starlette
 
 from allocator.catalog.boards import MODELS
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.choose import PlacementPolicy
-from allocator.core.index import Index, IndexBuilder
-from allocator.core.scores import scorer
-from allocator.core.settings import DEFAULTS
-from allocator.core.steering import FilterContext
+from allocator.config.settings import DEFAULTS
+from allocator.extender.filter import FilterContext
+from allocator.extender.index import Index, IndexBuilder
+from allocator.extender.score import scorer
+from allocator.model.allocation import Grant
 from allocator.model.board import Placement
-from allocator.model.gpu import Gpu, Grant, Node
+from allocator.model.gpu import Gpu, Node
 from allocator.model.request import FillPolicy, Mode
 from allocator.model.units import CorePercent, MiB
-from allocator.shell.extender import Extender
-from webhook.core.unbound import unbound_pod
-from webhook.shell import extender
-from webhook.shell.admission import App
-from webhook.shell.protocol import AtOnce
-from webhook.shell.server import Listen, serve_app
+from allocator.placement.choose import PlacementPolicy
+from webhook.binding.scheduler_pod import unbound_pod
+from webhook.serve import extender_routes
+from webhook.serve.extender_verbs import Extender
+from webhook.serve.http import App, AtOnce, Listen, serve_app
 
 HOST: Final = "127.0.0.1"
 SWAP_SECONDS: Final = 0.1
@@ -176,9 +175,9 @@ async def run(kind: ExtenderKind, count: int) -> None:
         if kind is ExtenderKind.OURS:
             changing = ChangingFleet(list(fleet(count)))
             found = our_extender(changing)
-            answers, rest = extender.immediate_answers(found), extender.app(found)
+            answers, rest = extender_routes.immediate_answers(found), extender_routes.app(found)
             tasks = [group.create_task(changing.run())]
-        listen = Listen(host=HOST, port=0, largest=extender.LARGEST_AT_ONCE)
+        listen = Listen(host=HOST, port=0, largest=extender_routes.LARGEST_AT_ONCE)
         async with serve_app(rest, listen, at_once=answers) as port:
             sys.stdout.buffer.write(orjson.dumps({"port": port}, option=orjson.OPT_APPEND_NEWLINE))
             sys.stdout.buffer.flush()

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.catalog.boards import board_named
-from allocator.core.demand import with_arrival
-from allocator.core.placement import SlotChoice, slot_policy
+from allocator.mig.learned_demand import with_arrival
+from allocator.mig.slot_policy import SlotChoice, slot_policy
 from allocator.model.board import Board, Profile
 from allocator.model.demand import NOTHING_LEARNED, Demand
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from allocator.catalog.boards import model_named
-from allocator.core.gpunodewire import status_of
+from allocator.ledger.schema import status_of
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode
 from compiled import apart

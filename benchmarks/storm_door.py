@@ -12,7 +12,7 @@ from typing import Final
 from benchmarks.report import p99
 from benchmarks.storm_cluster import StormCluster
 from benchmarks.storm_run import pods
-from tests.bindings import binding, review
+from tests.builders.bindings import binding, review
 from tests.cluster.api import Json
 from tests.cluster.installation import GPU_NODES, PODS, UNVERIFIED, Installation
 

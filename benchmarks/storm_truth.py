@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from allocator.catalog.annotations import ASSIGNMENT_KEY
-from allocator.core.gpunode import decode
+from allocator.catalog.keys import ASSIGNMENT_KEY
+from allocator.ledger.decode import decode
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from allocator.catalog.vocabularies import GPUSHARE, VOLCANO
-from allocator.core.quantity import canonical
+from allocator.request.quantity import canonical
 
 Json = dict[str, Any]
 

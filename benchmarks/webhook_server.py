@@ -18,28 +18,19 @@ from typing import Final
 import orjson
 import uvloop
 
-from allocator.core.fleet import snapshot_of
-from allocator.core.fleetfile import load_fleet
-from allocator.core.settings import DEFAULTS
+from allocator.config.fleet_file import load_fleet
+from allocator.config.settings import DEFAULTS
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.problem import Rejected
-from certs.core.issue import IssueParameters, Names
-from certs.shell.app import throwaway
-from certs.shell.reload import ServingPair
-from webhook.core.mutate import AdmissionContext
-from webhook.shell.admission import (
-    AdmissionApp,
-    AdmissionView,
-    App,
-    PodHandler,
-    Receive,
-    Scope,
-    Send,
-)
-from webhook.shell.journal import AuditLog
-from webhook.shell.metrics import WebhookMetrics
-from webhook.shell.protocol import AtOnce
-from webhook.shell.server import Listen, serve_app
+from allocator.placement.fleet import snapshot_of
+from certs.issue import IssueParameters, Names
+from certs.refresh_controller import throwaway
+from certs.tls_server import ServingPair
+from webhook.admission.audit_log import AuditLog
+from webhook.admission.context import AdmissionContext
+from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
+from webhook.serve.http import App, AtOnce, Listen, Receive, Scope, Send, serve_app
+from webhook.serve.metrics import WebhookMetrics
 
 HOST: Final = "127.0.0.1"
 SWAP_SECONDS: Final = 0.1

@@ -16,7 +16,7 @@ from kube.clock import SYSTEM, Clock
 from kube.config import Access
 from kube.credentials import Credentials
 from kube.errors import ApiError, KubeError, UnreachableError, refusal
-from kube.wire import LineStream, read_whole, translate_errors
+from kube.stream import LineStream, read_whole, translate_errors
 
 TIMEOUT: Final = 10.0  # seconds a call may take, its retries included
 SHORTEST: Final = 0.01  # seconds of an attempt; aiohttp takes 0 for "no limit"
@@ -24,16 +24,13 @@ CONNECT_TIMEOUT: Final = 5.0  # seconds for one TCP and TLS handshake
 MOST_ATTEMPTS: Final = 10  # as client-go
 LARGEST_BODY: Final = 160 << 20  # bytes; a list page of 100 objects at etcd's 1.5 MiB fits
 LARGEST_REFUSAL: Final = 1 << 20  # bytes of a refused call's body
-
 # A watch on a quiet kind hears nothing for minutes, so a dead peer is found by TCP, in about a
 # minute, and not by a read timeout.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
-
 _T = TypeVar("_T")
 
 

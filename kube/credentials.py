@@ -12,7 +12,6 @@ from kube.config import Access
 from kube.errors import ConfigError, shorten
 
 REREAD_EVERY: Final = 60.0  # seconds; kubelet replaces a projected token at 80 % of its life
-
 log = structlog.get_logger(__name__)
 
 

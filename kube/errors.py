@@ -76,7 +76,6 @@ class _Status(msgspec.Struct):
 
 _BY_STATUS: Final = {404: NotFoundError, 409: ConflictError, 410: GoneError, 422: InvalidError}
 _OVERLOAD: Final = frozenset({429, 502, 503})
-
 _NO_STATUS: Final = "the answer is not a Status object"
 _NO_SUCH_KIND: Final = (
     "the server does not know this kind; a CustomResourceDefinition may be missing"

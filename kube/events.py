@@ -26,7 +26,6 @@ BUDGET: Final = 10  # writes per object and reason within WINDOW: one a minute o
 MOST_SERIES: Final = 1024
 MOST_WAITING: Final = 256
 LONGEST_BASE: Final = 200  # characters of an object's name in its Event's, which may have 253
-
 log = structlog.get_logger(__name__)
 
 

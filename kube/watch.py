@@ -10,11 +10,11 @@ from typing import Final, Generic, Never, TypeVar
 import msgspec
 import structlog
 
-from kube import frames
+from kube import stream as frames
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, KubeError, UnreadableError, must_relist, refusal, shorten
-from kube.wire import LineStream
+from kube.stream import LineStream
 
 PAGE: Final = 100  # objects per page of a plain list
 LIST_TIMEOUT: Final = 30.0  # seconds for one page
@@ -24,9 +24,7 @@ GRACE: Final = 30.0  # seconds after which we end a watch that the server should
 STABLE: Final = 30.0  # seconds that a round must last to count as healthy
 FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
 LONGEST_PAUSE: Final = 30.0
-
 log = structlog.get_logger(__name__)
-
 T = TypeVar("T")
 Publish = Callable[[Mapping[str, T], Collection[str]], None]
 

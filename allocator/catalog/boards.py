@@ -111,13 +111,11 @@ class _Cut(NamedTuple):
 _UNKNOWN: Final = (None, None, None, None)
 _AMPERE: Final = (14, 14, 28, 42, 56, 98)
 _HOPPER: Final = (16, 26, 32, 60, 64, 132)
-
 _A100_40: Final = _Cut((5, 10, 20, 40), (4864, 9856, 19968, 40192), _AMPERE)
 _A100_80: Final = _Cut((10, 20, 40, 80), (9728, 19968, 40192, 80896), _AMPERE)
 _H100_80: Final = _Cut((10, 20, 40, 80), (9984, 20096, 40448, 81152), _HOPPER)
 _H100_94: Final = _Cut((12, 24, 47, 94), (10880, 22016, 47232, 94848), _HOPPER)
 _H200: Final = _Cut((18, 35, 71, 141), (16384, 33024, 71168, 143104), _HOPPER)
-
 # Partly derived from here on. Unknown MiB: least_memory. Unknown multiprocessors: those of the
 # nearest listed board times the ratio of whole boards (of 2g where only that is listed), rounded
 # down to pairs, in which they are built; 7g has all of them.
@@ -131,7 +129,6 @@ _B200: Final = _Cut((23, 45, 90, 180), (20992, 45312, None, None), (18, 30, 36, 
 _GB200: Final = _Cut((23, 47, 93, 186), (20480, 46592, None, None), (18, 32, 38, 70, 76, 152))
 _B300: Final = _Cut((34, 67, 135, 269), _UNKNOWN, _B200.sms)
 _GB300: Final = _Cut((35, 70, 139, 278), _UNKNOWN, _GB200.sms)
-
 _MIG_IN_EIGHTHS: Final[tuple[tuple[str, tuple[int, ...], int, _Cut, str], ...]] = (
     ("NVIDIA A100-SXM4-40GB", (0x20B0,), 40536, _A100_40, ""),
     ("NVIDIA A100-PCIE-40GB", (0x20F1,), 40536, _A100_40, ""),
@@ -162,10 +159,8 @@ _MIG_IN_EIGHTHS: Final[tuple[tuple[str, tuple[int, ...], int, _Cut, str], ...]] 
     ("NVIDIA B300 SXM6 AC", (0x3182,), 275040, _B300, ""),
     ("NVIDIA GB300", (0x31C2,), 284208, _GB300, ""),
 )
-
 # Per row: profile, id, MiB, multiprocessors, size, starts, limit.
 _Row = tuple[str, int, int, int, int, tuple[int, ...], int | None]
-
 _A30: Final[tuple[_Row, ...]] = (
     ("1g.6gb", 14, 5836, 14, 1, (0, 1, 2, 3), None),
     ("1g.6gb+me", 21, 5836, 14, 1, (0, 1, 2, 3), 1),
@@ -173,7 +168,6 @@ _A30: Final[tuple[_Row, ...]] = (
     ("2g.12gb+me", 6, 11672, 28, 2, (0, 2), 1),
     ("4g.24gb", 0, 23344, 56, 4, (0,), None),
 )
-
 # The driver lets only -me profiles stand beside +me.all, which no limit of one profile says:
 # whoever asks for +me.all leaves that check to the driver.
 _PRO_6000: Final[tuple[_Row, ...]] = (
@@ -189,14 +183,12 @@ _PRO_6000: Final[tuple[_Row, ...]] = (
     ("4g.96gb", 0, 97280, 188, 12, (0,), None),
     ("4g.96gb+gfx", 32, 97280, 188, 12, (0,), None),
 )
-
 _MIG_OTHERWISE: Final[tuple[tuple[str, tuple[int, ...], int, int, tuple[_Row, ...]], ...]] = (
     ("NVIDIA A30", (0x20B7,), 24258, 4, _A30),
     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", (0x2BB5,), 97887, 12, _PRO_6000),
     ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", (0x2BB1,), 97887, 12, _PRO_6000),
     ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", (0x2BB4,), 97887, 12, _PRO_6000),
 )
-
 # No MIG, or (A100-SXM-64GB, RTX PRO 5000 and 4500) no placements known: these need an agent.
 _WITHOUT_BOARD: Final = (
     ("NVIDIA A100-SXM-64GB", 65536),
@@ -269,6 +261,5 @@ def _models() -> Iterator[Model]:
 
 
 MODELS: Final[Mapping[str, Model]] = MappingProxyType({m.name: m for m in _models()})
-
 _BY_BARE_NAME: Final = {bare_name(name): model for name, model in MODELS.items()}
 _BY_PCI: Final = {id_: model.board for model in MODELS.values() for id_ in model.pci}

@@ -99,10 +99,8 @@ _SOFT: Final = (Column.HAMI_CORE, Column.OPEN)
 _OURS: Final = (Column.HAMI_CORE, Column.OPEN, Column.MIG, Column.MEMORY_ONLY)
 _LIMITED: Final = (*_SOFT, Column.UPSTREAM)
 _UNLIMITED: Final = (Column.VOID, Column.MIG, Column.MEMORY_ONLY)
-
 _MEMORY: Final = Literal("{memory}m")
 _CORES: Final = Literal("{cores}")
-
 VARIABLES: Final = (
     _row(
         "NVIDIA_VISIBLE_DEVICES",
@@ -247,7 +245,6 @@ PRELOAD_LIBRARY: Final = "ld.so.preload"  # files of the library's volume
 PRELOAD_NOTHING: Final = "ld.so.preload.empty"
 LIBRARY_DIRECTORY: Final = "/usr/local/vgpu"
 REGIONS_DIRECTORY: Final = "/usr/local/vgpu/vgpu/containers"
-
 _LIBRARY: Final = Mount(
     volume=LIBRARY_VOLUME, path="/usr/local/vgpu/libvgpu.so", sub_path="libvgpu.so"
 )
@@ -257,7 +254,6 @@ _REGION: Final = Mount(
     sub_path_expr="$(VGPU_POD_UID)_{container}",
     read_only=False,
 )
-
 MOUNTS: Final[MappingProxyType[Column, tuple[Mount, ...]]] = MappingProxyType(
     {
         Column.HAMI_CORE: (
@@ -274,7 +270,6 @@ MOUNTS: Final[MappingProxyType[Column, tuple[Mount, ...]]] = MappingProxyType(
         ),
     }
 )
-
 _OWN_PATH: Final = f"metadata.annotations['{OWN}"
 
 

@@ -7,9 +7,7 @@ from typing import Final
 from allocator.model.request import Mode
 
 OWN: Final = "vgpu-admission.io/"
-
 SLOT: Final = "volcano.sh/vgpu-number"  # the resource our device plugin registers
-
 # GPUs asked for in a way that nobody here translates; beside one of ours they would count twice.
 FOREIGN: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "volcano.sh/gpu-")
 
@@ -72,7 +70,6 @@ VOLCANO: Final = Vocabulary(
     not_uuids="volcano.sh/vgpu-nouse-gpuuuid",
     prefixes=("volcano.sh/vgpu-",),
 )
-
 # Shares by memory, in GiB unless the cluster's plugin ran with --memory-unit=MiB; accounting
 # without isolation unless the pod asks for it.
 GPUSHARE: Final = Vocabulary(
@@ -88,9 +85,7 @@ GPUSHARE: Final = Vocabulary(
     not_models="nvidia.com/nouse-gputype",
     prefixes=("aliyun.com/gpu-",),
 )
-
 VOCABULARIES: Final = (VOLCANO, GPUSHARE)
-
 LARGEST_FACTOR: Final = 1 << 20  # MiB per unit: a unit of 1 TiB
 
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from allocator.model.gpu import Grant
-from allocator.model.request import Mode, Stage
+from allocator.model.request import Mode
 from allocator.model.value import Value
 
 
@@ -99,21 +98,3 @@ class Candidate:
     reason: Reason | None  # None: it fits
     detail: str = ""
     container: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerGrants:
-    """What one container gets; ``stage`` says when it runs, and so with whom it shares."""
-
-    name: str
-    grants: tuple[Grant, ...]
-    stage: Stage = Stage.APP
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """All grants of one pod on one node."""
-
-    node: str
-    mode: Mode
-    containers: tuple[ContainerGrants, ...]

@@ -4,25 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from allocator.model.allocation import Grant
 from allocator.model.board import Board, Placement
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY, CorePercent, MiB
-from allocator.model.value import Value
-
-
-class Grant(Value, frozen=True, kw_only=True):
-    """One container's share of one GPU; ``placed`` is set exactly when the mode is MIG.
-
-    ``position`` is what Volcano calls that place, as ``group2-3``, where its scheduler knows it.
-    """
-
-    gpu: str
-    mode: Mode
-    memory: MiB
-    cores: CorePercent
-    placed: Placement | None = None
-    position: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,3 +142,6 @@ class PodRequest(Value, frozen=True):
             join(filters.uuids),
             join(filters.not_uuids),
         )
+
+
+MOST_CONTAINERS: Final = 64  # in one promise, each with as many devices at most

@@ -13,13 +13,7 @@ from typing import Final
 
 import msgspec
 
-from allocator.catalog.annotations import (
-    ASKED_KEY,
-    DECISION_KEY,
-    MODE_KEY,
-    MODE_SOURCE_KEY,
-    SERVED_BY_KEY,
-)
+from allocator.catalog.keys import ASKED_KEY, DECISION_KEY, MODE_KEY, MODE_SOURCE_KEY, SERVED_BY_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import ModeChoice, ModeSource
 from allocator.model.request import Mode, PodRequest

@@ -6,9 +6,9 @@ taint and cordon them.
 
 from typing import Final
 
-from allocator.catalog.annotations import REGISTER_KEY
-from allocator.core.wire import HANDSHAKE, REGISTER
-from allocator.shell.waking import FREED_KEY
+from allocator.catalog.keys import REGISTER_KEY
+from allocator.controllers.requeue import FREED_KEY
+from allocator.volcano.register import HANDSHAKE, REGISTER
 from manifests.generator.cel import strings, text
 from manifests.generator.names import CONTROL_PLANE, Json
 from manifests.generator.parts import (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from allocator.core.gpunodewire import DEVICE_ID, UID
+from allocator.ledger.schema import DEVICE_ID, UID
 from allocator.model.request import Mode, Stage
 from manifests.generator.names import DOMAIN, Json
 from manifests.generator.shapes import Flag, Many, Moment, Number, ObjectShape, Text, Word

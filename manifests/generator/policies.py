@@ -7,9 +7,9 @@ whose parameters are missing refuses everything.
 
 from typing import Final
 
-from allocator.catalog.annotations import ALLOCATION_KEYS, CDI_PREFIX, SERVED_BY_KEY, USER_KEYS
+from allocator.catalog.keys import ALLOCATION_KEYS, CDI_PREFIX, SERVED_BY_KEY, USER_KEYS
 from allocator.catalog.vocabularies import OWN, VOCABULARIES
-from allocator.core.preferences import HAMI_GPU_KEY, HAMI_NODE_KEY
+from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY
 from manifests.generator.cel import asks_for_vgpu, strings, text
 from manifests.generator.names import (
     AGENT,

@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from allocator.catalog.annotations import ASSIGNMENT_KEY, DECISION_KEY, SERVED_BY_KEY
-from allocator.catalog.nodes import CAPACITY_KEY
-from allocator.core.wire import REGISTER
-from allocator.shell.objects import AGENT_LABEL
-from allocator.shell.waking import FREED_KEY
+from allocator.catalog.keys import ASSIGNMENT_KEY, CAPACITY_KEY, DECISION_KEY, SERVED_BY_KEY
+from allocator.cluster.objects import AGENT_LABEL
+from allocator.controllers.requeue import FREED_KEY
+from allocator.volcano.register import REGISTER
 from tests.authorization.rows import (
     ALLOCATION,
     CLAIMS,

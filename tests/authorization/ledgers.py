@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from allocator.catalog.annotations import REGISTER_KEY
-from allocator.catalog.nodes import CAPACITY_KEY
-from allocator.core.wire import HANDSHAKE, REGISTER
-from allocator.shell.objects import AGENT_LABEL
-from allocator.shell.waking import FREED_KEY
+from allocator.catalog.keys import CAPACITY_KEY, REGISTER_KEY
+from allocator.cluster.objects import AGENT_LABEL
+from allocator.controllers.requeue import FREED_KEY
+from allocator.volcano.register import HANDSHAKE, REGISTER
 from manifests.generator.names import Json
 from tests.authorization.rows import (
     FEW,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from allocator.catalog.annotations import ASSIGNMENT_KEY, DECISION_KEY, ISOLATE_KEY, SERVED_BY_KEY
+from allocator.catalog.keys import ASSIGNMENT_KEY, DECISION_KEY, ISOLATE_KEY, SERVED_BY_KEY
 from manifests.generator.names import Json
 from tests.authorization.rows import (
     ALLOCATION,

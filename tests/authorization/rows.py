@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator.catalog.nodes import CAPACITY_KEY
+from allocator.catalog.keys import CAPACITY_KEY
 from manifests.generator.names import AGENT, CONTROL_PLANE, NAMESPACE, NODE_CLAIM, Json
 from manifests.generator.policies import PLUGINS, SCHEDULERS
 

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from allocator.catalog.annotations import DECISION_KEY, SERVED_BY_KEY
-from allocator.catalog.nodes import NOT_READY_TAINT
+from allocator.catalog.keys import DECISION_KEY, NOT_READY_TAINT, SERVED_BY_KEY
 from manifests.generator.names import (
     LEDGER_FINALIZER,
     OPT_IN_LABEL,

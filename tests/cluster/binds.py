@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from allocator.core.gpunode import decode
-from allocator.model.ledger import Entry
+from allocator.ledger.decode import decode
+from allocator.model.allocation import Entry
 from allocator.model.request import Mode
 from manifests.generator.names import CONTROL_PLANE
-from tests.builders import A30, T4, nodes_of
+from tests.builders.model import A30, T4, nodes_of
+from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import MERGE, ApiError, Json, Reply
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.site import Who
-from tests.pods import MEMORY, MODE, NUMBER, container, pod
 
 
 @contextlib.contextmanager

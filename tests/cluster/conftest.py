@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allocator.model.request import Mode
-from tests.builders import A100_40, T4, nodes_of
+from tests.builders.model import A100_40, T4, nodes_of
 from tests.cluster import tenant_program
 from tests.cluster.api import Api, wait_for
 from tests.cluster.control_plane import ControlPlane, Settings

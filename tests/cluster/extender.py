@@ -7,13 +7,13 @@ from pathlib import Path
 import yaml
 
 from allocator.model.gpu import Node
+from tests.builders.pods import CORES, NUMBER
 from tests.cluster.api import Json
 from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import Installation, Replica, installation
 from tests.cluster.ports import free_port
 from tests.cluster.scheduler import kube_scheduler, schedulable
 from tests.cluster.site import MANIFESTS
-from tests.pods import CORES, NUMBER
 
 RESOURCES = ("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores")
 WITHIN = 30.0  # seconds; the scheduler's back-off is ten at most

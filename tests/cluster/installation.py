@@ -14,17 +14,17 @@ from typing import Any
 
 import yaml
 
-from allocator.core.gpunodewire import status_of
-from allocator.core.wire import REGISTER
+from allocator.ledger.schema import status_of
 from allocator.model.gpu import Node
+from allocator.volcano.register import REGISTER
 from manifests.generator.names import CONTROL_PLANE
 from manifests.generator.registrations import registrations
+from tests.builders.pods import pod, received
 from tests.cluster.api import MERGE, Api, ApiError, Json, Reply, wait_for
 from tests.cluster.control_plane import ControlPlane, Settings
 from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS, Who
-from tests.pods import pod, received
 from tests.properties.test_hostile_reviews import review
 
 SYSTEM = "vgpu-admission-system"

@@ -10,12 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from agent.core.simulatedfleet import chip
-from agent.core.simulation import State, new_machine
-from agent.shell.library import SOURCE
-from allocator.core.ledger import Ledger, parse_ledger
+from agent.driver.simulated_fleet import chip
+from agent.driver.simulated_machine import State, new_machine
+from agent.region.library_files import SOURCE
+from allocator.ledger.ledger import Ledger, parse_ledger
 from manifests.generator.names import AGENT
-from tests.builders import A100_40, model
+from tests.builders.model import A100_40, model
+from tests.builders.pods import NUMBER
 from tests.cluster.api import Json, wait_for
 from tests.cluster.installation import GPU_NODES, Installation
 from tests.cluster.kubelet import NODES, Node
@@ -25,7 +26,6 @@ from tests.cluster.scrape import Scrape
 from tests.cluster.site import MANIFESTS
 from tests.cluster.volcano import http_get
 from tests.fakes.nvml.machine import Machine
-from tests.pods import NUMBER
 
 SERVES_WITHIN: Final = 60.0
 # The first two are cut by HAMi-core, the others by MIG.

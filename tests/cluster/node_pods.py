@@ -5,14 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.model.gpu import Grant
-from allocator.model.ledger import Entry
+from allocator.model.allocation import Entry, Grant
+from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import Json, wait_for
 from tests.cluster.image.archive import PROBE
 from tests.cluster.installation import PODS, Installation
 from tests.cluster.kubelet import Node, pods_of
 from tests.cluster.node_agent import GpuNode
-from tests.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 
 RUN_WITHIN: Final = 60.0
 GONE_WITHIN: Final = 90.0

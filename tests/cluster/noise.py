@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.builders.pods import pod
 from tests.cluster.api import Api, ApiError, wait_for
 from tests.cluster.installation import PODS, Installation
 from tests.cluster.stub_hook import HOOKS, Way, stub_hook
-from tests.pods import pod
 
 # So few that somebody can take them all; the defaults are 400 and 200.
 SEATS = ("--max-requests-inflight=20", "--max-mutating-requests-inflight=10")

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.builders.pods import MEMORY, NUMBER, container, pod
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import PODS, UNVERIFIED, Installation
 from tests.cluster.ports import free_port
 from tests.cluster.process import Process
-from tests.pods import MEMORY, NUMBER, container, pod
 
 READY_WITHIN = 30.0
 MORE_THAN_THERE_IS = {"volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "100000"}

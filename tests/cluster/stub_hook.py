@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 
-from certs.core.issue import IssueParameters, Names
-from certs.shell.app import throwaway
+from certs.issue import IssueParameters, Names
+from certs.refresh_controller import throwaway
 from tests.cluster.api import Json
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

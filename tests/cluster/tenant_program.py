@@ -9,12 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.builders.pods import container
 from tests.cluster.api import Json, wait_for
 from tests.cluster.image.archive import PROBE
 from tests.cluster.node_agent import GpuNode
 from tests.cluster.node_pods import RUN_WITHIN, container_id
 from tests.fakes.hami_core import program
-from tests.pods import container
 
 VOLUME: Final = {"name": "orders", "emptyDir": {}}  # of its pod
 _PLACE: Final = "/orders"

@@ -4,10 +4,20 @@ from collections.abc import Mapping
 
 import pytest
 
-from allocator.core.quantity import canonical
+from allocator.request.quantity import canonical
+from tests.builders.pods import (
+    CORES,
+    GPU_MEM,
+    MEMORY,
+    MODE,
+    NUMBER,
+    PERCENT,
+    container,
+    pod,
+    variables,
+)
 from tests.cluster.api import Json, wait_for
 from tests.cluster.installation import PODS, Installation, sample
-from tests.pods import CORES, GPU_MEM, MEMORY, MODE, NUMBER, PERCENT, container, pod, variables
 
 OURS = "vgpu-admission.io/"
 

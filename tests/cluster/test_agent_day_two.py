@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.pods import CORES, MEMORY, NUMBER
 from tests.cluster.api import wait_for
 from tests.cluster.kubelet import NODES
 from tests.cluster.node_agent import SERVES_WITHIN, GpuNode
@@ -19,7 +20,6 @@ from tests.cluster.node_pods import (
     soft,
     undisturbed,
 )
-from tests.pods import CORES, MEMORY, NUMBER
 
 pytestmark = pytest.mark.node
 

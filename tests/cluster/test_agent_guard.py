@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.core.driver import Process
+from agent.driver.driver import Process
 from allocator.model.units import MiB
 from tests.cluster.api import wait_for
 from tests.cluster.node_agent import GpuNode

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from agent.core.journalrecord import JournalAct, read
+from agent.mig.journal import JournalAct, read
+from tests.builders.pods import MEMORY, NUMBER
 from tests.cluster.api import wait_for
 from tests.cluster.node_agent import GpuNode
 from tests.cluster.node_pods import (
@@ -24,8 +25,7 @@ from tests.cluster.node_pods import (
     undisturbed,
 )
 from tests.fakes.nvml.machine import DIES_AFTER, DIES_BEFORE
-from tests.integration.agent.test_kills import CALLS
-from tests.pods import MEMORY, NUMBER
+from tests.integration.agent.mig.test_gpu_controller__kills import CALLS
 
 pytestmark = pytest.mark.node
 

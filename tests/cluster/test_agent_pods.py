@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, container
 from tests.cluster.api import Json, wait_for
 from tests.cluster.node_agent import GpuNode
 from tests.cluster.node_pods import (
@@ -23,7 +24,6 @@ from tests.cluster.node_pods import (
     soft,
 )
 from tests.cluster.widening import by_config_map, held_to_its_share
-from tests.pods import CORES, MEMORY, MODE, NUMBER, container
 
 pytestmark = pytest.mark.node
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
+from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
 from manifests.generator.names import AGENT, AGENTS, NAMESPACE
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.site import Site, Who, installed, refusal

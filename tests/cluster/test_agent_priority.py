@@ -2,11 +2,11 @@
 
 import pytest
 
+from tests.builders.pods import CORES, MEMORY, NUMBER
 from tests.cluster.api import Json, wait_for
 from tests.cluster.node_agent import GpuNode
 from tests.cluster.node_pods import RUN_WITHIN, grants_of, running, soft
 from tests.cluster.tenant_program import VOLUME, TenantProgram, played
-from tests.pods import CORES, MEMORY, NUMBER
 
 pytestmark = pytest.mark.node
 

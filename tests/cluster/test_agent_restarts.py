@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from tests.builders.pods import CORES, MEMORY, NUMBER
 from tests.cluster.api import Json, wait_for
 from tests.cluster.kubelet import pods_of
 from tests.cluster.node_agent import GpuNode
@@ -26,7 +27,6 @@ from tests.cluster.node_pods import (
     undisturbed,
 )
 from tests.cluster.node_times import Times
-from tests.pods import CORES, MEMORY, NUMBER
 
 pytestmark = pytest.mark.node
 

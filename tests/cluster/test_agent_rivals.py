@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.pods import MEMORY, NUMBER, container, pod
 from tests.cluster.api import wait_for
 from tests.cluster.image.archive import PROBE
 from tests.cluster.kubelet import Node
@@ -14,7 +15,6 @@ from tests.cluster.node_pods import LOOK, STAY, inside, pod_of, running
 from tests.cluster.node_site import node_site
 from tests.cluster.site import MANIFESTS
 from tests.cluster.volcano import http_get
-from tests.pods import MEMORY, NUMBER, container, pod
 
 pytestmark = pytest.mark.node
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, container
 from tests.cluster.api import Json, wait_for
 from tests.cluster.node_agent import GpuNode, served
 from tests.cluster.node_pods import device_of, grants_of, hard, running, soft, team_of
 from tests.cluster.node_site import IMAGES, node_of
 from tests.cluster.volcano_site import SERVED_WITHIN, volcano_site
-from tests.pods import CORES, MEMORY, MODE, NUMBER, container
 
 pytestmark = pytest.mark.node
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import Json, wait_for
 from tests.cluster.installation import PODS, Installation, sample
-from tests.pods import MEMORY, MODE, NUMBER, container, pod
 
 ASKING = {NUMBER: 1, MEMORY: 3000}
 

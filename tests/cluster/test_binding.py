@@ -10,14 +10,14 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator.core.gpunodewire import spec_of
-from tests.bindings import answered, binding, review
-from tests.builders import soft_grant
+from allocator.ledger.schema import spec_of
+from tests.builders.bindings import answered, binding, review
+from tests.builders.gpunodes import entry
+from tests.builders.model import soft_grant
+from tests.builders.pods import MODE, container, pod
 from tests.cluster.api import ApiError, wait_for
 from tests.cluster.binds import bind, denied, emptied, make, promised, two_boards, write
 from tests.cluster.installation import GPU_NODES, PODS, Installation
-from tests.gpunodes import entry
-from tests.pods import MODE, container, pod
 
 OURS = "vgpu-admission.io/"
 IDS = "volcano.sh/vgpu-ids-new"

@@ -6,11 +6,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.bindings import answered, binding, review
+from tests.builders.bindings import answered, binding, review
+from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import wait_for
 from tests.cluster.binds import bind, denied, emptied, make, promised, two_boards
 from tests.cluster.installation import PODS, Installation
-from tests.pods import MEMORY, MODE, NUMBER, container, pod
 
 PATH = "/mutate/bindings"
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.builders.pods import CORES, container, pod
 from tests.cluster.api import Api, ApiError, Json, wait_for
 from tests.cluster.stub_hook import HOOKS, Stub, Way, encoded, patch, stub_hook
-from tests.pods import CORES, container, pod
 
 LIMIT = "/spec/containers/0/resources/limits/volcano.sh~1vgpu-cores"
 GOOD = patch({"op": "add", "path": "/metadata/annotations", "value": {"seen": "yes"}})

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from allocator.core.wire import HANDSHAKE, REGISTER
-from allocator.shell.waking import FREED_KEY
+from allocator.controllers.requeue import FREED_KEY
+from allocator.volcano.register import HANDSHAKE, REGISTER
 from manifests.generator.names import CONTROL_PLANE
 from tests.cluster.api import Json, wait_for
 from tests.cluster.site import Site, Who, installed, refusal

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import STRATEGIC, ApiError, Json
 from tests.cluster.installation import PODS, Installation
-from tests.pods import MEMORY, MODE, NUMBER, container, pod
 
 SEES_ALL = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 

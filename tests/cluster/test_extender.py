@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from allocator.core.gpunode import decode
+from allocator.ledger.decode import decode
 from allocator.model.request import Mode
-from tests.builders import A30, T4, nodes_of
+from tests.builders.model import A30, T4, nodes_of
+from tests.builders.pods import GPU_MEM, MEMORY, NUMBER, container, pod
 from tests.cluster.api import Json, wait_for
 from tests.cluster.extender import WITHIN, add_extender, apply, asked, extender
 from tests.cluster.installation import (
@@ -18,7 +19,6 @@ from tests.cluster.installation import (
     Installation,
 )
 from tests.cluster.scheduler import bound, half, kube_scheduler, refusals
-from tests.pods import GPU_MEM, MEMORY, NUMBER, container, pod
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from allocator.core.gpunode import decode
-from allocator.model.gpu import Grant
+from allocator.ledger.decode import decode
+from allocator.model.allocation import Grant
 from allocator.model.request import Mode
-from tests.builders import A100_40, board, nodes_of
+from tests.builders.model import A100_40, board, nodes_of
+from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import Json, wait_for
 from tests.cluster.extender import WITHIN, asked
 from tests.cluster.installation import GPU_NODES, Installation
 from tests.cluster.scheduler import bound
-from tests.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 
 SOFT = pod(
     container("cuda-container", {NUMBER: 1, CORES: 50, MEMORY: 3000}),

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from allocator.model.request import Mode
-from tests.builders import A30, nodes_of
+from tests.builders.model import A30, nodes_of
+from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import ApiError, wait_for
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.volcano import apply_crds
-from tests.pods import MEMORY, MODE, NUMBER, container, pod
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
 SETTINGS = "gangTimeoutSeconds: 10\n"

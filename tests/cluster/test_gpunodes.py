@@ -11,12 +11,11 @@ import pytest
 import yaml
 
 from allocator.catalog.boards import board_named
-from allocator.core.gpunode import decode
-from allocator.core.gpunodewire import spec_of, status_of
+from allocator.ledger.decode import decode
+from allocator.ledger.schema import spec_of, status_of
+from allocator.model.allocation import ContainerGrants, Entry, Grant
 from allocator.model.board import Placement
-from allocator.model.decision import ContainerGrants
-from allocator.model.gpu import Gpu, Grant, Node
-from allocator.model.ledger import Entry
+from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 from manifests.generator.gpunode import LISTS

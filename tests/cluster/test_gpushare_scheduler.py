@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from allocator.core.gpunode import decode
+from allocator.ledger.decode import decode
 from manifests.generator.names import CONTROL_PLANE
-from tests.builders import T4, nodes_of
+from tests.builders.model import T4, nodes_of
+from tests.builders.pods import GPU_MEM, container, pod
 from tests.cluster.api import Json, wait_for
 from tests.cluster.extender import apply
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.ports import free_port
 from tests.cluster.scheduler import bound, kube_scheduler, refusals, schedulable
-from tests.pods import GPU_MEM, container, pod
 
 WITHIN = 30.0  # seconds; the scheduler's back-off is ten at most
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.builders.pods import MODE, NUMBER, container, pod, variables
 from tests.cluster.api import Json, wait_for
 from tests.cluster.installation import OPTED_IN, Installation
 from tests.cluster.stub_hook import HOOKS, Stub, Way, patch, stub_hook
-from tests.pods import MODE, NUMBER, container, pod, variables
 
 LATE = container("late", {NUMBER: 1})
 FIRST = "/spec/containers/0"

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from allocator.model.request import Mode
-from tests.builders import A30, T4, nodes_of
+from tests.builders.model import A30, T4, nodes_of
+from tests.builders.pods import MEMORY, NUMBER, container, pod
 from tests.cluster.api import Json
 from tests.cluster.binds import bind, make
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import Installation, installation
-from tests.pods import MEMORY, NUMBER, container, pod
 
 RBAC = "rbac.authorization.k8s.io"
 ROOT = Path(__file__).parents[2]

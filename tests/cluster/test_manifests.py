@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from certs.core.issue import authority
-from certs.core.pem import certificates_pem
-from certs.core.policy import DEFAULT
-from certs.shell.secret import new_key_material
+from certs.issue import authority
+from certs.pem import certificates_pem
+from certs.rotation_controller import new_key_material
+from certs.rotation_policy import DEFAULT
 from manifests.generator.names import AGENTS, CONTROL_PLANE, NAMESPACE
 from tests.cluster.api import APPLY, MERGE, ApiError, wait_for
 from tests.cluster.site import MANIFESTS, Site, installed

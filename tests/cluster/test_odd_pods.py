@@ -6,9 +6,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.builders.pods import (
+    CORES,
+    GPU_MEM,
+    MEMORY,
+    MODE,
+    NUMBER,
+    PERCENT,
+    container,
+    pod,
+    variables,
+)
 from tests.cluster.api import Json
 from tests.cluster.installation import PODS, Installation
-from tests.pods import CORES, GPU_MEM, MEMORY, MODE, NUMBER, PERCENT, container, pod, variables
 
 OURS = 'vgpu-admission.io" denied the request: '
 

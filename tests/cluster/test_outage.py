@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.pods import MEMORY, NUMBER, container, pod, variables
 from tests.cluster.api import STRATEGIC, ApiError, Json
 from tests.cluster.installation import OPTED_IN, PODS, SYSTEM, Installation, installation
-from tests.pods import MEMORY, NUMBER, container, pod, variables
 
 VGPU = {NUMBER: 1, MEMORY: 3000}
 STRICT = {

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.gpunode import decode
-from tests.builders import T4, nodes_of
+from allocator.ledger.decode import decode
+from tests.builders.model import T4, nodes_of
+from tests.builders.pods import MEMORY, NUMBER, container, pod
 from tests.cluster.api import ApiError, Json, wait_for
 from tests.cluster.control_plane import Settings
 from tests.cluster.installation import (
@@ -26,7 +27,6 @@ from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.scheduler import READY_WITHIN, bound, ready, schedulable
 from tests.cluster.site import MANIFESTS
-from tests.pods import MEMORY, NUMBER, container, pod
 
 OVERLAY = MANIFESTS / "overlays" / "kube-scheduler"
 NAME = "vgpu-scheduler"

@@ -10,11 +10,12 @@ from uuid import uuid4
 
 import pytest
 
-from allocator.core.gpunode import decode
+from allocator.ledger.decode import decode
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
 from manifests.generator.names import CONTROL_PLANE
-from tests.builders import A100_40, nodes_of, profile
+from tests.builders.model import A100_40, nodes_of, profile
+from tests.builders.pods import MEMORY, NUMBER, container, pod
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.control_plane import Settings
 from tests.cluster.extender import add_extender, apply, extender
@@ -22,7 +23,6 @@ from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.scheduler import kube_scheduler
 from tests.cluster.site import Who
-from tests.pods import MEMORY, NUMBER, container, pod
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 CLASSES = {"high-priority": 100, "med-priority": 50, "low-priority": 10}

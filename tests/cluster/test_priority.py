@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.builders.pods import MODE, pod, variables
 from tests.cluster.api import ApiError, wait_for
 from tests.cluster.installation import PODS, Installation
-from tests.pods import MODE, pod, variables
 
 OURS = "vgpu-admission.io/"
 HIGH = {f"{OURS}task-priority": "high", MODE: "hami-core"}

@@ -7,17 +7,17 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator.core.gpunode import decode
-from allocator.core.gpunodewire import status_of
-from allocator.model.ledger import Entry
+from allocator.ledger.decode import decode
+from allocator.ledger.schema import status_of
+from allocator.model.allocation import Entry
 from allocator.model.request import Mode
 from manifests.generator.names import CONTROL_PLANE
-from tests.builders import A30, T4, nodes_of
+from tests.builders.model import A30, T4, nodes_of
+from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.bind_failure import bind_policy, binds_ignored
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.site import Who
-from tests.pods import MEMORY, MODE, NUMBER, container, pod
 
 OURS = "vgpu-admission.io/"
 NODES = "/api/v1/nodes"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from allocator.model.request import Mode
-from tests.builders import A30, A100_40, A100_80, H100, T4, nodes_of
+from tests.builders.model import A30, A100_40, A100_80, H100, T4, nodes_of
+from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, PERCENT, container, pod, received
 from tests.cluster.api import Json, wait_for
 from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import PODS, Installation, installation, sample
 from tests.cluster.load import THREADS, Load
-from tests.pods import CORES, MEMORY, MODE, NUMBER, PERCENT, container, pod, received
 from tests.properties.test_hostile_reviews import PATHS, review
 
 MODELS = ("A30", "A100-SXM4-40GB", "A100-SXM4-80GB", "H100", "T4")

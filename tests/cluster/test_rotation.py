@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from certs.core.pem import certificates, fingerprint
+from certs.pem import certificates, fingerprint
+from tests.builders.pods import pod
 from tests.cluster.api import wait_for
 from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import Installation, Replica, installation
 from tests.cluster.load import Load
 from tests.cluster.site import MANIFESTS
-from tests.pods import pod
 
 RATE, SECONDS = 100, 60
 

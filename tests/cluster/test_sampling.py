@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from allocator.catalog.annotations import HINT_KEY
+from allocator.catalog.keys import HINT_KEY
 from allocator.model.gpu import Node
 from allocator.model.units import MiB
 from benchmarks.storm_cluster import FLAGS, inventory, run_all
-from tests.builders import T4, nodes_of
+from tests.builders.model import T4, nodes_of
+from tests.builders.pods import MEMORY, NUMBER, container, pod
 from tests.cluster.api import Json, wait_for
 from tests.cluster.control_plane import Settings
 from tests.cluster.extender import add_extender, apply, extender
 from tests.cluster.installation import PODS, Installation, installation
 from tests.cluster.scheduler import bound, kube_scheduler, schedulable
-from tests.pods import MEMORY, NUMBER, container, pod
 
 NODES = 5000
 GPUS = 4  # per node

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from allocator.core.gpunode import decode
+from allocator.ledger.decode import decode
 from allocator.model.request import Mode
 from manifests.generator.names import CONTROL_PLANE
-from tests.builders import A30, nodes_of
+from tests.builders.model import A30, nodes_of
 from tests.cluster.api import MERGE, wait_for
 from tests.cluster.installation import (
     GPU_NODES,

@@ -9,25 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.promise import NotYetError, Owner
-from agent.shell.app import Agent
-from agent.shell.drivers import DriverKind
-from agent.shell.options import AgentOptions
-from agent.shell.parts import AgentParts
-from agent.shell.promises import EntryClient
-from agent.shell.server import ListenAddress
-from allocator.core.ledger import Ledger, parse_ledger
-from allocator.shell.tasks import background
+from agent.deviceplugin.entry_client import EntryClient
+from agent.serve.agent import Agent, AgentParts
+from agent.serve.http import ListenAddress
+from agent.serve.options import AgentOptions, DriverKind
+from agent.share import NotYetError, Owner
+from allocator.cli.process import background
+from allocator.ledger.ledger import Ledger, parse_ledger
 from kube.client import Client
 from kube.config import from_kubeconfig
 from manifests.generator.names import AGENT
+from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import MERGE, Json, wait_for
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS
 from tests.cluster.volcano import http_get
-from tests.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 
 NODE = "/api/v1/nodes/sim-1"
 WITHIN = 30.0

@@ -12,6 +12,7 @@ from benchmarks.storm_cluster import CLIENT, FLAGS, gpu_node, inventory, node_na
 from benchmarks.storm_metrics import Hooks, hooks
 from benchmarks.storm_run import Watch, pods
 from benchmarks.storm_truth import ALL_WELL, Truth, truth
+from tests.builders.pods import container, pod
 from tests.cluster.api import Json, wait_for
 from tests.cluster.bind_failure import binds_ignored
 from tests.cluster.control_plane import Settings
@@ -19,7 +20,6 @@ from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.noise import SEATS, noise, queued
 from tests.cluster.scheduler import bound, kube_scheduler, refusals
-from tests.pods import container, pod
 
 NODES = 20
 PODS_OF_A_STORM = 80

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from allocator.catalog.annotations import REGISTER_KEY
-from allocator.core.gpunode import decode
-from allocator.core.wire import REGISTER, decode_register, encode_register
+from allocator.catalog.keys import REGISTER_KEY
+from allocator.ledger.decode import decode
 from allocator.model.gpu import Node
+from allocator.volcano.register import REGISTER, decode_register, encode_register
 from manifests.generator.names import CONTROL_PLANE
-from tests.builders import T4, nodes_of
+from tests.builders.model import T4, nodes_of
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.installation import GPU_NODES, Installation, installation
 from tests.cluster.site import Who

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from allocator.core.devicelist import IDS
 from allocator.model.board import Placement
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
-from tests.builders import A30, A100_40, T4, nodes_of
+from allocator.volcano.device_list import IDS
+from tests.builders.model import A30, A100_40, T4, nodes_of
+from tests.builders.pods import MODE
 from tests.cluster.api import wait_for
 from tests.cluster.installation import PODS
 from tests.cluster.scheduler import kube_scheduler
 from tests.cluster.volcano_site import SERVED_WITHIN, Rig, asking
-from tests.pods import MODE
 
 
 def places(rig: Rig, node: str) -> list[Placement]:

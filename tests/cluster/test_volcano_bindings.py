@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from allocator.core.devicelist import IDS
 from allocator.model.request import Mode
-from tests.builders import A100_40, nodes_of
+from allocator.volcano.device_list import IDS
+from tests.builders.model import A100_40, nodes_of
 from tests.cluster.installation import PODS
 from tests.cluster.volcano_site import Rig, asking
 

@@ -3,10 +3,10 @@
 import pytest
 
 from allocator.model.request import Mode
-from tests.builders import A100_40, T4, nodes_of
+from tests.builders.model import A100_40, T4, nodes_of
+from tests.builders.pods import MEMORY, MODE, NUMBER
 from tests.cluster.api import Json, wait_for
 from tests.cluster.volcano_site import ROOM, SERVED_WITHIN, Rig
-from tests.pods import MEMORY, MODE, NUMBER
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
 PRIORITIES = {"high": 100, "med": 50, "low": 10}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.builders import T4, nodes_of
+from tests.builders.model import T4, nodes_of
 from tests.cluster.api import wait_for
 from tests.cluster.volcano import http_get
 from tests.cluster.volcano_site import COMPONENT, SERVED_WITHIN, Rig, asking

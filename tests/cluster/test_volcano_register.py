@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.core.gpunodewire import spec_of, status_of
-from allocator.core.wire import HANDSHAKE, decode_register
+from allocator.ledger.schema import spec_of, status_of
 from allocator.model.gpu import Gpu
 from allocator.model.units import MiB
+from allocator.volcano.register import HANDSHAKE, decode_register
 from manifests.generator.names import CONTROL_PLANE
-from tests.builders import T4, nodes_of, soft_grant
+from tests.builders.gpunodes import entry
+from tests.builders.model import T4, nodes_of, soft_grant
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.installation import GPU_NODES
 from tests.cluster.site import Who
 from tests.cluster.volcano_site import NODES, SERVED_WITHIN, Rig, asking
-from tests.gpunodes import entry
 
 GHOST = "00000000-0000-4000-8000-000000000001"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator.core.devicelist import IDS
+from allocator.volcano.device_list import IDS
 from tests.cluster.api import Json, wait_for
 from tests.cluster.installation import GPU_NODES, PODS
 from tests.cluster.site import MANIFESTS

@@ -11,14 +11,14 @@ from typing import Self
 
 import pytest
 
-from allocator.core.gpunode import decode
+from allocator.ledger.decode import decode
 from manifests.generator.names import CONTROL_PLANE
-from tests.builders import T4, nodes_of
+from tests.builders.model import T4, nodes_of
+from tests.builders.pods import MEMORY, NUMBER, container, pod
 from tests.cluster.api import MERGE, Json, wait_for
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.scheduler import kube_scheduler
 from tests.cluster.site import Who
-from tests.pods import MEMORY, NUMBER, container, pod
 
 ROOM = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 MORE_THAN_THERE_IS = {NUMBER: "10", MEMORY: "100000"}

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.builders import T4, nodes_of
+from tests.builders.model import T4, nodes_of
+from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod, variables
 from tests.cluster.api import Json, wait_for
 from tests.cluster.control_plane import Settings
 from tests.cluster.installation import PODS, Installation, installation
 from tests.cluster.site import MANIFESTS
-from tests.pods import MEMORY, MODE, NUMBER, container, pod, variables
 
 BATCH, APPS = "/apis/batch/v1", "/apis/apps/v1"
 GOLDEN = MANIFESTS.parent / "tests/golden/volcano/device-config-a.yaml"

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from allocator.core.devicelist import IDS
-from allocator.core.gpunode import decode
-from allocator.core.wire import HANDSHAKE, REGISTER, HandshakePhase, encode_handshake
+from allocator.ledger.decode import decode
+from allocator.model.allocation import Entry
 from allocator.model.gpu import Gpu, Node
-from allocator.model.ledger import Entry
+from allocator.volcano.device_list import IDS
+from allocator.volcano.register import HANDSHAKE, REGISTER, HandshakePhase, encode_handshake
 from kube.clock import SYSTEM
 from manifests.generator.names import CONTROL_PLANE
+from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import MERGE, Json, wait_for
 from tests.cluster.control_plane import ControlPlane, Settings
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
@@ -19,7 +20,6 @@ from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS, Who
 from tests.cluster.volcano import Volcano, http_get, volcano, volcano_programs
-from tests.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 
 TABLES = Path(__file__).parents[1] / "golden" / "volcano"
 COMPONENT = MANIFESTS / "components" / "vc-scheduler"

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tests.builders.pods import MEMORY
 from tests.cluster.api import Json
 from tests.cluster.installation import Installation
 from tests.cluster.node_agent import GpuNode
@@ -17,7 +18,6 @@ from tests.cluster.node_pods import (
     looking,
     soft,
 )
-from tests.pods import MEMORY
 
 FORGED: Final = {
     VISIBLE: "all",

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from certs.core.issue import IssueParameters, service_names
-from certs.core.policy import Lifetimes
-from certs.core.registration import WebhookKind, WebhookRegistration, WebhookTarget
-from certs.shell.secret import RotationController, SecretChange, StoredSecret
+from certs.ca_bundle import WebhookKind, WebhookRegistration, WebhookTarget
+from certs.issue import IssueParameters, service_names
+from certs.rotation_controller import RotationController, SecretChange, StoredSecret
+from certs.rotation_policy import Lifetimes
 from kube.clock import Clock
 from kube.errors import ConflictError
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from agent.core.driver import (
+from agent.driver.driver import (
     Device,
     Driver,
     DriverError,
@@ -17,8 +17,8 @@ from agent.core.driver import (
     Usage,
     Versions,
 )
-from agent.core.simulatedfleet import chip
-from agent.core.simulation import State, new_machine
+from agent.driver.simulated_fleet import chip
+from agent.driver.simulated_machine import State, new_machine
 from allocator.catalog.boards import MODELS, board_named
 from allocator.model.board import Board
 

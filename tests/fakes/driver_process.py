@@ -14,10 +14,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from agent.core.driver import Driver, DriverError, Fault
-from agent.core.simulation import State
-from agent.shell.nvml import NvmlDriver
-from agent.shell.simulated import SimulatedDriver
+from agent.driver.driver import Driver, DriverError, Fault
+from agent.driver.simulated_files import SimulatedDriver
+from agent.driver.simulated_machine import State
+from agent.nvml.driver import NvmlDriver
 from tests.fakes.driver import RelayedDriver
 from tests.fakes.nvml.machine import VARIABLE
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.deviceplugin import grpc_client
 from agent.proto import deviceplugin_pb2 as pb
-from agent.shell import rpc
 from tests.fakes.kubelet_list import Held, PodResourcesServer
 
 CHECKPOINT = "kubelet_internal_checkpoint"
@@ -19,7 +19,7 @@ CHECKPOINT = "kubelet_internal_checkpoint"
 class Client:
     """What kubelet keeps of one registered plugin: its connection and what it last listed."""
 
-    channel: rpc.Channel
+    channel: grpc_client.Channel
     endpoint: str
     options: pb.DevicePluginOptions
     devices: dict[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Kubelet:
     refused: int = 0
     clients: dict[str, Client] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
-    _server: rpc.GrpcServer | None = None
+    _server: grpc_client.GrpcServer | None = None
     _resources: PodResourcesServer | None = None
     _streams: set[asyncio.Task[None]] = field(default_factory=set)
     _admission: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -66,7 +66,9 @@ class Kubelet:
         for path in self.plugins.iterdir():
             if path.is_socket():
                 path.unlink()
-        self._server = rpc.GrpcServer((rpc.unary_handler(rpc.REGISTER, self._register),))
+        self._server = grpc_client.GrpcServer(
+            (grpc_client.unary_handler(grpc_client.REGISTER, self._register),)
+        )
         await self._server.start(self.plugins / "kubelet.sock")
         self._resources = PodResourcesServer(self.resource, self.held, limited=self.limit)
         await self._resources.start(self.socket)
@@ -102,11 +104,11 @@ class Kubelet:
         """Dial back before answering, as kubelet does."""
         if self.refusing is not None:
             self.refused += 1
-            raise rpc.CallError(rpc.Code.OTHER, self.refusing)
+            raise grpc_client.CallError(grpc_client.Code.OTHER, self.refusing)
         if request.version != "v1beta1" or request.resource_name != self.resource:
-            raise rpc.CallError(rpc.Code.OTHER, "unsupported")
-        channel = rpc.Channel(self.plugins / request.endpoint)
-        options = await channel.ask(rpc.OPTIONS, pb.Empty(), within=10)
+            raise grpc_client.CallError(grpc_client.Code.OTHER, "unsupported")
+        channel = grpc_client.Channel(self.plugins / request.endpoint)
+        options = await channel.ask(grpc_client.OPTIONS, pb.Empty(), within=10)
         client = Client(channel, request.endpoint, options)
         self.clients[request.resource_name] = client
         client.stream = asyncio.create_task(self._listen(request.resource_name, client))
@@ -116,8 +118,8 @@ class Kubelet:
         return pb.Empty()
 
     async def _listen(self, name: str, client: Client) -> None:
-        with contextlib.suppress(rpc.CallError):
-            async for answer in client.channel.follow(rpc.WATCH, pb.Empty()):
+        with contextlib.suppress(grpc_client.CallError):
+            async for answer in client.channel.follow(grpc_client.WATCH, pb.Empty()):
                 client.devices = {device.ID: device.health for device in answer.devices}
                 self._record()
         present = self.clients.pop(name, None)  # by name: it may be another plugin's by now
@@ -154,7 +156,7 @@ class Kubelet:
             asked = pb.ContainerAllocateRequest(devices_ids=sorted(slots, reverse=True))
             began = time.perf_counter()
             answer = await self.client.channel.ask(
-                rpc.ALLOCATE, pb.AllocateRequest(container_requests=[asked]), within=60
+                grpc_client.ALLOCATE, pb.AllocateRequest(container_requests=[asked]), within=60
             )
             waited = time.perf_counter() - began
             held = Held(
@@ -168,15 +170,15 @@ class Kubelet:
     async def prestart(self, slots: Iterable[str], *, within: float = 30.0) -> None:
         """Ask whether the container may start; raises CallError as kubelet would show it."""
         request = pb.PreStartContainerRequest(devices_ids=sorted(slots, reverse=True))
-        await self.client.channel.ask(rpc.PRESTART, request, within=within)
+        await self.client.channel.ask(grpc_client.PRESTART, request, within=within)
 
     async def run(self, held: Held, *, tries: int = 10) -> int:
         """Start a container until it starts; return how often that was refused first."""
         for refused in range(tries):
             try:
                 await self.prestart(held.slots)
-            except rpc.CallError as error:
-                if refused == tries - 1 or error.code is not rpc.Code.NOT_YET:
+            except grpc_client.CallError as error:
+                if refused == tries - 1 or error.code is not grpc_client.Code.NOT_YET:
                     raise
             else:
                 return refused

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.deviceplugin import grpc_client
 from agent.proto import deviceplugin_pb2 as plugin
 from agent.proto import podresources_pb2 as pb
-from agent.shell import rpc
 
 RATE = 100  # calls a second, for all clients together
 BURST = 10
@@ -40,7 +40,9 @@ class PodResourcesServer:
         self._at = time.monotonic()
         self.calls = 0
         self.rejected = 0
-        self._server = rpc.GrpcServer((rpc.unary_handler(rpc.LIST, self._list),))
+        self._server = grpc_client.GrpcServer(
+            (grpc_client.unary_handler(grpc_client.LIST, self._list),)
+        )
 
     async def start(self, socket: Path) -> None:
         await self._server.start(socket)
@@ -57,7 +59,7 @@ class PodResourcesServer:
             return
         if self._tokens < 1:
             self.rejected += 1
-            raise rpc.CallError(rpc.Code.BUSY, "rejected by rate limit")
+            raise grpc_client.CallError(grpc_client.Code.BUSY, "rejected by rate limit")
         self._tokens -= 1
 
     async def _list(self, _: pb.ListPodResourcesRequest) -> pb.ListPodResourcesResponse:

@@ -10,9 +10,9 @@ import orjson
 
 from kube.client import CallOptions
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
-from tests.builders import nodes_of
+from tests.builders.gpunodes import Json, gpu_node, patched
+from tests.builders.model import nodes_of
 from tests.fakes.api_client import FakeApiClient
-from tests.gpunodes import Json, gpu_node, patched
 
 
 @dataclass(slots=True)

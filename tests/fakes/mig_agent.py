@@ -12,18 +12,18 @@ import signal
 import sys
 from pathlib import Path
 
-from agent.core.driver import Driver
-from agent.shell.capabilities import NoFiles
-from agent.shell.holders import OpenFiles
-from agent.shell.instances import InstancesController
-from agent.shell.journal import Journal
-from agent.shell.miggpu import MigServices
-from agent.shell.nvml import NvmlDriver
-from agent.shell.simulated import SimulatedDriver
-from agent.shell.worker import DriverThread
+from agent.driver.driver import Driver
+from agent.driver.driver_thread import DriverThread
+from agent.driver.simulated_files import SimulatedDriver
+from agent.mig.device_files import NoFiles
+from agent.mig.gpu_controller import MigServices
+from agent.mig.instances_controller import InstancesController
+from agent.mig.journal_files import Journal
+from agent.mig.open_files import OpenFiles
+from agent.nvml.driver import NvmlDriver
 from allocator.model.board import Placement
 from kube.clock import SYSTEM
-from tests.builders import placed
+from tests.builders.model import placed
 from tests.fakes.driver import A100, machine
 
 SURVIVES = -1

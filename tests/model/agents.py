@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from allocator.core.gpunodewire import status_of
+from allocator.ledger.schema import status_of
+from allocator.model.allocation import Entry
 from allocator.model.gpu import Gpu, Node
-from allocator.model.ledger import Entry
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY, MiB
-from tests.builders import model
-from tests.gpunodes import Json, entry
-from tests.model.world import World
+from tests.builders.gpunodes import Json, entry
+from tests.builders.model import model
+from tests.model.cluster import World
 
 
 @dataclass(slots=True)

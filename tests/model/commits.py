@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 import orjson
 
-from allocator.core.gpunode import decode
-from allocator.model.gpu import Gpu, Grant
-from allocator.model.ledger import Entry
+from allocator.ledger.decode import decode
+from allocator.model.allocation import Entry, Grant
+from allocator.model.gpu import Gpu
 from allocator.model.request import ContainerRequest, Mode
-from tests.gpunodes import Json
+from tests.builders.gpunodes import Json
+from tests.model.cluster import World
+from tests.model.history import changed, entries, uids, versions
 from tests.model.invariants import BrokenError
-from tests.model.past import changed, entries, uids, versions
-from tests.model.truth import crowded, serves, wrong
-from tests.model.world import World
+from tests.model.oracle import crowded, serves, wrong
 
 
 def committed(world: World, old: Json, new: Json) -> None:

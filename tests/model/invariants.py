@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import orjson
 
-from allocator.core.ledger import wire_of
+from allocator.ledger.commit import wire_of
 from tests.model.agents import Agent
-from tests.model.past import entries, running
-from tests.model.truth import wrong
-from tests.model.world import World, over
+from tests.model.cluster import World, over
+from tests.model.history import entries, running
+from tests.model.oracle import wrong
 
 ASSIGNMENT = "vgpu-admission.io/assignment"
 Room = Callable[[str, str], bool]  # whether a node has room, by name, for a pod, by uid

@@ -13,14 +13,14 @@ from zlib import crc32
 import orjson
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.choose import PlacementPolicy
-from allocator.core.commitment import PodClaim
-from allocator.core.ground import PreemptionNode, preemption_node
-from tests.gpunodes import NOON, Json
+from allocator.ledger.assign import PodClaim
+from allocator.placement.choose import PlacementPolicy
+from allocator.scheduling.preempt_node import PreemptionNode, preemption_node
+from tests.builders.gpunodes import NOON, Json
+from tests.model.cluster import over
 from tests.model.invariants import BrokenError
-from tests.model.sights import Sight
-from tests.model.world import over
-from webhook.core.unbound import unbound_pod
+from tests.model.replica_caches import Sight
+from webhook.binding.scheduler_pod import unbound_pod
 
 Named = Mapping[str, Sequence[str]]  # uids by node
 _NOBODY: frozenset[str] = frozenset()

@@ -9,26 +9,26 @@ from typing import Any, cast
 import orjson
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.shell.drift import DriftController
-from allocator.shell.inventory import Inventory
-from allocator.shell.reconciler import Pods, ReclaimController
-from allocator.shell.upkeep import GpuNodeController
-from allocator.shell.waking import RequeueController
+from allocator.cluster.inventory import Inventory
+from allocator.cluster.pods import Pods
+from allocator.controllers.drift import DriftController
+from allocator.controllers.gpunode import GpuNodeController
+from allocator.controllers.reclaim import ReclaimController
+from allocator.controllers.requeue import RequeueController
 from kube.client import ApiClient, Client
 from kube.clock import Clock
 from kube.errors import KubeError
 from kube.events import Event
-from kube.leases import Election, LeaseCandidate
-from kube.term import Timing
-from tests.gpunodes import NOON, Json
+from kube.leases import Election, LeaseCandidate, Timing
+from tests.builders.gpunodes import NOON, Json
 from tests.model.agents import Agent
-from tests.model.feeds import Feed, Seen, as_it_is
-from tests.model.sights import Reader, Sight, reader
-from tests.model.world import World
-from webhook.core.mutate import AdmissionContext
-from webhook.shell.binding import BindingHandler
-from webhook.shell.desks import LateError
-from webhook.shell.late import Caches, LateCommitController
+from tests.model.cluster import World
+from tests.model.replica_caches import Reader, Sight, reader
+from tests.model.watches import Feed, Seen, as_it_is
+from webhook.admission.context import AdmissionContext
+from webhook.binding.binding_server import BindingHandler
+from webhook.binding.commit_client import LateError
+from webhook.binding.late_commit_controller import Caches, LateCommitController
 
 SKEW = 5.0  # seconds by which a replica's clock may be wrong
 Task = asyncio.Task[Any]
@@ -103,7 +103,7 @@ class Replica:
 
 
 def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionContext) -> Replica:
-    """Start a process that knows nothing yet, put together as ``webhook.shell.duties`` does it."""
+    """Start a process that knows nothing yet, put together as ``webhook.serve.leader`` does it."""
     skew = world.rng.uniform(-SKEW, SKEW)
     clock = Clock(
         monotonic=world.loop.time,

@@ -9,14 +9,15 @@ from typing import Any, Final
 
 import orjson
 
-from allocator.core.ledger import parse_ledger, remove_entries
+from allocator.ledger.commit import remove_entries
+from allocator.ledger.ledger import parse_ledger
 from kube.errors import KubeError, UnreachableError
-from tests.gpunodes import NOON, Json
-from tests.model.lists import named, told_truly
-from tests.model.past import DRY
+from tests.builders.gpunodes import NOON, Json
+from tests.model.cluster import GPU_NODES, World, over
+from tests.model.device_lists import named, told_truly
+from tests.model.history import DRY
 from tests.model.preemption import guarded, judge, judge_budgets
 from tests.model.replicas import Fault, Replica, Task, outcome, patch_of, review
-from tests.model.world import GPU_NODES, World, over
 
 NAMES: Final = ("n0", "n1")
 NOMINATED: Final = 0.6  # how often a scheduler still knows for whom it made room

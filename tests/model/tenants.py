@@ -10,7 +10,7 @@ from typing import Final
 
 import orjson
 
-from allocator.catalog.annotations import (
+from allocator.catalog.keys import (
     ALLOCATION_KEYS,
     ASKED_KEY,
     ASSIGNMENT_KEY,
@@ -20,9 +20,9 @@ from allocator.catalog.annotations import (
     SERVED_BY_KEY,
 )
 from allocator.catalog.vocabularies import OWN
-from tests.gpunodes import Json
-from tests.model.world import World
-from tests.pods import MODE
+from tests.builders.gpunodes import Json
+from tests.builders.pods import MODE
+from tests.model.cluster import World
 
 HUGE: Final = 2**63
 TEXTS: Final = ("", "null", "[]", "-1", str(HUGE), "{", "n1", "mig", "hami-core", "upstream", "∞")

@@ -16,19 +16,17 @@ from typing import Any, TypeVar
 import pytest
 from msgspec import structs
 
-from allocator.core.ledger import Ledger
-from allocator.core.pods import SchedulingPod
-from allocator.model.gpu import Grant
+from allocator.cluster.inventory import Inventory
+from allocator.extender.pod import SchedulingPod
+from allocator.ledger.ledger import Ledger
+from allocator.model.allocation import Grant
 from allocator.model.units import NO_CORES, WHOLE_GPU
-from allocator.shell.inventory import Inventory
 from kube.client import ApiClient
-from kube.term import Timing
+from kube.leases import Timing
 from kube.watch import Publish, WatchSource
 from tests.model.agents import Bold
-from tests.model.calls import StillLoop
-from tests.model.careless import Moody, Rash, Trusting, Undead, Unmoved
-from tests.model.invariants import BrokenError
-from tests.model.lines import (
+from tests.model.cluster import World
+from tests.model.faulty_transport import (
     alone,
     blind,
     forgetful,
@@ -43,17 +41,19 @@ from tests.model.lines import (
     untested_commit,
     unversioned,
 )
+from tests.model.invariants import BrokenError
+from tests.model.mutants import Moody, Rash, Trusting, Undead, Unmoved
+from tests.model.pending_calls import StillLoop
+from tests.model.quiescence import go
+from tests.model.replica_caches import reader
 from tests.model.replicas import Fault, Task, Wiring
-from tests.model.rest import go
-from tests.model.run import Run
+from tests.model.schedule import Run
 from tests.model.seeds import SCHEDULES, SEEDS
-from tests.model.sights import reader
 from tests.model.tenants import gullible
-from tests.model.world import World
-from webhook.core.binding import BindRequest
-from webhook.core.mutate import AdmissionContext
-from webhook.core.served import Outcome
-from webhook.shell.binding import BindingHandler
+from webhook.admission.context import AdmissionContext
+from webhook.binding.batch import Outcome
+from webhook.binding.binding_server import BindingHandler
+from webhook.binding.decide import BindRequest
 
 PATIENT = pytest.mark.timeout(max(600, SCHEDULES))  # some 80 ms each, where nobody else is busy
 FAULTLESS = Fault()

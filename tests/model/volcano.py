@@ -8,13 +8,13 @@ versions write on the pod before they bind it, newer ones on the Binding.
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.core.devicelist import IDS, NODE
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
-from tests.gpunodes import Json
-from tests.model.lists import positions
+from allocator.volcano.device_list import IDS, NODE
+from tests.builders.gpunodes import Json
+from tests.model.cluster import World
+from tests.model.device_lists import positions
 from tests.model.schedulers import NAMES, Schedulers, binding_of
-from tests.model.world import World
 
 SCHEDULER: Final = "volcano"
 GANG: Final = 3  # members at most

@@ -10,12 +10,12 @@ from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certs.core.check import Expected, findings, issuer_of
-from certs.core.pem import certificates
-from certs.core.policy import Rotation
-from certs.core.status import RotationPhase, phase
-from certs.core.store import REQUEST, SecretState, decode_secret, state
-from certs.shell.secret import RotationController, Round, StoredSecret
+from certs.check import Expected, findings, issuer_of
+from certs.pem import certificates
+from certs.rotation_controller import RotationController, Round, StoredSecret
+from certs.rotation_policy import Rotation
+from certs.secret_codec import REQUEST, SecretState, decode_secret, state
+from certs.status import RotationPhase, phase
 from kube.errors import ConflictError
 from tests.fakes.certificates import LIFETIMES, TERMS, World
 

@@ -9,19 +9,20 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.choose import Choice, FitVerdict, PlacementPolicy, choose
-from allocator.core.commitment import PodClaim, assign
-from allocator.core.headroom import headroom
-from allocator.core.holdings import without_entries
-from allocator.core.ladder import sufficient_profiles
-from allocator.core.ledger import with_entry
+from allocator.ledger.assign import PodClaim, assign
+from allocator.ledger.commit import with_entry
+from allocator.mig.profiles import sufficient_profiles
+from allocator.model.allocation import Grant
 from allocator.model.board import Placement
 from allocator.model.decision import Reason
-from allocator.model.gpu import Gpu, Grant, Node
+from allocator.model.gpu import Gpu, Node
 from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
 from allocator.model.units import MiB
-from tests.builders import A30, A100_40, T4, ask, board, gpu, node, pod, snapshot, soft_grant
-from tests.gpunodes import entry, ledger, several
+from allocator.model.usage import without_entries
+from allocator.placement.choose import Choice, FitVerdict, PlacementPolicy, choose
+from allocator.placement.fit import headroom
+from tests.builders.gpunodes import entry, ledger, several
+from tests.builders.model import A30, A100_40, T4, ask, board, gpu, node, pod, snapshot, soft_grant
 
 STAGES = st.sampled_from([Stage.APP, Stage.APP, Stage.INIT, Stage.SIDECAR])
 MEMORY = (Reason.MEMORY_SHORT, Reason.NO_GEOMETRY)

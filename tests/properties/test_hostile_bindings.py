@@ -9,16 +9,16 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.devicelist import listed_uuids
-from allocator.core.settings import DEFAULTS
-from tests.bindings import answered, binding, review, stored
-from tests.builders import nodes_of, snapshot
+from allocator.config.settings import DEFAULTS
+from allocator.volcano.device_list import listed_uuids
+from tests.builders.bindings import answered, binding, review, stored
+from tests.builders.gpunodes import Json
+from tests.builders.model import nodes_of, snapshot
+from tests.builders.pods import MEMORY, NUMBER, admitted, container, pod, received
 from tests.fakes.ledger_server import LedgerServer
-from tests.gpunodes import Json
-from tests.pods import MEMORY, NUMBER, admitted, container, pod, received
-from webhook.core.mutate import AdmissionContext
-from webhook.core.review import NotAReviewError
-from webhook.shell.binding import BindingHandler
+from webhook.admission.context import AdmissionContext
+from webhook.binding.binding_server import BindingHandler
+from webhook.review.admission_review import NotAReviewError
 
 AROUND = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(nodes_of(8)))
 ASKING = admitted(received(pod(container(limits={NUMBER: 1, MEMORY: 3000}))), AROUND)

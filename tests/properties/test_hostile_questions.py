@@ -14,19 +14,19 @@ import pytest
 from starlette.applications import Starlette
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.choose import PlacementPolicy
-from allocator.core.index import IndexBuilder
-from allocator.core.settings import Settings
-from allocator.core.steering import FilterContext
+from allocator.config.settings import Settings
+from allocator.extender.filter import FilterContext
+from allocator.extender.index import IndexBuilder
 from allocator.model.request import Mode
-from allocator.shell.extender import Extender
+from allocator.placement.choose import PlacementPolicy
 from kube.client import CallOptions
 from kube.errors import ApiError
-from tests.builders import A30, nodes_of
+from tests.builders.model import A30, nodes_of
+from tests.builders.pods import MEMORY, NUMBER, container, pod, received
 from tests.fakes.api_client import FakeApiClient
-from tests.pods import MEMORY, NUMBER, container, pod, received
-from webhook.core.unbound import unbound_pod
-from webhook.shell.extender import app
+from webhook.binding.scheduler_pod import unbound_pod
+from webhook.serve.extender_routes import app
+from webhook.serve.extender_verbs import Extender
 
 Json = dict[str, Any]
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.settings import Settings
+from allocator.config.settings import Settings
 from allocator.model.gpu import Snapshot
-from tests.pods import MEMORY, MODE, container, pod, received
-from webhook.core.mutate import AdmissionContext
-from webhook.shell.admission import LARGEST_BODY, AdmissionApp, AdmissionView, PodHandler
-from webhook.shell.metrics import WebhookMetrics
+from tests.builders.pods import MEMORY, MODE, container, pod, received
+from webhook.admission.context import AdmissionContext
+from webhook.serve.admission import LARGEST_BODY, AdmissionApp, AdmissionView, PodHandler
+from webhook.serve.metrics import WebhookMetrics
 
 Json = dict[str, Any]
 PATHS = ("/mutate/pods", "/validate/pods", "/mutate/pods/ephemeralcontainers")

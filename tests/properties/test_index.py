@@ -8,19 +8,21 @@ from itertools import chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.choose import FitVerdict, PlacementPolicy, choose, place_on
-from allocator.core.commitment import PodClaim
-from allocator.core.fleet import snapshot_of
-from allocator.core.holdings import peak_grants, with_grants
-from allocator.core.index import Index, IndexBuilder, NodesByPod
-from allocator.core.pods import SchedulingPod
-from allocator.core.scores import scorer
-from allocator.core.settings import DEFAULTS
-from allocator.core.steering import FilterContext, filter_nodes, score_nodes
+from allocator.config.settings import DEFAULTS
+from allocator.extender.filter import FilterContext, filter_nodes
+from allocator.extender.index import Index, IndexBuilder, NodesByPod
+from allocator.extender.pod import SchedulingPod
+from allocator.extender.prioritize import score_nodes
+from allocator.extender.score import scorer
+from allocator.ledger.assign import PodClaim
+from allocator.model.allocation import Entry
 from allocator.model.gpu import Gpu, Node
-from allocator.model.ledger import Entry
 from allocator.model.request import FillPolicy, Filters, Mode, PodRequest
-from tests.builders import (
+from allocator.model.usage import peak_grants, with_grants
+from allocator.placement.choose import FitVerdict, PlacementPolicy, choose, place_on
+from allocator.placement.fleet import snapshot_of
+from tests.builders.gpunodes import entry, ledger, several
+from tests.builders.model import (
     A30,
     A100_40,
     T4,
@@ -34,7 +36,6 @@ from tests.builders import (
     snapshot,
     soft_grant,
 )
-from tests.gpunodes import entry, ledger, several
 
 NAMES = [f"n{i}" for i in range(6)]
 SCORERS = [scorer(packing, DEFAULTS.score_weights) for packing in FillPolicy]

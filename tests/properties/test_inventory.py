@@ -11,25 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.catalog.boards import MODELS, Model
-from allocator.core.deviceconfig import load_device_config, load_node_config
-from allocator.core.document import DocumentError, read_document
-from allocator.core.fleet import snapshot_of
-from allocator.core.fleetfile import load_fleet
-from allocator.core.gpunode import decode, decode_text
-from allocator.core.gpunodewire import spec_of, status_of
-from allocator.core.holdings import without_entries
-from allocator.core.wire import (
+from allocator.config.device_config import load_device_config, load_node_config
+from allocator.config.document import DocumentError, read_document
+from allocator.config.fleet_file import load_fleet
+from allocator.ledger.decode import decode, decode_text
+from allocator.ledger.schema import spec_of, status_of
+from allocator.model.allocation import ContainerGrants, Entry, Grant
+from allocator.model.board import Placement
+from allocator.model.gpu import Gpu, GpuKind, Node
+from allocator.model.request import Mode, Stage
+from allocator.model.units import CorePercent, MiB
+from allocator.model.usage import without_entries
+from allocator.placement.fleet import snapshot_of
+from allocator.volcano.register import (
     decode_handshake,
     decode_register,
     encode_register,
     node_from_register,
 )
-from allocator.model.board import Placement
-from allocator.model.decision import ContainerGrants
-from allocator.model.gpu import Gpu, GpuKind, Grant, Node
-from allocator.model.ledger import Entry
-from allocator.model.request import Mode, Stage
-from allocator.model.units import CorePercent, MiB
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = (

@@ -5,17 +5,17 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.lines import WIDTH
-from allocator.core.manifest import pods_in
-from allocator.core.settings import Settings
+from allocator.config.manifest import pods_in
+from allocator.config.settings import Settings
 from allocator.model.problem import Rejected
 from allocator.model.request import Mode
-from tests.builders import A100_40, nodes_of, snapshot
-from webhook.core.mutate import AdmissionContext
-from webhook.core.plan import plan
-from webhook.core.plandocument import document
-from webhook.core.plantext import lines
-from webhook.core.podwire import Pod
+from allocator.report.terminal_lines import WIDTH
+from tests.builders.model import A100_40, nodes_of, snapshot
+from webhook.admission.context import AdmissionContext
+from webhook.plan.plan import plan
+from webhook.plan.plan_json import document
+from webhook.plan.plan_text import lines
+from webhook.review.pod_schema import Pod
 
 AROUND = AdmissionContext(
     settings=Settings(), snapshot=snapshot(nodes_of(1, A100_40, mode=Mode.MIG)), host_paths=True

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.core.patch import ContainerIntent, Intent, operations, pointer_token
-from webhook.core.podwire import Pod
+from webhook.review.json_patch import ContainerIntent, Intent, operations, pointer_token
+from webhook.review.pod_schema import Pod
 
 Json = dict[str, Any]
 

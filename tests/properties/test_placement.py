@@ -9,12 +9,12 @@ from types import MappingProxyType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.demand import demand_of
-from allocator.core.placement import SHARE, slot_policy
+from allocator.mig.learned_demand import demand_of
+from allocator.mig.slot_policy import SHARE, slot_policy
 from allocator.model.board import Board, Profile
 from allocator.model.demand import NOTHING_LEARNED, BoardDemand, Demand
 from allocator.model.units import MiB
-from tests.builders import A100_40, board
+from tests.builders.model import A100_40, board
 
 A100 = board(A100_40)
 COUNTS = st.lists(st.floats(0, 400), min_size=5, max_size=5)

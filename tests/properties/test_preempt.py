@@ -6,11 +6,12 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.core.choose import choose
-from allocator.core.index import Index
-from allocator.model.gpu import Grant, Node
+from allocator.extender.index import Index
+from allocator.model.allocation import Grant
+from allocator.model.gpu import Node
 from allocator.model.request import Mode, PodRequest
-from tests.builders import (
+from allocator.placement.choose import choose
+from tests.builders.model import (
     A30,
     A100_40,
     T4,
@@ -23,7 +24,7 @@ from tests.builders import (
     snapshot,
     soft_grant,
 )
-from tests.preemption import Resident, args, cluster, named, offer, preemptor, resident
+from tests.builders.preemption import Resident, args, cluster, named, offer, preemptor, resident
 
 PRIORITY = 10
 STATES: tuple[dict[str, bool], ...] = (

@@ -7,15 +7,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.core.podfacts import PodSummary
-from allocator.core.registration import counted_uids, register_of, registered_gpus
-from allocator.core.wire import decode_register, encode_register, node_from_register
-from allocator.model.gpu import Gpu, Grant, Node
-from allocator.model.ledger import Entry
+from allocator.model.allocation import Entry, Grant
+from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
-from tests.builders import A100_40, T4, model
-from tests.gpunodes import entry, ledger
+from allocator.request.pod_summary import PodSummary
+from allocator.volcano.register import decode_register, encode_register, node_from_register
+from allocator.volcano.registered_capacity import counted_uids, register_of, registered_gpus
+from tests.builders.gpunodes import entry, ledger
+from tests.builders.model import A100_40, T4, model
 
 UIDS = ("a", "b", "c", "d", "e")
 SETS = st.frozensets(st.sampled_from(UIDS))

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core import containers
-from allocator.core.lexicon import lexicon
-from allocator.core.quantity import LARGEST, canonical, parse, plain
-from allocator.core.usual import parse_common
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import PodRequest
-from tests.asking import (
+from allocator.request import containers
+from allocator.request.fast_path import parse_common
+from allocator.request.quantity import LARGEST, canonical, parse, plain
+from allocator.request.resource_names import lexicon
+from tests.builders.containers import (
     CORES,
     GPU_COUNT,
     GPU_MEM,

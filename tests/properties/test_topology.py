@@ -8,13 +8,13 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from allocator.core import hami
-from allocator.core.headroom import headroom
-from allocator.core.topology import LOOKS, WORTH, idle_of, mixes, prefer_close, web_of, worth
+from allocator.model.allocation import Option
 from allocator.model.gpu import Gpu
-from allocator.model.option import Option
 from allocator.model.request import Mode
-from tests.builders import ask, gpu, soft_grant
+from allocator.placement import hami_core
+from allocator.placement.fit import headroom
+from allocator.placement.topology import LOOKS, WORTH, idle_of, mixes, prefer_close, web_of, worth
+from tests.builders.model import ask, gpu, soft_grant
 
 
 @st.composite
@@ -68,7 +68,7 @@ def test_the_closest_set_comes_first(gpus: list[Gpu], data: st.DataObject) -> No
     """No other set is closer, none that is as close has better options, and nothing is lost."""
     count = data.draw(st.integers(2, len(gpus)))
     rooms = tuple(map(headroom, gpus))
-    ranked = hami.options(ask(1000), rooms, mode=Mode.HAMI_CORE)
+    ranked = hami_core.options(ask(1000), rooms, mode=Mode.HAMI_CORE)
 
     found = prefer_close(ranked, rooms, count=count)
 
@@ -101,7 +101,7 @@ def test_the_order_of_equals_is_kept_without_closeness(
 ) -> None:
     """Where nothing is known, the policy alone decides."""
     plain = tuple(headroom(replace(one, numa=None, switch=None, links=())) for one in gpus)
-    ranked = hami.options(ask(1000), plain, mode=Mode.HAMI_CORE)
+    ranked = hami_core.options(ask(1000), plain, mode=Mode.HAMI_CORE)
 
     assert prefer_close(ranked, plain, count=data.draw(st.integers(1, 8))) == ranked
 

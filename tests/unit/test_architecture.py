@@ -7,21 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.contracts import does_io
+
 ROOT = Path(__file__).parents[2]
 OURS = ("agent", "allocator", "webhook", "console", "certs", "kube", "manifests")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+[CONTRACT] = [c for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "pure"]
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
 PURE = [
     path
-    for folder in (
-        "agent/core",
-        "allocator/model",
-        "allocator/catalog",
-        "allocator/request",
-        "allocator/core",
-        "webhook/core",
-        "console/core",
-        "certs/core",
-    )
-    for path in sorted((ROOT / folder).glob("*.py"))
+    for package in CONTRACT["packages"]
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if not does_io(module_of(path), packages=CONTRACT["io_packages"], words=CONTRACT["io_words"])
 ]
 # What a decision may rest on: values, and libraries that only compute. ``yaml`` and ``orjson``
 # parse text that somebody else read; ``cryptography`` is handed its keys and clocks.
@@ -72,7 +74,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", PURE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_core_imports_only_what_computes(path: Path) -> None:
+def test_a_pure_module_imports_only_what_computes(path: Path) -> None:
     """The contracts forbid what is known to do I/O; this allows only what is known not to."""
     assert set(imported(path)) <= COMPUTES | set(OURS) - {"kube", "manifests"}
 
@@ -99,8 +101,7 @@ def test_lock_files_name_no_registry() -> None:
 
 def test_the_wheel_holds_what_runs() -> None:
     """Programs and their packages, and neither tests nor benchmarks."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    shipped = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
 
     assert {"agent", "allocator", "webhook", "console", "certs", "kube", "vgpu.py"} <= set(shipped)
     assert not {"tests", "benchmarks"} & set(shipped)

@@ -8,8 +8,8 @@ from typing import assert_never
 
 import pytest
 
-from agent.core.families import OURS
-from agent.core.xid import XIDS, Xid
+from agent.health.xid import XIDS, Xid
+from agent.monitor.metric_names import OURS
 from allocator.catalog.injection import (
     MOUNTS,
     VARIABLES,
@@ -20,8 +20,8 @@ from allocator.catalog.injection import (
     Literal,
     LiteralOrField,
 )
-from allocator.catalog.paths import RESERVED_PATHS
-from allocator.core.settings import Settings
+from allocator.catalog.reserved_paths import RESERVED_PATHS
+from allocator.config.settings import Settings
 from allocator.model.decision import Reason
 
 ROOT = Path(__file__).parents[2]

@@ -3,10 +3,10 @@
 import re
 from typing import Final
 
-from agent.core.driver import MigMode
-from agent.core.simulation import SimulatedGpu, State
+from agent.driver.driver import MigMode
+from agent.driver.simulated_machine import SimulatedGpu, State
 from allocator.catalog.boards import bare_name, model_named
-from allocator.catalog.profiles import shape_of
+from allocator.mig.profiles import shape_of
 from allocator.model.board import Board, Profile
 from tests.fakes.nvml.layout import CGpu, CMachine, CProfile
 

@@ -13,8 +13,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-from agent.core.driver import Process
-from agent.core.simulation import State
+from agent.driver.driver import Process
+from agent.driver.simulated_machine import State
 from tests.fakes.nvml.boards import furnished
 from tests.fakes.nvml.layout import (
     EVENTS,

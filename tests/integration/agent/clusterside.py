@@ -6,22 +6,21 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from agent.core.driver import Device
-from agent.core.status import Hardware
-from agent.shell.capacity import CapacityController
-from agent.shell.node import NodeInformer
-from agent.shell.status import StatusController, StatusFacts
-from allocator.core.gpunodewire import spec_of
-from allocator.model.gpu import Grant
-from allocator.model.ledger import Entry
+from agent.driver.driver import Device
+from agent.node.capacity_controller import CapacityController
+from agent.node.node_informer import NodeInformer
+from agent.node.status import Hardware
+from agent.node.status_controller import StatusController, StatusFacts
+from allocator.ledger.schema import spec_of
+from allocator.model.allocation import Entry, Grant
 from kube.client import Client
 from kube.config import Access
-from tests.builders import device, soft_grant
+from tests.builders.gpunodes import entry
+from tests.builders.model import device, soft_grant
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_rules import Json
 from tests.fakes.api_server import ApiServer, Request
 from tests.fakes.kube_clock import FakeClock
-from tests.gpunodes import entry
 from tests.integration.waiting import until
 
 NODE = "/api/v1/nodes"

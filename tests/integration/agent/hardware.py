@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from agent.core.driver import Driver, DriverEvent, Process
-from agent.core.simulation import SimulatedGpu, State, add_event, change_gpu
-from agent.shell.simulated import SimulatedDriver
+from agent.driver.driver import Driver, DriverEvent, Process
+from agent.driver.simulated_files import SimulatedDriver
+from agent.driver.simulated_machine import SimulatedGpu, State, add_event, change_gpu
 from tests.fakes.driver_process import DriverProcess, driver_process, nvml
 from tests.fakes.nvml.machine import Machine
 

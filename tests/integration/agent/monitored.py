@@ -8,17 +8,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from agent.core.driver import Device, Instance, Process
-from agent.core.promise import Share
-from agent.core.simulation import SimulatedGpu, change_gpu, new_machine
-from agent.core.violation import LocalPod, ViolationKind
-from agent.shell.announcements import NodeEvents
-from agent.shell.inspection import Inspector
-from agent.shell.monitor import Monitor, MonitorServices
-from agent.shell.processes import Processes
-from agent.shell.simulated import SimulatedDriver
-from agent.shell.worker import DriverThread
-from allocator.core.settings import Enforcement
+from agent.driver.driver import Device, Instance, Process
+from agent.driver.driver_thread import DriverThread
+from agent.driver.simulated_files import SimulatedDriver
+from agent.driver.simulated_machine import SimulatedGpu, change_gpu, new_machine
+from agent.monitor.inspection_thread import Inspector
+from agent.monitor.monitor_controller import Monitor, MonitorServices
+from agent.monitor.violation import LocalPod, ViolationKind
+from agent.node.process_files import Processes
+from agent.serve.node_events import NodeEvents
+from agent.share import Share
+from allocator.config.settings import Enforcement
 from allocator.model.units import MiB
 from kube.events import Event, Reference
 from tests.fakes.hami_core import Tenant, bury, enrol

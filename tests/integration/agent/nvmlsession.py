@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.core.driver import Device, Driver
-from agent.core.simulation import State
-from agent.shell.nvml import NvmlDriver
+from agent.driver.driver import Device, Driver
+from agent.driver.simulated_machine import State
+from agent.nvml.driver import NvmlDriver
 from tests.fakes.driver_process import DriverProcess
 from tests.fakes.nvml.machine import VARIABLE, Machine
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from agent.core.driver import Device
-from agent.core.promise import Owner, Share
-from agent.shell.inspection import InspectedNode, Inspector
-from agent.shell.libraries import install_simulated
-from agent.shell.processes import Processes
-from agent.shell.regions import RegionFiles
-from allocator.model.gpu import Grant
+from agent.driver.driver import Device
+from agent.monitor.inspection_thread import InspectedNode, Inspector
+from agent.node.process_files import Processes
+from agent.region.library_files import install_simulated
+from agent.region.region_files import RegionFiles
+from agent.share import Owner, Share
+from allocator.model.allocation import Grant
 from allocator.model.request import Priority
-from tests import builders
-from tests.builders import soft_grant
+from tests.builders import model
+from tests.builders.model import soft_grant
 
 GIB: Final = 1024**3
 GPU: Final = "GPU-6b1f0000-0000-4000-8000-000000000000"
@@ -38,7 +38,7 @@ def share(
 
 
 def device(uuid: str = GPU, *, index: int = 0) -> Device:
-    return replace(builders.device(index=index), uuid=uuid)
+    return replace(model.device(index=index), uuid=uuid)
 
 
 def regions(root: Path, *, now: float = NOW) -> RegionFiles:

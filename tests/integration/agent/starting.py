@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.core.identity import PodName
-from agent.core.promise import DeviceNode, NotYetError, Owner, ReadyInstance, Share
-from agent.core.slot import SlotOffer
-from agent.shell.announcements import NodeEvents
-from agent.shell.owners import OwnerClient
-from agent.shell.plugin import DevicePlugin
-from agent.shell.podresources import PodResources
-from agent.shell.prestart import PreStart, RegionProvider, StartServices
-from agent.shell.registration import PluginPlace, RegistrationClient
-from agent.shell.slots import Slots
+from agent.deviceplugin.identity import PodName
+from agent.deviceplugin.owner_client import OwnerClient
+from agent.deviceplugin.plugin_server import DevicePlugin
+from agent.deviceplugin.podresources_client import PodResources
+from agent.deviceplugin.prestart_server import PreStart, RegionProvider, StartServices
+from agent.deviceplugin.registration_client import PluginPlace, RegistrationClient
+from agent.deviceplugin.slot_files import Slots
+from agent.node.slots import SlotOffer
+from agent.serve.node_events import NodeEvents
+from agent.share import DeviceNode, NotYetError, Owner, ReadyInstance, Share
+from allocator.model.allocation import Grant
 from allocator.model.board import Placement
-from allocator.model.gpu import Grant
 from kube.events import Event, Reference
 from tests.fakes.kubelet import Kubelet
 from tests.integration.waiting import until

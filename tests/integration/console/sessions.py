@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from console.core.listing import OutputFormat
-from console.shell import lists
-from console.shell.cluster import ClusterTarget
-from console.shell.lists import ListSelection, Printer
-from console.shell.session import CommandSession
-from tests.builders import T4, nodes_of
+from console.cli import get
+from console.cli.get import ListSelection, Printer
+from console.cli.session import CommandSession
+from console.cluster.cluster_client import ClusterTarget
+from console.get.listing import OutputFormat
+from tests.builders.gpunodes import gpu_node
+from tests.builders.model import T4, nodes_of
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
-from tests.gpunodes import gpu_node
 from tests.unit.console.sites import machine
 
 GPU_NODES = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
@@ -58,14 +58,14 @@ async def gpus(asked: CommandSession, *names: str) -> tuple[int, str, str]:
     printer = Printer(asked, OutputFormat.TABLE, headed=True)
     return told(
         asked,
-        await asked.answer(lambda gather: lists.gpus(gather, printer, ListSelection(names=names))),
+        await asked.answer(lambda gather: get.gpus(gather, printer, ListSelection(names=names))),
     )
 
 
 async def pods(asked: CommandSession, which: ListSelection) -> tuple[int, str, str]:
     """List pods, and return the same."""
     printer = Printer(asked, OutputFormat.TABLE, headed=True)
-    return told(asked, await asked.answer(lambda gather: lists.pods(gather, printer, which)))
+    return told(asked, await asked.answer(lambda gather: get.pods(gather, printer, which)))
 
 
 def told(asked: CommandSession, code: int) -> tuple[int, str, str]:

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import orjson
 
-from allocator.shell.inventory import GPU_NODES
+from allocator.cluster.inventory import GPU_NODES
+from tests.builders.pods import MEMORY, NUMBER, Json, container, pod, received
 from tests.fakes.api_server import Request
 from tests.integration.webhook import hostile, verdicts
 from tests.integration.webhook.hostile import ASKED, WAITING, Bases, Site
 from tests.integration.webhook.replica import FULL, NAMES
 from tests.integration.webhook.verdicts import Said, patched
-from tests.pods import MEMORY, NUMBER, Json, container, pod, received
 
 EVENT: Final = re.compile(r"/apis/events\.k8s\.io/v1/namespaces/[a-z0-9.-]+/events")
 HINT: Final = re.compile(r"/api/v1/namespaces/[a-z0-9-]+/pods/[a-z0-9.-]+/status")

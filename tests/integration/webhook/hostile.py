@@ -9,16 +9,26 @@ from typing import Any, Final
 
 import orjson
 
-from allocator.core.settings import DEFAULTS
-from tests.builders import nodes_of, snapshot
-from tests.crooked import Good, crooked, good
+from allocator.config.settings import DEFAULTS
+from tests.builders.gpunodes import Json
+from tests.builders.malformed import Good, crooked, good
+from tests.builders.model import nodes_of, snapshot
+from tests.builders.pods import (
+    CORES,
+    GPU_MEM,
+    MEMORY,
+    NUMBER,
+    PERCENT,
+    admitted,
+    container,
+    pod,
+    received,
+)
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
-from tests.gpunodes import Json
 from tests.integration.webhook.replica import FULL, NAMES, PODS
 from tests.model.tenants import KEYS, LISTS, TEXTS
-from tests.pods import CORES, GPU_MEM, MEMORY, NUMBER, PERCENT, admitted, container, pod, received
-from webhook.core.mutate import AdmissionContext
+from webhook.admission.context import AdmissionContext
 
 BASES: Final = 300  # of each endpoint, forged in different ways
 WAITING: Final = tuple(f"waits-{number}" for number in range(4))

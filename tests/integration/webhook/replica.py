@@ -12,23 +12,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from allocator.shell.inventory import GPU_NODES, NODES, Inventory
-from allocator.shell.tasks import background
+from allocator.cli.process import background
+from allocator.cluster.inventory import GPU_NODES, NODES, Inventory
 from kube.client import Client
 from kube.config import Access
 from kube.events import Recorder
-from kube.shared import SharedInformer
-from tests.builders import T4, nodes_of, soft_grant
+from kube.shared_informer import SharedInformer
+from tests.builders.gpunodes import Json, entry, gpu_node
+from tests.builders.model import T4, nodes_of, soft_grant
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
-from tests.gpunodes import Json, entry, gpu_node
 from tests.integration.waiting import until
-from webhook.shell import app
-from webhook.shell.admission import AdmissionApp
-from webhook.shell.journal import AuditLog
-from webhook.shell.metrics import WebhookMetrics
-from webhook.shell.server import Listen, serve_app
-from webhook.shell.steering import extender_service
+from webhook.admission.audit_log import AuditLog
+from webhook.serve import view
+from webhook.serve import webhook as app
+from webhook.serve.admission import AdmissionApp
+from webhook.serve.extender import extender_service
+from webhook.serve.http import Listen, routes, serve_app
+from webhook.serve.metrics import WebhookMetrics
 
 HOST: Final = "127.0.0.1"
 SYSTEM: Final = "vgpu-admission-system"
@@ -75,13 +76,13 @@ def cluster(server: ApiServer, uid: str) -> None:
 
 @contextlib.asynccontextmanager
 async def replica(server: ApiServer) -> AsyncIterator[Ports]:
-    """Run what :func:`webhook.shell.app.run` does, without certificates and a leader's duties."""
+    """Run what :func:`webhook.serve.webhook.run` does, but for certificates and controllers."""
     metrics = WebhookMetrics(version="0")
     async with Client(Access(url=server.url)) as client, background() as start:
         inventory = Inventory(client, namespace=SYSTEM, rated=True)
         journal = AuditLog(Forgetting(), dropped=metrics.dropped)
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
-        watch = SharedInformer(app.PODS)
+        watch = SharedInformer(view.PODS)
         means = app._means(  # noqa: SLF001 -- the composition itself is under test
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
@@ -93,7 +94,7 @@ async def replica(server: ApiServer) -> AsyncIterator[Ports]:
         start(events.run(), "events")
         start(means.gangs.run(), "refused members")
         start(watch.follow(client), "pods")
-        rest = app.routes(metrics, lambda: inventory.synced)
+        rest = routes(metrics, lambda: inventory.synced)
         hooks = AdmissionApp(reviewer, rest, binder=means.binder)
         ports = Ports(admission=0, extender=_free(), health=0)
         steered = Listen(host=HOST, port=ports.extender)

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import orjson
 
+from tests.builders.pods import Json
 from tests.integration.webhook.hostile import doubled, readable
-from tests.pods import Json
 
 REVIEW: Final = ("admission.k8s.io/v1", "AdmissionReview")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.migdesk import Desk
+from tests.harness.mig_agent import Desk
 
 
 @pytest.fixture

@@ -5,22 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from allocator.core.choose import PlacementPolicy
-from allocator.core.commitment import PodClaim
-from allocator.core.index import Index, IndexBuilder
-from allocator.core.pods import SchedulingPod
-from allocator.core.steering import FilterContext, filter_nodes
-from allocator.core.waiting import LEAST_SAMPLE
+from allocator.controllers.unschedulable import UnschedulableController
+from allocator.extender.filter import FilterContext, filter_nodes
+from allocator.extender.index import Index, IndexBuilder
+from allocator.extender.pod import SchedulingPod
+from allocator.ledger.assign import PodClaim
 from allocator.model.gpu import Node
 from allocator.model.request import PodRequest
-from allocator.shell.extender import UnschedulablePod
-from allocator.shell.waiting import (
-    UnschedulableController,
-)
+from allocator.placement.choose import PlacementPolicy
+from allocator.scheduling.unschedulable import LEAST_SAMPLE, UnschedulablePod
 from kube.client import CallOptions
 from kube.errors import KubeError
 from kube.events import Event
-from tests.builders import T4, ask, gpu, node, pod, soft_grant
+from tests.builders.model import T4, ask, gpu, node, pod, soft_grant
 from tests.fakes.api_client import FakeApiClient
 from tests.fakes.kube_clock import FakeClock
 

@@ -6,23 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.core.commitment import PodClaim
-from allocator.core.outlook import FeasibilityVerdict
-from allocator.core.settings import Settings
+from allocator.config.settings import Settings
+from allocator.ledger.assign import PodClaim
 from allocator.model.decision import ModeSource
 from allocator.model.request import Mode, PodRequest
+from allocator.report.feasibility import FeasibilityVerdict
 from allocator.request.admitted import admission_marks, admitted_request, earlier_pass
-from console.core.pod import pod_of
-from console.core.site import ClusterView, site_of
-from console.core.why import PodFacts, PodWhy, why
-from tests.bindings import binding, bound, live
-from tests.builders import A100_40, T4, nodes_of, snapshot
-from tests.gpunodes import gpu_node
-from tests.pods import MEMORY, MODE, NUMBER, Json, container, pod, received
+from console.cluster.pod import pod_of
+from console.cluster.snapshot import ClusterView, site_of
+from console.explain.why import PodFacts, PodWhy, why
+from tests.builders.bindings import binding, bound, live
+from tests.builders.gpunodes import gpu_node
+from tests.builders.model import A100_40, T4, nodes_of, snapshot
+from tests.builders.pods import MEMORY, MODE, NUMBER, Json, container, pod, received
 from tests.unit.console.sites import NOW, machine
-from webhook.core.binding import BindRequest, judge
-from webhook.core.mutate import AdmissionContext
-from webhook.core.unbound import unbound_pod
+from webhook.admission.context import AdmissionContext
+from webhook.binding.decide import BindRequest, judge
+from webhook.binding.scheduler_pod import unbound_pod
 
 OURS = "vgpu-admission.io/"
 VOLCANO = VOCABULARIES[0]

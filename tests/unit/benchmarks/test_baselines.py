@@ -7,7 +7,7 @@ from benchmarks.baselines.greedy import Greedy
 from benchmarks.baselines.scores import capacity_loss, lowest_start, reach
 from benchmarks.baselines.volcano import StickyGroup
 from benchmarks.mig import A100, Policy, SlotPick
-from tests.builders import placed, profile
+from tests.builders.model import placed, profile
 
 ALIKE = {p.name: 1 for p in A100.plain}
 

@@ -5,8 +5,8 @@ import json
 import orjson
 import pytest
 
-from allocator.core.headroom import headroom
 from allocator.model.request import Mode
+from allocator.placement.fit import headroom
 from benchmarks.extender import POD, AnswerWaits, bars
 from benchmarks.extender_server import BUSY, GPUS, ChangingFleet, echo, fleet, names, our_extender
 

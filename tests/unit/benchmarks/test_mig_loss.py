@@ -10,7 +10,7 @@ from allocator.model.board import Profile
 from benchmarks.loss_system import AcceptedShare, Arrival, Setting, arrivals, offer_pods
 from benchmarks.mig import A100, Ours, SlotPick
 from benchmarks.mig_loss import GIVEN, GRID, HAMI, OURS, bars, main
-from tests.builders import profile
+from tests.builders.model import profile
 
 CELL = Setting(mix="default", gpus=8, load=0.85)
 

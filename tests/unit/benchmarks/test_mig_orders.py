@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.mig import A100
 from benchmarks.mig_orders import Score, best_order_count, main, orders, scores
-from tests.builders import profile
+from tests.builders.model import profile
 
 REV2 = (*A100.plain, profile("1g.10gb"))
 

@@ -5,16 +5,16 @@ import copy
 import orjson
 import pytest
 
-from allocator.catalog.annotations import ASSIGNMENT_KEY
+from allocator.catalog.keys import ASSIGNMENT_KEY
 from benchmarks.storm import Door, StormRun, bars
 from benchmarks.storm_cluster import Arm, gpu_node
 from benchmarks.storm_door import summary
 from benchmarks.storm_metrics import NO_CALLS, Hooks, hooks
 from benchmarks.storm_run import Storm
 from benchmarks.storm_truth import ALL_WELL, Truth, truth
-from tests import gpunodes
-from tests.builders import mig_grant, soft_grant
-from tests.gpunodes import Json, entry
+from tests.builders import gpunodes
+from tests.builders.gpunodes import Json, entry
+from tests.builders.model import mig_grant, soft_grant
 
 SOFT, CUT = gpu_node("a", 0), gpu_node("b", 1)
 SHARE = soft_grant(3000, gpu="GPU-a-0")

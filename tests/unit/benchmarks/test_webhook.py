@@ -9,7 +9,7 @@ from benchmarks.webhook_answers import WrongAnswerError, apply_patch, check_idem
 from benchmarks.webhook_load import LoadResult
 from benchmarks.webhook_reviews import reviews, shapes
 from benchmarks.webhook_server import ChangingInventory, CountingSink, reviewer
-from webhook.core.review import allow
+from webhook.review.admission_review import allow
 
 BODIES = tuple(reviews())
 UID = json.loads(BODIES[0])["request"]["uid"]

@@ -7,10 +7,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certs.core.check import Expected, PairFault, findings
-from certs.core.issue import authority, leaf, service_names
-from certs.core.pem import Pair
-from certs.shell.secret import new_key_material
+from certs.check import Expected, PairFault, findings
+from certs.issue import authority, leaf, service_names
+from certs.pem import Pair
+from certs.rotation_controller import new_key_material
 from tests.fakes.certificates import LIFETIMES, START, TERMS
 
 CA = authority(LIFETIMES, new_key_material(START))

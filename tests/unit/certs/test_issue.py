@@ -9,9 +9,9 @@ from cryptography import x509
 from cryptography.x509 import verification
 from cryptography.x509.oid import NameOID
 
-from certs.core.issue import authority, leaf, service_names
-from certs.core.pem import Pair
-from certs.shell.secret import new_key_material
+from certs.issue import authority, leaf, service_names
+from certs.pem import Pair
+from certs.rotation_controller import new_key_material
 from tests.fakes.certificates import LIFETIMES, START, TERMS
 
 CA = authority(LIFETIMES, new_key_material(START))

@@ -5,17 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from certs.core.pem import certificates_pem, fingerprint
-from certs.core.policy import AddNextCA, Rotation, SwitchLeaf
-from certs.core.registration import (
-    WebhookRegistration,
-    authorities,
-    is_outdated,
-    trusted_fingerprints,
-)
-from certs.core.status import SHOWN, CertificatesStatus, RotationPhase, lines, phase
-from certs.core.store import SecretState, apply_step, state
-from certs.shell.secret import new_key_material
+from certs.ca_bundle import WebhookRegistration, authorities, is_outdated, trusted_fingerprints
+from certs.pem import certificates_pem, fingerprint
+from certs.rotation_controller import new_key_material
+from certs.rotation_policy import AddNextCA, Rotation, SwitchLeaf
+from certs.secret_codec import SecretState, apply_step, state
+from certs.status import SHOWN, CertificatesStatus, RotationPhase, lines, phase
 from tests.fakes.certificates import MUTATING, START, TERMS, VALIDATING
 
 STORES = [SecretState()]

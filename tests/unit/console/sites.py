@@ -4,27 +4,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from allocator.core.settings import Settings
-from allocator.core.wire import REGISTER
+from allocator.config.settings import Settings
+from allocator.model.allocation import Entry
 from allocator.model.gpu import Node
-from allocator.model.ledger import Entry
 from allocator.model.request import Mode
 from allocator.model.units import MiB
-from console.core.pod import PodView, pod_of
-from console.core.site import ClusterView, site_of
-from tests.builders import (
-    A100_40,
-    T4,
-    gpu,
-    mig_grant,
-    node,
-    placed,
-    snapshot,
-    soft_grant,
-)
-from tests.gpunodes import entry, gpu_node
-from tests.pods import Json, admitted, pod, received
-from webhook.core.mutate import AdmissionContext
+from allocator.volcano.register import REGISTER
+from console.cluster.pod import PodView, pod_of
+from console.cluster.snapshot import ClusterView, site_of
+from tests.builders.gpunodes import entry, gpu_node
+from tests.builders.model import A100_40, T4, gpu, mig_grant, node, placed, snapshot, soft_grant
+from tests.builders.pods import Json, admitted, pod, received
+from webhook.admission.context import AdmissionContext
 
 NOW = datetime(2026, 11, 21, 12, 34, 56, tzinfo=UTC)
 LONG_AGO = "2026-10-21T09:00:00Z"

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 import vgpu
-from agent.shell.announcements import REPORTER
-from agent.shell.drivers import DriverKind
-from allocator.catalog.nodes import CAPACITY_KEY, NOT_READY_TAINT
-from allocator.core.fleetfile import load_fleet
+from agent.serve.node_events import REPORTER
+from agent.serve.options import DriverKind
+from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
+from allocator.config.fleet_file import load_fleet
 from allocator.model.problem import Loaded
 from manifests.generator.names import AGENT, AGENTS, Json
 from tests.unit.manifests.test_written import BASE, MANIFESTS, objects

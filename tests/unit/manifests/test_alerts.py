@@ -7,11 +7,11 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from agent.core.families import OURS
-from agent.shell.metrics import AgentMetrics
+from agent.monitor.metric_names import OURS
+from agent.monitor.metrics import AgentMetrics
 from manifests.generator.names import Json
 from manifests.generator.registrations import registrations
-from webhook.shell.metrics import WebhookMetrics
+from webhook.serve.metrics import WebhookMetrics
 
 FILE = Path(__file__).parents[3] / "manifests/monitoring/alerts.yaml"
 RULES = [rule for group in yaml.safe_load(FILE.read_text())["groups"] for rule in group["rules"]]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allocator.core.gpunodewire import (
+from allocator.ledger.schema import (
     BoardWire,
     ContainerWire,
     DeviceWire,

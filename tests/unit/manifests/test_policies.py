@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.catalog.annotations import ADMISSION_KEYS, ALLOCATION_KEYS, SERVED_BY_KEY, USER_KEYS
+from allocator.catalog.keys import ADMISSION_KEYS, ALLOCATION_KEYS, SERVED_BY_KEY, USER_KEYS
 from allocator.catalog.vocabularies import OWN, VOCABULARIES
 from manifests.generator.names import Json
 from manifests.generator.policies import policies

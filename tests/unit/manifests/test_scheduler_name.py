@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from webhook.core.rewrite import OWN_SCHEDULER
+from webhook.admission.rewrite import OWN_SCHEDULER
 
 OVERLAY = Path(__file__).parents[3] / "manifests" / "overlays" / "kube-scheduler"
 

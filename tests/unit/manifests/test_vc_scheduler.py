@@ -4,10 +4,10 @@ from typing import Any
 
 import yaml
 
-from allocator.catalog.annotations import REGISTER_KEY
-from allocator.core.settings import NodeAgent, settings_of
-from allocator.core.wire import HANDSHAKE, REGISTER
-from allocator.shell.waking import FREED_KEY
+from allocator.catalog.keys import REGISTER_KEY
+from allocator.config.settings import NodeAgent, settings_of
+from allocator.controllers.requeue import FREED_KEY
+from allocator.volcano.register import HANDSHAKE, REGISTER
 from manifests.generator.controlplane import control_plane
 from manifests.generator.names import CONTROL_PLANE
 from tests.unit.manifests.test_written import BASE, MANIFESTS

@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 import vgpu
-from allocator.core.settings import DEFAULTS, NodeAgent, Settings, settings_of
+from allocator.config.settings import DEFAULTS, NodeAgent, Settings, settings_of
 from manifests.generator.names import CONTROL_PLANE, NAMESPACE, REGISTRATION, SERVICE, Json
-from webhook.shell import app, certificates
+from webhook.serve import certificates
+from webhook.serve import webhook as app
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 BASE = MANIFESTS / "base"

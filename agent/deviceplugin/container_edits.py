@@ -1,0 +1,141 @@
+"""Content: what a container receives for its share: variables, mounts and device files.
+
+The values come from the injection table. Admission wrote the same into the pod. They are repeated
+here because CDI overrides the pod: no variable of an ``envFrom`` or an image can widen a share.
+
+GPU device files and driver libraries are left to NVIDIA's container runtime, which reads
+``NVIDIA_VISIBLE_DEVICES`` after CDI was applied: only it knows the driver's files. Only the
+capability and DRM files of a MIG instance are named here, because an instance younger than that
+runtime's own list would be missing from it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from posixpath import basename
+from typing import Final
+
+from agent.share import DeviceNode, ReadyInstance, Share
+from allocator.catalog.injection import (
+    LIBRARY_VOLUME,
+    MOUNTS,
+    VARIABLES,
+    Annotation,
+    Column,
+    Form,
+    Literal,
+    LiteralOrField,
+)
+from allocator.model.request import Mode
+
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+NOTHING_VISIBLE: Final = "void"  # the container runtime leaves the container alone
+_COLUMNS: Final = {
+    Mode.HAMI_CORE: Column.HAMI_CORE,
+    Mode.MIG: Column.MIG,
+    Mode.MEMORY_ONLY: Column.MEMORY_ONLY,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMount:
+    """One path of the node mounted into a container."""
+
+    host: str
+    path: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerEdits:
+    """All that one container receives; ``env`` in the table's order.
+
+    ``shown`` are the UUIDs that the container runtime is to show, in the order of the grants.
+    """
+
+    env: tuple[tuple[str, str], ...]
+    shown: tuple[str, ...] = ()
+    mounts: tuple[HostMount, ...] = ()
+    nodes: tuple[DeviceNode, ...] = ()
+
+
+def visible(shown: Sequence[str]) -> str:
+    """Return the UUIDs *shown* as the value of the variable that the container runtime reads."""
+    return ",".join(shown)
+
+
+def mode_of(share: Share) -> Mode:
+    """Return the one mode of a container's grants."""
+    return share.grants[0].mode
+
+
+def of_instances(share: Share, ready: Sequence[ReadyInstance]) -> ContainerEdits:
+    """Return what a MIG share is made of: its instances, which are *ready*."""
+    shown = tuple(instance.uuid for instance in ready)
+    return ContainerEdits(
+        env=tuple(_variables(share, shown)),
+        shown=shown,
+        nodes=tuple(dict.fromkeys(node for instance in ready for node in instance.nodes)),
+    )
+
+
+def of_library(share: Share, *, library: str, region: str) -> ContainerEdits:
+    """Return what a hami-core share is made of, from the node's folders *library* and *region*."""
+    mounts = [
+        HostMount(
+            host=f"{library}/{mount.sub_path}" if mount.volume == LIBRARY_VOLUME else region,
+            path=mount.path,
+            read_only=mount.read_only,
+        )
+        for mount in MOUNTS[Column.HAMI_CORE]
+    ]
+    gpus = _gpus(share)
+    return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus, mounts=tuple(mounts))
+
+
+def of_gpus(share: Share) -> ContainerEdits:
+    """Return what a share is made of that nothing enforces."""
+    gpus = _gpus(share)
+    return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus)
+
+
+def slot_mounts(folder: str) -> tuple[HostMount, ...]:
+    """Return the mounts of whatever lies in a slot's *folder* under the names of what they become.
+
+    What a runtime without CDI is told in Allocate, before anybody knows for whom.
+    """
+    return tuple(
+        HostMount(host=f"{folder}/{basename(m.path)}", path=m.path, read_only=m.read_only)
+        for m in MOUNTS[Column.HAMI_CORE]
+    )
+
+
+def _gpus(share: Share) -> tuple[str, ...]:
+    return tuple(grant.gpu for grant in share.grants)
+
+
+def _variables(share: Share, shown: Sequence[str]) -> Iterator[tuple[str, str]]:
+    column = _COLUMNS[mode_of(share)]
+    for row in VARIABLES:
+        form = row.forms.get(column)
+        if form is None:
+            continue
+        for k in range(len(share.grants)) if row.per_device else (None,):
+            value = _value(form, share, k=k, shown=visible(shown))
+            if value is not None:
+                yield row.name.replace("{k}", str(k)), value
+
+
+def _value(form: Form, share: Share, *, k: int | None, shown: str) -> str | None:
+    """Return the value of device *k*, or of all; ``None`` is the pod's own to say."""
+    match form:
+        case Annotation("visible"):
+            return shown
+        case LiteralOrField(literal, _):
+            return _value(literal, share, k=k, shown=shown)
+        case Literal(text) if "units}" not in text:  # of a vocabulary that is not known here
+            grant = share.grants[k or 0]
+            most = max(each.cores for each in share.grants)
+            cores = most if k is None else grant.cores
+            return text.format(memory=grant.memory, cores=cores, priority=int(share.priority))
+        case _:
+            return None

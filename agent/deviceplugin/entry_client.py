@@ -1,0 +1,105 @@
+"""Promises: looks up the ledger entry of a starting container and marks it as held."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Protocol
+
+from agent.deviceplugin.shares import StillRunsError, share_of
+from agent.driver.driver import Device
+from agent.node.node_informer import NodeInformer, decode_gpu_node
+from agent.node.pods import NodePod, tenant
+from agent.share import NotYetError, Owner, Share
+from allocator.cluster.inventory import GPU_NODES
+from allocator.model.allocation import Entry
+from kube.client import ApiClient
+from kube.errors import KubeError, NotFoundError
+
+LOOKS: Final = 20  # at a pod whose init container seems to run still
+BETWEEN: Final = 0.25  # seconds between them; all together far less than kubelet's 30
+
+
+class HoldRecorder(Protocol):
+    """Who notes down that containers may have started."""
+
+    async def hold(self, uid: str) -> None:
+        """Return once it is stored; raises NotYetError."""
+
+
+class EntryClient:
+    """Answers from what was heard last, and asks where that is not enough to say yes.
+
+    ``unguarded`` says that nothing but admission's injection keeps a container to its share.
+    """
+
+    def __init__(
+        self,
+        calls: ApiClient,
+        around: NodeInformer,
+        holder: HoldRecorder,
+        *,
+        devices: Callable[[], Collection[Device]],
+        unguarded: bool = False,
+    ) -> None:
+        """Read through *calls* what *around* does not know yet; *devices* are the node's GPUs."""
+        self._calls = calls
+        self._around = around
+        self._holder = holder
+        self._unguarded = unguarded
+        self._devices = devices
+
+    async def share(self, owner: Owner) -> Share:
+        """Return what the container of *owner* that starts was promised; raises NotYetError."""
+        try:
+            pod = self._around.tenants.get(owner.uid) or await self._pod(owner)
+            entry = await self._entry(owner.uid)
+            return await self._share(owner, pod, entry)
+        except KubeError as error:
+            raise NotYetError(f"the entry cannot be read from the API server: {error}") from error
+
+    async def hold(self, uid: str) -> None:
+        """Return once the entry of pod *uid* is noted down as held; raises NotYetError."""
+        await self._holder.hold(uid)
+
+    async def annotate(self, owner: Owner, values: Mapping[str, str]) -> None:
+        """Write annotations on the pod, if it is still the same; raises NotYetError."""
+        changes = {"metadata": {"uid": owner.uid, "annotations": dict(values)}}
+        try:
+            await self._calls.merge_patch(_path(owner), changes)
+        except KubeError as error:
+            raise NotYetError(f"the pod cannot be annotated with its devices: {error}") from error
+
+    async def _share(self, owner: Owner, pod: NodePod | None, entry: Entry | None) -> Share:
+        """Look again while an init container seems to run whose slots another now starts with."""
+        for _ in range(LOOKS):
+            try:
+                return self._share_of(owner, pod, entry)
+            except StillRunsError:
+                await asyncio.sleep(BETWEEN)
+                pod = await self._pod(owner)
+        return self._share_of(owner, pod, entry)
+
+    def _share_of(self, owner: Owner, pod: NodePod | None, entry: Entry | None) -> Share:
+        here = pod if pod is not None and pod.node == self._around.name else None
+        return share_of(owner, here, entry, devices=self._devices(), unguarded=self._unguarded)
+
+    async def _pod(self, owner: Owner) -> NodePod | None:
+        try:
+            return tenant(await self._calls.get(_path(owner)))
+        except NotFoundError:
+            return None
+
+    async def _entry(self, uid: str) -> Entry | None:
+        """Return what pod *uid* was promised; a cache may not have it yet."""
+        known = self._around.gpu_node
+        found = None if known is None else known.ledger.entry(uid)
+        if found is not None:
+            return found
+        try:
+            read = decode_gpu_node(await self._calls.get(f"{GPU_NODES}/{self._around.name}"))
+        except NotFoundError:
+            return None
+        return self._around.learn(read).ledger.entry(uid)
+
+
+def _path(owner: Owner) -> str:
+    return f"/api/v1/namespaces/{owner.namespace}/pods/{owner.pod}"

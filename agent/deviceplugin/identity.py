@@ -1,0 +1,152 @@
+"""Whose slots: podresources + checkpoint + live pod must agree."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from agent.share import NotYetError, Owner
+
+
+class CheckpointError(Exception):
+    """The file is not a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedContainer:
+    """One container of the pod *uid*, and the complete set of *slots* it was given."""
+
+    uid: str
+    container: str
+    slots: frozenset[str]
+
+
+class _Entry(msgspec.Struct, frozen=True, rename="pascal"):
+    container_name: str
+    resource_name: str
+    pod_uid: str = msgspec.field(name="PodUID")
+    device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
+
+
+class _Data(msgspec.Struct, frozen=True, rename="pascal"):
+    pod_device_entries: list[_Entry] | None = None  # Go writes an empty list as null
+    registered_devices: dict[str, list[str] | None] | None = None
+
+
+class _File(msgspec.Struct, frozen=True, rename="pascal"):
+    data: _Data
+
+
+_DECODER: Final = msgspec.json.Decoder(_File)
+
+
+def recorded_containers(text: bytes, resource: str) -> tuple[RecordedContainer, ...]:
+    """Return the containers that hold slots of *resource*; raises CheckpointError."""
+    entries = _data(text).pod_device_entries or ()
+    return tuple(
+        RecordedContainer(uid=entry.pod_uid, container=entry.container_name, slots=_slots(entry))
+        for entry in entries
+        if entry.resource_name == resource
+    )
+
+
+def registered_ids(text: bytes, resource: str) -> frozenset[str]:
+    """Return the ids that a plugin last registered for *resource*; raises CheckpointError."""
+    devices = _data(text).registered_devices or {}
+    return frozenset(devices.get(resource) or ())
+
+
+def _data(text: bytes) -> _Data:
+    try:
+        return _DECODER.decode(text).data
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"not a checkpoint ({len(text)} bytes): {error}") from error
+
+
+def _slots(entry: _Entry) -> frozenset[str]:
+    """Join what kubelet keeps by NUMA node."""
+    by_node = (entry.device_ids or {}).values()
+    return frozenset(slot for slots in by_node for slot in slots or ())
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """What podresources knows a pod by."""
+
+    namespace: str
+    pod: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedContainer:
+    """A container that podresources lists, app container or sidecar, with all its *slots*."""
+
+    name: PodName
+    container: str
+    slots: frozenset[str]
+
+
+def owner_of(
+    slots: Collection[str],
+    *,
+    listed: Sequence[ListedContainer],
+    recorded: Sequence[RecordedContainer],
+    pods: Mapping[str, PodName],
+) -> Owner:
+    """Return the container that holds exactly *slots*; raises NotYetError if the sources disagree.
+
+    *pods* are the live pods of this node by uid. Several containers of one pod are candidates
+    where an app container reuses an init container's slots; those that podresources does not
+    list, init containers, come first, as they start first.
+    """
+    wanted = frozenset(slots)
+    exact = [entry for entry in recorded if entry.slots == wanted]
+    uid = _single({entry.uid for entry in exact}, wanted, "kubelet's checkpoint")
+    name = pods.get(uid)
+    if name is None:
+        raise NotYetError(
+            f"pod {uid} holds {_slots_text(wanted)}, "
+            "but the API server has not sent it to this node yet"
+        )
+    holders = [entry for entry in listed if entry.slots & wanted]
+    strangers = {entry.name for entry in holders} - {name}
+    if strangers:
+        told = ", ".join(sorted(map(str, strangers)))
+        raise NotYetError(
+            f"kubelet contradicts itself about {_slots_text(wanted)}: podresources names {told}, "
+            f"the checkpoint {name}"
+        )
+    shown = {entry.container for entry in holders if entry.slots == wanted}
+    candidates = {entry.container for entry in exact}
+    if not shown <= candidates:
+        raise NotYetError(
+            f"{name}: kubelet's podresources and checkpoint name different containers for "
+            f"{_slots_text(wanted)}: {_names(shown)} and {_names(candidates)}"
+        )
+    containers = (*sorted(candidates - shown), *sorted(shown))
+    return Owner(uid=uid, namespace=name.namespace, pod=name.pod, containers=containers)
+
+
+def _single(uids: set[str], slots: frozenset[str], source: str) -> str:
+    """Return the one uid; none and several are refused."""
+    match sorted(uids):
+        case [uid]:
+            return uid
+        case []:
+            raise NotYetError(f"{source} has no container with exactly {_slots_text(slots)}")
+        case several:
+            raise NotYetError(
+                f"{source} assigns {_slots_text(slots)} to {len(several)} pods at once"
+            )
+
+
+def _slots_text(slots: frozenset[str]) -> str:
+    return f"slot {_names(slots)}" if len(slots) == 1 else f"slots {_names(slots)}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,128 @@
+"""DevicePlugin: answers kubelet's calls about slots.
+
+Allocate is never refused, because kubelet would fail the pod for good. It does not name the pod, so
+its answer depends on the slot alone; PreStart reports whatever is wrong with the container.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Final, Protocol
+
+import structlog
+
+from agent.deviceplugin import grpc_client
+from agent.deviceplugin.container_edits import NOTHING_VISIBLE, VISIBLE
+from agent.deviceplugin.slot_files import Slots
+from agent.node.slots import NOTHING, SlotOffer, is_slot, list_slots
+from agent.proto import deviceplugin_pb2 as pb
+from agent.share import NotYetError
+
+_HEALTHY: Final = "Healthy"
+_UNHEALTHY: Final = "Unhealthy"
+
+
+class StartHandler(Protocol):
+    """What establishes that a container may start."""
+
+    async def start(self, slots: Collection[str]) -> None:
+        """Return when it may; raises NotYetError."""
+
+    def note_assigned(self, slots: Collection[str]) -> None:
+        """Note that *slots* are another container's from now on."""
+
+
+class DevicePlugin:
+    """The plugin's answers over *slots*; the offer is replaced as GPUs come, go and fall ill."""
+
+    def __init__(self, slots: Slots, starts: StartHandler) -> None:
+        """Offer nothing yet."""
+        self._slots = slots
+        self._starts = starts
+        self._offer = NOTHING
+        self._changed = asyncio.Event()
+        self._streams = 0
+        self._generation = 0  # of streams
+        self.watched: Callable[[int], None] = lambda _: None
+
+    @property
+    def handlers(self) -> tuple[grpc_client.Handler, ...]:
+        """Return what a server needs; GetPreferredAllocation is not offered."""
+        return (
+            grpc_client.unary_handler(grpc_client.OPTIONS, self._options),
+            grpc_client.stream_handler(grpc_client.WATCH, self._watch),
+            grpc_client.unary_handler(grpc_client.ALLOCATE, self._allocate),
+            grpc_client.unary_handler(grpc_client.PRESTART, self._prestart),
+        )
+
+    async def recover(self) -> None:
+        """Take over the slots as the last process left them; raises OSError."""
+        await asyncio.to_thread(self._slots.recover)
+
+    def offer(self, offer: SlotOffer) -> None:
+        """Let kubelet know of *offer*, unless it knows."""
+        if offer != self._offer:
+            self._offer = offer
+            self._notify()
+
+    def hang_up(self) -> None:
+        """End all streams that kubelet listens to."""
+        self._generation += 1
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _options(self, _: pb.Empty) -> pb.DevicePluginOptions:
+        return pb.DevicePluginOptions(pre_start_required=True)
+
+    async def _watch(self, _: pb.Empty) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Yield all slots, and again after each change; kubelet writes a file for each."""
+        generation = self._generation
+        self._streams += 1
+        self.watched(self._streams)
+        try:
+            while generation == self._generation:
+                changed = self._changed
+                devices = [
+                    pb.Device(ID=name, health=_HEALTHY if sound else _UNHEALTHY)
+                    for name, sound in list_slots(self._offer, self._slots.used_slots)
+                ]
+                yield pb.ListAndWatchResponse(devices=devices)
+                await changed.wait()
+        finally:
+            self._streams -= 1
+            self.watched(self._streams)
+
+    async def _allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        answers = [
+            self._allocate_container(asked.devices_ids) for asked in request.container_requests
+        ]
+        return pb.AllocateResponse(container_responses=answers)
+
+    def _allocate_container(self, slots: Collection[str]) -> pb.ContainerAllocateResponse:
+        """Answer for one container; until PreStart says otherwise, it sees no GPU."""
+        answer = pb.ContainerAllocateResponse(envs={VISIBLE: NOTHING_VISIBLE})
+        if not slots or not all(map(is_slot, slots)):
+            structlog.get_logger().warning("Allocate for unknown slots", slots=list(slots))
+            return answer
+        self._starts.note_assigned(slots)
+        try:
+            self._slots.empty(slots)
+        except OSError as error:  # PreStart meets it again, where it may be said
+            structlog.get_logger().warning("slots not emptied", slots=list(slots), error=str(error))
+        handed = self._slots.allocation(slots, soft=self._offer.soft)
+        if handed.device is not None:
+            answer.cdi_devices.add(name=handed.device)
+        for mount in handed.mounts:
+            answer.mounts.add(
+                container_path=mount.path, host_path=mount.host, read_only=mount.read_only
+            )
+        return answer
+
+    async def _prestart(self, request: pb.PreStartContainerRequest) -> pb.PreStartContainerResponse:
+        try:
+            await self._starts.start(request.devices_ids)
+        except NotYetError as error:
+            raise grpc_client.CallError(grpc_client.Code.NOT_YET, str(error)) from error
+        return pb.PreStartContainerResponse()

@@ -1,0 +1,193 @@
+"""Facts from the files of a node: read within bounds, never changed."""
+
+import hashlib
+import re
+import socket
+import stat
+import tomllib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from agent.doctor.checks import version_of
+from agent.doctor.container_runtime import Table, imports_of, runtime_of
+from agent.doctor.facts import Library, NodeFacts, Plugin, Runtime
+from agent.region.library_files import LARGEST, NAME
+from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY
+
+_CONNECTING: Final = 1.0  # seconds that a socket has to take a connection
+_LARGEST_FILE: Final = 32 * 1024 * 1024  # bytes; the status of a package database is some
+_MOST_IMPORTS: Final = 64
+_MOST_PROCESSES: Final = 100_000
+_CONFIGURATIONS: Final = (
+    "etc/containerd/config.toml",
+    "var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+    "var/snap/microk8s/current/args/containerd.toml",
+)
+# Whoever shares the node's processes, as the agent does, sees its files through the first of them.
+_NODE: Final = "proc/1/root"
+_PACKAGES: Final = "var/lib/dpkg/status"
+# The toolkit's own library bears its version, whoever installed it.
+_TOOLKIT: Final = tuple(
+    f"{folder}/libnvidia-container.so.1.*"
+    for folder in ("usr/lib/*", "usr/lib64", "usr/lib", "usr/local/nvidia/toolkit")
+)
+_MINORS: Final = "proc/driver/nvidia-caps/mig-minors"
+_NVIDIA_OR_HAMI: Final = "NVIDIA's or HAMi's device plugin"
+_VOLCANO: Final = "Volcano's vGPU device plugin"
+_GPUSHARE: Final = "the gpushare device plugin"
+_SOCKETS: Final = (
+    (re.compile(r"nvidia-(?:vgpu-.*|gpu-memory|gpu-cores)\.sock"), _VOLCANO),
+    (re.compile(r"nvidia-.*\.sock"), _NVIDIA_OR_HAMI),
+    (re.compile(r"aliyungpushare\.sock"), _GPUSHARE),
+)
+_PROGRAMS: Final = {
+    "nvidia-device-plugin": _NVIDIA_OR_HAMI,
+    "volcano-vgpu-device-plugin": _VOLCANO,
+    "gpushare-device-plugin-v2": _GPUSHARE,
+}
+
+
+def facts_of(root: Path, kubelet: Path) -> NodeFacts:
+    """Return what is found below *root*, the node's ``/``, and *kubelet*, kubelet's folder there.
+
+    The driver is not asked.
+    """
+    plugins = kubelet / "device-plugins"
+    return NodeFacts(
+        toolkit=_toolkit(root),
+        runtimes=configurations(root),
+        plugins=(*_sockets(plugins), *_programs(root / "proc")),
+        registration=_is_socket(plugins / "kubelet.sock"),
+        podresources=_is_socket(kubelet / "pod-resources/kubelet.sock"),
+        library=_library(root / LIBRARY_DIRECTORY.lstrip("/")),
+        files=frozenset(path.name for path in _list_folder(root / "dev") if "nvidia" in path.name),
+        capabilities=bool(_read(root / _MINORS)),
+    )
+
+
+def _toolkit(root: Path) -> str | None:
+    """Return the newest version of the container toolkit that is installed."""
+    found = [
+        path.name.removeprefix("libnvidia-container.so.")
+        for pattern in _TOOLKIT
+        for path in root.glob(pattern)
+    ]
+    for paragraph in (_read(root / _PACKAGES) or b"").decode(errors="replace").split("\n\n"):
+        fields = dict(line.partition(": ")[::2] for line in paragraph.splitlines())
+        installed = fields.get("Status", "").endswith(" installed")
+        if fields.get("Package") == "nvidia-container-toolkit" and installed:
+            found.append(fields.get("Version", ""))
+    return max(found, key=version_of, default=None)
+
+
+def configurations(root: Path, *, major: int | None = None) -> tuple[Runtime, ...]:
+    """Return what the node's configurations of containerd say, which is of version *major*.
+
+    They are looked for below *root*, the node's ``/``, or what a container sees of it.
+    """
+    found: list[Runtime | None] = []
+    for base in (root, root / _NODE):
+        names = [name for name in _CONFIGURATIONS if _read(base / name) is not None]
+        found += (_configuration(base, name, major) for name in names)
+        if names:
+            break
+    return tuple(runtime for runtime in found if runtime is not None)
+
+
+def _configuration(root: Path, name: str, major: int | None) -> Runtime | None:
+    try:
+        return runtime_of(f"/{name}", _documents(root, root / name), major=major)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return Runtime(path=f"/{name}", problem=f"it or a file it imports is not TOML: {error}")
+
+
+def _documents(root: Path, file: Path) -> list[Table]:
+    """Return a configuration and what it imports, and what that imports, each file once."""
+    pending, loaded = [file], dict[Path, Table]()
+    while pending and len(loaded) <= _MOST_IMPORTS:
+        path = pending.pop(0)
+        if path not in loaded:
+            loaded[path] = tomllib.loads((_read(path) or b"").decode())
+            pending += _import_paths(root, path.parent, imports_of(loaded[path]))
+    return list(loaded.values())
+
+
+def _import_paths(root: Path, folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """Return the files that patterns of the node name, seen from *root*."""
+    files: list[Path] = []
+    for pattern in patterns:
+        base = root if pattern.startswith("/") else folder
+        try:
+            files += sorted(islice(base.glob(pattern.lstrip("/")), _MOST_IMPORTS))
+        except (ValueError, OSError, RecursionError):  # no pattern, a name too long, far too deep
+            continue
+    return files[:_MOST_IMPORTS]
+
+
+def _sockets(folder: Path) -> Iterator[Plugin]:
+    for path in sorted(_list_folder(folder)):
+        name = next((name for pattern, name in _SOCKETS if pattern.fullmatch(path.name)), None)
+        if name is not None and _is_socket(path):
+            yield Plugin(name, f"socket {path.name}", _listens(path))
+
+
+def _programs(proc: Path) -> Iterator[Plugin]:
+    for folder in islice(_list_folder(proc), _MOST_PROCESSES):
+        if not folder.name.isdecimal():
+            continue
+        command = (_read(folder / "cmdline") or b"").split(b"\0")[0].decode(errors="replace")
+        name = _PROGRAMS.get(command.rpartition("/")[2])
+        if name is not None:
+            yield Plugin(name, f"process {folder.name}", running=True)
+
+
+def _library(folder: Path) -> Library | None:
+    content = _read(folder / NAME, LARGEST)
+    if content is None:
+        return None
+    preload = (_read(folder / PRELOAD_LIBRARY) or b"").decode(errors="replace").split()
+    return Library(
+        sha256=hashlib.sha256(content).hexdigest(),
+        elf=content.startswith(b"\x7fELF"),
+        preloaded=f"{LIBRARY_DIRECTORY}/{NAME}" in preload,
+    )
+
+
+def _listens(path: Path) -> bool:
+    """Say whether somebody takes connections there; nothing is said to them."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_CONNECTING)
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _list_folder(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _read(path: Path, most: int = _LARGEST_FILE) -> bytes | None:
+    """Return the content of a plain file, ``None`` if there is none, or more of it than *most*."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError:
+        return None
+    return content if len(content) <= most else None

@@ -1,0 +1,119 @@
+"""Simulated fleets: which boards a node without GPUs plays, read from a fleet file.
+
+The file is the one that plans are made on (``allocator/config/fleet_file.py``), without ``busy``:
+what is promised is the ledger's to say. A node plays the entry of its name, or the one called
+``*``. GPUs in mode ``mig`` have MIG mode on, ``idle`` instances are there from the start, memory
+that is ``foreign`` is held by a process outside every pod, and an ``unhealthy`` GPU reports a
+critical error.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from agent.driver.driver import Device, MigMode, Process
+from agent.driver.simulated_machine import (
+    DriverRefusal,
+    State,
+    change_gpu,
+    create_compute,
+    create_instance,
+)
+from agent.driver.simulated_machine import new_machine as idle
+from allocator.catalog.boards import Model, bare_name, model_named, words_of
+from allocator.config.fleet_file import load_fleet, stamp
+from allocator.model.gpu import Gpu, Node
+from allocator.model.problem import Loaded, Problem, Rejected
+from allocator.model.request import Mode
+
+ANY: Final = "*"
+_NO_PROCESS: Final = 2**22 + 1  # above what Linux numbers processes with
+_UP_TO_AMPERE: Final = re.compile(r"Tesla |(RTX )?A\d|PG506|GeForce RTX 30")
+
+
+def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Rejected:
+    """Return the boards of *node*, booted as *boot*, from the *text* of a fleet file."""
+    loaded = load_fleet(text)
+    if isinstance(loaded, Rejected):
+        return loaded
+    named = {each.name: each for each in loaded.value}
+    found = named.get(node) or named.get(ANY)
+    problem = _busy_problem(found) if found else _no_entry_problem(node, tuple(named))
+    if problem or found is None:
+        return Rejected((problem,) if problem else ())
+    state = idle([_chip(gpu, found.gpus, node) for gpu in found.gpus], boot)
+    for gpu in found.gpus:
+        furnished = _with_instances(state, gpu, stamp("GPU", f"{node}/{gpu.index}"))
+        if isinstance(furnished, DriverRefusal):
+            path = f"nodes.{found.name}.idle"
+            accepted = "instances that fit on the GPU together"
+            return Rejected((Problem(path=path, what=furnished.text, accepted=accepted),))
+        state = furnished
+    return Loaded(value=state, warnings=loaded.warnings)
+
+
+def chip(model: Model, *, node: str, index: int, mig: bool = False) -> Device:
+    """Return the GPU that *node* has at *index*, its numbers those of a usual machine."""
+    return Device(
+        uuid=stamp("GPU", f"{node}/{index}"),
+        index=index,
+        minor=index,
+        pci=f"0000:{1 + 3 * index:02x}:00.0",  # distinct for the 64 GPUs a node may have
+        model=model.name,
+        memory=model.memory,
+        ampere_or_older=_UP_TO_AMPERE.match(bare_name(model.name)) is not None,
+        board=model.board,
+        mig=MigMode(current=mig, pending=mig) if model.board else None,
+    )
+
+
+def _no_entry_problem(node: str, names: Sequence[str]) -> Problem:
+    return Problem(
+        path="nodes",
+        what=f"no entry for node {node!r}",
+        accepted=f"an entry of that name, or {ANY!r}; the file has {', '.join(names[:5])}",
+    )
+
+
+def _busy_problem(node: Node) -> Problem | None:
+    """Return why the entry describes no hardware."""
+    if any(gpu.grants for gpu in node.gpus):
+        accepted = "idle or foreign; entries come from binding pods"
+        return Problem(path=f"nodes.{node.name}.busy", what="busy GPUs found", accepted=accepted)
+    return None
+
+
+def _chip(gpu: Gpu, beside: Sequence[Gpu], node: str) -> Device:
+    model = model_named(gpu.model) or Model(name=gpu.model, memory=gpu.memory)
+    made = chip(model, node=node, index=gpu.index, mig=gpu.mode is Mode.MIG)
+    switched = _on_a_switch(model)
+    return replace(
+        made,
+        memory=gpu.memory,
+        numa=2 * gpu.index // len(beside),
+        links=tuple(
+            stamp("GPU", f"{node}/{other.index}")
+            for other in beside
+            if switched and other.model == gpu.model and other.index != gpu.index
+        ),
+    )
+
+
+def _on_a_switch(model: Model) -> bool:
+    """Say whether all GPUs of this product in a machine are linked with one another."""
+    return any(word.startswith("SXM") for word in words_of(model.name) | model.also)
+
+
+def _with_instances(state: State, gpu: Gpu, uuid: str) -> State | DriverRefusal:
+    for placed in gpu.instances:
+        made = create_instance(state, uuid, profile=placed.profile.id, start=placed.start)
+        if isinstance(made, DriverRefusal):  # media engines, which a fleet file does not count
+            return made
+        whole = create_compute(made.state, uuid, made.instance.id)
+        if isinstance(whole, DriverRefusal):
+            return whole
+        state = whole.state
+    stranger = Process(pid=_NO_PROCESS + gpu.index, gpu=uuid, memory=gpu.foreign)
+    held = (stranger,) if gpu.foreign else ()
+    return change_gpu(state, uuid, lambda g: replace(g, processes=held, faulty=not gpu.healthy))

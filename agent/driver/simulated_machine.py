@@ -1,0 +1,278 @@
+"""Simulated boards: what a driver would do to GPUs that do not exist, as a function of values.
+
+The rules are those of real MIG: instances sit at explicit placements and never move, a GPU
+instance is numbered by its place and the number is used again, a compute instance is destroyed
+before its GPU instance, neither while something holds it. Questions and changes return what the
+driver would answer, or :class:`Refused`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from agent.driver.driver import Device, DriverEvent, Fault, Instance, MigMode, Process, Usage
+from allocator.config.fleet_file import stamp
+from allocator.model.board import Board, Profile
+from allocator.model.units import MiB
+
+_EVENTS: Final = 256  # kept for sessions that have not read them yet
+FALLEN_OFF: Final = 79  # the XID of a GPU that fell off the bus
+FULL_COMPUTE: Final = 0  # the number of a compute instance that fills its GPU instance
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRefusal:
+    """The driver's refusal; *text* is its own word for why."""
+
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedGpu:
+    """One GPU at work: ``chip`` is how it was built and set up, ``mig`` its mode by now.
+
+    ``leaks`` are GPU instances to which somebody keeps a handle open. One that is ``faulty``
+    reports a critical error to every new session.
+    """
+
+    chip: Device
+    mig: MigMode | None
+    instances: tuple[Instance, ...] = ()
+    processes: tuple[Process, ...] = ()
+    leaks: frozenset[int] = frozenset()
+    lost: bool = False
+    faulty: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The GPUs of one machine since it was booted as ``boot``.
+
+    ``births`` counts the compute instances ever made, so that none has the UUID of another.
+    ``events`` are numbered by ``reported``, which is the number of the newest one.
+    """
+
+    boot: str
+    gpus: tuple[SimulatedGpu, ...]
+    births: int = 0
+    reported: int = 0
+    events: tuple[DriverEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What the machine is after a creation, and what was created."""
+
+    state: State
+    instance: Instance
+
+
+def new_machine(chips: Iterable[Device], boot: str) -> State:
+    """Return a machine with these GPUs, all idle."""
+    return State(boot=boot, gpus=tuple(SimulatedGpu(chip=chip, mig=chip.mig) for chip in chips))
+
+
+def reboot(state: State, boot: str) -> State:
+    """Return the machine after a restart: nothing runs, and only Ampere remembers MIG mode."""
+    gpus = tuple(
+        SimulatedGpu(chip=gpu.chip, mig=_mode_after_reboot(gpu), faulty=gpu.faulty)
+        for gpu in state.gpus
+    )
+    return replace(state, boot=boot, gpus=gpus, events=())
+
+
+def _mode_after_reboot(gpu: SimulatedGpu) -> MigMode | None:
+    if gpu.mig is None:
+        return None
+    on = gpu.mig.pending and gpu.chip.ampere_or_older
+    return MigMode(current=on, pending=on)
+
+
+def refit(state: State, fresh: State) -> State:
+    """Return *fresh* with what runs on those GPUs of *state* that were built alike."""
+    same = {running.chip.uuid: running for running in state.gpus}
+    gpus = tuple(
+        replace(old, faulty=new.faulty)
+        if (old := same.get(new.chip.uuid)) and old.chip == new.chip
+        else new
+        for new in fresh.gpus
+    )
+    return replace(state, gpus=gpus)
+
+
+def devices(state: State) -> tuple[Device, ...]:
+    """Return the GPUs that can be spoken to, by index."""
+    present = sorted((gpu for gpu in state.gpus if not gpu.lost), key=lambda gpu: gpu.chip.index)
+    return tuple(replace(gpu.chip, mig=gpu.mig) for gpu in present)
+
+
+def find_gpu(state: State, uuid: str) -> SimulatedGpu | DriverRefusal:
+    """Return the GPU called *uuid*."""
+    gpu = next((gpu for gpu in state.gpus if gpu.chip.uuid == uuid), None)
+    if gpu is None:
+        return DriverRefusal(Fault.ABSENT, f"no GPU {uuid!r}")
+    return DriverRefusal(Fault.LOST, f"GPU {uuid!r} is lost") if gpu.lost else gpu
+
+
+def processes(gpu: SimulatedGpu) -> tuple[Process, ...]:
+    """Return the processes as the host sees them: nobody measures them under MIG."""
+    if _cut(gpu):
+        return tuple(replace(process, utilization=None) for process in gpu.processes)
+    return gpu.processes
+
+
+def usage(gpu: SimulatedGpu) -> Usage:
+    """Return the sums over the processes of one GPU."""
+    memory = sum(process.memory or 0 for process in gpu.processes)
+    share = sum(process.utilization or 0 for process in gpu.processes)
+    return Usage(
+        memory=MiB(min(memory, gpu.chip.memory)),
+        utilization=None if _cut(gpu) else min(share, 100),
+    )
+
+
+def events_since(state: State, seen: int) -> tuple[DriverEvent, ...]:
+    """Return what was reported after number *seen*, as far as it is kept."""
+    new = min(state.reported - seen, len(state.events))
+    return state.events[len(state.events) - new :] if new > 0 else ()
+
+
+def create_instance(
+    state: State, uuid: str, *, profile: int, start: int
+) -> Created | DriverRefusal:
+    """Create a GPU instance; NO_ROOM where the placement or the media engines are taken."""
+    gpu = find_gpu(state, uuid)
+    if isinstance(gpu, DriverRefusal):
+        return gpu
+    board = gpu.chip.board
+    if not _cut(gpu) or board is None:
+        return DriverRefusal(Fault.NOT_SUPPORTED, "MIG mode is off")
+    wanted = next((p for p in board.profiles if p.id == profile), None)
+    if wanted is None or start not in wanted.starts:
+        return DriverRefusal(Fault.OTHER, f"profile {profile} has no placement at {start}")
+    present = [(_profile(board, i), i.start) for i in gpu.instances]
+    if any(p.mask(at) & wanted.mask(start) for p, at in present):
+        return DriverRefusal(
+            Fault.NO_ROOM, f"profile {profile} at {start} overlaps an existing instance"
+        )
+    if _lacks_media_engines(wanted, [p for p, _ in present]):
+        return DriverRefusal(Fault.NO_ROOM, f"no free engines for profile {profile}")
+    number = _number(board, wanted, start, taken={i.id for i in gpu.instances})
+    made = Instance(gpu=uuid, id=number, profile=profile, start=start)
+    return Created(_put_gpu(state, replace(gpu, instances=(*gpu.instances, made))), made)
+
+
+def create_compute(state: State, uuid: str, number: int) -> Created | DriverRefusal:
+    """Create the compute instance that fills a GPU instance, with a UUID never used before."""
+    found = _find_instance(state, uuid, number)
+    if isinstance(found, DriverRefusal):
+        return found
+    gpu, old = found
+    if old.compute is not None:
+        return DriverRefusal(Fault.NO_ROOM, f"instance {number} already has a compute instance")
+    seed = f"{state.boot}/{uuid}/{state.births}"
+    made = replace(old, compute=FULL_COMPUTE, uuid=stamp("MIG", seed))
+    state = _put_gpu(state, _replace_instance(gpu, old, made))
+    return Created(replace(state, births=state.births + 1), made)
+
+
+def destroy_compute(state: State, uuid: str, *, number: int, compute: int) -> State | DriverRefusal:
+    """Destroy a compute instance; IN_USE while a process runs on it."""
+    found = _find_instance(state, uuid, number)
+    if isinstance(found, DriverRefusal):
+        return found
+    gpu, old = found
+    if old.compute != compute:
+        return DriverRefusal(Fault.ABSENT, f"instance {number} has no compute instance {compute}")
+    if any(process.instance == old.uuid for process in gpu.processes):
+        return DriverRefusal(Fault.IN_USE, f"a process uses instance {number}")
+    return _put_gpu(state, _replace_instance(gpu, old, replace(old, compute=None, uuid=None)))
+
+
+def destroy_instance(state: State, uuid: str, number: int) -> State | DriverRefusal:
+    """Destroy a GPU instance; IN_USE while it has compute, or somebody keeps a handle."""
+    found = _find_instance(state, uuid, number)
+    if isinstance(found, DriverRefusal):
+        return found
+    gpu, old = found
+    if old.compute is not None or number in gpu.leaks:
+        return DriverRefusal(Fault.IN_USE, f"instance {number} is in use")
+    rest = tuple(i for i in gpu.instances if i.id != number)
+    return _put_gpu(state, replace(gpu, instances=rest))
+
+
+def set_mode(state: State, uuid: str, *, on: bool) -> State | DriverRefusal:
+    """Ask for MIG mode; on Ampere it waits for the next reset while the GPU is busy."""
+    gpu = find_gpu(state, uuid)
+    if isinstance(gpu, DriverRefusal):
+        return gpu
+    if gpu.mig is None:
+        return DriverRefusal(Fault.NOT_SUPPORTED, f"{gpu.chip.model} does not support MIG")
+    busy = bool(gpu.processes)
+    if gpu.instances or (busy and not gpu.chip.ampere_or_older):
+        return DriverRefusal(Fault.IN_USE, "the GPU is in use")
+    mode = MigMode(current=gpu.mig.current if busy else on, pending=on)
+    return _put_gpu(state, replace(gpu, mig=mode))
+
+
+def change_gpu(state: State, uuid: str, change: Callable[[SimulatedGpu], SimulatedGpu]) -> State:
+    """Return *state* with one GPU changed by what is outside the driver's doing."""
+    gpus = tuple(change(gpu) if gpu.chip.uuid == uuid else gpu for gpu in state.gpus)
+    return replace(state, gpus=gpus)
+
+
+def add_event(state: State, event: DriverEvent) -> State:
+    """Return *state* after the driver reported *event*."""
+    events = (*state.events, event)[-_EVENTS:]
+    return replace(state, events=events, reported=state.reported + 1)
+
+
+def _cut(gpu: SimulatedGpu) -> bool:
+    return gpu.mig is not None and gpu.mig.current
+
+
+def _profile(board: Board, instance: Instance) -> Profile:
+    return next(p for p in board.profiles if p.id == instance.profile)
+
+
+def _lacks_media_engines(wanted: Profile, present: list[Profile]) -> bool:
+    """Say whether media engines are used up: +me.all takes all, only -me needs none of them."""
+    alike = sum(p.id == wanted.id for p in present)
+    if wanted.limit is not None and alike >= wanted.limit:
+        return True
+    using = [p for p in present if not p.name.endswith("-me")]
+    if wanted.name.endswith("-me"):
+        return False
+    return any(p.name.endswith("+me.all") for p in using) or (
+        wanted.name.endswith("+me.all") and bool(using)
+    )
+
+
+def _number(board: Board, profile: Profile, start: int, *, taken: set[int]) -> int:
+    """Return the number of a place: its node in the binary tree over the memory."""
+    first = (1 << (board.slots // profile.size).bit_length() - 1) - 1
+    number = first + start // profile.size
+    while number in taken:  # an odd board, whose places are no tree
+        number += 1
+    return number
+
+
+def _find_instance(
+    state: State, uuid: str, number: int
+) -> tuple[SimulatedGpu, Instance] | DriverRefusal:
+    gpu = find_gpu(state, uuid)
+    if isinstance(gpu, DriverRefusal):
+        return gpu
+    instance = next((i for i in gpu.instances if i.id == number), None)
+    if instance is None:
+        return DriverRefusal(Fault.ABSENT, f"no instance {number}")
+    return gpu, instance
+
+
+def _replace_instance(gpu: SimulatedGpu, old: Instance, new: Instance) -> SimulatedGpu:
+    return replace(gpu, instances=tuple(new if i is old else i for i in gpu.instances))
+
+
+def _put_gpu(state: State, gpu: SimulatedGpu) -> State:
+    return change_gpu(state, gpu.chip.uuid, lambda _: gpu)

@@ -1,0 +1,199 @@
+"""The survey: polls the hardware and its health, and keeps them as one value.
+
+GPUs stay listed when the driver stops answering or no longer lists them. They are reported as
+unhealthy, because containers may still use them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Never, Protocol
+
+import structlog
+
+from agent.driver.driver import Device, DriverError, DriverEvent, Fault
+from agent.driver.driver_thread import DriverThread, HungCall
+from agent.health.health import UNSEEN, USUAL, Conditions, HealthLook, HealthPolicy, next_conditions
+from agent.mig.instance_state import LiveInstance
+from agent.node.status import Hardware, RealisedInstance
+from allocator.model.units import MiB
+from kube.clock import SYSTEM, Clock
+
+EVERY: Final = 5.0  # seconds between looks
+PATIENCE: Final = 30.0  # seconds that the driver has to list its GPUs
+PROBE: Final = 10.0  # seconds that it has to answer for one
+_UNKNOWN: Final = "it has a MIG instance whose profile the driver does not list"
+log = structlog.get_logger(__name__)
+
+
+class InstanceSource(Protocol):
+    """What is known of MIG instances."""
+
+    def live_instances(self) -> tuple[LiveInstance, ...]:
+        """Return all that exist."""
+
+    def notice(self, devices: Iterable[Device]) -> None:
+        """Look at those GPUs that are in MIG mode from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareListeners:
+    """Whom to tell: that the hardware changed, and that a GPU fell ill or is well again."""
+
+    changed: Callable[[], None]
+    health: Callable[[str, str], None]  # its UUID, and why; empty where it is well again
+
+
+class HardwareInformer:
+    """Keeps ``hardware``; whoever learns of a change elsewhere calls :meth:`renew`.
+
+    ``settled`` says that the instances on the GPUs were looked at, so that what others made there
+    is known before anything is promised beside it.
+    """
+
+    def __init__(
+        self,
+        worker: DriverThread,
+        told: HardwareListeners,
+        *,
+        policy: HealthPolicy = USUAL,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Ask the driver through *worker*; *policy* says what takes a GPU out of service."""
+        self._worker = worker
+        self._told = told
+        self._policy = policy
+        self._clock = clock
+        self._devices: tuple[Device, ...] | None = None
+        self._driver = ""
+        self._why = ""
+        self._hangs = False
+        self._conditions: Conditions = UNSEEN
+        self.instances: InstanceSource | None = None
+        self.settled = False
+        self.others: Mapping[str, MiB] = {}  # by UUID, what processes without a promise hold
+        self.hardware: Hardware | None = None
+
+    async def run(self) -> Never:
+        """Look again and again."""
+        while True:
+            await self.look()
+            await self._clock.sleep(EVERY)
+
+    @property
+    def hung_call(self) -> HungCall | None:
+        """Return the call that has kept the driver silent for longer than any may take."""
+        hung = self._worker.hung_call
+        return hung if hung is not None and hung.seconds >= PATIENCE else None
+
+    async def look(self) -> None:
+        """Ask the driver for its GPUs, for each of them, and for what went wrong."""
+        self._log_hang()
+        before = self._devices or ()
+        try:
+            found = await self._list_devices()
+        except DriverError as error:
+            if not before:
+                self._wait(str(error))
+                return
+            probes: dict[str, Fault | None] = {d.uuid: Fault.UNAVAILABLE for d in before}
+        else:
+            listed = {device.uuid for device in found}
+            gone = tuple(device for device in before if device.uuid not in listed)
+            self._devices = (*found, *gone)
+            if self.instances is not None:
+                self.instances.notice(found)  # MIG mode may have been switched on meanwhile
+            probes = {device.uuid: await self._probe(device.uuid) for device in found}
+            probes |= {device.uuid: Fault.ABSENT for device in gone}
+        needs = {device.uuid: device.recovery for device in self._devices or ()}
+        self._observe(HealthLook(events=await self._events(), probes=probes, needs=needs))
+        self.renew()
+
+    async def _list_devices(self) -> tuple[Device, ...]:
+        """Ask for the GPUs; behind a call that hangs another would only wait in vain."""
+        if (hung := self.hung_call) is not None:
+            raise DriverError(Fault.UNAVAILABLE, hung.call, "the call hangs")
+        driver, call = self._worker.driver, self._worker.call
+        found = await call(driver.devices, within=PATIENCE)
+        self._driver = (await call(driver.versions, within=PROBE)).driver
+        return found
+
+    def _log_hang(self) -> None:
+        """Say once that the driver hangs, and once that it goes on."""
+        hung = self.hung_call
+        if (hung is not None) is self._hangs:
+            return
+        self._hangs = hung is not None
+        if hung is None:
+            log.warning("driver answers again")
+        else:
+            log.warning("driver hangs", call=hung.call)
+
+    def _wait(self, why: str) -> None:
+        """Say once why no GPUs are known: a node without a driver may stay so for ever."""
+        if why != self._why:
+            self._why = why
+            log.warning("GPUs not listed yet", why=why)
+
+    async def _probe(self, gpu: str) -> Fault | None:
+        try:
+            await self._worker.call(self._worker.driver.usage, gpu, within=PROBE)
+        except DriverError as error:
+            return error.fault
+        return None
+
+    async def _events(self) -> tuple[DriverEvent, ...]:
+        if self.hung_call is not None:
+            return ()
+        try:
+            return await self._worker.call(self._worker.driver.events, within=PROBE)
+        except DriverError:  # the probes say so too
+            return ()
+
+    def _observe(self, look: HealthLook) -> None:
+        before = self._conditions
+        self._conditions = next_conditions(
+            before, look, now=self._clock.monotonic(), policy=self._policy
+        )
+        for gpu, condition in self._conditions.items():
+            known = before[gpu].why if gpu in before else None
+            if condition.why != known:
+                log.warning("GPU health changed", gpu=gpu, why=condition.why)
+                self._told.health(gpu, condition.why or "")
+
+    def renew(self) -> None:
+        """Rebuild the value, and report it if it changed."""
+        if self._devices is None:
+            return
+        present = () if self.instances is None else self.instances.live_instances()
+        found = Hardware(
+            devices=self._devices,
+            driver=self._driver,
+            instances=tuple(_realised_instances(present)),
+            sick=dict(self._unhealthy_gpus(self._devices, present)),
+            others=dict(self.others),
+        )
+        if found != self.hardware:
+            self.hardware = found
+            self._told.changed()
+
+    def _unhealthy_gpus(
+        self, devices: tuple[Device, ...], present: tuple[LiveInstance, ...]
+    ) -> Iterator[tuple[str, str]]:
+        strange = {one.instance.gpu for one in present if one.placed is None}
+        for device in devices:
+            condition = self._conditions.get(device.uuid)
+            if condition is not None and condition.why:
+                yield device.uuid, condition.why
+            elif device.uuid in strange:
+                yield device.uuid, _UNKNOWN
+
+
+def _realised_instances(present: tuple[LiveInstance, ...]) -> Iterator[RealisedInstance]:
+    for one in present:
+        if one.placed is not None:
+            yield RealisedInstance(
+                gpu=one.instance.gpu,
+                placed=one.placed,
+                uuid=one.instance.uuid,
+                foreign=one.is_reserved,
+            )

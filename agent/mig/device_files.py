@@ -1,0 +1,172 @@
+"""Capability devices: the files by which a container reaches one MIG instance, made on the host.
+
+The driver does not create them, and a program in a container creates them in its own /dev, where no
+other container finds them. So they are created here, below the root of the host. Device files for
+graphics come from the kernel and are only looked up.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from agent.share import DeviceNode
+
+_MINORS: Final = "proc/driver/nvidia-caps/mig-minors"
+_MAJORS: Final = "proc/devices"
+_FOLDER_MODE: Final = 0o755
+_ACCESS: Final = re.compile(r"(gpu\d+/gi\d+/(?:ci\d+/)?access) (\d+)", re.ASCII)
+_MAJOR: Final = re.compile(r" *(\d+) (\S+)", re.ASCII)
+_BLOCK: Final = "Block devices:"
+_PCI: Final = "sys/bus/pci/devices"
+_DRM: Final = re.compile(r"card\d+|renderD\d+", re.ASCII)
+_NUMBERS: Final = re.compile(r"(\d+):(\d+)", re.ASCII)
+_FRONTEND: Final = ("nvidia", "nvidia-frontend")  # old drivers call it the latter
+_UVM: Final = ("nvidia-uvm",)
+_CAPS: Final = ("nvidia-caps",)
+_CONTROL_MINOR: Final = 255
+
+
+class CapabilityError(Exception):
+    """A device file that a container needs is not there and cannot be made."""
+
+
+class DeviceFiles(Protocol):
+    """Device files on the host, which only root can make."""
+
+    def numbers(self, path: Path) -> tuple[int, int] | None:
+        """Return major and minor of a character device, ``None`` if *path* is none; or OSError."""
+
+    def make(self, path: Path, node: DeviceNode, mode: int) -> None:
+        """Make a character device with the numbers of *node* and these permissions, or OSError."""
+
+
+class HostFiles:
+    """The real ones; needs CAP_MKNOD."""
+
+    def numbers(self, path: Path) -> tuple[int, int] | None:
+        """Return major and minor of a character device."""
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISCHR(found.st_mode):
+            return None
+        return os.major(found.st_rdev), os.minor(found.st_rdev)
+
+    def make(self, path: Path, node: DeviceNode, mode: int) -> None:
+        """Make a character device, in the place of whatever is there, whatever the umask."""
+        path.parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        path.unlink(missing_ok=True)
+        os.mknod(path, stat.S_IFCHR | mode, os.makedev(node.major, node.minor))
+        path.chmod(mode)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A file below /dev: the driver that serves it, its minor, and who may use it."""
+
+    name: str
+    drivers: tuple[str, ...]
+    minor: int
+    mode: int = 0o666
+
+
+class Capabilities:
+    """Finds and makes the device files of MIG instances below *root*, the host's ``/``."""
+
+    def __init__(self, root: Path, *, files: DeviceFiles | None = None) -> None:
+        """Look nothing up yet."""
+        self._root = root
+        self._files = HostFiles() if files is None else files
+        self._minors: Mapping[str, int] = {}  # of all instances there could be; never changes
+
+    def nodes(self, minor: int, instance: int, compute: int) -> tuple[DeviceNode, ...]:
+        """Return the files of one compute instance; each of them is there, with these numbers.
+
+        *minor* is that of the GPU, *instance* and *compute* are the driver's numbers. Raises
+        ``CapabilityError``, in words that name the file.
+        """
+        majors = _majors(self._read(_MAJORS))
+        gi = f"gpu{minor}/gi{instance}"
+        wanted = (
+            _Wanted("nvidiactl", _FRONTEND, _CONTROL_MINOR),
+            _Wanted("nvidia-uvm", _UVM, 0),
+            _Wanted("nvidia-uvm-tools", _UVM, 1),
+            _Wanted(f"nvidia{minor}", _FRONTEND, minor),
+            self._capability(f"{gi}/access"),
+            self._capability(f"{gi}/ci{compute}/access"),
+        )
+        return tuple(self._ensure_device(one, majors) for one in wanted)
+
+    def graphics(self, pci: str) -> tuple[DeviceNode, ...]:
+        """Return the DRM files of the GPU at *pci*; none where nvidia-drm is not loaded.
+
+        Found by what the kernel tells of the GPU's slot: their numbers are those of no index.
+        """
+        found = (self._drm(path) for path in sorted((self._root / _PCI / pci / "drm").glob("*")))
+        return tuple(node for node in found if node is not None)
+
+    @staticmethod
+    def _drm(path: Path) -> DeviceNode | None:
+        try:
+            numbers = _NUMBERS.fullmatch((path / "dev").read_text(encoding="ascii").strip())
+        except (OSError, UnicodeDecodeError):
+            return None
+        if numbers is None or not _DRM.fullmatch(path.name):
+            return None
+        return DeviceNode(f"/dev/dri/{path.name}", int(numbers[1]), int(numbers[2]))
+
+    def _capability(self, access: str) -> _Wanted:
+        if access not in self._minors:
+            self._minors = dict(_minors(self._read(_MINORS)))
+        number = self._minors.get(access)
+        if number is None:
+            raise CapabilityError(f"/{_MINORS} has no line for {access}")
+        return _Wanted(f"nvidia-caps/nvidia-cap{number}", _CAPS, number, 0o444)
+
+    def _ensure_device(self, wanted: _Wanted, majors: Mapping[str, int]) -> DeviceNode:
+        major = next((majors[name] for name in wanted.drivers if name in majors), None)
+        if major is None:
+            what = f"/{_MAJORS} has no {wanted.drivers[0]}; load its kernel module"
+            raise CapabilityError(f"/dev/{wanted.name} is missing: {what}")
+        node = DeviceNode(f"/dev/{wanted.name}", major, wanted.minor)
+        path = self._root / "dev" / wanted.name
+        try:
+            if self._files.numbers(path) != (major, wanted.minor):
+                self._files.make(path, node, wanted.mode)
+        except OSError as error:
+            raise CapabilityError(f"{node.path} cannot be created: {error.strerror}") from error
+        return node
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self._root / name).read_text(encoding="ascii", errors="replace")
+        except OSError as error:
+            raise CapabilityError(f"/{name} cannot be read: {error.strerror}") from error
+
+
+class NoFiles:
+    """Stands in for :class:`Capabilities` where GPUs are simulated: they have no files."""
+
+    def nodes(self, minor: int, instance: int, compute: int) -> tuple[DeviceNode, ...]:  # noqa: ARG002
+        """Return nothing to be mounted."""
+        return ()
+
+    def graphics(self, pci: str) -> tuple[DeviceNode, ...]:  # noqa: ARG002
+        """Return nothing to be mounted."""
+        return ()
+
+
+def _minors(text: str) -> Mapping[str, int]:
+    found = map(_ACCESS.fullmatch, text.splitlines())
+    return {line[1]: int(line[2]) for line in found if line is not None}
+
+
+def _majors(text: str) -> Mapping[str, int]:
+    """Read the character devices; the numbers of block devices are others."""
+    found = map(_MAJOR.fullmatch, text.partition(_BLOCK)[0].splitlines())
+    return {line[2]: int(line[1]) for line in found if line is not None}

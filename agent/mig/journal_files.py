@@ -1,0 +1,126 @@
+"""The journal: a file that records each change of a MIG instance before it is made.
+
+A line counts once it is on disk. A truncated or damaged file is read as far as possible. Instances
+that it no longer lists as ours are left alone, not destroyed.
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from agent.mig.journal import (
+    JournalAct,
+    JournalRecord,
+    Marks,
+    PlacementKey,
+    apply_record,
+    line_of,
+    read,
+    records_of,
+)
+
+_LINES: Final = 512  # appended before the file is written anew
+_ONLY_US: Final = 0o600
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_ANEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class JournalInUseError(Exception):
+    """Another process has the journal open: two agents must not cut the same GPUs."""
+
+
+class Journal:
+    """What this agent did to MIG instances since *boot*, in *path*; one process at a time has it.
+
+    ``marks`` are the places that are ours, replaced with each line; ``damage`` has a sentence for
+    each line that could not be read when the file was opened.
+    """
+
+    def __init__(self, path: Path, *, boot: str, sync: Callable[[int], object] = os.fsync) -> None:
+        """Open or create the file, whose folder must exist; *sync* forces a descriptor to disk.
+
+        Raises ``JournalInUseError`` if another process has it, ``OSError`` if it cannot be read
+        or written.
+        """
+        self._path = path
+        self._boot = boot
+        self._sync = sync
+        self._lock = _open_locked(path.with_name(f"{path.name}.lock"))
+        history = read(_content(path), boot)
+        self.marks: Marks = history.marks
+        self.damage = history.damage
+        self._lines = 0  # since the file was written anew
+        self._file = self._rewrite()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mig-journal")
+
+    async def write(self, act: JournalAct, place: PlacementKey, uuid: str | None = None) -> None:
+        """Put on disk that *act* befalls *place*; raises ``OSError``, and then nobody may act."""
+        record = JournalRecord(boot=self._boot, act=act, place=place, uuid=uuid)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._append, record)
+
+    def close(self) -> None:
+        """Finish what is being written and let another process have the journal."""
+        self._thread.shutdown()
+        os.close(self._file)
+        os.close(self._lock)
+
+    def _append(self, record: JournalRecord) -> None:
+        if self._lines >= _LINES:
+            file = self._rewrite()
+            os.close(self._file)
+            self._file, self._lines = file, 0
+        try:
+            self._put(self._file, line_of(record))
+        except OSError:
+            self._lines = _LINES  # a full disk may have taken half of it: start on a new file
+            raise
+        self._lines += 1
+        self.marks = apply_record(self.marks, record)
+
+    def _rewrite(self) -> int:
+        """Replace the file by the fewest lines that say the same; return it open at its end."""
+        unfinished = self._path.with_name(f"{self._path.name}.new")
+        lines = b"".join(line_of(record) for record in records_of(self.marks, self._boot))
+        file = os.open(unfinished, _ANEW, _ONLY_US)
+        try:
+            self._put(file, lines)
+        finally:
+            os.close(file)
+        unfinished.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._sync(folder)
+        finally:
+            os.close(folder)
+        return os.open(self._path, _APPEND)
+
+    def _put(self, file: int, data: bytes) -> None:
+        if os.write(file, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        self._sync(file)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _open_locked(path: Path) -> int:
+    """Return *path* open and locked; the lock ends with the process, however that ends."""
+    file = os.open(path, _ANEW, _ONLY_US)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise JournalInUseError(
+            f"{path} is locked: another agent is running on this node"
+        ) from None
+    return file

@@ -1,0 +1,140 @@
+"""Progress: which promised instances of a GPU exist, and why the others do not yet."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from agent.driver.driver import Device
+from agent.mig.instance_state import LiveInstance
+from agent.mig.journal import PlacementKey
+from agent.mig.plan import Blocked, placement_name
+from agent.share import ReadyInstance
+from allocator.model.board import Placement
+from allocator.model.gpu import Gpu
+from allocator.model.request import Mode
+
+_STUCK: Final = 3  # failures in a row after which an operator should know
+
+
+class Outcome(StrEnum):
+    """How an attempt to cut a GPU ended. Public API: a metric's label."""
+
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedReconfiguration:
+    """A cut that failed *failures* times in a row, why, and when it is tried again.
+
+    ``what`` is the place that is to be filled, or to be cleared where nothing is promised at it.
+    ``due`` is in seconds of a monotonic clock.
+    """
+
+    what: str
+    failures: int
+    why: str
+    due: float
+
+    @property
+    def is_stuck(self) -> bool:
+        """Say whether it has failed too often to be only slow."""
+        return self.failures >= _STUCK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the last look at one GPU found, by the places promised; the rest says why.
+
+    ``unreachable`` are promises that have their instance, but not the files to reach it by.
+    ``problem`` says why there has been no look since; ``troubles`` are by the place of the cut.
+    """
+
+    present: tuple[LiveInstance, ...] = ()
+    ready: Mapping[PlacementKey, ReadyInstance] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    blocked: Mapping[PlacementKey, Blocked] = field(default_factory=lambda: MappingProxyType({}))
+    unreachable: Mapping[PlacementKey, str] = field(default_factory=lambda: MappingProxyType({}))
+    troubles: Mapping[PlacementKey, FailedReconfiguration] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Why a promise has no instance yet; a *lasting* one does not pass within seconds."""
+
+    why: str
+    lasting: bool = False
+
+
+def answer(progress: Progress, place: PlacementKey) -> ReadyInstance | Delay:
+    """Return the instance that is promised at *place*, or why it is not there."""
+    ready = progress.ready.get(place)
+    blocked = progress.blocked.get(place)
+    trouble = progress.troubles.get(place)
+    if ready is not None:
+        return ready
+    if progress.problem:
+        return Delay(progress.problem, lasting=True)
+    if blocked is not None:
+        return Delay(blocked.why, lasting=blocked.is_lasting)
+    if trouble is not None:
+        times = "once" if trouble.failures == 1 else f"{trouble.failures} times"
+        return Delay(f"{trouble.why} (tried {times})", lasting=trouble.is_stuck)
+    return Delay(progress.unreachable.get(place, "it is being created"))
+
+
+def waiting_message(gpu: str, placed: Placement, why: str) -> str:
+    """Return the sentence that kubelet shows of a pod that cannot start yet."""
+    return f"MIG instance {placement_name(placed)} of {gpu} is not ready yet: {why}"
+
+
+def mode_clash(mode: Mode, before: Gpu | None) -> str:
+    """Return why a GPU in *mode* takes no new entries; empty if it does.
+
+    The mode was changed, by hand or by a reboot, while the GPU had entries that need the other one.
+    """
+    cut = mode is Mode.MIG
+    if before is None or all((grant.mode is Mode.MIG) is cut for grant in before.grants):
+        return ""
+    what, state = ("shares without MIG", "on") if cut else ("MIG instances", "off")
+    return f"its MIG mode is {state}, but {what} are promised on it"
+
+
+def mode_off(device: Device) -> str:
+    """Return why *device* has no instances, and how to change that."""
+    if device.mig is None:
+        return f"{device.model} does not support MIG"
+    if device.mig.pending:
+        return "MIG mode takes effect at the GPU's next reset: drain and reboot the node"
+    return f"MIG mode is off: drain the node and run nvidia-smi -i {device.pci} -mig 1"
+
+
+def recuts(before: Progress, now: Progress, *, seconds: float) -> Iterator[tuple[Outcome, str]]:
+    """Yield how a GPU changed between two looks, and which pending cuts failed."""
+    old, new = _layout(before.present), _layout(now.present)
+    if new != old:
+        yield Outcome.DONE, f"{old} → {new} in {seconds:.1f} s"
+    left = f"layout unknown: {now.problem}" if now.problem else f"layout now: {new}"
+    for place, trouble in now.troubles.items():
+        if trouble != before.troubles.get(place):
+            yield Outcome.FAILED, f"{trouble.what}: {trouble.why}; {left}"
+
+
+def _layout(present: Iterable[LiveInstance]) -> str:
+    """Return how a GPU is cut, as ``1g.5gb at 0, 1 + 3g.20gb at 4``: instances by memory slot."""
+    starts: dict[str, list[int]] = {}
+    for one in sorted(present, key=lambda one: one.instance.start):
+        starts.setdefault(_shape(one), []).append(one.instance.start)
+    cut = (f"{shape} at {', '.join(map(str, found))}" for shape, found in starts.items())
+    return " + ".join(cut) or "no instances"
+
+
+def _shape(one: LiveInstance) -> str:
+    name = f"profile {one.instance.profile}" if one.placed is None else one.placed.profile.name
+    return name if one.instance.uuid else f"{name} without compute instance"

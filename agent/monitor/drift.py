@@ -1,0 +1,111 @@
+"""Drift: differences between the ledger and what the GPUs of a node hold.
+
+Drift is reported on the Node, for its operator; a violation is reported on the pod, for its user.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from agent.mig.plan import placement_name
+from agent.monitor.violation import LocalPod, ObservedUse, Violation
+from agent.monitor.violation import ViolationKind as Misuse
+from allocator.ledger.drift import DriftKind
+from allocator.model.untrusted import quote
+
+KINDS: Final = (DriftKind.MISSING, DriftKind.EXTRA, DriftKind.DIFFERENT)  # what a node can tell of
+LASTING: Final = 10.0  # seconds; an instance takes some to be made, and a process some to end
+Key = tuple[DriftKind, str, str]
+_MISUSES: Final = MappingProxyType(
+    {
+        Misuse.UNPROMISED: (DriftKind.EXTRA, "uses it without an entry on this node"),
+        Misuse.DEVICE: (DriftKind.EXTRA, "uses a device there that its entry does not list"),
+        Misuse.LIMITS: (DriftKind.DIFFERENT, "has limits in its region that differ from its entry"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareDrift:
+    """One difference about *gpu*, and about *pod* if it is one's.
+
+    ``what`` is a sentence about it without figures, so that it stays the same while it lasts.
+    """
+
+    kind: DriftKind
+    gpu: str
+    what: str
+    pod: LocalPod | None = None
+
+    @property
+    def key(self) -> Key:
+        """Return what identifies it."""
+        return self.kind, self.gpu, self.what
+
+
+def drifts(picture: ObservedUse, found: Iterable[Violation]) -> tuple[HardwareDrift, ...]:
+    """Return what differs, each once: from *picture*, and from the violations *found* in it."""
+    all_of_them = (
+        *_missing_instances(picture),
+        *_violation_drifts(found),
+        *_foreign_processes(picture),
+    )
+    return tuple({drift.key: drift for drift in all_of_them}.values())
+
+
+def _missing_instances(picture: ObservedUse) -> Iterator[HardwareDrift]:
+    """Yield MIG instances that were promised and are not there, or lack compute."""
+    if picture.instances is None:
+        return
+    there = {(i.gpu, i.profile, i.start) for i in picture.instances if i.uuid is not None}
+    for share in picture.shares:
+        owner = share.owner
+        for grant in share.grants:
+            placed = grant.placed
+            if placed is None or (grant.gpu, placed.profile.id, placed.start) in there:
+                continue
+            who = LocalPod(uid=owner.uid, namespace=owner.namespace, name=owner.pod)
+            what = f"pod {_name(who)} is promised {placement_name(placed)}, which does not exist"
+            yield HardwareDrift(kind=DriftKind.MISSING, gpu=grant.gpu, what=what, pod=who)
+
+
+def _violation_drifts(found: Iterable[Violation]) -> Iterator[HardwareDrift]:
+    for violation in found:
+        if (misuse := _MISUSES.get(violation.kind)) is not None:
+            kind, words = misuse
+            pod = violation.pod
+            yield HardwareDrift(
+                kind=kind, gpu=violation.gpu, what=f"pod {_name(pod)} {words}", pod=pod
+            )
+
+
+def _foreign_processes(picture: ObservedUse) -> Iterator[HardwareDrift]:
+    """Yield GPUs on which processes hold memory that no pod of this node answers for."""
+    for seen in picture.seen:
+        known = seen.cell is not None and seen.cell.uid in picture.pods
+        if seen.process.memory and not known:
+            what = "processes outside the pods of this node hold memory on it"
+            yield HardwareDrift(kind=DriftKind.EXTRA, gpu=seen.process.gpu, what=what)
+
+
+def _name(pod: LocalPod) -> str:
+    return quote(f"{pod.namespace}/{pod.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class LastingDrift:
+    """Since when each difference lasts, in monotonic seconds, and which have been reported."""
+
+    since: Mapping[Key, float] = field(default_factory=lambda: MappingProxyType({}))
+    told: frozenset[Key] = frozenset()
+
+    def advance(
+        self, found: Iterable[HardwareDrift], now: float
+    ) -> tuple["LastingDrift", tuple[HardwareDrift, ...]]:
+        """Return the next state, and the differences that lasted long enough to be reported."""
+        present = {drift.key: drift for drift in found}
+        since = {key: self.since.get(key, now) for key in present}
+        lasting = frozenset(key for key, began in since.items() if now - began >= LASTING)
+        due = tuple(present[key] for key in present if key in lasting - self.told)
+        return LastingDrift(since, lasting), due

@@ -1,0 +1,103 @@
+"""Measurement: what each container uses, from its own library's count and from the driver's."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agent.driver.driver import Process
+from agent.monitor.samples import MeasuredUse, Place
+from agent.monitor.violation import LocalPod, ObservedUse, Shares, by_pod
+from agent.node.cgroup import PodCgroup
+from agent.region.decode import Total
+from allocator.model.request import Mode
+
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """What one region of a container says: its totals by GPU, and its last kernel."""
+
+    uid: str
+    container: str
+    totals: Mapping[str, Total]
+    last_kernel: int | None
+
+
+def container_of(
+    cell: PodCgroup, pods: Mapping[str, LocalPod], shares: Mapping[str, Shares]
+) -> str | None:
+    """Return the name of the container that runs in *cell*, ``None`` where it is not known.
+
+    The API server tells containers' ids a moment after they started; until it has told any, a pod
+    with one of the *shares*, which are by uid, leaves no choice.
+    """
+    pod = pods.get(cell.uid)
+    if pod is not None and pod.containers:
+        return pod.containers.get(cell.container or "")
+    names = {share.owner.container for share in shares.get(cell.uid, ())}
+    return names.pop() if len(names) == 1 else None
+
+
+def measure_shares(
+    picture: ObservedUse, counts: Iterable[Count], *, answered: Collection[str]
+) -> dict[Place, MeasuredUse]:
+    """Return what is known of each share; *answered* are the GPUs whose processes are known."""
+    host: dict[Place, list[Process]] = defaultdict(list)
+    unclear: set[tuple[str, str]] = set()  # pods and GPUs, where nobody knows whose a process is
+    shares = by_pod(picture.shares)
+    for seen in picture.seen:
+        if seen.cell is None:
+            continue
+        name = container_of(seen.cell, picture.pods, shares)
+        if name is not None:
+            host[seen.cell.uid, name, seen.process.gpu].append(seen.process)
+        else:
+            unclear.add((seen.cell.uid, seen.process.gpu))
+    counted: dict[Place, list[tuple[Total, int | None]]] = defaultdict(list)
+    for count in counts:
+        for gpu, total in count.totals.items():
+            counted[count.uid, count.container, gpu].append((total, count.last_kernel))
+    return {
+        place: _measure_share(
+            grant.mode,
+            tuple(host.get(place, ()))
+            if grant.gpu in answered and (share.owner.uid, grant.gpu) not in unclear
+            else None,
+            counted[place],
+        )
+        for share in picture.shares
+        for grant in share.grants
+        for place in [(share.owner.uid, share.owner.container, grant.gpu)]
+    }
+
+
+def _measure_share(
+    mode: Mode, host: tuple[Process, ...] | None, counted: Sequence[tuple[Total, int | None]]
+) -> MeasuredUse:
+    seen = None if host is None else _bytes(host)
+    own = sum(total.total for total, _ in counted) if counted else None
+    kernels = [last for _, last in counted if last is not None]
+    return MeasuredUse(
+        memory=own if mode is Mode.HAMI_CORE else seen,
+        host=seen,
+        cores=None if mode is Mode.MIG else _cores(host, [total for total, _ in counted]),
+        last_kernel=max(kernels, default=None),
+    )
+
+
+def _bytes(processes: Iterable[Process]) -> int | None:
+    """Return what processes hold together; one of which the driver does not tell hides the sum."""
+    amounts = [process.memory for process in processes]
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) * _MIB if len(known) == len(amounts) else None
+
+
+def _cores(host: tuple[Process, ...] | None, counted: Sequence[Total]) -> int | None:
+    """Return the percent of compute, from the driver where it tells, else from the library."""
+    known = [p.utilization for p in host or () if p.utilization is not None]
+    if known or host == ():
+        return min(100, sum(known))
+    shares = [total.utilization for total in counted if total.utilization is not None]
+    return min(100, sum(shares)) if shares else None

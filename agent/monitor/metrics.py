@@ -1,0 +1,119 @@
+"""What the agent exports on its port; names and labels are public API.
+
+Gauges are made from the monitor's last look at each scrape, so that a pod's series end with it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from agent.mig.progress import Outcome
+from agent.monitor.metric_names import OLD, OURS, MetricFamily
+from agent.monitor.samples import MetricSample, MonitorSnapshot, samples
+from agent.monitor.violation import ViolationKind
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+MOST: Final = 10_000  # samples of one scrape
+
+
+class _Gauges(Collector):
+    """Exports the figures of the last monitoring cycle; nothing before the first."""
+
+    def __init__(
+        self, figures: Callable[[], MonitorSnapshot | None], old: Callable[[], bool]
+    ) -> None:
+        self._figures = figures
+        self._old = old
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        figures = self._figures()
+        if figures is None:
+            return
+        found: dict[MetricFamily, list[MetricSample]] = defaultdict(list)
+        for number, sample in enumerate(samples(figures, old=self._old())):
+            if number < MOST:
+                found[sample.family].append(sample)
+        for family in (*OURS, *OLD):
+            if family in found:
+                metric = GaugeMetricFamily(family.name, family.about, labels=family.labels)
+                for sample in found[family]:
+                    metric.add_metric(sample.labels, sample.value)
+                yield metric
+
+
+class AgentMetrics:
+    """The agent's instruments; closed label sets begin at zero so that increases show."""
+
+    def __init__(
+        self,
+        *,
+        version: str,
+        figures: Callable[[], MonitorSnapshot | None],
+        hung: Callable[[], float],
+        old: Callable[[], bool],
+    ) -> None:
+        """Export *figures*, and under the names of Volcano's plugin too while *old* says so.
+
+        *hung* gives the seconds for which a call to the driver keeps others waiting in vain.
+        """
+        self._registry = CollectorRegistry()
+        build = Gauge(
+            "vgpu_build_info",
+            "Build information; always 1.",
+            ["component", "version"],
+            registry=self._registry,
+        )
+        build.labels("agent", version).set(1)
+        self._violations = Counter(
+            "vgpu_isolation_violations",
+            "Isolation violations, counted once at their onset.",
+            ["kind"],
+            registry=self._registry,
+        )
+        self._evictions = Counter(
+            "vgpu_evictions", "Pods whose eviction was requested.", registry=self._registry
+        )
+        self._failures = Counter(
+            "vgpu_monitor_failures", "Monitoring cycles that failed.", registry=self._registry
+        )
+        self._cuts = Counter(
+            "vgpu_mig_reconfigurations",
+            "Attempts to create or remove MIG instances.",
+            ["outcome"],
+            registry=self._registry,
+        )
+        silence = Gauge(
+            "vgpu_driver_hung_seconds",
+            "Seconds for which a driver call has been hanging; 0 while the driver answers.",
+            registry=self._registry,
+        )
+        silence.set_function(hung)
+        for kind in ViolationKind:
+            self._violations.labels(kind)
+        for outcome in Outcome:
+            self._cuts.labels(outcome)
+        self._registry.register(_Gauges(figures, old))
+
+    def count_violation(self, kind: ViolationKind) -> None:
+        """Count a violation that began."""
+        self._violations.labels(kind).inc()
+
+    def count_eviction(self) -> None:
+        """Count a pod whose eviction was asked for."""
+        self._evictions.inc()
+
+    def count_failure(self) -> None:
+        """Count a monitoring cycle that failed."""
+        self._failures.inc()
+
+    def recut(self, outcome: Outcome) -> None:
+        """Count an attempt to cut a GPU."""
+        self._cuts.labels(outcome).inc()
+
+    def exposition(self) -> tuple[str, bytes]:
+        """Return what a scrape gets: content type and text."""
+        return CONTENT_TYPE, generate_latest(self._registry)

@@ -1,0 +1,280 @@
+"""Samples: what the agent measures and the ledger promises, under the names that it exports.
+
+What is not known has no sample: a 0 would say that it was measured.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from agent.driver.driver import Device, Instance, Usage
+from agent.monitor.drift import KINDS, HardwareDrift
+from agent.monitor.metric_names import (
+    CONTAINER_CORES,
+    CONTAINER_USED,
+    CORES_PROMISED,
+    CORES_USED,
+    DRIFT,
+    FAULTS,
+    FOREIGN,
+    HELD_BACK,
+    HOST,
+    INFO,
+    INSTANCE,
+    INSTANCES,
+    LAST_KERNEL,
+    LIMIT,
+    MEMORY,
+    OLD_CORES,
+    OLD_HOST_CORES,
+    OLD_HOST_MEMORY,
+    OLD_LAST_KERNEL,
+    OLD_LIMIT,
+    OLD_MEMORY,
+    OLD_USED,
+    PROMISED,
+    STUCK,
+    UNHEALTHY,
+    USED,
+    VIOLATION,
+    MetricFamily,
+)
+from agent.monitor.violation import Violation
+from agent.share import Share
+from allocator.model.allocation import ContainerGrants, Grant
+from allocator.model.request import Mode
+from allocator.model.units import WHOLE_GPU, MiB
+from allocator.model.usage import peak_grants
+
+_MIB: Final = 1024 * 1024
+_ZONE: Final = "vGPU"  # a constant label of Volcano's plugin
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSample:
+    """One value, its labels in the order of the family's."""
+
+    family: MetricFamily
+    labels: tuple[str, ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredUse:
+    """What one container uses of one GPU; ``None`` is not known.
+
+    ``memory`` is bytes as the container's library counts them, or as the driver does where there
+    is no library, ``host`` bytes as the driver counts them in any case; ``cores`` is percent of
+    the GPU, ``last_kernel`` in Unix seconds.
+    """
+
+    memory: int | None = None
+    host: int | None = None
+    cores: int | None = None
+    last_kernel: int | None = None
+
+
+Place = tuple[str, str, str]  # a pod's uid, a container's name, a GPU's uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorSnapshot:
+    """All there is to export at one moment, *now* in Unix seconds.
+
+    ``held_back`` are the uids and containers whose kernels wait for those of a higher priority.
+    ``usage`` and ``sick`` (a reason) are by GPU, and so is ``foreign``, which is ``None`` where no
+    driver tells; ``stuck`` are MIG instances that could not be made or removed. ``faults``
+    counts figures and regions that cannot be believed.
+    """
+
+    node: str
+    now: float
+    devices: tuple[Device, ...]
+    shares: tuple[Share, ...]
+    instances: tuple[Instance, ...]
+    usage: Mapping[str, Usage]
+    foreign: Mapping[str, MiB] | None
+    sick: Mapping[str, str]
+    stuck: Mapping[str, int]
+    measured: Mapping[Place, MeasuredUse]
+    violations: tuple[Violation, ...]
+    drifts: tuple[HardwareDrift, ...]
+    held_back: frozenset[tuple[str, str]]
+    faults: int
+
+
+def samples(figures: MonitorSnapshot, *, old: bool) -> Iterator[MetricSample]:
+    """Yield all samples, those under *old* names too if asked for; no labels come twice."""
+    names = _names(figures.devices)
+    for device in figures.devices:
+        yield from _device(figures, device, name=names[device.uuid])
+        if old:
+            yield from _old_device(figures, device)
+    for tenancy in _tenancies(figures.shares):
+        yield from _container(figures, tenancy, device=names.get(tenancy.gpu, tenancy.gpu))
+        if old:
+            yield from _old_container(figures, tenancy)
+    yield from _node(figures, names)
+
+
+def _names(devices: Iterable[Device]) -> dict[str, str]:
+    """Return what each GPU is called: its index, or its UUID where another has that by now.
+
+    The driver counts anew when a GPU is gone, and one that is gone is told of as a sick one.
+    """
+    found: dict[str, str] = {}
+    for device in devices:
+        index = str(device.index)
+        found[device.uuid] = device.uuid if index in found.values() else index
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GpuShare:
+    """What one container was promised of one GPU, the *position*-th that it sees."""
+
+    share: Share
+    position: int
+    gpu: str
+    memory: int  # bytes
+
+    @property
+    def container_labels(self) -> tuple[str, str, str]:
+        """Return namespace, pod and container."""
+        owner = self.share.owner
+        return owner.namespace, owner.pod, owner.container
+
+    @property
+    def place(self) -> Place:
+        """Return under what it is measured."""
+        return self.share.owner.uid, self.share.owner.container, self.gpu
+
+
+def _tenancies(shares: Iterable[Share]) -> Iterator[_GpuShare]:
+    """Yield each container's GPUs; of pods that bear one name, the last promised is meant.
+
+    Its predecessor of the same name may still be on its way out.
+    """
+    latest = {(s.owner.namespace, s.owner.pod, s.owner.container): s for s in shares}
+    for share in latest.values():
+        memory: dict[str, int] = {}
+        for grant in share.grants:
+            memory[grant.gpu] = memory.get(grant.gpu, 0) + grant.memory * _MIB
+        for position, (gpu, amount) in enumerate(memory.items()):
+            yield _GpuShare(share=share, position=position, gpu=gpu, memory=amount)
+
+
+def _held_grants(shares: Iterable[Share], gpu: str) -> list[Grant]:
+    """Return what pods hold of a GPU at most, as their ledger counts it."""
+    pods: dict[str, list[ContainerGrants]] = {}
+    for share in shares:
+        grants = tuple(grant for grant in share.grants if grant.gpu == gpu)
+        one = ContainerGrants(name=share.owner.container, grants=grants, stage=share.stage)
+        pods.setdefault(share.owner.uid, []).append(one)
+    return [grant for containers in pods.values() for grant in peak_grants(containers)]
+
+
+def _device(figures: MonitorSnapshot, device: Device, *, name: str) -> Iterator[MetricSample]:
+    place = figures.node, name
+    in_mig = device.mig is not None and device.mig.current
+    mode = Mode.MIG if in_mig else Mode.HAMI_CORE
+    promised = _held_grants(figures.shares, device.uuid)
+    yield MetricSample(INFO, (*place, device.model, mode, device.uuid), 1)
+    yield MetricSample(MEMORY, place, device.memory * _MIB)
+    yield MetricSample(PROMISED, place, sum(grant.memory for grant in promised) * _MIB)
+    yield MetricSample(CORES_PROMISED, place, sum(grant.cores for grant in promised) / WHOLE_GPU)
+    usage = figures.usage.get(device.uuid)
+    if usage is not None:
+        yield MetricSample(USED, place, usage.memory * _MIB)
+        if usage.utilization is not None:
+            yield MetricSample(CORES_USED, place, usage.utilization / 100)
+    if figures.foreign is not None and device.uuid in figures.foreign:
+        yield MetricSample(FOREIGN, place, figures.foreign[device.uuid] * _MIB)
+    if device.uuid in figures.sick:
+        # What follows a colon may hold numbers that change, each of which were a series.
+        reason = figures.sick[device.uuid].partition(":")[0]
+        yield MetricSample(UNHEALTHY, (*place, reason), 1)
+    if in_mig:
+        yield MetricSample(STUCK, place, figures.stuck.get(device.uuid, 0))
+        yield from _instances(figures, device, place=place)
+
+
+def _instances(
+    figures: MonitorSnapshot, device: Device, *, place: tuple[str, str]
+) -> Iterator[MetricSample]:
+    """Yield what MIG instances there are; one that lacks compute can serve nobody."""
+    names = {p.id: p.name for p in device.board.profiles} if device.board is not None else {}
+    owners = {
+        (grant.placed.profile.id, grant.placed.start): share.owner
+        for share in figures.shares
+        for grant in share.grants
+        if grant.gpu == device.uuid and grant.placed is not None
+    }
+    counts: Counter[tuple[str, str]] = Counter()
+    for instance in figures.instances:
+        if instance.gpu == device.uuid:
+            profile = names.get(instance.profile, str(instance.profile))
+            owner = owners.get((instance.profile, instance.start))
+            state = "unfinished" if instance.uuid is None else "busy" if owner else "idle"
+            counts[profile, state] += 1
+            if instance.uuid is not None:
+                who = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
+                at = instance.uuid, profile, str(instance.start)
+                yield MetricSample(INSTANCE, (*place, *at, *who), 1)
+    for (profile, state), number in sorted(counts.items()):
+        yield MetricSample(INSTANCES, (*place, profile, state), number)
+
+
+def _container(
+    figures: MonitorSnapshot, tenancy: _GpuShare, *, device: str
+) -> Iterator[MetricSample]:
+    labels = (*tenancy.container_labels, device)
+    yield MetricSample(LIMIT, labels, tenancy.memory)
+    measured = figures.measured.get(tenancy.place, MeasuredUse())
+    if measured.memory is not None:
+        yield MetricSample(CONTAINER_USED, labels, measured.memory)
+    if measured.host is not None:
+        yield MetricSample(HOST, labels, measured.host)
+    if measured.cores is not None:
+        yield MetricSample(CONTAINER_CORES, labels, measured.cores / 100)
+    if measured.last_kernel is not None:
+        yield MetricSample(LAST_KERNEL, labels, measured.last_kernel)
+    if tenancy.place[:2] in figures.held_back:
+        yield MetricSample(HELD_BACK, labels, 1)
+
+
+def _node(figures: MonitorSnapshot, names: Mapping[str, str]) -> Iterator[MetricSample]:
+    """Yield what is wrong on this node, once of pods that bear one name."""
+    wrong = {
+        (v.pod.namespace, v.pod.name, v.container, names.get(v.gpu, v.gpu), v.kind)
+        for v in figures.violations
+    }
+    for labels in sorted(wrong):
+        yield MetricSample(VIOLATION, labels, 1)
+    drifts = Counter(drift.kind for drift in figures.drifts)
+    for kind in KINDS:
+        yield MetricSample(DRIFT, (figures.node, kind), drifts[kind])
+    yield MetricSample(FAULTS, (figures.node,), figures.faults)
+
+
+def _old_device(figures: MonitorSnapshot, device: Device) -> Iterator[MetricSample]:
+    usage = figures.usage.get(device.uuid)
+    labels = _ZONE, str(device.index), device.uuid
+    if usage is not None:
+        yield MetricSample(OLD_HOST_MEMORY, labels, usage.memory * _MIB)
+        if usage.utilization is not None:
+            yield MetricSample(OLD_HOST_CORES, labels, usage.utilization)
+
+
+def _old_container(figures: MonitorSnapshot, tenancy: _GpuShare) -> Iterator[MetricSample]:
+    labels = (_ZONE, *tenancy.container_labels, str(tenancy.position), tenancy.gpu)
+    yield MetricSample(OLD_LIMIT, labels, tenancy.memory)
+    measured = figures.measured.get(tenancy.place, MeasuredUse())
+    if measured.memory is not None:
+        yield MetricSample(OLD_USED, labels, measured.memory)
+        yield MetricSample(OLD_MEMORY, labels, measured.memory)
+    if measured.cores is not None:
+        yield MetricSample(OLD_CORES, labels, measured.cores)
+    if measured.last_kernel is not None:
+        yield MetricSample(OLD_LAST_KERNEL, labels, max(0.0, figures.now - measured.last_kernel))

@@ -1,0 +1,168 @@
+"""Extended-resource capacity as an upper bound."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from agent.node.pods import NodePod
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.mig.profiles import ProfileCapacity, profiles_of
+from allocator.model.allocation import Entry
+from allocator.model.board import Board
+from allocator.model.gpu import Gpu
+from allocator.model.request import Mode
+from allocator.model.units import WHOLE_GPU
+from allocator.placement.fit import hardware
+from allocator.request.quantity import parse
+
+
+def most(board: Board) -> int:
+    """Return how many instances fit on *board* at once."""
+    return fullest(board, [1] * len(board.profiles))
+
+
+def fullest(board: Board, worth: Sequence[int]) -> int:
+    """Return the largest sum of *worth*, by profile, over all layouts of *board*.
+
+    Instances are intervals of memory slots, so the best from each slot on follows from the slots
+    behind it. Caps on the number of instances are left out: the sum may only be too large.
+    """
+    best = [0] * (board.slots + 1)
+    for slot in reversed(range(board.slots)):
+        fitting = (
+            value + best[slot + profile.size]
+            for profile, value in zip(board.profiles, worth, strict=True)
+            if slot in profile.starts and slot + profile.size <= board.slots
+        )
+        best[slot] = max(best[slot + 1], *fitting, 0)
+    return best[0]
+
+
+def slots(gpus: Iterable[Gpu]) -> int:
+    """Return how many containers the GPUs serve at once: the slots that our plugin registers."""
+    return sum(gpu.slots for gpu in gpus)
+
+
+def capacity(
+    gpus: Sequence[Gpu], vocabularies: Iterable[Vocabulary], *, cores_scaling: float = 1.0
+) -> dict[str, int]:
+    """Return the capacity of each resource except the slot; resources of amount 0 are left out.
+
+    Unhealthy GPUs count, because kubelet's sums contain the pods on them. *cores_scaling* is the
+    setting deviceCoreScaling; it raises the total, not what one GPU has.
+    """
+    found: dict[str, int] = {}
+    for words in vocabularies:
+        serving = [gpu for gpu in gpus if words.mode is None or hardware(words.mode) is gpu.mode]
+        for name, amount in _amounts(words, cores_scaling):
+            if total := sum(map(amount, serving)):
+                found[name] = total
+    return found
+
+
+def _amounts(words: Vocabulary, cores_scaling: float) -> list[tuple[str, Callable[[Gpu], int]]]:
+    """List the resources of a vocabulary with what one GPU has of each."""
+    factor, scaling = words.memory_factor, max(1.0, cores_scaling)
+
+    def memory(gpu: Gpu) -> int:
+        return _most(gpu, gpu.memory // factor, lambda rung: rung.memory // factor)
+
+    def cores(gpu: Gpu) -> int:
+        return int(scaling * _most(gpu, WHOLE_GPU, lambda rung: rung.cores))
+
+    def percent(gpu: Gpu) -> int:
+        return _most(gpu, _percent(gpu), lambda rung: rung.percent)
+
+    def count(_: Gpu) -> int:
+        return 1
+
+    rows = (
+        (words.memory, memory),
+        (words.cores, cores),
+        (words.percent, percent),
+        (None if words.count == words.slot else words.count, count),
+    )
+    return [(name, amount) for name, amount in rows if name is not None]
+
+
+def _most(gpu: Gpu, shared: int, of: Callable[[ProfileCapacity], int]) -> int:
+    """Return what a GPU holds at most: *shared* in software, else the best layout's sum."""
+    if gpu.mode is not Mode.MIG or gpu.board is None:
+        return shared
+    worth = []
+    for profile in gpu.board.profiles:
+        rungs = profiles_of(gpu.board, profile.name)
+        worth.append(max(map(of, rungs), default=0))
+    return fullest(gpu.board, worth)
+
+
+def _percent(gpu: Gpu) -> int:
+    """Return the largest sum of percentages that fits in whole MiB, each rounded down."""
+    return int(WHOLE_GPU) - 1 - (-int(WHOLE_GPU) * gpu.slots // max(1, gpu.memory))
+
+
+def unaccounted_capacity(
+    gpus: Iterable[Gpu], entries: Iterable[Entry], tenants: Iterable[NodePod]
+) -> dict[str, int]:
+    """Return the requests of bound pods that the capacity of the GPUs does not cover.
+
+    These pods have no entry, or an entry on a GPU that is gone or in another mode.
+    """
+    modes = {gpu.uuid: gpu.mode for gpu in gpus}
+    accounted = {
+        entry.uid
+        for entry in entries
+        if all(
+            modes.get(grant.gpu) is hardware(grant.mode)
+            for held in entry.containers
+            for grant in held.grants
+        )
+    }
+    total: dict[str, int] = {}
+    for tenant in tenants:
+        if not tenant.over and tenant.uid not in accounted:
+            for name, amount in tenant.requests.items():
+                total[name] = total.get(name, 0) + amount
+    return total
+
+
+def desired_capacity(
+    most: Mapping[str, int], extra: Mapping[str, int], names: Iterable[str]
+) -> dict[str, int]:
+    """Return the capacity to write on the Node for those *names* that the agent manages.
+
+    A resource that no GPU has any more stays while a pod still requests it.
+    """
+    total = {name: most.get(name, 0) + extra.get(name, 0) for name in names}
+    return {name: amount for name, amount in total.items() if amount}
+
+
+def writable_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
+    """Return the resources that the agent writes: all but the slot, which kubelet writes."""
+    return frozenset(
+        name for words in vocabularies for name in words.resources if name != words.slot
+    )
+
+
+def slot_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
+    """Return the names of the slot, whose capacity kubelet writes for our plugin."""
+    return frozenset(words.slot for words in vocabularies)
+
+
+def changes(
+    standing: Mapping[str, str | int], wanted: Mapping[str, int], ours: Iterable[str]
+) -> dict[str, str | None]:
+    """Return the changes to ``status.capacity``; ``None`` removes a key.
+
+    A key is never set to 0: a restarting kubelet checks running pods against it and would end them.
+    """
+    gone = {name: None for name in ours if name not in wanted and name in standing}
+    new = {
+        name: str(amount)
+        for name, amount in wanted.items()
+        if _number(standing.get(name)) != amount
+    }
+    return gone | new
+
+
+def _number(text: str | int | None) -> int | None:
+    quantity = None if text is None else parse(text)
+    return None if quantity is None or quantity.fraction else int(quantity.value)

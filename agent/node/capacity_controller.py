@@ -1,0 +1,185 @@
+"""The keeper of the Node: our label, the capacity that no device plugin reports, and the taint.
+
+Capacity is written only after the register annotation of vc-scheduler, which crashes otherwise. It
+is withdrawn by deleting its keys: a restarting kubelet would end running pods if they were 0. The
+names of what we added, slots too, are noted on the Node first, so that a later agent can remove it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Never
+
+import structlog
+
+from agent.node import capacity
+from agent.node.node_informer import NodeInformer, OwnNode
+from agent.node.status import Hardware, served_gpus
+from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
+from allocator.cluster.inventory import NODES
+from allocator.cluster.objects import AGENT_LABEL
+from allocator.model.gpu import Gpu
+from kube.client import ApiClient
+from kube.clock import SYSTEM, Clock
+from kube.errors import ConflictError, KubeError
+
+EVERY: Final = 1.0  # seconds between two looks at what changed
+# Kubelet writes its own figure for what another plugin had registered, every ten seconds for five
+# minutes, and 0 at the end. Ours comes right after each, and not more often.
+AGAIN: Final = 10.0  # most seconds between two writes of one and the same capacity
+STABLE: Final = 60.0  # seconds for which it must stand to count as accepted
+LONGEST_PAUSE: Final = 30.0
+log = structlog.get_logger(__name__)
+
+
+class CapacityController:
+    """Keeps our part of the Node as it should be; ``serving`` says that kubelet knows our slots."""
+
+    def __init__(
+        self,
+        calls: ApiClient,
+        around: NodeInformer,
+        hardware: Callable[[], Hardware | None],
+        *,
+        version: str,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Write through *calls*; *version* is what the label says."""
+        self._calls = calls
+        self._around = around
+        self._hardware = hardware
+        self._version = version
+        self._clock = clock
+        self._changed = around.subscribe()
+        self._written: Mapping[str, int] | None = None
+        self._at = 0.0  # when that was written
+        self._undone = 0  # how often in a row it was changed by somebody else
+        self._pause = 0.0  # seconds before it is written once more
+        self.serving = False
+
+    async def run(self) -> Never:
+        """Look at what changed, for ever."""
+        failures = 0
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.sweep()
+                failures = 0
+            except ConflictError:
+                self._changed.set()
+            except KubeError as error:
+                failures += 1
+                log.warning("Node not updated", why=str(error))
+                self._changed.set()
+            pause = self._clock.backoff(failures, first=EVERY, most=LONGEST_PAUSE)
+            await self._clock.sleep(pause if failures else EVERY)
+
+    async def sweep(self) -> None:
+        """Bring label, capacity and taint up to date; raises :class:`KubeError`."""
+        node = self._around.node
+        if node is None or not self._around.is_configured or self._around.is_upstream:
+            return
+        if node.label != self._version:
+            await self._note(node, {"labels": {AGENT_LABEL: self._version}})
+        if not self.may_show(node):
+            return
+        if self._around.synced and await self._show(node) and self.serving:
+            await self._untaint(node)
+
+    def may_show(self, node: OwnNode) -> bool:
+        """Say whether capacity, slots included, may appear.
+
+        Not beside another plugin, unless it stands already; nor before the register, where asked.
+        """
+        if self._around.plugin_conflict and not self.serving:
+            return False
+        return node.registered or not self._around.settings.volcano_register
+
+    async def _show(self, node: OwnNode) -> bool:
+        """Write capacity; say whether it stands."""
+        hardware, found = self._hardware(), self._around.gpu_node
+        if hardware is None or found is None:
+            return False
+        around = self._around
+        told = served_gpus(hardware, around.devices, around.node_config, before=found.ledger)
+        wanted = self._desired_capacity([one.gpu for one in told])
+        names = node.names | wanted.keys() | capacity.slot_names(around.vocabularies)
+        if names != node.names:
+            await self._note(node, {"annotations": {CAPACITY_KEY: _join(names)}})
+        changed = capacity.changes(node.capacity, wanted, self._owned_names(node))
+        if not changed:
+            return True
+        if not self._is_due(wanted):
+            self._changed.set()
+            return False
+        await self._calls.merge_patch(
+            f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
+        )
+        log.info("Node capacity updated", changes=changed)
+        return True
+
+    def _owned_names(self, node: OwnNode) -> frozenset[str]:
+        """Return what is ours to write or take away: a slot only once it is called otherwise."""
+        words = self._around.vocabularies
+        return capacity.writable_names(words) | (node.names - capacity.slot_names(words))
+
+    def _is_due(self, wanted: Mapping[str, int]) -> bool:
+        """Say whether to write *wanted* now; what others undo is rewritten with back-off."""
+        now = self._clock.monotonic()
+        if wanted != self._written or now - self._at >= STABLE:
+            self._undone, self._pause = 0, 0.0
+        elif now - self._at < self._pause:
+            return False
+        else:
+            self._undone += 1
+            self._pause = self._clock.backoff(self._undone, first=EVERY, most=AGAIN)
+        self._written, self._at = wanted, now
+        return True
+
+    def _desired_capacity(self, gpus: Sequence[Gpu]) -> dict[str, int]:
+        around = self._around
+        own = around.node_config.cores_scaling if around.node_config else None
+        scaling = own or around.devices.cores_scaling
+        most = capacity.capacity(gpus, around.vocabularies, cores_scaling=scaling)
+        found = around.gpu_node
+        entries = () if found is None else found.ledger.entries
+        extra = capacity.unaccounted_capacity(gpus, entries, around.tenants.values())
+        return capacity.desired_capacity(most, extra, capacity.writable_names(around.vocabularies))
+
+    async def _untaint(self, node: OwnNode) -> None:
+        if NOT_READY_TAINT not in node.taints:
+            return
+        place = node.taints.index(NOT_READY_TAINT)
+        path = f"/spec/taints/{place}"
+        ops = (
+            {"op": "test", "path": f"{path}/key", "value": NOT_READY_TAINT},
+            {"op": "remove", "path": path},
+        )
+        await self._calls.json_patch(f"{NODES}/{node.name}", ops)
+        log.info("startup taint removed", taint=NOT_READY_TAINT)
+
+    async def _note(self, node: OwnNode, metadata: Mapping[str, object]) -> None:
+        await self._calls.merge_patch(f"{NODES}/{node.name}", {"metadata": metadata})
+
+    async def withdraw(self) -> frozenset[str]:
+        """Take away what stands on the Node because of us; raises :class:`KubeError`.
+
+        Capacity goes first: a scheduler that still saw it would look for what backs it. Returns
+        the slots that kubelet still counts, for five minutes after it lost sight of the plugin.
+        """
+        node = self._around.node
+        if node is None:
+            return frozenset()
+        slots = capacity.slot_names(self._around.vocabularies) & node.capacity.keys()
+        gone = {name for name in slots if node.capacity[name] == "0"}  # kubelet's last word
+        if changed := capacity.changes(node.capacity, {}, self._owned_names(node) | gone):
+            await self._calls.merge_patch(
+                f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
+            )
+        if node.label is not None or node.names:
+            nothing = {"labels": {AGENT_LABEL: None}, "annotations": {CAPACITY_KEY: None}}
+            await self._note(node, nothing)
+        return slots - gone
+
+
+def _join(names: frozenset[str]) -> str:
+    return ",".join(sorted(names))

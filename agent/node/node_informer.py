@@ -1,0 +1,294 @@
+"""What the API server says of this node: its Node, GPUNode and pods, and the configuration.
+
+All of it is watched and handed out as values; tasks that act on it are woken. A GPUNode that the
+agent itself wrote or read is known at once, before the watch delivers it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from agent.node.other_plugins import plugin_conflict, slot_conflict
+from agent.node.pods import NodePod, tenant
+from allocator.catalog.keys import CAPACITY_KEY
+from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.cluster.configmaps import (
+    DEVICE_CONFIG_NAME,
+    NODE_CONFIG_NAME,
+    SETTINGS_NAME,
+    device_config_in,
+    node_configs_in,
+    settings_in,
+)
+from allocator.cluster.inventory import GPU_NODES, NODES
+from allocator.cluster.objects import AGENT_LABEL, ConfigMap, config_map
+from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
+from allocator.config.settings import DEFAULTS, NodeAgent, Settings
+from allocator.ledger.ledger import Ledger, parse_ledger
+from allocator.volcano.register import HANDSHAKE, REGISTER
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+from kube.watch import WatchHealth, WatchSource, follow
+
+PODS: Final = "/api/v1/pods"
+PLUGINS: Final = "kube-system"  # where Volcano's device plugin has its ConfigMaps
+KINDS: Final = ("gpunode", "node", "pods", "settings", "devices", "nodeconfig")
+T = TypeVar("T")
+
+
+class _Taint(msgspec.Struct):
+    key: str
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Spec(msgspec.Struct):
+    taints: tuple[_Taint, ...] | None = None
+
+
+class _System(msgspec.Struct):
+    runtime: str = msgspec.field(name="containerRuntimeVersion", default="")
+
+
+class _Status(msgspec.Struct):
+    capacity: dict[str, str] | None = None
+    allocatable: dict[str, str] | None = None
+    system: _System | None = msgspec.field(name="nodeInfo", default=None)
+
+
+class _Node(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_NODE: Final = msgspec.json.Decoder(_Node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnNode:
+    """Our Node; ``taints`` are their keys in order, ``runtime`` is the container runtime's version.
+
+    ``names`` are the resources that an agent of ours added to its capacity. ``registered`` says
+    that vc-scheduler finds what it needs before it sees capacity.
+    """
+
+    name: str
+    uid: str
+    runtime: str
+    label: str | None
+    names: frozenset[str]
+    registered: bool
+    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    taints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGpuNode:
+    """Our GPUNode at one version, as JSON and as it is understood."""
+
+    document: Mapping[str, Any]
+    ledger: Ledger
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Return the status as it stands."""
+        found: Mapping[str, Any] = self.document.get("status") or {}
+        return found
+
+
+def decode_gpu_node(raw: bytes) -> StoredGpuNode:
+    """Read a GPUNode; raises ``ValueError`` where it is none."""
+    document = msgspec.json.decode(raw)
+    return StoredGpuNode(document, parse_ledger(document))
+
+
+def own_node(raw: bytes) -> OwnNode:
+    """Read a Node."""
+    found = _NODE.decode(raw)
+    metadata, status = found.metadata, found.status
+    annotations = metadata.annotations or {}
+    return OwnNode(
+        name=metadata.name,
+        uid=metadata.uid,
+        runtime=status.system.runtime if status.system else "",
+        label=(metadata.labels or {}).get(AGENT_LABEL),
+        names=frozenset(filter(None, annotations.get(CAPACITY_KEY, "").split(","))),
+        registered=bool(annotations.get(REGISTER) and annotations.get(HANDSHAKE)),
+        capacity=status.capacity or {},
+        allocatable=status.allocatable or {},
+        taints=tuple(taint.key for taint in found.spec.taints or ()),
+    )
+
+
+@dataclass(slots=True)
+class NodeInformer:
+    """What is known now; ``run`` keeps it so. Wakers are set whenever anything changed."""
+
+    client: Client
+    name: str
+    namespace: str  # where our settings live
+    clock: Clock = SYSTEM
+    node: OwnNode | None = None
+    tenants: Mapping[str, NodePod] = field(default_factory=dict)
+    settings: Settings = DEFAULTS
+    devices: DeviceConfig = field(default_factory=DeviceConfig)
+    node_config: NodeConfig | None = None
+    vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
+    pulses: dict[str, WatchHealth] = field(
+        default_factory=lambda: {kind: WatchHealth() for kind in KINDS}
+    )
+    registered: frozenset[str] = frozenset()  # ids of slots that kubelet had before we came
+    _stored: StoredGpuNode | None = None
+    _wakers: list[asyncio.Event] = field(default_factory=list)
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set from now on whenever anything changed."""
+        made = asyncio.Event()
+        made.set()
+        self._wakers.append(made)
+        return made
+
+    def notify(self) -> None:
+        """Let everybody look again."""
+        for waker in self._wakers:
+            waker.set()
+
+    @property
+    def synced(self) -> bool:
+        """Say whether every watch has delivered a whole picture."""
+        return all(pulse.synced for pulse in self.pulses.values())
+
+    @property
+    def is_configured(self) -> bool:
+        """Say whether what a site set up is known, and the Node itself."""
+        kinds = ("settings", "devices", "nodeconfig", "node")
+        return all(self.pulses[kind].synced for kind in kinds)
+
+    @property
+    def is_upstream(self) -> bool:
+        """Say whether the control plane speaks for this node, by its register annotation."""
+        return self.settings.node_agent is NodeAgent.UPSTREAM
+
+    @property
+    def plugin_conflict(self) -> str:
+        """Return a sentence about another plugin that serves this node's GPUs, or nothing."""
+        node = self.node
+        if self.is_upstream:
+            return "setting nodeAgent leaves the nodes to another plugin"
+        if node is None:
+            return ""
+        slot = slot_conflict(node.allocatable, self.devices.count_name, self.registered)
+        return slot or plugin_conflict(node.allocatable, node.names, self.vocabularies)
+
+    @property
+    def gpu_node(self) -> StoredGpuNode | None:
+        """Return our GPUNode as it was last read, ``None`` where there is none."""
+        return self._stored
+
+    def learn(self, found: StoredGpuNode) -> StoredGpuNode:
+        """Take a GPUNode that was just read or written, unless a newer one is known."""
+        if self._stored is None or not _is_older(found.ledger, self._stored.ledger):
+            self._stored = found
+        return found
+
+    async def run(self) -> None:
+        """Follow everything, for ever."""
+        name = f"metadata.name={self.name}"
+        async with asyncio.TaskGroup() as group:
+            own = _source(GPU_NODES, decode_gpu_node, name)
+            group.create_task(self._follow("gpunode", own, self._store_own))
+            group.create_task(self._follow("node", _source(NODES, own_node, name), self._self))
+            pods = _source(PODS, tenant, f"spec.nodeName={self.name}")
+            group.create_task(self._follow("pods", pods, self._pods))
+            group.create_task(self._config("settings", self.namespace, SETTINGS_NAME))
+            group.create_task(self._config("devices", PLUGINS, DEVICE_CONFIG_NAME))
+            group.create_task(self._config("nodeconfig", PLUGINS, NODE_CONFIG_NAME))
+
+    async def _config(self, kind: str, namespace: str, name: str) -> None:
+        accept = {"settings": self._settings, "devices": self._devices}.get(kind, self._nodes)
+
+        def publish(found: Mapping[str, ConfigMap]) -> None:
+            if name in found:
+                accept(found[name].data)
+
+        path = f"/api/v1/namespaces/{namespace}/configmaps"
+        source = _source(path, config_map, f"metadata.name={name}")
+        await self._follow(kind, source, publish)
+
+    async def _follow(
+        self, kind: str, source: WatchSource[T], publish: Callable[[Mapping[str, T]], None]
+    ) -> None:
+        def apply(found: Mapping[str, T]) -> None:
+            publish(found)
+            self.notify()
+
+        pulse = self.pulses[kind]
+        await follow(self.client, source, apply, pulse=pulse, clock=self.clock)
+
+    def _store_own(self, found: Mapping[str, StoredGpuNode]) -> None:
+        new = found.get(self.name)
+        if new is None:
+            self._stored = None
+        else:
+            self.learn(new)
+
+    def _self(self, found: Mapping[str, OwnNode]) -> None:
+        self.node = found.get(self.name)
+
+    def _pods(self, found: Mapping[str, NodePod]) -> None:
+        self.tenants = found
+
+    def _settings(self, data: Mapping[str, str]) -> None:
+        found = settings_in(data)
+        if found is not None:
+            self.settings = found[0]
+            self._update_vocabularies()
+
+    def _devices(self, data: Mapping[str, str]) -> None:
+        found = device_config_in(data)
+        if found is not None:
+            self.devices = found
+            self._update_vocabularies()
+
+    def _nodes(self, data: Mapping[str, str]) -> None:
+        found = node_configs_in(data)
+        if found is not None:
+            self.node_config = found.get(self.name)
+
+    def _update_vocabularies(self) -> None:
+        self.vocabularies = configured_vocabularies(self.settings, self.devices)
+
+
+def _source(path: str, decode: Callable[[bytes], T], selector: str) -> WatchSource[T]:
+    return WatchSource(path=path, decode=decode, key=_key, selectors={"fieldSelector": selector})
+
+
+def _key(found: object) -> str:
+    """Return by what one is told from others of its kind: a pod by its uid, the rest by name."""
+    match found:
+        case StoredGpuNode(ledger=ledger):
+            return ledger.name
+        case NodePod(uid=uid):
+            return uid
+        case OwnNode(name=name) | ConfigMap(name=name):
+            return name
+        case _:
+            raise TypeError(type(found).__name__)
+
+
+def _is_older(one: Ledger, other: Ledger) -> bool:
+    """Say whether *one* is an earlier version of the same object; versions grow."""
+    numbers = one.resource_version, other.resource_version
+    if one.uid != other.uid or not all(number.isdigit() for number in numbers):
+        return False
+    return int(numbers[0]) < int(numbers[1])

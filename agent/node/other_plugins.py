@@ -1,0 +1,50 @@
+"""Rivals: whether another device plugin already serves the GPUs of this node.
+
+Two plugins would each give out the same GPU. So the agent does not serve beside another one.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from agent.node.capacity import writable_names
+from agent.node.slots import is_slot
+from allocator.catalog.vocabularies import FOREIGN, Vocabulary
+from allocator.model.untrusted import quote
+from allocator.request.quantity import parse
+
+_HOW: Final = "remove either that plugin or the agent from the node"
+
+
+def plugin_conflict(
+    allocatable: Mapping[str, str], ours: Collection[str], vocabularies: Iterable[Vocabulary]
+) -> str:
+    """Return a sentence about another plugin on this node, empty where there is none.
+
+    *ours* are the resources that an agent of ours added: in a vocabulary of ours what nobody of us
+    added has a plugin behind it. A plugin that is gone leaves resources with nothing allocatable.
+    """
+    spoken = writable_names(vocabularies).difference(ours)
+    for name in sorted(allocatable):
+        if (name in spoken or name.startswith(FOREIGN)) and _is_positive(allocatable[name]):
+            return _conflict_text(name)
+    return ""
+
+
+def slot_conflict(allocatable: Mapping[str, str], resource: str, registered: Iterable[str]) -> str:
+    """Return the same sentence where the slots themselves are another plugin's.
+
+    *registered* are the ids that kubelet last heard of for *resource*; ours look like ours.
+    """
+    theirs = not all(map(is_slot, registered))
+    return (
+        _conflict_text(resource) if theirs and _is_positive(allocatable.get(resource, "0")) else ""
+    )
+
+
+def _conflict_text(resource: str) -> str:
+    return f"another device plugin serves {quote(resource)} on this node: {_HOW}"
+
+
+def _is_positive(text: str) -> bool:
+    quantity = parse(text)
+    return quantity is not None and quantity.value > 0

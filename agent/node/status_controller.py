@@ -1,0 +1,278 @@
+"""The writer of ``GPUNode.status``: one write at a time, on material change, at once for a hold.
+
+A write tests the generation of the ledger that it is based on, and fails if there is a newer one.
+So a container is held on a version that contains its entry, or does not start.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Never
+
+import structlog
+
+from agent.node.node_informer import NodeInformer, OwnNode, StoredGpuNode, decode_gpu_node
+from agent.node.pods import NodePod
+from agent.node.status import Hardware, Identity, Json, NodeAccount, document, served_gpus
+from agent.node.unaccounted import find_unaccounted, uses_gpus
+from agent.share import NotYetError
+from allocator.cluster.inventory import GPU_NODES
+from allocator.model.untrusted import quote
+from kube.client import ApiClient
+from kube.clock import SYSTEM, Clock
+from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
+
+SETTLED: Final = 1.0  # seconds for which changes are collected, where nobody waits
+LOOK_AGAIN: Final = 2.0  # seconds after which processes that linger are looked for anew
+# Seconds after a hold in which a container may be on its way to its first process; a pod that was
+# seen with a process since, a sandbox's too, shows one until the last container is over.
+GRACE: Final = 10.0
+NEVER: Final = float("-inf")
+ATTEMPTS: Final = 5  # at one write, each on the newest version
+FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
+LONGEST_PAUSE: Final = 30.0
+log = structlog.get_logger(__name__)
+Alive = Callable[[], Awaitable[Collection[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFacts:
+    """What the node itself tells: its boot, its hardware, and the uids of pods with processes."""
+
+    boot: str
+    hardware: Callable[[], Hardware | None]
+    alive: Alive
+
+
+class StatusController:
+    """Keeps the status true, and holds entries before containers start."""
+
+    def __init__(
+        self, calls: ApiClient, around: NodeInformer, facts: StatusFacts, *, clock: Clock = SYSTEM
+    ) -> None:
+        """Write through *calls* what *around* and *facts* say."""
+        self._calls = calls
+        self._around = around
+        self._facts = facts
+        self._clock = clock
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._urgent = asyncio.Event()
+        self._changed = around.subscribe()
+        self._since: dict[str, float] = {}  # when each entry was last held for a start
+        self._begun = False
+        self._let_go: frozenset[str] = frozenset()  # by writes since the last that was answered
+        # What was written last, and what the API server made of it: an older schema drops fields.
+        self._told: tuple[Json, Mapping[str, Any]] | None = None
+        self._processes: tuple[float, frozenset[str]] = NEVER, frozenset()
+        self.written = 0  # writes so far
+        self.leaving = False  # nothing is to be promised here any more
+
+    async def hold(self, uid: str) -> None:
+        """Return once the entry of pod *uid* stands in ``status.held``; raises NotYetError.
+
+        Nobody is asked where it stands there already: a container that crashed starts again
+        while no API server answers.
+        """
+        if self._is_held(uid):
+            self._since[uid] = self._clock.monotonic()
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(uid, []).append(waiter)
+        self._urgent.set()
+        await waiter
+
+    def _is_held(self, uid: str) -> bool:
+        """Say whether an entry is held for sure: only we let go, and no write of ours may have."""
+        found = self._around.gpu_node
+        return (
+            self._begun
+            and found is not None
+            and found.ledger.boot == self._facts.boot
+            and uid in found.ledger.held - self._let_go
+            and found.ledger.entry(uid) is not None
+        )
+
+    async def run(self) -> Never:
+        """Write whenever there is something to say, for ever."""
+        failures = 0
+        while True:
+            await self._wait_due()
+            waiting, self._waiting = self._waiting, {}
+            try:
+                missing = await self.flush(waiting.keys())
+                failures = 0
+            except KubeError as error:
+                failures += 1
+                log.warning("GPUNode status not updated", why=str(error))
+                missing = dict.fromkeys(waiting, f"its start cannot be recorded: {error}")
+                pause = self._clock.backoff(failures, first=FIRST_PAUSE, most=LONGEST_PAUSE)
+                self._changed.set()
+                _answer(waiting, missing)
+                await self._clock.sleep(pause)
+                continue
+            _answer(waiting, missing)
+
+    async def _wait_due(self) -> None:
+        """Wait for a hold, or for a change to settle, or until it is time to look again."""
+        if not self._changed.is_set():
+            await self._patience(LOOK_AGAIN if self._since else LONGEST_PAUSE, self._changed)
+        if self._changed.is_set() and not self._urgent.is_set():
+            await self._patience(SETTLED)
+        self._urgent.clear()
+        self._changed.clear()
+
+    async def _patience(self, seconds: float, also: asyncio.Event | None = None) -> None:
+        events = [self._urgent, *(() if also is None else (also,))]
+        tasks = [asyncio.ensure_future(event.wait()) for event in events]
+        tasks.append(asyncio.ensure_future(self._clock.sleep(seconds)))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def flush(self, holds: Collection[str] = ()) -> dict[str, str]:
+        """Bring the status up to date with *holds* in it; return those that cannot be, and why.
+
+        Raises :class:`KubeError` where the API server does not take it.
+        """
+        alive = await self._alive(fresh=not holds)
+        found = self._around.gpu_node
+        refused: KubeError | None = None
+        for _ in range(ATTEMPTS):
+            if refused or found is None or any(found.ledger.entry(uid) is None for uid in holds):
+                found = await self._read()
+            account = None if found is None else self._account(found, holds, alive)
+            if found is None or account is None:
+                return dict.fromkeys(holds, "the status of its node is not known yet")
+            wanted = document(account)
+            if found.status != wanted and self._told != (wanted, found.status):
+                try:
+                    found = await self._write(found, wanted, account.held)
+                except (ConflictError, InvalidError) as error:
+                    refused = error
+                    continue
+            return {uid: _NO_ENTRY for uid in holds if uid not in account.held}
+        assert refused is not None  # noqa: S101 -- the loop ends no other way
+        raise refused
+
+    async def _alive(self, *, fresh: bool) -> frozenset[str]:
+        """Return the pods with processes; a start does not wait for a walk over all of them.
+
+        What is a little old names pods that have ended since, and so lets go of nothing early: one
+        that has started since is live, or was held a moment ago.
+        """
+        now = self._clock.monotonic()
+        at, known = self._processes
+        if fresh or now - at >= LOOK_AGAIN:
+            known = frozenset(await self._facts.alive())
+            self._processes = now, known
+        return known
+
+    async def _read(self) -> StoredGpuNode | None:
+        try:
+            raw = await self._calls.get(f"{GPU_NODES}/{self._around.name}")
+        except NotFoundError:
+            return None
+        return self._around.learn(decode_gpu_node(raw))
+
+    async def _write(
+        self, found: StoredGpuNode, wanted: Json, held: Collection[str]
+    ) -> StoredGpuNode:
+        ops = (
+            {"op": "test", "path": "/metadata/uid", "value": found.ledger.uid},
+            {"op": "test", "path": "/metadata/generation", "value": found.ledger.generation},
+            {"op": "add", "path": "/status", "value": wanted},
+        )
+        self._let_go |= found.ledger.held.difference(held)
+        raw = await self._calls.json_patch(f"{GPU_NODES}/{self._around.name}/status", ops)
+        self._let_go = frozenset()
+        self.written += 1
+        answer = decode_gpu_node(raw)
+        self._told = wanted, answer.status
+        return self._around.learn(answer)
+
+    def _account(
+        self, found: StoredGpuNode, holds: Collection[str], alive: frozenset[str]
+    ) -> NodeAccount | None:
+        """Return what there is to say, ``None`` before enough is known to say anything."""
+        around, node = self._around, self._around.node
+        # Who leaves needs no driver to say so; it may have gone before.
+        hardware = self._facts.hardware() or (Hardware(devices=()) if self.leaving else None)
+        if node is None or hardware is None or not around.synced or around.is_upstream:
+            return None
+        now = self._clock.monotonic()
+        self._since |= dict.fromkeys((uid for uid in holds if found.ledger.entry(uid)), now)
+        live = [tenant for tenant in around.tenants.values() if not tenant.over]
+        started = [t for t in live if uses_gpus(t, around.vocabularies)]
+        entries, unknown = find_unaccounted(
+            found.document,
+            found.ledger,
+            tenants=started,
+            instances=hardware.instances,
+            vocabularies=around.vocabularies,
+        )
+        return NodeAccount(
+            identity=self._identity(node),
+            gpus=served_gpus(hardware, around.devices, around.node_config, before=found.ledger),
+            driver=hardware.driver,
+            instances=hardware.instances,
+            unpromised=entries,
+            held=self._held_uids(found, started, alive),
+            generation=found.ledger.generation,
+            shut=around.plugin_conflict or _closed_reason(unknown),
+            leaving=self.leaving,
+        )
+
+    def _identity(self, node: OwnNode) -> Identity:
+        return Identity(name=node.name, uid=node.uid, boot=self._facts.boot)
+
+    def _held_uids(
+        self, found: StoredGpuNode, started: Collection[NodePod], alive: frozenset[str]
+    ) -> frozenset[str]:
+        """Return the entries whose containers may have started and have not all gone yet."""
+        ledger = found.ledger
+        before = ledger.held if ledger.boot == self._facts.boot else frozenset()
+        if not self._begun:  # the agent before us may have held them a moment ago
+            self._begun = True
+            self._since = dict.fromkeys(before, self._clock.monotonic()) | self._since
+        known = {*before, *self._since, *(tenant.uid for tenant in started)}
+        self._since |= dict.fromkeys(self._since.keys() & alive, NEVER)
+        held = frozenset(
+            uid for uid in known if ledger.entry(uid) is not None and not self._is_gone(uid, alive)
+        )
+        self._since = {uid: at for uid, at in self._since.items() if uid in held}
+        return held
+
+    def _is_gone(self, uid: str, alive: Collection[str]) -> bool:
+        """Say whether no container of pod *uid* runs, nor is about to."""
+        if uid in alive:
+            return False
+        tenant = self._around.tenants.get(uid)
+        if tenant is not None:
+            return tenant.over
+        # Deleted by force, or so new that only kubelet has heard of it.
+        at = self._since.get(uid)
+        return at is None or self._clock.monotonic() - at >= GRACE
+
+
+_NO_ENTRY: Final = "it no longer has an entry on this node"
+
+
+def _answer(waiting: Mapping[str, list[asyncio.Future[None]]], missing: Mapping[str, str]) -> None:
+    for uid, waiters in waiting.items():
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if why := missing.get(uid):
+                waiter.set_exception(NotYetError(f"pod {quote(uid)} cannot start yet: {why}"))
+            else:
+                waiter.set_result(None)
+
+
+def _closed_reason(unknown: Sequence[NodePod]) -> str:
+    if not unknown:
+        return ""
+    first = unknown[0]
+    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    return f"the GPU use of pod {quote(f'{first.namespace}/{first.name}')}{more} is unknown"

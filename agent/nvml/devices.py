@@ -1,0 +1,182 @@
+"""What a GPU is, through NVML: the facts that stay as they are for as long as it is there."""
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import pynvml
+
+from agent.driver.board_discovery import pci_address
+from agent.driver.driver import Fault, MigMode, Recovery
+from agent.nvml.calls import Handle, NvmlError, ask, ask_if_supported, look_up
+
+_PCI: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_LAST_WITH_RESET: Final = 8  # the compute capability's major number of Ampere (and Ada)
+# NVML_GPU_RECOVERY_ACTION_*: trouble of NVLink and of IMEX leaves what one GPU does alone intact.
+_RECOVERIES: Final = MappingProxyType(
+    {
+        pynvml.NVML_GPU_RECOVERY_ACTION_NONE: Recovery.NOTHING,
+        pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_P2P: Recovery.NOTHING,
+        pynvml.NVML_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN: Recovery.NOTHING,
+        pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: Recovery.RESET,
+        pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: Recovery.RESET,
+        pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: Recovery.RESET,
+        pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: Recovery.REBOOT,
+        pynvml.NVML_GPU_RECOVERY_ACTION_SYSTEM_REBOOT: Recovery.REBOOT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedFacts:
+    """The facts of one GPU: ``peers`` are PCI addresses at the other ends of its NVLinks.
+
+    They come up after the driver, once somebody has configured the switches between them.
+    ``switched`` says that some of them end at an NVSwitch, which joins all GPUs that reach it.
+    ``switch`` is the PCI address of the PCIe switch above it.
+    """
+
+    uuid: str
+    pci: str
+    model: str
+    ampere_or_older: bool
+    numa: int | None
+    switch: str | None
+    peers: frozenset[str]
+    switched: bool
+
+    @property
+    def has_nvlink(self) -> bool:
+        """Say whether any NVLink is up."""
+        return self.switched or bool(self.peers)
+
+
+def fixed_facts(device: Handle, uuid: str, sysfs: Path) -> FixedFacts:
+    """Read the facts of *device*, whose UUID is *uuid*; *sysfs* is where ``/sys`` is."""
+    pci = pci_address(str(ask(pynvml.nvmlDeviceGetPciInfo_v3, device).busId))
+    peers, switched = _links(device)
+    return FixedFacts(
+        uuid=uuid,
+        pci=pci,
+        model=str(ask(pynvml.nvmlDeviceGetName, device)),
+        ampere_or_older=_ampere_or_older(device),
+        numa=_numa(sysfs, pci),
+        switch=_switch(sysfs, pci),
+        peers=peers,
+        switched=switched,
+    )
+
+
+def mig_mode(device: Handle) -> MigMode | None:
+    """Return the MIG mode now and after the next reset, ``None`` where the product has none.
+
+    A GPU that only fails to tell must not pass for one that is never cut: that raises NvmlError.
+    """
+    try:
+        told = ask(pynvml.nvmlDeviceGetMigMode, device)
+    except NvmlError as error:
+        if error.fault is not Fault.NOT_SUPPORTED:
+            raise
+        return None
+    return MigMode(current=bool(told[0]), pending=bool(told[1]))
+
+
+def switch_mig_on(gpu: str) -> MigMode:
+    """Switch MIG mode of the GPU with this UUID on, and return what it is then.
+
+    The call succeeds even where the mode stays: its answer is the code that says why.
+    """
+    device = look_up(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
+    status = int(ask(pynvml.nvmlDeviceSetMigMode, device, pynvml.NVML_DEVICE_MIG_ENABLE))
+    mode = mig_mode(device)
+    if mode is None or not mode.current:
+        code = status or pynvml.NVML_ERROR_UNKNOWN
+        raise NvmlError(code, "nvmlDeviceSetMigMode", f"MIG mode stays off ({code})")
+    return mode
+
+
+def in_mig_mode(device: Handle) -> bool:
+    """Say whether the GPU is in MIG mode now."""
+    mode = mig_mode(device)
+    return mode is not None and mode.current
+
+
+def recovery(device: Handle) -> Recovery | None:
+    """Return what the GPU needs, ``None`` with drivers before 565, which do not tell."""
+    fields = ask_if_supported(
+        pynvml.nvmlDeviceGetFieldValues, device, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
+    )
+    if fields is None or fields[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return _RECOVERIES.get(int(fields[0].value.uiVal))
+
+
+def links_of(gpu: FixedFacts, beside: tuple[FixedFacts, ...]) -> tuple[str, ...]:
+    """Return the UUIDs of those GPUs of *beside* that NVLink joins with *gpu*."""
+    return tuple(
+        other.uuid
+        for other in beside
+        if other.uuid != gpu.uuid and (other.pci in gpu.peers or (gpu.switched and other.switched))
+    )
+
+
+def _ampere_or_older(device: Handle) -> bool:
+    """Say whether MIG mode needs a reset; what cannot be told is treated with that care."""
+    told = ask_if_supported(pynvml.nvmlDeviceGetArchitecture, device)
+    if told is not None and told != pynvml.NVML_DEVICE_ARCH_UNKNOWN:
+        return bool(told <= pynvml.NVML_DEVICE_ARCH_AMPERE)
+    capability = ask_if_supported(pynvml.nvmlDeviceGetCudaComputeCapability, device)
+    return capability is None or int(capability[0]) <= _LAST_WITH_RESET
+
+
+def _numa(sysfs: Path, pci: str) -> int | None:
+    """Return the NUMA node of the GPU's slot, as the kernel tells; -1 is its word for unknown.
+
+    NVML's own question is about GPUs that are NUMA nodes themselves (Grace), another thing.
+    """
+    try:
+        node = int((sysfs / "bus/pci/devices" / pci / "numa_node").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
+
+
+def _switch(sysfs: Path, pci: str) -> str | None:
+    """Return the upper port of the PCIe switch that the GPU hangs on, by its place in the tree.
+
+    The kernel keeps a device in the folder of the port that it is plugged into, which on a switch
+    is in that of its upper port, and else in that of the host's bridge, which has no address.
+    """
+    try:
+        above = (sysfs / "bus/pci/devices" / pci).resolve().parent.parent.name
+    except (OSError, RuntimeError):  # the latter for links that go round
+        return None
+    return above if _PCI.fullmatch(above) else None
+
+
+def _links(device: Handle) -> tuple[frozenset[str], bool]:
+    peers: set[str] = set()
+    switched = False
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        active = ask_if_supported(pynvml.nvmlDeviceGetNvLinkState, device, link)
+        if active is None:  # how many there are is told by nothing else on every driver
+            break
+        if not active:
+            continue
+        kind = ask_if_supported(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)
+        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            switched = True
+        else:
+            peers |= _peer(device, link)
+    return frozenset(peers), switched
+
+
+def _peer(device: Handle, link: int) -> set[str]:
+    """Return the PCI address at the other end of a link; nothing where the driver tells none."""
+    remote = ask_if_supported(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device, link)
+    with suppress(ValueError):
+        return set() if remote is None else {pci_address(str(remote.busId))}
+    return set()

@@ -1,0 +1,97 @@
+"""Critical errors of GPUs (XIDs), through an NVML event set that is polled and never waited on."""
+
+import ctypes
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import pynvml
+
+from agent.driver.driver import DriverEvent
+from agent.nvml.calls import Handle, NvmlError, ask, ask_if_supported
+
+_MOST: Final = 256  # events in one poll; a storm goes on in the next
+_NO_INSTANCE: Final = 0xFFFFFFFF
+
+
+class _Data(Protocol):
+    """What NVML says of an event, in its spelling."""
+
+    device: Handle
+    eventData: int  # noqa: N815
+    gpuInstanceId: int  # noqa: N815
+
+
+class ErrorEvents:
+    """The event set of one session, and the GPUs that report into it."""
+
+    def __init__(self) -> None:
+        """Watch no GPU yet."""
+        self._set: object | None = None
+        self._uuids: dict[int, str] = {}
+
+    def watch(self, uuid: str, device: Handle) -> None:
+        """Have *device* report, if it is not watched yet and knows how to."""
+        if uuid in self._uuids.values():
+            return
+        if self._set is None:
+            self._set = ask(pynvml.nvmlEventSetCreate)
+        told = ask_if_supported(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0
+        wanted = int(told) & pynvml.nvmlEventTypeXidCriticalError
+        if wanted:
+            ask(pynvml.nvmlDeviceRegisterEvents, device, wanted, self._set)
+        address = _address(device)
+        if address is not None:
+            self._uuids[address] = uuid
+
+    def poll(self) -> tuple[DriverEvent, ...]:
+        """Return what was reported since the last poll.
+
+        A GPU is told by the handle it was watched by: one that fell off the bus, which is what it
+        may report, cannot be asked for its UUID any more.
+
+        Raises
+        ------
+        NvmlError
+            LOST if a watched GPU is; all are watched anew after that.
+
+        """
+        found: list[DriverEvent] = []
+        while self._set is not None and len(found) < _MOST:
+            try:
+                data = ask(pynvml.nvmlEventSetWait_v2, self._set, 0)
+            except NvmlError as error:
+                if error.code == pynvml.NVML_ERROR_TIMEOUT:
+                    break
+                self.close()
+                if found:
+                    break
+                raise
+            found += self._event(data)
+        return tuple(found)
+
+    def _event(self, data: _Data) -> Iterator[DriverEvent]:
+        """Yield what was reported, unless it is of a GPU that nobody can name any more.
+
+        Such a one is lost, which probing it tells; it must not be taken for all of them.
+        """
+        address = _address(data.device)
+        gpu = None if address is None else self._uuids.get(address)
+        if address is not None and gpu is None:
+            try:
+                gpu = str(ask(pynvml.nvmlDeviceGetUUID, data.device))
+            except NvmlError:
+                return
+        instance = int(data.gpuInstanceId)
+        xid = int(data.eventData)
+        yield DriverEvent(gpu=gpu, xid=xid, instance=None if instance == _NO_INSTANCE else instance)
+
+    def close(self) -> None:
+        """Give the event set back; nothing is watched any more."""
+        freed, self._set, self._uuids = self._set, None, {}
+        if freed is not None:
+            ask_if_supported(pynvml.nvmlEventSetFree, freed)
+
+
+def _address(device: Handle) -> int | None:
+    """Return what tells handles apart: the pointers themselves never compare equal."""
+    return ctypes.cast(device, ctypes.c_void_p).value

@@ -1,0 +1,126 @@
+"""Who uses a GPU and how much, through NVML: processes of compute, graphics and MPS, and sums."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import pynvml
+
+from agent.driver.board_discovery import MIB
+from agent.driver.driver import Fault, Usage
+from agent.nvml.calls import Handle, NvmlError, ask, ask_if_supported
+from allocator.model.units import MiB
+
+_NO_INSTANCE: Final = 0xFFFFFFFF  # where a process record has ids of MIG instances otherwise
+_RECENT: Final = 2_000_000  # microseconds of samples that make up a process's utilization
+_WHOLE: Final = 100  # percent; drivers have been seen to leave larger numbers in a sample
+_TRIES: Final = 3
+
+
+class _Record(Protocol):
+    """What NVML says of a process, in its spelling; ``usedGpuMemory`` is in bytes."""
+
+    pid: int
+    usedGpuMemory: int | None  # noqa: N815
+    gpuInstanceId: int  # noqa: N815
+    computeInstanceId: int  # noqa: N815
+
+
+_Listing = Callable[[Handle], Sequence[_Record]]
+_COMPUTE: Final[tuple[_Listing, ...]] = (
+    pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+    pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
+)
+_GRAPHICS: Final[tuple[_Listing, ...]] = (
+    pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+    pynvml.nvmlDeviceGetGraphicsRunningProcesses_v2,
+)
+_MPS: Final[tuple[_Listing, ...]] = (
+    pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+    pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v2,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A process on a GPU: its pid on the host, and the ids of its GPU and compute instance."""
+
+    pid: int
+    ids: tuple[int, int] | None
+
+
+def users(device: Handle) -> dict[User, MiB | None]:
+    """Return the processes on *device* with what each holds there, ``None`` where untold.
+
+    One that computes and draws is in both listings with the same sum.
+    """
+    found: dict[User, MiB | None] = {}
+    for record in (
+        *_records(device, _COMPUTE),
+        *_records_if_any(device, _GRAPHICS),
+        *_records_if_any(device, _MPS),
+    ):
+        ids = (int(record.gpuInstanceId), int(record.computeInstanceId))
+        user = User(int(record.pid), None if _NO_INSTANCE in ids else ids)
+        used = record.usedGpuMemory
+        memory = None if used is None else MiB(-(-int(used) // MIB))
+        known = found.get(user)
+        found[user] = memory if known is None else max(known, memory or known)
+    return found
+
+
+def utilization(device: Handle, now: float) -> dict[int, int]:
+    """Return the percent of compute that each process used of late, at *now* in Unix seconds.
+
+    Not for GPUs in MIG mode, where no driver tells. A process without a fresh sample is left out.
+    """
+    since = max(0, int(now * 1_000_000) - _RECENT)
+    # pynvml takes the driver's success with no samples for an error
+    samples = ask_if_supported(pynvml.nvmlDeviceGetProcessUtilization, device, since) or ()
+    newest = sorted(samples, key=lambda sample: int(sample.timeStamp))
+    return {int(s.pid): int(s.smUtil) for s in newest if int(s.smUtil) <= _WHOLE}
+
+
+def usage_of(device: Handle, *, cut: bool) -> Usage:
+    """Return what is used of *device* in all; where it is *cut* nobody measures utilization."""
+    told = ask_if_supported(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
+    if told is None:  # the first version counts what the driver keeps for itself as used
+        told = ask(pynvml.nvmlDeviceGetMemoryInfo, device)
+    rates = None if cut else ask_if_supported(pynvml.nvmlDeviceGetUtilizationRates, device)
+    return Usage(
+        memory=MiB(-(-int(told.used) // MIB)),
+        utilization=None if rates is None else int(rates.gpu),
+    )
+
+
+def _records_if_any(device: Handle, listings: Sequence[_Listing]) -> Sequence[_Record]:
+    """Return the records of a kind that not every product, driver and mode has."""
+    try:
+        return _records(device, listings)
+    except NvmlError as error:
+        if error.fault in {Fault.LOST, Fault.UNAVAILABLE}:
+            raise
+        return ()
+
+
+def _records(device: Handle, listings: Sequence[_Listing]) -> Sequence[_Record]:
+    """Return the records of the newest listing that the driver has."""
+    *newer, oldest = listings
+    for listing in newer:
+        try:
+            return _read_listing(device, listing)
+        except NvmlError as error:
+            if error.code != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+    return _read_listing(device, oldest)
+
+
+def _read_listing(device: Handle, listing: _Listing) -> Sequence[_Record]:
+    """Return the records of a listing, which fails if processes start while it is sized."""
+    for _ in range(_TRIES - 1):
+        try:
+            return ask(listing, device)
+        except NvmlError as error:
+            if error.code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                raise
+    return ask(listing, device)

@@ -1,0 +1,298 @@
+"""An NVML session: what the driver is asked while it lasts, and what is remembered of its GPUs."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pynvml
+import structlog
+
+from agent.driver.board_discovery import MIB, ProfileFacts, board_of
+from agent.driver.driver import (
+    Device,
+    DriverError,
+    DriverEvent,
+    Fault,
+    Instance,
+    Process,
+    Usage,
+    Versions,
+)
+from agent.nvml.calls import (
+    Handle,
+    NvmlError,
+    ask,
+    ask_if_supported,
+    ends_session,
+    look_up,
+    says_none,
+)
+from agent.nvml.devices import FixedFacts, fixed_facts, in_mig_mode, links_of, mig_mode, recovery
+from agent.nvml.events import ErrorEvents
+from agent.nvml.mig import (
+    ComputeProfile,
+    ProfileSlot,
+    compute_of,
+    compute_profiles,
+    computes,
+    create_compute,
+    create_gpu_instance,
+    gpu_instances,
+    profile_facts,
+)
+from agent.nvml.processes import usage_of, users, utilization
+from allocator.model.units import MiB
+
+log = structlog.get_logger()
+_NO_GPUS: Final = 1  # NVML_INIT_FLAG_NO_GPUS: a driver without GPUs is no error
+
+
+class NvmlSession:
+    """The answers of one session; each raises DriverError, as the driver's protocol says."""
+
+    def __init__(self, *, sysfs: Path, clock: Callable[[], float]) -> None:
+        """Begin it."""
+        ask(pynvml.nvmlInitWithFlags, _NO_GPUS)
+        self._sysfs = sysfs
+        self._clock = clock
+        self._errors = ErrorEvents()
+        self._warned: set[tuple[int | str, str]] = set()
+        # by UUID: handles, and what does not change but takes many calls to learn
+        self._handles: dict[str, Handle] = {}
+        self._fixed: dict[str, FixedFacts] = {}
+        self._facts: dict[str, tuple[ProfileFacts, ...]] = {}
+        self._shapes: dict[tuple[str, int], tuple[ComputeProfile, ...]] = {}
+
+    def versions(self) -> Versions:
+        """Return the versions of driver and library."""
+        cuda = int(ask(pynvml.nvmlSystemGetCudaDriverVersion_v2))  # 12080 is 12.8
+        return Versions(
+            driver=str(ask(pynvml.nvmlSystemGetDriverVersion)),
+            nvml=str(ask(pynvml.nvmlSystemGetNVMLVersion)),
+            cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
+        )
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return the GPUs that can be read; others are logged, once for each reason."""
+        found = tuple(self._readable())
+        beside = tuple(self._fixed[device.uuid] for device in found)
+        return tuple(
+            replace(device, links=links_of(self._fixed[device.uuid], beside)) for device in found
+        )
+
+    def _readable(self) -> Iterator[Device]:
+        for index in range(int(ask(pynvml.nvmlDeviceGetCount))):
+            try:
+                yield self._read(index)
+            except (DriverError, ValueError) as error:  # the latter for what is no text or address
+                if ends_session(error):
+                    raise
+                self._warn_once("GPU not readable", index, error)
+
+    def _read(self, index: int) -> Device:
+        handle = ask(pynvml.nvmlDeviceGetHandleByIndex, index)
+        uuid = str(ask(pynvml.nvmlDeviceGetUUID, handle))
+        self._handles[uuid] = handle
+        known = self._fixed.get(uuid)
+        if known is None or not known.has_nvlink:
+            known = self._fixed[uuid] = fixed_facts(handle, uuid, self._sysfs)
+        told = ask_if_supported(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        total = None if told is None else int(told.total) or None
+        mig = mig_mode(handle)
+        facts = () if mig is None else self._profiles_if_allowed(uuid, handle)
+        board = board_of(known.model, facts, total=total)
+        if total is None and board is None:
+            raise DriverError(
+                Fault.NO_PERMISSION, "nvmlDeviceGetMemoryInfo", "its memory is unknown"
+            )
+        return Device(
+            uuid=uuid,
+            index=index,
+            minor=int(ask(pynvml.nvmlDeviceGetMinorNumber, handle)),  # changes with a reset
+            pci=known.pci,
+            model=known.model,
+            memory=MiB(total // MIB if total else max(fact.memory for fact in facts)),
+            ampere_or_older=known.ampere_or_older,
+            mig=mig,
+            board=board,
+            numa=known.numa,
+            switch=known.switch,
+            recovery=recovery(handle),
+        )
+
+    def instances(self, gpu: str) -> tuple[Instance, ...]:
+        """Return all GPU instances of one GPU, those without a compute instance too."""
+        device = self._device(gpu)
+        handles = gpu_instances(device, self._profiles(gpu, device))
+        found = (self._read_instance(gpu, device, handle) for handle in handles)
+        return tuple(instance for instance in found if instance is not None)
+
+    def _read_instance(self, gpu: str, device: Handle, handle: Handle) -> Instance | None:
+        """Return a GPU instance by its handle, ``None`` if it is gone by now.
+
+        One whose compute instance goes meanwhile is neither there nor gone: that is an error.
+        """
+        try:
+            info = ask(pynvml.nvmlGpuInstanceGetInfo, handle)
+        except NvmlError as error:
+            if says_none(error):
+                return None
+            raise
+        try:
+            shapes = self._compute_profiles(gpu, int(info.profileId), handle)
+            compute = min(computes(device, handle, shapes), key=lambda c: c.id, default=None)
+        except DriverError as error:
+            if says_none(error):
+                text = f"GPU instance {info.id} changed while being read: {error}"
+                raise DriverError(Fault.OTHER, "instances", text) from error
+            raise
+        return Instance(
+            gpu=gpu,
+            id=int(info.id),
+            profile=int(info.profileId),
+            start=int(info.placement.start),
+            compute=None if compute is None else compute.id,
+            uuid=None if compute is None else compute.uuid,
+        )
+
+    def processes(self, gpu: str) -> tuple[Process, ...]:
+        """Return the processes that use one GPU or an instance of it."""
+        device = self._device(gpu)
+        found = users(device)
+        pairs = {user.ids for user in found if user.ids is not None}
+        uuids = {ids: self._uuid_of(device, ids) for ids in pairs}
+        shares = {} if in_mig_mode(device) else utilization(device, self._clock())
+        return tuple(
+            Process(
+                pid=user.pid,
+                gpu=gpu,
+                memory=memory,
+                instance=None if user.ids is None else uuids[user.ids],
+                utilization=shares.get(user.pid),
+            )
+            for user, memory in found.items()
+        )
+
+    def _uuid_of(self, device: Handle, ids: tuple[int, int]) -> str | None:
+        """Return the UUID of a MIG device by its ids, ``None`` if it went with its processes."""
+        try:
+            instance = ask(pynvml.nvmlDeviceGetGpuInstanceById, device, ids[0])
+            handle = ask(pynvml.nvmlGpuInstanceGetComputeInstanceById, instance, ids[1])
+            return compute_of(device, handle).uuid
+        except DriverError as error:
+            if says_none(error):
+                return None
+            raise
+
+    def usage(self, gpu: str) -> Usage:
+        """Return what is used of one GPU, as far as told without what the driver keeps."""
+        device = self._device(gpu)
+        return usage_of(device, cut=in_mig_mode(device))
+
+    def events(self) -> tuple[DriverEvent, ...]:
+        """Return the critical errors since the last call, without waiting."""
+        if not self._handles:
+            self.devices()
+        for uuid, handle in self._handles.items():
+            try:
+                self._errors.watch(uuid, handle)
+            except NvmlError as error:
+                if error.fault is Fault.UNAVAILABLE:
+                    raise
+                if error.fault is not Fault.LOST:  # which has said what it had to say
+                    self._warn_once("critical errors of a GPU not reported", uuid, error)
+        return self._errors.poll()
+
+    def create_instance(self, gpu: str, profile: int, start: int) -> Instance:
+        """Create a GPU instance at exactly this placement, still without compute."""
+        device = self._device(gpu)
+        facts = self._profiles(gpu, device)
+        made = create_gpu_instance(device, facts, ProfileSlot(profile, start))
+        id_ = int(ask(pynvml.nvmlGpuInstanceGetInfo, made).id)
+        return Instance(gpu=gpu, id=id_, profile=profile, start=start)
+
+    def create_compute(self, gpu: str, instance: int) -> Instance:
+        """Create the compute instance that fills a GPU instance, and return both as one."""
+        device = self._device(gpu)
+        handle = self._instance(device, instance)
+        info = ask(pynvml.nvmlGpuInstanceGetInfo, handle)
+        profile = int(info.profileId)
+        slices = {fact.slices for fact in self._profiles(gpu, device) if fact.id == profile}
+        shapes = self._compute_profiles(gpu, profile, handle)
+        shape = next((shape for shape in shapes if shape.slices in slices), None)
+        if shape is None:
+            text = f"no compute profile fills instance {instance} of profile {profile}"
+            raise DriverError(Fault.OTHER, "create_compute", text)
+        compute = create_compute(device, handle, shape)
+        return Instance(
+            gpu=gpu,
+            id=instance,
+            profile=profile,
+            start=int(info.placement.start),
+            compute=compute.id,
+            uuid=compute.uuid,
+        )
+
+    def destroy_compute(self, gpu: str, instance: int, compute: int) -> None:
+        """Destroy a compute instance; IN_USE while something holds it."""
+        handle = self._instance(self._device(gpu), instance)
+        what, by_id = f"compute instance {compute}", pynvml.nvmlGpuInstanceGetComputeInstanceById
+        found = look_up(what, by_id, handle, compute)
+        ask(pynvml.nvmlComputeInstanceDestroy, found)
+
+    def destroy_instance(self, gpu: str, instance: int) -> None:
+        """Destroy a GPU instance without compute; IN_USE while something holds it."""
+        ask(pynvml.nvmlGpuInstanceDestroy, self._instance(self._device(gpu), instance))
+
+    def close(self) -> None:
+        """End the session; one that ended by itself is no trouble."""
+        try:
+            self._errors.close()
+            ask(pynvml.nvmlShutdown)
+        except NvmlError as error:
+            log.info("driver session already ended", error=str(error))
+
+    def _device(self, gpu: str) -> Handle:
+        """Return a handle of the GPU that is still the GPU it was looked up for."""
+        kept = self._handles.pop(gpu, None)
+        if kept is None or ask_if_supported(pynvml.nvmlDeviceGetUUID, kept) != gpu:
+            kept = look_up(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
+            uuid = ask(pynvml.nvmlDeviceGetUUID, kept)
+            if uuid != gpu:
+                text = f"asked for GPU {gpu}, got {uuid}"
+                raise DriverError(Fault.ABSENT, "nvmlDeviceGetHandleByUUID", text)
+        self._handles[gpu] = kept
+        return kept
+
+    def _instance(self, device: Handle, id_: int) -> Handle:
+        return look_up(f"GPU instance {id_}", pynvml.nvmlDeviceGetGpuInstanceById, device, id_)
+
+    def _profiles(self, gpu: str, device: Handle) -> tuple[ProfileFacts, ...]:
+        """Return a GPU's profiles, asked for again as long as there are none: MIG may be off."""
+        found = self._facts.get(gpu) or profile_facts(device)
+        self._facts[gpu] = found
+        return found
+
+    def _profiles_if_allowed(self, gpu: str, device: Handle) -> tuple[ProfileFacts, ...]:
+        """Return a GPU's profiles; none where placements are withheld, which leaves the GPU."""
+        try:
+            return self._profiles(gpu, device)
+        except NvmlError as error:
+            if error.fault is not Fault.NO_PERMISSION:
+                raise
+            self._warn_once("MIG placements withheld", gpu, error)
+            return ()
+
+    def _warn_once(self, event: str, gpu: int | str, error: Exception) -> None:
+        """Log what would otherwise be logged at every look."""
+        if (gpu, str(error)) not in self._warned:
+            self._warned.add((gpu, str(error)))
+            log.warning(event, gpu=gpu, error=str(error))
+
+    def _compute_profiles(
+        self, gpu: str, profile: int, instance: Handle
+    ) -> tuple[ComputeProfile, ...]:
+        found = self._shapes.get((gpu, profile)) or compute_profiles(instance)
+        self._shapes[gpu, profile] = found
+        return found

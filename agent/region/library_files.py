@@ -1,0 +1,146 @@
+"""Installing the interception library on the node."""
+
+import hashlib
+import os
+import re
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY, PRELOAD_NOTHING
+
+SOURCE: Final = Path("/opt/vgpu/libvgpu.so")  # where an image has it that brings one
+NAME: Final = "libvgpu.so"
+LARGEST: Final = 256 * 1024 * 1024  # bytes
+_ELF: Final = b"\x7fELF"
+_PREFIX: Final = 16  # characters of the SHA-256 in a file's name
+_OURS: Final = re.compile(rf"libvgpu\.so\.(?:[0-9a-f]{{{_PREFIX}}}|[0-9a-f]+\.unfinished)")
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The library is on the node, in file ``name``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """There is no library to install, or no place for it: containers cannot be limited."""
+
+    why: str
+
+
+def install(root: Path, source: Path = SOURCE) -> Installed | Absent:
+    """Install *source* below *root*, the node's ``/``; twice is once."""
+    try:
+        content = source.read_bytes() if source.stat().st_size <= LARGEST else b""
+    except OSError as error:
+        return Absent(f"the agent's image has no {source}: {error.strerror}")
+    if not content.startswith(_ELF):
+        return Absent(f"{source} of the agent's image is not a shared library")
+    folder = root / LIBRARY_DIRECTORY.lstrip("/")
+    name = f"{NAME}.{hashlib.sha256(content).hexdigest()[:_PREFIX]}"
+    preload = f"{LIBRARY_DIRECTORY}/{NAME}\n".encode()
+    try:
+        folder.mkdir(0o755, parents=True, exist_ok=True)
+        _write(folder / name, content)
+        _name(folder / name, folder / NAME)
+        _write(folder / PRELOAD_LIBRARY, preload)
+        _write(folder / PRELOAD_NOTHING, b"")
+    except OSError as error:
+        return Absent(f"{LIBRARY_DIRECTORY} cannot be written: {error.strerror}")
+    return Installed(name)
+
+
+def missing_reason(root: Path, installed: Installed) -> str:
+    """Return why containers would start without the library by now; empty where they would not.
+
+    A container runtime makes an empty folder of what it is to mount and does not find, which the
+    loader passes over with a warning.
+    """
+    folder = root / LIBRARY_DIRECTORY.lstrip("/")
+    with suppress(OSError):
+        whole = (folder / NAME).samefile(folder / installed.name)
+        if whole and (folder / NAME).is_file() and (folder / PRELOAD_LIBRARY).is_file():
+            return ""
+    return f"{LIBRARY_DIRECTORY}/{NAME} is missing or was replaced: restart the agent"
+
+
+def sweep(root: Path, installed: Installed) -> tuple[str, ...]:
+    """Remove libraries that earlier agents installed, and return their names.
+
+    To be called while no container of the library has an entry on this node: one that restarts
+    goes on with what it started with. Libraries that others installed are theirs.
+    """
+    folder = root / LIBRARY_DIRECTORY.lstrip("/")
+    removed = []
+    for path in sorted(folder.glob(f"{NAME}.*")):
+        if path.name != installed.name and _OURS.fullmatch(path.name):
+            with suppress(OSError):
+                path.unlink()
+                removed.append(path.name)
+    return tuple(removed)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Make *path* a file of *content*; one that is, stays as it is."""
+    with suppress(FileNotFoundError):
+        if not path.is_symlink() and path.read_bytes() == content:
+            return
+    unfinished = _unfinished_path(path)
+    try:
+        with unfinished.open("xb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _name(file: Path, name: Path) -> None:
+    """Let *name* stand for *file*, and for nothing in between."""
+    with suppress(FileNotFoundError):
+        if not name.is_symlink() and name.samefile(file):
+            return
+    unfinished = _unfinished_path(name)
+    unfinished.hardlink_to(file)
+    unfinished.replace(name)
+
+
+def _unfinished_path(path: Path) -> Path:
+    """Return a name beside *path* that :func:`sweep` finds if we are killed meanwhile."""
+    return path.with_name(f"{NAME}.{secrets.token_hex(4)}.unfinished")
+
+
+FOLDER: Final = Path("/opt/vgpu")  # of our image
+_PUBLISHED: Final = "lib/nvidia"  # where in it the image of its authors is copied to
+_PLAYED: Final = b"simulated GPUs need no library\n"
+
+
+def install_from(root: Path, folder: Path) -> Installed | Absent:
+    """Install the library of *folder*, whose name may carry a version, below *root*."""
+    found = [
+        path for place in ("", _PUBLISHED) for path in sorted((folder / place).glob(f"{NAME}*"))
+    ]
+    return install(root, found[0] if found else folder / NAME)
+
+
+def install_simulated(root: Path) -> Installed | Absent:
+    """Put files in place that containers can mount and that act on nothing."""
+    folder = root / LIBRARY_DIRECTORY.lstrip("/")
+    try:
+        folder.mkdir(0o755, parents=True, exist_ok=True)
+        for name, content in ((NAME, _PLAYED), (PRELOAD_LIBRARY, b""), (PRELOAD_NOTHING, b"")):
+            path = folder / name
+            if not path.is_file() or path.read_bytes() != content:
+                unfinished = folder / f"{name}.unfinished"
+                unfinished.write_bytes(content)
+                unfinished.replace(path)
+    except OSError as error:
+        return Absent(f"{LIBRARY_DIRECTORY} cannot be written: {error.strerror}")
+    return Installed(NAME)

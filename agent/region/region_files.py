@@ -1,0 +1,292 @@
+"""Regions: the directories that containers share with the interception library, on this node.
+
+Each container has one, ``<pod uid>_<container>``. The agent writes its region before the
+container starts, so that the limits in it are the promise's, whatever the environment says. The
+directory stays the agent's: a tenant without root's rights cannot replace the file.
+"""
+
+import asyncio
+import ctypes
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from agent.node.process_files import Processes, Resident
+from agent.region import safe_files
+from agent.region.decode import Region, Unreadable
+from agent.region.layout import SEEDED, SEMAPHORE_SIZE
+from agent.region.library_files import Absent, Installed, missing_reason
+from agent.region.seed import (
+    SEMAPHORE,
+    Limit,
+    Seed,
+    UnlimitedError,
+    Write,
+    corrections,
+    seed_region,
+)
+from agent.share import NotYetError, Share
+from allocator.catalog.injection import REGIONS_DIRECTORY
+from allocator.model.request import Mode
+
+FILE: Final = "vgpu.cache"
+LOOKS: Final = 80  # at processes that should be gone
+BETWEEN: Final = 0.25  # seconds between them; all together less than kubelet's 30
+SHOWN: Final = 8  # processes named in a refusal
+TICK: Final = 1.0  # seconds; far more than one of the kernel's clock
+PATIENCE: Final = 300.0  # seconds that a directory of nobody known is kept
+_UNFINISHED: Final = ".seed-"
+_DIRECTORY_MODE: Final = 0o755
+_FILE_MODE: Final = 0o666  # containers run as any user, and all of them write
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionReading:
+    """One file of a container's directory, and what it says."""
+
+    name: str
+    region: Region | Unreadable
+
+
+def limits_of(share: Share) -> tuple[Limit, ...]:
+    """Return the limits of the devices that the library limits, in the order it numbers them."""
+    soft = (grant for grant in share.grants if grant.mode is Mode.HAMI_CORE)
+    return tuple(Limit(memory=grant.memory * 1024 * 1024, cores=grant.cores) for grant in soft)
+
+
+def semaphore() -> bytes:
+    """Return a process-shared semaphore of value 1 as this machine's C library makes it."""
+    made = ctypes.create_string_buffer(SEMAPHORE_SIZE)
+    ctypes.CDLL(None).sem_init(made, 1, 1)
+    return made.raw
+
+
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """A directory at one *version*, where that is sure: readers of its regions by name."""
+
+    version: tuple[int, int] | None
+    readers: Mapping[str, safe_files.Reader]
+
+
+class RegionFiles:
+    """Keeps the directories below *root*; *now* gives Unix seconds."""
+
+    def __init__(
+        self,
+        root: Path,
+        processes: Processes,
+        *,
+        library: Installed | Absent,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Serve containers of *library*; without one they are refused, and nothing is seeded.
+
+        Our semaphore is compared with the C library's: a wrong one would hang every tenant.
+        """
+        self._root = root
+        self._library = library
+        self._base = str(root / REGIONS_DIRECTORY.lstrip("/"))
+        self._processes = processes
+        self._now = now
+        self._sound = semaphore() == SEMAPHORE
+        self._live: frozenset[str] = frozenset()
+        self._over: frozenset[str] = frozenset()
+        self._open: dict[tuple[str, str], _Directory] = {}
+
+    async def seed(self, share: Share) -> str:
+        """Make the region of a container that is about to start; return its directory's path.
+
+        One of this layout that a living process of the pod has in memory is kept and set right. Any
+        other is written anew: what ended processes left in it would count against the next ones.
+        Raises NotYetError.
+        """
+        return await asyncio.to_thread(self._seed, share)
+
+    async def vacate(self, uid: str) -> None:
+        """Return once no process of the pod *uid* is left; raises NotYetError."""
+        left = await asyncio.to_thread(self._tenants, uid)
+        for _ in range(LOOKS):
+            if not left:
+                return
+            await asyncio.sleep(BETWEEN)
+            left = await asyncio.to_thread(self._tenants, uid)
+        some = ", ".join(str(one.pid) for one in left[:SHOWN])
+        raise NotYetError(f"processes of the previous pod {uid} are still running: pid {some}")
+
+    def _seed(self, share: Share) -> str:
+        owner = share.owner
+        name = _name(owner.uid, owner.container)
+        library = self._library
+        why = library.why if isinstance(library, Absent) else missing_reason(self._root, library)
+        if why:
+            raise NotYetError(f"hami-core is unavailable on this node: {why}")
+        if not self._sound:
+            raise NotYetError("libvgpu.so cannot use the semaphores of the agent's C library")
+        try:
+            seed = seed_region(limits_of(share), priority=share.priority, now=int(self._now()))
+            with self._top() as top:
+                with suppress(FileExistsError):
+                    os.mkdir(name, _DIRECTORY_MODE, dir_fd=top)
+                with safe_files.directory(name, at=top) as here:
+                    os.fchmod(here, _DIRECTORY_MODE)
+                    if not self._repair_live(here, share):
+                        _replace(here, top, seed)
+        except UnlimitedError as error:
+            raise NotYetError(
+                f'container "{owner.container}" cannot be limited: {error}'
+            ) from error
+        except OSError as error:
+            where = f"{REGIONS_DIRECTORY}/{name}"
+            raise NotYetError(f"{where} cannot be prepared: {error.strerror}") from error
+        return f"{self._base}/{name}"
+
+    def read(self, uid: str, container: str) -> tuple[RegionReading, ...]:
+        """Return the regions in a container's directory, that of the agent first.
+
+        More than one is there when a program of the tenant made its own. Not to be called from two
+        threads, nor beside :meth:`collect`.
+        """
+        place = uid, container
+        try:
+            path = self._path(uid, container)
+            readers = self._readers(place, path)
+        except (OSError, NotYetError):
+            self._forget([place])
+            return ()
+        return tuple(
+            RegionReading(name=name, region=reader.read(f"{path}/{name}"))
+            for name, reader in readers.items()
+        )
+
+    def write(
+        self, uid: str, container: str, *, reading: RegionReading, writes: Sequence[Write]
+    ) -> bool:
+        """Amend a region that was read; say whether it still was there and of the same layout."""
+        if isinstance(reading.region, Unreadable):
+            return False
+        try:
+            with safe_files.directory(self._path(uid, container)) as here:
+                layout = reading.region.layout
+                return safe_files.amend(reading.name, here, layout=layout, writes=writes)
+        except (OSError, NotYetError):
+            return False
+
+    def collect(self, live: Collection[str]) -> tuple[str, ...]:
+        """Remove the directories of pods that are over; return their names.
+
+        *live* are the uids that the ledger has entries for. A pod that was among them before is
+        over at once, one never seen after a while; none while a process of it lives.
+        """
+        self._over = (self._over | self._live) - frozenset(live)
+        self._live = frozenset(live)
+        self._forget([place for place in self._open if place[0] not in live])
+        try:
+            with self._top() as top:
+                found = [name for name in safe_files.file_names(top) if _uid(name) not in live]
+                self._over &= {_uid(name) for name in found}
+                doomed = [n for n in found if _uid(n) in self._over or self._old(n, top)]
+                if doomed:
+                    inhabited = {one.cell.uid for one in self._processes.everyone() if one.cell}
+                    doomed = [name for name in doomed if _uid(name) not in inhabited]
+                for name in doomed:
+                    safe_files.quarantine(name, at=top, top=top)
+                safe_files.purge_quarantine(top)
+        except OSError as error:
+            log.warning("region cleanup failed", why=str(error))
+            return ()
+        return tuple(sorted(name for name in doomed if "_" in name))
+
+    def _readers(self, place: tuple[str, str], path: str) -> Mapping[str, safe_files.Reader]:
+        """Return readers by the names in a directory, which is listed again where it changed."""
+        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
+        # A change within one tick of the kernel's clock after another bears the same time.
+        settled = self._now() - found.st_ctime > TICK
+        version = (found.st_ino, found.st_ctime_ns) if settled else None
+        known = self._open.get(place)
+        if known is not None and version is not None and known.version == version:
+            return known.readers
+        with safe_files.directory(path) as here:
+            names = safe_files.names(here, FILE)
+        before = {} if known is None else known.readers
+        for name in before.keys() - set(names):
+            before[name].close()
+        readers = {name: before.get(name) or safe_files.Reader() for name in names}
+        self._open[place] = _Directory(version, readers)
+        return readers
+
+    def _forget(self, places: Iterable[tuple[str, str]]) -> None:
+        for place in places:
+            known = self._open.pop(place, None)
+            for reader in known.readers.values() if known is not None else ():
+                reader.close()
+
+    @contextmanager
+    def _top(self) -> Iterator[int]:
+        Path(self._base).mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
+        with safe_files.directory(self._base) as top:
+            yield top
+
+    def _path(self, uid: str, container: str) -> str:
+        return f"{self._base}/{_name(uid, container)}"
+
+    def _repair_live(self, here: int, share: Share) -> bool:
+        """Set a region right that is in use, and say whether there is one."""
+        found = safe_files.read(FILE, here)
+        if isinstance(found, Unreadable) or not found.slots or found.layout is not SEEDED:
+            return False
+        inode = os.stat(FILE, dir_fd=here, follow_symlinks=False).st_ino
+        if not self._processes.is_mapped(self._tenants(share.owner.uid), inode):
+            return False
+        writes = corrections(found, limits_of(share))
+        return safe_files.amend(FILE, here, layout=found.layout, writes=writes)
+
+    def _tenants(self, uid: str) -> tuple[Resident, ...]:
+        found = self._processes.everyone()
+        return tuple(one for one in found if one.cell is not None and one.cell.uid == uid)
+
+    def _old(self, name: str, top: int) -> bool:
+        """Say whether nobody has changed a directory for long; this time no tenant can set."""
+        with suppress(OSError):
+            changed = os.stat(name, dir_fd=top, follow_symlinks=False).st_ctime
+            return self._now() - changed > PATIENCE
+        return False
+
+
+def _name(uid: str, container: str) -> str:
+    """Return a directory's name; raises NotYetError for what is no name of one pod's container."""
+    name = f"{uid}_{container}"
+    if not uid or not container or "/" in name or "\0" in name or name.startswith("."):
+        raise NotYetError(f"{name!r} is not the directory of a container")
+    return name
+
+
+def _uid(name: str) -> str:
+    return name.partition("_")[0]
+
+
+def _replace(here: int, top: int, seed: Seed) -> None:
+    """Give a directory its region whole: it is written where no tenant can reach it."""
+    _clear(here, top)
+    unfinished = f"{_UNFINISHED}{secrets.token_hex(8)}"
+    safe_files.create(unfinished, top, seed, mode=_FILE_MODE)
+    os.rename(unfinished, FILE, src_dir_fd=top, dst_dir_fd=here)
+
+
+def _clear(here: int, top: int) -> None:
+    """Remove the regions of ended processes, and a directory that stands in the way."""
+    for name in safe_files.names(here, FILE):
+        with suppress(FileNotFoundError):
+            if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+                safe_files.quarantine(name, at=here, top=top)
+            else:
+                os.unlink(name, dir_fd=here)

@@ -1,0 +1,213 @@
+"""Opening, reading and removing files that tenants own."""
+
+import itertools
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from agent.region.decode import (
+    HEAD,
+    Region,
+    RegionBytes,
+    Unreadable,
+    layout_of,
+    region_of,
+    slots_taken,
+)
+from agent.region.layout import LAYOUTS, Layout
+from agent.region.seed import Seed, Write
+
+SUFFIX: Final = ".cache"
+MOST_NAMES: Final = 64  # names looked at in one directory, and
+MOST_FILES: Final = 2  # further regions read
+_HEADER: Final = max(layout.slots for layout in LAYOUTS)
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_AMEND: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class RefusedError(OSError):
+    """The name does not stand for a regular file of its own."""
+
+
+@contextmanager
+def directory(path: str, *, at: int | None = None) -> Iterator[int]:
+    """Open a directory that is no link; raises ``OSError``."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags, dir_fd=at)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _regular(name: str, at: int, flags: int) -> Iterator[int]:
+    fd = _open_regular(name, at, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open_regular(name: str, at: int | None, flags: int) -> int:
+    """Open a regular file with one name; what it is, is known before it is opened for use."""
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        _check(os.fstat(handle))
+        return os.open(f"/proc/self/fd/{handle}", flags)
+    finally:
+        os.close(handle)
+
+
+def _check(found: os.stat_result) -> None:
+    """Raise RefusedError for what is no regular file, or has a second name."""
+    if not stat.S_ISREG(found.st_mode):
+        raise RefusedError(f"not a regular file: type {stat.filemode(found.st_mode)[0]!r}")
+    if found.st_nlink != 1:
+        raise RefusedError(f"the file has {found.st_nlink} names, expected 1")
+
+
+def file_names(at: int, *, most: int | None = None) -> tuple[str, ...]:
+    """Return the names in a directory, in no order, at *most* so many."""
+    with os.scandir(at) as entries:
+        return tuple(entry.name for entry in islice(entries, most))
+
+
+def names(at: int, first: str) -> tuple[str, ...]:
+    """Return the names of regions in a directory: *first*, there or not, then some others."""
+    some = sorted(file_names(at, most=MOST_NAMES))
+    others = (name for name in some if name.endswith(SUFFIX) and name != first)
+    return (first, *islice(others, MOST_FILES))
+
+
+class Reader:
+    """A region file that is looked at again and again; opened anew when another has its name."""
+
+    def __init__(self) -> None:
+        """Open nothing yet."""
+        self._fd: int | None = None
+        self._file = (0, 0)
+        self._windows: RegionBytes | None = None
+        self._region: Region | Unreadable | None = None
+
+    def read(self, path: str) -> Region | Unreadable:
+        """Return what the file at *path* says now: the very same value while it does not change."""
+        try:
+            found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
+            _check(found)
+            if self._fd is None or self._file != (found.st_dev, found.st_ino):
+                self.close()
+                self._fd = _open_regular(path, None, _READ)
+                self._file = found.st_dev, found.st_ino
+            return self._decode(self._fd, os.fstat(self._fd).st_size)
+        except FileNotFoundError:
+            self.close()
+            return Unreadable("no file", missing=True)
+        except OSError as error:
+            self.close()
+            return Unreadable(str(error.args[0] if error.errno is None else error.strerror))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = self._windows = self._region = None
+
+    def _decode(self, fd: int, size: int) -> Region | Unreadable:
+        found = _windows(fd, size)
+        if isinstance(found, Unreadable):
+            return found
+        layout, windows = found
+        if self._region is None or windows != self._windows:
+            self._windows, self._region = windows, region_of(layout, windows)
+        return self._region
+
+
+def read(name: str, at: int) -> Region | Unreadable:
+    """Read the region called *name* in directory *at* once."""
+    try:
+        with _regular(name, at, _READ) as fd:
+            found = _windows(fd, os.fstat(fd).st_size)
+    except OSError as error:
+        return Unreadable(str(error))
+    return found if isinstance(found, Unreadable) else region_of(*found)
+
+
+def _windows(fd: int, size: int) -> tuple[Layout, RegionBytes] | Unreadable:
+    """Read what is needed of an open file, by the layout that its beginning and size tell."""
+    header = os.pread(fd, _HEADER, 0)
+    layout = layout_of(size, header[:HEAD])
+    if isinstance(layout, Unreadable):
+        return layout
+    tail = os.pread(fd, layout.size - layout.process_count, layout.process_count)
+    taken = slots_taken(layout, tail)
+    if isinstance(taken, Unreadable):
+        return taken
+    slots = os.pread(fd, taken * layout.slot.size, layout.slots) if taken else b""
+    return layout, RegionBytes(header=header[: layout.slots], slots=slots, tail=tail)
+
+
+def amend(name: str, at: int, *, layout: Layout, writes: Sequence[Write]) -> bool:
+    """Write into the region called *name*, if it still is one of *layout*; say whether it was."""
+    try:
+        with _regular(name, at, _AMEND) as fd:
+            if layout_of(os.fstat(fd).st_size, os.pread(fd, HEAD, 0)) is not layout:
+                return False
+            for write in writes:
+                before = os.pread(fd, len(write.after), write.at - len(write.after))
+                if before == write.after:
+                    os.pwrite(fd, write.data, write.at)
+    except OSError:
+        return False
+    return True
+
+
+def create(name: str, at: int, seed: Seed, *, mode: int) -> None:
+    """Write *seed* into a new file; raises ``OSError``, ``FileExistsError`` where there is one."""
+    fd = os.open(name, _CREATE, 0o600, dir_fd=at)
+    try:
+        os.ftruncate(fd, seed.size)
+        for offset, data in seed.parts:
+            os.pwrite(fd, data, offset)
+        os.fchmod(fd, mode)
+    finally:
+        os.close(fd)
+
+
+MOST: Final = 10_000  # names removed at a time; a tenant may leave any number
+_BURIED: Final = ".buried-"
+log = structlog.get_logger(__name__)
+
+
+def quarantine(name: str, *, at: int, top: int) -> None:
+    """Take a directory of *at* out of its place into *top*, to be emptied; a file is removed."""
+    with suppress(FileNotFoundError):
+        try:
+            os.rename(name, f"{_BURIED}{secrets.token_hex(8)}/", src_dir_fd=at, dst_dir_fd=top)
+        except NotADirectoryError:
+            os.unlink(name, dir_fd=at)
+
+
+def purge_quarantine(top: int) -> None:
+    """Empty what is buried in *top*, level by level: a tree may be deeper than any stack."""
+    budget = itertools.count()
+    stuck: set[str] = set()
+    while graves := [n for n in file_names(top) if n.startswith(_BURIED) and n not in stuck]:
+        for grave in graves:
+            try:
+                with directory(grave, at=top) as here:
+                    for name in file_names(here, most=MOST):
+                        if next(budget) >= MOST:
+                            return
+                        quarantine(name, at=here, top=top)
+                os.rmdir(grave, dir_fd=top)
+            except OSError as error:
+                stuck.add(grave)
+                log.warning("directory not removed", name=grave, why=str(error))

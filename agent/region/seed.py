@@ -1,0 +1,140 @@
+"""Seeds: the initial content of a container's region, with its limits.
+
+The library keeps a region that has the magic number. So the agent writes the limits before the
+first process starts, and the environment of a process cannot change them.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agent.region.decode import Region
+from agent.region.layout import MAGIC, MOST_DEVICES, SEEDED, SEMAPHORE_SIZE, VERSIONS_AT
+from allocator.model.request import Priority
+
+# A process-shared glibc semaphore of value 1, on 64-bit machines (glibc 2.21 and later).
+SEMAPHORE: Final = struct.pack("<QI", 1, 0x80).ljust(SEMAPHORE_SIZE, b"\0")
+NO_LIMIT: Final = 100  # percent: the library's own word for compute without a limit
+ON: Final = 1
+LAUNCHED: Final = 2  # what the library stores as recent kernel at every launch it limits
+_LIMITS: Final = struct.Struct(f"<{MOST_DEVICES}Q")
+_TAIL: Final = struct.Struct("<iiiiQ")
+_WORD: Final = struct.Struct("<Q")
+_INT: Final = struct.Struct("<i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """A region to be written: a file of *size* bytes, zero but for *parts*, in this order."""
+
+    size: int
+    parts: tuple[tuple[int, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What one device of a container may be used: bytes, and percent of compute (0: no limit)."""
+
+    memory: int
+    cores: int
+
+
+class UnlimitedError(ValueError):
+    """A region that would not limit what it is meant to limit."""
+
+
+def seed_region(
+    limits: Sequence[Limit], *, priority: Priority, now: int, semaphore: bytes = SEMAPHORE
+) -> Seed:
+    """Return the region of a container with *limits* by device, at *now* in Unix seconds.
+
+    Devices get their names from the library.
+    Raises :class:`UnlimitedError` for a memory limit of 0, which the library takes for none, or
+    for more devices than it knows.
+    """
+    if not 0 < len(limits) <= MOST_DEVICES:
+        raise UnlimitedError(f"{len(limits)} devices, expected 1 to {MOST_DEVICES}")
+    if unlimited := [str(k) for k, limit in enumerate(limits) if limit.memory <= 0]:
+        raise UnlimitedError(
+            f"device {', '.join(unlimited)}: no memory limit, expected 1 byte or more"
+        )
+    memory, cores = limit_arrays(limits)
+    layout = SEEDED
+    major, minor = layout.version or (0, 0)
+    tail = _TAIL.pack(0, ON, LAUNCHED, priority, now)
+    return Seed(
+        size=layout.size,
+        parts=(
+            (VERSIONS_AT, struct.pack("<II", major, minor)),
+            *((at, semaphore) for at in layout.semaphores),
+            (layout.memory_limits, _LIMITS.pack(*memory)),
+            (layout.core_limits, _LIMITS.pack(*cores)),
+            (layout.process_count, tail),
+            (0, struct.pack("<i", MAGIC)),
+        ),
+    )
+
+
+def limit_arrays(limits: Sequence[Limit]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the memory and the core limits, 16 each, of a region that has *limits*."""
+    rest = MOST_DEVICES - len(limits)
+    cores = [limit.cores or NO_LIMIT for limit in limits]
+    return (*(limit.memory for limit in limits), *[0] * rest), (*cores, *[NO_LIMIT] * rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Bytes for offset *at* of a region that somebody else changes too.
+
+    They are written only where they come right *after* those bytes.
+    """
+
+    at: int
+    data: bytes
+    after: bytes = b""
+
+
+def corrections(region: Region, limits: Sequence[Limit]) -> tuple[Write, ...]:
+    """Return what to write where, so that *region* limits its container as promised.
+
+    Only the devices that were promised count: what an older library wrote for others says
+    nothing. Compute without a limit may be written as 0 too.
+    """
+    layout = region.layout
+    memory, cores = limit_arrays(limits)
+    writes = []
+    for k in range(len(limits)):
+        if region.limits[k] != memory[k]:
+            writes.append(Write(layout.memory_limits + 8 * k, _WORD.pack(memory[k])))
+        if (region.cores[k] or NO_LIMIT) != cores[k]:
+            writes.append(Write(layout.core_limits + 8 * k, _WORD.pack(cores[k])))
+    return tuple(writes)
+
+
+def introductions(region: Region, processes: Mapping[int, int]) -> tuple[Write, ...]:
+    """Return what tells the library its *processes*' numbers on the node, by their own.
+
+    It limits no compute of a process whose number it does not know, and finds out by itself only
+    where no neighbour starts at the same moment. A slot is written as long as it is the process's.
+    """
+    layout = region.layout
+    return tuple(
+        Write(
+            layout.slots + slot.index * layout.slot.size + _INT.size,
+            _INT.pack(processes[slot.pid]),
+            after=_INT.pack(slot.pid),
+        )
+        for slot in region.slots
+        if processes.get(slot.pid, slot.node_pid) != slot.node_pid
+    )
+
+
+def orders(region: Region, *, switch: int, recent: int) -> tuple[Write, ...]:
+    """Return what sets the utilization switch and the recent kernel."""
+    layout = region.layout
+    wanted = (
+        (layout.utilization_switch, region.switch, switch),
+        (layout.recent_kernel, region.recent, recent),
+    )
+    return tuple(Write(at, _INT.pack(value)) for at, now, value in wanted if now != value)

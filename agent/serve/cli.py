@@ -1,0 +1,154 @@
+"""The agent's commands: the program itself, and the doctor that looks at a node."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+
+from agent.doctor import doctor_cli
+from agent.health.xid import xid_policy
+from agent.mig.journal_files import JournalInUseError
+from agent.region.library_files import FOLDER
+from agent.serve import agent as app
+from agent.serve import options as agent_options
+from agent.serve.http import ListenAddress
+from agent.serve.options import DriverKind, FleetError, real
+from allocator.cli.options import (
+    ADDRESS,
+    HostPort,
+    access,
+    context,
+    kubeconfig,
+    log_lines,
+    namespace,
+    run_to_end,
+)
+from allocator.model.problem import Problem
+
+_root = click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path("/"),
+    show_default=True,
+    help="root of the node's file system",
+)
+_kubelet = click.option(
+    "--kubelet-dir",
+    "kubelet",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=agent_options.KUBELET,
+    show_default=True,
+    help="kubelet's directory on the node",
+)
+
+
+@click.command("agent")
+@click.option("--node-name", "node", envvar="NODE_NAME", required=True, help="name of this node")
+@click.option(
+    "--driver",
+    type=click.Choice([kind.value for kind in DriverKind]),
+    default=DriverKind.NVML.value,
+    show_default=True,
+    help="nvml for NVIDIA's driver, simulated for the GPUs of --fleet",
+)
+@click.option(
+    "--fleet",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=agent_options.FLEET,
+    show_default=True,
+    help="file with the simulated GPUs, for --driver=simulated",
+)
+@_root
+@_kubelet
+@click.option(
+    "--library",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=FOLDER,
+    show_default=True,
+    help="directory with the interception library to install",
+)
+@click.option(
+    "--metrics",
+    type=ADDRESS,
+    default="0.0.0.0:9394",
+    show_default=True,
+    help="where to serve metrics and health checks",
+)
+@click.option(
+    "--xids-ignored",
+    "ignored",
+    envvar="DP_DISABLE_HEALTHCHECKS",
+    default="",
+    help="XIDs that leave a GPU in service: numbers separated by commas, or all",
+)
+@click.option(
+    "--xids-heeded",
+    "heeded",
+    envvar="DP_ENABLE_HEALTHCHECKS",
+    default="",
+    help="XIDs that take a GPU out of service although ignored or harmless by default",
+)
+@click.option("--withdraw", is_flag=True, help="remove all that agents added to the node")
+@kubeconfig
+@context
+@namespace
+def agent(
+    node: str,
+    driver: str,
+    fleet: Path,
+    root: Path,
+    kubelet: Path,
+    library: Path,
+    metrics: HostPort,
+    ignored: str,
+    heeded: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    *,
+    withdraw: bool,
+) -> None:
+    """Run the node agent: give containers their GPUs, enforce limits and report use."""
+    log_lines()
+    xids = xid_policy(ignored, heeded)
+    if isinstance(xids, Problem):
+        raise click.BadParameter(str(xids), param_hint="--xids-ignored, --xids-heeded")
+    options = agent_options.AgentOptions(
+        access=access(kubeconfig, context),
+        node=node,
+        namespace=namespace,
+        listen=ListenAddress(*metrics),
+        driver=DriverKind(driver),
+        fleet=fleet,
+        root=root,
+        kubelet=kubelet,
+        library=library,
+        xids=xids,
+        withdraw=withdraw,
+    )
+    try:
+        run_to_end(app.run(options))
+    except (FleetError, JournalInUseError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@click.command("doctor")
+@_root
+@_kubelet
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice([output.value for output in doctor_cli.DoctorOutput]),
+    default=doctor_cli.DoctorOutput.TEXT.value,
+    show_default=True,
+)
+def doctor(root: Path, kubelet: Path, output: str) -> None:
+    """Check whether this node can serve GPUs, and say how to fix what fails.
+
+    Changes nothing. Exits with 1 if any check fails, otherwise with 0.
+    """
+    log_lines()
+    patient = doctor_cli.DoctorTarget(driver=real(root), root=root, kubelet=kubelet)
+    found = asyncio.run(doctor_cli.examine(patient))
+    sys.exit(doctor_cli.print_findings(found, doctor_cli.DoctorOutput(output), sys.stdout))

@@ -1,0 +1,125 @@
+"""The view: what the monitor reads about this node, and the evictions it requests."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+
+from agent.deviceplugin.shares import shares_of
+from agent.driver.driver import Device, Instance
+from agent.health.hardware_informer import HardwareInformer
+from agent.mig.instances_controller import InstancesController
+from agent.monitor.violation import LocalPod
+from agent.node.node_informer import NodeInformer
+from agent.node.pods import NodePod
+from agent.node.unaccounted import uses_gpus
+from agent.share import Share
+from allocator.config.settings import Enforcement
+from kube.client import ApiClient
+from kube.errors import KubeError
+
+EVICTION: Final = "/api/v1/namespaces/{}/pods/{}/eviction"
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorView:
+    """Answers from what the agent's other parts know."""
+
+    around: NodeInformer
+    survey: HardwareInformer
+    made: InstancesController
+
+    def devices(self) -> tuple[Device, ...] | None:
+        """Return the GPUs that are served; those that the configuration filters out are not."""
+        hardware, node = self.survey.hardware, self.around.node_config
+        if hardware is None or not self.around.synced:
+            return None
+        return tuple(
+            device
+            for device in hardware.devices
+            if node is None or not node.excludes(device.uuid, device.index)
+        )
+
+    def shares(self) -> tuple[Share, ...] | None:
+        """Return what is promised to containers of pods that are bound here."""
+        found, devices = self.around.gpu_node, self.devices()
+        if found is None or devices is None:
+            return None
+        return shares_of(found.ledger.entries, self.around.tenants, devices)
+
+    def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
+        """Return the uids of pods with each GPU that the status says they use without an entry."""
+        found = self.around.gpu_node
+        entries = () if found is None else found.ledger.unpromised
+        return frozenset(
+            (entry.uid, grant.gpu)
+            for entry in entries
+            for held in entry.containers
+            for grant in held.grants
+        )
+
+    def pods(self) -> Mapping[str, LocalPod]:
+        """Return the pods that are bound here, by uid."""
+        return {
+            uid: LocalPod(
+                uid=uid,
+                namespace=t.namespace,
+                name=t.name,
+                containers=t.ids,
+                kept=t.kept or self._predates_ledger(t),
+            )
+            for uid, t in self.around.tenants.items()
+        }
+
+    def _predates_ledger(self, tenant: NodePod) -> bool:
+        """Say whether a pod was there before our ledger: nothing starts without an entry in it."""
+        found = self.around.gpu_node
+        known = found is not None and found.ledger.entry(tenant.uid) is not None
+        return not known and uses_gpus(tenant, self.around.vocabularies)
+
+    def instances(self) -> tuple[Instance, ...] | None:
+        """Return the MIG instances that exist, ``None`` before all GPUs were looked at."""
+        if not self.survey.settled:
+            return None
+        return tuple(present.instance for present in self.made.live_instances())
+
+    def unhealthy_gpus(self) -> Mapping[str, str]:
+        """Return why GPUs must not be promised, by UUID."""
+        hardware = self.survey.hardware
+        return {} if hardware is None else hardware.sick
+
+    def stuck_instances(self) -> Mapping[str, int]:
+        """Return how many MIG instances could not be made or removed, by the GPU's UUID."""
+        troubles = self.made.failures().items()
+        return {gpu: sum(trouble.is_stuck for trouble in found) for gpu, found in troubles}
+
+    def enforcement(self) -> Enforcement:
+        """Return what a site wants done about violations."""
+        return self.around.settings.enforcement
+
+
+class Evictor:
+    """Evicts through the API server, which respects disruption budgets."""
+
+    def __init__(self, calls: ApiClient) -> None:
+        """Ask through *calls*."""
+        self._calls = calls
+
+    async def evict(self, pod: LocalPod, why: str) -> None:
+        """Ask for the eviction of exactly this pod; what stands against it is logged."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        path = EVICTION.format(pod.namespace, pod.name)
+        try:
+            await self._calls.create(path, msgspec.json.encode(body))
+        except KubeError as error:
+            log.warning("eviction failed", pod=f"{pod.namespace}/{pod.name}", why=str(error))
+        else:
+            log.warning("pod evicted", pod=f"{pod.namespace}/{pod.name}", because=why)

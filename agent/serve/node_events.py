@@ -1,0 +1,144 @@
+"""Events on pods and the Node."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from agent.deviceplugin.container_edits import ContainerEdits
+from agent.mig.plan import placement_name
+from agent.mig.progress import Outcome
+from agent.monitor.drift import HardwareDrift
+from agent.monitor.violation import LocalPod, Violation, ViolationKind
+from agent.share import Owner, Share
+from allocator.catalog.vocabularies import OWN
+from allocator.model.allocation import Grant
+from allocator.model.untrusted import quote
+from kube.events import Event, Reference, Severity
+
+_DIGITS: Final = re.compile(r"\d+")
+
+
+def allocation_note(share: Share, content: ContainerEdits) -> str:
+    """Return what the container of *share* was given."""
+    given = map(_grant_text, share.grants, content.shown)
+    return f"container {quote(share.owner.container)}: {'; '.join(given)}"
+
+
+def gist(sentence: str) -> str:
+    """Return what is left of *sentence* without its numbers."""
+    return _DIGITS.sub("", sentence)
+
+
+def _grant_text(grant: Grant, shown: str) -> str:
+    if grant.placed is not None:
+        return f"{placement_name(grant.placed)} of {grant.gpu} ({shown})"
+    cores = f" and {grant.cores} % of its compute" if grant.cores else ""
+    return f"{grant.memory} MiB{cores} on {grant.gpu}"
+
+
+REPORTER: Final = f"{OWN}agent"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    severity: Severity
+    reason: str
+    action: str
+
+
+_ALLOCATED: Final = _Kind(Severity.NORMAL, "VgpuAllocated", "Allocate")
+_REFUSED: Final = _Kind(Severity.WARNING, "VgpuAllocateFailed", "Allocate")
+_SICK: Final = _Kind(Severity.WARNING, "GpuUnhealthy", "Check")
+_WELL: Final = _Kind(Severity.NORMAL, "GpuRecovered", "Check")
+_DRIFT: Final = _Kind(Severity.WARNING, "VgpuDrift", "Reconcile")
+_BREACHED: Final = _Kind(Severity.WARNING, "VgpuLimitBreached", "Enforce")
+_UNPROMISED: Final = _Kind(Severity.WARNING, "VgpuUnpromisedUse", "Enforce")
+_RECUT: Final = {
+    Outcome.DONE: _Kind(Severity.NORMAL, "MigReconfigured", "Reconfigure"),
+    Outcome.FAILED: _Kind(Severity.WARNING, "MigReconfigureFailed", "Reconfigure"),
+}
+
+
+class NodeEvents:
+    """Writes Events about pods and *node* through *tell*, which must not block.
+
+    A container that crashes gets the same devices again, and one that is refused retries every ten
+    seconds. So the last Event about each slot's holder is remembered, and not repeated.
+    """
+
+    def __init__(self, node: Callable[[], Reference], tell: Callable[[Event], None]) -> None:
+        """Say nothing yet."""
+        self._node = node
+        self._tell = tell
+        self._given: dict[str, tuple[str, str]] = {}
+        self._refused: dict[str, tuple[str, str]] = {}
+
+    def record_allocation(self, slot: str, share: Share, content: ContainerEdits) -> None:
+        """Say once what a container received; *slot* is the first of its slots."""
+        note = allocation_note(share, content)
+        said = share.owner.uid, note
+        if self._given.get(slot) != said:
+            self._given[slot] = said
+            self._of_pod(_ALLOCATED, share.owner, note)
+
+    def record_refusal(self, slot: str, owner: Owner, why: str) -> None:
+        """Say why a container cannot start: in the words of before, where only numbers changed."""
+        note = f"container {quote(owner.container)}: {why}"
+        uid, before = self._refused.get(slot, ("", ""))
+        if uid == owner.uid and gist(before) == gist(note):
+            note = before
+        self._refused[slot] = owner.uid, note
+        self._of_pod(_REFUSED, owner, note)
+
+    def recut(self, gpu: str, outcome: Outcome, note: str) -> None:
+        """Say that instances of *gpu* came and went, or that they should have and did not."""
+        self._of_gpu(_RECUT[outcome], gpu, note)
+
+    def health(self, gpu: str, why: str) -> None:
+        """Say *why* a GPU left service; empty where it is back."""
+        self._of_gpu(_SICK if why else _WELL, gpu, why or "is healthy again")
+
+    def record_violation(self, violation: Violation) -> None:
+        """Report a violation on its pod."""
+        kind = (
+            _BREACHED
+            if violation.kind in {ViolationKind.MEMORY, ViolationKind.LIMITS}
+            else _UNPROMISED
+        )
+        who = f"container {quote(violation.container)} " if violation.container else ""
+        self._say(kind, f"{who}{violation.note}", about=_pod(violation.pod))
+
+    def record_drift(self, drift: HardwareDrift) -> None:
+        """Report on the Node a difference from the ledger."""
+        note = f"GPU {quote(drift.gpu)}: {drift.what}"
+        beside = None if drift.pod is None else _pod(drift.pod)
+        self._say(_DRIFT, note, about=self._node(), beside=beside)
+
+    def _of_pod(self, kind: _Kind, owner: Owner, note: str) -> None:
+        pod, space = owner.pod, owner.namespace
+        about = Reference(api_version="v1", kind="Pod", name=pod, namespace=space, uid=owner.uid)
+        self._say(kind, note, about=about, beside=self._node())
+
+    def _of_gpu(self, kind: _Kind, gpu: str, note: str) -> None:
+        self._say(kind, f"GPU {quote(gpu)}: {note}", about=self._node())
+
+    def _say(
+        self, kind: _Kind, note: str, *, about: Reference, beside: Reference | None = None
+    ) -> None:
+        self._tell(
+            Event(
+                regarding=about,
+                severity=kind.severity,
+                reason=kind.reason,
+                action=kind.action,
+                note=note,
+                related=beside,
+            )
+        )
+
+
+def _pod(pod: LocalPod) -> Reference:
+    return Reference(
+        api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
+    )

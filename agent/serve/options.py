@@ -1,0 +1,84 @@
+"""Options of the agent; which driver."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from agent.driver.driver import Driver
+from agent.driver.simulated_files import SimulatedDriver
+from agent.driver.simulated_fleet import simulated_node
+from agent.health.xid import XidPolicy
+from agent.nvml.driver import NvmlDriver
+from agent.region.library_files import FOLDER
+from agent.serve.http import ListenAddress
+from allocator.model.problem import Rejected
+from kube.config import Access
+
+BOOT_ID: Final = "proc/sys/kernel/random/boot_id"
+log = structlog.get_logger(__name__)
+
+
+class DriverKind(StrEnum):
+    """What stands behind the driver."""
+
+    NVML = "nvml"
+    SIMULATED = "simulated"
+
+
+class FleetError(Exception):
+    """The fleet file says nothing that this node could play."""
+
+
+def boot_of(root: Path) -> str:
+    """Return the id of this boot; raises OSError where the kernel tells none."""
+    return (root / BOOT_ID).read_text(encoding="ascii").strip()
+
+
+def simulated_driver(fleet: Path, *, node: str, boot: str, state: Path) -> Driver:
+    """Return the boards that *fleet* gives *node*, as *state* remembers them; raises FleetError."""
+    try:
+        text = fleet.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FleetError(f"{fleet} cannot be read: {error}") from error
+    found = simulated_node(text, node=node, boot=boot)
+    if isinstance(found, Rejected):
+        raise FleetError(f"{fleet}: {found}")
+    for warning in found.warnings:
+        log.warning("malformed fleet file", what=str(warning))
+    return SimulatedDriver(found.value, file=state)
+
+
+def real(root: Path) -> Driver:
+    """Return the NVIDIA driver of the machine whose files are below *root*."""
+    return NvmlDriver(sysfs=root / "sys")
+
+
+FLEET: Final = Path("/etc/vgpu-admission/fleet.yaml")
+KUBELET: Final = Path("/var/lib/kubelet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """What the command line decides.
+
+    ``node`` is our Node's name, ``namespace`` where settings live. All paths of the node are below
+    ``root``, but for ``kubelet``, its folder. ``library`` is the folder of the interception library
+    in our own image. ``fleet`` says which boards are played where the driver is simulated.
+    ``xids`` is what the driver's critical errors mean. ``withdraw`` takes everything back instead
+    of serving.
+    """
+
+    access: Access
+    node: str
+    namespace: str
+    listen: ListenAddress
+    driver: DriverKind = DriverKind.NVML
+    fleet: Path = FLEET
+    root: Path = Path("/")
+    kubelet: Path = KUBELET
+    library: Path = FOLDER
+    xids: XidPolicy = field(default_factory=XidPolicy)
+    withdraw: bool = False

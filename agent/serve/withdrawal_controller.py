@@ -1,0 +1,111 @@
+"""Withdrawal: removes the agent from a node without disturbing running pods.
+
+What the cluster sees is removed at once, so that no new pod is scheduled here. Files are removed
+when the last pod has ended, because containers have them mounted. Stopping an agent withdraws
+nothing: its successor continues.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Never
+
+import structlog
+
+from agent.deviceplugin.cdi import is_ours
+from agent.deviceplugin.registration_client import ENDPOINT
+from agent.node.capacity_controller import CapacityController
+from agent.node.node_informer import NodeInformer
+from agent.node.status_controller import Alive
+from agent.serve.device_plugin import Paths
+from allocator.catalog.injection import LIBRARY_DIRECTORY
+from kube.errors import KubeError
+
+EVERY: Final = 5.0  # seconds between looks at what is left
+log = structlog.get_logger(__name__)
+
+
+class WithdrawalController:
+    """Takes everything back, and again whatever comes back; any number of times."""
+
+    def __init__(
+        self,
+        around: NodeInformer,
+        keeper: CapacityController,
+        paths: Paths,
+        *,
+        cdi: Path,
+        alive: Alive,
+    ) -> None:
+        """Touch nothing yet."""
+        self._around = around
+        self._keeper = keeper
+        self._paths = paths
+        self._cdi = cdi
+        self._alive = alive
+        self._told: tuple[Collection[str], Collection[str]] | None = None
+
+    async def run(self) -> Never:
+        """Withdraw until told to stop."""
+        while True:
+            try:
+                await self.step()
+            except (KubeError, OSError) as error:
+                log.warning("withdrawal incomplete", why=str(error))
+            await asyncio.sleep(EVERY)
+
+    async def step(self) -> None:
+        """Take back what can be taken back now; raises KubeError, OSError."""
+        if not self._around.synced:
+            return
+        counted = await self._keeper.withdraw()
+        (self._paths.plugins / ENDPOINT).unlink(missing_ok=True)
+        pods = await self._tenants()
+        if not pods:
+            await asyncio.to_thread(self._remove)
+        if (pods, counted) != self._told:
+            self._told = pods, counted
+            log.info(_progress_text(pods, counted), pods=sorted(pods), counted=sorted(counted))
+
+    async def _tenants(self) -> frozenset[str]:
+        """Return the uids of pods that may have our files mounted."""
+        around = self._around
+        names = {name for words in around.vocabularies for name in words.resources}
+        live = {
+            uid
+            for uid, tenant in around.tenants.items()
+            if not tenant.over and not names.isdisjoint(tenant.requests)
+        }
+        found = around.gpu_node
+        held = frozenset() if found is None else found.ledger.held
+        return frozenset(live | (held & frozenset(await self._alive())))
+
+    def _remove(self) -> None:
+        """Remove all files of ours; raises OSError. Folders stay that are mounted into our own."""
+        for path in _list_files(self._cdi, is_ours):
+            path.unlink(missing_ok=True)
+        library = self._paths.root / LIBRARY_DIRECTORY.lstrip("/")
+        for path in library.iterdir() if library.is_dir() else ():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            library.rmdir()
+        for path in _list_files(self._paths.state, lambda _: True):
+            path.unlink(missing_ok=True)
+
+
+def _progress_text(pods: Collection[str], counted: Collection[str]) -> str:
+    if pods:
+        return "files kept for running pods"
+    return "kubelet still counts slots" if counted else "withdrawal complete"
+
+
+def _list_files(folder: Path, wanted: Callable[[str], bool]) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if wanted(path.name) and path.is_file()]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,43 @@
+"""Annotation, label and taint keys, and who may write each."""
+
+from typing import Final
+
+from allocator.catalog.vocabularies import OWN
+
+DECISION_KEY: Final = f"{OWN}decision"
+ASKED_KEY: Final = f"{OWN}asked"
+MODE_KEY: Final = f"{OWN}mode"
+MODE_SOURCE_KEY: Final = f"{OWN}mode-source"
+SERVED_BY_KEY: Final = f"{OWN}served-by"
+ASSIGNMENT_KEY: Final = f"{OWN}assignment"
+PROFILE_KEY: Final = f"{OWN}mig-profile"
+HINT_KEY: Final = f"{OWN}hint"  # the node that we have last nominated a pod to, as a hint
+NODE_POLICY_KEY: Final = f"{OWN}node-policy"
+GPU_POLICY_KEY: Final = f"{OWN}gpu-policy"
+ISOLATE_KEY: Final = f"{OWN}isolate"
+PRIORITY_KEY: Final = f"{OWN}task-priority"
+# On a Node, beside a register of Volcano's that something was taken off.
+REGISTER_KEY: Final = f"{OWN}register"
+# On a namespace, by which an administrator lets its pods hold back others.
+HIGH_KEY: Final = f"{OWN}high-priority"
+HIGH_ALLOWED: Final = "allow"
+# What a person may write on a pod under our prefix.
+USER_KEYS: Final = frozenset(
+    {PROFILE_KEY, ISOLATE_KEY, NODE_POLICY_KEY, GPU_POLICY_KEY, PRIORITY_KEY}
+)
+# What admission writes; a forged one is overwritten, because it is never believed unverified.
+ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY})
+# Volcano's six, written by a scheduler or on the Binding (volcano-vgpu protocol).
+ALLOCATION_KEYS: Final = frozenset(
+    {
+        "volcano.sh/vgpu-node",
+        "volcano.sh/vgpu-time",
+        "volcano.sh/vgpu-ids-new",
+        "volcano.sh/devices-to-allocate",
+        "volcano.sh/bind-time",
+        "volcano.sh/bind-phase",
+    }
+)
+CDI_PREFIX: Final = "cdi.k8s.io/"
+CAPACITY_KEY: Final = f"{OWN}capacity"  # annotation: the resources whose capacity an agent wrote
+NOT_READY_TAINT: Final = f"{OWN}agent-not-ready"  # put on new nodes, taken off by their agent

@@ -1,0 +1,92 @@
+"""Files of a command: read whole within bounds, and named in messages that do no harm."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, TextIO
+
+from allocator.config.document import MAX_BYTES
+from allocator.config.manifest import DEFAULT_NAMESPACE, ManifestPod, P, pods_in
+from allocator.model.problem import Problem, Rejected
+from allocator.report.terminal_lines import inert
+
+STANDARD_INPUT: Final = "-"
+MOST_PROBLEMS: Final = 20  # shown of one file
+
+
+class UnusableError(Exception):
+    """A file that cannot be used; the text names it, the place in it, and what would do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streams:
+    """Where a command reads and writes."""
+
+    input: BinaryIO
+    output: TextIO
+    errors: TextIO
+
+    @classmethod
+    def standard(cls) -> "Streams":
+        """Return those of this process."""
+        return cls(input=sys.stdin.buffer, output=sys.stdout, errors=sys.stderr)
+
+
+def read(name: str, standard_input: BinaryIO) -> str:
+    """Return the text of a file, or of standard input; raises :class:`UnusableError`.
+
+    No more is read than a document may have, so that a device or a pipe without end does no harm.
+    """
+    try:
+        if name == STANDARD_INPUT:
+            data = standard_input.read(MAX_BYTES + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise UnusableError(
+                f"{display_name(name)}: too large; accepted: at most {MAX_BYTES} bytes"
+            )
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise UnusableError(
+            f"{display_name(name)}: {why}; accepted: a file, or - to read one"
+        ) from error
+    except UnicodeDecodeError as error:
+        at = f"byte {error.start} is no UTF-8"
+        raise UnusableError(
+            f"{display_name(name)}: {at}; accepted: YAML or JSON in UTF-8"
+        ) from error
+
+
+def pods_of(
+    name: str, text: str, kind: type[P], *, namespace: str = "", errors: TextIO
+) -> tuple[ManifestPod[P], ...]:
+    """Return the pods in the *text* of the file *name*; *errors* hears what was passed over.
+
+    Raises :class:`UnusableError`.
+    """
+    found = pods_in(text, kind, namespace=namespace or DEFAULT_NAMESPACE)
+    if isinstance(found, Rejected):
+        raise UnusableError(problems_text(name, found.problems))
+    errors.writelines(
+        f"{display_name(name)}: {warning.path}: {warning.what}; skipped\n"
+        for warning in found.warnings[:MOST_PROBLEMS]
+    )
+    return found.value
+
+
+def problems_text(name: str, problems: Sequence[Problem]) -> str:
+    """Return what is wrong with the file *name*, a line for each problem, the first ones."""
+    found = [f"{display_name(name)}: {problem}" for problem in problems[:MOST_PROBLEMS]]
+    more = len(problems) - len(found)
+    return "\n       ".join([*found, f"and {more} more"] if more else found)
+
+
+def display_name(name: str) -> str:
+    """Return what the file *name* is called in messages, with nothing that a terminal obeys."""
+    if name == STANDARD_INPUT:
+        return "standard input"
+    return inert(name)

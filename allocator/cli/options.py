@@ -1,0 +1,90 @@
+"""Command lines: what several programs' commands share."""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+import structlog
+import uvloop
+
+from kube.config import Access, from_kubeconfig, in_cluster
+from kube.errors import ConfigError
+
+_LAST_PORT = 65535
+T = TypeVar("T")
+
+
+class HostPort(NamedTuple):
+    """Where to listen; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "HostPort":
+        """Read ``HOST:PORT``; raises ``ValueError`` naming what would be accepted."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isdigit() or int(port) > _LAST_PORT:
+            raise ValueError(f'address "{text}" is not HOST:PORT, e.g. 0.0.0.0:8443')
+        return cls(host.strip("[]"), int(port))
+
+
+class _Address(click.ParamType[HostPort]):
+    name = "host:port"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> HostPort:
+        """Read an address, or say what one looks like."""
+        if isinstance(value, HostPort):
+            return value
+        try:
+            return HostPort.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+ADDRESS = _Address()
+kubeconfig = click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="how to reach the API server from outside a pod",
+)
+context = click.option("--context", help="which context of the kubeconfig")
+namespace = click.option(
+    "--namespace",
+    envvar="POD_NAMESPACE",
+    default="vgpu-admission-system",
+    show_default=True,
+    help="where vgpu-admission is installed",
+)
+
+
+def access(kubeconfig: Path | None, context: str | None) -> Access:
+    """Return how to reach the API server: the file that was named, else the pod's own."""
+    try:
+        return from_kubeconfig(kubeconfig, context) if kubeconfig else in_cluster()
+    except ConfigError as error:
+        raise click.ClickException(f"{error}; or name a file with --kubeconfig") from error
+
+
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run *work* to its end on the event loop that our servers run on, and return its result."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def log_lines() -> None:
+    """Write our own log as JSON lines on standard error; decisions go to standard output."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+    )

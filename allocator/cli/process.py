@@ -1,0 +1,62 @@
+"""Background tasks, signals, garbage-collector tuning of a server."""
+
+import asyncio
+import contextlib
+import gc
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, Never
+
+from kube.clock import SYSTEM, Clock
+
+Start = Callable[[Awaitable[object], str], None]
+
+
+@contextlib.asynccontextmanager
+async def background() -> AsyncIterator[Start]:
+    """Run tasks beside the block; when one ends by itself, the block is cancelled."""
+    tasks: list[asyncio.Task[object]] = []
+
+    async def run_named(work: Awaitable[object], name: str) -> None:
+        await work
+        raise RuntimeError(f"task {name} ended")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+
+            def start(work: Awaitable[object], name: str) -> None:
+                tasks.append(group.create_task(run_named(work, name), name=name))
+
+            yield start
+            for task in tasks:
+                task.cancel()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def stop_event() -> asyncio.Event:
+    """Return what SIGTERM and SIGINT set from now on."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+# New objects until the young ones are looked through, which takes a millisecond; the last number
+# keeps Python from looking through all of them by itself.
+THRESHOLDS: Final = (10_000, 20, 1_000_000)
+EVERY: Final = 3600.0  # seconds between two looks at everything
+PATIENCE: Final = 1.0  # seconds between two questions whether the picture is whole
+
+
+async def freeze_when_settled(whole: Callable[[], bool], clock: Clock = SYSTEM) -> Never:
+    """Leave alone what is there once *whole* says that it is; look through it once an hour."""
+    gc.set_threshold(*THRESHOLDS)
+    while not whole():
+        await clock.sleep(PATIENCE)
+    while True:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        await clock.sleep(EVERY)

@@ -1,0 +1,73 @@
+"""Registers: nodes as the annotation of Volcano's device plugin describes them, read once each."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import structlog
+
+from allocator.cluster.objects import NodeObject
+from allocator.config.device_config import NodeConfig
+from allocator.ledger.lifecycle import NodeIdentity
+from allocator.model.gpu import Node
+from allocator.volcano.register import node_from_register
+
+log = structlog.get_logger(__name__)
+
+
+class VolcanoRegisters:
+    """Keeps what was read until the text or the plugin's configuration changes."""
+
+    def __init__(self) -> None:
+        """Know no configuration yet."""
+        self._read: dict[str, tuple[str, Node]] = {}
+        self._machines: dict[str, tuple[NodeObject, NodeIdentity]] = {}
+        self._all: tuple[Mapping[str, NodeObject], Mapping[str, NodeIdentity]] | None = None
+        self._factor = 1
+        self._configs: Mapping[str, NodeConfig] = {}
+
+    def configure(self, *, factor: int, configs: Mapping[str, NodeConfig]) -> None:
+        """Read every register anew, with *factor* MiB a unit, and *configs* by node."""
+        self._factor, self._configs = factor, configs
+        self._read.clear()
+        self._machines.clear()
+        self._all = None
+
+    def forget(self, known: Collection[str]) -> None:
+        """Forget the nodes that are not among those *known*."""
+        for kept in (self._read, self._machines):
+            for name in kept.keys() - known:
+                del kept[name]
+
+    def machine(self, found: NodeObject) -> NodeIdentity:
+        """Return a Node with what it announces: the same object as long as nothing changes."""
+        known = self._machines.get(found.name)
+        if known is None or known[0] is not found:
+            seen = found.machine(announced=self.node(found.name, found.full_register))
+            known = self._machines[found.name] = (found, seen)
+        return known[1]
+
+    def machines(self, nodes: Mapping[str, NodeObject]) -> Mapping[str, NodeIdentity]:
+        """Return all *nodes* so; the same map for the same one, which nobody edits."""
+        if self._all is None or self._all[0] is not nodes:
+            self._all = nodes, {name: self.machine(node) for name, node in nodes.items()}
+        return self._all[1]
+
+    def node(self, name: str, text: str) -> Node | None:
+        """Return node *name* as *text* describes it, ``None`` where there is no text."""
+        if not text:
+            return None
+        known = self._read.get(name)
+        if known is None or known[0] != text:
+            found = node_from_register(name, text, factor=self._factor)
+            for problem in found.problems:
+                log.warning("register annotation is odd", node=name, what=str(problem))
+            known = self._read[name] = (text, self._without_excluded(found.node))
+        return known[1]
+
+    def _without_excluded(self, node: Node) -> Node:
+        """Leave out the GPUs that the plugin is told to leave alone, before it says so itself."""
+        config = self._configs.get(node.name)
+        if config is None:
+            return node
+        kept = (gpu for gpu in node.gpus if not config.excludes(gpu.uuid, gpu.index))
+        return replace(node, gpus=tuple(kept))

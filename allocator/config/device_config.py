@@ -1,0 +1,274 @@
+"""Volcano's two ConfigMaps; the vocabularies as this cluster configures them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, Vocabulary, configure_vocabulary
+from allocator.config.document import DocumentError, DocumentTable, Notes, describe, read_document
+from allocator.config.settings import MemoryUnit, Settings
+from allocator.mig.geometry import Geometries, GeometryEntry, GeometryGroup, Item, defects
+from allocator.mig.profiles import shape_of
+from allocator.model.problem import Loaded, Rejected
+from allocator.model.request import Mode
+from allocator.model.units import MiB
+
+T = TypeVar("T")
+_MAX_MEMORY: Final = 2**31 - 1
+_MAX_SPLIT: Final = 1000
+_READ: Final = (
+    "resourceCountName",
+    "resourceMemoryName",
+    "resourceMemoryPercentageName",
+    "resourceCoreName",
+    "deviceSplitCount",
+    "deviceMemoryScaling",
+    "deviceCoreScaling",
+    "gpuMemoryFactor",
+    "knownMigGeometries",
+)
+# Parsed upstream and without effect there; their presence is normal.
+_DEAD: Final = (
+    "resourcePriorityName",
+    "overwriteEnv",
+    "defaultMemory",
+    "defaultCores",
+    "defaultGPUNum",
+    "disableCoreLimit",
+    "passDeviceSpecs",
+)
+_NODE_KEYS: Final = (
+    "name",
+    "operatingmode",
+    "devicememoryscaling",
+    "devicecorescaling",
+    "devicesplitcount",
+    "migstrategy",
+    "filterdevices",
+)
+_RESOURCE_NAME: Final = re.compile(r"[a-z0-9.-]{1,253}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+# ``UUID[group-position]`` in a list separated by , : and ; cannot be decoded otherwise.
+_UNSAFE_IN_GROUP: Final = frozenset("-[],:;")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceConfig:
+    """``device-config.yaml``; an absent key has the plugin's built-in value, never "".
+
+    ``memory_factor`` is MiB per unit of the memory resource. Memory scaling is kept for the
+    record: the plugin never applied it.
+    """
+
+    count_name: str = VOLCANO.count or ""
+    memory_name: str = VOLCANO.memory or ""
+    percent_name: str = VOLCANO.percent or ""
+    cores_name: str = VOLCANO.cores or ""
+    split_count: int = 10
+    memory_scaling: float = 1.0
+    cores_scaling: float = 1.0
+    memory_factor: int = 1
+    geometries: Geometries = field(default_factory=Geometries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """What ``config.json`` says about one node; ``None`` leaves the cluster's value."""
+
+    name: str
+    mode: Mode = Mode.HAMI_CORE
+    split_count: int | None = None
+    memory_scaling: float | None = None
+    cores_scaling: float | None = None
+    excluded_uuids: frozenset[str] = frozenset()
+    excluded_indexes: frozenset[int] = frozenset()
+
+    def excludes(self, uuid: str, index: int) -> bool:
+        """Say whether a GPU is to be left alone."""
+        return uuid in self.excluded_uuids or index in self.excluded_indexes
+
+
+def load_device_config(text: str) -> Loaded[DeviceConfig] | Rejected:
+    """Read ``device-config.yaml``; after a rejected one the last good one stays in force."""
+    notes = Notes()
+    config = DeviceConfig()
+    document = _document(text, notes)
+    if document is not None:
+        config = _device_config(document, notes)
+    return _outcome(config, notes)
+
+
+def _document(text: str, notes: Notes) -> DocumentTable | None:
+    try:
+        value = read_document(text)
+    except DocumentError as error:
+        notes.error("document", str(error), "one YAML or JSON document of at most 512 KiB")
+        return None
+    return DocumentTable.of(value, "", notes)
+
+
+def _outcome(value: T, notes: Notes) -> Loaded[T] | Rejected:
+    if notes.errors:
+        return Rejected(tuple(notes.errors))
+    return Loaded(value=value, warnings=tuple(notes.warnings))
+
+
+def _device_config(document: DocumentTable, notes: Notes) -> DeviceConfig:
+    table = _config_table(document)
+    config = DeviceConfig(
+        count_name=_resource(table, "resourceCountName", VOLCANO.count),
+        memory_name=_resource(table, "resourceMemoryName", VOLCANO.memory),
+        percent_name=_resource(table, "resourceMemoryPercentageName", VOLCANO.percent),
+        cores_name=_resource(table, "resourceCoreName", VOLCANO.cores),
+        split_count=table.integer("deviceSplitCount", 10, low=1, high=_MAX_SPLIT),
+        memory_scaling=table.number("deviceMemoryScaling", 1.0),
+        cores_scaling=table.number("deviceCoreScaling", 1.0),
+        # The plugin's scheduler reads 0 as 1.
+        memory_factor=table.integer("gpuMemoryFactor", 1, low=0, high=_MAX_MEMORY) or 1,
+        geometries=Geometries(tuple(map(_entry, table.tables("knownMigGeometries")))),
+    )
+    _distinct_resources(config, table)
+    if not notes.errors:  # a half-read table would only earn follow-up errors
+        path = table.at("knownMigGeometries")
+        notes.errors.extend(defects(config.geometries.entries, path))
+    return config
+
+
+def _config_table(document: DocumentTable) -> DocumentTable:
+    """Return the table that holds the keys; what stands beside ``nvidia:`` may be geometries."""
+    if "nvidia" not in document.values:
+        document.check_keys((*_READ, *_DEAD, "vnpus"), refuse=False)
+        return document
+    document.check_keys(("nvidia", "vnpus", "knownMigGeometries"), refuse=False)
+    inner = DocumentTable.of(document.values["nvidia"], "nvidia", document.notes)
+    inner.check_keys((*_READ, *_DEAD), refuse=False)
+    beside = document.values.get("knownMigGeometries")
+    if beside is None or "knownMigGeometries" in inner.values:
+        return inner
+    return DocumentTable({**inner.values, "knownMigGeometries": beside}, inner.path, inner.notes)
+
+
+def _resource(table: DocumentTable, key: str, default: str | None) -> str:
+    name = table.text(key, default)
+    if name and not _RESOURCE_NAME.fullmatch(name):
+        table.note_wrong(key, f"a resource name such as {default}")
+    return name
+
+
+def _distinct_resources(config: DeviceConfig, table: DocumentTable) -> None:
+    names = (config.count_name, config.memory_name, config.percent_name, config.cores_name)
+    for name in _duplicates(names):
+        table.notes.error(
+            table.path or "document", f"{describe(name)} names two resources", "four names"
+        )
+
+
+def _entry(table: DocumentTable) -> GeometryEntry:
+    table.check_keys(("models", "allowedGeometries"), refuse=False)
+    models = table.texts("models", required=True)
+    groups = table.tables("allowedGeometries", required=True)
+    # The shipped table lists a model twice: harmless.
+    for model in _duplicates(models):
+        table.notes.warning(table.at("models"), f"{describe(model)} twice", "each model once")
+    entry = GeometryEntry(models=models, groups=tuple(map(_group, groups)))
+    for name in _duplicates(group.name for group in entry.groups):
+        place = table.at("allowedGeometries")
+        table.notes.error(place, f"group {describe(name)} twice", "a name for each group")
+    return entry
+
+
+def _group(table: DocumentTable) -> GeometryGroup:
+    table.check_keys(("group", "geometries"), refuse=False)
+    name = table.text("group")
+    if not _UNSAFE_IN_GROUP.isdisjoint(name):
+        table.note_wrong("group", "a name without - [ ] , : ;")
+    items = tuple(map(_item, table.tables("geometries", required=True)))
+    return GeometryGroup(name=name, items=items)
+
+
+def _item(table: DocumentTable) -> Item:
+    table.check_keys(("name", "memory", "count", "core"), refuse=False)
+    name = table.text("name")
+    if name and shape_of(name) is None:
+        table.note_wrong("name", "a MIG profile such as 1g.5gb or 1g.10gb+me")
+    return Item(
+        profile=name,
+        memory=MiB(table.integer("memory", None, low=1, high=_MAX_MEMORY)),
+        count=table.integer("count", None, low=1, high=_MAX_SPLIT),
+    )
+
+
+def _duplicates(names: Iterable[str]) -> tuple[str, ...]:
+    counts = Counter(names)
+    return tuple(name for name, count in counts.items() if count > 1)
+
+
+def load_node_config(text: str) -> Loaded[Mapping[str, NodeConfig]] | Rejected:
+    """Read ``config.json``; entries of one node apply in order, later ones win."""
+    notes = Notes()
+    nodes: dict[str, NodeConfig] = {}
+    document = _document(text, notes)
+    if document is not None:
+        for table in document.lower_keys().tables("nodeconfig", required=True):
+            entry = table.lower_keys()
+            config = _node_config(entry, nodes.get(entry.text("name")))
+            nodes[config.name] = config
+    return _outcome(MappingProxyType(nodes), notes)
+
+
+def _node_config(table: DocumentTable, earlier: NodeConfig | None) -> NodeConfig:
+    table.check_keys(_NODE_KEYS, refuse=False)
+    if earlier is not None:
+        table.notes.warning(table.at("name"), f"{describe(earlier.name)} twice", "one entry")
+    before = earlier or NodeConfig(name=str(table.values.get("name", "")))
+    uuids, indexes = _excluded_devices(table)
+    return NodeConfig(
+        name=before.name,
+        mode=_mode(table, before.mode),
+        split_count=table.integer("devicesplitcount", 0, low=0, high=_MAX_SPLIT)
+        or before.split_count,
+        memory_scaling=_scaling(table, "devicememoryscaling") or before.memory_scaling,
+        cores_scaling=_scaling(table, "devicecorescaling") or before.cores_scaling,
+        excluded_uuids=uuids or before.excluded_uuids,
+        excluded_indexes=indexes or before.excluded_indexes,
+    )
+
+
+def _mode(table: DocumentTable, default: Mode) -> Mode:
+    value = table.text("operatingmode", default)
+    if value in (Mode.MIG, Mode.HAMI_CORE):
+        return Mode(value)
+    table.note_wrong("operatingmode", f"{Mode.HAMI_CORE} or {Mode.MIG}")
+    return default
+
+
+def _scaling(table: DocumentTable, key: str) -> float | None:
+    """Return a scaling; absent and 0 leave the cluster's."""
+    return table.number(key, 1.0) if table.values.get(key) else None
+
+
+def _excluded_devices(table: DocumentTable) -> tuple[frozenset[str], frozenset[int]]:
+    value = table.values.get("filterdevices")
+    path = table.at("filterdevices")
+    filters = DocumentTable.of({} if value is None else value, path, table.notes).lower_keys()
+    filters.check_keys(("uuid", "index"), refuse=False)
+    return frozenset(filters.texts("uuid")), frozenset(filters.integers("index", high=1023))
+
+
+def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
+    """Return the vocabularies as a cluster with this configuration speaks them."""
+    names = {
+        VOLCANO.count or "": devices.count_name,
+        VOLCANO.memory or "": devices.memory_name,
+        VOLCANO.percent or "": devices.percent_name,
+        VOLCANO.cores or "": devices.cores_name,
+    }
+    unit = 1 if settings.gpushare_memory_unit is MemoryUnit.MIB else None
+    return (
+        configure_vocabulary(
+            VOLCANO, memory_factor=devices.memory_factor, names=names, slot=devices.count_name
+        ),
+        configure_vocabulary(GPUSHARE, memory_factor=unit, slot=devices.count_name),
+    )

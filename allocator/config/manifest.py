@@ -1,0 +1,276 @@
+"""Manifests: YAML or JSON as users write it, and the pods in it as the API server hands them on."""
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+import orjson
+
+from allocator.config.document import (
+    MAX_BYTES,
+    DocumentError,
+    DocumentTable,
+    Notes,
+    explain_error,
+    read_document,
+)
+from allocator.model.problem import Loaded, Problem, Rejected
+from allocator.model.untrusted import quote
+from allocator.request.quantity import canonical, parse
+
+Json = dict[str, Any]
+P = TypeVar("P")
+MOST_DOCUMENTS: Final = 512
+DEFAULT_NAMESPACE: Final = "default"
+_POD: Final = ("", "Pod")
+_VOLCANO: Final = "batch.volcano.sh"
+_TEMPLATE: Final = ("spec", "template")
+# Where the pods of each kind stand; a step in brackets goes through a list.
+_KINDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    _POD: (),
+    ("", "PodTemplate"): ("template",),
+    ("", "ReplicationController"): _TEMPLATE,
+    ("apps", "Deployment"): _TEMPLATE,
+    ("apps", "StatefulSet"): _TEMPLATE,
+    ("apps", "DaemonSet"): _TEMPLATE,
+    ("apps", "ReplicaSet"): _TEMPLATE,
+    ("batch", "Job"): _TEMPLATE,
+    ("batch", "CronJob"): ("spec", "jobTemplate", *_TEMPLATE),
+    (_VOLCANO, "Job"): ("spec", "[tasks]", "template"),
+}
+ACCEPTED: Final = (
+    "a Pod, Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, PodTemplate, "
+    "Job or CronJob, or a Job of Volcano"
+)
+# By the YAML specification a line that begins so ends a document wherever it stands.
+_MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_MISMATCH: Final = re.compile(
+    r"Expected `(?P<accepted>[^`]+)`, got `(?P<found>[^`]+)`.*", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestPod(Generic[P]):
+    """A pod that a manifest makes: as it would be sent, and as its reader reads it.
+
+    ``kind`` and ``name`` are of the object that makes it; ``place`` is where it is written down,
+    such as ``document 2: spec.template``.
+    """
+
+    kind: str
+    name: str
+    place: str
+    sent: Json
+    pod: P
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace it would be created in."""
+        return str(self.sent["metadata"]["namespace"])
+
+
+def pods_in(
+    text: str, kind: type[P], *, namespace: str = DEFAULT_NAMESPACE
+) -> Loaded[tuple[ManifestPod[P], ...]] | Rejected:
+    """Return the pods that the documents in *text* would make, one for each template.
+
+    Each is read as the msgspec type *kind*; what names no namespace goes to *namespace*.
+
+    Documents of other kinds are passed over with a warning; a text in which nothing makes a pod
+    is rejected.
+    """
+    notes = Notes()
+    found = tuple(_manifest_pods(text, _Reading(kind=kind, namespace=namespace, notes=notes)))
+    if notes.errors:
+        return Rejected(tuple(notes.errors))
+    if not found:
+        empty = Problem(path="manifest", what="no document found", accepted=ACCEPTED)
+        return Rejected(tuple(notes.warnings) or (empty,))
+    return Loaded(value=found, warnings=tuple(notes.warnings))
+
+
+def apply_defaults(written: Json) -> Json:
+    """Return a pod as the API server hands it to a hook: amounts canonical, requests defaulted."""
+    found = copy.deepcopy(written)
+    spec = found.get("spec")
+    for kind in ("initContainers", "containers"):
+        for item in _mappings(spec, kind):
+            resources = item.get("resources")
+            if isinstance(resources, dict):
+                _default(resources)
+    return found
+
+
+def _mappings(holder: object, key: str) -> list[Json]:
+    items = holder.get(key) if isinstance(holder, dict) else None
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _default(resources: Json) -> None:
+    for side in ("limits", "requests"):
+        amounts = resources.get(side)
+        if isinstance(amounts, dict):
+            resources[side] = {name: _amount(value) for name, value in amounts.items()}
+    limits, requests = resources.get("limits"), resources.get("requests")
+    if isinstance(limits, dict) and isinstance(requests, dict | None):
+        resources["requests"] = {**limits, **(requests or {})}
+
+
+def _amount(value: object) -> object:
+    """Return *value* in canonical form where that is a plain number; others are kept."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return value
+    quantity = parse(str(value))
+    plain = quantity is not None and not quantity.fraction and not quantity.unit
+    return canonical(int(quantity.value)) if quantity is not None and plain else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading(Generic[P]):
+    """What pods are read as, where they go unless they say, and what was found wrong so far."""
+
+    kind: type[P]
+    namespace: str
+    notes: Notes
+
+
+def _manifest_pods(text: str, reading: _Reading[P]) -> Iterator[ManifestPod[P]]:
+    notes = reading.notes
+    if len(text.encode()) > MAX_BYTES:
+        notes.error("manifest", "too large", f"at most {MAX_BYTES} bytes")
+        return
+    for number, chunk in enumerate(_chunks(text), start=1):
+        place = f"document {number}"
+        if number > MOST_DOCUMENTS:
+            notes.error(place, "too many documents", f"at most {MOST_DOCUMENTS}")
+            return
+        document = _read(chunk, place, notes)
+        if document is not None:
+            yield from _objects(document, place, reading)
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """Yield the documents of *text*, each behind as many empty lines as stand before it.
+
+    So the line numbers in a parser's message are those of the whole text.
+    """
+    marks = list(_MARKER.finditer(text))
+    begins = [0, *(mark.end() for mark in marks)]
+    ends = [*(mark.start() for mark in marks), len(text)]
+    for begin, end in zip(begins, ends, strict=True):
+        if begin or not marks or _has_content(text[:end]):
+            yield "\n" * text.count("\n", 0, begin) + text[begin:end]
+
+
+def _has_content(start: str) -> bool:
+    """Say whether more than comments stand before the first marker."""
+    lines = (line.strip() for line in start.splitlines())
+    return any(line and not line.startswith("#") for line in lines)
+
+
+def _read(chunk: str, place: str, notes: Notes) -> object:
+    """Return what *chunk* holds, as JSON holds it; an empty document is nothing."""
+    try:
+        return orjson.loads(orjson.dumps(read_document(chunk)))
+    except DocumentError as error:
+        what = str(error).replace(' in "<unicode string>"', "")
+        notes.error(place, what, "one YAML or JSON object")
+    except TypeError as error:  # YAML has sets, bytes and keys of every type
+        notes.error(place, f"no JSON says this: {error}", "one YAML or JSON object")
+    return None
+
+
+def _objects(document: object, place: str, reading: _Reading[P]) -> Iterator[ManifestPod[P]]:
+    """Yield the pods of one object, or of each object in a ``List``."""
+    own = Notes()
+    table = DocumentTable.of(document, "", own)
+    if not own.errors:
+        yield from _of_kind(table, place, reading)
+    _add_problems(own, place, reading.notes)
+
+
+def _of_kind(table: DocumentTable, place: str, reading: _Reading[P]) -> Iterator[ManifestPod[P]]:
+    version, kind = table.text("apiVersion"), table.text("kind")
+    if (version, kind) == ("v1", "List"):
+        for index, item in enumerate(table.items("items")):
+            yield from _objects(item, f"{place}: items[{index}]", reading)
+        return
+    steps = _KINDS.get((version.rpartition("/")[0], kind))
+    if steps is None:
+        what = f"{quote(kind)} of {quote(version)} makes no pod that is known here"
+        table.notes.warning("", what, ACCEPTED)
+    else:
+        yield from _of_owner(table, steps, place, reading=reading)
+
+
+def _add_problems(own: Notes, place: str, notes: Notes) -> None:
+    """Add what was found wrong with one object to *notes*, with its place."""
+    for note, problems in ((notes.error, own.errors), (notes.warning, own.warnings)):
+        for problem in problems:
+            where = place if problem.path in {"", "document"} else f"{place}: {problem.path}"
+            note(where, problem.what, problem.accepted)
+
+
+def _of_owner(
+    owner: DocumentTable, steps: tuple[str, ...], place: str, *, reading: _Reading[P]
+) -> Iterator[ManifestPod[P]]:
+    metadata = DocumentTable.of(owner.values.get("metadata"), "metadata", owner.notes)
+    generated = "name" not in metadata.values and "generateName" in metadata.values
+    name = metadata.text("generateName" if generated else "name")
+    namespace = metadata.text("namespace", reading.namespace)
+    for template in _templates(owner, steps):
+        own = template.values.get("metadata") or {}
+        given = DocumentTable.of(own, template.at("metadata"), owner.notes).values
+        born = {"generateName": f"{name}-"} if steps else {}
+        sent = apply_defaults(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {**given, **born, "namespace": namespace},
+                "spec": _spec(owner, template),
+            }
+        )
+        pod = _convert(sent, template, reading.kind)
+        if pod is not None:
+            where = f"{place}: {template.path}" if template.path else place
+            yield ManifestPod(kind=owner.text("kind"), name=name, place=where, sent=sent, pod=pod)
+
+
+def _spec(owner: DocumentTable, template: DocumentTable) -> Json:
+    """Return the pod's spec; Volcano names its own scheduler where a job of its names none."""
+    spec = DocumentTable.of(template.values.get("spec"), template.at("spec"), template.notes)
+    spec.tables("containers", required=True)
+    values = dict(spec.values)
+    volcano = owner.text("apiVersion").startswith(f"{_VOLCANO}/")
+    if volcano and not values.get("schedulerName"):
+        outer = DocumentTable.of(owner.values.get("spec"), "spec", owner.notes)
+        values["schedulerName"] = outer.text("schedulerName", "volcano")
+    return values
+
+
+def _convert(sent: Json, template: DocumentTable, kind: type[P]) -> P | None:
+    """Return the pod as its reader reads it, unless something is wrong with it."""
+    if template.notes.errors:
+        return None
+    try:
+        return msgspec.convert(sent, kind)
+    except msgspec.ValidationError as error:
+        problem = explain_error(error, sent)
+        template.notes.error(template.at(problem.path), problem.what, problem.accepted)
+        return None
+
+
+def _templates(table: DocumentTable, steps: tuple[str, ...]) -> Iterator[DocumentTable]:
+    if not steps:
+        yield table
+        return
+    step, rest = steps[0], steps[1:]
+    if step.startswith("["):
+        inner = table.tables(step[1:-1], required=True)
+    else:
+        inner = (DocumentTable.of(table.values.get(step), table.at(step), table.notes),)
+    for one in inner:
+        yield from _templates(one, rest)

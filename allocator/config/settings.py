@@ -1,0 +1,245 @@
+"""Settings: what an operator may decide, one ConfigMap key, checked before it is believed."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Annotated, Final
+
+import msgspec
+import yaml
+
+from allocator.catalog.boards import model_named
+from allocator.model.gpu import GpuKind
+from allocator.model.request import FillPolicies, FillPolicy, Mode
+from allocator.model.units import MiB
+from allocator.model.untrusted import quote
+
+LARGEST: Final = 512 * 1024  # bytes; a ConfigMap holds at most 1 MiB of everything
+
+
+class FleetScope(StrEnum):
+    """Whether GPUs may exist that no inventory shows yet, e.g. behind an autoscaler."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class NodeAgent(StrEnum):
+    """Which device plugin serves the nodes."""
+
+    OURS = "vgpu-admission"
+    UPSTREAM = "upstream"
+
+
+class Injection(StrEnum):
+    """Who mounts the interception library."""
+
+    AUTO = "auto"  # the webhook, except where Pod Security forbids hostPath
+    WEBHOOK = "webhook"
+    AGENT = "agent"
+
+
+class Prefer(StrEnum):
+    """What decides between modes that both serve."""
+
+    COST = "cost"
+    ISOLATION = "isolation"
+    DENSITY = "density"
+
+
+class VolcanoMode(StrEnum):
+    """Whether a mode we chose binds vc-scheduler, which takes its annotation as a must."""
+
+    OPEN = "open"
+    DECIDE = "decide"
+
+
+class SchedulerName(StrEnum):
+    """Whether pods that name no scheduler of their own are sent to ours."""
+
+    KEEP = "keep"
+    SET = "set"
+
+
+class Tolerance(StrEnum):
+    """What happens to something unwanted that a site may still need."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+    ALLOW = "allow"
+
+
+class Enforcement(StrEnum):
+    """What happens to a pod that uses more of a GPU, or another, than it was promised."""
+
+    REPORT = "report"
+    EVICT = "evict"
+
+
+class MemoryUnit(StrEnum):
+    """The unit of ``aliyun.com/gpu-mem``, which the pod does not carry."""
+
+    GIB = "GiB"
+    MIB = "MiB"
+
+
+class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kind of node that does not exist yet but may, e.g. what an autoscaler would add.
+
+    ``memory`` is MiB of one GPU, needed only for a model that the catalogue does not know.
+    """
+
+    model: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+    gpus: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    mode: Mode = Mode.HAMI_CORE
+    memory: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
+
+
+class ScoreWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """By how much each part of a node's load counts in its score.
+
+    ``shares`` are containers on a GPU. ``topology`` counts only for pods that ask for several
+    GPUs, on nodes that report how close theirs are.
+    """
+
+    memory: Weight = 1
+    cores: Weight = 1
+    shares: Weight = 1
+    topology: Weight = 1
+
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+
+
+class Settings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
+):
+    """All settings; every field has the default an installation starts with."""
+
+    fleet: FleetScope = FleetScope.OPEN
+    node_templates: Annotated[tuple[NodeTemplate, ...], msgspec.Meta(max_length=64)] = ()
+    node_agent: NodeAgent = NodeAgent.OURS
+    injection: Injection = Injection.AUTO
+    prefer: Prefer = Prefer.COST
+    node_policy: FillPolicy = FillPolicy.BINPACK
+    gpu_policy: FillPolicy = FillPolicy.BINPACK
+    score_weights: ScoreWeights = ScoreWeights()
+    default_mode: Mode = Mode.HAMI_CORE
+    volcano_mode: VolcanoMode = VolcanoMode.OPEN
+    volcano_schedulers: tuple[Name, ...] = ("volcano",)
+    volcano_register: bool = False
+    volcano_metrics: bool = False
+    plugin_metrics: bool = True
+    privileged: Tolerance = Tolerance.REFUSE
+    gpushare_memory_unit: MemoryUnit = MemoryUnit.GIB
+    scheduler_name: SchedulerName = SchedulerName.KEEP
+    extender_bind: bool = False
+    stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120
+    gang_timeout_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 300
+    enforcement: Enforcement = Enforcement.REPORT
+
+    @property
+    def packings(self) -> FillPolicies:
+        """Return how nodes and GPUs are filled where a pod does not say."""
+        return FillPolicies(node=self.node_policy, gpu=self.gpu_policy)
+
+
+DEFAULTS: Final = Settings()
+
+
+class SettingsError(Exception):
+    """Settings that cannot be used; the text names the value, its place and what would do."""
+
+
+def settings_of(text: str) -> Settings:
+    """Decode the YAML of key ``settings.yaml``; an empty text means the defaults.
+
+    Raises :class:`SettingsError`.
+    """
+    if len(text) > LARGEST:
+        raise SettingsError(f"settings.yaml has {len(text)} characters; at most {LARGEST} are read")
+    try:
+        document = yaml.safe_load(text)
+        found = msgspec.convert({} if document is None else document, Settings)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise SettingsError(f"settings.yaml is not YAML: {str(error)[:256]}") from error
+    except msgspec.ValidationError as error:
+        raise SettingsError(
+            f"settings.yaml: {str(error)[:256]}{_accepted_values(str(error))}"
+        ) from error
+    _check(found)
+    return found
+
+
+def _accepted_values(message: str) -> str:
+    """Return what the field that msgspec complains about would take, where that is a short list."""
+    for field in msgspec.structs.fields(Settings):
+        kind = field.type
+        if message.endswith(f"`$.{field.encode_name}`") and isinstance(kind, type(StrEnum)):
+            return f"; accepted: {', '.join(map(str, kind))}"
+    if "unknown field" in message:
+        return f"; accepted: {', '.join(Settings.__struct_encode_fields__)}"
+    return ""
+
+
+def _check(found: Settings) -> None:
+    """Raise :class:`SettingsError` for what each field allows but the whole does not."""
+    weights = found.score_weights
+    if not weights.memory + weights.cores + weights.shares:
+        raise SettingsError(
+            "settings.yaml: scoreWeights has nothing but 0 for memory, cores and shares; "
+            "give one of them a weight"
+        )
+    if found.default_mode is Mode.MEMORY_ONLY:
+        raise SettingsError(
+            'settings.yaml: defaultMode "memory-only" is no default; use hami-core or mig'
+        )
+    for number, template in enumerate(found.node_templates):
+        place = f"settings.yaml: nodeTemplates[{number}]"
+        known = model_named(template.model)
+        if template.mode is Mode.MEMORY_ONLY:
+            raise SettingsError(
+                f'{place}.mode "memory-only" is no mode of a GPU; use hami-core or mig'
+            )
+        if known is None and template.memory is None:
+            raise SettingsError(
+                f"{place}.model {quote(template.model)} is not in the catalogue; "
+                "give the product name as the driver reports it, or its memory in MiB beside it"
+            )
+        if template.mode is Mode.MIG and (known is None or known.board is None):
+            raise SettingsError(
+                f"{place}.model {quote(template.model)} cannot be cut by MIG; use mode hami-core"
+            )
+
+
+def expected_kinds(
+    offers: Mapping[GpuKind, int], templates: tuple[NodeTemplate, ...]
+) -> Mapping[GpuKind, int]:
+    """Return the kinds of GPU that are here, and those that nodes of *templates* would bring."""
+    if not templates:
+        return offers
+    found = dict(offers)
+    for offer, count in template_kinds(templates).items():
+        found[offer] = max(count, found.get(offer, 0))
+    return found
+
+
+@lru_cache(maxsize=8)
+def template_kinds(templates: tuple[NodeTemplate, ...]) -> Mapping[GpuKind, int]:
+    """Return what nodes of *templates* would offer: each kind with its number on one node."""
+    offers: dict[GpuKind, int] = {}
+    for template in templates:
+        known = model_named(template.model)
+        memory = template.memory if known is None or template.memory else known.memory
+        offer = GpuKind(
+            model=template.model if known is None else known.name,
+            memory=MiB(memory or 0),
+            mode=template.mode,
+            board=known.board if known is not None and template.mode is Mode.MIG else None,
+        )
+        offers[offer] = max(template.gpus, offers.get(offer, 0))
+    return MappingProxyType(offers)

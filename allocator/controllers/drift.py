@@ -1,0 +1,65 @@
+"""Drift, told: an Event for each that lasts, and a gauge of how many there are."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from allocator.cluster.pods import Pods
+from allocator.ledger.drift import DriftKind, LedgerDrift, drifts
+from allocator.ledger.ledger import Ledger
+from kube.clock import SYSTEM, Clock
+from kube.events import Event, Reference, Severity
+from kube.workqueue import isolated
+
+EVERY: Final = 10.0  # seconds between looks
+LASTING: Final = 10.0  # seconds; caches of pods and ledgers are some way apart for a while
+
+
+class DriftController:
+    """Looks at all ledgers; ``count`` takes how many lasting drifts of a kind there are."""
+
+    def __init__(
+        self,
+        ledgers: Callable[[], Mapping[str, Ledger] | None],
+        pods: Pods,
+        *,
+        tell: Callable[[Event], None],
+        count: Callable[[str, int], None],
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Report through *tell* and *count*."""
+        self._ledgers = ledgers
+        self._pods = pods
+        self._tell = tell
+        self._count = count
+        self._clock = clock
+        self._since: dict[LedgerDrift, float] = {}  # monotonic seconds
+
+    async def sweep(self) -> None:
+        """Tell of every drift that was there ten seconds ago too."""
+        pods, ledgers = self._pods.seen, self._ledgers()
+        if pods is None or ledgers is None:
+            return
+        found: list[LedgerDrift] = []
+        for ledger in ledgers.values():
+            with isolated("drift not looked for", node=ledger.name):
+                found.extend(drifts(ledger, pods))
+            await self._clock.sleep(0)  # a large cluster takes long, and others must be answered
+        now = self._clock.monotonic()
+        self._since = {drift: self._since.get(drift, now) for drift in found}
+        lasting = [drift for drift, since in self._since.items() if now - since >= LASTING]
+        for drift in lasting:
+            self._tell(_event(drift))
+        kinds = Counter(drift.kind for drift in lasting)
+        for kind in DriftKind:
+            self._count(kind, kinds[kind])
+
+
+def _event(drift: LedgerDrift) -> Event:
+    return Event(
+        regarding=Reference(api_version="v1", kind="Node", name=drift.node),
+        severity=Severity.WARNING,
+        reason="VgpuDrift",
+        action="Reconcile",
+        note=drift.what,
+    )

@@ -1,0 +1,146 @@
+"""Events on PodGroups: a refusal keeps one below its minimum, or it holds GPUs and cannot start."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final, Never
+
+import msgspec
+import structlog
+
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.cluster.pods import Pods
+from allocator.config.settings import Settings
+from allocator.model.untrusted import quote
+from allocator.scheduling.gang import Gang, Members, Name, members_of
+from kube.client import ApiClient
+from kube.clock import SYSTEM, Clock
+from kube.errors import KubeError, NotFoundError
+from kube.events import Event, Reference, Severity
+from kube.workqueue import isolated
+
+API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
+POD_GROUPS: Final = f"/apis/{API_VERSION}/namespaces/{{}}/podgroups/{{}}"
+MOST_REFUSALS: Final = 256  # that wait for being told
+log = structlog.get_logger(__name__)
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    min_member: int = 0
+
+
+class _PodGroup(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class GangController:
+    """Every replica tells of refusals it gave; one at a time reports gangs that are stuck.
+
+    ``vocabularies`` are those that hold now.
+    """
+
+    def __init__(
+        self,
+        calls: ApiClient,
+        pods: Pods,
+        *,
+        vocabularies: Callable[[], Iterable[Vocabulary]],
+        tell: Callable[[Event], None],
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Read groups through *calls*."""
+        self._calls = calls
+        self._pods = pods
+        self._vocabularies = vocabularies
+        self._tell = tell
+        self._clock = clock
+        self._refusals: asyncio.Queue[tuple[str, str]] = asyncio.Queue(MOST_REFUSALS)
+        self._stuck: dict[Name, tuple[Members, float]] = {}  # as what, and since when
+
+    def note_refusal(self, uid: str, text: str) -> None:
+        """Take note that the bind of pod *uid* was refused; one too many is dropped."""
+        if not self._refusals.full():
+            self._refusals.put_nowait((uid, text))
+
+    async def run(self) -> Never:
+        """Tell of refusals for ever."""
+        while True:
+            uid, text = await self._refusals.get()
+            with isolated("refusal not told", uid=uid):
+                await self.report_refusal(uid, text)
+
+    async def report_refusal(self, uid: str, text: str) -> None:
+        """Tell the group of pod *uid*, if that leaves it below its minimum."""
+        pods = self._pods.seen or {}
+        pod = pods.get(uid)
+        if pod is None or not pod.group:
+            return
+        name = (pod.namespace, pod.group)
+        found = members_of(pods.values(), tuple(self._vocabularies()))
+        gang = await self._gang(name, found[name]) if name in found else None
+        if gang is not None and gang.members.bound < gang.least:
+            there = f"{gang.members.bound} of {gang.least} members are bound"
+            note = f"{quote(pod.name)} was refused, {there}: {text}"
+            self._tell(_event(gang, "VgpuGangShort", note))
+
+    async def sweep(self, settings: Settings) -> None:
+        """Report gangs that have been stuck for too long."""
+        gangs = await self._long_stuck(settings.gang_timeout_seconds)
+        for gang in gangs:
+            members = gang.members
+            note = (
+                f"{members.bound} of {gang.least} members are bound for more than "
+                f"{settings.gang_timeout_seconds} s and hold GPUs, {len(members.waiting)} wait"
+            )
+            self._tell(_event(gang, "VgpuGangStuck", note))
+
+    async def _long_stuck(self, patience: float) -> list[Gang]:
+        pods, now = self._pods.seen, self._clock.monotonic()
+        if pods is None:
+            return []
+        before, self._stuck = self._stuck, {}
+        gangs: list[Gang] = []
+        for name, members in members_of(pods.values(), tuple(self._vocabularies())).items():
+            if not (members.holding and members.waiting):
+                continue
+            known, since = before.get(name, (members, now))
+            since = since if known == members else now  # it has made progress
+            self._stuck[name] = (members, since)
+            if now - since >= patience:
+                gang = await self._gang(name, members)
+                gangs += [gang] if gang is not None and gang.is_stuck else []
+        return gangs
+
+    async def _gang(self, name: Name, members: Members) -> Gang | None:
+        try:
+            raw = await self._calls.get(POD_GROUPS.format(*name))
+            found = msgspec.json.decode(raw, type=_PodGroup)
+        except NotFoundError:
+            return None
+        except (KubeError, msgspec.MsgspecError, RecursionError) as error:
+            log.warning("group not read", group="/".join(name), why=str(error))
+            return None
+        return Gang(
+            name=name,
+            uid=found.metadata.uid,
+            least=found.spec.min_member,
+            members=members,
+        )
+
+
+def _event(gang: Gang, reason: str, note: str) -> Event:
+    namespace, name = gang.name
+    regarding = Reference(
+        api_version=API_VERSION, kind="PodGroup", name=name, namespace=namespace, uid=gang.uid
+    )
+    return Event(
+        regarding=regarding,
+        severity=Severity.WARNING,
+        reason=reason,
+        action="Bind",
+        note=note,
+    )

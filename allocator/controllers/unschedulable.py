@@ -1,0 +1,237 @@
+"""Those who wait: pods that no node took are told why, and of a node that takes them after all.
+
+kube-scheduler asks about a sample of the nodes, and who is on the way to a node is in the way there
+for a moment. Where a node takes a pod that was refused everywhere, it becomes the pod's
+``nominatedNodeName``: the scheduler looks there first when it tries again, and the change makes it
+try. It is a hint: what the node lacks otherwise, the scheduler sees.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Never, Protocol
+
+import structlog
+
+from allocator.catalog.keys import HINT_KEY
+from allocator.cluster.assumed_pods import EXPECTED
+from allocator.extender.filter import FilterContext
+from allocator.extender.index import Index
+from allocator.extender.pod import SchedulingPod
+from allocator.model.untrusted import is_safe_name
+from allocator.scheduling.unschedulable import UnschedulablePod, is_crowded_out, takers, why
+from kube.client import ApiClient
+from kube.clock import SYSTEM, Clock
+from kube.errors import ApiError, KubeError
+from kube.events import Event, Reference, Severity
+
+STATUS: Final = "/api/v1/namespaces/{}/pods/{}/status"
+MOST_WAITING: Final = 1024  # pods that are remembered
+MOST_HINTS: Final = 5  # to one pod; then its scheduler has reasons that we do not see
+SETTLED: Final = 600.0  # seconds after which hints are counted anew
+# Seconds after an answer, by when its scheduler has written down that the pod does not fit: that
+# write wipes out a hint that came before it.
+WRITTEN: Final = 0.25
+# Seconds after which a pod that waits is looked at again. Those on their way, who were in its way,
+# may not come, and the watch that it was judged by may have been behind: neither is a change that
+# schedulers look at. While somebody is on the way it stays at that, else each time thrice as long.
+AGAIN: Final = EXPECTED
+SLOWER: Final = 3.0
+LATEST: Final = 30.0  # seconds; a watch that was cut off has begun anew by then
+REST: Final = 3.0  # times as long as the pod before took
+LONGEST_REST: Final = 1.0  # seconds
+FORBIDDEN: Final = 403
+log = structlog.get_logger(__name__)
+
+
+class EventRecorder(Protocol):
+    """The part of :class:`kube.events.Recorder` that is used."""
+
+    def record(self, event: Event, /) -> None:
+        """Take a note; neither waits nor raises."""
+
+
+@dataclass(slots=True)
+class _PodRecord:
+    """What one pod was told so far; ``since`` is monotonic seconds, ``hints`` count by node."""
+
+    since: float
+    texts: frozenset[str] = frozenset()
+    hints: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class _QueuedPod:
+    """A pod to be looked after when it is ``due``, in monotonic seconds.
+
+    That is so many seconds ``after`` the look before, or 0 where there was none.
+    """
+
+    due: float
+    waiting: UnschedulablePod
+    after: float = 0.0
+
+
+class UnschedulableController:
+    """Looks after pods that wait, one at a time, after their schedulers have been answered."""
+
+    def __init__(
+        self,
+        writer: ApiClient,
+        events: EventRecorder,
+        *,
+        index: Callable[[], Index],
+        circumstances: Callable[[SchedulingPod], FilterContext],
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Hint through *writer*, tell through *events*.
+
+        *index* returns what is known beside all who are nominated: one hint at a place is enough.
+        """
+        self._writer = writer
+        self._events = events
+        self._index = index
+        self._circumstances = circumstances
+        self._clock = clock
+        self._turns: dict[str, _QueuedPod] = {}  # by uid
+        self._some = asyncio.Event()  # there are turns
+        self._told: OrderedDict[str, _PodRecord] = OrderedDict()
+        self._hints = True  # until the API server says that we may not
+
+    def attend(self, waiting: UnschedulablePod) -> None:
+        """Take note of a pod; one too many is dropped, for its scheduler will ask again.
+
+        So is one of which no path can be made, or that could be another: anybody may ask.
+        """
+        uid, pod = waiting.pod.uid, waiting.pod
+        if not (uid and is_safe_name(pod.namespace) and is_safe_name(pod.name)):
+            return
+        if uid in self._turns or len(self._turns) < MOST_WAITING:
+            self._turns[uid] = _QueuedPod(self._clock.monotonic() + WRITTEN, waiting)
+            self._some.set()
+
+    async def run(self) -> Never:
+        """Look after pods for ever, resting thrice as long as it takes: admission goes first."""
+        while True:
+            turn = await self._next()
+            began = self._clock.monotonic()
+            try:
+                await self._take(turn)
+            except Exception:
+                # The outermost loop: what is odd about one pod must not end the program.
+                log.exception("pod not looked after", uid=turn.waiting.pod.uid)
+            took = self._clock.monotonic() - began
+            await self._clock.sleep(min(REST * took, LONGEST_REST))
+
+    async def _next(self) -> _QueuedPod:
+        """Return whose turn it is, once its scheduler has written down what it was told last."""
+        while True:
+            await self._some.wait()
+            uid, turn = min(self._turns.items(), key=lambda found: found[1].due)
+            early = turn.due - self._clock.monotonic()
+            if early <= 0:
+                break
+            await self._clock.sleep(min(early, WRITTEN))  # who comes meanwhile may be due before
+        del self._turns[uid]
+        if not self._turns:
+            self._some.clear()
+        return turn
+
+    async def _take(self, turn: _QueuedPod) -> None:
+        """Look after a pod, unless it has found its node since, and again where that may help."""
+        waiting, uid = turn.waiting, turn.waiting.pod.uid
+        if turn.after and not self._still_waits(waiting.pod):
+            return
+        after = await self.look_after(waiting, turn.after * SLOWER)
+        if after is not None and uid not in self._turns:
+            self._turns[uid] = _QueuedPod(self._clock.monotonic() + after, waiting, after)
+            self._some.set()
+
+    def _still_waits(self, pod: SchedulingPod) -> bool:
+        now = self._index().pods.get(pod.uid)
+        return now is not None and not (now.node or now.over or now.deleting)
+
+    async def look_after(self, waiting: UnschedulablePod, after: float = 0.0) -> float | None:
+        """Hint where to look; tell the user what is short where nobody has told it yet.
+
+        Returns the seconds after which to look again, which are *after* at the least, or ``None``.
+        """
+        told = self._record_of(waiting.pod.uid)
+        if await self._hint(waiting, told):
+            return None
+        texts = frozenset(obstacle.text for obstacle in waiting.obstacles.values())
+        if texts != told.texts:
+            told.texts = texts
+            await self._report(waiting)
+        if not self._may_hint(told):
+            return None
+        if self._is_crowded_out(waiting):
+            return AGAIN
+        after = max(AGAIN, after)
+        return after if after <= LATEST else None
+
+    def _is_crowded_out(self, waiting: UnschedulablePod) -> bool:
+        circumstances = self._circumstances(waiting.pod)
+        return is_crowded_out(
+            self._index(), waiting.pod, waiting.names, circumstances=circumstances
+        )
+
+    def _may_hint(self, told: _PodRecord) -> bool:
+        return self._hints and told.hints.total() < MOST_HINTS
+
+    def _record_of(self, uid: str) -> _PodRecord:
+        now = self._clock.monotonic()
+        told = self._told.pop(uid, None)
+        if told is None or now - told.since > SETTLED:
+            told = _PodRecord(since=now)
+        self._told[uid] = told
+        if len(self._told) > MOST_WAITING:
+            self._told.popitem(last=False)
+        return told
+
+    async def _hint(self, waiting: UnschedulablePod, told: _PodRecord) -> bool:
+        """Nominate the pod to a node that takes it; say whether it is.
+
+        A node may be named again: a hint that reaches the scheduler before it has written down
+        that the pod does not fit is wiped out by that very write.
+        """
+        if not self._may_hint(told):
+            return False
+        pod, circumstances = waiting.pod, self._circumstances(waiting.pod)
+        found = takers(self._index(), pod, waiting.names, circumstances=circumstances)
+        if not found:
+            return False
+        node = min(found, key=told.hints.__getitem__)  # the best of those named least
+        told.hints[node] += 1
+        metadata = {"uid": pod.uid, "annotations": {HINT_KEY: node}}
+        changes = {"metadata": metadata, "status": {"nominatedNodeName": node}}
+        try:
+            await self._writer.merge_patch(STATUS.format(pod.namespace, pod.name), changes)
+        except KubeError as error:
+            self._hints = not (isinstance(error, ApiError) and error.status == FORBIDDEN)
+            log.warning("no hint given", pod=f"{pod.namespace}/{pod.name}", why=str(error))
+            return False
+        log.info("hint given", pod=f"{pod.namespace}/{pod.name}", node=node)
+        return True
+
+    async def _report(self, waiting: UnschedulablePod) -> None:
+        pod, terms = waiting.pod, self._circumstances(waiting.pod).terms
+        ask = partial(why, self._index(), pod, obstacles=waiting.obstacles, terms=terms)
+        finding = await asyncio.to_thread(ask)
+        if finding is None:
+            return
+        note = f"{finding.reason}: on {len(waiting.names)} nodes, {finding}"
+        regarding = Reference(
+            api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
+        )
+        self._events.record(
+            Event(
+                regarding=regarding,
+                severity=Severity.WARNING,
+                reason="VgpuWaiting",
+                action="Schedule",
+                note=note,
+            )
+        )

@@ -1,1 +1,0 @@
-"""Deciding: values in, values out."""

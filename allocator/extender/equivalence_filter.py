@@ -1,0 +1,180 @@
+"""Judgement: whether GPUs that stand in some way take a pod, and if not, what is in its way."""
+
+from functools import cache, partial
+from typing import Final
+
+from allocator.config.settings import Prefer
+from allocator.extender.equivalence import GpuClass, GpuGroup, NodeClass, Rooms
+from allocator.extender.reasons import (
+    CLOSED,
+    CLOSENESS,
+    CLOSEST,
+    EVER,
+    NO_INVENTORY,
+    TOO_FEW,
+    FailureReason,
+)
+from allocator.model.decision import Reason
+from allocator.model.demand import Demand
+from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.placement.candidates import exclusion
+from allocator.placement.choose import PlacementPolicy
+from allocator.placement.fit import peak, shortfall
+from allocator.placement.fleet import Shape, is_mixed, offers_of
+from allocator.placement.mig import MigOptions
+from allocator.placement.refusals import unservable_findings
+from allocator.placement.search import PlanSearch, best, places
+
+SEARCHES: Final = 32  # of one question, some milliseconds each; beyond them the bind decides
+MOST_JUDGES: Final = 16  # that are remembered; a burst is of few kinds of pods
+QUESTIONS: Final = 256  # to one judge, who holds on to every standing that he has judged
+
+
+class ClassFilter:
+    """Judges standings for one request, each once.
+
+    ``at_once`` is how many GPUs it holds at one time at most, ``questions`` how often it was asked
+    for, and ``hasty`` says that it gave up a search.
+    What is said of several containers that compete for GPUs is certain only within a bounded
+    search, and a doubt is no reason to say no.
+    """
+
+    def __init__(
+        self,
+        request: PodRequest,
+        terms: PlacementPolicy,
+        demand: Demand,
+        *,
+        unknown: FailureReason | None = None,
+    ) -> None:
+        """Judge by *terms* and learned *demand*; *unknown* is said of no standing at all."""
+        named, asks = request.named_mode, request.containers
+        self.questions, self.hasty = 0, False
+        self.request, self._terms, self._demand = request, terms, demand
+        self._modes = (Mode.MIG, Mode.HAMI_CORE) if named is None else (named,)
+        self._cutter = MigOptions(demand=demand, geometries=terms.geometries, named=request.profile)
+        self._unknown = unknown
+        self._searches = SEARCHES
+        self._counts = [ask.count for ask in asks]
+        self.at_once = peak(asks, self._counts)
+        # How close a GPU comes to each container; ``None`` takes it.
+        self._closeness = [cache(partial(self._obstacle, ask)) for ask in asks]
+        self._ever = cache(self._lasting_reason)
+        self.plainly = cache(self._plainly)
+        self.obstacle = cache(self._judge)
+
+    def try_reuse(
+        self,
+        request: PodRequest,
+        terms: PlacementPolicy,
+        demand: Demand,
+        *,
+        unknown: FailureReason | None,
+    ) -> bool:
+        """Say whether this is who may judge this, too, and get ready for it."""
+        same = self._demand is demand and self._unknown is unknown
+        if not same or self.hasty or self.questions >= QUESTIONS:
+            return False
+        if self.request != request or self._terms != terms:
+            return False
+        self.questions += 1
+        self._searches = SEARCHES
+        return True
+
+    def _plainly(self, room: GpuGroup | None) -> bool:
+        """Say whether it is enough to look at one likeness of a node: a GPU for each container."""
+        if room is None or room.count < self.at_once:
+            return False
+        return all(closeness(room.likeness) is None for closeness in self._closeness)
+
+    def _judge(self, standing: NodeClass | None) -> FailureReason | None:
+        """Return what is in the pod's way, ``None`` where the GPUs take it."""
+        if standing is None:
+            return self._unknown
+        if standing.closed:
+            return CLOSED
+        for mode in self._modes:
+            rooms = standing.hard if mode is Mode.MIG else standing.soft
+            if rooms and self._fits(standing, rooms, mode):
+                return None
+        return self._why(standing)
+
+    def _fits(self, standing: NodeClass, rooms: Rooms, mode: Mode) -> bool:
+        for closeness, count in zip(self._closeness, self._counts, strict=True):
+            if sum([r.count for r in rooms if closeness(r.likeness) is None]) < count:
+                return False
+        if len(self._counts) == 1:
+            return True
+        # A GPU for each at any time is enough; else they share some, which has to be tried.
+        both = [r.count for r in rooms if all(c(r.likeness) is None for c in self._closeness)]
+        return sum(both) >= self.at_once or self._can_place(standing, mode)
+
+    def _can_place(self, standing: NodeClass, mode: Mode) -> bool:
+        """Say whether a search finds room for all containers together; if it may search yet."""
+        if not self._searches:
+            self.hasty = True
+            return True
+        self._searches -= 1
+        there = {mode: places((standing.node,), self.request, mode)}
+        search = PlanSearch(places=there, cutter=self._cutter, prefer=Prefer.COST)
+        return best(search, self.request) is not None
+
+    def _obstacle(self, ask: ContainerRequest, likeness: GpuClass) -> int | None:
+        room = likeness.room
+        shut = exclusion(room.gpu, self.request, self._modes)
+        if shut is not None:
+            reason = shut[0]
+        elif room.gpu.mode is Mode.MIG:
+            reason = None if self._cutter.takes(ask, room) else Reason.NO_GEOMETRY
+        else:
+            reason = shortfall(ask, room).reason
+        return None if reason is None else CLOSENESS[reason]
+
+    def _lasting_reason(self, shape: Shape) -> Reason | None:
+        """Return why GPUs of this *shape* do not take the pod even when they are empty."""
+        found = unservable_findings(self.request, offers_of((shape,)), mixed=is_mixed(shape))
+        return found[0].reason if found else None
+
+    def _why(self, standing: NodeClass) -> FailureReason:
+        if not standing.shape:
+            return NO_INVENTORY
+        if standing.fresh:
+            reason = self._ever(standing.shape)
+            if reason is None and self._ever(standing.sound) is not None:
+                reason = Reason.UNHEALTHY
+            if reason is not None:
+                return EVER[reason]
+        met = [
+            closeness(room.likeness)
+            for room in (*standing.hard, *standing.soft)
+            for closeness in self._closeness
+        ]
+        closest = max([found for found in met if found is not None], default=None)
+        return TOO_FEW if closest is None else CLOSEST[closest]
+
+
+class ClassFilterCache:
+    """Remembers those of the last requests: pods of a burst ask alike, of nodes in equal state."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._known: list[ClassFilter] = []  # who was asked last stands last
+
+    def judge(
+        self,
+        request: PodRequest,
+        terms: PlacementPolicy,
+        demand: Demand,
+        *,
+        unknown: FailureReason | None = None,
+    ) -> ClassFilter:
+        """Return who judges that; see :class:`ClassFilter`."""
+        for number in range(len(self._known) - 1, -1, -1):
+            if self._known[number].try_reuse(request, terms, demand, unknown=unknown):
+                found = self._known.pop(number)
+                break
+        else:
+            found = ClassFilter(request, terms, demand, unknown=unknown)
+        self._known.append(found)
+        del self._known[:-MOST_JUDGES]
+        return found

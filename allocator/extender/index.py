@@ -1,0 +1,186 @@
+"""The index: what schedulers ask about many nodes at a time, kept up to date change by change."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from allocator.extender.equivalence import GpuGroup, NodeClass, NodeClasses
+from allocator.extender.pod import SchedulingPod, Terminations
+from allocator.extender.score import Ratings, Scorer, ScoreTable
+from allocator.model.allocation import Entry
+from allocator.model.demand import NOTHING_LEARNED, Demand
+from allocator.model.gpu import Node, Snapshot
+from allocator.model.usage import without_entries
+from allocator.placement.fleet import Shape, is_mixed, offers_of
+from allocator.placement.topology import Idle, idle_of
+
+Entries = Mapping[str, Entry]  # by pod uid
+_NONE: Entries = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """One node: its GPUs with all grants, who holds them, how it stands, and which are idle."""
+
+    node: Node
+    entries: Entries
+    standing: NodeClass
+    idle: Idle
+
+    @property
+    def closed(self) -> bool:
+        """Say whether nothing may be promised there at the moment, whatever is free."""
+        return self.standing.closed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """The cluster at one version, as far as a scheduler asks; replaced, never edited.
+
+    ``sites``, ``standings`` and ``firsts``, the emptiest room of each, are of the nodes whose GPUs
+    are known, by name. ``ratings`` has all of them by the usual ways of scoring. ``pods`` are by
+    uid. ``nominations`` are the unbound pods that a scheduler makes room for, by node. ``endings``
+    bound how long those that end are waited for; without them nothing does. ``whole`` says that a
+    node which is not here has no inventory.
+    """
+
+    snapshot: Snapshot
+    whole: bool = False
+    sites: Mapping[str, NodeInfo] = field(default_factory=lambda: MappingProxyType({}))
+    standings: Mapping[str, NodeClass] = field(default_factory=lambda: MappingProxyType({}))
+    firsts: Mapping[str, GpuGroup | None] = field(default_factory=lambda: MappingProxyType({}))
+    ratings: Mapping[Scorer, ScoreTable] = field(default_factory=lambda: MappingProxyType({}))
+    pods: Mapping[str, SchedulingPod] = field(default_factory=lambda: MappingProxyType({}))
+    nominations: Mapping[str, tuple[SchedulingPod, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    endings: Terminations | None = None
+
+    def entries(self, name: str) -> Entries:
+        """Return what node *name* promises, by pod uid; nothing where it is not known."""
+        site = self.sites.get(name)
+        return _NONE if site is None else site.entries
+
+    def node(self, name: str, *, without: Collection[str] = ()) -> Node | None:
+        """Return node *name* as if the promises to the pods *without* were gone."""
+        site = self.sites.get(name)
+        if site is None:
+            return None
+        gone = [site.entries[uid] for uid in without if uid in site.entries]
+        return without_entries(site.node, gone) if gone else site.node
+
+    def nominated_pods(self, name: str, pod: SchedulingPod) -> tuple[SchedulingPod, ...]:
+        """Return the other pods nominated to node *name* whose priority is at least *pod*'s."""
+        return tuple(
+            other
+            for other in self.nominations.get(name, ())
+            if other.uid != pod.uid and other.priority >= pod.priority
+        )
+
+    def nomination(self, pod: SchedulingPod) -> str:
+        """Return the node where room is made for *pod*, also where its scheduler has forgotten."""
+        found = (name for name, pods in self.nominations.items() for p in pods if p.uid == pod.uid)
+        return pod.nominated or next(found, "")
+
+
+class IndexBuilder:
+    """Takes in one node at a time, and hands out indexes that never change.
+
+    A change costs what that node costs; an index, beside it, a copy of the table of nodes.
+    """
+
+    def __init__(self) -> None:
+        """Begin with an empty cluster."""
+        self._sites: dict[str, NodeInfo] = {}
+        self._nodes: dict[str, Node] = {}
+        self._standings: dict[str, NodeClass] = {}
+        self._firsts: dict[str, GpuGroup | None] = {}
+        self._ratings = Ratings()
+        self._register = NodeClasses()
+        self._shapes: Counter[Shape] = Counter()
+        self._stale = 0
+
+    def put(self, node: Node, entries: Iterable[Entry] = (), *, closed: bool = False) -> None:
+        """Take *node*, whose grants include those of *entries*, in place of what had its name."""
+        held = MappingProxyType({entry.uid: entry for entry in entries})
+        known = self._sites.get(node.name)
+        if known and (known.node, known.entries, known.closed) == (node, held, closed):
+            return  # a list repeats what is known
+        self.drop(node.name)
+        standing = self._register.class_of(node, closed=closed)
+        self._sites[node.name] = NodeInfo(node, held, standing, idle_of(node.gpus))
+        self._nodes[node.name], self._standings[node.name] = node, standing
+        self._firsts[node.name] = standing.first
+        self._ratings.put(node.name, standing.load)
+        self._shapes[standing.shape] += 1
+        self._stale += not node.fresh
+
+    def drop(self, name: str) -> None:
+        """Forget node *name*, if it is known."""
+        site = self._sites.pop(name, None)
+        if site is None:
+            return
+        del self._nodes[name], self._standings[name], self._firsts[name]
+        self._ratings.drop(name)
+        shape = site.standing.shape
+        self._shapes[shape] -= 1
+        if not self._shapes[shape]:
+            del self._shapes[shape]
+        self._stale -= not site.node.fresh
+
+    def index(
+        self,
+        *,
+        version: str,
+        complete: bool,
+        demand: Demand = NOTHING_LEARNED,
+        scorers: Collection[Scorer] = (),
+    ) -> Index:
+        """Return the cluster as it is now; *complete* says that every node was put.
+
+        *scorers* are the usual ways of scoring.
+        """
+        loads = ((name, standing.load) for name, standing in self._standings.items())
+        snapshot = Snapshot(
+            version=version,
+            nodes=MappingProxyType(self._nodes.copy()),
+            offers=offers_of(self._shapes),
+            mixed=any(map(is_mixed, self._shapes)),
+            complete=complete and not self._stale,
+            demand=demand,
+        )
+        return Index(
+            snapshot=snapshot,
+            whole=complete,
+            sites=MappingProxyType(self._sites.copy()),
+            # Looked into for each node of a question.
+            standings=self._standings.copy(),
+            firsts=self._firsts.copy(),
+            ratings=self._ratings.tables_for(scorers, loads),
+        )
+
+
+class NodesByPod:
+    """On which nodes each pod has a promise, kept up to date node by node."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._uids: dict[str, frozenset[str]] = {}
+        self._nodes: dict[str, frozenset[str]] = {}
+
+    def put(self, name: str, uids: Iterable[str]) -> None:
+        """Take *uids* as all that node *name* promises something to."""
+        before, now = self._uids.pop(name, frozenset()), frozenset(uids)
+        if now:
+            self._uids[name] = now
+        for uid in before - now:
+            left = self._nodes.pop(uid) - {name}
+            if left:
+                self._nodes[uid] = left
+        for uid in now - before:
+            self._nodes[uid] = self.nodes_of(uid) | {name}
+
+    def nodes_of(self, uid: str) -> frozenset[str]:
+        """Return the nodes that promise something to pod *uid*."""
+        return self._nodes.get(uid, frozenset())

@@ -1,0 +1,173 @@
+"""0..10 by load; prepared score tables per node."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from allocator.config.settings import ScoreWeights
+from allocator.extender.schema import HostPriority
+from allocator.model.gpu import Gpu, Node
+from allocator.model.request import FillPolicy, Mode, PodRequest
+from allocator.model.units import WHOLE_GPU
+from allocator.placement.topology import Idle, worth
+
+MOST: Final = 10  # the scale of kube-scheduler's extenders
+_FULL: Final = 1000
+
+
+class NodeLoad(NamedTuple):
+    """How busy the working GPUs of a node are, in thousandths of what they have.
+
+    ``memory`` counts foreign memory as taken, and on a GPU that is cut its slots; ``cores`` are
+    promised, ``shares`` are containers of the most that may share.
+    """
+
+    memory: int
+    cores: int
+    shares: int
+
+
+IDLE: Final = NodeLoad(0, 0, 0)
+Scorer = Callable[[NodeLoad], int]
+
+
+def load_of(node: Node) -> NodeLoad:
+    """Return how busy *node* is; one without a working GPU is idle."""
+    gpus = [gpu for gpu in node.gpus if gpu.healthy]
+    if not gpus:
+        return IDLE
+    return NodeLoad(
+        _mean([_memory(gpu) for gpu in gpus], [gpu.memory for gpu in gpus]),
+        _mean([_cores(gpu) for gpu in gpus]),
+        _mean([_part(len(gpu.grants), gpu.slots) for gpu in gpus]),
+    )
+
+
+def score(
+    load: NodeLoad, packing: FillPolicy, weights: ScoreWeights, *, near: int | None = None
+) -> int:
+    """Return the score of a node: by binpack the busy one's is high, by spread the idle one's.
+
+    *near* says, in thousandths, how close together the GPUs that the pod asks for could be there;
+    ``None`` counts for nothing.
+    """
+    return scorer(packing, weights, near=near)(load)
+
+
+@lru_cache(maxsize=64)
+def scorer(packing: FillPolicy, weights: ScoreWeights, *, near: int | None = None) -> Scorer:
+    """Return :func:`score` for many nodes at a time: all that is equal is worked out once."""
+    parts = weights.memory, weights.cores, weights.shares
+    total = sum(parts)
+    spread = packing is FillPolicy.SPREAD
+    base, sign = (total * _FULL, -1) if spread else (0, 1)
+    if near is not None:
+        total += weights.topology
+        base += weights.topology * near
+    by_memory, by_cores, by_shares = (MOST * sign * part for part in parts)
+    whole = _FULL * total
+    # The least that is taken sets a node apart from idle ones: up by binpack, and down by spread.
+    base = MOST * base + (0 if spread else whole - 1)
+
+    def score_load(load: NodeLoad) -> int:
+        memory, cores, shares = load
+        worth = by_memory * memory + by_cores * cores + by_shares * shares
+        return (base + worth) // whole
+
+    return score_load
+
+
+def closeness(idle: Idle, request: PodRequest) -> int | None:
+    """Return, in thousandths, how close as many *idle* GPUs are as a container of *request* wants.
+
+    ``None`` is for a pod of single GPUs, and for a node whose topology is not known. It differs
+    between nodes that are alike in all else.
+    """
+    count = max(ask.count for ask in request.containers)
+    return worth(idle, count) if count > 1 else None
+
+
+def _memory(gpu: Gpu) -> int:
+    if gpu.mode is Mode.MIG and gpu.board is not None:
+        return _part(gpu.taken_slots.bit_count(), gpu.board.slots)
+    return _part(gpu.memory_promised + gpu.foreign, gpu.memory)
+
+
+def _cores(gpu: Gpu) -> int:
+    """Return what is taken of the compute; an instance has its part, whatever was asked."""
+    return _memory(gpu) if gpu.mode is Mode.MIG else _part(gpu.cores_promised, WHOLE_GPU)
+
+
+def _part(taken: int, total: int) -> int:
+    """Return the thousandths taken, within bounds: what came from outside may exceed them."""
+    return min(_FULL, taken * _FULL // total) if total > 0 else _FULL
+
+
+def _mean(parts: Sequence[int], sizes: Sequence[int] | None = None) -> int:
+    by = sizes or [1] * len(parts)
+    return sum(part * size for part, size in zip(parts, by, strict=True)) // max(1, sum(by))
+
+
+class ScoreTable(NamedTuple):
+    """What nodes score by one way of scoring, by name; one that is not here scores 0."""
+
+    parts: Mapping[str, bytes]
+    scores: Mapping[str, int]
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def score_json(name: str, score: int) -> bytes:
+    """Return the part of an answer that gives node *name* a *score*."""
+    return _encode(HostPriority(host=name, score=score))
+
+
+def favourite(table: ScoreTable, names: Sequence[str]) -> str:
+    """Return the one of *names* that scores most; nothing where no other scores less."""
+    best, found = 0, ""
+    for name in table.scores.keys() & set(names):
+        score = table.scores[name]
+        if score > best:
+            best, found = score, name
+        elif score == best:
+            found = ""
+    return found
+
+
+class Ratings:
+    """Tables of all nodes, kept up to date node by node."""
+
+    def __init__(self) -> None:
+        """Know of no node, and rate by nothing yet."""
+        self._tables: dict[Scorer, tuple[dict[str, bytes], dict[str, int]]] = {}
+
+    def put(self, name: str, load: NodeLoad) -> None:
+        """Rate node *name* anew."""
+        for scorer, (parts, scores) in self._tables.items():
+            if score := scorer(load):
+                parts[name], scores[name] = score_json(name, score), score
+            else:
+                parts.pop(name, None)
+                scores.pop(name, None)
+
+    def drop(self, name: str) -> None:
+        """Forget node *name*."""
+        for parts, scores in self._tables.values():
+            parts.pop(name, None)
+            scores.pop(name, None)
+
+    def tables_for(
+        self, scorers: Collection[Scorer], loads: Iterable[tuple[str, NodeLoad]]
+    ) -> Mapping[Scorer, ScoreTable]:
+        """Return tables by *scorers*, which no later change touches; *loads* are of all nodes."""
+        if self._tables.keys() != set(scorers):
+            self._tables = {scorer: ({}, {}) for scorer in scorers}
+            for name, load in loads:
+                self.put(name, load)
+        return {
+            scorer: ScoreTable(parts.copy(), scores.copy())
+            for scorer, (parts, scores) in self._tables.items()
+        }

@@ -1,0 +1,130 @@
+"""Bounds: what a ledger can hold, so that whoever reads it next can read all of it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from allocator.config.document import Notes
+from allocator.ledger.decode_parts import FieldPlace, GpuInventory, entries_of
+from allocator.ledger.ledger import Ledger, node_for
+from allocator.ledger.schema import MOST_ENTRIES, spec_of
+from allocator.model.allocation import Entry
+from allocator.model.problem import Problem
+from allocator.model.usage import peak_grants, with_grants
+
+Operation = Mapping[str, object]
+_ENTRIES: Final = "/spec/entries"
+# Who wrote which field is not tracked: policies say who may, and tracking makes a write a tenth
+# dearer for the API server. One empty element is how it is told to stop.
+_UNTRACKED: Final[Operation] = {"op": "add", "path": "/metadata/managedFields", "value": [{}]}
+
+
+def with_entry(ledger: Ledger, entry: Entry) -> Ledger:
+    """Return *ledger* as the next decision must see it, once *entry* is about to be committed."""
+    others = tuple(other for other in ledger.entries if other.uid != entry.uid)
+    unpromised = tuple(other for other in ledger.unpromised if other.uid != entry.uid)
+    node = with_grants(node_for(ledger, entry.uid), peak_grants(entry.containers))
+    written = ledger.written or ()
+    return replace(
+        ledger,
+        written=written if entry.uid in written else (*written, entry.uid),
+        entries=(*others, entry),
+        unpromised=unpromised,
+        node=node,
+    )
+
+
+def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...]:
+    """Return one patch that promises *entries*, of different pods, on *ledger* as it was read.
+
+    It fails as a whole where promises or inventory have changed since. A pod that has an entry
+    keeps its place in the list, with a new ``since``; to exchange what it was promised, nothing at
+    all may have changed, because its containers may start on it at any moment.
+    """
+    rest = ledger.written or ()
+    doubled = [i for entry in entries for i in _places(rest, entry.uid)[1:]]
+    exchanged = any(entry.uid in rest and not _is_unchanged(ledger, entry) for entry in entries)
+    unchanged = _test("/metadata/resourceVersion", ledger.resource_version)
+    return (
+        _test("/metadata/uid", ledger.uid),
+        *((unchanged,) if exchanged else ()),
+        _test("/metadata/generation", ledger.generation),
+        _test("/status/inventory", ledger.inventory),
+        *(() if ledger.written is not None else (_add(_ENTRIES, []),)),
+        *(operation for entry in entries for operation in _put_entry(rest, entry)),
+        *_remove_at(doubled),
+        _UNTRACKED,
+    )
+
+
+def remove_entries(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
+    """Return the patch that removes what pods *uids* were promised; empty where that is nothing.
+
+    It fails where anything about the GPUNode has changed since it was read (docs/design.md, commit
+    rule 3).
+    """
+    places = [place for uid in set(uids) for place in _places(ledger.written or (), uid)]
+    if not places:
+        return ()
+    unchanged = _test("/metadata/resourceVersion", ledger.resource_version)
+    return (_test("/metadata/uid", ledger.uid), unchanged, *_remove_at(places), _UNTRACKED)
+
+
+def _put_entry(written: Sequence[str], entry: Entry) -> Iterator[Operation]:
+    """Append *entry*, or renew the one that its pod has, field by field."""
+    wire = wire_of(entry)
+    places = _places(written, entry.uid)
+    if not places:
+        yield _add(f"{_ENTRIES}/-", wire)
+        return
+    for field in ("since", "containers"):
+        yield _add(f"{_ENTRIES}/{places[0]}/{field}", wire[field])  # replaces a member
+
+
+def _is_unchanged(ledger: Ledger, entry: Entry) -> bool:
+    """Say whether *entry* promises its pod what it was promised before."""
+    before = ledger.entry(entry.uid)
+    return before is not None and before.containers == entry.containers
+
+
+def wire_of(entry: Entry) -> dict[str, object]:
+    """Return *entry* as an element of ``spec.entries``."""
+    entries: Any = spec_of((entry,))["entries"]
+    wire: dict[str, object] = entries[0]
+    return wire
+
+
+def _places(written: Sequence[str], uid: str) -> list[int]:
+    return [index for index, other in enumerate(written) if other == uid]
+
+
+def _remove_at(places: Iterable[int]) -> list[Operation]:
+    """Remove from the back, so that no index moves before it is used."""
+    return [{"op": "remove", "path": f"{_ENTRIES}/{i}"} for i in sorted(places, reverse=True)]
+
+
+def _test(path: str, value: object) -> Operation:
+    return {"op": "test", "path": path, "value": value}
+
+
+def _add(path: str, value: object) -> Operation:
+    return {"op": "add", "path": path, "value": value}
+
+
+def is_full(ledger: Ledger, uid: str) -> bool:
+    """Say whether the list of promises is as long as it may be, and pod *uid* not in it."""
+    written = ledger.written or ()
+    return len(written) >= MOST_ENTRIES and uid not in written
+
+
+def readback_problems(ledger: Ledger, entry: Entry) -> tuple[Problem, ...]:
+    """Say what of *entry* could not be read back from *ledger* if it were written there.
+
+    A promise that cannot be read closes its node, so this is asked before each is written.
+    """
+    notes, shapes = Notes(), {gpu.uuid: gpu.board for gpu in ledger.node.gpus}
+    place = FieldPlace("spec.entries", notes)
+    first = len(ledger.written or ())
+    for _ in entries_of([wire_of(entry)], GpuInventory(gpus={}, shapes=shapes), place, first=first):
+        pass
+    return tuple(notes.errors)

@@ -1,0 +1,175 @@
+"""GPUNode, the object per node that holds promises (spec) and inventory (status), as a Node.
+
+Whatever its content, an object becomes a Node and a list of problems, never an exception. Doubt
+costs capacity, not safety: a promise or an instance that cannot be read may hold anything, so it
+closes the node's GPUs for new grants; a GPU that cannot be read leaves the node unfit to refuse on.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from allocator.config.document import Notes
+from allocator.ledger.decode_parts import (
+    FieldPlace,
+    GpuInventory,
+    convert,
+    entries_of,
+    instances_of,
+    inventory_of,
+)
+from allocator.ledger.schema import NamedWire, PartsWire, SpecWire, StatusWire
+from allocator.model.allocation import Entry, Grant
+from allocator.model.board import Placement
+from allocator.model.gpu import Gpu, Node
+from allocator.model.problem import Problem
+from allocator.model.usage import peak_grants
+
+STATUSES: Final = 2048  # that are remembered as read, a few kilobytes each
+PROMISES: Final = 8192
+_INVENTORIED: Final = StatusWire.__struct_encode_fields__
+_encode: Final = msgspec.json.Encoder().encode
+_PARTS: Final = msgspec.json.Decoder(PartsWire)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedGpuNode:
+    """What a GPUNode says; ``node`` has every readable promise on its GPUs.
+
+    ``unpromised`` is what the agent found in use by pods that have no entry: taken all the same.
+    """
+
+    node: Node
+    entries: tuple[Entry, ...] = ()
+    unpromised: tuple[Entry, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Status:
+    """What a status says, whatever is promised; ``gpus`` have their instances.
+
+    ``blurs`` are the problems with what is in use or live, ``problems`` those before.
+    """
+
+    inventory: GpuInventory
+    gpus: tuple[Gpu, ...]
+    complete: bool
+    unpromised: tuple[Entry, ...]
+    problems: tuple[Problem, ...]
+    blurs: tuple[Problem, ...]
+
+
+def decode_text(raw: bytes) -> DecodedGpuNode:
+    """Read a GPUNode as JSON, as :func:`decode` does, looking only into what is new.
+
+    A promise changes one entry of many and nothing of the status, so both are read once for all
+    objects in which they stand alike.
+    """
+    try:
+        parts = _PARTS.decode(raw)
+    except msgspec.ValidationError:
+        return decode(msgspec.json.decode(raw))
+    told = [b'"%s":%s' % (k.encode(), parts.status[k]) for k in _INVENTORIED if k in parts.status]
+    status = _status(b"{%s}" % b",".join(told))
+    entries = [_promise(bytes(entry), status) for entry in parts.spec.entries]
+    read = tuple(entry for entry in entries if entry is not None)
+    if status.problems or status.blurs or len(read) < len(entries):
+        return decode(msgspec.json.decode(raw))
+    return _assemble(parts.metadata.name, status, read, fresh=status.complete)
+
+
+def decode(document: object) -> DecodedGpuNode:
+    """Read a GPUNode that was parsed from JSON."""
+    notes = Notes()
+    top = FieldPlace("", notes)
+    named = convert(document, NamedWire, top)
+    parts = document if isinstance(document, Mapping) else {}
+    status = _status(_encode(_inventory_part(parts.get("status") or {})))
+    fresh = status.complete and not notes.errors
+    unclear = len(notes.errors)
+    spec = convert(parts.get("spec") or {}, SpecWire, top.at("spec")) or SpecWire()
+    entries = tuple(_promises(spec.entries, status, top.at("spec.entries")))
+    closed = bool(status.blurs) or len(notes.errors) > unclear
+    problems = (*notes.errors[:unclear], *status.problems, *notes.errors[unclear:], *status.blurs)
+    name = "" if named is None else named.metadata.name
+    found = _assemble(name, status, entries, fresh=fresh, closed=closed)
+    return replace(found, problems=problems)
+
+
+def _assemble(
+    name: str, status: _Status, entries: tuple[Entry, ...], *, fresh: bool, closed: bool = False
+) -> DecodedGpuNode:
+    promised = {entry.uid for entry in entries}
+    unpromised = tuple(entry for entry in status.unpromised if entry.uid not in promised)
+    held = _by_gpu((*entries, *unpromised))
+    gpus = tuple(_with_grants(gpu, held.get(gpu.uuid), closed=closed) for gpu in status.gpus)
+    node = Node(name=name, gpus=gpus, fresh=fresh)
+    return DecodedGpuNode(node=node, entries=entries, unpromised=unpromised)
+
+
+def _inventory_part(status: object) -> object:
+    """Leave out what changes with every start of a container and is not read here."""
+    if not isinstance(status, Mapping):
+        return status
+    return {key: status[key] for key in _INVENTORIED if key in status}
+
+
+def _by_gpu(entries: Iterable[Entry]) -> Mapping[str, list[Grant]]:
+    held: dict[str, list[Grant]] = {}
+    for entry in entries:
+        for grant in peak_grants(entry.containers):
+            held.setdefault(grant.gpu, []).append(grant)
+    return held
+
+
+def _with_grants(gpu: Gpu, grants: Sequence[Grant] | None, *, closed: bool) -> Gpu:
+    if not grants and not closed:
+        return gpu
+    return replace(gpu, healthy=gpu.healthy and not closed, grants=tuple(grants or ()))
+
+
+@lru_cache(maxsize=STATUSES)
+def _status(raw: bytes) -> _Status:
+    """Read a status as JSON."""
+    notes = Notes()
+    place = FieldPlace("status", notes)
+    status = convert(msgspec.json.decode(raw), StatusWire, place) or StatusWire()
+    inventory = inventory_of(status, place)
+    complete = status.gpus is not None and not notes.errors
+    clear = len(notes.errors)
+    unpromised = tuple(entries_of(status.unpromised, inventory, place.at("unpromised")))
+    live: dict[str, list[Placement]] = {}
+    for uuid, placed in instances_of(status, inventory, place):
+        live.setdefault(uuid, []).append(placed)
+    return _Status(
+        inventory=inventory,
+        gpus=tuple(
+            replace(gpu, instances=tuple(live[uuid])) if uuid in live else gpu
+            for uuid, gpu in inventory.gpus.items()
+        ),
+        complete=complete,
+        unpromised=unpromised,
+        problems=tuple(notes.errors[:clear]),
+        blurs=tuple(notes.errors[clear:]),
+    )
+
+
+def _promises(written: Sequence[object], status: _Status, place: FieldPlace) -> Iterator[Entry]:
+    for i, item in enumerate(written):
+        found = _promise(_encode(item), status)
+        if found is not None:
+            yield found
+        else:  # say where
+            yield from entries_of([item], status.inventory, place, first=i)
+
+
+@lru_cache(maxsize=PROMISES)
+def _promise(raw: bytes, status: _Status) -> Entry | None:
+    """Read an entry as JSON; ``None`` where anything is wrong with it."""
+    notes = Notes()
+    found = list(entries_of([msgspec.json.decode(raw)], status.inventory, FieldPlace("", notes)))
+    return found[0] if found and not notes.errors else None

@@ -1,0 +1,253 @@
+"""The parts of a GPUNode: boards, GPUs, instances and entries, as they are written in it.
+
+What cannot be read is left out or kept without its placement, and noted with its place.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, TypeVar
+
+import msgspec
+
+from allocator.catalog.boards import board_named
+from allocator.config.document import Notes, describe
+from allocator.ledger.schema import (
+    KIND,
+    BoardWire,
+    ContainerWire,
+    DeviceWire,
+    EntryWire,
+    GpuWire,
+    InstanceWire,
+    ProfileWire,
+    StatusWire,
+    Wire,
+)
+from allocator.mig.profiles import canonical_profile, shape_of
+from allocator.model.allocation import ContainerGrants, Entry, Grant
+from allocator.model.board import Board, Placement, Profile
+from allocator.model.gpu import Gpu
+from allocator.model.request import Mode
+from allocator.model.units import CorePercent, MiB
+from allocator.model.untrusted import escaped, quote
+
+W = TypeVar("W", bound=Wire)
+_EXPECTED: Final = "Expected "
+_LENGTH: Final = "array of length"
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPlace:
+    """A place in the object, at which something may turn out to be wrong."""
+
+    path: str
+    notes: Notes
+
+    def at(self, step: str) -> "FieldPlace":
+        """Return the place one *step* further down."""
+        return FieldPlace(f"{self.path}.{step}" if self.path else step, self.notes)
+
+    def note_wrong(self, what: str, accepted: str) -> None:
+        """Note that *what* stands here, where *accepted* would do."""
+        self.notes.error(self.path or KIND, what, accepted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuInventory:
+    """GPUs without what is promised on them, and the shapes by which promises are read."""
+
+    gpus: Mapping[str, Gpu]
+    shapes: Mapping[str, Board | None]
+
+
+def convert(value: object, kind: type[W], place: FieldPlace) -> W | None:
+    """Return *value* as *kind*; ``None``, and a note, where it is none."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        _explain(str(error), value, place)
+    return None
+
+
+def _explain(message: str, value: object, place: FieldPlace) -> None:
+    """Turn "Expected `int` - at `$.a[0]`" into a problem that quotes what stands there."""
+    text, _, where = message.replace("`", "").partition(" - at ")
+    for key, index in _STEP.findall(where):
+        value = value[key or int(index)]  # type: ignore[index]  # msgspec has just walked there
+    steps = where[1:].removeprefix(".") if where.startswith("$") else ""
+    there = place.at(steps) if steps else place
+    if text.startswith(_EXPECTED):
+        what = describe(value)
+        if _LENGTH in text and isinstance(value, Sized):
+            what = f"{len(value)} elements"
+        there.note_wrong(f"{what} found", text.removeprefix(_EXPECTED).partition(", got")[0])
+    else:  # a missing field, an unknown mode
+        there.note_wrong(escaped(text.lower()), "what the description of the CRD says")
+
+
+def inventory_of(status: StatusWire, place: FieldPlace) -> GpuInventory:
+    """Return the GPUs that can be read, each with how it may be cut."""
+    boards = [_board(item, place.at(f"boards[{i}]")) for i, item in enumerate(status.boards)]
+    gpus: dict[str, Gpu] = {}
+    shapes: dict[str, Board | None] = {}
+    for i, item in enumerate(status.gpus or ()):
+        there = place.at(f"gpus[{i}]")
+        wire = convert(item, GpuWire, there)
+        if wire is not None and wire.uuid in gpus:
+            there.note_wrong(f"{quote(wire.uuid)} twice", "each GPU once")
+        elif wire is not None and wire.mode is Mode.MEMORY_ONLY:  # a grant's mode, no GPU's
+            there.at("mode").note_wrong(quote(wire.mode), f"{Mode.MIG} or {Mode.HAMI_CORE}")
+        elif wire is not None:
+            shapes[wire.uuid] = board = _shape(wire, boards, there)
+            gpus[wire.uuid] = _gpu(wire, board)
+    return GpuInventory(gpus=gpus, shapes=shapes)
+
+
+def _board(item: object, place: FieldPlace) -> Board | None:
+    wire = convert(item, BoardWire, place)
+    if wire is None or not all(
+        _plausible(profile, wire.slots, place.at(f"profiles[{i}]"))
+        for i, profile in enumerate(wire.profiles)
+    ):
+        return None
+    profiles = tuple(sorted(map(_profile, wire.profiles), key=_by_size))
+    return _intern(Board(name=wire.name, slots=wire.slots, profiles=profiles))
+
+
+def _plausible(profile: ProfileWire, slots: int, place: FieldPlace) -> bool:
+    if shape_of(profile.name) is None:
+        place.note_wrong(
+            f"name {quote(profile.name)}", "a MIG profile such as 1g.5gb or 1g.10gb+me"
+        )
+        return False
+    last = max(profile.starts, default=0)
+    if last + profile.size > slots:
+        place.note_wrong(f"{profile.size} slots from {last}", f"placements within {slots} slots")
+        return False
+    return True
+
+
+def _profile(wire: ProfileWire) -> Profile:
+    return Profile(
+        name=wire.name,
+        id=wire.id,
+        memory=MiB(wire.memory_mib),
+        sms=wire.sms,
+        size=wire.size,
+        starts=wire.starts,
+        limit=wire.limit,
+    )
+
+
+def _by_size(profile: Profile) -> tuple[int, int]:
+    return profile.slices, profile.size
+
+
+@lru_cache(maxsize=256)
+def _intern(board: Board) -> Board:
+    """Return one object for equal boards: nodes share them, and so do tables built per board."""
+    return board
+
+
+def _shape(wire: GpuWire, boards: Sequence[Board | None], place: FieldPlace) -> Board | None:
+    """Return how the GPU may be cut: as its node says, else as the catalogue does."""
+    if wire.board is not None and wire.board < len(boards):
+        return boards[wire.board]
+    if wire.board is not None:
+        place.at("board").note_wrong(str(wire.board), f"an index below {len(boards)}")
+    board = board_named(wire.model or "")
+    if board is None and wire.mode is Mode.MIG:
+        what = f"{escaped(wire.model or wire.uuid)} is in mode mig without a known board"
+        place.note_wrong(what, "a board in status.boards, or mode hami-core")
+    return board
+
+
+def _gpu(wire: GpuWire, board: Board | None) -> Gpu:
+    return Gpu(
+        uuid=wire.uuid,
+        index=wire.index,
+        model=wire.model or (board.name if board else ""),
+        memory=MiB(wire.memory_mib),
+        mode=wire.mode,
+        slots=wire.slots,
+        board=board if wire.mode is Mode.MIG else None,
+        healthy=wire.healthy,
+        numa=wire.numa,
+        switch=wire.switch,
+        links=wire.links,
+        foreign=MiB(wire.foreign_mib),
+    )
+
+
+def instances_of(
+    status: StatusWire, inventory: GpuInventory, place: FieldPlace
+) -> Iterator[tuple[str, Placement]]:
+    """Yield the MIG instances that can be read, with the UUIDs of their GPUs."""
+    for i, item in enumerate(status.instances):
+        there = place.at(f"instances[{i}]")
+        wire = convert(item, InstanceWire, there)
+        placed = None if wire is None else _placement(wire, inventory, there)
+        if wire is not None and placed is not None:
+            yield wire.gpu, placed
+
+
+def _placement(
+    wire: InstanceWire | DeviceWire, inventory: GpuInventory, place: FieldPlace
+) -> Placement | None:
+    board, start = inventory.shapes.get(wire.gpu), wire.start
+    profile = None if board is None else canonical_profile(board, wire.profile or "")
+    if board and profile and start is not None and start + profile.size <= board.slots:
+        return Placement(profile, start)
+    what = f"{describe(wire.profile)} at {describe(start)} on {quote(wire.gpu)}"
+    place.note_wrong(what, "a profile and a start of a GPU in status.gpus")
+    return None
+
+
+def entries_of(
+    written: Sequence[object], inventory: GpuInventory, place: FieldPlace, *, first: int = 0
+) -> Iterator[Entry]:
+    """Yield the entries that can be read, the first of which stands at index *first* of *place*.
+
+    A device whose placement cannot be read is kept without one.
+    """
+    for i, item in enumerate(written, first):
+        there = FieldPlace(f"{place.path}[{i}]", place.notes)
+        wire = convert(item, EntryWire, there)
+        if wire is not None:
+            yield Entry(
+                namespace=wire.pod.namespace,
+                pod=wire.pod.name,
+                uid=wire.pod.uid,
+                since=wire.since,
+                containers=tuple(
+                    _container(container, inventory, there.at(f"containers[{c}]"))
+                    for c, container in enumerate(wire.containers)
+                ),
+            )
+
+
+def _container(wire: ContainerWire, inventory: GpuInventory, place: FieldPlace) -> ContainerGrants:
+    grants = tuple(_grants(wire, inventory, place))
+    return ContainerGrants(name=wire.name, grants=grants, stage=wire.stage)
+
+
+def _grants(wire: ContainerWire, inventory: GpuInventory, place: FieldPlace) -> Iterator[Grant]:
+    for i, device in enumerate(wire.devices):
+        placed, there = None, place.at(f"devices[{i}]")
+        if device.mode is Mode.MIG:
+            placed = _placement(device, inventory, there)
+        elif device.profile is not None or device.start is not None:
+            there.note_wrong(
+                f"a MIG placement in mode {device.mode}", f"one in mode {Mode.MIG} only"
+            )
+        yield Grant(
+            gpu=device.gpu,
+            mode=device.mode,
+            memory=MiB(device.memory_mib),
+            cores=CorePercent(device.cores),
+            placed=placed,
+            position=device.position if placed is not None else None,
+        )

@@ -1,0 +1,251 @@
+"""The JSON of GPUNode objects: its fields, their bounds, and how ours are written.
+
+Reading is ``gpunode``'s; unknown fields are somebody's newer ones and tolerated.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from allocator.model.allocation import Entry, Grant
+from allocator.model.board import Board, Placement
+from allocator.model.gpu import Gpu, Node
+from allocator.model.request import MOST_CONTAINERS, Mode, Stage
+
+API_VERSION: Final = "vgpu-admission.io/v1alpha1"
+KIND: Final = "GPUNode"
+# A device id travels in Volcano's annotations, whose separators it must not contain.
+DEVICE_ID: Final = "[0-9A-Za-z][0-9A-Za-z._-]{0,95}"
+UID: Final = "[0-9A-Za-z-]{1,64}"
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=63)]
+_DeviceId = Annotated[str, msgspec.Meta(pattern=rf"^{DEVICE_ID}\Z")]
+_Uid = Annotated[str, msgspec.Meta(pattern=rf"^{UID}\Z")]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Some = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+_Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+_Slot = Annotated[int, msgspec.Meta(ge=0, le=63)]
+# Placement keeps a table of all slot masks, which doubles with each slot; boards have 12 at most.
+_Slots = Annotated[int, msgspec.Meta(ge=1, le=16)]
+_Few = msgspec.Meta(max_length=64)
+_Many = msgspec.Meta(max_length=1024)
+MOST_ENTRIES: Final = 1024  # on one node
+
+
+class Wire(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
+    """What all parts share: camel case, and defaults left out."""
+
+
+class ProfileWire(Wire):
+    """A MIG shape as NVML reports it."""
+
+    name: _Text
+    id: _Count
+    memory_mib: _Some = msgspec.field(name="memoryMiB")
+    sms: _Some
+    size: _Slots
+    starts: Annotated[tuple[_Slot, ...], _Few]
+    limit: _Count | None = None
+
+
+class BoardWire(Wire):
+    """The MIG shape table of one model."""
+
+    name: _Text
+    slots: _Slots
+    profiles: Annotated[tuple[ProfileWire, ...], msgspec.Meta(min_length=1, max_length=64)]
+
+
+class GpuWire(Wire):
+    """``model`` may be left out where the board has its name; a GPU without MIG needs it."""
+
+    uuid: _DeviceId
+    index: _Count
+    memory_mib: _Some = msgspec.field(name="memoryMiB")
+    slots: _Count
+    mode: Mode
+    healthy: bool
+    model: _Text | None = None
+    board: _Count | None = None
+    numa: _Count | None = None
+    switch: _Text | None = None
+    links: Annotated[tuple[_DeviceId, ...], _Few] = ()
+    foreign_mib: _Count = msgspec.field(name="foreignMiB", default=0)
+
+
+class InstanceWire(Wire):
+    """A live MIG instance; the agent adds its UUID."""
+
+    gpu: _DeviceId
+    profile: _Text
+    start: _Slot
+
+
+class DeviceWire(Wire):
+    """``profile`` and ``start`` are there exactly when the mode is MIG, ``position`` only then."""
+
+    gpu: _DeviceId
+    mode: Mode
+    memory_mib: _Count = msgspec.field(name="memoryMiB")
+    cores: _Percent
+    profile: _Text | None = None
+    start: _Slot | None = None
+    position: _Text | None = None
+
+
+class ContainerWire(Wire):
+    """What one container holds; who has no ``stage`` counts as one that runs beside all others."""
+
+    name: _Name
+    devices: Annotated[tuple[DeviceWire, ...], _Few]
+    stage: Stage = Stage.APP
+
+
+class PodWire(Wire):
+    """Who holds it."""
+
+    namespace: _Name
+    name: _Text
+    uid: _Uid
+
+
+class EntryWire(Wire):
+    """One promise."""
+
+    pod: PodWire
+    since: Annotated[datetime, msgspec.Meta(tz=True)]
+    containers: Annotated[tuple[ContainerWire, ...], msgspec.Meta(max_length=MOST_CONTAINERS)]
+
+
+class MetadataWire(Wire):
+    """The part of the metadata that is read."""
+
+    name: _Text
+
+
+class SpecWire(Wire, omit_defaults=False):
+    """Promises, read one by one."""
+
+    entries: Annotated[list[Any], msgspec.Meta(max_length=MOST_ENTRIES)] = []
+
+
+class StatusWire(Wire, omit_defaults=False):
+    """Elements are read one by one, so that a bad one costs itself alone.
+
+    No list of GPUs means that nobody has looked yet, an empty one that there are none.
+    """
+
+    boards: Annotated[list[Any], _Few] = []
+    gpus: Annotated[list[Any], _Few] | None = None
+    instances: Annotated[list[Any], _Many] = []
+    unpromised: Annotated[list[Any], _Many] = []
+
+
+class NamedWire(Wire):
+    """An object with a name."""
+
+    metadata: MetadataWire
+
+
+class EntriesWire(Wire):
+    """``spec`` with its entries as they are written."""
+
+    entries: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_ENTRIES)] = []
+
+
+class PartsWire(NamedWire):
+    """A GPUNode of which the parts are text yet."""
+
+    spec: EntriesWire = msgspec.field(default_factory=EntriesWire)
+    status: dict[str, msgspec.Raw] = {}
+
+
+def spec_of(entries: Iterable[Entry]) -> dict[str, object]:
+    """Return ``spec``; decoding it gives *entries* back."""
+    return _plain(SpecWire(entries=[_entry_wire(entry) for entry in entries]))
+
+
+def _entry_wire(entry: Entry) -> EntryWire:
+    containers = tuple(
+        ContainerWire(name=c.name, stage=c.stage, devices=tuple(map(_device_wire, c.grants)))
+        for c in entry.containers
+    )
+    pod = PodWire(namespace=entry.namespace, name=entry.pod, uid=entry.uid)
+    return EntryWire(pod=pod, since=entry.since, containers=containers)
+
+
+def _device_wire(grant: Grant) -> DeviceWire:
+    placed = grant.placed
+    return DeviceWire(
+        gpu=grant.gpu,
+        mode=grant.mode,
+        memory_mib=grant.memory,
+        cores=grant.cores,
+        profile=None if placed is None else placed.profile.name,
+        start=None if placed is None else placed.start,
+        position=grant.position,
+    )
+
+
+def status_of(node: Node, unpromised: Iterable[Entry] = ()) -> dict[str, object]:
+    """Return the part of ``status`` that a Node knows, with the digest that commits test.
+
+    *unpromised* is what is in use without an entry. The agent adds what it alone knows: PCI ids,
+    UUIDs of instances, boot id and ``held``.
+    """
+    boards = tuple(dict.fromkeys(gpu.board for gpu in node.gpus if gpu.board is not None))
+    status = StatusWire(
+        boards=[_board_wire(board) for board in boards],
+        gpus=[_gpu_wire(gpu, boards) for gpu in node.gpus],
+        instances=[_instance_wire(gpu.uuid, p) for gpu in node.gpus for p in gpu.instances],
+        unpromised=[_entry_wire(entry) for entry in unpromised],
+    )
+    parts = (status.boards, status.gpus, status.unpromised)
+    promised_on = msgspec.json.encode(parts, order="sorted")
+    digest = hashlib.sha256(promised_on).hexdigest()
+    return {"inventory": f"sha256:{digest}", **_plain(status)}
+
+
+def _board_wire(board: Board) -> BoardWire:
+    profiles = tuple(
+        ProfileWire(
+            name=p.name,
+            id=p.id,
+            memory_mib=p.memory,
+            sms=p.sms,
+            size=p.size,
+            starts=p.starts,
+            limit=p.limit,
+        )
+        for p in board.profiles
+    )
+    return BoardWire(name=board.name, slots=board.slots, profiles=profiles)
+
+
+def _gpu_wire(gpu: Gpu, boards: tuple[Board, ...]) -> GpuWire:
+    return GpuWire(
+        uuid=gpu.uuid,
+        index=gpu.index,
+        model=gpu.model,
+        memory_mib=gpu.memory,
+        mode=gpu.mode,
+        slots=gpu.slots,
+        board=None if gpu.board is None else boards.index(gpu.board),
+        healthy=gpu.healthy,
+        numa=gpu.numa,
+        switch=gpu.switch,
+        links=gpu.links,
+        foreign_mib=gpu.foreign,
+    )
+
+
+def _instance_wire(uuid: str, placed: Placement) -> InstanceWire:
+    return InstanceWire(gpu=uuid, profile=placed.profile.name, start=placed.start)
+
+
+def _plain(wire: Wire) -> dict[str, object]:
+    plain: dict[str, object] = msgspec.to_builtins(wire)
+    return plain

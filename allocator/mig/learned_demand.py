@@ -1,0 +1,72 @@
+"""How demand is learned from arrivals, and how coarsely the placement policy sees it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from allocator.mig.profiles import smallest_sufficient
+from allocator.model.board import Board, Profile
+from allocator.model.demand import BoardDemand, Demand
+from allocator.model.request import Mode, PodRequest
+
+ARRIVALS_MEMORY: Final = 1000  # arrivals after which a count has decayed to 1/e
+FAILURES_MEMORY: Final = 500
+COLD: Final = 32  # below so many arrivals their shares mean nothing
+CALM: Final = 0.04  # failed share up to which every profile in use is reserved for alike
+_UNSEEN: Final = BoardDemand()
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedDemand:
+    """Demand as the policy sees it: so coarse that a table built for it stays true for a while.
+
+    ``percents`` are shares of arrivals in the order of the profiles asked about. ``tilt`` is
+    how far, in quarters, reservations follow those shares: 0 treats all profiles in use
+    alike, 4 favours what arrives often, which under overload completes the most pods.
+    """
+
+    percents: tuple[int, ...]
+    tilt: int
+
+
+def with_arrival(demand: Demand, board: Board, profile: Profile, *, failed: bool) -> Demand:
+    """Return *demand* after one pod asked for *profile* of *board*.
+
+    Call it once per pod, with whether its first attempt *failed*: a retry is no new demand.
+    In a mixed fleet call it for every board that could have served the pod, so that all of
+    them learn at the same pace.
+    """
+    before = demand.boards.get(board.name, _UNSEEN)
+    counts = {name: n - n / ARRIVALS_MEMORY for name, n in before.counts.items()}
+    counts[profile.name] = counts.get(profile.name, 0.0) + 1
+    after = BoardDemand(
+        counts=MappingProxyType(counts),
+        failures=before.failures + (failed - before.failures) / FAILURES_MEMORY,
+    )
+    return Demand(boards=MappingProxyType({**demand.boards, board.name: after}))
+
+
+def with_arrivals(
+    demand: Demand, request: PodRequest, boards: Iterable[Board], *, failed: bool
+) -> Demand:
+    """Return *demand* after one pod arrived, on every one of *boards* that could have served it."""
+    if request.named_mode not in (None, Mode.MIG):
+        return demand
+    for board in boards:
+        for ask in request.containers:
+            rung = smallest_sufficient(ask, board, request.profile)
+            if rung is not None:
+                demand = with_arrival(demand, board, rung.profile, failed=failed)
+    return demand
+
+
+def demand_of(demand: Demand, board: Board, profiles: Sequence[Profile]) -> LearnedDemand | None:
+    """Return what is known about *profiles* of *board*, ``None`` while it is too little."""
+    known = demand.boards.get(board.name, _UNSEEN)
+    counts = [known.counts.get(profile.name, 0.0) for profile in profiles]
+    arrivals = sum(counts)
+    if arrivals < COLD:
+        return None
+    overload = min(max(known.failures / CALM - 1, 0), 1)
+    return LearnedDemand(tuple(round(100 * n / arrivals) for n in counts), round(4 * overload))

@@ -1,0 +1,122 @@
+"""Profile names and aliases; which profiles serve a request, smallest first."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from allocator.model.board import Board, Profile
+from allocator.model.request import ContainerRequest
+from allocator.model.units import WHOLE_GPU, CorePercent, MiB
+
+
+class ProfileShape(NamedTuple):
+    """The parts of a profile name: ``1g.10gb+me`` is one slice, 10 GB, attributes ``+me``."""
+
+    slices: int
+    gb: int
+    attributes: str
+
+
+_PROFILE_NAME: Final = re.compile(
+    r"([1-9]\d?)g\.(\d{1,4})gb((?:[+-][a-z][a-z0-9.]*(?:,[a-z][a-z0-9.]*)*)?)", re.ASCII
+)
+
+
+def shape_of(profile: str) -> ProfileShape | None:
+    """Take the name of a GPU instance profile apart; anything else is ``None``."""
+    found = _PROFILE_NAME.fullmatch(profile)
+    return ProfileShape(int(found[1]), int(found[2]), found[3]) if found else None
+
+
+def canonical_profile(board: Board, name: str) -> Profile | None:
+    """Return the profile of *board* that *name* means.
+
+    Drivers round the same memory differently (7g.79gb is 7g.80gb, 1g.24gb is 1g.23gb), so one
+    GB of difference is an alias; compute slices and attributes must agree.
+    """
+    exact = board.profile(name)
+    wanted = shape_of(name)
+    if exact is not None or wanted is None:
+        return exact
+    return next((p for p in board.profiles if _alias(wanted, shape_of(p.name))), None)
+
+
+def _alias(wanted: ProfileShape, present: ProfileShape | None) -> bool:
+    return (
+        present is not None
+        and wanted.slices == present.slices
+        and wanted.attributes == present.attributes
+        and abs(wanted.gb - present.gb) <= 1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileCapacity:
+    """The most that one profile serves.
+
+    ``percent`` is its share of the board's memory slots. A percentage is read as that share,
+    not as MiB: half an A100 is the profile with half of its slots, although the driver keeps
+    some of each half for itself. ``cores`` is its share of multiprocessors, which is not linear
+    in the slices. ``cost`` is the share of the board it withholds, in thousandths.
+    """
+
+    profile: Profile
+    memory: MiB
+    percent: int
+    cores: CorePercent
+    cost: int
+
+
+@lru_cache(maxsize=256)
+def profiles_of(board: Board | None, named: str | None = None) -> tuple[ProfileCapacity, ...]:
+    """Return the rungs of *board*, smallest first: its plain profiles, or only the *named* one."""
+    if board is None:
+        return ()
+    profiles = board.plain if named is None else (canonical_profile(board, named),)
+    rungs = (_rung(profile, board) for profile in profiles if profile is not None)
+    return tuple(sorted(rungs, key=lambda rung: (rung.cost, rung.cores, rung.memory)))
+
+
+def sufficient_profiles(
+    ask: ContainerRequest, board: Board | None, named: str | None = None
+) -> tuple[ProfileCapacity, ...]:
+    """Return the rungs that serve *ask*, smallest first.
+
+    A profile that the user *named* without an amount is the request itself.
+    """
+    memory, percent, cores = _least(ask, named)
+    return tuple(
+        rung
+        for rung in profiles_of(board, named)
+        if rung.memory >= memory and rung.percent >= percent and rung.cores >= cores
+    )
+
+
+def smallest_sufficient(
+    ask: ContainerRequest, board: Board | None, named: str | None = None
+) -> ProfileCapacity | None:
+    """Return the first of the sufficient rungs."""
+    if board is None:
+        return None
+    memory, percent, cores = _least(ask, named)
+    for rung in profiles_of(board, named):
+        if rung.memory >= memory and rung.cores >= cores and rung.percent >= percent:
+            return rung
+    return None
+
+
+def _least(ask: ContainerRequest, named: str | None) -> tuple[int, int, int]:
+    memory, percent = ask.memory, ask.percent
+    whole = memory is None and percent is None and named is None
+    return memory or 0, 100 if whole else percent or 0, ask.cores
+
+
+def _rung(profile: Profile, board: Board) -> ProfileCapacity:
+    return ProfileCapacity(
+        profile=profile,
+        memory=profile.memory,
+        percent=100 * profile.size // board.slots,
+        cores=CorePercent(WHOLE_GPU * profile.sms // board.sms),
+        cost=-(-1000 * profile.size // board.slots),
+    )

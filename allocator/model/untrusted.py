@@ -1,0 +1,79 @@
+"""Text from strangers: quoting it, using it as a name, parsing it as bounded JSON."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+LONGEST: Final = 64  # characters
+
+
+def escaped(value: str | int) -> str:
+    """Return *value* cut to 64 characters, with whatever is not printable escaped.
+
+    Quotes and backslashes are escaped too, so that the text may stand between quotes.
+    """
+    text = str(value)
+    if len(text) <= LONGEST and text.isprintable() and not ('"' in text or "\\" in text):
+        return text  # nearly always; names and paths are shown in every decision record
+    escaped = "".join(map(_printable, text[: LONGEST + 1]))
+    return escaped if len(escaped) <= LONGEST else f"{escaped[: LONGEST - 1]}…"
+
+
+def all_shown(texts: Sequence[str]) -> Sequence[str]:
+    """Return each of *texts* as :func:`shown`; nearly always they are that already."""
+    plain = "".join(texts)
+    if plain.isprintable() and not ('"' in plain or "\\" in plain) and _all_short(texts):
+        return texts
+    return [escaped(text) for text in texts]
+
+
+def _all_short(texts: Iterable[str]) -> bool:
+    for text in texts:  # noqa: SIM110 -- compiled, a loop costs less than a generator
+        if len(text) > LONGEST:
+            return False
+    return True
+
+
+def quote(value: str | int) -> str:
+    """Return *value* as :func:`shown`, between double quotes."""
+    return f'"{escaped(value)}"'
+
+
+def _printable(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else ascii(character)[1:-1]
+
+
+_LONGEST: Final = 253
+_ALLOWED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
+
+
+def is_safe_name(name: str) -> bool:
+    """Say whether *name* may be part of a path; who sends it may be anybody.
+
+    The API server itself checks names after the hooks.
+    """
+    return 0 < len(name) <= _LONGEST and name[0] != "." and _ALLOWED.issuperset(name)
+
+
+DEEPEST: Final = 16  # levels; an assignment has four
+
+
+def parse_untrusted_json(text: str) -> object:
+    """Return what *text* says, ``None`` where it says nothing that can be read.
+
+    A document may be as deep as it is long. Nothing that walks through what this returns is at
+    the end of its stack.
+    """
+    try:
+        found: object = msgspec.json.decode(text) if text else None
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return found if _is_shallow(found, DEEPEST) else None
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in parts)

@@ -1,0 +1,94 @@
+"""Candidates: what each GPU answers to each container, taken by itself, in words."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from allocator.catalog.boards import bare_name
+from allocator.mig.profiles import profiles_of, smallest_sufficient
+from allocator.model.decision import Candidate, Reason
+from allocator.model.gpu import Gpu, Node
+from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.model.units import WHOLE_GPU
+from allocator.placement.fit import Headroom, hardware, headroom, shortfall
+from allocator.placement.mig import MigOptions
+
+Answer = tuple[Reason | None, str]
+
+
+def candidates(
+    nodes: Iterable[Node], request: PodRequest, *, modes: Sequence[Mode], cutter: MigOptions
+) -> Iterator[Candidate]:
+    """Yield the verdict of every GPU on every container, in the order of nodes and GPUs."""
+    for node in nodes:
+        for gpu in node.gpus:
+            mode = mode_on(gpu, modes)
+            room = headroom(gpu)
+            for ask in request.containers:
+                reason, detail = exclusion(gpu, request, modes) or _answer(ask, room, cutter)
+                yield Candidate(
+                    node=node.name,
+                    gpu=gpu.uuid,
+                    model=gpu.model,
+                    mode=mode,
+                    reason=reason,
+                    detail=detail,
+                    container=ask.name,
+                )
+
+
+def group_candidates(found: Iterable[Candidate]) -> tuple[tuple[Candidate, int], ...]:
+    """Fold candidates that differ only in node and GPU: the first of each, and how many."""
+    first: dict[tuple[object, ...], Candidate] = {}
+    counts: Counter[tuple[object, ...]] = Counter()
+    for one in found:
+        key = (one.container, one.model, one.mode, one.reason, one.detail)
+        first.setdefault(key, one)
+        counts[key] += 1
+    return tuple((one, counts[key]) for key, one in first.items())
+
+
+def mode_on(gpu: Gpu, modes: Sequence[Mode]) -> Mode:
+    """Return which of *modes* this GPU would serve in, or else the mode it is in."""
+    return next((mode for mode in modes if hardware(mode) is gpu.mode), gpu.mode)
+
+
+def exclusion(gpu: Gpu, request: PodRequest, modes: Sequence[Mode]) -> Answer | None:
+    """Say why *gpu* is out of the question, whatever is free on it."""
+    if all(hardware(mode) is not gpu.mode for mode in modes):
+        return Reason.MODE_UNAVAILABLE, f"in mode {gpu.mode}"
+    if not request.filters.model_fits(gpu.model):
+        return Reason.MODEL_UNAVAILABLE, f"{bare_name(gpu.model)} is not among the models accepted"
+    if not request.filters.uuid_fits(gpu.uuid):
+        return Reason.MODEL_UNAVAILABLE, "its UUID is not among those accepted"
+    return None if gpu.healthy else (Reason.UNHEALTHY, "unhealthy")
+
+
+def _answer(ask: ContainerRequest, room: Headroom, cutter: MigOptions) -> Answer:
+    return _mig_answer(ask, room, cutter) if room.gpu.mode is Mode.MIG else _soft(ask, room)
+
+
+def _soft(ask: ContainerRequest, room: Headroom) -> Answer:
+    reason = shortfall(ask, room).reason
+    match reason:
+        case Reason.SHARES_SHORT:
+            return reason, f"all {room.gpu.slots} shares taken"
+        case Reason.CORES_SHORT if ask.cores == WHOLE_GPU:
+            return reason, "in use, and asked for exclusively"
+        case Reason.CORES_SHORT:
+            return reason, f"{WHOLE_GPU - room.cores} of 100 cores free"
+        case _:
+            return reason, f"{room.memory} of {room.gpu.memory} MiB free"
+
+
+def _mig_answer(ask: ContainerRequest, room: Headroom, cutter: MigOptions) -> Answer:
+    best = cutter.options(ask, (room,))
+    if best and best[0].grant.placed is not None:
+        placed = best[0].grant.placed
+        return None, f"{placed.profile} at {placed.start}"
+    rung = smallest_sufficient(ask, room.gpu.board, cutter.named)
+    if rung is not None:
+        return Reason.NO_GEOMETRY, f"no place left for {rung.profile}"
+    rungs = profiles_of(room.gpu.board, cutter.named)
+    if not rungs:
+        return Reason.NO_GEOMETRY, "no such MIG profile is known"
+    return Reason.NO_GEOMETRY, f"its largest profile {rungs[-1].profile} has {rungs[-1].memory} MiB"

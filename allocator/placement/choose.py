@@ -1,0 +1,214 @@
+"""Choosing: from a snapshot and a request to the grants of a pod, or to what stands in its way."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import msgspec
+
+from allocator.config.settings import Prefer
+from allocator.mig.geometry import Geometries
+from allocator.model.allocation import Assignment
+from allocator.model.decision import Candidate, Finding, Reason
+from allocator.model.demand import NOTHING_LEARNED, Demand
+from allocator.model.gpu import Node, Snapshot
+from allocator.model.request import BINPACK, FillPolicies, FillPolicy, Mode, PodRequest
+from allocator.model.units import NO_MEMORY
+from allocator.placement.advice import shortage_advice
+from allocator.placement.candidates import candidates
+from allocator.placement.fleet import snapshot_of
+from allocator.placement.mig import MigOptions
+from allocator.placement.refusals import unservable_findings
+from allocator.placement.search import PlanSearch, best, places
+
+
+class FitVerdict(StrEnum):
+    """Whether a request fits."""
+
+    FITS = "fits"
+    NOT_NOW = "not-now"  # the hardware would take it if it were empty, or may: not all is known
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementPolicy:
+    """What an operator decided: between modes that both fit, how GPUs may be cut and are filled.
+
+    A pod's own packings go before these. ``wished`` are GPUs with the positions on them that a
+    scheduler picked for this pod.
+    """
+
+    prefer: Prefer = Prefer.COST
+    geometries: Geometries | None = None
+    packings: FillPolicies = BINPACK
+    wished: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A decision: an assignment, or findings; and every GPU's verdict on every container.
+
+    ``rule`` says in words why this mode, where both modes fitted.
+    """
+
+    assignment: Assignment | None
+    verdict: FitVerdict
+    findings: tuple[Finding, ...]
+    candidates: tuple[Candidate, ...]
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """Where to look and by which rules; ``known`` says that what is not there does not exist."""
+
+    nodes: tuple[Node, ...]
+    modes: tuple[Mode, ...]
+    cutter: MigOptions
+    prefer: Prefer
+    packing: FillPolicy
+    known: bool
+
+    def search(self, request: PodRequest) -> PlanSearch:
+        return PlanSearch(
+            places={mode: places(self.nodes, request, mode) for mode in self.modes},
+            cutter=self.cutter,
+            prefer=self.prefer,
+            packing=self.packing,
+        )
+
+
+def choose(
+    snapshot: Snapshot,
+    request: PodRequest,
+    *,
+    mode: Mode | None = None,
+    node: str | None = None,
+    terms: PlacementPolicy = PlacementPolicy(),
+) -> Choice:
+    """Choose GPUs and places for *request* in *snapshot*, on one *node* or on the best of all.
+
+    Without a *mode*, and with none named by the user, the one that withholds least of what is
+    free wins, by the same rule as at CREATE. A question without side effects: nothing is
+    reserved, and the same snapshot always gives the same answer. A pod's own earlier grants
+    must not be in the snapshot.
+    """
+    wanted = in_mode(request, mode)
+    scope = _scope(snapshot, wanted, node=node, terms=terms)
+    found = tuple(candidates(scope.nodes, wanted, modes=scope.modes, cutter=scope.cutter))
+    fitting = best(scope.search(wanted), wanted)
+    if fitting is None:
+        verdict, findings = _verdict_and_findings(scope, wanted, found)
+        return Choice(assignment=None, verdict=verdict, findings=findings, candidates=found)
+    plan, rule = fitting
+    return Choice(
+        assignment=plan.assignment,
+        verdict=FitVerdict.FITS,
+        findings=(),
+        candidates=found,
+        rule=rule,
+    )
+
+
+def in_mode(request: PodRequest, mode: Mode | None) -> PodRequest:
+    """Return *request* in *mode*, where admission left it with one."""
+    return request if mode is None else msgspec.structs.replace(request, mode=mode)
+
+
+def place_on(
+    node: Node,
+    request: PodRequest,
+    *,
+    terms: PlacementPolicy = PlacementPolicy(),
+    demand: Demand = NOTHING_LEARNED,
+) -> Assignment | None:
+    """Choose on *node* alone as :func:`choose` does, without a word on why nothing fits."""
+    alone = Snapshot(version="", nodes={node.name: node}, demand=demand)
+    found = best(_scope(alone, request, node=node.name, terms=terms).search(request), request)
+    return None if found is None else found[0].assignment
+
+
+def _scope(
+    snapshot: Snapshot, request: PodRequest, *, node: str | None, terms: PlacementPolicy
+) -> _Scope:
+    names = sorted(snapshot.nodes) if node is None else [node]
+    nodes = tuple(snapshot.nodes[name] for name in names if name in snapshot.nodes)
+    there = node is not None and bool(nodes)
+    packings = request.packings.with_defaults(terms.packings)
+    return _Scope(
+        nodes=nodes,
+        modes=(Mode.MIG, Mode.HAMI_CORE) if request.named_mode is None else (request.named_mode,),
+        cutter=MigOptions(
+            demand=snapshot.demand,
+            geometries=terms.geometries,
+            named=request.profile,
+            packing=packings.gpu or FillPolicy.BINPACK,
+            wished=terms.wished,
+        ),
+        prefer=terms.prefer,
+        packing=packings.node or FillPolicy.BINPACK,
+        known=(snapshot.complete or there) and all(one.fresh for one in nodes),
+    )
+
+
+def _verdict_and_findings(
+    scope: _Scope, request: PodRequest, found: Sequence[Candidate]
+) -> tuple[FitVerdict, tuple[Finding, ...]]:
+    """Say whether *request* would fit if nothing else ran, and what to do either way."""
+    empty = replace(scope, nodes=tuple(map(_empty_node, scope.nodes)))
+    if best(empty.search(request), request) is not None:
+        return FitVerdict.NOT_NOW, (_advice(scope, request, found, later=True),)
+    verdict = FitVerdict.NEVER if scope.known else FitVerdict.NOT_NOW
+    if not any(node.gpus for node in scope.nodes):
+        return verdict, (_no_gpu(),)
+    fleet = snapshot_of(scope.nodes, version="", complete=scope.known)
+    stable = unservable_findings(request, fleet.offers, mixed=fleet.mixed)
+    return verdict, stable or (_advice(empty, request, found, later=False),)
+
+
+def _empty_node(node: Node) -> Node:
+    """Return *node* as it would be with nothing running and nothing broken."""
+    empty = tuple(
+        replace(gpu, healthy=True, foreign=NO_MEMORY, grants=(), instances=()) for gpu in node.gpus
+    )
+    return replace(node, gpus=empty)
+
+
+def _advice(
+    scope: _Scope, request: PodRequest, found: Sequence[Candidate], *, later: bool
+) -> Finding:
+    search = scope.search(request)
+    rooms = [place.rooms for there in search.places.values() for place in there]
+    if not rooms:
+        return _excluded_finding(found)
+    return shortage_advice(
+        request,
+        rooms,
+        cutter=scope.cutter,
+        fits=lambda smaller: best(search, smaller) is not None,
+        later=later,
+    )
+
+
+def _excluded_finding(found: Sequence[Candidate]) -> Finding:
+    """Say why every GPU is out of the question: broken, or excluded by its UUID."""
+    ill = any(candidate.reason is Reason.UNHEALTHY for candidate in found)
+    return Finding(
+        reason=Reason.UNHEALTHY if ill else Reason.MODEL_UNAVAILABLE,
+        place="pod",
+        field="metadata.annotations",
+        what="every GPU that may serve it is unhealthy"
+        if ill
+        else "no GPU here has a UUID accepted",
+        remedy="wait until one recovers" if ill else "name the UUID of a GPU that exists",
+    )
+
+
+def _no_gpu() -> Finding:
+    return Finding(
+        reason=Reason.TOO_MANY,
+        place="pod",
+        field="spec",
+        what="no GPU is known here",
+        remedy="wait until a node reports its GPUs, or choose another node",
+    )

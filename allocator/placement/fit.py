@@ -1,0 +1,200 @@
+"""Headroom of a GPU and the shortfall of a request on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from allocator.mig.profiles import smallest_sufficient
+from allocator.model.allocation import Grant
+from allocator.model.board import Profile
+from allocator.model.decision import Reason
+from allocator.model.gpu import Gpu, GpuKind
+from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
+from allocator.model.units import NO_CORES, NO_MEMORY, WHOLE_GPU, CorePercent, MiB
+from allocator.model.value import Value
+
+
+class Headroom(Value, frozen=True):
+    """One GPU as far as one decision has got.
+
+    ``memory`` is free, ``cores`` are promised, ``tenants`` are containers with a grant,
+    ``taken`` is the bit mask of MIG memory slots and ``profiles`` are the instances on them,
+    ``positions`` what Volcano calls those that it knows.
+    An instance without a grant is idle and takes nothing: it may be recut.
+    """
+
+    gpu: Gpu
+    memory: MiB
+    cores: CorePercent
+    tenants: int
+    taken: int
+    profiles: tuple[Profile, ...]
+    positions: tuple[str, ...]
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """Return what, if equal, makes two GPUs interchangeable for whoever asks."""
+        gpu = self.gpu
+        kind = (gpu.model, gpu.board, gpu.mode, gpu.memory, gpu.slots, gpu.instances)
+        names = tuple(sorted(profile.name for profile in self.profiles))
+        known = gpu.deviceshare, tuple(sorted(self.positions))
+        return (*kind, self.memory, self.cores, self.tenants, self.taken, names, known)
+
+
+_NOTHING: Final = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """How far one GPU is from taking one container; false means that it takes it.
+
+    ``shares`` counts containers over the most that may share the GPU. ``cores`` is at least 1
+    where another container is in the way of an exclusive one, or an exclusive one in ours.
+    """
+
+    memory: MiB = NO_MEMORY
+    cores: CorePercent = NO_CORES
+    shares: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.shares or self.memory or self.cores)
+
+    @property
+    def reason(self) -> Reason | None:
+        """Return the first obstacle."""
+        if self.shares:
+            return Reason.SHARES_SHORT
+        if self.memory:
+            return Reason.MEMORY_SHORT
+        return Reason.CORES_SHORT if self.cores else None
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Lower is closer: fewer obstacles, then smaller ones."""
+        sizes = (self.shares, self.memory, self.cores)
+        return sum(map(bool, sizes)), *sizes
+
+
+def shortfall(ask: ContainerRequest, room: Headroom) -> Shortfall:
+    """Measure what *room*, on a GPU shared in software, lacks for *ask*.
+
+    100 cores are the whole GPU, to be shared with nobody, even with one who asks for none:
+    the rule of Volcano's deviceshare.
+    """
+    memory, cores, shares = _missing_amounts(ask, room)
+    return Shortfall(memory=MiB(memory), cores=CorePercent(cores), shares=shares)
+
+
+def takes(ask: ContainerRequest, room: Headroom) -> bool:
+    """Say whether *room*, on a GPU shared in software, lacks nothing for *ask*."""
+    return _missing_amounts(ask, room) == _NOTHING
+
+
+def _missing_amounts(ask: ContainerRequest, room: Headroom) -> tuple[int, int, int]:
+    cores = max(0, room.cores + ask.cores - WHOLE_GPU)
+    if (ask.cores >= WHOLE_GPU and room.tenants) or room.cores >= WHOLE_GPU:
+        cores = max(1, cores)
+    memory = max(0, ask.memory_on(room.gpu.memory) - room.memory)
+    return memory, cores, max(0, room.tenants + 1 - room.gpu.slots)
+
+
+def hardware(mode: Mode) -> Mode:
+    """Return the mode that a GPU must be in to serve *mode*."""
+    match mode:
+        case Mode.MIG:
+            return Mode.MIG
+        case Mode.HAMI_CORE | Mode.MEMORY_ONLY:
+            return Mode.HAMI_CORE
+        case _:
+            assert_never(mode)
+
+
+def serves(ask: ContainerRequest, offer: GpuKind, named: str | None = None) -> bool:
+    """Say whether one empty GPU of a kind takes *ask*."""
+    if offer.mode is Mode.MIG:
+        return smallest_sufficient(ask, offer.board, named) is not None
+    return ask.memory_on(offer.memory) <= offer.memory and ask.cores <= WHOLE_GPU
+
+
+def holds(request: PodRequest, offer: GpuKind, count: int) -> bool:
+    """Say whether *count* empty GPUs of a kind have enough for all containers of a pod at once.
+
+    Sums only: necessary, and sufficient but for corner cases that placement finds out. Each
+    container must be known to fit by itself.
+    """
+    asks = request.containers
+    if sum([ask.count for ask in asks]) <= count:
+        return True  # a whole GPU for each; nearly always
+    if offer.mode is Mode.MIG:
+        rungs = [smallest_sufficient(ask, offer.board, request.profile) for ask in asks]
+        sizes = [rung.profile.size for rung in rungs if rung is not None]
+        return offer.board is not None and _peak_amount(asks, sizes) <= count * offer.board.slots
+    memory = _peak_amount(asks, [ask.memory_on(offer.memory) for ask in asks])
+    cores = _peak_amount(asks, [ask.cores for ask in asks])
+    return memory <= count * offer.memory and cores <= count * WHOLE_GPU
+
+
+def _peak_amount(asks: Sequence[ContainerRequest], each: Sequence[int]) -> int:
+    return peak(asks, [ask.count * amount for ask, amount in zip(asks, each, strict=True)])
+
+
+def peak(asks: Sequence[ContainerRequest], amounts: Sequence[int]) -> int:
+    """Return the most that containers hold at one time, given what each holds.
+
+    Init containers run one by one, beside the sidecars that started before them.
+    """
+    held = most = 0
+    for ask, amount in zip(asks, amounts, strict=True):
+        if ask.stage is Stage.INIT:
+            most = max(most, held + amount)
+        else:
+            held += amount
+    return max(most, held)
+
+
+def soft_cost(memory: MiB, cores: CorePercent, *, total: MiB) -> int:
+    """Return the thousandths of a GPU of *total* memory that a share in software withholds."""
+    return max(-(-1000 * memory // total), 10 * cores)
+
+
+MOST_KNOWN: Final = 8192  # GPUs, some 300 bytes each
+_known: Final[dict[int, Headroom]] = {}  # by the id of its GPU, which is held as long as it is here
+
+
+def headroom(gpu: Gpu) -> Headroom:
+    """Return what the grants on *gpu*, and processes outside our ledger, leave.
+
+    Kept for the next decision: a promise changes one GPU of many.
+    """
+    found = _known.get(id(gpu))
+    if found is None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        found = _known[id(gpu)] = _headroom(gpu)
+    return found
+
+
+def _headroom(gpu: Gpu) -> Headroom:
+    return Headroom(
+        gpu=gpu,
+        memory=MiB(gpu.memory - gpu.memory_promised - gpu.foreign),
+        cores=gpu.cores_promised,
+        tenants=len(gpu.grants),
+        taken=gpu.taken_slots,
+        profiles=tuple(g.placed.profile for g in gpu.grants if g.placed is not None),
+        positions=tuple(g.position for g in gpu.grants if g.position is not None),
+    )
+
+
+def with_grant(room: Headroom, grant: Grant) -> Headroom:
+    """Return *room* once *grant* is promised too."""
+    placed, position = grant.placed, grant.position
+    return Headroom(
+        gpu=room.gpu,
+        memory=MiB(room.memory - grant.memory),
+        cores=CorePercent(room.cores + grant.cores),
+        tenants=room.tenants + 1,
+        taken=room.taken if placed is None else room.taken | placed.mask,
+        profiles=room.profiles if placed is None else (*room.profiles, placed.profile),
+        positions=room.positions if position is None else (*room.positions, position),
+    )

@@ -1,0 +1,48 @@
+"""Sharing in software: which GPUs of a node take a container, the fullest or emptiest first."""
+
+from collections.abc import Iterable, Iterator
+from types import MappingProxyType
+from typing import Final
+
+from allocator.model.allocation import Grant, Option
+from allocator.model.request import ContainerRequest, FillPolicy, Mode
+from allocator.placement.fit import takes
+from allocator.placement.packing import Headrooms
+from allocator.placement.topology import prefer_close
+
+WHOLE: Final = 1_000_000  # of a memory, in ranks
+# By which a free share counts in a rank, of which the lower is better.
+SIGNS: Final = MappingProxyType({FillPolicy.BINPACK: 1, FillPolicy.SPREAD: -1})
+
+
+def options(
+    ask: ContainerRequest, rooms: Headrooms, *, mode: Mode, packing: FillPolicy = FillPolicy.BINPACK
+) -> list[Option]:
+    """Return one option per GPU that takes *ask*.
+
+    By binpack the GPU left with the smallest share comes first, by spread the one with the
+    largest. Those that are closest together come before both where several are asked for.
+    """
+    ranked = sorted(_options(ask, rooms, mode, sign=SIGNS[packing]), key=_rank)
+    return prefer_close(ranked, rooms, count=ask.count)
+
+
+def emptiness(rooms: Headrooms, taken: Iterable[Grant]) -> int:
+    """Return what is free of a node's GPU memory once *taken* is, in millionths of it."""
+    total = sum(room.gpu.memory for room in rooms)
+    free = sum(room.memory for room in rooms) - sum(grant.memory for grant in taken)
+    return free * WHOLE // total
+
+
+def _options(ask: ContainerRequest, rooms: Headrooms, mode: Mode, *, sign: int) -> Iterator[Option]:
+    for position, room in enumerate(rooms):
+        if takes(ask, room):
+            gpu = room.gpu
+            memory = ask.memory_on(gpu.memory)
+            left = (room.memory - memory) * WHOLE // gpu.memory
+            grant = Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=ask.cores)
+            yield Option(position=position, grant=grant, rank=(sign * left,))
+
+
+def _rank(option: Option) -> tuple[int, ...]:
+    return option.rank

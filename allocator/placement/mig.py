@@ -1,0 +1,159 @@
+"""MIG: which instance a container could get on each GPU of a node, the least costly first."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from allocator.mig.geometry import Geometries, Layouts
+from allocator.mig.positions import PositionTable, listing
+from allocator.mig.profiles import ProfileCapacity, canonical_profile, sufficient_profiles
+from allocator.mig.slot_policy import SHARE, SlotPolicy, slot_policy
+from allocator.model.allocation import Grant, Option
+from allocator.model.board import Board, Placement, Profile
+from allocator.model.demand import Demand
+from allocator.model.gpu import Gpu
+from allocator.model.request import ContainerRequest, FillPolicy, Mode
+from allocator.placement.fit import Headroom
+from allocator.placement.packing import Headrooms
+from allocator.placement.topology import prefer_close
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What governs the cutting of one kind of GPU: where instances go, which may stand together.
+
+    ``listing`` holds where Volcano keeps account too: then only what it has a name for.
+    """
+
+    tables: SlotPolicy
+    layouts: Layouts | None
+    listing: PositionTable | None = None
+
+    def admit(self, profile: Profile, room: Headroom) -> bool:
+        """Say whether *profile* may join what is granted, places aside."""
+        if profile.limit is not None and room.profiles.count(profile) >= profile.limit:
+            return False
+        return self.layouts is None or self.layouts.allows(room.profiles, profile)
+
+    def seats(
+        self, profile: Profile, room: Headroom, *, first: int, wished: Collection[str]
+    ) -> Iterator[tuple[Placement, str | None]]:
+        """Yield the free places of *profile* and their positions: wished ones, *first*, the rest.
+
+        What is granted already is masked out: an instance at one of them is an idle one.
+        """
+        others = []
+        for start in (first, *(s for s in profile.starts if s != first)):
+            placed = Placement(profile, start)
+            if placed.mask & room.taken:
+                continue
+            if self.listing is None:
+                yield placed, None
+                continue
+            position = self.listing.position(placed, used=room.positions, wished=wished)
+            if position in wished:
+                yield placed, position
+            elif position is not None:
+                others.append((placed, position))
+        yield from others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigOptions:
+    """The rules of one decision, looked up once per kind of GPU; *named* is the user's profile.
+
+    *packing* says whether GPUs that are cut already come first, or last. *wished* are GPUs with
+    the positions on them that a scheduler picked.
+    """
+
+    demand: Demand
+    geometries: Geometries | None
+    named: str | None
+    packing: FillPolicy = FillPolicy.BINPACK
+    wished: Collection[tuple[str, str]] = ()
+    _rules: dict[tuple[str, Board, bool], Rules] = field(default_factory=dict)
+    _rungs: dict[tuple[ContainerRequest, Board], tuple[ProfileCapacity, ...]] = field(
+        default_factory=dict
+    )
+
+    def options(
+        self, ask: ContainerRequest, rooms: Headrooms, *, thorough: bool = False
+    ) -> list[Option]:
+        """Return the best instance on each GPU that takes *ask*, the best GPU first.
+
+        A *thorough* search needs every other place too: behind, because each loses more. GPUs
+        that are closest together come first where several are asked for.
+        """
+        best, others = [], []
+        for position, room in enumerate(rooms):
+            found = self._options_on(ask, position, room)
+            best += list(islice(found, 1))
+            others += list(found) if thorough else []
+        ranked = sorted(best, key=_rank) + sorted(others, key=_rank)
+        return prefer_close(ranked, rooms, count=ask.count)
+
+    def takes(self, ask: ContainerRequest, room: Headroom) -> bool:
+        """Say whether there is an instance for *ask* on one GPU."""
+        return next(self._options_on(ask, 0, room), None) is not None
+
+    def _options_on(self, ask: ContainerRequest, position: int, room: Headroom) -> Iterator[Option]:
+        """Yield the options on one GPU: the smallest sufficient profile at its seat comes first."""
+        gpu, board = room.gpu, room.gpu.board
+        if board is None:
+            return
+        rules = self._rules_of(gpu, board)
+        wished = {position for uuid, position in self.wished if uuid == gpu.uuid}
+        for rung in self._sufficient_profiles(ask, board):
+            profile = rung.profile
+            seat = rules.tables.seat(room.taken, profile) if rules.admit(profile, room) else None
+            if seat is None:
+                continue
+            seats = rules.seats(profile, room, first=seat.start, wished=wished)
+            for placed, name in seats:
+                size = rung.cost, profile.memory, *self._fullness(room, board)
+                rank = (*size, *seat.rank, placed not in gpu.instances)
+                grant = _grant(gpu.uuid, placed, ask, position=name)
+                yield Option(position=position, grant=grant, rank=rank)
+
+    def _sufficient_profiles(
+        self, ask: ContainerRequest, board: Board
+    ) -> tuple[ProfileCapacity, ...]:
+        key = ask, board
+        found = self._rungs.get(key)
+        if found is None:
+            found = self._rungs[key] = sufficient_profiles(ask, board, self.named)
+        return found
+
+    def _fullness(self, room: Headroom, board: Board) -> tuple[int, ...]:
+        """Return what comes before the loss of room: nothing, for losing least packs already."""
+        if self.packing is FillPolicy.BINPACK:
+            return ()
+        return (room.taken.bit_count() * SHARE // board.slots,)
+
+    def _rules_of(self, gpu: Gpu, board: Board) -> Rules:
+        key = gpu.model, board, gpu.deviceshare
+        if key not in self._rules:
+            own = None if self.named is None else canonical_profile(board, self.named)
+            offered = None if own is None or own in board.plain else (*board.plain, own)
+            known = self.geometries
+            self._rules[key] = Rules(
+                tables=slot_policy(board, self.demand, offered),
+                layouts=known.restriction(gpu.model, board) if known else None,
+                listing=listing(known, gpu.model, board) if known and gpu.deviceshare else None,
+            )
+        return self._rules[key]
+
+
+def _grant(gpu: str, placed: Placement, ask: ContainerRequest, *, position: str | None) -> Grant:
+    return Grant(
+        gpu=gpu,
+        mode=Mode.MIG,
+        memory=placed.profile.memory,
+        cores=ask.cores,
+        placed=placed,
+        position=position,
+    )
+
+
+def _rank(option: Option) -> tuple[int, ...]:
+    return option.rank

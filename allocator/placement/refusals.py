@@ -1,0 +1,286 @@
+"""Refusals: which number of a request no GPU of the fleet could meet, and which one it could."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from allocator.catalog.boards import MODELS, bare_name
+from allocator.catalog.keys import PROFILE_KEY
+from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO, Vocabulary
+from allocator.mig.profiles import ProfileCapacity, profiles_of
+from allocator.model.decision import Finding, Reason
+from allocator.model.gpu import GpuKind
+from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.model.units import WHOLE_GPU, MiB
+from allocator.model.untrusted import escaped, quote
+from allocator.placement.fit import hardware, holds, serves
+
+Offers = Mapping[GpuKind, int]
+MOST_MODELS: Final = 8  # in one sentence
+_LARGEST_KNOWN: Final = max(model.memory for model in MODELS.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fleet:
+    """Kinds of GPU with their numbers on one node: of the models *accepted*, in the mode named."""
+
+    accepted: Offers
+    kinds: Offers
+    mixed: bool
+
+
+def unservable_findings(
+    request: PodRequest, offers: Offers, *, mixed: bool = False
+) -> tuple[Finding, ...]:
+    """Say why no node could ever take *request*, in stable facts; nothing if one might.
+
+    A controller retries a refused pod and folds equal texts, so no text names what is free.
+    Where nodes are *mixed*, kinds may stand together on one, and less is certain.
+    """
+    accepted = {k: n for k, n in offers.items() if request.filters.model_fits(k.model)}
+    if not accepted:
+        return (_no_model(request, offers),)
+    wanted = None if request.named_mode is None else hardware(request.named_mode)
+    kinds = {k: n for k, n in accepted.items() if wanted in (None, k.mode)}
+    if not kinds:
+        return (_no_mode(request, accepted),)
+    fleet = _Fleet(accepted=accepted, kinds=kinds, mixed=mixed)
+    found = (_obstacles(request, ask, fleet) for ask in request.containers)
+    findings = tuple(chain.from_iterable(found))
+    if findings or mixed or any(_takes(request, k, n) for k, n in kinds.items()):
+        return findings
+    return (_too_much(),)
+
+
+def impossible_findings(request: PodRequest, offers: Offers) -> tuple[Finding, ...]:
+    """Say what no GPU has that is here or in the catalogue: no node to come would help."""
+    largest = max([_LARGEST_KNOWN, *(kind.memory for kind in offers)])
+    names = vocabulary_of(request)
+    return tuple(
+        Finding(
+            reason=Reason.MEMORY_SHORT,
+            place=place_of(ask),
+            field=field_of(ask, names.memory),
+            what=f"{ask.memory} MiB on one GPU, but no GPU known anywhere has more than {largest}",
+            remedy=f"ask for at most {largest} MiB on each of several GPUs",
+        )
+        for ask in request.containers
+        if ask.memory is not None and ask.memory > largest
+    )
+
+
+def ambiguous_percent(
+    request: PodRequest, ask: ContainerRequest, kinds: Iterable[GpuKind]
+) -> Finding:
+    """Say that a percentage means different amounts on *kinds*, and which."""
+    names = vocabulary_of(request)
+    amounts = {escaped(bare_name(kind.model)): ask.memory_on(kind.memory) for kind in kinds}
+    listed = [f"{amount} on {model}" for model, amount in sorted(amounts.items())]
+    resource = short_name(names.memory or "memory")
+    return Finding(
+        reason=Reason.CONFLICTING,
+        place=place_of(ask),
+        field=field_of(ask, names.percent),
+        what=f"{ask.percent}% of a GPU is no single number of MiB here",
+        remedy=f"ask for {resource} instead: {', '.join(listed[:MOST_MODELS])}",
+    )
+
+
+def vocabulary_of(request: PodRequest) -> Vocabulary:
+    """Return the names the user knows."""
+    return next((v for v in VOCABULARIES if v.name == request.vocabulary), VOLCANO)
+
+
+def short_name(resource: str) -> str:
+    """Return a resource name as people say it: ``vgpu-memory``."""
+    return resource.rpartition("/")[2]
+
+
+def place_of(ask: ContainerRequest) -> str:
+    """Return where a finding about *ask* belongs."""
+    return f"container {quote(ask.name)}"
+
+
+def field_of(ask: ContainerRequest, resource: str | None) -> str:
+    """Return the path of *resource* in the pod, or of all limits."""
+    kind = "initContainers" if ask.of_init else "containers"
+    limits = f"spec.{kind}[{ask.index}].resources.limits"
+    return f'{limits}["{resource}"]' if resource else limits
+
+
+def _takes(request: PodRequest, kind: GpuKind, count: int) -> bool:
+    asks = request.containers
+    fits = all(serves(ask, kind, request.profile) and ask.count <= count for ask in asks)
+    return fits and holds(request, kind, count)
+
+
+def _no_model(request: PodRequest, offers: Offers) -> Finding:
+    names, filters = vocabulary_of(request), request.filters
+    unknown = filters.models and not any(
+        wish.lower() in kind.model.lower() for kind in offers for wish in filters.models
+    )
+    key, items = names.not_models, filters.not_models
+    if unknown or not items:
+        key, items = names.use_models, filters.models
+    verb = "matches none of" if items is filters.models else "leaves none of"
+    return Finding(
+        reason=Reason.MODEL_UNAVAILABLE,
+        place="pod",
+        field=f'metadata.annotations["{key}"]',
+        what=f"{key} {quote(','.join(items))} {verb} {_models(offers)}",
+        remedy="name one of these or remove it",
+    )
+
+
+def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
+    key = PROFILE_KEY if request.profile else vocabulary_of(request).mode_key
+    others = sorted({kind.mode for kind in accepted})
+    remedy = f"use {' or '.join(others)}"
+    return Finding(
+        reason=Reason.MODE_UNAVAILABLE,
+        place="pod",
+        field=f'metadata.annotations["{key}"]' if key else "metadata.annotations",
+        what=f'mode "{request.named_mode}" is not offered here',
+        remedy=f"{remedy}, or remove {key}" if key else remedy,
+    )
+
+
+def _obstacles(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Iterator[Finding]:
+    """Yield what is wrong with one container: what no GPU has, and what no node has enough of."""
+    able = {k: n for k, n in fleet.kinds.items() if serves(ask, k, request.profile)}
+    if not able:
+        yield _too_much_per_gpu(request, ask, fleet)
+    counts = (able or fleet.kinds).values()
+    most = sum(counts) if fleet.mixed else max(counts)
+    if ask.count > most:
+        yield _too_many(request, ask, most)
+
+
+def _too_much_per_gpu(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
+    if ask.cores > WHOLE_GPU:
+        return _too_many_cores(request, ask, of="one whole GPU", most=WHOLE_GPU)
+    if all(kind.mode is Mode.MIG for kind in fleet.kinds):
+        return _no_geometry(request, ask, fleet)
+    return _too_big(request, ask, fleet.kinds)
+
+
+def _too_many(request: PodRequest, ask: ContainerRequest, most: int) -> Finding:
+    resource = vocabulary_of(request).count
+    asked = f"{short_name(resource)} {ask.count}" if resource else f"{ask.count} GPUs"
+    return Finding(
+        reason=Reason.TOO_MANY,
+        place=place_of(ask),
+        field=field_of(ask, resource),
+        what=f"{asked}, but the largest node has {most} GPUs for it",
+        remedy=f"ask for at most {most} per pod",
+    )
+
+
+def _too_many_cores(request: PodRequest, ask: ContainerRequest, *, of: str, most: int) -> Finding:
+    resource = vocabulary_of(request).cores
+    return Finding(
+        reason=Reason.CORES_SHORT,
+        place=place_of(ask),
+        field=field_of(ask, resource),
+        what=f"{short_name(resource or 'cores')} {ask.cores} is more than {of}",
+        remedy=f"ask for at most {most}",
+    )
+
+
+def _too_big(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Finding:
+    usable = {kind: _largest_share(kind) for kind in kinds}
+    largest = max(usable.values())
+    asked = ask.memory or largest
+    remedy = f"ask for at most {largest}"
+    names = vocabulary_of(request)
+    parts = -(-asked // largest)
+    each = -(-asked // parts)
+    wide = max((n for kind, n in kinds.items() if usable[kind] >= each), default=0)
+    if names.count and not names.whole and parts * ask.count <= wide:
+        remedy += f", or use {short_name(names.count)} {parts * ask.count} with {each} each"
+    return Finding(
+        reason=Reason.MEMORY_SHORT,
+        place=place_of(ask),
+        field=field_of(ask, names.memory),
+        what=f"{asked} MiB on one GPU, but no GPU here has more than {largest}",
+        remedy=remedy,
+    )
+
+
+def _largest_share(kind: GpuKind) -> MiB:
+    """Return the most memory that one container can have on a GPU of a kind."""
+    if kind.mode is not Mode.MIG:
+        return kind.memory
+    return max((rung.memory for rung in profiles_of(kind.board)), default=MiB(0))
+
+
+def _no_geometry(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
+    rungs = [
+        (kind, rung) for kind in fleet.kinds for rung in profiles_of(kind.board, request.profile)
+    ]
+    if not rungs:
+        return _no_profile(request, ask, fleet)
+    roomy = [found for found in rungs if _roomy(ask, found[1])]
+    if roomy:
+        kind, rung = max(roomy, key=lambda found: (found[1].cores, found[0].model))
+        of = f"the share of {rung.profile} on {bare_name(kind.model)}"
+        return _too_many_cores(request, ask, of=of, most=rung.cores)
+    kind, rung = max(rungs, key=lambda found: (found[1].memory, found[0].model))
+    asked = f"{ask.memory} MiB" if ask.memory is not None else f"{ask.percent}% of a GPU"
+    most = f"{rung.memory}" if ask.memory is not None else f"{rung.percent}%"
+    largest = f"{rung.profile} on {bare_name(kind.model)} with {rung.memory} usable"
+    names = vocabulary_of(request)
+    return Finding(
+        reason=Reason.NO_GEOMETRY,
+        place=place_of(ask),
+        field=field_of(ask, names.memory if ask.memory is not None else names.percent),
+        what=f"no MIG profile here has {asked} (largest: {largest})",
+        remedy=f"ask for at most {most}{_removal_hint(request, ask, fleet)}",
+    )
+
+
+def _roomy(ask: ContainerRequest, rung: ProfileCapacity) -> bool:
+    return rung.memory >= (ask.memory or 0) and rung.percent >= (ask.percent or 0)
+
+
+def _no_profile(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
+    kinds = fleet.kinds
+    known = sorted({rung.profile.name for kind in kinds for rung in profiles_of(kind.board)})
+    remedy = f"use one of {', '.join(known)}" if known else "use another model"
+    what = f"no MIG profile is known for {_models(kinds)}"
+    if request.profile and known:
+        what = f"no GPU here has the MIG profile {quote(request.profile)}"
+    return Finding(
+        reason=Reason.NO_GEOMETRY,
+        place=place_of(ask),
+        field=f'metadata.annotations["{PROFILE_KEY}"]' if request.profile else field_of(ask, None),
+        what=what,
+        remedy=remedy + _removal_hint(request, ask, fleet),
+    )
+
+
+def _removal_hint(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> str:
+    """Advise to drop what the user named, where the container would be served without it."""
+    if request.profile is not None:
+        key, others = PROFILE_KEY, list(fleet.accepted)
+    else:
+        key = vocabulary_of(request).mode_key or ""
+        others = [kind for kind in fleet.accepted if kind not in fleet.kinds]
+    return f" or remove {key}" if key and any(serves(ask, kind) for kind in others) else ""
+
+
+def _too_much() -> Finding:
+    return Finding(
+        reason=Reason.TOO_MANY,
+        place="pod",
+        field="spec",
+        what="its containers together ask for more than the largest node has",
+        remedy="ask for less per container, or split the pod",
+    )
+
+
+def _models(kinds: Iterable[GpuKind]) -> str:
+    names = sorted({escaped(bare_name(kind.model)) for kind in kinds})
+    rest = len(names) - MOST_MODELS
+    return ", ".join(names[:MOST_MODELS]) + (f" and {rest} more" if rest > 0 else "")

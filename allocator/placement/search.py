@@ -1,0 +1,224 @@
+"""Best plan over nodes and modes; init containers and sidecars sharing GPUs."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Final
+
+from allocator.config.settings import Prefer
+from allocator.model.allocation import Assignment, ContainerGrants, Option
+from allocator.model.gpu import Node
+from allocator.model.request import ContainerRequest, FillPolicy, Mode, PodRequest, Stage
+from allocator.model.usage import peak_grants
+from allocator.placement import hami_core
+from allocator.placement.candidates import exclusion
+from allocator.placement.fit import hardware, headroom, peak, soft_cost
+from allocator.placement.mig import MigOptions
+from allocator.placement.mode import weigh
+from allocator.placement.packing import Chosen, Headrooms, Options, gpu_count, occupy, packings
+
+
+def arrangement(
+    request: PodRequest, rooms: Headrooms, *, options: Options, every: Options, effort: int
+) -> tuple[Chosen, ...] | None:
+    """Return what each container of *request* gets, in its order, or ``None``.
+
+    *every* names all places where *options* may name the best ones; *effort* is how many
+    attempts the search may cost.
+
+    Apps run beside all sidecars. An init container runs beside the sidecars that started before
+    it and is over when the apps start, so it may have what they will get: their demand and
+    its do not add up.
+    """
+    asks, budget = request.containers, iter(range(effort))
+    sidecars = _hardest_first(_in(Stage.SIDECAR, asks), rooms, options)
+    apps = _hardest_first(_in(Stage.APP, asks), rooms, options)
+    for beside in packings(sidecars, rooms, options=options, budget=budget):
+        held = dict(zip(sidecars, beside, strict=True))
+        left = occupy(rooms, chain(*beside))
+        main = next(packings(apps, left, options=options, budget=budget), None)
+        if main is None:
+            continue
+        own = partial(_prefer_own, options=every, own=tuple(chain(*main)))
+        for ask in _in(Stage.INIT, asks):
+            started = (held[s] for s in sidecars if s.index < ask.index)
+            before = occupy(rooms, chain.from_iterable(started))
+            found = next(packings((ask,), before, options=own, budget=budget), None)
+            if found is None:
+                break
+            held[ask] = found[0]
+        else:
+            held |= zip(apps, main, strict=True)
+            return tuple(held[ask] for ask in asks)
+    return None
+
+
+def _in(stage: Stage, asks: Iterable[ContainerRequest]) -> list[ContainerRequest]:
+    return [ask for ask in asks if ask.stage is stage]
+
+
+def _hardest_first(
+    asks: Sequence[ContainerRequest], rooms: Headrooms, options: Options
+) -> Sequence[ContainerRequest]:
+    """Order by GPUs to spare, then by size: the one with least choice must not come last.
+
+    Those without cores come before all: a GPU whose cores are all promised takes nobody more.
+    """
+    if len(asks) <= 1:
+        return asks
+    found = {ask: options(ask, rooms) for ask in asks}
+    return sorted(
+        asks,
+        key=lambda ask: (
+            ask.cores > 0,
+            gpu_count(found[ask]) - ask.count,
+            -max((option.grant.memory for option in found[ask]), default=0),
+        ),
+    )
+
+
+def _prefer_own(
+    ask: ContainerRequest, rooms: Headrooms, *, options: Options, own: Sequence[Option]
+) -> list[Option]:
+    """Put what the pod's apps will have, and then other room on their GPUs, before the rest."""
+    held = {(o.position, o.grant.placed): o.grant.memory for o in sorted(own, key=_memory)}
+    near = {option.position for option in own}
+
+    def distance(option: Option) -> tuple[bool, bool]:
+        enough = held.get((option.position, option.grant.placed), -1) >= option.grant.memory
+        return not enough, option.position not in near
+
+    return sorted(options(ask, rooms), key=distance)
+
+
+def _memory(option: Option) -> int:
+    return option.grant.memory
+
+
+ATTEMPTS: Final = 512  # of one search, over all nodes: some hundredths of a second at worst
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentPlan:
+    """One way to serve a pod; ``cost`` is in thousandths of a GPU, the lower ``rank`` is better."""
+
+    assignment: Assignment
+    cost: int
+    rank: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHeadrooms:
+    """A node, and its GPUs that a request accepts in one mode."""
+
+    node: str
+    rooms: Headrooms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSearch:
+    """Where a request may go, and by which rules."""
+
+    places: Mapping[Mode, tuple[NodeHeadrooms, ...]]
+    cutter: MigOptions
+    prefer: Prefer
+    packing: FillPolicy = FillPolicy.BINPACK  # of nodes; that of GPUs is the cutter's
+
+
+def places(nodes: Iterable[Node], request: PodRequest, mode: Mode) -> tuple[NodeHeadrooms, ...]:
+    """Return where *request* may go in *mode*; of nodes in equal state only the first.
+
+    Numbers in a request do not matter here, so that smaller ones can be tried in the same places.
+    """
+    found: list[NodeHeadrooms] = []
+    there = hardware(mode)
+    for node in nodes:
+        gpus = [gpu for gpu in node.gpus if gpu.mode is there]
+        rooms = tuple(headroom(gpu) for gpu in gpus if exclusion(gpu, request, (mode,)) is None)
+        if rooms:
+            found.append(NodeHeadrooms(node=node.name, rooms=rooms))
+    return tuple(found) if len(found) <= 1 else _unique_places(found)
+
+
+def _unique_places(found: Iterable[NodeHeadrooms]) -> tuple[NodeHeadrooms, ...]:
+    first: dict[object, NodeHeadrooms] = {}
+    for place in found:
+        first.setdefault(tuple(room.likeness for room in place.rooms), place)
+    return tuple(first.values())
+
+
+def best(search: PlanSearch, request: PodRequest) -> tuple[AssignmentPlan, str] | None:
+    """Return the best plan of all nodes and modes, and in words why its mode."""
+    plans = {mode: list(_plans(search, request, mode)) for mode in search.places}
+    fitting = {mode: min(found, key=_rank) for mode, found in plans.items() if found}
+    if len(fitting) > 1:
+        mode, why = weigh({mode: plan.cost for mode, plan in fitting.items()}, search.prefer)
+        return fitting[mode], f"{mode}: {why}"
+    return next(((plan, "") for plan in fitting.values()), None)
+
+
+def _rank(plan: AssignmentPlan) -> tuple[int, ...]:
+    return plan.rank
+
+
+def _plans(search: PlanSearch, request: PodRequest, mode: Mode) -> Iterator[AssignmentPlan]:
+    """Yield the best plan of each place that has one; more places, less effort for each."""
+    found = search.places[mode]
+    effort = max(4 * len(request.containers), ATTEMPTS // max(1, len(found)))
+    for place in found:
+        chosen = _arrange(search.cutter, request, mode, rooms=place.rooms, effort=effort)
+        if chosen is not None:
+            yield _plan(place, request, mode, chosen=chosen, packing=search.packing)
+
+
+def _arrange(
+    cutter: MigOptions, request: PodRequest, mode: Mode, *, rooms: Headrooms, effort: int
+) -> tuple[Chosen, ...] | None:
+    """Look for an arrangement with the best place on each GPU, then with every place.
+
+    Only where several containers compete can a place that is not the best one help.
+    """
+    if mode is not Mode.MIG:
+        options = partial(hami_core.options, mode=mode, packing=cutter.packing)
+        return arrangement(request, rooms, options=options, every=options, effort=effort)
+    every = partial(cutter.options, thorough=True)
+    quick = arrangement(request, rooms, options=cutter.options, every=every, effort=effort)
+    if quick is not None or len(request.containers) == 1:
+        return quick
+    return arrangement(request, rooms, options=every, every=every, effort=effort)
+
+
+def _plan(
+    place: NodeHeadrooms,
+    request: PodRequest,
+    mode: Mode,
+    *,
+    chosen: Sequence[Chosen],
+    packing: FillPolicy,
+) -> AssignmentPlan:
+    asks, rooms = request.containers, place.rooms
+    options = tuple(chain.from_iterable(chosen))
+    lost = tuple(map(sum, zip(*(option.rank for option in options), strict=True)))
+    containers = tuple(
+        ContainerGrants(
+            name=ask.name, grants=tuple(option.grant for option in found), stage=ask.stage
+        )
+        for ask, found in zip(asks, chosen, strict=True)
+    )
+    # By binpack instances go where they lose least, whichever node that is.
+    apart = mode is Mode.MIG and packing is FillPolicy.BINPACK
+    free = () if apart else (hami_core.emptiness(rooms, peak_grants(containers)),)
+    packed = tuple(hami_core.SIGNS[packing] * share for share in free)
+    return AssignmentPlan(
+        assignment=Assignment(node=place.node, mode=mode, containers=containers),
+        cost=peak(asks, [sum(_cost(option, rooms) for option in found) for found in chosen]),
+        rank=(*packed, *lost),
+    )
+
+
+def _cost(option: Option, rooms: Headrooms) -> int:
+    gpu, grant = rooms[option.position].gpu, option.grant
+    if grant.placed is None or gpu.board is None:
+        return soft_cost(grant.memory, grant.cores, total=gpu.memory)
+    return -(-1000 * grant.placed.profile.size // gpu.board.slots)

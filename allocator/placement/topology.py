@@ -1,0 +1,217 @@
+"""Topology: which GPUs of a node are close to each other, as far as its inventory says so.
+
+Two GPUs are closest where NVLink joins them, else where they hang on one PCIe switch, else where
+they sit on one NUMA node. Instances of cut GPUs speak to no other GPU over either, so of those only
+the NUMA node counts.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, combinations
+from typing import Final, NamedTuple
+
+from allocator.model.allocation import Option
+from allocator.model.gpu import Gpu
+from allocator.model.request import Mode
+from allocator.placement.packing import Headrooms
+
+# What the farthest pair of a set is worth, in thousandths, by its distance: joined by NVLink and on
+# one switch, on one NUMA node, on two; not joined and the same.
+WORTH: Final = (1000, 1000, 900, 700, 500, 0)
+_APART: Final = 3  # what a missing link adds to a distance
+_DIGITS: Final = 12  # bits: the 64 GPUs that a node may have are 2016 pairs
+# One pair of a distance weighs more than all pairs of smaller ones together can.
+_STRAINS: Final = (0, *(1 << _DIGITS * more for more in range(len(WORTH) - 1)))
+# Looks of one search, several times what eight pairs of GPUs take: beyond, what was found is good
+# enough. No machine that is built comes near.
+LOOKS: Final = 8192
+Distances = tuple[tuple[int, ...], ...]  # between GPUs of two kinds, and within one
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDistances:
+    """How far the GPUs of a node are from each other, by their positions on it.
+
+    GPUs of one of the ``kinds`` are equally far from every other GPU. ``far`` is empty where
+    nothing is known.
+    """
+
+    kinds: tuple[int, ...]
+    far: Distances
+
+
+class Idle(NamedTuple):
+    """The GPUs of a node that nobody uses: how many of each kind, and how far those are apart."""
+
+    far: Distances
+    counts: tuple[int, ...]
+
+
+UNKNOWN: Final = Idle((), ())
+
+
+def web_of(gpus: Sequence[Gpu]) -> LinkDistances:
+    """Return the web of *gpus*: one object for all machines that are built alike."""
+    places = {gpu.uuid: position for position, gpu in enumerate(gpus)}
+    return _web(tuple([_build(gpu, places) for gpu in gpus]))
+
+
+class _GpuLocation(NamedTuple):
+    """What of a GPU decides who is close to it; ``links`` are positions."""
+
+    numa: int | None
+    switch: str | None
+    links: tuple[int, ...]
+
+
+def _build(gpu: Gpu, places: dict[str, int]) -> _GpuLocation:
+    if gpu.mode is Mode.MIG:
+        return _GpuLocation(gpu.numa, None, ())
+    links = tuple([places[uuid] for uuid in gpu.links if uuid in places]) if gpu.links else ()
+    return _GpuLocation(gpu.numa, gpu.switch, links)
+
+
+@lru_cache(maxsize=256)
+def _web(gpus: tuple[_GpuLocation, ...]) -> LinkDistances:
+    if not any(gpu.numa is not None or gpu.switch or gpu.links for gpu in gpus):
+        return LinkDistances((0,) * len(gpus), ())
+    every = range(len(gpus))
+    far = [[_distance(gpus, a, b) if a != b else 0 for b in every] for a in every]
+    firsts: list[int] = []  # one GPU of each kind
+    kinds: list[int] = []
+    within: list[int] = []
+    for at in every:
+        like = (k for k, first in enumerate(firsts) if _alike(far, at, first))
+        kind = next(like, len(firsts))
+        if kind == len(firsts):
+            firsts.append(at)
+            within.append(0)
+        else:
+            within[kind] = far[at][firsts[kind]]
+        kinds.append(kind)
+    between = [[far[a][b] for b in firsts] for a in firsts]
+    for kind, distance in enumerate(within):
+        between[kind][kind] = distance
+    return LinkDistances(tuple(kinds), tuple(map(tuple, between)))
+
+
+def _distance(gpus: Sequence[_GpuLocation], a: int, b: int) -> int:
+    """Return an index into :data:`WORTH`; a link that only one end knows of is none."""
+    one, other = gpus[a], gpus[b]
+    joined = b in one.links and a in other.links
+    if one.switch and one.switch == other.switch:
+        host = 0
+    else:
+        host = 1 if one.numa is not None and one.numa == other.numa else 2
+    return host if joined else host + _APART
+
+
+def _alike(far: Sequence[Sequence[int]], a: int, b: int) -> bool:
+    return all(far[a][c] == far[b][c] for c in range(len(far)) if c not in {a, b})
+
+
+def prefer_close(options: list[Option], rooms: Headrooms, *, count: int) -> list[Option]:
+    """Put first the options of those *count* GPUs that are closest together.
+
+    Closest is what has fewest pairs at the largest distance, then at the next. Of sets that are
+    equally close it is the one whose best options are the best. The others follow, those that
+    are close to the set first; where closeness decides nothing the order stays.
+    """
+    if count <= 1:
+        return options
+    web = web_of([room.gpu for room in rooms])
+    firsts: dict[int, Option] = {}
+    for option in options:
+        firsts.setdefault(option.position, option)
+    if len(web.far) <= 1 or len(firsts) <= count:
+        return options
+    chosen = _closest_gpus(web, list(firsts.values()), count)
+
+    def distance(option: Option) -> int:
+        if option.position in chosen:
+            return -1
+        here = web.far[web.kinds[option.position]]
+        return max(here[web.kinds[position]] for position in chosen)
+
+    return sorted(options, key=distance)
+
+
+def _closest_gpus(web: LinkDistances, options: Sequence[Option], count: int) -> frozenset[int]:
+    """Return the positions of the closest *count* GPUs; *options* are one of each, best first."""
+    groups: list[list[Option]] = [[] for _ in web.far]
+    for option in options:
+        groups[web.kinds[option.position]].append(option)
+    sets = (
+        sorted(chain(*(group[:n] for group, n in zip(groups, mix, strict=True))), key=_rank)
+        for mix in mixes(web.far, tuple(map(len, groups)), count)
+    )
+    best = min(sets, key=lambda found: ([o.rank for o in found], [o.position for o in found]))
+    return frozenset(option.position for option in best)
+
+
+def _rank(option: Option) -> tuple[tuple[int, ...], int]:
+    return option.rank, option.position
+
+
+@lru_cache(maxsize=4096)
+def mixes(far: Distances, counts: tuple[int, ...], count: int) -> tuple[tuple[int, ...], ...]:
+    """Return how many GPUs of each kind to take for the closest *count*: all ways to do so.
+
+    *counts* are those that can be had of each kind, *count* together at least.
+    """
+    least, found = -1, list[tuple[int, ...]]()
+    looks = iter(range(LOOKS))
+    waiting: list[tuple[tuple[int, ...], int]] = [((), 0)]
+    while waiting and next(looks, None) is not None:
+        taken, strain = waiting.pop()
+        if found and strain > least:
+            continue
+        if len(taken) == len(counts):
+            if not found or strain < least:
+                least, found = strain, []
+            found.append(taken)
+            continue
+        waiting += _extend(far, counts, count, taken=taken, strain=strain)
+    return tuple(found)
+
+
+def _extend(
+    far: Distances, counts: tuple[int, ...], count: int, *, taken: tuple[int, ...], strain: int
+) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield *taken* with each number of GPUs of one kind more; the last one is tried first."""
+    here = far[len(taken)]
+    wanted = count - sum(taken)
+    later = sum(counts[len(taken) + 1 :])
+    each = sum(number * _STRAINS[here[kind]] for kind, number in enumerate(taken))
+    within = _STRAINS[here[len(taken)]]
+    for number in range(max(0, wanted - later), min(wanted, counts[len(taken)]) + 1):
+        pairs = number * (number - 1) // 2
+        yield (*taken, number), strain + number * each + pairs * within
+
+
+def idle_of(gpus: Sequence[Gpu]) -> Idle:
+    """Return which of *gpus* nobody uses, as far as closeness goes."""
+    web = web_of(gpus)
+    if not web.far:
+        return UNKNOWN
+    counts = [0] * len(web.far)
+    for gpu, kind in zip(gpus, web.kinds, strict=True):
+        counts[kind] += gpu.healthy and not gpu.grants
+    return Idle(web.far, tuple(counts))
+
+
+@lru_cache(maxsize=4096)
+def worth(idle: Idle, count: int) -> int | None:
+    """Return how close together *count* idle GPUs can be, in thousandths; ``None`` is not known.
+
+    The farthest pair of them decides. Too few are worth nothing.
+    """
+    far, counts = idle
+    if not far:
+        return None
+    if sum(counts) < count:
+        return 0
+    mix = mixes(far, counts, count)[0]
+    apart = [far[a][b] for a, b in combinations([k for k, n in enumerate(mix) if n], 2)]
+    return WORTH[max([*apart, *(far[k][k] for k, n in enumerate(mix) if n > 1)], default=0)]

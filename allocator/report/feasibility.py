@@ -1,0 +1,203 @@
+"""Fits now / later / never, on which GPUs, what it would take."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, assert_never
+
+import msgspec
+
+from allocator.catalog.boards import MODELS, Model, bare_name
+from allocator.catalog.keys import PROFILE_KEY
+from allocator.model.allocation import Grant
+from allocator.model.gpu import Gpu, Node, Snapshot
+from allocator.model.request import Mode, PodRequest
+from allocator.placement import choose as choosing
+from allocator.placement.choose import Choice, FitVerdict, PlacementPolicy, choose
+from allocator.placement.fleet import snapshot_of
+from allocator.placement.refusals import vocabulary_of
+
+MOST_GPUS: Final = 16  # in one machine
+
+
+class OptionKind(StrEnum):
+    """What would have to change. Public API: never rename, only add."""
+
+    SHRINK = "shrink"  # ask for less
+    LIFT = "lift"  # drop a constraint
+    GROW = "grow"  # other GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One change with which the pod would fit, in words."""
+
+    kind: OptionKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSearch:
+    """A fleet, and the rules by which a place is looked for in it."""
+
+    snapshot: Snapshot
+    mode: Mode | None
+    terms: PlacementPolicy
+
+    def __call__(self, request: PodRequest) -> Choice:
+        """Look for a place for *request*."""
+        return choose(self.snapshot, request, mode=self.mode, terms=self.terms)
+
+
+def remedies(request: PodRequest, choice: Choice, search: FleetSearch) -> Iterator[Remedy]:
+    """Yield what it would take, the least disturbing first."""
+    for finding in choice.findings:
+        yield Remedy(OptionKind.SHRINK, f"{finding.place}: {finding.remedy}")
+    for key, freer in _without_constraints(request):
+        found = replace(search, mode=None)(freer)
+        if found.assignment is not None:
+            where = f"{found.assignment.mode} on {found.assignment.node}"
+            yield Remedy(OptionKind.LIFT, f"remove {key}: it fits now, {where}")
+        elif choice.verdict is FitVerdict.NEVER and found.verdict is not FitVerdict.NEVER:
+            yield Remedy(OptionKind.LIFT, f"remove {key}: it fits once other pods have ended")
+    if choice.verdict is FitVerdict.NEVER:
+        yield from _larger_models(request, search)
+
+
+def _without_constraints(request: PodRequest) -> Iterator[tuple[str, PodRequest]]:
+    """Yield the request without one of its constraints at a time, and the key to remove."""
+    names, filters = vocabulary_of(request), request.filters
+    if request.mode is not None and names.mode_key is not None:
+        yield names.mode_key, msgspec.structs.replace(request, mode=None)
+    if request.profile is not None:
+        yield PROFILE_KEY, msgspec.structs.replace(request, profile=None)
+    for key, present, freer in (
+        (names.use_models, filters.models, replace(filters, models=())),
+        (names.not_models, filters.not_models, replace(filters, not_models=())),
+        (names.use_uuids, filters.uuids, replace(filters, uuids=())),
+        (names.not_uuids, filters.not_uuids, replace(filters, not_uuids=())),
+    ):
+        if key is not None and present:
+            yield key, msgspec.structs.replace(request, filters=freer)
+
+
+def _larger_models(request: PodRequest, search: FleetSearch) -> Iterator[Remedy]:
+    """Yield the smallest model of the catalogue that would take *request*, if any does."""
+    count = sum(ask.count for ask in request.containers)
+    if count > MOST_GPUS:
+        return
+    for model in sorted(MODELS.values(), key=lambda model: (model.memory, model.name)):
+        fleet = snapshot_of([_imagined_node(model, count)], version="", complete=True)
+        found = replace(search, snapshot=fleet)(request)
+        if found.assignment is not None:
+            what = f"{count} {bare_name(model.name)} in mode {found.assignment.mode}"
+            yield Remedy(OptionKind.GROW, f"add a node with {what}")
+            return
+
+
+def _imagined_node(model: Model, count: int) -> Node:
+    """Return a node with *count* GPUs of a model in each mode that it can be in."""
+    modes = (Mode.MIG, Mode.HAMI_CORE) if model.board is not None else (Mode.HAMI_CORE,)
+    gpus = (
+        Gpu(
+            uuid=f"GPU-{mode}-{index}",
+            index=index,
+            model=model.name,
+            memory=model.memory,
+            mode=mode,
+            slots=1 + count,
+            board=model.board if mode is Mode.MIG else None,
+        )
+        for mode in modes
+        for index in range(count)
+    )
+    return Node(name="imagined", gpus=tuple(gpus))
+
+
+class FeasibilityVerdict(StrEnum):
+    """What would become of a pod. Public API: never rename, only add."""
+
+    FITS = "fits"
+    NO_REQUEST = "no-request"
+    NOT_NOW = "not-now"
+    NEVER = "never"
+    REFUSED = "refused"  # for what the pod is, not for want of room
+
+
+EXIT_CODES: Final[Mapping[FeasibilityVerdict, int]] = MappingProxyType(
+    {
+        FeasibilityVerdict.FITS: 0,
+        FeasibilityVerdict.NO_REQUEST: 0,
+        FeasibilityVerdict.NOT_NOW: 4,
+        FeasibilityVerdict.NEVER: 5,
+        FeasibilityVerdict.REFUSED: 5,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantedDevice:
+    """One grant of a container, with the GPU that it is on."""
+
+    container: str
+    node: str
+    gpu: Gpu
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feasibility:
+    """What a search found for one request; ``options`` say what it would take to fit."""
+
+    choice: Choice
+    verdict: FeasibilityVerdict
+    devices: tuple[GrantedDevice, ...] = ()
+    options: tuple[Remedy, ...] = ()
+
+
+def outlook(request: PodRequest, search: FleetSearch, *, refused: bool = False) -> Feasibility:
+    """Look for a place for *request*; *refused* says that admission would not let it in.
+
+    That no GPU could ever serve it is the graver news, so it is told even then.
+    """
+    choice = search(request)
+    verdict = _verdict(choice, refused=refused)
+    wanting = verdict in (FeasibilityVerdict.NOT_NOW, FeasibilityVerdict.NEVER)
+    return Feasibility(
+        choice=choice,
+        verdict=verdict,
+        devices=tuple(_devices(choice, search.snapshot)),
+        options=tuple(remedies(request, choice, search)) if wanting else (),
+    )
+
+
+def exit_code(verdicts: Iterable[FeasibilityVerdict]) -> int:
+    """Return the worst of several verdicts as an exit code: 5, then 4, then 0."""
+    return max((EXIT_CODES[verdict] for verdict in verdicts), default=0)
+
+
+def _verdict(choice: Choice, *, refused: bool) -> FeasibilityVerdict:
+    match choice.verdict:
+        case choosing.FitVerdict.NEVER:
+            return FeasibilityVerdict.NEVER
+        case _ if refused:
+            return FeasibilityVerdict.REFUSED
+        case choosing.FitVerdict.FITS:
+            return FeasibilityVerdict.FITS
+        case choosing.FitVerdict.NOT_NOW:
+            return FeasibilityVerdict.NOT_NOW
+        case _:
+            assert_never(choice.verdict)
+
+
+def _devices(choice: Choice, snapshot: Snapshot) -> Iterator[GrantedDevice]:
+    if choice.assignment is None:
+        return
+    node = snapshot.nodes[choice.assignment.node]
+    gpus = {gpu.uuid: gpu for gpu in node.gpus}
+    for container in choice.assignment.containers:
+        for grant in container.grants:
+            yield GrantedDevice(
+                container=container.name, node=node.name, gpu=gpus[grant.gpu], grant=grant
+            )

@@ -1,0 +1,146 @@
+"""Outlook text: requests, verdicts and options of an outlook, as lines for people."""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from allocator.catalog.boards import bare_name
+from allocator.model.decision import Candidate, ModeChoice, ModeSource
+from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
+from allocator.model.untrusted import escaped
+from allocator.placement.choose import Choice
+from allocator.placement.mode import explain_mode
+from allocator.report.feasibility import Feasibility, FeasibilityVerdict, GrantedDevice, OptionKind
+from allocator.report.terminal_lines import WIDTH, Line, TextSpan, Tone, inert, row
+
+WORDS: Final = {
+    FeasibilityVerdict.FITS: ("FITS NOW", Tone.GOOD),
+    FeasibilityVerdict.NO_REQUEST: ("NO REQUEST", Tone.GOOD),
+    FeasibilityVerdict.NOT_NOW: ("NOT NOW", Tone.WARN),
+    FeasibilityVerdict.NEVER: ("NEVER FITS", Tone.BAD),
+    FeasibilityVerdict.REFUSED: ("REFUSED", Tone.BAD),
+}
+_MOST_GROUPS: Final = 16  # of GPUs that answered alike
+_SOURCES: Final = {
+    ModeSource.NAMED: "as the pod names it",
+    ModeSource.ONLY: "the only one that serves it",
+    ModeSource.BEST: "which may still be revised when it is bound",
+}
+
+
+def request_text(request: PodRequest) -> str:
+    """Return what a pod asks for, in a sentence."""
+    parts = [_amounts(ask, request.profile) for ask in request.containers]
+    return "; ".join([*parts, *_wishes(request)])
+
+
+def _amounts(ask: ContainerRequest, profile: str | None) -> str:
+    if ask.memory is not None:
+        memory = f"{ask.memory} MiB"
+    elif ask.percent is not None:
+        memory = f"{ask.percent} % of its memory"
+    else:
+        memory = "all its memory" if profile is None else f"a {escaped(profile)}"
+    amounts = f"{memory} and {ask.cores} % of its compute" if ask.cores else memory
+    stage = "" if ask.stage is Stage.APP else f" ({ask.stage})"
+    gpus = "1 GPU" if ask.count == 1 else f"{ask.count} GPUs, each"
+    return f"{escaped(ask.name)}{stage}: {gpus} with {amounts}"
+
+
+def _wishes(request: PodRequest) -> Iterator[str]:
+    if request.mode is not None:
+        yield f"mode {request.mode}"
+    filters = request.filters
+    for word, items in (
+        ("only", (*filters.models, *filters.uuids)),
+        ("not", (*filters.not_models, *filters.not_uuids)),
+    ):
+        if items:
+            yield f"{word} {' or '.join(map(escaped, items))}"
+
+
+def mode_lines(choice: ModeChoice) -> Iterator[Line]:
+    """Yield the mode that a pod leaves admission with, and why."""
+    yield from row("given", f"mode {choice.mode}, {_SOURCES[choice.source]}", Tone.STRONG)
+    yield from row("why", explain_mode(choice))
+
+
+def placement_lines(
+    found: Feasibility, *, given: Mode | None = None, said: str = ""
+) -> Iterator[Line]:
+    """Yield where the pod would sit, or what is short; *said* is what a refusal told already.
+
+    A mode other than the one *given* at admission is explained.
+    """
+    choice = found.choice
+    if found.verdict is FeasibilityVerdict.REFUSED:
+        return
+    for number, device in enumerate(found.devices):
+        yield from row("" if number else "now", seat(device), Tone.GOOD)
+    assignment = choice.assignment
+    if choice.rule and given is not None and assignment and assignment.mode is not given:
+        yield from row("", f"because {choice.rule}")
+    for finding in () if is_repeated(found, said) else choice.findings:
+        yield from row("short of", f"{finding.place}: {finding.what}", Tone.WARN)
+
+
+def remedy_lines(found: Feasibility, *, said: str = "") -> Iterator[Line]:
+    """Yield what it would take; *said* is what a refusal told already."""
+    for option in found.options:
+        if not (option.kind is OptionKind.SHRINK and is_repeated(found, said)):
+            yield from row("try", option.text, Tone.STRONG)
+
+
+def is_repeated(found: Feasibility, said: str) -> bool:
+    """Say whether *said* tells what is short."""
+    return any(str(finding) in said for finding in found.choice.findings)
+
+
+def seat(device: GrantedDevice) -> str:
+    """Return what one grant is and where, in a sentence."""
+    grant, gpu = device.grant, device.gpu
+    where = f"{device.node} GPU {gpu.index}, {bare_name(gpu.model)}"
+    if grant.placed is not None:
+        what = f"{grant.placed.profile} at slot {grant.placed.start} ({grant.memory} MiB)"
+    else:
+        cores = f" and {grant.cores} % of its compute" if grant.cores else ""
+        what = f"{grant.memory} MiB{cores}"
+    return f"{device.container}: {grant.mode}, {what} on {where}"
+
+
+def candidate_lines(choice: Choice) -> Iterator[Line]:
+    """Yield what the GPUs answered, those that would do first, alike ones together."""
+    names = dict.fromkeys(candidate.container for candidate in choice.candidates)
+    for name in names:
+        found = [one for one in choice.candidates if one.container == name]
+        able = sum(one.reason is None for one in found)
+        whose = f" for {escaped(name)}" if len(names) > 1 else ""
+        yield from row("tried", f"{len(found)} GPUs{whose}, {able} would do")
+        yield from _table(found)
+
+
+def _table(found: Iterable[Candidate]) -> Iterator[Line]:
+    groups: dict[tuple[str, str, bool], list[str]] = {}
+    for one in sorted(found, key=lambda one: one.reason is not None):
+        key = (bare_name(one.model), str(one.mode), one.reason is None)
+        groups.setdefault(key, []).append(one.detail.removeprefix(f"{key[0]} is "))
+    wide = max((len(model) for model, _, _ in groups), default=0)
+    for (model, mode, able), details in list(groups.items())[:_MOST_GROUPS]:
+        head = f"{len(details):>6}  {model:<{wide}}  {mode:<11}  "
+        text = _join("fits: " if able else "", details, WIDTH - len(head))
+        for number, part in enumerate(textwrap.wrap(inert(text), WIDTH - len(head))):
+            first = " " * len(head) if number else head
+            yield TextSpan(first), TextSpan(part, Tone.GOOD if able else Tone.PLAIN)
+    if len(groups) > _MOST_GROUPS:
+        yield (TextSpan(f"{'':>6}  and {len(groups) - _MOST_GROUPS} kinds more"),)
+
+
+def _join(start: str, details: Iterable[str], width: int) -> str:
+    """Return as many different *details* as fit on a line, but the first in any case."""
+    first, *more = dict.fromkeys(details)
+    text = start + first
+    for detail in more:
+        if len(text) + len(detail) + len(", , …") > width:
+            return f"{text}, …"
+        text += f", {detail}"
+    return text

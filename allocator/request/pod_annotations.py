@@ -1,0 +1,216 @@
+"""Mode, MIG profile, GPU filters, priority and policies named on the pod."""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from allocator.catalog.keys import GPU_POLICY_KEY, NODE_POLICY_KEY, PRIORITY_KEY, PROFILE_KEY
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.model.decision import Finding, Reason
+from allocator.model.request import ANY_PACKING, FillPolicies, FillPolicy, Filters, Mode, Priority
+from allocator.model.untrusted import escaped, quote
+from allocator.model.value import Value
+
+MOST_ITEMS: Final = 256  # of one list; a decision walks it for every kind of GPU
+LONGEST_PROFILE: Final = 32  # characters; the longest that exists has 12
+_MODES: Final = MappingProxyType({str(mode): mode for mode in (Mode.MIG, Mode.HAMI_CORE)})
+_PRIORITIES: Final = MappingProxyType({p.name.lower(): p for p in Priority})
+_PROFILE: Final = re.compile(r"[0-9]++g\.[0-9]++gb([+-][a-z.]++)?+")
+_NO_FILTERS: Final = Filters()
+
+
+class AnnotationRequest(Value, frozen=True):
+    """What holds for all containers of a pod; ``mode`` and ``profile`` were named by the user."""
+
+    mode: Mode | None = None
+    profile: str | None = None
+    filters: Filters = _NO_FILTERS
+    priority: Priority = Priority.LOW
+
+
+_NO_WISHES: Final = AnnotationRequest()
+
+
+def wishes(
+    annotations: Mapping[str, str], vocabulary: Vocabulary
+) -> AnnotationRequest | tuple[Finding, ...]:
+    """Read the *annotations* that *vocabulary* knows; never an empty tuple."""
+    mode = _mode(annotations, vocabulary)
+    profile = _profile(annotations, mode, vocabulary)
+    filters = _filters(annotations, vocabulary)
+    priority = _priority(annotations)
+    if (
+        isinstance(mode, Finding)
+        or isinstance(profile, Finding)
+        or isinstance(filters, list)
+        or isinstance(priority, Finding)
+    ):
+        lists = filters if isinstance(filters, list) else []
+        return (*(f for f in (mode, profile, priority) if isinstance(f, Finding)), *lists)
+    if profile is not None:
+        mode = Mode.MIG
+    if mode is None and filters is _NO_FILTERS and priority is Priority.LOW:
+        return _NO_WISHES
+    return AnnotationRequest(mode=mode, profile=profile, filters=filters, priority=priority)
+
+
+def _mode(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Mode | Finding | None:
+    """Return the mode named, or the only one that the vocabulary knows."""
+    if vocabulary.isolate_key is not None and vocabulary.isolate_key in annotations:
+        return _isolation_mode(vocabulary.isolate_key, annotations[vocabulary.isolate_key])
+    key = vocabulary.mode_key
+    if vocabulary.mode is not None or key is None or key not in annotations:
+        return vocabulary.mode
+    return _MODES.get(annotations[key]) or _finding(
+        key,
+        f"mode {quote(annotations[key])} is not offered here",
+        f"use mig or hami-core, or remove {key}",
+        reason=Reason.MODE_UNAVAILABLE,
+    )
+
+
+def _isolation_mode(key: str, text: str) -> Mode | Finding:
+    if text == "true":
+        return Mode.HAMI_CORE
+    return _finding(key, f"{key} {quote(text)} is not true", f'set it to "true", or remove {key}')
+
+
+def _profile(
+    annotations: Mapping[str, str], mode: Mode | Finding | None, vocabulary: Vocabulary
+) -> str | Finding | None:
+    """Return the MIG profile named; whether a board has it is for others to say."""
+    text = annotations.get(PROFILE_KEY)
+    if text is None:
+        return None
+    if len(text) > LONGEST_PROFILE or _PROFILE.fullmatch(text) is None:
+        return _finding(
+            PROFILE_KEY,
+            f"{PROFILE_KEY} {quote(text)} is no MIG profile",
+            f"name one as nvidia-smi does, e.g. 1g.5gb, or remove {PROFILE_KEY}",
+        )
+    if mode in {Mode.HAMI_CORE, Mode.MEMORY_ONLY}:
+        ways = [f"remove {PROFILE_KEY}"]
+        if vocabulary.mode_key is not None:
+            ways.append(f"set {vocabulary.mode_key} to mig")
+        return _finding(
+            PROFILE_KEY,
+            f"{PROFILE_KEY} {quote(text)} needs mode mig, but the mode is {mode}",
+            ", or ".join(ways),
+            reason=Reason.CONFLICTING,
+        )
+    return text
+
+
+def _priority(annotations: Mapping[str, str]) -> Priority | Finding:
+    """Return whose kernels the pod's go before; whether it may is for its namespace to say."""
+    text = annotations.get(PRIORITY_KEY)
+    if text is None:
+        return Priority.LOW
+    found = _PRIORITIES.get(text)
+    if found is not None:
+        return found
+    return _finding(
+        PRIORITY_KEY,
+        f"{PRIORITY_KEY} {quote(text)} is no priority here",
+        f"use high or low, or remove {PRIORITY_KEY}",
+    )
+
+
+def _filters(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Filters | list[Finding]:
+    models = _items(annotations, vocabulary.use_models)
+    not_models = _items(annotations, vocabulary.not_models)
+    uuids = _items(annotations, vocabulary.use_uuids)
+    not_uuids = _items(annotations, vocabulary.not_uuids)
+    if not (models or not_models or uuids or not_uuids):
+        return _NO_FILTERS
+    if (
+        isinstance(models, Finding)
+        or isinstance(not_models, Finding)
+        or isinstance(uuids, Finding)
+        or isinstance(not_uuids, Finding)
+    ):
+        found = (models, not_models, uuids, not_uuids)
+        return [item for item in found if isinstance(item, Finding)]
+    return Filters(models=models, not_models=not_models, uuids=uuids, not_uuids=not_uuids)
+
+
+def _items(annotations: Mapping[str, str], key: str | None) -> tuple[str, ...] | Finding:
+    """Split a comma list; blank items are dropped, for an empty one would match everything."""
+    if key is None or key not in annotations:
+        return ()
+    text = annotations[key]
+    items = tuple(item for part in text.split(",", MOST_ITEMS) if (item := part.strip()))
+    if not items:
+        return _finding(key, f"{key} {quote(text)} names nothing", f"name one, or remove {key}")
+    if (number := text.count(",") + 1) > MOST_ITEMS:
+        what = f"{key} {quote(text)} has {number} items"
+        return _finding(key, what, f"name at most {MOST_ITEMS}")
+    return items
+
+
+def _finding(key: str, what: str, remedy: str, *, reason: Reason = Reason.MALFORMED) -> Finding:
+    return Finding(
+        reason=reason,
+        place="pod",
+        field=f'metadata.annotations["{escaped(key)}"]',
+        what=what,
+        remedy=remedy,
+    )
+
+
+HAMI_NODE_KEY: Final = "hami.io/node-scheduler-policy"
+HAMI_GPU_KEY: Final = "hami.io/gpu-scheduler-policy"
+_WORDS: Final = MappingProxyType({str(packing): packing for packing in FillPolicy})
+# What we do for every pod that asks for several GPUs, so that these words ask for nothing more.
+_TOPOLOGY: Final = frozenset({"numa", "topology-aware"})
+_LONGEST: Final = 256  # characters of one value
+
+
+def preferences(annotations: Mapping[str, str]) -> FillPolicies | tuple[Finding, ...]:
+    """Read the *annotations* of a pod, ours before HAMi's; never an empty tuple.
+
+    HAMi's list for GPUs holds sort keys in the order of their weight, so its first word counts.
+    """
+    node = _first(annotations, NODE_POLICY_KEY, HAMI_NODE_KEY)
+    gpu = _first(annotations, GPU_POLICY_KEY, HAMI_GPU_KEY)
+    if isinstance(node, Finding) or isinstance(gpu, Finding):
+        return tuple(found for found in (node, gpu) if isinstance(found, Finding))
+    return ANY_PACKING if node is None is gpu else FillPolicies(node=node, gpu=gpu)
+
+
+def _first(annotations: Mapping[str, str], *keys: str) -> FillPolicy | Finding | None:
+    key = next((key for key in keys if key in annotations), None)
+    if key is None:
+        return None
+    text = annotations[key]
+    if key != HAMI_GPU_KEY:
+        return _WORDS.get(text) or _unknown_policy(key, text)
+    return _hami(text[:_LONGEST])
+
+
+def _hami(text: str) -> FillPolicy | Finding | None:
+    found: list[FillPolicy] = []
+    for word in map(str.strip, text.split(",")):
+        if word == "mutex":
+            return _policy_finding(
+                HAMI_GPU_KEY,
+                f"{HAMI_GPU_KEY} {quote(text)} wants GPUs that nobody shares",
+                "ask for 100 cores, which are a GPU to oneself, and remove mutex",
+            )
+        if word in _WORDS:
+            found.append(_WORDS[word])
+        elif word not in _TOPOLOGY:
+            return _unknown_policy(HAMI_GPU_KEY, text)
+    return found[0] if found else None
+
+
+def _unknown_policy(key: str, text: str) -> Finding:
+    return _policy_finding(
+        key, f"{key} {quote(text)} is no policy here", f"use binpack or spread, or remove {key}"
+    )
+
+
+def _policy_finding(key: str, what: str, remedy: str) -> Finding:
+    field = f'metadata.annotations["{escaped(key)}"]'
+    return Finding(reason=Reason.MALFORMED, place="pod", field=field, what=what, remedy=remedy)

@@ -1,0 +1,108 @@
+"""Facts about pods: the few that decide about promises, of every pod of the cluster."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from allocator.catalog.keys import ASSIGNMENT_KEY
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.model.untrusted import is_safe_name
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+# Volcano's names for a pod's PodGroup.
+_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+
+
+class _Metadata(msgspec.Struct, rename="camel", gc=False):
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Resources(msgspec.Struct, gc=False):
+    limits: dict[str, msgspec.Raw] | None = None
+
+
+class _Container(msgspec.Struct, gc=False):
+    resources: _Resources | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel", gc=False):
+    node_name: str = ""
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] | None = None
+
+
+class _Status(msgspec.Struct, gc=False):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_POD: Final = msgspec.json.Decoder(_Pod)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSummary:
+    """One pod; ``node`` is empty until it is bound.
+
+    ``extended`` are the extended resources that it names in limits. ``told`` is the assignment
+    that its annotations tell of, as JSON, and ``group`` its PodGroup, of which nobody but the pod
+    says that it is one; either may be empty.
+    """
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    node: str
+    deleting: bool
+    over: bool
+    extended: tuple[str, ...] = ()
+    told: str = ""
+    group: str = ""
+
+    def asks(self, vocabularies: Iterable[Vocabulary]) -> bool:
+        """Say whether it names resources of ours."""
+        return bool(self.extended) and any(
+            name in v.resources or name.startswith(v.prefixes)
+            for v in vocabularies
+            for name in self.extended
+        )
+
+
+def pod_summary(raw: bytes) -> PodSummary:
+    """Read a pod that the API server sent; raises ``ValueError`` where it is none."""
+    found = _POD.decode(raw)
+    metadata, spec = found.metadata, found.spec
+    annotations = metadata.annotations or {}
+    return PodSummary(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        node=spec.node_name,
+        deleting=metadata.deletion_timestamp is not None,
+        over=found.status.phase in _OVER,
+        extended=_extended_resources((*spec.containers, *(spec.init_containers or ()))),
+        told=annotations.get(ASSIGNMENT_KEY, ""),
+        group=next(filter(is_safe_name, (annotations.get(key, "") for key in _GROUP_KEYS)), ""),
+    )
+
+
+def _extended_resources(containers: Sequence[_Container]) -> tuple[str, ...]:
+    """Return the names that only an extended resource can have, each once."""
+    found = {
+        name: None
+        for container in containers
+        if container.resources is not None
+        for name in container.resources.limits or ()
+        if "/" in name
+    }
+    return tuple(found)

@@ -1,0 +1,97 @@
+"""Quantities: how Kubernetes writes numbers; read exactly, never as a float."""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Final
+
+LARGEST: Final = 2**63 - 1  # what the API server can hold as an integer; it caps "8Ei" there
+LONGEST: Final = 64  # characters; an integer in canonical form has at most 20
+_SURE: Final = 15  # digits that fit the API server's integer even with a "k" behind them
+_FARTHEST: Final = 128  # exponents beyond it are over or under every bound at LONGEST characters
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_SCALES: Final = MappingProxyType(
+    {suffix: Fraction(10) ** power for suffix, power in {**_DECIMAL, "E": 18}.items()}
+    | {suffix: Fraction(2) ** power for suffix, power in _BINARY.items()}
+)
+_NUMBER: Final = re.compile(r"([+-]?+)([0-9]*+)(?:\.([0-9]*+))?+(.*+)", re.DOTALL)
+_EXPONENT: Final = re.compile(r"[eE]([+-]?+[0-9]++)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A number: its exact *value*, and the *suffix* it was written with (``Gi``, ``e3``)."""
+
+    value: Fraction
+    suffix: str = ""
+
+    @property
+    def negative(self) -> bool:
+        """Say whether it is below zero."""
+        return self.value < 0
+
+    @property
+    def fraction(self) -> bool:
+        """Say whether it is no whole number, which no extended resource may be."""
+        return self.value.denominator != 1
+
+    @property
+    def overflow(self) -> bool:
+        """Say whether it is beyond what the API server holds as an integer."""
+        return abs(self.value) > LARGEST
+
+    @property
+    def unit(self) -> bool:
+        """Say whether a unit was written; ``k`` is none, for 3000 comes back as ``3k``."""
+        return self.suffix not in {"", "k"} and self.suffix in _SCALES
+
+
+def plain(text: str | int) -> int | None:
+    """Return the number that digits, or digits and ``k``, mean: the hot path of admission.
+
+    ``None`` says that only :func:`parse` can tell what *text* is.
+    """
+    if isinstance(text, int):
+        return text if 0 <= text <= LARGEST else None
+    digits, scale = (text[:-1], 1000) if text[-1:] == "k" else (text, 1)
+    if len(digits) <= _SURE and digits.isdigit() and digits.isascii():
+        return int(digits) * scale
+    return None
+
+
+def parse(text: str | int) -> Quantity | None:
+    """Read *text* by the rules of apimachinery's ``ParseQuantity``; ``None`` is no quantity.
+
+    One leniency is not shared: there a lone ``k`` is zero, which nobody means.
+    """
+    if isinstance(text, int):
+        return Quantity(value=Fraction(text))
+    found = _NUMBER.fullmatch(text) if 0 < len(text) <= LONGEST else None
+    if found is None:
+        return None
+    sign, whole, part, suffix = found[1], found[2], found[3] or "", found[4]
+    scale = _scale(suffix)
+    if scale is None or not whole + part:
+        return None
+    value = Fraction(int(whole + part), 10 ** len(part)) * scale
+    return Quantity(value=-value if sign == "-" else value, suffix=suffix)
+
+
+def _scale(suffix: str) -> Fraction | None:
+    if suffix in _SCALES:
+        return _SCALES[suffix]
+    exponent = _EXPONENT.fullmatch(suffix)
+    if exponent is None:
+        return None
+    return Fraction(10) ** max(-_FARTHEST, min(int(exponent[1]), _FARTHEST))
+
+
+def canonical(number: int) -> str:
+    """Write *number* as the API server hands it out: 3000 as ``3k``, 10240 as it is."""
+    for suffix in ("", "k", "M", "G", "T", "P"):
+        if number == 0 or number % 1000:
+            return f"{number}{suffix}"
+        number //= 1000
+    return f"{number}E"

@@ -1,0 +1,251 @@
+"""Preemption: whom kube-scheduler should evict from which node, so that a pod gets its GPUs.
+
+The scheduler knows sums, not slices and places. What it proposes stands where it opens a legal
+place, because it may be there for processors, memory or ports as well; else the least important
+pods that do are named in its stead. Whoever waits for room that is already coming evicts nobody.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from allocator.extender.index import Index
+from allocator.extender.pod import SchedulingPod
+from allocator.extender.schema import (
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
+    MetaPod,
+    MetaVictims,
+)
+from allocator.ledger.assign import PodClaim
+from allocator.placement.choose import PlacementPolicy
+from allocator.scheduling.preempt_node import PreemptionNode, held_gpus, preemption_node
+from allocator.scheduling.victims import TRIALS, Victim, least, most_important_first
+
+# Looks at a node with some pods gone, one to four tenths of a millisecond each: what a scheduler
+# that waits can spare. Nodes beyond are left out, as it leaves out nodes beyond its own sample.
+MOST_LOOKS: Final = 2048
+_FEWEST: Final = 8  # looks for a better set on each node, however many nodes there are
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Pods to evict from one node, by uid, and how many of them break a disruption budget."""
+
+    uids: tuple[str, ...]
+    violations: int = 0
+
+
+def select_victims(
+    index: Index, pod: SchedulingPod, args: ExtenderPreemptionArgs, *, terms: PlacementPolicy
+) -> ExtenderPreemptionResult:
+    """Return by node whom to evict for *pod*, never nobody: kube-scheduler takes that for an error.
+
+    A node that eviction does not help is left out. None at all, without an error, is what makes
+    the scheduler wait and leave the pod nominated where it is.
+    """
+    offered = proposals(args)
+    match pod.wanted:
+        case PodClaim() as wanted:
+            found = _Preemption(index=index, pod=pod, wanted=wanted, terms=terms).answer(offered)
+        case None:  # it asks for nothing of ours: the scheduler knows better
+            found = {name: proposal for name, proposal in offered.items() if proposal.uids}
+        case _:  # its request cannot be read, so no eviction helps
+            found = {}
+    return ExtenderPreemptionResult(
+        node_name_to_meta_victims={name: _wire(proposal) for name, proposal in found.items()}
+    )
+
+
+def proposals(args: ExtenderPreemptionArgs) -> dict[str, Proposal]:
+    """Return what the scheduler proposes by node, in whichever of its two forms."""
+    found = {
+        name: Proposal(tuple(meta.uid for meta in one.pods or ()), one.num_pdb_violations)
+        for name, one in (args.node_name_to_meta_victims or {}).items()
+    }
+    for name, whole in (args.node_name_to_victims or {}).items():
+        uids = tuple(one.metadata.uid for one in whole.pods or ())
+        found.setdefault(name, Proposal(uids, whole.num_pdb_violations))
+    return found
+
+
+def _wire(proposal: Proposal) -> MetaVictims:
+    pods = tuple(MetaPod(uid=uid) for uid in proposal.uids)
+    return MetaVictims(pods=pods, num_pdb_violations=proposal.violations)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Preemption:
+    """One question; ``looks`` counts down what its answer may yet cost.
+
+    ``trials`` are those for a better set on one node: fewer where there are many nodes.
+    """
+
+    index: Index
+    pod: SchedulingPod
+    wanted: PodClaim
+    terms: PlacementPolicy
+    looks: int = MOST_LOOKS
+    trials: int = TRIALS
+
+    def answer(self, offered: Mapping[str, Proposal]) -> dict[str, Proposal]:
+        """Return whom to evict from which of the nodes *offered*; nobody where room is coming."""
+        nominated = self._case(self.index.nomination(self.pod), Proposal(()))
+        if nominated is not None and self._must_wait(nominated):
+            return {}
+        found: dict[str, Proposal] = {}
+        leaving: dict[str, Proposal] = {}
+        short: list[_Case] = []
+        for name, proposal in offered.items():
+            case = self._case(name, proposal)
+            if case is None or not all(map(case.lower, proposal.uids)):
+                continue
+            if self._fits(case, _NOBODY):  # what is short there is none of ours
+                found |= {name: proposal} if proposal.uids else {}
+            elif self._fits(case, case.awaited_uids):
+                return {}
+            elif (left := self._leaving_victims(case)) is not None:
+                leaving[name] = left
+            else:
+                short.append(case)
+        return leaving or found | dict(self._evictions(short))
+
+    def _case(self, name: str, proposal: Proposal) -> "_Case | None":
+        there = preemption_node(
+            self.index, name, pod=self.pod, wanted=self.wanted, terms=self.terms
+        )
+        if there is None:
+            return None
+        return _Case(there=there, proposal=proposal, pod=self.pod, pods=self.index.pods)
+
+    def _fits(self, case: "_Case", gone: frozenset[str]) -> bool:
+        self.looks -= 1
+        return case.there.fits(gone)
+
+    def _must_wait(self, case: "_Case") -> bool:
+        """Say whether there is nothing to do on this node but wait.
+
+        Where there is room already, the scheduler's sums still count those who are on their way.
+        """
+        gone = case.there.coming_uids
+        if not gone:
+            return False
+        if self._fits(case, _NOBODY):
+            return any(map(case.lower, case.there.leaving))
+        return self._fits(case, gone)
+
+    def _leaving_victims(self, case: "_Case") -> Proposal | None:
+        """Name those who leave anyway, where that is enough.
+
+        The scheduler deletes nobody twice, but it keeps the room for the pod, as it would not if
+        it were told to evict nobody.
+        """
+        leaving = case.there.coming_uids - case.awaited_uids
+        if not leaving or case.has_strangers:
+            return None
+        return case.as_proposal(self._least(case, leaving, case.awaited_uids))
+
+    def _evictions(self, short: Sequence["_Case"]) -> Iterator[tuple[str, Proposal]]:
+        """Yield whom to evict from nodes that are *short*, for as long as there are looks left."""
+        ordered = sorted(short, key=lambda case: case.promise)
+        self.trials = min(TRIALS, max(_FEWEST, MOST_LOOKS // 2 // max(1, len(ordered))))
+        for case in ordered:
+            evicted = self._chosen_victims(case) if self.looks > 0 else None
+            if evicted is not None:
+                yield case.there.node.name, evicted
+
+    def _chosen_victims(self, case: "_Case") -> Proposal | None:
+        coming = case.there.coming_uids
+        proposed = case.holders - coming - case.there.overdue
+        if proposed and self._fits(case, coming | proposed):
+            return case.as_proposal(map(case.victim, case.proposal.uids))
+        # Who holds no GPU was proposed for want of something else, and so may be all the others.
+        kept = frozenset(case.proposal.uids) if case.has_strangers else _NOBODY
+        found = self._least(case, case.evictable - kept, coming | proposed & kept)
+        return None if found is None else case.as_proposal((*map(case.victim, kept), *found))
+
+    def _least(
+        self, case: "_Case", uids: Iterable[str], gone: frozenset[str]
+    ) -> Sequence[Victim] | None:
+        """Return the least of the pods *uids* that must go beside those *gone*."""
+        candidates = [case.victim(uid) for uid in uids]
+        return least(
+            candidates,
+            lambda more: self._fits(case, gone | more),
+            together=case.there.single,
+            trials=self.trials,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """One node, and whom the scheduler would evict from it for *pod*."""
+
+    there: PreemptionNode
+    proposal: Proposal
+    pod: SchedulingPod
+    pods: Mapping[str, SchedulingPod]
+
+    @property
+    def holders(self) -> frozenset[str]:
+        """Return those proposed that hold a GPU here."""
+        return frozenset(uid for uid in self.proposal.uids if uid in self.there.entries)
+
+    @property
+    def has_strangers(self) -> bool:
+        """Say whether somebody is proposed who holds no GPU here."""
+        return len(self.holders) < len(self.proposal.uids)
+
+    @property
+    def awaited_uids(self) -> frozenset[str]:
+        """Return whose room is coming and who cannot be named for it."""
+        there = self.there
+        return there.ebbing | {uid for uid in there.leaving if not self.lower(uid)}
+
+    @property
+    def evictable(self) -> frozenset[str]:
+        """Return who holds a GPU here and may be named.
+
+        The scheduler refuses an answer that names a pod it does not see on the node.
+        """
+        there, offered = self.there, frozenset(self.proposal.uids)
+        return frozenset(
+            uid
+            for uid in there.entries.keys() - there.coming_uids - there.overdue
+            if self.lower(uid) and (uid in offered or self.pods[uid].node == there.node.name)
+        )
+
+    @property
+    def promise(self) -> tuple[int, int, int, str]:
+        """Order nodes as the scheduler will, so that the best are not left out."""
+        highest = max((self.victim(uid).priority for uid in self.proposal.uids), default=0)
+        number = len(self.proposal.uids)
+        return self.proposal.violations, highest, number, self.there.node.name
+
+    def lower(self, uid: str) -> bool:
+        """Say whether a pod matters less; of one not heard of yet the scheduler says so."""
+        return uid not in self.pods or self.pods[uid].priority < self.pod.priority
+
+    def victim(self, uid: str) -> Victim:
+        """Return what decides about the eviction of a pod."""
+        known, entry = self.pods.get(uid), self.there.entries.get(uid)
+        return Victim(
+            uid=uid,
+            priority=self.pod.priority - 1 if known is None else known.priority,
+            created="" if known is None else known.created,
+            proposed=uid in self.proposal.uids,
+            gpus=frozenset() if entry is None else frozenset(held_gpus(entry)),
+        )
+
+    def as_proposal(self, found: Iterable[Victim] | None) -> Proposal | None:
+        """Return *found* as an answer, the most important first, as the scheduler expects.
+
+        Only of those it proposed itself is it known how many break a disruption budget.
+        """
+        if found is None:
+            return None
+        ordered = most_important_first(tuple(found))
+        same = sum(victim.proposed for victim in ordered)
+        violations = min(self.proposal.violations, same)
+        return Proposal(tuple(victim.uid for victim in ordered), violations)

@@ -1,1 +1,0 @@
-"""Where the allocator meets the cluster."""

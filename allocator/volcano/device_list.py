@@ -1,0 +1,84 @@
+"""Volcano's list of devices, ``volcano.sh/vgpu-ids-new``: what a scheduler picked for a pod.
+
+``;`` parts containers, ``:`` ends a device, which is ``uuid,NVIDIA,memory,cores``; a MIG slot may
+be named behind the uuid as ``[group-position]``. Upstream's readers believe all of it; ours reads
+wishes, so a list with any defect is none.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+IDS: Final = "volcano.sh/vgpu-ids-new"
+NODE: Final = "volcano.sh/vgpu-node"  # the node that the list was made for
+# HAMi's names for the same; its list has a part for each init container too.
+HAMI_IDS: Final = "hami.io/vgpu-devices-allocated"
+HAMI_NODE: Final = "hami.io/vgpu-node"
+_LONGEST: Final = 16 * 1024  # characters; 64 containers of 16 devices are half of it
+_MOST: Final = 1024  # devices
+_DEVICE: Final = re.compile(
+    r"([A-Za-z0-9-]{1,64})(?:\[([^\[\],:;-]{1,63}-\d{1,3})\])?,NVIDIA,(\d{1,10}),(\d{1,3})(?:,[^,:;]*)?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDevice:
+    """One share: ``memory`` in units of the site's gpuMemoryFactor, ``cores`` in percent.
+
+    ``position`` names a MIG instance as Volcano's scheduler does.
+    """
+
+    uuid: str
+    memory: int
+    cores: int
+    position: str | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.position is None else f"[{self.position}]"
+        return f"{self.uuid}{place},NVIDIA,{self.memory},{self.cores}:"
+
+
+def listed_uuids(text: str) -> tuple[str, ...]:
+    """Return the uuids of the GPUs in a list that somebody wrote, each once; else nothing."""
+    return tuple(dict.fromkeys(device.uuid for part in parts(text) for device in part))
+
+
+def wished_positions(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the GPUs in such a list on which a MIG position is named, each with that position."""
+    devices = (device for part in parts(text) for device in part)
+    return tuple((device.uuid, device.position) for device in devices if device.position)
+
+
+def parts(text: str) -> tuple[tuple[ListedDevice, ...], ...]:
+    """Return the devices of each container that has some; whose part is empty has none.
+
+    Writers differ in which containers they leave out, never in the order of those that ask.
+    """
+    if not text or len(text) > _LONGEST:
+        return ()
+    written = [[d for d in container.split(":") if d] for container in text.split(";")]
+    if sum(map(len, written)) > _MOST:
+        return ()
+    found = [[_DEVICE.fullmatch(device) for device in container] for container in written]
+    if not all(all(container) for container in found):
+        return ()
+    return tuple(
+        tuple(
+            ListedDevice(match[1], int(match[3]), int(match[4]), match[2])
+            for match in container
+            if match is not None
+        )
+        for container in found
+        if container
+    )
+
+
+def encode_list(containers: Iterable[Sequence[ListedDevice]]) -> str:
+    """Return the list, one part for each container of a pod's spec, empty for one without GPU.
+
+    Upstream's plugin takes the i-th part for the i-th container, its scheduler leaves out those
+    that ask for nothing; only with a part for each can both be right.
+    """
+    return ";".join("".join(map(str, devices)) for devices in containers)

@@ -1,0 +1,189 @@
+"""Registration: a node's GPUs as Volcano's scheduler is to see them, never roomier than they are.
+
+deviceshare reads the register annotation and counts what pods' annotations name. It tests no
+health, and knows nothing of memory that others hold, of promises on the way to their pod or of a
+pod that is over and not yet gone from its GPU. All of that is shown to it the one way it can see:
+as less memory and fewer slots of that GPU. Records are never taken away: a node that has capacity
+and no register crashes its scheduler, so a GPU that may not be used stays, with nothing to give.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from allocator.ledger.ledger import Ledger
+from allocator.model.allocation import Entry, Grant
+from allocator.model.gpu import Gpu
+from allocator.model.request import Mode, Stage
+from allocator.model.units import WHOLE_GPU, MiB
+from allocator.model.usage import peak_grants
+from allocator.placement.fit import hardware
+from allocator.request.pod_summary import PodSummary
+from allocator.volcano.register import (
+    HandshakePhase,
+    decode_handshake,
+    encode_register,
+    node_from_register,
+)
+
+# Its scheduler drops a node that does not answer within 60 s, and asks anew at every answer, with a
+# client of five requests a second.
+ANSWER_AFTER: Final = timedelta(seconds=30)
+
+
+def counted_uids(
+    entries: Iterable[Entry], pods: Iterable[PodSummary], *, node: str
+) -> frozenset[str]:
+    """Return the uids of *entries* that deviceshare counts: of live pods bound to *node*.
+
+    The Binding that carried the promise brought the list of devices in the same write.
+    """
+    uids = {entry.uid for entry in entries}
+    return frozenset(
+        pod.uid
+        for pod in pods
+        if pod.uid in uids and pod.node == node and pod.told and not pod.over
+    )
+
+
+def full_register(ledger: Ledger, *, present: str, factor: int) -> str:
+    """Return the annotation for the node of *ledger* with nothing taken off.
+
+    *present* is what it said so far, and stays to the letter where it says the same. *factor* is
+    the site's gpuMemoryFactor.
+    """
+    full = encode_register(sorted(ledger.node.gpus, key=_place), factor=factor)
+    read = node_from_register(ledger.name, present, factor=factor).node.gpus
+    same = not full or full == encode_register(read, factor=factor)
+    return present if same else full
+
+
+def reminder(shown: str, full: str) -> str:
+    """Return what is kept beside register *shown* so that *full* can be put back; else nothing."""
+    return "" if shown == full else f"{_digest(shown)} {full}"
+
+
+def restore_register(shown: str, beside: str) -> str:
+    """Return what register *shown* said before something was taken off, by what is kept *beside*.
+
+    Where somebody else wrote it since, it is that.
+    """
+    digest, _, full = beside.partition(" ")
+    return full if full and digest == _digest(shown) else shown
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def register_of(ledger: Ledger, counted: Collection[str], *, present: str, factor: int) -> str:
+    """Return the annotation for the node of *ledger*; *counted* are uids that deviceshare knows.
+
+    *present* is the annotation so far, with nothing taken off: what it lists stays listed where
+    the node's own inventory cannot be believed any more. *factor* is the site's gpuMemoryFactor.
+    Empty where nothing is known.
+    """
+    gpus = ledger.node.gpus or node_from_register(ledger.name, present, factor=factor).node.gpus
+    entries = (*ledger.entries, *ledger.unpromised)
+    shown = registered_gpus(gpus, entries, counted, shut=bool(ledger.closed))
+    # It reads 0 MiB as what it could not read.
+    least = MiB(factor)
+    return encode_register(
+        (replace(gpu, memory=max(gpu.memory, least)) for gpu in shown), factor=factor
+    )
+
+
+def registered_gpus(
+    gpus: Collection[Gpu], entries: Iterable[Entry], counted: Collection[str], *, shut: bool = False
+) -> tuple[Gpu, ...]:
+    """Return *gpus*, by index, with what deviceshare cannot see taken off memory and slots.
+
+    It knows one mode a node, that of the last record, so all get the mode of most of them, and the
+    others nothing to give; *shut* says that none may be promised to anybody.
+    """
+    promised = list(entries)
+    mode = _mode(gpus)
+    return tuple(
+        replace(
+            _registered_gpu(
+                gpu, promised, counted, shut=shut or gpu.mode is not mode or not gpu.healthy
+            ),
+            mode=mode,
+        )
+        for gpu in sorted(gpus, key=_place)
+    )
+
+
+def _place(gpu: Gpu) -> tuple[int, str]:
+    return gpu.index, gpu.uuid
+
+
+def _mode(gpus: Iterable[Gpu]) -> Mode:
+    modes = Counter(gpu.mode for gpu in gpus)
+    return max((Mode.HAMI_CORE, Mode.MIG), key=lambda mode: modes[mode])
+
+
+def _registered_gpu(
+    gpu: Gpu, entries: Iterable[Entry], counted: Collection[str], *, shut: bool
+) -> Gpu:
+    seen, held = _split(gpu, entries, counted)
+    memory = sum(grant.memory for grant in held) - sum(grant.memory for grant in seen)
+    cores = sum(grant.cores for grant in held)
+    # Cores cannot be registered.
+    alone = cores >= WHOLE_GPU and cores > sum(grant.cores for grant in seen)
+    free = gpu.slots - (len(held) - len(seen))
+    return replace(
+        gpu,
+        memory=MiB(max(0, gpu.memory - gpu.foreign - memory)),
+        # As many as it counts itself: nobody joins, and nobody leaves.
+        slots=max(0, min(free, len(seen)) if shut or alone else free),
+    )
+
+
+def _split(
+    gpu: Gpu, entries: Iterable[Entry], counted: Collection[str]
+) -> tuple[list[Grant], list[Grant]]:
+    """Return what deviceshare counts on *gpu* by itself, and what is held there, that included."""
+    seen: list[Grant] = []
+    held: list[Grant] = []
+    for entry in entries:
+        held += [grant for grant in peak_grants(entry.containers) if grant.gpu == gpu.uuid]
+        if entry.uid in counted:
+            seen += _listed_grants(gpu, entry)
+    return seen, held
+
+
+def _listed_grants(gpu: Gpu, entry: Entry) -> list[Grant]:
+    """Return what a pod's device list has on *gpu*: it is of apps only.
+
+    Of a pod's instances on one GPU deviceshare's account has the first only.
+    """
+    found = [
+        grant
+        for held in entry.containers
+        if held.stage is Stage.APP
+        for grant in held.grants
+        if grant.gpu == gpu.uuid and _nameable(gpu, grant)
+    ]
+    return found[:1] if gpu.mode is Mode.MIG else found
+
+
+def _nameable(gpu: Gpu, grant: Grant) -> bool:
+    """Say whether a device list tells deviceshare of *grant*; an instance needs a position."""
+    if hardware(grant.mode) is not gpu.mode:
+        return False
+    return gpu.mode is not Mode.MIG or grant.position is not None
+
+
+def needs_report(handshake: str, now: datetime) -> bool:
+    """Say whether *handshake* wants ``Reported`` written: missing, deleted, or asked for a while.
+
+    An answer is taken for the occasion of the next question, so a question is left to stand.
+    """
+    found = decode_handshake(handshake)
+    if found is None or found.phase is not HandshakePhase.REQUESTING:
+        return found is None or found.phase is HandshakePhase.DELETED
+    return found.at is None or now - found.at >= ANSWER_AFTER

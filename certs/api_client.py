@@ -1,0 +1,165 @@
+"""Cluster: reads and writes the Secret and the webhook configurations."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from certs.ca_bundle import WebhookKind, WebhookRegistration, WebhookTarget
+from certs.refresh_controller import Announce, CertificateReason, Notice
+from certs.rotation_controller import SecretChange, StoredSecret
+from kube.client import ApiClient
+from kube.errors import NotFoundError, UnreadableError
+from kube.events import Event, Recorder, Reference, Severity
+
+FIELD_MANAGER: Final = "vgpu-admission-certs"
+GROUP: Final = "admissionregistration.k8s.io/v1"
+_COLLECTIONS: Final = {
+    WebhookKind.MUTATING: f"/apis/{GROUP}/mutatingwebhookconfigurations",
+    WebhookKind.VALIDATING: f"/apis/{GROUP}/validatingwebhookconfigurations",
+}
+_T = TypeVar("_T")
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+    annotations: dict[str, str] = {}
+
+
+class _Secret(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, str] = {}
+
+
+class _ClientConfig(msgspec.Struct, rename="camel"):
+    ca_bundle: str = ""
+
+
+class _Webhook(msgspec.Struct, rename="camel"):
+    name: str
+    client_config: _ClientConfig
+
+
+class _Configuration(msgspec.Struct):
+    metadata: _Meta
+    webhooks: list[_Webhook] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSecret:
+    """One Secret; RBAC: secrets get and patch by this name, and create if it is not shipped."""
+
+    calls: ApiClient
+    namespace: str
+    name: str
+
+    @property
+    def _collection(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/secrets"
+
+    async def read(self) -> StoredSecret | None:
+        """Read it; raises :class:`kube.errors.KubeError`."""
+        try:
+            body = await self.calls.get(f"{self._collection}/{self.name}")
+        except NotFoundError:
+            return None
+        read = _parse(body, _Secret)
+        return StoredSecret(
+            version=read.metadata.resource_version,
+            data={key: base64.b64decode(text) for key, text in read.data.items()},
+            annotations=read.metadata.annotations,
+        )
+
+    async def write(self, version: str | None, change: SecretChange) -> None:
+        """Patch that version or create it; raises :class:`kube.errors.KubeError`."""
+        data = {key: _text(value) for key, value in change.data.items()}
+        meta: dict[str, object] = {"annotations": change.annotations}
+        if version is not None:
+            meta["resourceVersion"] = version
+            changes = {"metadata": meta, "data": data}
+            await self.calls.merge_patch(f"{self._collection}/{self.name}", changes)
+            return
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",  # kubernetes.io/tls would demand a leaf before there is one
+            "metadata": {"name": self.name, "annotations": _without_none(change.annotations)},
+            "data": _without_none(data),
+        }
+        await self.calls.create(self._collection, msgspec.json.encode(secret))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRegistrations:
+    """Webhook configurations; RBAC: get and patch by name. Owns caBundle and nothing else."""
+
+    calls: ApiClient
+
+    async def read(self, target: WebhookTarget) -> WebhookRegistration | None:
+        """Read it; raises :class:`kube.errors.KubeError`."""
+        try:
+            body = await self.calls.get(f"{_COLLECTIONS[target.kind]}/{target.name}")
+        except NotFoundError:
+            return None
+        read = _parse(body, _Configuration)
+        bundles = tuple(
+            (item.name, base64.b64decode(item.client_config.ca_bundle)) for item in read.webhooks
+        )
+        return WebhookRegistration(
+            target=target, version=read.metadata.resource_version, bundles=bundles
+        )
+
+    async def publish(self, registration: WebhookRegistration, bundle: bytes) -> None:
+        """Apply *bundle* to every webhook; raises :class:`kube.errors.KubeError`.
+
+        The version makes it a precondition, and keeps apply from creating what was deleted.
+        """
+        target = registration.target
+        config = {"caBundle": base64.b64encode(bundle).decode()}
+        wanted = {
+            "apiVersion": GROUP,
+            "kind": target.kind,
+            "metadata": {"name": target.name, "resourceVersion": registration.version},
+            "webhooks": [
+                {"name": name, "clientConfig": config} for name, _ in registration.bundles
+            ],
+        }
+        path = f"{_COLLECTIONS[target.kind]}/{target.name}"
+        await self.calls.apply(path, msgspec.json.encode(wanted), field_manager=FIELD_MANAGER)
+
+
+def announcer(recorder: Recorder, secret: ApiSecret) -> Announce:
+    """Return what turns notices into Events about *secret*; RBAC as the recorder's."""
+    regarding = Reference(
+        api_version="v1", kind="Secret", name=secret.name, namespace=secret.namespace
+    )
+
+    def announce(notice: Notice) -> None:
+        good = notice.reason is CertificateReason.RENEWED
+        event = Event(
+            regarding=regarding,
+            severity=Severity.NORMAL if good else Severity.WARNING,
+            reason=notice.reason,
+            action="Renew",
+            note=notice.note,
+        )
+        recorder.record(event)
+
+    return announce
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _without_none(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _parse(body: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableError(f"not a {kind.__name__.strip('_')}") from error

@@ -1,0 +1,100 @@
+"""The lists that ``get`` prints: gather, select by name, print."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocator.cli.terminal import show
+from console.cli.session import AskedError, CommandSession
+from console.cluster.cluster_client import GROUP
+from console.cluster.pod import PodView
+from console.cluster.reader_client import ClusterReader
+from console.cluster.snapshot import ClusterView
+from console.get.gpu_rows import gpu_listing
+from console.get.layout import layout_lines
+from console.get.listing import Listing, OutputFormat, in_order, listing_lines
+from console.get.node_rows import node_listing
+from console.get.pod_rows import PodRow, pod_listing, pod_rows
+
+NOTHING: Final = "No resources found"
+_DOCUMENTS: Final = (OutputFormat.CSV, OutputFormat.JSON, OutputFormat.YAML)
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """How rows are printed, and where."""
+
+    session: CommandSession
+    output: OutputFormat
+    headed: bool
+    column: str = ""  # to sort by
+
+    def print(self, listing: Listing, nothing: str) -> int:
+        """Print a listing, or say that there is *nothing* where a person would see no line."""
+        if listing.rows or self.output in _DOCUMENTS:
+            ordered = in_order(listing, self.column)
+            self.session.print(listing_lines(ordered, self.output, headed=self.headed))
+        else:
+            self.session.errors.write(f"{nothing}\n")
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListSelection:
+    """Which objects: *names* of them, in *namespace* (``None`` is every one), with *labels*."""
+
+    names: Sequence[str] = ()
+    namespace: str | None = None
+    labels: str = ""
+
+
+async def nodes(gather: ClusterReader, printer: Printer, which: ListSelection) -> int:
+    """Print nodes with GPUs, all or some."""
+    site = select_nodes(await gather.site(), await gather.labelled_nodes(which.labels), which.names)
+    return printer.print(node_listing(site), NOTHING)
+
+
+async def gpus(gather: ClusterReader, printer: Printer, which: ListSelection) -> int:
+    """Print GPUs, all or those of some nodes."""
+    site = select_nodes(await gather.site(), await gather.labelled_nodes(which.labels), which.names)
+    return printer.print(gpu_listing(site), NOTHING)
+
+
+async def pods(gather: ClusterReader, printer: Printer, which: ListSelection) -> int:
+    """Print pods that ask for a share of a GPU, or hold one."""
+    site = await gather.site(needed=False)
+    found = await gather.pods(which.namespace, which.labels)
+    every = pod_rows(site, found, gone=not which.labels, namespace=which.namespace)
+    rows = _select_rows(every, found, which.names)
+    listing = pod_listing(rows, site.now, spaces=which.namespace is None)
+    where = "" if which.namespace is None else f" in {which.namespace} namespace"
+    return printer.print(listing, f"{NOTHING}{where}.")
+
+
+async def layout(gather: ClusterReader, session: CommandSession, names: Sequence[str]) -> int:
+    """Draw the GPUs of all nodes, or of some."""
+    site = select_nodes(await gather.site(), None, names)
+    show(layout_lines(site), session.output)
+    return 0
+
+
+def select_nodes(
+    site: ClusterView, labelled: Collection[str] | None, names: Sequence[str]
+) -> ClusterView:
+    """Return *site* with the nodes *names* only, in that order; raises :class:`AskedError`."""
+    missing = [name for name in names if name not in site.ledgers]
+    if missing:
+        raise AskedError(f'gpunodes.{GROUP} "{missing[0]}" not found')
+    kept = [n for n in names or site.ledgers if labelled is None or n in labelled]
+    return replace(site, ledgers={name: site.ledgers[name] for name in kept})
+
+
+def _select_rows(
+    rows: Sequence[PodRow], pods: Sequence[PodView], names: Sequence[str]
+) -> list[PodRow]:
+    """Return the rows of the pods *names*, or all; a pod that asks for nothing has none."""
+    known = {row.name for row in rows} | {pod.metadata.name for pod in pods}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise AskedError(f'pods "{missing[0]}" not found')
+    return [row for row in rows if not names or row.name in names]

@@ -1,0 +1,175 @@
+"""The kubectl plugin: its commands, as users of kubectl expect them."""
+
+from importlib import metadata
+from typing import Final, Unpack
+
+import click
+
+from console.cli import explain
+from console.cli import get as lists
+from console.cli.explain import AnswerOptions
+from console.cli.get import ListSelection, Printer
+from console.cli.options import (
+    AmountOptions,
+    Printing,
+    amounts,
+    amounts_of,
+    document,
+    labels,
+    namespace,
+    with_output_options,
+    with_session,
+)
+from console.cli.session import CommandSession
+from console.cluster.reader_client import ClusterReader
+from console.get import gpu_rows, node_rows, pod_rows
+from console.get.listing import OutputFormat
+
+NAME: Final = "kubectl vgpu"
+FILE_HELP: Final = "a manifest, or - for standard input; may be given several times"
+NODE_HELP: Final = "the same as NODE; may be given several times"
+NODES: Final = (*node_rows.COLUMNS, *node_rows.WIDE)
+GPUS: Final = (*gpu_rows.COLUMNS, *gpu_rows.WIDE)
+PODS: Final = (pod_rows.SPACE, *pod_rows.COLUMNS, *pod_rows.WIDE)
+
+
+def _printer(session: CommandSession, how: Printing) -> Printer:
+    output = OutputFormat(how["output"] or OutputFormat.TABLE)
+    return Printer(session, output, headed=how["headed"], column=how["column"] or "")
+
+
+def _version() -> str:
+    try:
+        return metadata.version("vgpu-admission")
+    except metadata.PackageNotFoundError:  # run from a checkout
+        return "source"
+
+
+@click.group(name=NAME, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), prog_name=NAME)
+def cli() -> None:
+    """Say who holds which slice of a GPU, what still fits, and why a pod got what it got.
+
+    Reads the cluster of your kubeconfig with your own rights, and never writes to it.
+    """
+
+
+class _Kinds(click.Group):
+    """Subcommands that are also known by the names that kubectl has for a kind."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a kind, by whichever of its names."""
+        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
+
+
+_ALIASES: Final = {"node": "nodes", "no": "nodes", "gpu": "gpus", "pod": "pods", "po": "pods"}
+
+
+@cli.group("get", cls=_Kinds)
+def get() -> None:
+    """List nodes, GPUs or pods."""
+
+
+@get.command("nodes")
+@click.argument("names", nargs=-1, metavar="[NODE...]")
+@with_output_options(NODES)
+@labels
+@with_session
+def get_nodes(session: CommandSession, *, names: tuple[str, ...], **how: Unpack[Printing]) -> int:
+    """List nodes with GPUs: how much is promised, the largest request that still fits."""
+    which = ListSelection(names=names, labels=how["labels"])
+    return session.run(lambda gather: lists.nodes(gather, _printer(session, how), which))
+
+
+@get.command("gpus")
+@click.argument("names", nargs=-1, metavar="[NODE...]")
+@click.option("--node", "more", multiple=True, metavar="NODE", help=NODE_HELP)
+@with_output_options(GPUS)
+@labels
+@with_session
+def get_gpus(
+    session: CommandSession,
+    *,
+    names: tuple[str, ...],
+    more: tuple[str, ...],
+    **how: Unpack[Printing],
+) -> int:
+    """List GPUs: how they are cut, what is promised, the largest request that still fits."""
+    which = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=how["labels"])
+    return session.run(lambda gather: lists.gpus(gather, _printer(session, how), which))
+
+
+@get.command("pods")
+@click.argument("names", nargs=-1, metavar="[POD...]")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="in all namespaces")
+@namespace
+@with_output_options(PODS)
+@labels
+@with_session
+def get_pods(
+    session: CommandSession,
+    *,
+    names: tuple[str, ...],
+    everywhere: bool,
+    namespace: str | None,
+    **how: Unpack[Printing],
+) -> int:
+    """List pods that ask for a share of a GPU: what each was given, and where."""
+
+    async def view(gather: ClusterReader) -> int:
+        where = None if everywhere else namespace or gather.cluster.namespace
+        which = ListSelection(names=names, namespace=where, labels=how["labels"])
+        return await lists.pods(gather, _printer(session, how), which)
+
+    return session.run(view)
+
+
+@cli.command("layout")
+@click.argument("names", nargs=-1, metavar="[NODE...]")
+@with_session
+def layout(session: CommandSession, *, names: tuple[str, ...]) -> int:
+    """Draw GPUs: MIG slots and shares of memory, with who holds them."""
+    return session.run(lambda gather: lists.layout(gather, session, names))
+
+
+@cli.command("why")
+@click.argument("about", metavar="POD|KIND/NAME")
+@namespace
+@document
+@with_session
+def why(session: CommandSession, *, about: str, namespace: str | None, output: str | None) -> int:
+    """Say what a pod asked for, what was decided and why, where it is, or what it waits for.
+
+    POD is a name or pod/NAME. Of deploy/NAME, rs/NAME, job/NAME, sts/NAME, ds/NAME, cj/NAME and
+    vcjob/NAME the pods are told: those that stand alike together.
+    """
+    question = AnswerOptions(namespace=namespace, output=OutputFormat(output or OutputFormat.TABLE))
+    return session.run(lambda gather: explain.why(gather, session, about, question=question))
+
+
+@cli.command("fit")
+@click.option("-f", "--filename", "files", multiple=True, help=FILE_HELP)
+@amounts
+@namespace
+@document
+@with_session
+def fit(
+    session: CommandSession,
+    *,
+    files: tuple[str, ...],
+    namespace: str | None,
+    output: str | None,
+    **asked: Unpack[AmountOptions],
+) -> int:
+    """Say whether pods would fit now, of a manifest or of amounts; nothing is created.
+
+    Exits with 0 if every pod fits now, 4 if one fits the hardware but not now, 5 if one never
+    does or is refused, 1 if the question could not be answered.
+    """
+    question = AnswerOptions(namespace=namespace, output=OutputFormat(output or OutputFormat.TABLE))
+    wanted = amounts_of(asked, files)
+    if wanted is not None:
+        return session.run(
+            lambda gather: explain.fit_amounts(gather, session, wanted, question=question)
+        )
+    return session.run(lambda gather: explain.fit(gather, session, files, question=question))

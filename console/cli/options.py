@@ -1,0 +1,197 @@
+"""Options: what the plugin's commands are told, and what is said of a value that is none."""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Final, TypedDict
+
+import click
+
+from allocator.catalog.injection import MOST_DEVICES
+from allocator.model.request import Mode
+from allocator.model.units import WHOLE_GPU, CorePercent, MiB
+from allocator.model.untrusted import quote
+from console.cli.session import CommandSession
+from console.cluster.cluster_client import ClusterTarget
+from console.explain.pod_amounts import MEMORY_ACCEPTED, ContainerAmounts, memory_of
+from console.get.listing import OutputFormat
+
+ANY: Final = "any"
+_OUTPUTS: Final = [str(output) for output in OutputFormat if output is not OutputFormat.TABLE]
+_DOCUMENTS: Final = [str(OutputFormat.JSON), str(OutputFormat.YAML)]
+_MODES: Final = [ANY, str(Mode.MIG), str(Mode.HAMI_CORE)]
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
+BARE_HELP: Final = "leave out the names of the columns"
+SORT_HELP: Final = "a column, in any case; also one that only -o wide shows"
+
+
+class _Seconds(click.ParamType[float]):
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read a duration as kubectl's own flag does: 30s, 2m, 500ms, or plain seconds."""
+        text = str(value)
+        number = text.rstrip("ms")
+        unit = text[len(number) :] or "s"
+        if unit in _UNITS and number.replace(".", "", 1).isdecimal() and float(number) > 0:
+            return float(number) * _UNITS[unit]
+        return self.fail(f"{text!r} is no duration; accepted: 30s, 2m, 500ms", param, ctx)
+
+
+class _Memory(click.ParamType[MiB]):
+    name = "MiB"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> MiB:
+        """Read an amount of memory."""
+        found = memory_of(str(value))
+        if found is None:
+            text = f"{quote(str(value))} is no amount of memory; accepted: {MEMORY_ACCEPTED}"
+            return self.fail(text, param, ctx)
+        return found
+
+
+class _Model(click.ParamType[str]):
+    name = "name"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Read part of a product's name; an empty one would be part of every name."""
+        if not str(value).strip():
+            return self.fail('"" names no model; accepted: part of a name, as A100', param, ctx)
+        return str(value)
+
+
+def with_session(command: Callable[..., int]) -> Callable[..., None]:
+    """Give *command* the options that say which cluster, hand it a session, exit as it says."""
+
+    @wraps(command)
+    def run(
+        *,
+        kubeconfig: str | None,
+        context: str | None,
+        seconds: float,
+        system: str,
+        **rest: object,
+    ) -> None:
+        target = ClusterTarget(kubeconfig=kubeconfig, context=context, seconds=seconds)
+        session = CommandSession(target=target, system=system, output=sys.stdout, errors=sys.stderr)
+        sys.exit(command(session, **rest))
+
+    found: Callable[..., None] = run
+    for option in (
+        click.option(
+            "--system-namespace",
+            "system",
+            default="vgpu-admission-system",
+            show_default=True,
+            help="where vgpu-admission is installed",
+        ),
+        click.option(
+            "--request-timeout",
+            "seconds",
+            type=_Seconds(),
+            default="10s",
+            show_default=True,
+            help="what one call to the server may take",
+        ),
+        click.option("--context", help="which context of the kubeconfig"),
+        click.option("--kubeconfig", help="the kubeconfig; else KUBECONFIG, else ~/.kube/config"),
+    ):
+        found = option(found)
+    return found
+
+
+class Printing(TypedDict):
+    """The options of every list."""
+
+    output: str | None
+    headed: bool
+    column: str | None
+    labels: str
+
+
+def with_output_options(
+    columns: Sequence[str],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return what gives a command the options that say how rows with *columns* are printed."""
+    choices = click.Choice(columns, case_sensitive=False)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in (
+            click.option("--no-headers", "headed", flag_value=False, default=True, help=BARE_HELP),
+            click.option("--sort-by", "column", metavar="COLUMN", type=choices, help=SORT_HELP),
+            click.option(
+                "-o", "--output", type=click.Choice(_OUTPUTS), help="how rows are printed"
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+labels = click.option("-l", "--selector", "labels", default="", help="label selector, as kubectl's")
+namespace = click.option("-n", "--namespace", help="else that of the context")
+document = click.option(
+    "-o", "--output", type=click.Choice(_DOCUMENTS), help="the answer as a document"
+)
+
+
+class AmountOptions(TypedDict):
+    """The options that stand for a manifest; ``None`` or empty are those that were not given."""
+
+    memory: MiB | None
+    cores: int | None
+    count: int | None
+    mode: str | None
+    model: tuple[str, ...]
+
+
+def amounts(command: Callable[..., None]) -> Callable[..., None]:
+    """Give *command* the options that stand for a manifest."""
+    for option in (
+        click.option(
+            "--model",
+            type=_Model(),
+            multiple=True,
+            help="part of a product's name, as A100; may be given several times",
+        ),
+        click.option("--mode", type=click.Choice(_MODES), help="how it is to be shared"),
+        click.option("--count", type=click.IntRange(1, MOST_DEVICES), help="of GPUs; else 1"),
+        click.option(
+            "--cores", type=click.IntRange(0, WHOLE_GPU), help="percent of each GPU's compute"
+        ),
+        click.option("--memory", type=_Memory(), help="on each GPU; else all that it has"),
+    ):
+        command = option(command)
+    return command
+
+
+def amounts_of(asked: AmountOptions, files: Sequence[str]) -> ContainerAmounts | None:
+    """Return what the options ask for, ``None`` where *files* do; raises ``click.UsageError``."""
+    given = [f"--{name}" for name, value in asked.items() if value not in (None, ())]
+    if files and given:
+        text = (
+            f"-f {files[0]} cannot go with {given[0]}; accepted: manifests, or amounts without one"
+        )
+        raise click.UsageError(text)
+    if not files and not given:
+        raise click.UsageError(f"nothing to fit is named; accepted: -f FILE, or {_EITHER}")
+    if files:
+        return None
+    mode = asked["mode"] or ANY
+    return ContainerAmounts(
+        memory=asked["memory"],
+        cores=CorePercent(asked["cores"] or 0),
+        count=asked["count"] or 1,
+        mode=None if mode == ANY else Mode(mode),
+        models=asked["model"],
+    )
+
+
+_EITHER: Final = ", ".join(f"--{name}" for name in AmountOptions.__annotations__)

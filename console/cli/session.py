@@ -1,0 +1,70 @@
+"""A session: one command on one cluster, and what a person reads when it cannot be done."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+from allocator.cli.files import UnusableError
+from console.cluster.cluster_client import GROUP, PLURAL, ClusterTarget, connect
+from console.cluster.reader_client import ClusterReader
+from kube.errors import ApiError, KubeError, NotFoundError, UnreachableError
+
+ERROR: Final = 1
+UNAUTHORIZED: Final = 401
+_INSTALLED: Final = "vgpu-admission is not installed in this cluster, or its CRD is missing"
+
+
+class AskedError(Exception):
+    """The question cannot be answered as it is put; the text says what would do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSession:
+    """Where to ask, and where to write; data goes to *output*, everything else to *errors*.
+
+    *system* is the namespace in which vgpu-admission is installed.
+    """
+
+    target: ClusterTarget
+    system: str
+    output: TextIO
+    errors: TextIO
+
+    def run(self, view: Callable[[ClusterReader], Awaitable[int]]) -> int:
+        """Answer in an event loop of its own."""
+        return asyncio.run(self.answer(view))
+
+    async def answer(self, view: Callable[[ClusterReader], Awaitable[int]]) -> int:
+        """Print *view* of the cluster and return its exit code, or say what stands in its way."""
+        try:
+            async with connect(self.target) as cluster:
+                return await view(ClusterReader(cluster, self.system, self.warn))
+        except (AskedError, UnusableError, KubeError) as error:
+            self.errors.write(f"{error_message(error)}\n")
+            return ERROR
+
+    def warn(self, text: str) -> None:
+        """Say something beside the data."""
+        self.errors.write(f"Warning: {text}\n")
+
+    def print(self, lines: Iterable[str]) -> None:
+        """Write *lines*."""
+        self.output.writelines(f"{line}\n" for line in lines)
+        self.output.flush()
+
+
+def error_message(error: AskedError | UnusableError | KubeError) -> str:
+    """Return what a user of kubectl expects to read; a refusal names verb and resource."""
+    match error:
+        case ApiError(status=status) if status == UNAUTHORIZED:
+            return "error: You must be logged in to the server (Unauthorized)"
+        case NotFoundError(reason="Unknown"):  # a path that the API server does not know
+            kind = f'the server doesn\'t have a resource type "{PLURAL}.{GROUP}"'
+            return f"error: {kind}: {_INSTALLED}"
+        case ApiError():
+            return f"Error from server ({error.reason}): {error.message}"
+        case UnreachableError():
+            return f"Unable to connect to the server: {error}"
+        case _:
+            return f"error: {error}"

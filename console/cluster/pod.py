@@ -1,0 +1,131 @@
+"""Pods as views read them: the few fields of a stored pod that tell what became of its request."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.model.decision import Finding
+from allocator.model.request import PodRequest
+from allocator.request.parse import parse_request
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+
+
+class ResourcesView(msgspec.Struct, frozen=True):
+    """What a container may use."""
+
+    limits: dict[str, str | int] | None = None
+    requests: dict[str, str | int] | None = None
+
+
+class ContainerView(msgspec.Struct, frozen=True, rename="camel"):
+    """A container of any kind."""
+
+    name: str
+    resources: ResourcesView | None = None
+    restart_policy: str | None = None
+
+
+class ObjectOwner(msgspec.Struct, frozen=True):
+    """What made an object."""
+
+    uid: str = ""
+
+
+class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """Who the pod is."""
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    owner_references: tuple[ObjectOwner, ...] | None = None
+
+    def is_owned_by(self, uids: Collection[str]) -> bool:
+        """Say whether one of the objects *uids* made it."""
+        return any(owner.uid in uids for owner in self.owner_references or ())
+
+
+class Spec(msgspec.Struct, frozen=True, rename="camel"):
+    """What it runs, and where."""
+
+    containers: tuple[ContainerView, ...] = ()
+    init_containers: tuple[ContainerView, ...] | None = None
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[dict[str, str], ...] | None = None
+
+
+class PodStatus(msgspec.Struct, frozen=True):
+    """How far it has come."""
+
+    phase: str = ""
+
+
+class PodView(msgspec.Struct, frozen=True):
+    """A pod; one that a manifest makes has no uid yet."""
+
+    metadata: PodMetadata
+    spec: Spec
+    status: PodStatus = PodStatus()
+
+    @property
+    def namespace(self) -> str:
+        """Return its namespace."""
+        return self.metadata.namespace or ""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Return its annotations."""
+        return self.metadata.annotations or {}
+
+    @property
+    def over(self) -> bool:
+        """Say whether its containers have ended for good."""
+        return self.status.phase in _OVER
+
+
+def pod_of(document: Mapping[str, Any]) -> PodView:
+    """Read a pod that was parsed from JSON; raises ``ValueError`` where it is none."""
+    return msgspec.convert(document, PodView)
+
+
+class PodState(StrEnum):
+    """How far a pod's request has come. Public API: never rename, only add."""
+
+    WAITING = "Waiting"  # for a node
+    RESERVED = "Reserved"  # promised, its Binding not seen yet
+    BOUND = "Bound"  # to its node; no container runs yet
+    RUNNING = "Running"
+    BYPASSED = "Bypassed"  # bound without a promise
+    ENDED = "Ended"  # what it was promised is not free yet
+    GONE = "Gone"  # the same, and the pod does not exist any more
+
+
+def state_of(pod: PodView, *, promised: bool) -> PodState:
+    """Return how far *pod* has come; *promised* says whether a ledger has an entry for it."""
+    if pod.over:
+        return PodState.ENDED
+    if not pod.spec.node_name:
+        return PodState.RESERVED if promised else PodState.WAITING
+    if not promised:
+        return PodState.BYPASSED
+    return PodState.RUNNING if pod.status.phase == "Running" else PodState.BOUND
+
+
+def request_of(
+    pod: PodView, vocabularies: Sequence[Vocabulary]
+) -> PodRequest | tuple[Finding, ...] | None:
+    """Return what a pod asks for, as admission left it."""
+    return parse_request(
+        containers=pod.spec.containers,
+        init_containers=pod.spec.init_containers or (),
+        annotations=pod.annotations,
+        vocabularies=vocabularies,
+    )

@@ -1,0 +1,154 @@
+"""Gathering: what one view needs of a cluster, with what a person may not read left out aloud."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from allocator.catalog.vocabularies import OWN
+from allocator.config.device_config import DeviceConfig, configured_vocabularies, load_device_config
+from allocator.config.settings import DEFAULTS, Prefer, Settings, SettingsError, settings_of
+from allocator.model.problem import Rejected
+from allocator.model.untrusted import escaped, quote
+from allocator.placement.choose import PlacementPolicy
+from console.cluster.cluster_client import ClusterClient
+from console.cluster.event import EventView, events_of
+from console.cluster.pod import PodView, pod_of
+from console.cluster.snapshot import ClusterView, Configuration, name_of, site_of
+from kube.errors import ApiError, NotFoundError, UnreadableError
+
+FORBIDDEN: Final = 403
+PREFER_KEY: Final = f"{OWN}prefer"
+SETTINGS: Final = "vgpu-admission-settings"
+DEVICES: Final = ("kube-system", "volcano-vgpu-device-config", "device-config.yaml")
+BLIND: Final = "what pods hold is told by their own annotations"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceView:
+    """What a namespace says; ``labels`` are ``None`` where it could not be read."""
+
+    labels: Mapping[str, str] | None = None
+    prefer: Prefer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReader:
+    """Reads for views; *tell* hears what had to be left out, *system* is our namespace."""
+
+    cluster: ClusterClient
+    system: str
+    tell: Callable[[str], None]
+
+    async def site(self, *, needed: bool = True) -> ClusterView:
+        """Return nodes and ledgers as they are now; without them, where they are not *needed*."""
+        reading = self.cluster.gpu_nodes()
+        gpu_nodes = await (reading if needed else self._read_if_allowed(reading, BLIND))
+        nodes = await self._read_if_allowed(
+            self.cluster.nodes(), "cordoned nodes are not told apart"
+        )
+        configuration = await self.configuration()
+        now = datetime.now(UTC)
+        site = site_of(gpu_nodes, nodes, now=now, configuration=configuration)
+        for odd in site.odd:
+            self.tell(odd)
+        return site
+
+    async def labelled_nodes(self, labels: str) -> frozenset[str] | None:
+        """Return the names of the Nodes with *labels*, ``None`` where none are asked for."""
+        if not labels:
+            return None
+        return frozenset(map(name_of, await self.cluster.nodes(labels)))
+
+    async def configuration(self) -> Configuration:
+        """Return the operator's settings; what cannot be read is taken to be as installed."""
+        settings = await self._settings()
+        devices = await self._devices()
+        return Configuration(
+            settings=settings,
+            vocabularies=configured_vocabularies(settings, devices),
+            terms=PlacementPolicy(
+                prefer=settings.prefer,
+                geometries=devices.geometries,
+                packings=settings.packings,
+            ),
+        )
+
+    async def _settings(self) -> Settings:
+        text = await self._text(self.system, SETTINGS, "settings.yaml")
+        try:
+            return settings_of(text)
+        except SettingsError as error:
+            self.tell(f"{error}; the defaults are assumed")
+            return DEFAULTS
+
+    async def _devices(self) -> DeviceConfig:
+        text = await self._text(*DEVICES)
+        found = load_device_config(text) if text else None
+        if isinstance(found, Rejected):
+            self.tell(f"{DEVICES[1]}: {found}; the defaults are assumed")
+        return DeviceConfig() if found is None or isinstance(found, Rejected) else found.value
+
+    async def _text(self, namespace: str, name: str, key: str) -> str:
+        """Return one key of a ConfigMap; empty where there is none, or none that may be read."""
+        try:
+            reading = self.cluster.config_map(namespace, name)
+            found = await self._read_if_allowed(reading, f"the defaults of {name} are assumed")
+        except NotFoundError:
+            return ""
+        return str(((found or {}).get("data") or {}).get(key, ""))
+
+    async def pod(self, namespace: str, name: str) -> PodView:
+        """Return one pod; raises :class:`UnreadableError` where it cannot be read."""
+        found = await self.cluster.pod(namespace, name)
+        try:
+            return pod_of(found)
+        except ValueError as error:
+            text = f"pod {quote(name)} cannot be read: {escaped(str(error))}"
+            raise UnreadableError(text) from error
+
+    async def namespace(self, name: str) -> NamespaceView:
+        """Return what is known about a namespace; one that a manifest only names may not exist."""
+        try:
+            found = await self._read_if_allowed(
+                self.cluster.namespace_object(name), "what the namespace prefers is not known"
+            )
+        except NotFoundError:
+            found = None
+        if found is None:
+            return NamespaceView()
+        metadata = found["metadata"]
+        prefer = (metadata.get("annotations") or {}).get(PREFER_KEY, "")
+        return NamespaceView(
+            labels=metadata.get("labels") or {},
+            prefer=Prefer(prefer) if prefer in set(Prefer) else None,
+        )
+
+    async def pods(self, namespace: str | None, labels: str = "") -> Sequence[PodView]:
+        """Return the pods of a namespace, or of all, without those that cannot be read."""
+        found = []
+        for document in await self.cluster.pods(namespace, labels):
+            try:
+                found.append(pod_of(document))
+            except ValueError as error:
+                name = quote(name_of(document))
+                self.tell(f"pod {name} cannot be read: {escaped(str(error))}")
+        return found
+
+    async def events(self, namespace: str, uid: str) -> tuple[EventView, ...]:
+        """Return what was said about an object, nothing where that may not be read."""
+        found = await self._read_if_allowed(
+            self.cluster.events(namespace, uid), "Events are not shown"
+        )
+        return events_of(found or ())
+
+    async def _read_if_allowed(self, reading: Awaitable[T], otherwise: str) -> T | None:
+        """Return what was read, or say *otherwise* where the person may not read it."""
+        try:
+            return await reading
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            self.tell(f"{error.message}; {otherwise}")
+            return None

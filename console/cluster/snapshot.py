@@ -1,0 +1,319 @@
+"""ClusterView: nodes and ledgers at one moment; what a GPU still takes."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.config.settings import DEFAULTS, NodeAgent, Prefer, Settings
+from allocator.ledger.ledger import Ledger, is_accounted, parse_ledger
+from allocator.ledger.lifecycle import status_is_current
+from allocator.mig.positions import with_volcano_positions
+from allocator.mig.profiles import profiles_of
+from allocator.model.allocation import Entry
+from allocator.model.gpu import Gpu, Node, Snapshot
+from allocator.model.request import ContainerRequest, Mode, Stage
+from allocator.model.units import MiB
+from allocator.model.untrusted import escaped, quote
+from allocator.model.usage import parts
+from allocator.placement.choose import PlacementPolicy
+from allocator.placement.fit import headroom, shortfall
+from allocator.placement.fleet import snapshot_of
+from allocator.placement.mig import MigOptions
+from allocator.volcano.register import REGISTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverAccount:
+    """``driver`` is its version, ``reasons`` say by GPU why it is not used; both may be empty."""
+
+    driver: str = ""
+    reasons: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+NONE_GIVEN = DriverAccount()
+
+
+def account_of(document: Mapping[str, Any]) -> DriverAccount:
+    """Read the account in a GPUNode that was parsed from JSON; what is odd about it is left out."""
+    status = document.get("status")
+    if not isinstance(status, Mapping):
+        return NONE_GIVEN
+    driver, gpus = status.get("driver"), status.get("gpus")
+    told = [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+    pairs = ((gpu.get("uuid"), gpu.get("reason")) for gpu in told)
+    return DriverAccount(
+        driver=driver if isinstance(driver, str) else "",
+        reasons={
+            uuid: reason
+            for uuid, reason in pairs
+            if isinstance(uuid, str) and uuid and isinstance(reason, str) and reason
+        },
+    )
+
+
+def remainder(gpu: Gpu, cutter: MigOptions) -> MiB | None:
+    """Return the most MiB that one more container can have, ``None`` where it takes nobody."""
+    if not gpu.healthy:
+        return None
+    room = headroom(gpu)
+    if gpu.mode is Mode.MIG:
+        rungs = sorted(profiles_of(gpu.board), key=lambda rung: -rung.memory)
+        asks = (_memory_request(rung.memory) for rung in rungs)
+        return next((ask.memory for ask in asks if cutter.options(ask, (room,))), None)
+    return None if shortfall(_memory_request(MiB(1)), room) else room.memory
+
+
+def _memory_request(memory: MiB) -> ContainerRequest:
+    return ContainerRequest(name="", index=0, stage=Stage.APP, count=1, memory=memory)
+
+
+Json = Mapping[str, Any]
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str = ""
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    unschedulable: bool = False
+
+
+class _NodeInfo(msgspec.Struct, frozen=True):
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    conditions: tuple[_Condition, ...] | None = None
+    node_info: _NodeInfo | None = None
+
+
+class _NodeObject(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+class _Created(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A Node as its cluster sees it; ``out`` says why no pod may go there, empty where one may.
+
+    ``registered`` says that Volcano's scheduler keeps account of it too.
+    """
+
+    name: str
+    uid: str = ""
+    boot: str = ""
+    created: datetime | None = None
+    out: str = ""
+    registered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GrantHolder:
+    """Who holds a grant on a GPU."""
+
+    entry: Entry
+    container: str
+
+    @property
+    def pod(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.entry.namespace}/{self.entry.pod}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What an operator decided, as far as it could be read; the rest is as installed."""
+
+    settings: Settings = DEFAULTS
+    vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
+    terms: PlacementPolicy = field(default_factory=PlacementPolicy)
+
+    def policy_for(self, prefer: Prefer | None) -> PlacementPolicy:
+        """Return the terms in a namespace that prefers so, or does not say."""
+        return self.terms if prefer is None else replace(self.terms, prefer=prefer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """A cluster at the aware time *now*.
+
+    ``ledgers`` are by node name, in order, and so are ``accounts`` by agents. ``machines`` is
+    ``None`` where Nodes could not be read; then every GPUNode counts as a node in service.
+    ``odd`` tells what could not be read. ``blind`` says that GPUNodes may not be read: what there
+    is of ledgers is unknown.
+    """
+
+    now: datetime
+    ledgers: Mapping[str, Ledger] = field(default_factory=lambda: MappingProxyType({}))
+    accounts: Mapping[str, DriverAccount] = field(default_factory=lambda: MappingProxyType({}))
+    created: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
+    machines: Mapping[str, Machine] | None = None
+    configuration: Configuration = Configuration()
+    odd: tuple[str, ...] = ()
+    blind: bool = False
+
+    def closed_reason(self, name: str) -> str:
+        """Say why nothing new may be promised on a node; empty where something may."""
+        ledger = self.ledgers[name]
+        if ledger.closed:
+            return ledger.closed
+        machine = Machine(name=name) if self.machines is None else self.machines.get(name)
+        if machine is None:
+            return "it is no node of the cluster any more"
+        return machine.out or self._unaccounted_reason(ledger, machine)
+
+    def _unaccounted_reason(self, ledger: Ledger, machine: Machine) -> str:
+        """Say why the hook does not go by the status of *ledger*; empty where it does."""
+        upstream = self.configuration.settings.node_agent is NodeAgent.UPSTREAM
+        if not is_accounted(ledger, node_uid=machine.uid, boot=machine.boot):
+            return "its GPUs have not been accounted for since it came back"
+        if not status_is_current(
+            ledger, node_uid=machine.uid, boot=machine.boot, upstream=upstream
+        ):
+            return "its agent has not accounted for its GPUs yet"
+        return ""
+
+    def account(self, name: str) -> DriverAccount:
+        """Return what the agent of a node says of it beside its inventory."""
+        return self.accounts.get(name, NONE_GIVEN)
+
+    def created_at(self, name: str) -> datetime | None:
+        """Return when a node came to be."""
+        machine = (self.machines or {}).get(name)
+        return machine.created if machine is not None else self.created.get(name)
+
+    def snapshot(self) -> Snapshot:
+        """Return what a decision would be made on; a node out of service has no healthy GPU."""
+        return snapshot_of(
+            (self.node(name) for name in self.ledgers),
+            version=str(self.now),
+            complete=not self.odd,
+        )
+
+    def node(self, name: str) -> Node:
+        """Return one node as decisions see it."""
+        return in_service(self.ledgers[name].node, self.closed_reason(name))
+
+
+def in_service(node: Node, out: str) -> Node:
+    """Return *node* as it is, or with nothing to give where it is *out* of service."""
+    if not out:
+        return node
+    return replace(node, gpus=tuple(replace(gpu, healthy=False) for gpu in node.gpus))
+
+
+def site_of(
+    gpu_nodes: Iterable[Json] | None,
+    nodes: Iterable[Json] | None,
+    *,
+    now: datetime,
+    configuration: Configuration = Configuration(),
+) -> ClusterView:
+    """Return a site from GPUNodes and Nodes that were parsed from JSON.
+
+    ``None`` are those that may not be read.
+    """
+    ledgers: dict[str, Ledger] = {}
+    accounts: dict[str, DriverAccount] = {}
+    created: dict[str, datetime] = {}
+    odd: list[str] = []
+    for document in sorted(gpu_nodes or (), key=name_of):
+        try:
+            ledger, born = parse_ledger(document), msgspec.convert(document, _Created).metadata
+        except ValueError as error:
+            odd.append(f"GPUNode {quote(name_of(document))} cannot be read: {escaped(str(error))}")
+            continue
+        ledgers[ledger.name] = ledger
+        accounts[ledger.name] = account_of(document)
+        if born.creation_timestamp is not None:
+            created[ledger.name] = born.creation_timestamp
+    machines = None if nodes is None else dict(_machines(nodes, odd))
+    registered = {name for name, one in (machines or {}).items() if one.registered}
+    return ClusterView(
+        now=now,
+        ledgers={n: _with_positions(one) if n in registered else one for n, one in ledgers.items()},
+        accounts=accounts,
+        created=created,
+        machines=machines,
+        configuration=configuration,
+        odd=tuple(odd),
+        blind=gpu_nodes is None,
+    )
+
+
+def _with_positions(ledger: Ledger) -> Ledger:
+    """Return the ledger of a node that keeps to the places which Volcano's scheduler can name."""
+    return replace(ledger, node=with_volcano_positions(ledger.node))
+
+
+def _machines(nodes: Iterable[Json], odd: list[str]) -> Iterator[tuple[str, Machine]]:
+    """Yield Nodes by name; one that cannot be read takes no pod, and is told in *odd*."""
+    for document in nodes:
+        name = name_of(document)
+        try:
+            yield name, machine(document)
+        except ValueError as error:
+            odd.append(f"Node {quote(name)} cannot be read: {escaped(str(error))}")
+            yield name, Machine(name=name, out="its Node cannot be read")
+
+
+def name_of(document: Json) -> str:
+    """Return the name of an object that was parsed from JSON, empty where it has none."""
+    metadata = document.get("metadata")
+    return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
+
+
+def machine(document: Json) -> Machine:
+    """Read a Node; one whose kubelet is silent, or that is cordoned, takes no pod.
+
+    Raises ``ValueError`` where it is none.
+    """
+    found = msgspec.convert(document, _NodeObject)
+    spec, status = found.spec or _Spec(), found.status or _Status()
+    conditions = {one.type: one.status for one in status.conditions or ()}
+    out = ""
+    if spec.unschedulable:
+        out = "it is cordoned"
+    elif conditions.get("Ready", "True") != "True":
+        out = "its kubelet is not ready"
+    return Machine(
+        name=found.metadata.name,
+        uid=found.metadata.uid,
+        boot=status.node_info.boot_id if status.node_info else "",
+        created=found.metadata.creation_timestamp,
+        out=out,
+        registered=bool((found.metadata.annotations or {}).get(REGISTER)),
+    )
+
+
+def entries_in_use(ledger: Ledger) -> tuple[Entry, ...]:
+    """Return all that is in use on a node: what was promised, and what nobody promised."""
+    return (*ledger.entries, *ledger.unpromised)
+
+
+def holders(ledger: Ledger, gpu: Gpu) -> tuple[GrantHolder, ...]:
+    """Return who holds the grants on *gpu*, in the order of ``gpu.grants``."""
+    return tuple(
+        GrantHolder(entry, name)
+        for entry in entries_in_use(ledger)
+        for name, grant in parts(entry.containers)
+        if grant.gpu == gpu.uuid
+    )

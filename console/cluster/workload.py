@@ -1,0 +1,145 @@
+"""Workloads: the kinds that make pods, by the names that kubectl has for them, and one as read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from allocator.config.manifest import ManifestPod, pods_in
+from allocator.model.problem import Rejected
+from allocator.model.untrusted import quote
+from console.cluster.event import EventView
+from console.cluster.pod import PodMetadata, PodView
+
+_POD_NAMES: Final = frozenset({"pod", "pods", "po"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadKind:
+    """A kind whose objects make pods, by themselves or *through* another kind of its group."""
+
+    name: str
+    group: str
+    plural: str
+    short: str = ""
+    version: str = "v1"
+    through: str = ""
+
+    @property
+    def resource(self) -> str:
+        """Return what the API server calls it in its messages."""
+        return f"{self.plural}.{self.group}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what kubectl knows it by."""
+        single = self.name.lower()
+        return self.short, single, self.plural, f"{single}.{self.group}", self.resource
+
+
+# In kubectl, too, a job without its group is the one of Kubernetes.
+KINDS: Final = (
+    WorkloadKind(
+        name="Deployment", group="apps", plural="deployments", short="deploy", through="replicasets"
+    ),
+    WorkloadKind(name="ReplicaSet", group="apps", plural="replicasets", short="rs"),
+    WorkloadKind(name="StatefulSet", group="apps", plural="statefulsets", short="sts"),
+    WorkloadKind(name="DaemonSet", group="apps", plural="daemonsets", short="ds"),
+    WorkloadKind(name="CronJob", group="batch", plural="cronjobs", short="cj", through="jobs"),
+    WorkloadKind(name="Job", group="batch", plural="jobs", short="job"),
+    WorkloadKind(
+        name="Job", group="batch.volcano.sh", version="v1alpha1", plural="jobs", short="vcjob"
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedObject:
+    """What a person asked about: an object of *kind*, or a pod where that is ``None``."""
+
+    kind: WorkloadKind | None
+    name: str
+
+
+def parse_target(text: str) -> NamedObject | str:
+    """Read ``NAME`` or ``KIND/NAME``; a text is what is wrong with it."""
+    kind, slash, name = text.rpartition("/")
+    if slash and "/" in kind:
+        return f"{quote(text)} has more than one /; accepted: {_ACCEPTED}"
+    if not name:
+        return f"{quote(text)} names no object; accepted: {_ACCEPTED}"
+    if not slash or kind.lower() in _POD_NAMES:
+        return NamedObject(None, name)
+    found = next((one for one in KINDS if kind.lower() in one.names), None)
+    told = f"{quote(kind)} in {quote(text)} is no kind that makes pods; accepted: {_ACCEPTED}"
+    return told if found is None else NamedObject(found, name)
+
+
+_ACCEPTED: Final = ", ".join(("NAME", "pod/NAME", *(f"{kind.short}/NAME" for kind in KINDS)))
+
+
+class _Selector(msgspec.Struct, frozen=True, rename="camel"):
+    match_labels: dict[str, str] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    selector: _Selector | None = None
+    replicas: int | None = None
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: PodMetadata
+    spec: _Spec = _Spec()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maker:
+    """An object that makes pods. ``labels`` are a selector that all of its pods fulfil.
+
+    ``replicas`` is how many it wants, ``None`` where its kind does not say.
+    """
+
+    metadata: PodMetadata
+    labels: str = ""
+    replicas: int | None = None
+
+
+def maker_of(document: Mapping[str, Any]) -> Maker:
+    """Read a workload that was parsed from JSON; raises ``ValueError`` where it is none."""
+    found = msgspec.convert(document, _Object)
+    # Expressions only narrow it down further; whose a pod is, its owner references say.
+    selector = found.spec.selector.match_labels if found.spec.selector else None
+    return Maker(
+        metadata=found.metadata,
+        labels=",".join(f"{key}={value}" for key, value in (selector or {}).items()),
+        replicas=found.spec.replicas,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A workload with the *pods* it made, what was said of it, and what it makes pods from."""
+
+    kind: WorkloadKind
+    maker: Maker
+    pods: tuple[PodView, ...] = ()
+    events: tuple[EventView, ...] = ()
+    templates: tuple[ManifestPod[PodView], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Return its kind, namespace and name."""
+        metadata = self.maker.metadata
+        return f"{self.kind.name} {metadata.namespace}/{metadata.name}"
+
+
+_ONLY: Final = "document 1: "  # there is no other
+
+
+def templates(document: Mapping[str, Any], namespace: str) -> tuple[ManifestPod[PodView], ...]:
+    """Return the pods that a stored workload would make, nothing where that cannot be read."""
+    found = pods_in(orjson.dumps(document).decode(), PodView, namespace=namespace)
+    every = () if isinstance(found, Rejected) else found.value
+    return tuple(replace(one, place=one.place.removeprefix(_ONLY)) for one in every)

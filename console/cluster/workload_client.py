@@ -1,0 +1,84 @@
+"""Reading a workload: the object, what stands between it and its pods, and the pods themselves."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from allocator.model.untrusted import escaped, quote
+from console.cluster.event import EventView, latest
+from console.cluster.reader_client import ClusterReader
+from console.cluster.workload import Maker, Workload, WorkloadKind, maker_of, templates
+from kube.errors import KubeError, NotFoundError, UnreadableError
+
+MOST_MAKERS: Final = 5  # whose Events are read: the workload's, and those of the latest between
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class UnknownKindError(KubeError):
+    """The server knows no such kind; the text names it."""
+
+
+async def workload(
+    gather: ClusterReader, kind: WorkloadKind, *, namespace: str, name: str
+) -> Workload:
+    """Return a workload with the pods that are its own."""
+    document = await _read_workload(gather, kind, namespace=namespace, name=name)
+    maker = _maker(document)
+    makers = (maker, *await _intermediates(gather, kind, maker, namespace=namespace))
+    uids = {one.metadata.uid for one in makers}
+    every = await gather.pods(namespace, maker.labels)
+    pods = tuple(pod for pod in every if pod.metadata.is_owned_by(uids))
+    return Workload(
+        kind=kind,
+        maker=maker,
+        pods=pods,
+        events=await _events(gather, namespace, makers),
+        templates=() if pods else templates(document, namespace),
+    )
+
+
+async def _read_workload(
+    gather: ClusterReader, kind: WorkloadKind, *, namespace: str, name: str
+) -> Mapping[str, Any]:
+    try:
+        return await gather.cluster.workload(kind, namespace, name)
+    except NotFoundError as error:
+        if error.reason == "NotFound":
+            raise
+        text = f'the server doesn\'t have a resource type "{kind.resource}"'
+        raise UnknownKindError(text) from error
+
+
+async def _intermediates(
+    gather: ClusterReader, kind: WorkloadKind, maker: Maker, *, namespace: str
+) -> Sequence[Maker]:
+    """Return what *maker* makes pods through, the latest first."""
+    if not kind.through:
+        return ()
+    own: list[Maker] = []
+    for document in await gather.cluster.intermediates(kind, namespace, maker.labels):
+        try:
+            found = _maker(document)
+        except UnreadableError as error:
+            gather.tell(str(error))
+            continue
+        own += [found] if found.metadata.is_owned_by({maker.metadata.uid}) else []
+    own.sort(key=lambda one: one.metadata.creation_timestamp or _LONG_AGO, reverse=True)
+    return own
+
+
+async def _events(
+    gather: ClusterReader, namespace: str, makers: Sequence[Maker]
+) -> tuple[EventView, ...]:
+    found: list[EventView] = []
+    for one in makers[:MOST_MAKERS]:
+        found += await gather.events(namespace, one.metadata.uid)
+    return latest(found)
+
+
+def _maker(document: Mapping[str, Any]) -> Maker:
+    try:
+        return maker_of(document)
+    except ValueError as error:
+        name = (document.get("metadata") or {}).get("name", "")
+        raise UnreadableError(f"{quote(name)} cannot be read: {escaped(str(error))}") from error

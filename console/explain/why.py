@@ -1,0 +1,237 @@
+"""Why a pod has what it has, or what it waits for: recomputed on the ledgers as they are now."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from allocator.config.settings import Prefer
+from allocator.ledger.ledger import Ledger, node_for
+from allocator.model.allocation import Entry
+from allocator.model.decision import Finding, Reason
+from allocator.model.gpu import Node, Snapshot
+from allocator.model.request import PodRequest
+from allocator.placement.choose import Choice, choose, place_on
+from allocator.placement.mig import MigOptions
+from allocator.placement.mode import ModeOutcome, choose_mode
+from allocator.report.feasibility import (
+    Feasibility,
+    FeasibilityVerdict,
+    FleetSearch,
+    GrantedDevice,
+    outlook,
+)
+from allocator.request.admitted import (
+    AdmissionMarks,
+    AdmittedRequest,
+    admission_marks,
+    admitted_request,
+)
+from console.cluster.assignment import DeviceRow, assigned_devices, is_accounted_elsewhere
+from console.cluster.event import EventView
+from console.cluster.pod import PodState, PodView, request_of, state_of
+from console.cluster.snapshot import ClusterView, entries_in_use, remainder
+
+MOST_NODES: Final = 12  # told one by one
+MOST_ENDINGS: Final = 5
+MOST_TRIES: Final = 512  # promises that are imagined away
+# What tells that a node has nothing to do with the pod, however empty it were.
+_ELSEWHERE: Final = frozenset({Reason.MODE_UNAVAILABLE, Reason.MODEL_UNAVAILABLE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFacts:
+    """What is known about a pod: ``labels`` of its namespace are ``None`` where unknown."""
+
+    pod: PodView
+    site: ClusterView
+    events: tuple[EventView, ...] = ()
+    labels: Mapping[str, str] | None = None
+    prefer: Prefer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnswer:
+    """What one node lacks: why it is ``out`` of service, or a finding; neither where it fits."""
+
+    node: str
+    out: str = ""
+    finding: Finding | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeingPod:
+    """A pod on whose end the one in question would fit on *node*."""
+
+    namespace: str
+    pod: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldEntry:
+    """What the pod has on *node*, or has reserved there."""
+
+    node: str
+    entry: Entry
+    devices: tuple[GrantedDevice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodWhy:
+    """What became of a pod's request; ``now`` is what admission would decide today.
+
+    ``marks`` are what stands on the pod, ``admitted`` is what a Binding makes of it.
+    ``carried`` is the pod's own word on what it holds, for those who may not read ledgers.
+    ``outlook``, ``answers`` and ``endings`` are of a pod that has no node yet: ``answers`` of
+    the nodes that come closest, out of *nodes*.
+    """
+
+    facts: PodFacts
+    state: PodState
+    request: PodRequest | None = None
+    findings: tuple[Finding, ...] = ()
+    marks: AdmissionMarks = field(default_factory=AdmissionMarks)
+    admitted: AdmittedRequest | None = None
+    now: ModeOutcome | None = None
+    held: tuple[HeldEntry, ...] = ()
+    carried: tuple[DeviceRow, ...] = ()
+    outlook: Feasibility | None = None
+    answers: tuple[NodeAnswer, ...] = ()
+    nodes: int = 0
+    endings: tuple[FreeingPod, ...] = ()
+
+
+def why(facts: PodFacts) -> PodWhy:
+    """Explain one pod."""
+    pod, site = facts.pod, facts.site
+    held = tuple(_holdings(pod, site))
+    bound = pod.spec.node_name
+    known = site.configuration.vocabularies
+    request = request_of(pod, known)
+    promised = has_promise(pod, {one.node for one in held}, blind=site.blind)
+    told = PodWhy(
+        facts=facts,
+        state=state_of(pod, promised=promised or request is None),
+        held=held,
+        carried=assigned_devices(pod) if site.blind else (),
+    )
+    if request is None:
+        return told
+    if isinstance(request, tuple):
+        return replace(told, findings=request)
+    admitted = admitted_request(pod.annotations, request, known)
+    marks = admission_marks(pod.annotations, admitted.vocabulary)
+    first = admitted.request
+    told = replace(told, request=first, marks=marks, admitted=admitted)
+    if site.blind:
+        return told
+    snapshot = _snapshot_without(pod, site)
+    settings = site.configuration.settings
+    now = choose_mode(first, snapshot, settings=settings, prefer=facts.prefer)
+    told = replace(told, now=now)
+    return told if bound or pod.over else _with_search(told, snapshot, first)
+
+
+def has_promise(pod: PodView, nodes: Collection[str], *, blind: bool) -> bool:
+    """Say whether *pod*, which has entries on *nodes*, is promised what it has, or may be."""
+    bound = pod.spec.node_name
+    return (bound in nodes if bound else bool(nodes)) or is_accounted_elsewhere(pod, blind=blind)
+
+
+def _holdings(pod: PodView, site: ClusterView) -> Iterator[HeldEntry]:
+    for name, ledger in site.ledgers.items():
+        gpus = {gpu.uuid: gpu for gpu in ledger.node.gpus}
+        for entry in entries_in_use(ledger):
+            if entry.uid == pod.metadata.uid:
+                devices = tuple(
+                    GrantedDevice(container=held.name, node=name, gpu=gpus[grant.gpu], grant=grant)
+                    for held in entry.containers
+                    for grant in held.grants
+                    if grant.gpu in gpus
+                )
+                yield HeldEntry(node=name, entry=entry, devices=devices)
+
+
+def _snapshot_without(pod: PodView, site: ClusterView) -> Snapshot:
+    """Return the cluster as the pod finds it: what is promised to itself counts as free."""
+    uid = pod.metadata.uid
+    ledgers = {
+        name: replace(ledger, node=node_for(ledger, uid)) if ledger.entry(uid) else ledger
+        for name, ledger in site.ledgers.items()
+    }
+    return replace(site, ledgers=ledgers).snapshot()
+
+
+def _with_search(told: PodWhy, snapshot: Snapshot, request: PodRequest) -> PodWhy:
+    """Add what a search for a place comes to now."""
+    search = _search(told, snapshot)
+    found = outlook(request, search)
+    names = _closest_nodes(found.choice, search)
+    site = told.facts.site
+    wanted = request if search.mode is None else msgspec.structs.replace(request, mode=search.mode)
+    waits = found.verdict is FeasibilityVerdict.NOT_NOW
+    return replace(
+        told,
+        outlook=found,
+        answers=tuple(_answer(name, request, search, site=site) for name in names[:MOST_NODES]),
+        nodes=len(names),
+        endings=tuple(_endings(told.facts, names, wanted, search=search)) if waits else (),
+    )
+
+
+def _search(told: PodWhy, snapshot: Snapshot) -> FleetSearch:
+    """Return the rules of the Binding: a mode that was the best at CREATE may be revised."""
+    facts = told.facts
+    return FleetSearch(
+        snapshot=snapshot,
+        mode=None if told.admitted is None else told.admitted.mode,
+        terms=facts.site.configuration.policy_for(facts.prefer),
+    )
+
+
+def _closest_nodes(choice: Choice, search: FleetSearch) -> list[str]:
+    """Return the nodes that have GPUs, those first that come closest to serving the pod."""
+    snapshot = search.snapshot
+    cutter = MigOptions(demand=snapshot.demand, geometries=search.terms.geometries, named=None)
+    able = {one.node for one in choice.candidates if one.reason is None}
+    related = {one.node for one in choice.candidates if one.reason not in _ELSEWHERE}
+
+    def rank(node: Node) -> tuple[bool, bool, int, str]:
+        left = max((remainder(gpu, cutter) or 0 for gpu in node.gpus), default=0)
+        return node.name not in able, node.name not in related, -left, node.name
+
+    return [node.name for node in sorted(snapshot.nodes.values(), key=rank) if node.gpus]
+
+
+def _answer(
+    name: str, request: PodRequest, search: FleetSearch, *, site: ClusterView
+) -> NodeAnswer:
+    out = site.closed_reason(name)
+    if out:
+        return NodeAnswer(node=name, out=out)
+    found = choose(search.snapshot, request, mode=search.mode, node=name, terms=search.terms)
+    return NodeAnswer(node=name, finding=found.findings[0] if found.findings else None)
+
+
+def _endings(
+    facts: PodFacts, names: Sequence[str], request: PodRequest, *, search: FleetSearch
+) -> Iterator[FreeingPod]:
+    """Yield other pods, on the closest nodes first, each of whose end alone would be enough."""
+    tries = found = 0
+    for name in names:
+        ledger, out = facts.site.ledgers[name], facts.site.closed_reason(name)
+        others = (e for e in entries_in_use(ledger) if e.uid != facts.pod.metadata.uid)
+        for entry in () if out else others:
+            tries += 1
+            if tries > MOST_TRIES or found == MOST_ENDINGS:
+                return
+            if _frees(ledger, entry, request, search=search):
+                found += 1
+                yield FreeingPod(namespace=entry.namespace, pod=entry.pod, node=name)
+
+
+def _frees(ledger: Ledger, entry: Entry, request: PodRequest, *, search: FleetSearch) -> bool:
+    node = node_for(ledger, entry.uid)
+    return place_on(node, request, terms=search.terms, demand=search.snapshot.demand) is not None

@@ -1,0 +1,149 @@
+"""Why the pods of a workload have what they have: those that stand alike are explained once."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from allocator.report.terminal_lines import Line, Tone, heading, row
+from console.cluster.pod import PodState, PodView, request_of, state_of
+from console.cluster.snapshot import ClusterView, entries_in_use
+from console.cluster.workload import Workload
+from console.explain import fit as fits
+from console.explain import why_text
+from console.explain.fit import Fit, pod_document
+from console.explain.why import PodWhy, has_promise
+from console.explain.why_json import event_document, why_document
+from console.get.listing import API_VERSION
+
+KIND: Final = "WhyList"
+MOST_GROUPS: Final = 4  # told one by one
+_MOST_NAMES: Final = 3
+# Those come first whose people wait for something.
+_ORDER: Final = (
+    PodState.WAITING,
+    PodState.BYPASSED,
+    PodState.RESERVED,
+    PodState.BOUND,
+    PodState.RUNNING,
+    PodState.ENDED,
+    PodState.GONE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodsAlike:
+    """Pods that are in one *state* and ask for the same."""
+
+    state: PodState
+    pods: tuple[PodView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedGroup:
+    """A group, and the explanation of its first pod."""
+
+    group: PodsAlike
+    why: PodWhy
+
+    @property
+    def other_pods(self) -> tuple[str, ...]:
+        """Return the names of the pods of which the same is true."""
+        return tuple(pod.metadata.name for pod in self.group.pods[1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadWhy:
+    """What became of a workload's pods at the time *now*, *explained* of the first groups.
+
+    ``fits`` is what would become of a pod of one that has none.
+    """
+
+    workload: Workload
+    now: datetime
+    groups: tuple[PodsAlike, ...] = ()
+    explained: tuple[ExplainedGroup, ...] = ()
+    fits: tuple[Fit, ...] = ()
+
+    @property
+    def states(self) -> Mapping[PodState, int]:
+        """Count its pods by their state."""
+        counts = Counter(dict.fromkeys(_ORDER, 0))
+        for group in self.groups:
+            counts[group.state] += len(group.pods)
+        return {state: count for state, count in counts.items() if count}
+
+
+def group_pods(pods: Sequence[PodView], site: ClusterView) -> tuple[PodsAlike, ...]:
+    """Return *pods* in groups, by name within each."""
+    places: dict[str, set[str]] = {}
+    for name, ledger in site.ledgers.items():
+        for entry in entries_in_use(ledger):
+            places.setdefault(entry.uid, set()).add(name)
+    groups: dict[tuple[PodState, object], list[PodView]] = {}
+    for pod in sorted(pods, key=lambda pod: pod.metadata.name):
+        request = request_of(pod, site.configuration.vocabularies)
+        promised = has_promise(pod, places.get(pod.metadata.uid, ()), blind=site.blind)
+        state = state_of(pod, promised=promised or request is None)
+        alike = request, pod.spec.scheduling_gates is None
+        groups.setdefault((state, alike), []).append(pod)
+    found = (PodsAlike(state, tuple(alike)) for (state, _), alike in groups.items())
+    return tuple(sorted(found, key=lambda group: _ORDER.index(group.state)))
+
+
+def lines(told: WorkloadWhy) -> Iterator[Line]:
+    """Yield what became of the pods in sum, then each group of them, or what one would find."""
+    count = len(told.workload.pods)
+    word = f"{count or 'NO'} POD{'' if count == 1 else 'S'}"
+    yield heading(told.workload.title, word, Tone.STRONG if count else Tone.WARN)
+    yield from row("pods", _state_counts(told))
+    yield from why_text.event_lines(told.workload.events, told.now)
+    for one in told.explained:
+        yield ()
+        yield from why_text.lines(one.why)
+        if one.other_pods:
+            yield from row("alike", _names(one.other_pods))
+    if more := len(told.groups) - len(told.explained):
+        yield ()
+        yield from row("more", f"{more} kinds of pods that stand otherwise; ask about one of them")
+    for found in told.fits:
+        yield ()
+        yield from fits.lines(found, f"the stored {told.workload.kind.name}")
+
+
+def _state_counts(told: WorkloadWhy) -> str:
+    """Return how many pods there are in each state, and how many there should be."""
+    counts = ", ".join(f"{count} {state}" for state, count in told.states.items()) or "none"
+    wanted = told.workload.maker.replicas
+    running = sum(not pod.over for pod in told.workload.pods)
+    return counts if wanted in (None, running) else f"{counts}; {wanted} wanted"
+
+
+def _names(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def document(told: WorkloadWhy) -> dict[str, Any]:
+    """Return the same in the shape that docs/kubectl.md describes; keys are only ever added."""
+    workload = told.workload
+    metadata = workload.maker.metadata
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "workload": {
+            "kind": workload.kind.name,
+            "group": workload.kind.group,
+            "namespace": metadata.namespace,
+            "name": metadata.name,
+            "uid": metadata.uid,
+            "replicas": workload.maker.replicas,
+        },
+        "pods": len(workload.pods),
+        "states": {str(state): count for state, count in told.states.items()},
+        "items": [{**why_document(one.why), "alike": one.other_pods} for one in told.explained],
+        "fits": [pod_document("", found) for found in told.fits],
+        "events": [event_document(event) for event in workload.events],
+    }

@@ -1,0 +1,142 @@
+"""Layouts: GPUs drawn, MIG slots as boxes and shares of memory as bars, with who holds them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from string import ascii_letters
+from typing import Final
+
+from allocator.ledger.ledger import Ledger
+from allocator.model.allocation import Grant
+from allocator.model.board import Placement
+from allocator.model.gpu import Gpu
+from allocator.model.request import Mode
+from allocator.report.terminal_lines import WIDTH, Line, TextSpan, Tone, cut, inert
+from console.cluster.snapshot import ClusterView, DriverAccount, GrantHolder, holders
+from console.get.gpu_rows import layout as counted
+from console.get.table import model
+
+_LEFT: Final = "  "
+_ROOM: Final = WIDTH - 2 * len(_LEFT)
+_DRIVER: Final = 40  # columns of its version, at most
+_SLOT: Final = 9  # columns of one slot, at most
+_FREE, _FOREIGN = ".", "#"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tenant:
+    """One grant, the letter that stands for it, and who holds it."""
+
+    letter: str
+    grant: Grant
+    holder: GrantHolder
+
+
+def layout_lines(site: ClusterView) -> Iterator[Line]:
+    """Yield the GPUs of the site, node by node."""
+    for number, name in enumerate(site.ledgers):
+        out = site.closed_reason(name)
+        if number:
+            yield ()
+        account = site.account(name)
+        driver = f"  driver {inert(account.driver)}" if account.driver else ""
+        beside = (
+            TextSpan(f": {out}", Tone.WARN) if out else TextSpan(cut(driver, _DRIVER), Tone.LABEL)
+        )
+        yield TextSpan(inert(name), Tone.STRONG), beside
+        for gpu in site.ledgers[name].node.gpus:
+            yield from _gpu(site.ledgers[name], gpu, account)
+
+
+def _gpu(ledger: Ledger, gpu: Gpu, account: DriverAccount) -> Iterator[Line]:
+    letters = islice(cycle(ascii_letters), len(gpu.grants))
+    found = zip(letters, gpu.grants, holders(ledger, gpu), strict=True)
+    tenants = [_Tenant(*each) for each in found]
+    health = TextSpan("" if gpu.healthy else "  unhealthy", Tone.BAD)
+    title = f"GPU {gpu.index}  {model(gpu.model)}  {gpu.mode}  {_summary(gpu)}"
+    yield TextSpan(cut(title, WIDTH - len(health.text)), Tone.PLAIN), health
+    if not gpu.healthy and (reason := account.reasons.get(gpu.uuid)):
+        yield TextSpan(_LEFT), TextSpan(cut(inert(reason), WIDTH - len(_LEFT)), Tone.BAD)
+    if linked := _linked_indexes(ledger, gpu):
+        yield TextSpan(_LEFT), TextSpan(cut(f"NVLink to GPU {linked}", _ROOM), Tone.LABEL)
+    if gpu.mode is Mode.MIG:
+        yield from _slots(gpu, tenants)
+    else:
+        yield _bar(gpu, tenants)
+    yield from map(_legend, tenants)
+
+
+def _linked_indexes(ledger: Ledger, gpu: Gpu) -> str:
+    """Return the indexes of the GPUs that NVLink joins with one."""
+    return ", ".join(str(other.index) for other in ledger.node.gpus if other.uuid in gpu.links)
+
+
+def _summary(gpu: Gpu) -> str:
+    if gpu.mode is Mode.MIG:
+        return "+".join(f"{n}x{name}" for name, n in counted(gpu).items()) or "uncut"
+    shares = f"{len(gpu.grants)} of {gpu.slots} shares"
+    memory = f"{gpu.memory_promised} of {gpu.memory} MiB"
+    cores = f", {gpu.cores_promised}% compute" if gpu.cores_promised else ""
+    foreign = f", {gpu.foreign} MiB foreign" if gpu.foreign else ""
+    return f"{shares}, {memory}{cores}{foreign}"
+
+
+def _slots(gpu: Gpu, tenants: Sequence[_Tenant]) -> Iterator[Line]:
+    """Yield the numbers of the slots, and the instances on them."""
+    if gpu.board is None:
+        return
+    wide = min(_SLOT, _ROOM // gpu.board.slots)
+    numbers = "".join(f"{slot:<{wide}}" for slot in range(gpu.board.slots))
+    yield (TextSpan(f"{_LEFT}{numbers.rstrip()}", Tone.LABEL),)
+    busy = {t.grant.placed.start: t for t in tenants if t.grant.placed is not None}
+    idle = {p.start: p for p in gpu.instances if not p.mask & gpu.taken_slots}
+    line, slot = [TextSpan(_LEFT)], 0
+    while slot < gpu.board.slots:
+        tenant, placed = busy.get(slot), idle.get(slot)
+        if tenant is not None and tenant.grant.placed is not None:
+            text = f"{tenant.letter} {_compute_slices(tenant.grant.placed)}"
+            line.append(_box(text, tenant.grant.placed.profile.size * wide, Tone.STRONG))
+            slot += tenant.grant.placed.profile.size
+        elif placed is not None:
+            line.append(
+                _box(f"{_compute_slices(placed)} idle", placed.profile.size * wide, Tone.PLAIN)
+            )
+            slot += placed.profile.size
+        else:
+            line.append(TextSpan(f"{_FREE:<{wide}}", Tone.LABEL))
+            slot += 1
+    yield tuple(line)
+
+
+def _box(text: str, wide: int, tone: Tone) -> TextSpan:
+    return TextSpan(f"[{text[: wide - 2]:<{wide - 2}}]", tone)
+
+
+def _compute_slices(placed: Placement) -> str:
+    """Return the compute slices of a profile: all that fits into a box of one slot."""
+    return placed.profile.name.partition(".")[0]
+
+
+def _bar(gpu: Gpu, tenants: Sequence[_Tenant]) -> Line:
+    """Return memory from left to right: what is promised, what is foreign, what is free."""
+    room = _ROOM - 2
+    parts = [(t.letter, t.grant.memory, Tone.STRONG) for t in tenants]
+    spans, total, drawn_to = [], 0, 0
+    for sign, memory, tone in (*parts, (_FOREIGN, gpu.foreign, Tone.WARN)):
+        total += memory
+        end = min(room, -(-room * total // max(gpu.memory, 1)))
+        spans.append(TextSpan(sign * (end - drawn_to), tone))
+        drawn_to = end
+    free = TextSpan(_FREE * (room - drawn_to), Tone.LABEL)
+    return (TextSpan(f"{_LEFT}["), *spans, free, TextSpan("]"))
+
+
+def _legend(tenant: _Tenant) -> Line:
+    grant = tenant.grant
+    cores = f" and {grant.cores}% of its compute" if grant.cores else ""
+    if grant.placed is not None:
+        what = f"{grant.placed.profile} at slot {grant.placed.start}"
+    else:
+        what = f"{grant.memory} MiB{cores}"
+    text = f"{tenant.letter}  {tenant.holder.pod}, {tenant.holder.container}: {what}"
+    return TextSpan(_LEFT), TextSpan(cut(inert(text), WIDTH - len(_LEFT)))

@@ -1,0 +1,101 @@
+"""Listings: rows as a table for people, or as the document that docs/kubectl.md describes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+import orjson
+import yaml
+
+from console.get.table import csv_line, sort_key, table
+
+API_VERSION: Final = "vgpu-admission.io/v1alpha1"
+AGE: Final = "AGE"  # the one column whose cells do not sort as they read
+
+
+class OutputFormat(StrEnum):
+    """How something is printed."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    CSV = "csv"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Rows of one *kind*, each a *row*, and what stands of them in the columns.
+
+    ``wide`` are the columns behind the usual ones. ``born`` is what ages are counted from.
+    """
+
+    kind: str
+    row: type[msgspec.Struct]
+    columns: Sequence[str]
+    wide: Sequence[str]
+    rows: Sequence[msgspec.Struct]
+    cells: Sequence[Sequence[str]]
+    born: Sequence[datetime | None] = ()
+
+
+def in_order(listing: Listing, column: str) -> Listing:
+    """Return *listing* by what stands in *column*, the smallest first; without one, as it is."""
+    columns = [*listing.columns, *listing.wide]
+    if column not in columns:
+        return listing
+    keys: Sequence[Any]
+    if column == AGE:
+        keys = [(one is None, -one.timestamp() if one else 0) for one in listing.born]
+    else:
+        place = columns.index(column)
+        keys = [sort_key(cells[place]) for cells in listing.cells]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return replace(
+        listing,
+        rows=[listing.rows[index] for index in order],
+        cells=[listing.cells[index] for index in order],
+        born=[listing.born[index] for index in order] if listing.born else (),
+    )
+
+
+def listing_lines(listing: Listing, output: OutputFormat, *, headed: bool = True) -> Iterator[str]:
+    """Yield the lines of a listing; *headed* says whether its columns are named."""
+    if output is OutputFormat.WIDE:
+        yield from table([*listing.columns, *listing.wide], listing.cells, headed=headed)
+    elif output is OutputFormat.TABLE:
+        few = len(listing.columns)
+        yield from table(listing.columns, [row[:few] for row in listing.cells], headed=headed)
+    elif output is OutputFormat.CSV:
+        yield from _values(listing, headed=headed)
+    else:
+        items = [msgspec.to_builtins(row) for row in listing.rows]
+        yield document({"apiVersion": API_VERSION, "kind": listing.kind, "items": items}, output)
+
+
+def _values(listing: Listing, *, headed: bool) -> Iterator[str]:
+    """Yield what a document holds of each row, under the names it has there."""
+    names = [field.encode_name for field in msgspec.structs.fields(listing.row)]
+    if headed:
+        yield csv_line(names)
+    for row in listing.rows:
+        found = msgspec.to_builtins(row)
+        yield csv_line([_value(found[name]) for name in names])
+
+
+def _value(value: object) -> str:
+    """Return a value as text, what does not exist as none, and what is made of several as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return orjson.dumps(value).decode()
+
+
+def document(found: dict[str, Any], output: OutputFormat) -> str:
+    """Return *found* as JSON or YAML, without the last line's end."""
+    if output is OutputFormat.YAML:
+        plain = orjson.loads(orjson.dumps(found))  # YAML knows no enums, and tags tuples
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip("\n")
+    return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()

@@ -1,0 +1,97 @@
+"""Tables: rows in columns as kubectl prints them, and how amounts and ages stand in one."""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from allocator.catalog.boards import bare_name
+from allocator.model.units import MiB
+from allocator.model.untrusted import escaped
+from allocator.report.terminal_lines import inert
+
+NONE: Final = "<none>"
+UNKNOWN: Final = "<unknown>"
+_GAP: Final = "   "
+_NUMBERS: Final = re.compile("([0-9]+)")
+_QUOTED: Final = re.compile('[",]')
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, headed: bool = True
+) -> Iterator[str]:
+    """Yield lines, the columns as wide as what is in them; no trailing blanks.
+
+    Whatever a cell holds, no terminal obeys it.
+    """
+    cells = [[inert(cell) for cell in row] for row in rows]
+    everything = [columns, *cells] if headed else cells
+    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
+    for row in everything:
+        yield _GAP.join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()
+
+
+def sort_key(cell: str) -> tuple[bool, Sequence[tuple[int, str]]]:
+    """Return what sorts cells as people do: numbers by their value, and what is not there last.
+
+    A number goes by its digits, of which a tenant may have written more than Python converts.
+    """
+    parts = (part.lstrip("0") if part.isdecimal() else part for part in _NUMBERS.split(cell))
+    # Texts and numbers alternate, so that neither is ever compared with the other.
+    found = [(len(part) if number % 2 else 0, part) for number, part in enumerate(parts)]
+    return cell in (NONE, UNKNOWN), found
+
+
+def csv_line(cells: Sequence[str]) -> str:
+    """Return one line of comma-separated values (RFC 4180)."""
+    plain = (inert(cell) for cell in cells)
+    return ",".join('"' + c.replace('"', '""') + '"' if _QUOTED.search(c) else c for c in plain)
+
+
+def word(text: str) -> str:
+    """Return *text* as one printable word, so that a line can be split at its blanks."""
+    return "-".join(escaped(text).split()) or NONE
+
+
+def model(product: str) -> str:
+    """Return a product's name as one word."""
+    return word(bare_name(product))
+
+
+def amount(memory: MiB | None) -> str:
+    """Return memory with its unit, as Kubernetes writes it."""
+    return NONE if memory is None else f"{memory}Mi"
+
+
+def share(part: int, whole: int) -> str:
+    """Return a share as whole percent."""
+    return f"{100 * part // whole}%" if whole else NONE
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """Return how long ago *since* is, in kubectl's words: 40s, 5m30s, 5h40m, 3d4h, 31d."""
+    return UNKNOWN if since is None else span(now - since)
+
+
+def span(passed: timedelta) -> str:
+    """Return a duration with two units at most, as kubectl cuts it; clocks may disagree."""
+    seconds = max(0, int(passed.total_seconds()))
+    for limit, unit, lower, small in _SPANS:
+        if seconds < limit:
+            rest = seconds % unit[0] // lower if small else 0
+            return f"{seconds // unit[0]}{unit[1]}" + (f"{rest}{small}" if rest else "")
+    return f"{seconds // _DAY}d"
+
+
+_MINUTE: Final = 60
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+# Up to the limit: the unit in seconds with its letter, then the smaller one, if it is shown.
+_SPANS: Final = (
+    (2 * _MINUTE, (1, "s"), 1, ""),
+    (10 * _MINUTE, (_MINUTE, "m"), 1, "s"),
+    (3 * _HOUR, (_MINUTE, "m"), 1, ""),
+    (8 * _HOUR, (_HOUR, "h"), _MINUTE, "m"),
+    (2 * _DAY, (_HOUR, "h"), 1, ""),
+    (8 * _DAY, (_DAY, "d"), _HOUR, "h"),
+)

@@ -1,1 +1,0 @@
-"""Reading a cluster with a person's own rights, and printing views of it."""

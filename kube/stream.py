@@ -1,0 +1,164 @@
+"""Bounded bodies, watch lines, list pages."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol, Self, TypeVar
+
+import aiohttp
+import msgspec
+
+from kube.errors import UnreachableError, UnreadableError, shorten
+
+LARGEST_LINE: Final = 16 << 20  # bytes of one watch event; the server takes objects up to 3 MiB
+
+
+class Chunks(Protocol):
+    """The part of :class:`aiohttp.StreamReader` that lines are cut from."""
+
+    async def readany(self) -> bytes:
+        """Wait for some bytes and return all that are here, none at the end."""
+
+
+class LineStream:
+    """The lines of a stream, in batches: whatever is complete when the reader comes back."""
+
+    def __init__(self, content: Chunks, *, place: str, longest: int = LARGEST_LINE) -> None:
+        """Read lines of up to *longest* bytes from *content*; *place* names the call in errors."""
+        self._content = content
+        self._longest = longest
+        self._place = place
+        self._begun = bytearray()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        """Wait for at least one line; raises :class:`UnreachableError` when the stream breaks."""
+        while True:
+            with translate_errors(self._place):
+                chunk = await self._content.readany()
+            if not chunk:
+                raise StopAsyncIteration
+            head, newline, tail = chunk.rpartition(b"\n")
+            if newline:
+                lines = (self._begun + head).split(b"\n")
+                self._begun = bytearray(tail)
+                return [bytes(line) for line in lines]
+            self._begun += chunk
+            if len(self._begun) > self._longest:
+                raise UnreadableError(f"{self._place}: an event exceeds {self._longest} bytes")
+
+
+async def read_whole(response: aiohttp.ClientResponse, *, most: int, place: str) -> bytes:
+    """Read *response* to its end; raises :class:`UnreadableError` beyond *most* bytes."""
+    chunks = bytearray()
+    async with response:
+        with translate_errors(place):
+            async for chunk in response.content.iter_any():
+                chunks += chunk
+                if len(chunks) > most:
+                    response.close()
+                    raise UnreadableError(f"{place}: the answer exceeds {most} bytes")
+    return bytes(chunks)
+
+
+@contextmanager
+def translate_errors(place: str) -> Iterator[None]:
+    """Turn what aiohttp and the socket raise into :class:`UnreachableError`."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+        unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+        told = shorten(str(error)) or type(error).__name__
+        raise UnreachableError(f"{place}: no answer: {told}", sent=not unsent) from error
+
+
+END_OF_LIST: Final = "k8s.io/initial-events-end"
+
+
+class TooDeepError(UnreadableError):
+    """What is nested deeper than can be read; whoever writes an object may nest parts of it."""
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    """Where a list stands: its version and, unless this is the last page, the next one's token."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct):
+    """One page of a list; the server writes ``null`` for no items."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class Frame(msgspec.Struct):
+    """One event of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _Marked(msgspec.Struct):
+    metadata: _Meta
+
+
+_PAGES: Final = msgspec.json.Decoder(Page)
+_FRAMES: Final = msgspec.json.Decoder(Frame)
+_MARKS: Final = msgspec.json.Decoder(_Marked)
+_T = TypeVar("_T")
+
+
+def page(data: bytes) -> Page:
+    """Parse one page of a list; raises :class:`UnreadableError`."""
+    return _decode(_PAGES, data)
+
+
+def readable(lines: Iterable[bytes], odd: Callable[[TooDeepError], None]) -> Iterator[Frame]:
+    """Parse the lines of a watch; raises :class:`UnreadableError`.
+
+    One that is nested too deep is told to *odd*, and its object stays as it was last understood.
+    """
+    for line in lines:
+        if not line:
+            continue
+        try:
+            found = frame(line)
+        except TooDeepError as error:
+            odd(error)
+        else:
+            yield found
+
+
+def frame(line: bytes) -> Frame:
+    """Parse one line of a watch; raises :class:`UnreadableError`."""
+    return _decode(_FRAMES, line)
+
+
+def version(raw: msgspec.Raw) -> str:
+    """Return the object's resource version; raises :class:`UnreadableError`."""
+    return _decode(_MARKS, raw).metadata.resource_version
+
+
+def ends_list(bookmark: msgspec.Raw) -> bool:
+    """Say whether *bookmark* is the one after a streamed list's last object."""
+    annotations = _decode(_MARKS, bookmark).metadata.annotations or {}
+    return annotations.get(END_OF_LIST) == "true"
+
+
+def _decode(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw) -> _T:
+    try:
+        return decoder.decode(data)
+    except RecursionError as error:
+        raise TooDeepError(f"nested too deeply: {shorten(str(error))}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableError(
+            f"not a valid answer of an API server: {shorten(str(error))}"
+        ) from error

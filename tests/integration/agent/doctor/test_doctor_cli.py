@@ -1,0 +1,240 @@
+"""The doctor on a node that is a folder: what it finds there, and how it says so."""
+
+import asyncio
+import io
+import json
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from ctypes.util import find_library
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from agent.doctor.checks import DoctorFinding, Level
+from agent.doctor.doctor_cli import DoctorOutput, DoctorTarget, examine, print_findings
+from agent.doctor.facts import Plugin
+from agent.doctor.facts_files import configurations, facts_of
+from agent.driver.driver import Fault
+from agent.driver.simulated_files import SimulatedDriver
+from tests.fakes.driver import Faults, RelayedDriver, machine
+from vgpu import main
+
+KUBELET = "var/lib/kubelet"
+PLUGINS = f"{KUBELET}/device-plugins"
+CONFIG = """
+version = 3
+imports = ["/etc/containerd/conf.d/*.toml"]
+"""
+DROPPED_IN = """
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+"""
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp())  # short enough for the address of a socket
+    yield folder
+    shutil.rmtree(folder)
+
+
+def write(path: Path, text: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+def left_behind(path: Path) -> None:
+    listening(path).close()
+
+
+def listening(path: Path) -> socket.socket:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen()
+    return server
+
+
+def furnish(root: Path) -> None:
+    write(root / "etc/containerd/config.toml", CONFIG)
+    write(root / "etc/containerd/conf.d/99-nvidia.toml", DROPPED_IN)
+    write(root / "usr/lib64/libnvidia-container.so.1.18.0", b"")
+    write(root / "usr/local/vgpu/libvgpu.so", b"\x7fELF library")
+    write(root / "usr/local/vgpu/ld.so.preload", "/usr/local/vgpu/libvgpu.so\n")
+    write(root / "proc/driver/nvidia-caps/mig-minors", "config 1\n")
+    for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "null"):
+        write(root / "dev" / name, b"")
+    left_behind(root / PLUGINS / "kubelet.sock")
+    left_behind(root / KUBELET / "pod-resources/kubelet.sock")
+
+
+def examined(root: Path) -> tuple[DoctorFinding, ...]:
+    driver = SimulatedDriver(machine("NVIDIA A30"))
+    patient = DoctorTarget(driver=driver, root=root, kubelet=Path(f"/{KUBELET}"))
+    return asyncio.run(examine(patient))
+
+
+def levels(found: tuple[DoctorFinding, ...]) -> dict[str, Level]:
+    return {finding.check: finding.level for finding in found}
+
+
+def test_a_node_that_has_everything_is_well(root: Path) -> None:
+    """Files, sockets and driver together pass every check, whatever plays the driver."""
+    furnish(root)
+
+    found = examined(root)
+
+    assert set(levels(found).values()) <= {Level.OK}, found
+
+
+def test_an_empty_node_is_looked_at_all_the_same() -> None:
+    """Nothing that is missing stops the doctor from telling the rest."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = examined(Path(folder))
+
+    assert levels(found)["kubelet"] is Level.FAIL
+    assert levels(found)["driver"] is Level.OK
+
+
+def test_a_driver_that_refuses_is_a_finding(root: Path) -> None:
+    """Its own word is passed on, and the node's files are looked at all the same."""
+    furnish(root)
+    faults = Faults(SimulatedDriver(machine("NVIDIA A30")), {("devices", 1): Fault.UNAVAILABLE})
+    patient = DoctorTarget(driver=RelayedDriver(faults), root=root, kubelet=Path(f"/{KUBELET}"))
+
+    found = asyncio.run(examine(patient))
+
+    assert levels(found)["driver"] is Level.FAIL
+    assert levels(found)["runtime"] is Level.OK
+    assert faults.calls["close"] == 1
+
+
+def test_other_plugins_give_themselves_away(root: Path) -> None:
+    """By a socket that somebody listens on, one that is left over, or a process."""
+    left_behind(root / PLUGINS / "nvidia-gpu.sock")
+    left_behind(root / PLUGINS / "vgpu-admission.sock")
+    write(root / PLUGINS / "nvidia-mig.sock", "no socket")
+    write(root / "proc/4711/cmdline", b"/usr/bin/volcano-vgpu-device-plugin\0--x\0")
+    write(root / "proc/12/cmdline", b"")
+    with listening(root / PLUGINS / "aliyungpushare.sock"):
+        found = facts_of(root, root / KUBELET).plugins
+
+    assert found == (
+        Plugin("the gpushare device plugin", "socket aliyungpushare.sock", running=True),
+        Plugin("NVIDIA's or HAMi's device plugin", "socket nvidia-gpu.sock", running=False),
+        Plugin("Volcano's vGPU device plugin", "process 4711", running=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "version"),
+    [
+        pytest.param("install ok installed", "1.17.9-1", id="installed"),
+        pytest.param("deinstall ok config-files", None, id="removed"),
+    ],
+)
+def test_the_toolkit_is_what_dpkg_has_installed(
+    root: Path, status: str, version: str | None
+) -> None:
+    """A package that was removed leaves its paragraph behind."""
+    paragraphs = (
+        "Package: nvidia-container-toolkit-base\nStatus: install ok installed\nVersion: 9.9\n",
+        f"Package: nvidia-container-toolkit\nStatus: {status}\nVersion: 1.17.9-1\n",
+    )
+    write(root / "var/lib/dpkg/status", "\n".join(paragraphs))
+
+    assert facts_of(root, root / KUBELET).toolkit == version
+
+
+@pytest.mark.parametrize(
+    "text", [b"version = ", b"\xff\xfe", b'imports = ["/etc/containerd/bad.toml"]']
+)
+def test_a_configuration_that_is_no_toml_is_a_finding(root: Path, text: bytes) -> None:
+    """In the file itself, or in one that it imports."""
+    write(root / "etc/containerd/config.toml", text)
+    write(root / "etc/containerd/bad.toml", "[[[")
+
+    (runtime,) = facts_of(root, root / KUBELET).runtimes
+
+    assert "is not TOML" in runtime.problem
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["", "**", "../../../etc/passwd", "/", "[", "a/**b", "x" * 5000, "a/" * 2000 + "*"],
+    ids=["nothing", "all", "above", "root", "half", "mixed", "long", "deep"],
+)
+def test_an_odd_import_does_no_harm(root: Path, pattern: str) -> None:
+    """What is imported is read below the root, or not at all."""
+    write(root / "etc/containerd/config.toml", f'version = 3\nimports = ["{pattern}"]\n')
+
+    (runtime,) = facts_of(root, root / KUBELET).runtimes
+
+    assert runtime.runtimes == frozenset()
+
+
+def test_what_is_imported_may_import_more_and_itself(root: Path) -> None:
+    """Each file once, the last word counts, and a circle ends."""
+    write(root / "etc/containerd/config.toml", CONFIG)
+    again = 'imports = ["/etc/containerd/*.toml"]\n'
+    cri = '[plugins."io.containerd.cri.v1.runtime"]\nenable_cdi = '
+    write(root / "etc/containerd/conf.d/a.toml", f"{again}{cri}true")
+    write(root / "etc/containerd/b.toml", f"{cri}false")
+
+    (found,) = configurations(root)
+
+    assert found.cdi is False
+
+
+def test_a_container_that_shares_the_nodes_processes_sees_its_files(root: Path) -> None:
+    """Through the first of them, where it has none of its own."""
+    write(root / "proc/1/root/etc/containerd/config.toml", CONFIG)
+    write(root / "proc/1/root/etc/containerd/conf.d/99-nvidia.toml", DROPPED_IN)
+    (found,) = configurations(root)
+    assert found.runtimes == {"nvidia"}
+
+    write(root / "etc/containerd/config.toml", CONFIG)
+    (found,) = configurations(root)
+    assert found.runtimes == frozenset()
+
+
+def test_a_library_that_is_a_folder_or_text_is_none(root: Path) -> None:
+    """What containers would preload has to be one."""
+    (root / "usr/local/vgpu/libvgpu.so").mkdir(parents=True)
+    assert facts_of(root, root / KUBELET).library is None
+
+    shutil.rmtree(root / "usr")
+    write(root / "usr/local/vgpu/libvgpu.so", "text")
+    library = facts_of(root, root / KUBELET).library
+    assert library is not None
+    assert (library.elf, library.preloaded) == (False, False)
+
+
+def test_findings_are_told_in_either_form(root: Path) -> None:
+    """JSON holds what the text says, and the exit code is that of the worst."""
+    furnish(root)
+    well, sick = (
+        examined(root),
+        (DoctorFinding(check="mig", level=Level.FAIL, text="a", remedy="b"),),
+    )
+    stream = io.StringIO()
+
+    assert print_findings(well, DoctorOutput.TEXT, io.StringIO()) == 0
+    assert print_findings(sick, DoctorOutput.JSON, stream) == 1
+    assert json.loads(stream.getvalue()) == {
+        "ok": False,
+        "findings": [{"check": "mig", "level": "fail", "text": "a", "remedy": "b"}],
+    }
+
+
+@pytest.mark.skipif(find_library("nvidia-ml") is not None, reason="this computer has a driver")
+def test_the_command_fails_where_there_is_no_driver(root: Path) -> None:
+    """It says so in words, without a traceback, on any computer."""
+    result = CliRunner().invoke(main, ["doctor", "--root", str(root), "-o", "json"])
+
+    assert result.exit_code == 1
+    told_of = {finding["check"]: finding for finding in json.loads(result.stdout)["findings"]}
+    assert "libnvidia-ml.so.1 is not on the library path" in told_of["driver"]["text"]

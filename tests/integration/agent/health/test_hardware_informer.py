@@ -1,0 +1,233 @@
+"""The hardware as one value, over a driver that works, fails, and comes back."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent.driver.driver import Device, Driver, DriverError, DriverEvent, Fault, Usage, Versions
+from agent.driver.driver_thread import DriverThread, HungCall
+from agent.health.hardware_informer import PATIENCE, HardwareInformer, HardwareListeners
+from agent.mig.instance_state import LiveInstance
+from agent.node.status import Hardware
+from allocator.model.units import MiB
+from tests.fakes.kube_clock import FakeClock
+from tests.integration.agent.clusterside import gpu
+
+
+class Board:
+    """A driver of as many GPUs as a test says, which it may refuse to tell of."""
+
+    def __init__(self) -> None:
+        self.gpus = [gpu(0), gpu(1)]
+        self.broken = False
+        self.happened: list[DriverEvent] = []
+
+    def devices(self) -> tuple[Device, ...]:
+        self._answer("devices")
+        return tuple(self.gpus)
+
+    def versions(self) -> Versions:
+        return Versions(driver="580.1", nvml="1", cuda="13.0")
+
+    def usage(self, uuid: str) -> Usage:
+        self._answer(uuid)
+        return Usage(memory=MiB(0), utilization=0)
+
+    def events(self) -> tuple[DriverEvent, ...]:
+        found, self.happened = tuple(self.happened), []
+        return found
+
+    def close(self) -> None: ...
+
+    def _answer(self, call: str) -> None:
+        if self.broken:
+            raise DriverError(Fault.UNAVAILABLE, call, "gone")
+
+
+class Scene:
+    def __init__(self, board: Board, worker: DriverThread) -> None:
+        self.board = board
+        self.time = FakeClock()
+        self.told: list[Hardware | None] = []
+        self.health: list[tuple[str, str]] = []
+        told = HardwareListeners(lambda: self.told.append(self.survey.hardware), self._health)
+        self.survey = HardwareInformer(worker, told, clock=self.time.clock())
+
+    def _health(self, uuid: str, why: str) -> None:
+        self.health.append((uuid, why))
+
+    def sick(self) -> set[str]:
+        hardware = self.survey.hardware
+        return set() if hardware is None else set(hardware.sick)
+
+
+@contextmanager
+def working(board: Driver) -> Iterator[DriverThread]:
+    worker = DriverThread(board)
+    try:
+        yield worker
+    finally:
+        asyncio.run(worker.close())
+
+
+def play(act: Callable[[Scene], Awaitable[None]]) -> None:
+    board = Board()
+    with working(board) as worker:  # type: ignore[arg-type]
+        asyncio.run(_run(act, Scene(board, worker)))
+
+
+async def _run(act: Callable[[Scene], Awaitable[None]], scene: Scene) -> None:
+    await act(scene)
+
+
+def test_what_does_not_change_is_told_once() -> None:
+    """Whoever is woken has something to do."""
+
+    async def act(scene: Scene) -> None:
+        for _ in range(3):
+            await scene.survey.look()
+
+        assert len(scene.told) == 1
+        assert scene.survey.hardware is not None
+        assert scene.survey.hardware.driver == "580.1"
+        assert scene.sick() == set()
+
+    play(act)
+
+
+def test_a_driver_that_is_not_there_yet_says_nothing() -> None:
+    """No GPUs known is not the same as no GPUs."""
+
+    async def act(scene: Scene) -> None:
+        scene.board.broken = True
+        await scene.survey.look()
+        assert scene.survey.hardware is None
+
+        scene.board.broken = False
+        await scene.survey.look()
+        assert scene.survey.hardware is not None
+
+    play(act)
+
+
+def test_a_driver_that_fails_takes_no_gpu_away() -> None:
+    """Its promises are still there; after some failures in a row nothing more is promised."""
+
+    async def act(scene: Scene) -> None:
+        await scene.survey.look()
+        scene.board.broken = True
+        for _ in range(5):
+            await scene.survey.look()
+
+        assert scene.survey.hardware is not None
+        assert len(scene.survey.hardware.devices) == 2
+        assert scene.sick() == {"GPU-0", "GPU-1"}
+
+    play(act)
+
+
+def test_behind_a_call_that_hangs_nobody_waits() -> None:
+    """All GPUs are sick after three looks; which call it is can be told until it comes back."""
+    board, gate, now = Board(), threading.Event(), [0.0]
+
+    async def story(worker: DriverThread) -> None:
+        scene = Scene(board, worker)
+        await scene.survey.look()
+        with pytest.raises(DriverError):
+            await worker.call(gate.wait, within=0.01)
+        early = scene.survey.hung_call
+        now[0] = PATIENCE
+        with capture_logs() as logs:
+            async with asyncio.timeout(PATIENCE):  # one look that waited would take as long
+                for _ in range(3):
+                    await scene.survey.look()
+
+        assert [(e["event"], e.get("call")) for e in logs][:1] == [("driver hangs", "wait")]
+        assert [e["event"] for e in logs].count("driver hangs") == 1
+        assert (early, scene.survey.hung_call) == (None, HungCall(call="wait", seconds=PATIENCE))
+        assert scene.sick() == {"GPU-0", "GPU-1"}
+        gate.set()
+        assert await worker.call(board.devices, within=PATIENCE)
+        assert scene.survey.hung_call is None
+
+    worker = DriverThread(board, clock=lambda: now[0])  # type: ignore[arg-type]
+    try:
+        asyncio.run(story(worker))
+    finally:
+        gate.set()
+        asyncio.run(worker.close())
+
+
+def test_a_gpu_that_fell_off_the_bus_stays_as_a_sick_one() -> None:
+    """Containers may have it; and its Node is told, once."""
+
+    async def act(scene: Scene) -> None:
+        await scene.survey.look()
+        del scene.board.gpus[1]
+        for _ in range(5):
+            await scene.survey.look()
+
+        assert scene.sick() == {"GPU-1"}
+        assert [uuid for uuid, why in scene.health if why] == ["GPU-1"]
+
+    play(act)
+
+
+def test_a_critical_error_makes_one_gpu_sick_at_once() -> None:
+    """Of the others nothing is said."""
+
+    async def act(scene: Scene) -> None:
+        await scene.survey.look()
+        scene.board.happened = [DriverEvent(gpu="GPU-0", xid=79)]
+        await scene.survey.look()
+
+        assert scene.sick() == {"GPU-0"}
+
+    play(act)
+
+
+def test_what_is_learned_elsewhere_is_taken_over() -> None:
+    """Memory of others, which the monitor measures."""
+
+    async def act(scene: Scene) -> None:
+        await scene.survey.look()
+        scene.survey.others = {"GPU-0": MiB(512)}
+        scene.survey.renew()
+
+        assert scene.survey.hardware is not None
+        assert scene.survey.hardware.others == {"GPU-0": 512}
+        assert len(scene.told) == 2
+
+    play(act)
+
+
+class Noticed:
+    """Instances, of which there are none yet on GPUs that came into view."""
+
+    def __init__(self) -> None:
+        self.gpus: list[str] = []
+
+    def live_instances(self) -> tuple[LiveInstance, ...]:
+        return ()
+
+    def notice(self, devices: Iterable[Device]) -> None:
+        self.gpus += [device.uuid for device in devices]
+
+
+def test_each_look_shows_the_gpus_to_who_cuts_them() -> None:
+    """One that comes late, or is put into MIG mode while the agent runs, is looked at too."""
+
+    async def act(scene: Scene) -> None:
+        scene.survey.instances = noticed = Noticed()
+        scene.board.gpus = [gpu(0)]
+        await scene.survey.look()
+        scene.board.gpus = [gpu(0), gpu(1)]
+        await scene.survey.look()
+
+        assert noticed.gpus == ["GPU-0", "GPU-0", "GPU-1"]
+
+    play(act)

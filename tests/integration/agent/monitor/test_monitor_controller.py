@@ -1,0 +1,290 @@
+"""The monitor: its figures are what a program did, and what is wrong is told within two seconds."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.driver.driver import DriverError
+from agent.monitor.drift import LASTING
+from agent.monitor.monitor_controller import AGAIN, PATIENCE
+from agent.monitor.samples import MeasuredUse
+from agent.monitor.violation import ViolationKind
+from agent.region.feedback import ACTIVE
+from agent.region.layout import SEEDED
+from allocator.config.settings import Enforcement
+from allocator.model.request import Priority
+from tests.fakes.hami_core import Tenant, enrol
+from tests.fakes.kube_clock import FakeClock
+from tests.integration.agent.monitored import Node
+from tests.integration.agent.shares import GIB, GPU, ID, NEIGHBOUR, OTHER, UID, share
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def measured(node: Node, gpu: str = GPU, uid: str = UID) -> MeasuredUse:
+    figures = node.monitor.figures
+    assert figures is not None
+    return figures.measured[uid, "main", gpu]
+
+
+def test_figures_are_what_the_program_did(node: Node) -> None:
+    """Bytes by the library's count and by the driver's, compute, and when it last launched."""
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant)
+        node.use(tenant, 3400, percent=37)
+        tenant.tell(f"alloc 0 {3 * GIB}")
+        tenant.tell(f"free 0 {GIB}")
+        tenant.tell("launch")
+        node.look()
+        found = measured(node)
+
+    assert (found.memory, found.host, found.cores) == (2 * GIB, 3400 * 1024**2, 37)
+    assert found.last_kernel is not None
+
+
+def test_nothing_is_known_before_the_first_process(node: Node) -> None:
+    """The driver says that nobody is there; the library has said nothing yet."""
+    node.look()
+    before = measured(node)
+    node.seed(share())
+    node.look()
+
+    assert before == measured(node) == MeasuredUse(memory=None, host=0, cores=0, last_kernel=None)
+
+
+def test_what_a_killed_process_held_is_free(node: Node) -> None:
+    """Its slot stays, and does not count."""
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant)
+        node.use(tenant, 3400)
+        tenant.tell(f"alloc 0 {3 * GIB}")
+        node.look()
+        before = measured(node).memory
+        node.kill(tenant)
+        node.look()
+
+    assert (before, measured(node).memory) == (3 * GIB, 0)
+
+
+def test_a_process_learns_its_number_on_the_node(node: Node) -> None:
+    """Without it the library limits no compute."""
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant)
+        before = tenant.tell("launch")
+        node.look()
+
+        assert (before, tenant.tell("host")) == ("free", str(tenant.pid))
+        assert tenant.tell("launch") == "limited 30"
+
+
+def test_a_lone_container_runs_free_until_another_is_active(tmp_path: Path) -> None:
+    """With a library that is known to read its switch again and again."""
+    other = share(uid=NEIGHBOUR, pod="train-1")
+    node = Node(tmp_path, promised=(share(), other))
+    env = {"CUDA_DEVICE_SM_LIMIT": "30"}
+    one, two = (
+        Tenant(node.region(of, seeded=False), uuids=(GPU,), generation="C", env=env)
+        for of in (share(), other)
+    )
+    with one, two:
+        node.enrol(one)
+        node.enrol(two, uid=NEIGHBOUR)
+        for tenant in (one, two):
+            tenant.tell("launch")
+        node.look()
+        crowded = one.tell("launch")
+        two.exit()
+        node.look()
+
+        assert (crowded, one.tell("launch")) == ("limited 30", "free")
+
+
+@pytest.mark.parametrize("generation", "ABCDE")
+def test_who_goes_first_holds_back_the_others_while_it_computes(
+    tmp_path: Path, generation: str
+) -> None:
+    """By the promise, with every generation of the library; and nobody when the agent is gone."""
+    low = share()
+    high = share(uid=NEIGHBOUR, pod="train-1", priority=Priority.HIGH)
+    node = Node(tmp_path, promised=(low, high))
+    files = [node.region(one, seeded=generation == "E") for one in (low, high)]
+    tenants = [
+        Tenant(file, uuids=(GPU,), generation=generation, env={"CUDA_TASK_PRIORITY": text})
+        for file, text in zip(files, ("0", "1"), strict=True)
+    ]
+    with tenants[0] as patient, tenants[1] as urgent:
+        node.enrol(patient)
+        node.enrol(urgent, uid=NEIGHBOUR)
+        node.look()
+        urgent.tell("launch")
+        node.look()
+        meanwhile = patient.tell("launch"), urgent.tell("launch")
+        figures = node.monitor.figures
+        asyncio.run(node.monitor.release())
+        without_us = patient.tell("launch")
+        urgent.tell("launch")
+        node.look()
+        again = patient.tell("launch")
+        node.ahead = ACTIVE + 2.0
+        node.look()
+        node.look()
+
+        assert meanwhile[0] == again == "blocked"
+        assert figures is not None
+        assert figures.held_back == {(UID, "main")}
+        assert "blocked" not in {meanwhile[1], without_us, patient.tell("launch")}
+
+
+def test_a_violation_is_told_once(node: Node) -> None:
+    """At the first look that finds it, by an Event, a counter, and figures while it lasts."""
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant)
+        node.use(tenant, 12000)
+        node.look()
+        node.use(tenant, 12001)
+        node.look()
+
+    (event,) = node.events
+    assert (event.reason, event.regarding.uid) == ("VgpuLimitBreached", UID)
+    assert "12000 of 8192 MiB" in event.note
+    assert (node.counted, node.evictions) == ([ViolationKind.MEMORY], [])
+    assert node.monitor.figures is not None
+    assert [v.kind for v in node.monitor.figures.violations] == [ViolationKind.MEMORY]
+
+
+def test_eviction_follows_at_the_second_look_and_is_not_repeated_at_once(node: Node) -> None:
+    """What may be out of date is confirmed; what is not gone is asked for again after a while."""
+    node.wanted = Enforcement.EVICT
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant)
+        node.use(tenant, 500, gpu=OTHER)
+        counts = []
+        for pause in (1, 1, AGAIN / 2, AGAIN):
+            node.look()
+            counts.append(len(node.evictions))
+            node.clock.now += pause
+        node.look()
+
+    assert counts == [0, 1, 1, 1]
+    assert len(node.evictions) == 2
+    assert [event.reason for event in node.events] == ["VgpuUnpromisedUse", "VgpuDrift"]
+
+
+def test_what_a_silent_gpu_does_not_confirm_is_not_over_and_evicts_nobody(node: Node) -> None:
+    """A driver that fails for a moment makes no second Event, and no second look, of one."""
+    node.wanted = Enforcement.EVICT
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant)
+        node.use(tenant, 12000)
+        node.look()
+        node.lose(GPU)
+        node.look()
+        unconfirmed = len(node.evictions)
+        node.lose(GPU, lost=False)
+        node.look()
+
+    assert (len(node.events), unconfirmed, len(node.evictions)) == (1, 0, 1)
+
+
+def test_while_the_driver_hangs_regions_are_looked_after(node: Node) -> None:
+    """Nobody waits for what would not come; limits that were changed are put right as before."""
+    gate = threading.Event()
+
+    async def story() -> None:
+        with pytest.raises(DriverError):
+            await node.worker.call(gate.wait, within=0.01)
+        async with asyncio.timeout(2 * PATIENCE):  # which each look that waited would take half of
+            for _ in range(3):
+                await node.monitor.look()
+
+    file = node.seed(share())
+    with file.open("r+b") as region:
+        region.seek(SEEDED.memory_limits)
+        region.write(bytes(8))
+    try:
+        asyncio.run(story())
+    finally:
+        gate.set()
+
+    assert node.counted == [ViolationKind.LIMITS]
+    assert measured(node) == MeasuredUse()
+
+
+def test_what_nobody_was_promised_is_foreign(node: Node) -> None:
+    """A pod without an entry holds memory that must not be promised to another."""
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant, uid=NEIGHBOUR)
+        node.use(tenant, 700)
+        node.look()
+
+    assert node.monitor.foreign == {GPU: 700, OTHER: 0}
+    assert node.events == []
+
+
+def test_what_nobody_answers_for_is_told_once_of_the_node(node: Node) -> None:
+    """Once it has lasted; a GPU that is silent for a moment ends nothing."""
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        enrol(node.root / "proc", tenant.pid, uid=NEIGHBOUR, container=ID)
+        node.use(tenant, 700)
+        told = []
+        for lost in (False, False, True, False, False):
+            node.lose(GPU, lost=lost)
+            node.look()
+            told.append(len(node.events))
+            node.clock.now += LASTING / 2
+
+    assert told == [0, 0, 1, 1, 1]
+    (event,) = node.events
+    assert (event.reason, event.regarding.kind, event.related) == ("VgpuDrift", "Node", None)
+    assert GPU in event.note
+
+
+def test_figures_of_a_node_that_nobody_knows_any_more_end(node: Node) -> None:
+    """Stale ones would say that they were measured now."""
+    node.look()
+    before = node.monitor.figures
+    node.promised = None
+    node.look()
+
+    assert before is not None
+    assert node.monitor.figures is None
+
+
+class EnoughError(Exception):
+    """Three looks are over."""
+
+
+class Bounded(FakeClock):
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        if len(self.slept) == 3:
+            raise EnoughError
+
+
+@pytest.mark.parametrize("wanted", list(Enforcement))
+def test_two_looks_are_never_two_seconds_apart(tmp_path: Path, wanted: Enforcement) -> None:
+    """Where a pod may be evicted, the look that confirms follows even sooner."""
+    node = Node(tmp_path, wanted=wanted, clock=Bounded())
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant)
+        node.use(tenant, 12000)
+        with pytest.raises(EnoughError):
+            asyncio.run(node.monitor.run())
+
+    assert max(node.clock.slept) < 2
+    assert (node.clock.slept[0] < 1) == (wanted is Enforcement.EVICT)
+
+
+def test_a_look_that_fails_is_not_the_last(tmp_path: Path) -> None:
+    """It is counted, and the next one comes as if nothing had been."""
+    node = Node(tmp_path, clock=Bounded(), broken=True)
+
+    with pytest.raises(EnoughError):
+        asyncio.run(node.monitor.run())
+
+    assert node.failures == 3

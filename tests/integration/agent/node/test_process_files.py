@@ -1,0 +1,97 @@
+"""Processes as the kernel tells of them, and what is remembered of each."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from agent.node.cgroup import PodCgroup
+from agent.node.process_files import Processes
+from tests.fakes.hami_core import bury, enrol
+from tests.integration.agent.shares import ID, NEIGHBOUR, UID
+
+
+def test_the_kernel_is_understood() -> None:
+    """Our own process is found, by its start and its number, outside pods or in one."""
+    found = Processes().resident(os.getpid())
+
+    assert found is not None
+    assert found.inner is not None
+    assert found.started > 0
+
+
+def test_a_process_that_ended_is_nobody(tmp_path: Path) -> None:
+    """A zombie's number is still taken; one that was waited for is free."""
+    with subprocess.Popen(["true"]) as process:
+        process.wait(10)
+
+    assert Processes().resident(process.pid) is None
+    assert Processes(tmp_path).resident(1) is None
+    assert Processes().resident(-1) is None
+
+
+def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
+    """What was remembered of a pid is dropped with its start time."""
+    node = Processes(tmp_path)
+    enrol(tmp_path / "proc", os.getpid(), uid=UID, container=ID)
+    first = node.resident(os.getpid())
+    stat = tmp_path / "proc" / str(os.getpid()) / "stat"
+    enrol(tmp_path / "proc", os.getpid(), uid=NEIGHBOUR, container=ID)
+    kept = node.resident(os.getpid())
+    stat.write_text("7 (a) b) S " + " ".join(map(str, range(4, 52))))
+    second = node.resident(os.getpid())
+
+    assert first is not None
+    assert first.cell == PodCgroup(UID, ID)
+    assert kept == first
+    assert second is not None
+    assert (second.cell, second.started) == (PodCgroup(NEIGHBOUR, ID), 22)
+
+
+def test_a_containers_first_process_is_found_once_it_is_inside(tmp_path: Path) -> None:
+    """It begins its life in the runtime's group; what is old stays where it is."""
+    now = [0.0]
+    node = Processes(tmp_path, ticks=lambda: now[0])
+    enrol(tmp_path / "proc", os.getpid(), uid=UID, container=ID)
+    group = tmp_path / "proc" / str(os.getpid()) / "cgroup"
+    inside, outside = group.read_text(), "0::/system.slice/containerd.service\n"
+
+    cells = []
+    for text, pause in ((outside, 1), (inside, 1), (outside, 100), (outside, 0)):
+        group.write_text(text)
+        found = node.resident(os.getpid())
+        assert found is not None
+        cells.append(found.cell)
+        now[0] += pause
+    assert cells == [None, *[PodCgroup(UID, ID)] * 3]
+
+
+def test_what_has_been_outside_for_long_stays_there(tmp_path: Path) -> None:
+    """Most processes of a node are not read again and again."""
+    now = [0.0]
+    node = Processes(tmp_path, ticks=lambda: now[0])
+    enrol(tmp_path / "proc", os.getpid(), uid=UID, container=ID)
+    group = tmp_path / "proc" / str(os.getpid()) / "cgroup"
+    inside = group.read_text()
+    group.write_text("0::/system.slice/nvidia-persistenced.service\n")
+
+    for _ in range(2):
+        node.resident(os.getpid())
+        now[0] += 100
+    group.write_text(inside)
+    found = node.resident(os.getpid())
+
+    assert found is not None
+    assert found.cell is None
+
+
+def test_everyone_is_whoever_runs_in_a_pod(tmp_path: Path) -> None:
+    """The node's own processes are not among them, nor is who has left."""
+    node = Processes(tmp_path)
+    enrol(tmp_path / "proc", os.getpid(), uid=UID, container=ID)
+    enrol(tmp_path / "proc", os.getppid(), uid=UID, container=ID)
+    (tmp_path / "proc" / str(os.getppid()) / "cgroup").write_text("0::/system.slice/x.service\n")
+    (tmp_path / "proc/self").mkdir()
+
+    assert [one.pid for one in node.everyone()] == [os.getpid()]
+    bury(tmp_path / "proc", os.getpid())
+    assert node.everyone() == ()

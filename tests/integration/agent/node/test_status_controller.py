@@ -1,0 +1,133 @@
+"""The status is true, and written when it matters."""
+
+from agent.node.status import Hardware
+from tests.fakes.api_objects import parsed
+from tests.integration.agent.clusterside import (
+    GPU_NODES,
+    PODS,
+    STATUS,
+    Scene,
+    gpu,
+    play,
+    writing,
+)
+from tests.integration.waiting import until
+
+STARTED = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+
+
+def test_the_status_is_written_once() -> None:
+    """Nothing has changed, so nothing is written."""
+
+    async def act(scene: Scene) -> None:
+        await scene.writer.flush()
+        await scene.told()
+
+        assert len(scene.writes(STATUS)) == 1
+        assert [g["uuid"] for g in scene.status["gpus"]] == ["GPU-0", "GPU-1"]
+        assert scene.status["observedGeneration"] == scene.stored["metadata"]["generation"]
+
+    play(act)
+
+
+def test_nothing_is_said_before_the_driver_has_spoken() -> None:
+    """An empty list would say that there are no GPUs."""
+
+    async def act(scene: Scene) -> None:
+        scene.hardware = None
+        await scene.writer.flush()
+
+        assert scene.status == {}
+
+    play(act)
+
+
+def test_a_field_that_the_schema_drops_is_not_written_for_ever() -> None:
+    """The control plane may be one release behind."""
+
+    async def act(scene: Scene) -> None:
+        await scene.writer.flush()
+        pruned = {key: value for key, value in scene.status.items() if key != "bootID"}
+        scene.change(f"{GPU_NODES}/n", status=pruned)
+        scene.writer._told = (scene.writer._told[0], pruned)  # type: ignore[index] # noqa: SLF001
+        await scene.told()
+
+        assert len(scene.writes(STATUS)) == 1
+
+    play(act)
+
+
+def test_what_the_control_plane_shut_is_accounted_for_anew() -> None:
+    """It takes the inventory away when a Node came back; a commit needs it."""
+
+    async def act(scene: Scene) -> None:
+        await scene.writer.flush()
+        shut = {key: value for key, value in scene.status.items() if key != "inventory"}
+        scene.change(f"{GPU_NODES}/n", status=shut)
+        await scene.told()
+
+        assert scene.status["inventory"].startswith("sha256:")
+
+    play(act)
+
+
+def test_a_pod_that_runs_without_an_entry_closes_what_nobody_knows() -> None:
+    """Its annotations tell nothing, so every GPU may be in use."""
+
+    async def act(scene: Scene) -> None:
+        scene.bind("stranger", **STARTED)
+        await scene.told()
+
+        assert {g["healthy"] for g in scene.status["gpus"]} == {False}
+        assert "stranger" in scene.status["gpus"][0]["reason"]
+
+    play(act)
+
+
+def test_a_pod_of_another_plugin_takes_what_its_scheduler_listed() -> None:
+    """The rest of the node stays open."""
+    listed = {
+        "volcano.sh/vgpu-node": "n",
+        "volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,3000,0:",
+    }
+
+    async def act(scene: Scene) -> None:
+        uid = scene.bind("older", **STARTED)
+        place = f"{PODS}/older"
+        metadata = scene.server.objects.read(parsed(place))["metadata"]
+        scene.change(place, metadata=metadata | {"annotations": listed})
+        await until(lambda: uid in scene.around.tenants and scene.around.tenants[uid].volcano)
+        await scene.writer.flush()
+
+        (found,) = scene.status["unpromised"]
+        assert found["pod"]["uid"] == uid
+        assert [d["gpu"] for d in found["containers"][0]["devices"]] == ["GPU-1"]
+        assert {g["healthy"] for g in scene.status["gpus"]} == {True}
+
+    play(act)
+
+
+def test_a_second_plugin_closes_the_node() -> None:
+    """Both would give out one GPU."""
+
+    async def act(scene: Scene) -> None:
+        await scene.writer.flush()
+
+        assert "nvidia.com/gpu" in scene.status["gpus"][0]["reason"]
+
+    play(act, status={"allocatable": {"nvidia.com/gpu": "2"}})
+
+
+def test_a_change_of_the_hardware_is_told() -> None:
+    """Without anybody asking."""
+
+    async def act(scene: Scene) -> None:
+        async with writing(scene):
+            await until(lambda: scene.status)
+            scene.hardware = Hardware(devices=(gpu(0),), sick={"GPU-0": "Xid 79"})
+            scene.around.notify()
+            await until(lambda: len(scene.status["gpus"]) == 1)
+
+            assert scene.status["gpus"][0]["reason"] == "Xid 79"
+
+    play(act)

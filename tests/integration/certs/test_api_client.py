@@ -1,0 +1,173 @@
+"""Certificates kept through the real client, over HTTP, by an API server of ours."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from certs.api_client import ApiRegistrations, ApiSecret, announcer
+from certs.ca_bundle import WebhookRegistration
+from certs.refresh_controller import CertificateReason, OwnSecret, RefreshController
+from certs.rotation_controller import RotationController, SecretChange, StoredSecret
+from certs.tls_server import ServingPair
+from kube.client import Client
+from kube.config import Access
+from kube.errors import ConflictError
+from kube.events import Recorder
+from tests.fakes.api_server import ApiServer
+from tests.fakes.certificates import LIFETIMES, MUTATING, TERMS, VALIDATING, World
+
+PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+HOOKS = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "MutatingWebhookConfiguration",
+    "metadata": {"name": MUTATING.name},
+    "webhooks": [
+        {"name": "a.vgpu-admission.io", "clientConfig": {"service": {"name": "x"}}},
+        {"name": "b.vgpu-admission.io", "clientConfig": {"caBundle": ""}},
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    server: ApiServer
+    client: Client
+    secret: ApiSecret
+    registrations: ApiRegistrations
+
+    async def registration(self) -> WebhookRegistration:
+        found = await self.registrations.read(MUTATING)
+        assert found is not None
+        return found
+
+    def sent(self, method: str) -> list[dict[str, Any]]:
+        bodies = [item.body for item in self.server.requests if item.method == method]
+        return [json.loads(body) for body in bodies]
+
+
+@asynccontextmanager
+async def site() -> AsyncIterator[Site]:
+    async with ApiServer() as server, Client(Access(url=server.url)) as client:
+        await client.create(PATH, json.dumps(HOOKS).encode())
+        secret = ApiSecret(calls=client, namespace="vgpu-system", name="certificates")
+        yield Site(server, client, secret, ApiRegistrations(calls=client))
+
+
+def test_a_secret_is_created_changed_and_guarded() -> None:
+    """Create, patch with removal, and refusal of a version that is not the newest."""
+
+    async def scenario() -> tuple[StoredSecret | None, StoredSecret]:
+        async with site() as at:
+            before = await at.secret.read()
+            first = SecretChange(data={"a": b"\x00", "b": None}, annotations={"x": "1", "y": None})
+            await at.secret.write(None, first)
+            held = await at.secret.read()
+            assert held is not None
+            with pytest.raises(ConflictError):
+                await at.secret.write("0", first)
+            second = SecretChange(data={"a": None, "b": b"2"}, annotations={"x": None})
+            await at.secret.write(held.version, second)
+            after = await at.secret.read()
+            assert (held.data, held.annotations) == ({"a": b"\x00"}, {"x": "1"})
+            assert after is not None
+            return before, after
+
+    before, after = asyncio.run(scenario())
+
+    assert before is None
+    assert (after.data, after.annotations) == ({"b": b"2"}, {})
+
+
+def test_a_second_creation_is_refused() -> None:
+    """Two first writers cannot both believe that they installed."""
+
+    async def scenario() -> None:
+        async with site() as at:
+            await at.secret.write(None, SecretChange(annotations={}))
+            await at.secret.write(None, SecretChange(annotations={}))
+
+    with pytest.raises(Exception, match="409 AlreadyExists"):
+        asyncio.run(scenario())
+
+
+def test_a_bundle_is_applied_to_every_webhook_and_nothing_else() -> None:
+    """The merge key, the bundle and the version that was read; under our own manager."""
+
+    async def scenario() -> tuple[WebhookRegistration, dict[str, Any], dict[str, str]]:
+        async with site() as at:
+            found = await at.registration()
+            await at.registrations.publish(found, b"PEM")
+            with pytest.raises(ConflictError):
+                await at.registrations.publish(found, b"PEM2")
+            request = next(item for item in at.server.requests if item.method == "PATCH")
+            return found, json.loads(request.body), request.query
+
+    found, sent, query = asyncio.run(scenario())
+
+    bundle = {"clientConfig": {"caBundle": base64.b64encode(b"PEM").decode()}}
+    assert [name for name, _ in found.bundles] == ["a.vgpu-admission.io", "b.vgpu-admission.io"]
+    assert sent["webhooks"] == [{"name": name} | bundle for name, _ in found.bundles]
+    assert sent["metadata"] == {"name": MUTATING.name, "resourceVersion": found.version}
+    assert query == {"fieldManager": "vgpu-admission-certs", "force": "true"}
+
+
+def test_what_does_not_exist_is_not_created() -> None:
+    """A registration is the operator's to make."""
+
+    async def scenario() -> WebhookRegistration | None:
+        async with site() as at:
+            return await at.registrations.read(VALIDATING)
+
+    assert asyncio.run(scenario()) is None
+
+
+def test_an_empty_cluster_ends_up_serving() -> None:
+    """One look of the leader: Secret made, bundle published, certificate served, Events told."""
+
+    async def scenario() -> tuple[ServingPair, WebhookRegistration, list[dict[str, Any]]]:
+        world = World()
+        async with site() as at:
+            recorder = Recorder(at.client, controller="vgpu-admission.io/webhook", instance="a")
+            look = OwnSecret(
+                writer=RotationController(
+                    secrets=at.secret,
+                    registrations=at.registrations,
+                    targets=(MUTATING, VALIDATING),
+                    terms=TERMS,
+                    clock=world.time.clock,
+                ),
+                leading=lambda: True,
+                announce=announcer(recorder, at.secret),
+            )
+            serving = ServingPair(now=lambda: world.time.wall)
+            keeper = RefreshController(
+                serving=serving,
+                look=look,
+                announce=look.announce,
+                lifetimes=LIFETIMES,
+                clock=world.time.clock,
+            )
+            writing = asyncio.create_task(recorder.run())
+            await keeper.refresh()
+            while recorder.tally.written + recorder.tally.failed < 3:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+            writing.cancel()
+            events = [body for body in at.sent("POST") if body["kind"] == "Event"]
+            return serving, await at.registration(), events
+
+    serving, registration, events = asyncio.run(scenario())
+
+    assert serving.ready
+    assert all(text for _, text in registration.bundles)
+    assert [event["type"] for event in events] == ["Normal", "Normal", "Warning"]
+    assert {event["reason"] for event in events} == {
+        CertificateReason.RENEWED,
+        CertificateReason.EXPIRING,
+    }
+    assert {event["regarding"]["name"] for event in events} == {"certificates"}

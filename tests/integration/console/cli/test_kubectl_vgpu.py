@@ -1,0 +1,169 @@
+"""The command line: names, options and usage as users of kubectl expect them."""
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from console.cli.kubectl_vgpu import NAME, cli
+
+ROOT = Path(__file__).parents[4]
+
+
+def commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("path", list(commands(cli)), ids=" ".join)
+def test_usage_is_of_kubectl(path: tuple[str, ...]) -> None:
+    """A plugin's usage begins with kubectl, and -h is enough to see it."""
+    shown = CliRunner().invoke(cli, [*path, "-h"], prog_name=NAME)
+
+    assert shown.exit_code == 0
+    assert shown.output.startswith(f"Usage: kubectl vgpu {' '.join(path)} [OPTIONS]")
+    assert all(f"--{name}" in shown.output for name in ("kubeconfig", "context"))
+
+
+@pytest.mark.parametrize("name", ["node", "no", "gpu", "pod", "po"])
+def test_kinds_have_the_names_they_have_for_kubectl(name: str) -> None:
+    """Fingers that know kubectl type these."""
+    assert CliRunner().invoke(cli, ["get", name, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        *((text, True) for text in ("5", "5s", "0.5s", "2m", "500ms")),
+        *((text, False) for text in ("", "0", "-1s", "5x", "s", "nan", "1e9", "1s2m", "..5s")),
+    ],
+)
+def test_a_timeout_is_a_duration(text: str, *, good: bool) -> None:
+    """As for kubectl's own flag; what is none is told before anything is asked."""
+    options = ["layout", "--kubeconfig=/nowhere", f"--request-timeout={text}"]
+
+    done = CliRunner().invoke(cli, options)
+
+    assert done.exit_code == (1 if good else 2)
+    assert ("/nowhere does not exist" in done.output) is good
+    assert ("is no duration; accepted: 30s, 2m, 500ms" in done.output) is not good
+
+
+ACCEPTED = (
+    "accepted: NAME, pod/NAME, deploy/NAME, rs/NAME, sts/NAME, ds/NAME, cj/NAME, job/NAME,"
+    " vcjob/NAME\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("about", "text"),
+    [
+        ("svc/web", '"svc" in "svc/web" is no kind that makes pods; '),
+        ("Job.v1/web", '"Job.v1" in "Job.v1/web" is no kind that makes pods; '),
+        ("deploy/", '"deploy/" names no object; '),
+        ("apps/deploy/web", '"apps/deploy/web" has more than one /; '),
+    ],
+)
+def test_only_what_makes_pods_is_explained(about: str, text: str, tmp_path: Path) -> None:
+    """What else is asked about is refused before anything is read."""
+    config = tmp_path / "config"
+    config.write_text(
+        "{current-context: a, contexts: [{name: a, context: {cluster: a}}],"
+        " clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+
+    done = CliRunner().invoke(cli, ["why", about, f"--kubeconfig={config}"])
+
+    assert done.exit_code == 1
+    assert done.output == f"error: {text}{ACCEPTED}"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            (),
+            "nothing to fit is named; accepted: -f FILE, or --memory, --cores, --count",
+        ),
+        (
+            ("-f", "pod.yaml", "--cores=0"),
+            "-f pod.yaml cannot go with --cores; accepted: manifests, or amounts without one",
+        ),
+        (
+            ("--memory=8G",),
+            "'--memory': \"8G\" is no amount of memory; accepted: MiB, such as 18000, 18000Mi or",
+        ),
+        (("--memory=0",), '"0" is no amount of memory'),
+        (("--memory=99999999Gi",), '"99999999Gi" is no amount of memory'),
+        (("--cores=101",), "Invalid value for '--cores': 101 is not in the range 0<=x<=100."),
+        (("--count=0",), "Invalid value for '--count': 0 is not in the range 1<=x<=16."),
+        (("--mode=mps",), "Invalid value for '--mode': 'mps' is not one of 'any', 'mig', "),
+        (("--model=",), "Invalid value for '--model': \"\" names no model; accepted: "),
+    ],
+    ids=lambda value: " ".join(value) or "nothing" if isinstance(value, tuple) else "",
+)
+def test_amounts_are_read_before_anything_else(given: tuple[str, ...], text: str) -> None:
+    """What cannot be used is named with its value, its place and what would do; the code is 2."""
+    done = CliRunner().invoke(cli, ["fit", *given, "--kubeconfig=/nowhere"])
+
+    assert done.exit_code == 2
+    assert text in done.output
+
+
+@pytest.mark.parametrize("text", ["18000", "18000Mi", "18Gi"])
+def test_memory_may_be_written_as_lists_show_it(text: str) -> None:
+    """With the unit of Kubernetes or without; and then the cluster is asked."""
+    done = CliRunner().invoke(cli, ["fit", f"--memory={text}", "--kubeconfig=/nowhere"])
+
+    assert done.exit_code == 1
+    assert "/nowhere does not exist" in done.output
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "good"),
+    [
+        ("nodes", "fits", True),
+        ("nodes", "DRIVER", True),
+        ("gpus", "Numa", True),
+        ("pods", "namespace", True),
+        ("gpus", "age", False),
+        ("pods", ".metadata.name", False),
+    ],
+)
+def test_rows_are_sorted_by_a_column(kind: str, column: str, *, good: bool) -> None:
+    """By one that the list has, in any case; else those that it has are told."""
+    done = CliRunner().invoke(cli, ["get", kind, f"--sort-by={column}", "--kubeconfig=/nowhere"])
+
+    assert done.exit_code == (1 if good else 2)
+    assert (f"Invalid value for '--sort-by': '{column}' is not one of" in done.output) is not good
+
+
+def test_the_program_is_what_kubectl_looks_for() -> None:
+    """An installer makes it from the entry point of this name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert project["scripts"]["kubectl-vgpu"] == "console.cli.entry:main"
+
+
+def test_an_extra_that_is_missing_is_named() -> None:
+    """Who installed without it reads what to install, and no traceback."""
+    program = (
+        "import sys; sys.modules['kubernetes'] = None; from console.cli.entry import main; main()"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, cwd=ROOT, text=True
+    )
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: kubectl vgpu needs the extra: pip install vgpu-admission[kubectl]\n"
+    )

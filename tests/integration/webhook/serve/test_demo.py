@@ -1,0 +1,97 @@
+"""The demo: the real webhook over TLS, and what its answers look like to a person."""
+
+import json
+import re
+import signal
+import ssl
+import subprocess
+import time
+from contextlib import closing
+from http.client import HTTPSConnection
+from importlib import resources
+from pathlib import Path
+
+import yaml
+
+from tests.integration.webhook.commands import PODS, PROGRAM, ROOT, vgpu
+from webhook.plan.hook_client import HOOK
+
+
+def test_it_sends_every_sample_and_ends_where_nobody_watches() -> None:
+    """Without a terminal it is over by itself, within seconds, and everything was told."""
+    started = time.monotonic()
+    done = vgpu("demo")
+    seconds = time.monotonic() - started
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [file.name for file in sorted(PODS.iterdir()) if file.name not in done.stdout] == []
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert seconds < 10  # under 3 s on an idle machine
+    for verdict in ("FITS NOW", "NOT NOW", "NEVER FITS", "REFUSED", "NO REQUEST"):
+        assert verdict in done.stdout
+
+
+def test_a_refusal_is_worded_as_its_reader_meets_it() -> None:
+    """From kubectl, which words it by the status, or in the Event of a controller."""
+    refused = (PODS / "07-too-much.yaml").read_text()
+    controlled = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"template": {"spec": yaml.safe_load(refused)["spec"]}},
+    }
+    done = vgpu("demo", "--once", "-", stdin=f"{refused}\n---\n{json.dumps(controlled)}")
+
+    words = " ".join(done.stdout.split())
+    assert done.returncode == 0
+    assert 'Error from server (Forbidden): error when creating "standard input": adm' in words
+    assert f'Error creating: admission webhook "{HOOK}" denied the request: container' in words
+
+
+def test_it_stays_for_more_until_it_is_interrupted() -> None:
+    """The hint has all that a caller needs, and the temporary files end with the program."""
+    file = PODS / "01-three-gigabytes.yaml"
+    command = [*PROGRAM, "demo", "--stay", str(file)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = ""
+        while not (url := re.search(r"^ +https://([^/]+)(/\S+)$", told, re.MULTILINE)):
+            told += process.stdout.readline()
+            assert process.poll() is None, told
+        paths = re.search(r"--cacert (\S+) .*--data @(\S+)", told, re.DOTALL)
+        assert paths is not None
+        trusting = ssl.create_default_context(cafile=paths[1])
+        with closing(HTTPSConnection(url[1], context=trusting, timeout=10)) as connection:
+            connection.request("POST", url[2], Path(paths[2]).read_bytes())
+            response = json.load(connection.getresponse())["response"]
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+
+    assert process.returncode == 0
+    assert response["allowed"]
+    assert "received  team-a/three-gigabytes rewritten" in rest
+    assert not Path(paths[1]).parent.exists()
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    """The message names the address; no traceback."""
+    done = vgpu("demo", "--once", "--listen", "192.0.2.1:1")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: 192.0.2.1:1: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_the_samples_are_shipped_with_the_package() -> None:
+    """An installed program has them; the repository shows them among the manifests."""
+    shipped = resources.files("webhook") / "samples" / "pods"
+
+    assert {file.name for file in shipped.iterdir()} == {file.name for file in PODS.iterdir()}
+
+
+def test_refusals_carry_the_name_of_the_registered_hook() -> None:
+    """What the demo shows is what a cluster shows."""
+    registrations = (ROOT / "manifests" / "base" / "registrations.yaml").read_text()
+    mutating = next(yaml.safe_load_all(registrations))
+
+    assert HOOK in [hook["name"] for hook in mutating["webhooks"]]

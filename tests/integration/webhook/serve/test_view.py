@@ -1,0 +1,42 @@
+"""What decisions in a namespace rest on, as its administrator annotated it."""
+
+import pytest
+
+from allocator.cluster.inventory import Inventory
+from allocator.config.settings import Prefer
+from tests.fakes.api_objects import parsed
+from tests.fakes.api_server import ApiServer
+from tests.integration.allocator.cluster.test_inventory import play, until
+from webhook.serve.view import view_of
+
+OURS = "vgpu-admission.io/"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "prefer", "high"),
+    [
+        pytest.param(None, None, False, id="nothing-said"),
+        pytest.param({"high-priority": "allow", "prefer": "density"}, "density", True, id="both"),
+        pytest.param({"high-priority": "true", "prefer": "dense"}, None, False, id="neither-word"),
+        pytest.param({"task-priority": "high"}, None, False, id="the-pods-own-key"),
+    ],
+)
+def test_only_the_word_that_is_meant_counts(
+    annotations: dict[str, str] | None, prefer: str | None, *, high: bool
+) -> None:
+    """Anything else leaves a namespace as cautious as one that says nothing."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        unknown = view_of(inventory, "team-a").around
+        labels = {f"{OURS}inject": "enabled"}
+        said = None if annotations is None else {f"{OURS}{k}": v for k, v in annotations.items()}
+        made = {"name": "team-a", "labels": labels, "annotations": said}
+        server.objects.create(parsed("/api/v1/namespaces"), {"metadata": made})
+        await until(lambda: inventory.namespace("team-a"))
+        around = view_of(inventory, "team-a").around
+
+        assert (unknown.prefer, unknown.high_priority) == (None, False)
+        assert around.prefer == (None if prefer is None else Prefer(prefer))
+        assert around.high_priority is high
+
+    play(scene)

@@ -1,0 +1,66 @@
+"""Volcano's device lists on pods and Bindings, and what must be true of the one a pod ends with."""
+
+from pathlib import Path
+from typing import Final
+
+from allocator.config.device_config import load_device_config
+from allocator.mig.geometry import Geometries
+from allocator.mig.positions import PositionTable, listing
+from allocator.model.allocation import Grant
+from allocator.model.gpu import Gpu
+from allocator.model.problem import Loaded
+from allocator.volcano.device_list import IDS, parts
+from tests.builders.gpunodes import Json
+from tests.model.cluster import World
+from tests.model.invariants import BrokenError
+
+Named = list[tuple[str, str | None]]  # GPUs, each with the position on it
+_TABLE = Path(__file__).parents[1] / "golden" / "volcano" / "device-config-b.yaml"
+
+
+def _shipped() -> Geometries:
+    loaded = load_device_config(_TABLE.read_text())
+    assert isinstance(loaded, Loaded)
+    return loaded.value.geometries
+
+
+GEOMETRIES: Final = _shipped()
+
+
+def named(found: Json) -> Named:
+    """Return what the list on a pod or Binding names, nothing where there is none to be read."""
+    text = (found["metadata"].get("annotations") or {}).get(IDS, "")
+    return [(device.uuid, device.position) for part in parts(text) for device in part]
+
+
+def positions(gpu: Gpu) -> PositionTable | None:
+    """Return Volcano's names for the instances of a GPU."""
+    return None if gpu.board is None else listing(GEOMETRIES, gpu.model, gpu.board)
+
+
+def told_truly(world: World, pod: Json) -> None:
+    """Check that a pod that was just bound is told of what it is promised, whatever was wished."""
+    uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
+    elsewhere = world.past.displaced | world.past.exchanged
+    if (node, uid) in elsewhere or node not in world.gpu_nodes:
+        return
+    decoded = world.decoded(node)
+    entry = next((entry for entry in decoded.entries if entry.uid == uid), None)
+    if entry is None:
+        return
+    listed = {container["name"] for container in pod["spec"]["containers"]}
+    grants = [grant for held in entry.containers if held.name in listed for grant in held.grants]
+    if named(pod) != [(grant.gpu, grant.position) for grant in grants]:
+        raise BrokenError(f"S5 {uid} was told of {named(pod)}, promised {grants}")
+    gpus = {gpu.uuid: gpu for gpu in decoded.node.gpus}
+    for grant in grants:
+        if grant.position is not None and not _sits_there(gpus[grant.gpu], grant):
+            raise BrokenError(f"S5 {uid} was told {grant.position}, but has {grant.placed}")
+
+
+def _sits_there(gpu: Gpu, grant: Grant) -> bool:
+    """Say whether the position of a grant is Volcano's name for its place."""
+    group, _, number = (grant.position or "").rpartition("-")
+    names = positions(gpu)
+    places = {} if names is None else names.groups.get(group, {})
+    return grant.placed is not None and str(places.get(grant.placed)) == number

@@ -1,0 +1,268 @@
+"""Cutting: promises get their places, what is not ours or in use is not touched, little goes."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from agent.driver import simulated_machine
+from agent.driver.driver import Instance
+from agent.driver.simulated_machine import Created, DriverRefusal, State
+from agent.mig.instance_state import GpuSituation, LiveInstance, place_of
+from agent.mig.journal import Mark
+from agent.mig.plan import (
+    BlockedBy,
+    Create,
+    CreateCompute,
+    DestroyCompute,
+    DestroyInstance,
+    Reconfiguration,
+    plan,
+)
+from allocator.model.board import Placement
+from tests.builders.model import A100_40, PRO_6000, board, placed
+from tests.fakes.driver import machine
+from tests.harness.simulated_boards import GPU, Scene, made, on, placements, scenes
+
+
+def performed(state: State, cuts: tuple[Reconfiguration, ...]) -> State:
+    """Do what the cuts say to simulated hardware, which must not refuse."""
+    for cut in cuts:
+        bare: Instance | None = None
+        for step in cut.steps:
+            found: State | Created | DriverRefusal
+            match step:
+                case DestroyCompute(instance):
+                    assert instance.compute is not None
+                    found = simulated_machine.destroy_compute(
+                        state, GPU, number=instance.id, compute=instance.compute
+                    )
+                case DestroyInstance(instance):
+                    found = simulated_machine.destroy_instance(state, GPU, instance.id)
+                case Create(place):
+                    profile = place.profile.id
+                    found = simulated_machine.create_instance(
+                        state, GPU, profile=profile, start=place.start
+                    )
+                case CreateCompute(_, instance):
+                    there = instance or bare
+                    assert there is not None
+                    found = simulated_machine.create_compute(state, GPU, there.id)
+            assert not isinstance(found, DriverRefusal), (step, found)
+            if isinstance(found, Created):
+                bare, state = found.instance, found.state
+            else:
+                state = found
+    return state
+
+
+def stands(state: State, place: Placement) -> Instance | None:
+    at = (place.profile.id, place.start)
+    return next((i for i in on(state) if (i.profile, i.start) == at), None)
+
+
+def fixed(one: LiveInstance) -> bool:
+    """Say, in other words than the code, whether an instance must survive."""
+    return not one.ours or bool(one.pids) or one.held or one.promised
+
+
+def obstructed(situation: GpuSituation, place: Placement) -> bool:
+    """Say by the rules alone whether a promise has to wait."""
+    exact = situation.at(place)
+    if exact is not None:
+        return not exact.ours
+    kept = [one for one in situation.live_instances if fixed(one)]
+    alike = [one for one in kept if one.placed and one.placed.profile == place.profile]
+    limit = place.profile.limit
+    exhausted = limit is not None and len(alike) >= limit
+    return exhausted or any(one.mask(situation.board) & place.mask for one in kept)
+
+
+@given(scenes())
+def test_every_promise_gets_its_place_unless_it_is_obstructed(scene: Scene) -> None:
+    """After the steps a promised place has a whole instance, exactly if nothing fixed was there."""
+    planned = plan(scene.situation)
+
+    state = performed(scene.state, planned.cuts)
+
+    blocked = {one.placed for one in planned.blocked}
+    event(f"{len(blocked)} of {len(scene.situation.promised)} blocked")
+    assert blocked == {p for p in scene.situation.promised if obstructed(scene.situation, p)}
+    for place in scene.situation.promised - blocked:
+        there = stands(state, place)
+        assert there is not None
+        assert there.uuid is not None
+
+
+@given(scenes())
+def test_what_is_fixed_is_never_touched(scene: Scene) -> None:
+    """Instances of others, in use, held or promised are afterwards as they were."""
+    state = performed(scene.state, plan(scene.situation).cuts)
+
+    for one in scene.situation.live_instances:
+        whole = one.instance.uuid is not None
+        if fixed(one) and (whole or not one.promised):
+            assert one.instance in on(state)
+
+
+@given(scenes())
+def test_what_is_ready_is_what_stood_there(scene: Scene) -> None:
+    """An instance that stands where it is promised keeps its UUID, and is told as ready."""
+    planned = plan(scene.situation)
+
+    for place, instance in planned.ready.items():
+        assert stands(scene.state, place) == instance
+        assert instance.uuid is not None
+
+
+@given(scenes())
+def test_no_more_is_destroyed_than_must_be(scene: Scene) -> None:
+    """No smaller set of idle instances makes room for the same promises."""
+    planned = plan(scene.situation)
+    doomed = {s.instance for c in planned.cuts for s in c.steps if isinstance(s, DestroyInstance)}
+    unfinished = {o.instance for o in scene.situation.live_instances if o.unfinished and o.idle}
+    wanted = [
+        cut.placed
+        for cut in planned.cuts
+        if cut.placed is not None and any(isinstance(s, Create) for s in cut.steps)
+    ]
+    idle = [
+        o.instance
+        for o in scene.situation.live_instances
+        if o.idle and o.instance not in unfinished
+    ]
+
+    fewest = next(
+        n
+        for n in range(len(idle) + 1)
+        if any(fit(scene.state, {*gone, *unfinished}, wanted) for gone in combinations(idle, n))
+    )
+
+    assert len(doomed - unfinished) == fewest
+    assert unfinished <= doomed
+
+
+def fit(state: State, gone: set[Instance], wanted: list[Placement]) -> bool:
+    """Say whether simulated hardware takes *wanted* once *gone* are gone."""
+    rest = tuple(i for i in on(state) if i not in gone)
+    found: State | None = simulated_machine.change_gpu(
+        state, GPU, lambda running: replace(running, instances=rest)
+    )
+    for place in wanted:
+        found = found and made(found, GPU, place)
+    return found is not None
+
+
+@given(scenes(), st.data())
+def test_overlapping_promises_are_not_both_served(scene: Scene, data: st.DataObject) -> None:
+    """Whatever the ledger says, two ready or created places share no slot."""
+    places = placements(scene.situation.board)
+    promised = data.draw(st.frozensets(st.sampled_from(places), max_size=6))
+
+    planned = plan(replace(scene.situation, promised=promised))
+
+    served = [*planned.ready, *(c.placed for c in planned.cuts if c.placed is not None)]
+    told = {one.placed for one in planned.blocked}
+    assert sum(p.mask for p in served).bit_count() == sum(p.mask.bit_count() for p in served)
+    assert len(served) == len(set(served))
+    assert told | set(served) == promised
+
+
+def found(
+    *present: tuple[Placement, Mark | None], promised: Placement, held: Placement | None = None
+) -> GpuSituation:
+    """Build what an agent finds on an A100, where instances are whole."""
+    state = machine(A100_40)
+    for place, _ in present:
+        grown = made(state, GPU, place)
+        assert grown is not None
+        state = grown
+    marks = {
+        place_of(instance): replace(mark, uuid=mark.uuid or instance.uuid)
+        for instance, (_, mark) in zip(on(state), present, strict=True)
+        if mark is not None
+    }
+    return GpuSituation(
+        board=board(A100_40),
+        present=on(state),
+        marks=marks,
+        promised=frozenset({promised}),
+        held=frozenset() if held is None else frozenset({held}),
+    )
+
+
+OURS = Mark(half=False)
+
+
+@pytest.mark.parametrize(
+    ("situation", "cause", "words"),
+    [
+        pytest.param(
+            found((placed("2g.10gb", 0), None), promised=placed("1g.5gb", 0)),
+            BlockedBy.FOREIGN,
+            "2g.10gb at slot 0) was not created by this agent",
+            id="somebody-elses",
+        ),
+        pytest.param(
+            found(
+                (placed("2g.10gb", 0), OURS),
+                promised=placed("1g.5gb", 0),
+                held=placed("2g.10gb", 0),
+            ),
+            BlockedBy.BUSY,
+            "held by a container that may still be running",
+            id="held",
+        ),
+        pytest.param(
+            found(
+                (placed("1g.5gb", 0), Mark(half=False, uuid="MIG-x")), promised=placed("1g.5gb", 0)
+            ),
+            BlockedBy.FOREIGN,
+            "was not created by this agent",
+            id="replaced-by-hand",
+        ),
+        pytest.param(
+            found(promised=placed("1g.24gb", 3, PRO_6000)),
+            BlockedBy.IMPOSSIBLE,
+            "no such place",
+            id="of-another-board",
+        ),
+    ],
+)
+def test_who_waits_is_told_for_what(situation: GpuSituation, cause: BlockedBy, words: str) -> None:
+    """A promise that has to wait says what stands in its way."""
+    (blocked,) = plan(situation).blocked
+
+    assert blocked.cause is cause
+    assert words in blocked.why
+
+
+def test_an_instance_in_use_is_named_with_its_processes() -> None:
+    """Who waits for a process is told its pid."""
+    situation = found((placed("2g.10gb", 0), OURS), promised=placed("1g.5gb", 0))
+    uuid = situation.present[0].uuid
+    assert uuid is not None
+
+    (blocked,) = plan(replace(situation, used={uuid: (17, 18)})).blocked
+
+    assert blocked.why.endswith("is still in use by pid 17, 18")
+    assert not blocked.is_lasting
+
+
+def test_without_room_for_engines_all_that_is_idle_makes_way() -> None:
+    """Where the driver found no room though slots are free, idle instances elsewhere go too."""
+    wanted = placed("1g.5gb", 6)
+    situation = found((placed("2g.10gb", 0), OURS), promised=wanted)
+
+    kept = plan(situation).cuts
+    cleared = plan(replace(situation, cramped=frozenset({wanted}))).cuts
+
+    assert [type(step) for step in kept[0].steps] == [Create, CreateCompute]
+    assert [type(step) for step in cleared[0].steps] == [
+        DestroyCompute,
+        DestroyInstance,
+        Create,
+        CreateCompute,
+    ]

@@ -1,0 +1,177 @@
+"""Violations: found where use and promise differ, and nowhere else."""
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.driver.driver import Instance, Process
+from agent.monitor.violation import (
+    CONTEXT,
+    MOST_CONTEXTS,
+    LocalPod,
+    LocatedProcess,
+    ObservedUse,
+    Violation,
+    ViolationKind,
+    change,
+    foreign,
+    violations,
+)
+from agent.node.cgroup import PodCgroup
+from agent.share import Owner, Share
+from allocator.config.settings import Enforcement
+from allocator.model.allocation import Grant
+from allocator.model.units import MiB
+from tests.builders.model import mig_grant, soft_grant
+
+MAIN, SIDE = "a" * 64, "b" * 64
+HOME = PodCgroup("u1", MAIN)
+POD = LocalPod(
+    uid="u1",
+    namespace="team-a",
+    name="train-0",
+    containers=MappingProxyType({MAIN: "main", SIDE: "side"}),
+)
+INSTANCES = (
+    Instance(gpu="GPU-0", id=1, profile=19, start=0, compute=0, uuid="MIG-own"),
+    Instance(gpu="GPU-0", id=2, profile=19, start=1, compute=0, uuid="MIG-other"),
+)
+
+
+def share(*grants: Grant, uid: str = "u1", container: str = "main") -> Share:
+    owner = Owner(uid=uid, namespace="team-a", pod="train-0", containers=(container,))
+    return Share(owner=owner, grants=grants, key="c0")
+
+
+def seen(
+    memory: int | None = 1000,
+    *,
+    gpu: str = "GPU-0",
+    instance: str | None = None,
+    cell: PodCgroup | None = HOME,
+) -> LocatedProcess:
+    held = None if memory is None else MiB(memory)
+    return LocatedProcess(Process(pid=7, gpu=gpu, memory=held, instance=instance), cell)
+
+
+def picture(
+    *processes: LocatedProcess, shares: tuple[Share, ...] = (), pod: LocalPod = POD
+) -> ObservedUse:
+    return ObservedUse(seen=processes, shares=shares, pods={pod.uid: pod}, instances=INSTANCES)
+
+
+def kinds(looked_at: ObservedUse) -> list[ViolationKind]:
+    return [violation.kind for violation in violations(looked_at)]
+
+
+SOFT = (share(soft_grant(8000)),)
+OWN = (share(mig_grant("1g.5gb", 0)),)
+
+
+@pytest.mark.parametrize(
+    ("process", "shares", "kind"),
+    [
+        pytest.param(seen(8000), SOFT, None, id="all-of-it"),
+        pytest.param(seen(8000 + 160 + CONTEXT), SOFT, None, id="with-its-context"),
+        pytest.param(seen(8001 + 160 + CONTEXT), SOFT, ViolationKind.MEMORY, id="more"),
+        pytest.param(seen(None), SOFT, None, id="the-driver-does-not-tell"),
+        pytest.param(seen(gpu="GPU-1"), SOFT, ViolationKind.DEVICE, id="another-gpu"),
+        pytest.param(
+            seen(cell=PodCgroup("u1", SIDE)), SOFT, ViolationKind.DEVICE, id="another-container"
+        ),
+        pytest.param(seen(cell=PodCgroup("u1", None)), SOFT, None, id="who-knows-which-container"),
+        pytest.param(
+            seen(9000, cell=PodCgroup("u1", None)), SOFT, ViolationKind.MEMORY, id="nor-could-any"
+        ),
+        pytest.param(seen(instance="MIG-own"), OWN, None, id="own-instance"),
+        pytest.param(seen(instance=None), OWN, None, id="instance-not-told"),
+        pytest.param(seen(instance="MIG-other"), OWN, ViolationKind.DEVICE, id="anothers-instance"),
+        pytest.param(seen(instance="MIG-new"), OWN, None, id="an-instance-not-looked-at-yet"),
+        pytest.param(
+            seen(instance="MIG-own"), SOFT, ViolationKind.DEVICE, id="an-instance-of-nobody"
+        ),
+        pytest.param(seen(), (), ViolationKind.UNPROMISED, id="no-promise"),
+        pytest.param(
+            seen(), (share(soft_grant(1), uid="u2"),), ViolationKind.UNPROMISED, id="not-its-own"
+        ),
+        pytest.param(seen(cell=None), (), None, id="not-a-pod"),
+        pytest.param(seen(cell=PodCgroup("u9", MAIN)), (), None, id="a-pod-that-nobody-knows"),
+    ],
+)
+def test_use_is_held_against_the_promise(
+    process: LocatedProcess, shares: tuple[Share, ...], kind: ViolationKind | None
+) -> None:
+    """Memory with an allowance for what the library cannot count, devices by their names."""
+    assert kinds(picture(process, shares=shares)) == ([kind] if kind else [])
+
+
+def test_processes_of_one_container_add_up() -> None:
+    """Each below the promise, and together above it."""
+    assert kinds(picture(seen(5000), seen(5000), shares=SOFT)) == [ViolationKind.MEMORY]
+    twice = (share(soft_grant(8000)), share(soft_grant(8000), container="side"))
+    assert kinds(picture(seen(5000), seen(5000, cell=PodCgroup("u1", SIDE)), shares=twice)) == []
+
+
+@given(count=st.integers(1, 64))
+def test_an_allowance_does_not_grow_with_processes(count: int) -> None:
+    """Who forks a hundred processes gains four contexts."""
+    most = 8000 + 160 + MOST_CONTEXTS * CONTEXT
+    crowd = [seen(-(-(most + 1) // count)) for _ in range(count)]
+
+    assert kinds(picture(*crowd, shares=SOFT)) == [ViolationKind.MEMORY]
+
+
+def test_foreign_is_what_nobody_was_promised_there() -> None:
+    """The node's own processes, unknown pods, and pods on GPUs that others were promised."""
+    looked_at = picture(
+        seen(10, cell=None),
+        seen(200, cell=PodCgroup("u9", MAIN)),
+        seen(3000),
+        seen(40000, gpu="GPU-1"),
+        seen(None, cell=None),
+        seen(5, gpu="GPU-9", cell=None),
+        shares=SOFT,
+    )
+
+    assert foreign(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 210, "GPU-1": 40000}
+
+
+def test_what_is_told_as_unpromised_is_not_counted_twice() -> None:
+    """It is taken as if promised; on a GPU that is not told of, it is foreign as before."""
+    looked_at = replace(
+        picture(seen(3000), seen(50, gpu="GPU-1")), unpromised=frozenset({("u1", "GPU-0")})
+    )
+
+    assert foreign(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 0, "GPU-1": 50}
+
+
+def violation(
+    kind: ViolationKind = ViolationKind.MEMORY, *, kept: bool = False, note: str = ""
+) -> Violation:
+    pod = LocalPod(uid="u1", namespace="a", name="b", kept=kept)
+    return Violation(kind=kind, pod=pod, container="main", gpu="GPU-0", note=note)
+
+
+@pytest.mark.parametrize(
+    ("one", "enforcement", "due"),
+    [
+        pytest.param(violation(), Enforcement.EVICT, True, id="evicted"),
+        pytest.param(violation(), Enforcement.REPORT, False, id="only-reported"),
+        pytest.param(violation(kept=True), Enforcement.EVICT, False, id="would-come-back"),
+        pytest.param(violation(ViolationKind.LIMITS), Enforcement.EVICT, False, id="was-put-right"),
+    ],
+)
+def test_the_first_look_tells_and_the_second_evicts(
+    one: Violation, enforcement: Enforcement, due: bool
+) -> None:
+    """A violation begins once, whatever its numbers do, and is acted on where it lasts."""
+    first = change([], [one], enforcement)
+    later = violation(one.kind, kept=one.pod.kept, note="other numbers")
+    second = change([one], [later], enforcement)
+
+    assert (first.begun, first.due) == ((one,), ())
+    assert second.begun == ()
+    assert second.due == ((later,) if due else ())

@@ -1,0 +1,230 @@
+"""What an agent says of its node is read back as it was meant, and only changes when it matters."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.driver.driver import Device, MigMode
+from agent.node.status import (
+    STEP,
+    Hardware,
+    Identity,
+    NodeAccount,
+    RealisedInstance,
+    document,
+    rounded_memory,
+    served_gpus,
+)
+from allocator.config.device_config import DeviceConfig, NodeConfig
+from allocator.ledger.decode import decode
+from allocator.ledger.ledger import Ledger, parse_ledger
+from allocator.model.allocation import Grant
+from allocator.model.request import Mode
+from allocator.model.units import MiB
+from tests.builders import model as builders
+from tests.builders.model import A100_40, T4, mig_grant, placed, soft_grant
+
+WHO = Identity(name="n", uid="node-1", boot="boot-1")
+ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=False)
+
+
+def device(product: str = A100_40, index: int = 0, mig: MigMode | None = None) -> Device:
+    known = builders.device(product, index=index, mig=mig)
+    return replace(known, links=("GPU-9",), switch="0000:f0:00.0")
+
+
+def told(
+    hardware: Hardware, *, node: NodeConfig | None = None, before: Ledger | None = None
+) -> dict[str, Any]:
+    gpus = served_gpus(hardware, DeviceConfig(), node, before=before)
+    return document(
+        NodeAccount(identity=WHO, gpus=gpus, instances=hardware.instances, generation=3)
+    )
+
+
+def stored(status: Mapping[str, object]) -> Ledger:
+    return parse_ledger(
+        {"metadata": {"name": "n", "uid": "u", "generation": 3}, "spec": {}, "status": status}
+    )
+
+
+def test_the_control_plane_reads_what_the_agent_writes() -> None:
+    """GPUs, modes, instances and the identity, without a single problem."""
+    small = placed("1g.5gb", 6)
+    hardware = Hardware(
+        devices=(device(index=1), device(index=0, mig=ON)),
+        instances=(RealisedInstance(gpu="GPU-0", placed=small, uuid="MIG-1"),),
+    )
+
+    status = told(hardware)
+
+    found = decode({"metadata": {"name": "n"}, "status": status})
+    assert found.problems == ()
+    first, second = found.node.gpus
+    assert (first.uuid, first.mode, first.instances) == ("GPU-0", Mode.MIG, (small,))
+    assert (second.uuid, second.mode, second.board) == ("GPU-1", Mode.HAMI_CORE, None)
+    known = stored(status)
+    assert (known.boot, known.node_uid, known.observed_generation) == ("boot-1", "node-1", 3)
+    assert known.closed == ""
+
+
+def test_it_survives_the_way_through_json() -> None:
+    """So that what is wanted can be compared with what is stored."""
+    status = told(Hardware(devices=(device(mig=ON), device(T4, 1))))
+
+    assert json.loads(json.dumps(status)) == status
+    assert status["gpus"][0]["pci"] == "0000:00:00.0"
+    assert status["gpus"][0]["links"] == ["GPU-9"]
+    assert status["gpus"][0]["switch"] == "0000:f0:00.0"
+
+
+@pytest.mark.parametrize(
+    ("mig", "wanted", "mode", "healthy"),
+    [
+        pytest.param(ON, None, Mode.MIG, True, id="unlisted-cut"),
+        pytest.param(OFF, None, Mode.HAMI_CORE, True, id="unlisted-whole"),
+        pytest.param(ON, Mode.MIG, Mode.MIG, True, id="as-configured"),
+        pytest.param(ON, Mode.HAMI_CORE, Mode.MIG, False, id="cut-against-the-configuration"),
+        pytest.param(OFF, Mode.MIG, Mode.HAMI_CORE, False, id="whole-against-the-configuration"),
+        pytest.param(None, Mode.MIG, Mode.HAMI_CORE, True, id="cannot-be-cut"),
+    ],
+)
+def test_the_operating_mode_of_a_node_is_honoured(
+    mig: MigMode | None, wanted: Mode | None, mode: Mode, *, healthy: bool
+) -> None:
+    """A GPU in another mode than configured is closed, and says how to switch it."""
+    node = None if wanted is None else NodeConfig(name="n", mode=wanted)
+
+    (found,) = told(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
+
+    assert (found["mode"], found["healthy"]) == (mode, healthy)
+    assert ("nvidia-smi" in found.get("reason", "")) is not healthy
+
+
+@pytest.mark.parametrize(
+    ("grant", "mig", "reason"),
+    [
+        pytest.param(mig_grant("1g.5gb", 0), ON, "", id="instances-where-there-can-be"),
+        pytest.param(mig_grant("1g.5gb", 0), OFF, "MIG instances are promised", id="mode-lost"),
+        pytest.param(soft_grant(1000), OFF, "", id="shares-where-there-can-be"),
+        pytest.param(soft_grant(1000), ON, "shares without MIG are promised", id="mode-taken-on"),
+    ],
+)
+def test_a_gpu_has_one_mode_as_long_as_it_is_promised(
+    grant: Grant, mig: MigMode, reason: str
+) -> None:
+    """A GPU whose mode changed under its promises takes no others, and says why."""
+    before = stored(told(Hardware(devices=(device(mig=ON),))))
+    (known,) = before.node.gpus
+    promised = replace(before, node=replace(before.node, gpus=(replace(known, grants=(grant,)),)))
+
+    (found,) = told(Hardware(devices=(device(mig=mig),)), before=promised)["gpus"]
+
+    assert found["healthy"] is not bool(reason)
+    assert reason in found.get("reason", "")
+
+
+@pytest.mark.parametrize(
+    ("split", "mig", "slots"), [(None, None, 10), (4, None, 4), (4, ON, 7), (None, ON, 7)]
+)
+def test_as_many_may_share_a_gpu_as_the_site_says(
+    split: int | None, mig: MigMode | None, slots: int
+) -> None:
+    """Except where instances do: a board takes as many as it takes."""
+    node = NodeConfig(name="n", mode=Mode.MIG if mig else Mode.HAMI_CORE, split_count=split)
+
+    (found,) = told(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
+
+    assert found["slots"] == slots
+
+
+def test_where_a_node_is_to_be_cut_a_reboot_closes_no_hopper() -> None:
+    """It is switched on for the first promise; closed, it would never get one."""
+    there = replace(device(mig=OFF), ampere_or_older=False)
+
+    (found,) = told(Hardware(devices=(there,)), node=NodeConfig(name="n", mode=Mode.MIG))["gpus"]
+
+    assert (found["mode"], found["healthy"]) == (Mode.MIG, True)
+
+
+def test_a_gpu_that_is_filtered_out_is_nobodys() -> None:
+    """By UUID or by index."""
+    node = NodeConfig(
+        name="n", excluded_uuids=frozenset({"GPU-0"}), excluded_indexes=frozenset({2})
+    )
+    hardware = Hardware(devices=tuple(device(T4, i) for i in range(4)))
+
+    gpus = told(hardware, node=node)["gpus"]
+
+    assert [gpu["uuid"] for gpu in gpus] == ["GPU-1", "GPU-3"]
+
+
+def test_a_sick_gpu_stays_with_its_reason() -> None:
+    """Its promises have to be seen; nothing more is promised on it."""
+    (found,) = told(Hardware(devices=(device(T4),), sick={"GPU-0": "Xid 79"}))["gpus"]
+
+    assert (found["healthy"], found["reason"]) == (False, "Xid 79")
+
+
+def test_a_gpu_that_tells_no_memory_spoils_nothing() -> None:
+    """The API server would refuse the whole status, and with it every start on the node."""
+    odd = replace(device(T4), memory=MiB(0))
+
+    (found,) = told(Hardware(devices=(odd,)))["gpus"]
+
+    assert (found["memoryMiB"], found["healthy"]) == (1, False)
+
+
+def test_a_board_that_nobody_knows_closes_the_gpu() -> None:
+    """Rather than an object that cannot be read."""
+    strange = replace(device(mig=ON), model="NVIDIA Unheard-of", board=None)
+
+    status = told(Hardware(devices=(strange,)))
+
+    assert decode({"metadata": {"name": "n"}, "status": status}).problems == ()
+    assert status["gpus"][0]["healthy"] is False
+
+
+def test_who_leaves_takes_no_commit_any_more() -> None:
+    """A commit tests the inventory."""
+    gpus = served_gpus(Hardware(devices=(device(T4),)), DeviceConfig(), None, before=None)
+
+    status = document(NodeAccount(identity=WHO, gpus=gpus, leaving=True))
+
+    assert stored(status).closed
+
+
+def test_where_something_unknown_runs_nothing_is_promised() -> None:
+    """Doubt costs capacity, not safety; and the reason is told of every GPU."""
+    gpus = served_gpus(
+        Hardware(devices=(device(T4), device(T4, 1))), DeviceConfig(), None, before=None
+    )
+
+    status: dict[str, Any] = document(NodeAccount(identity=WHO, gpus=gpus, shut="why not"))
+
+    assert [(g["healthy"], g["reason"]) for g in status["gpus"]] == [(False, "why not")] * 2
+
+
+@given(st.lists(st.integers(0, 60_000), min_size=1))
+def test_memory_of_others_is_told_in_steps(amounts: list[int]) -> None:
+    """Never less than it is, at most two steps more, and not at every change."""
+    before = MiB(0)
+    for amount in map(MiB, amounts):
+        now = rounded_memory(before, amount)
+        assert now % STEP == 0
+        assert amount <= now < amount + 3 * STEP
+        assert rounded_memory(now, amount) == now
+        assert (now == 0) == (amount == 0)
+        before = now
+
+
+def test_memory_of_others_does_not_flap() -> None:
+    """A process that grows and shrinks by less than a step is told of once."""
+    first = rounded_memory(MiB(0), MiB(1000))
+
+    assert {rounded_memory(first, MiB(amount)) for amount in range(700, 1024)} == {first}

@@ -1,0 +1,218 @@
+"""Both ConfigMaps of the Volcano plugin load as they are in the wild, and only those."""
+
+from pathlib import Path
+
+import pytest
+
+from allocator.catalog.boards import board_named
+from allocator.config.device_config import (
+    DeviceConfig,
+    NodeConfig,
+    load_device_config,
+    load_node_config,
+)
+from allocator.mig.positions import listing
+from allocator.model.problem import Loaded, Problem, Rejected
+from allocator.model.request import Mode
+
+SHIPPED = Path(__file__).parents[3] / "golden" / "volcano"
+
+ONE = """
+knownMigGeometries:
+- models: [A30]
+  allowedGeometries:
+  - group: quarters
+    geometries:
+    - {name: 1g.6gb, memory: 6144, count: 4}
+"""
+
+
+def device_config(text: str) -> DeviceConfig:
+    loaded = load_device_config(text)
+    assert isinstance(loaded, Loaded), str(loaded)
+    return loaded.value
+
+
+def rejected(loaded: object) -> tuple[Problem, ...]:
+    assert isinstance(loaded, Rejected)
+    return loaded.problems
+
+
+def node_config(text: str) -> NodeConfig:
+    loaded = load_node_config(text)
+    assert isinstance(loaded, Loaded), str(loaded)
+    return loaded.value["n"]
+
+
+def shipped(name: str) -> str:
+    return (SHIPPED / name).read_text()
+
+
+@pytest.mark.parametrize("name", ["device-config-a.yaml", "device-config-b.yaml"])
+def test_shipped_tables_load(name: str) -> None:
+    """Both generations are read; a model listed twice in one entry is only remarked on."""
+    loaded = load_device_config(shipped(name))
+
+    assert isinstance(loaded, Loaded)
+    assert len(loaded.value.geometries.entries) == 3
+    assert loaded.value == DeviceConfig(geometries=loaded.value.geometries)
+    assert [warning.what for warning in loaded.warnings] == ['"A100-SXM4-40GB" twice']
+
+
+@pytest.mark.parametrize("name", ["device-config-a.yaml", "device-config-b.yaml"])
+def test_shipped_tables_restrict_only_deviceshare(name: str) -> None:
+    """Nobody asked for what a manifest happened to contain; vc-scheduler still counts by it."""
+    table = device_config(shipped(name)).geometries
+
+    for product in ("A30", "A100-SXM4-40GB", "A100-SXM4-80GB", "A100 80GB PCIe"):
+        board = board_named(product)
+        assert board is not None
+        assert table.restriction(product, board) is None
+        assert listing(table, product, board) is not None
+
+
+def test_formatting_is_no_edit_and_an_edit_is() -> None:
+    """The content of an entry is recognised, not its text."""
+    board = board_named("A30")
+    assert board is not None
+    text = shipped("device-config-a.yaml")
+    reformatted = text.replace('[ "A30" ]', "\n    - A30  # quarters and halves")
+    edited = text.replace("count: 4", "count: 3")
+
+    assert device_config(reformatted).geometries.restriction("A30", board) is None
+    assert device_config(edited).geometries.restriction("A30", board) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(ONE, id="top-level"),
+        pytest.param("nvidia:" + ONE.replace("\n", "\n  "), id="wrapped"),
+        pytest.param("nvidia: {gpuMemoryFactor: 1}\n" + ONE, id="beside-the-wrapper"),
+        pytest.param("vnpus: []\n" + ONE, id="beside-another-vendor"),
+    ],
+)
+def test_geometries_are_found_wherever_they_were_published(text: str) -> None:
+    """The wrapper came and went; the table is the same."""
+    assert [e.models for e in device_config(text).geometries.entries] == [("A30",)]
+
+
+def test_absent_keys_have_the_built_in_values() -> None:
+    """A partial ConfigMap never leaves a resource without a name, nor a factor of 0."""
+    partial = device_config("nvidia: {gpuMemoryFactor: 0, resourceCoreName: ''}")
+
+    assert partial == DeviceConfig()
+    assert partial.memory_factor == 1
+    assert partial.cores_name == "volcano.sh/vgpu-cores"
+
+
+def test_unknown_keys_are_tolerated_and_reported() -> None:
+    """The format is another project's: what it adds must not stop us."""
+    loaded = load_device_config("nvidia: {newKey: 1}")
+
+    assert isinstance(loaded, Loaded)
+    assert [warning.path for warning in loaded.warnings] == ["nvidia.newKey"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "path"),
+    [
+        pytest.param("count: 4", "count: 0", "geometries[0].count", id="count-zero"),
+        pytest.param("memory: 6144", "memory: 6Gi", "geometries[0].memory", id="memory-quantity"),
+        pytest.param("1g.6gb", "one", "geometries[0].name", id="no-profile"),
+        pytest.param("1g.6gb", "1g.5gb+gfx", "geometries[0].name", id="unknown-profile"),
+        pytest.param("quarters", "a-b", "group", id="group-name-with-dash"),
+        pytest.param("quarters", "'a[0]'", "group", id="group-name-with-brackets"),
+        pytest.param("[A30]", "[]", "models", id="no-models"),
+        pytest.param("[A30]", "[A100]", "models[0]", id="ambiguous-model"),
+        pytest.param("[A30]", "[7]", "models[0]", id="model-not-text"),
+    ],
+)
+def test_a_bad_geometry_is_refused_at_its_place(before: str, after: str, path: str) -> None:
+    """The path leads to the value that has to change."""
+    problems = rejected(load_device_config(ONE.replace(before, after)))
+
+    assert [problem.path.endswith(path) for problem in problems] == [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        pytest.param("nvidia: {deviceSplitCount: 0}", "nvidia.deviceSplitCount", id="no-slots"),
+        pytest.param("deviceCoreScaling: .nan", "deviceCoreScaling", id="not-a-number"),
+        pytest.param("resourceCountName: gpu", "resourceCountName", id="no-domain"),
+        pytest.param("resourceCoreName: volcano.sh/vgpu-memory", "document", id="same-name-twice"),
+        pytest.param("nvidia: 3", "nvidia", id="no-mapping"),
+        pytest.param("- a", "document", id="list"),
+        pytest.param("", "document", id="empty"),
+        pytest.param("a: &b 1", "document", id="anchor"),
+    ],
+)
+def test_a_bad_setting_is_refused_at_its_place(text: str, path: str) -> None:
+    """Each defect is found by itself, with its path."""
+    problems = rejected(load_device_config(text))
+
+    assert [problem.path for problem in problems] == [path]
+
+
+def test_groups_of_one_name_are_refused() -> None:
+    """``[group-position]`` would mean either."""
+    text = ONE + ONE.partition("allowedGeometries:\n")[2]
+
+    problems = rejected(load_device_config(text))
+
+    assert [problem.what for problem in problems] == ['group "quarters" twice']
+
+
+def test_the_shipped_node_config_loads() -> None:
+    """Keys without effect upstream are no defect."""
+    loaded = load_node_config(shipped("node-config.json"))
+
+    assert isinstance(loaded, Loaded)
+    assert loaded.warnings == ()
+    assert loaded.value["gpu-a01"] == NodeConfig(
+        name="gpu-a01", mode=Mode.HAMI_CORE, split_count=10, memory_scaling=1.8
+    )
+
+
+def test_node_keys_are_compared_without_case() -> None:
+    """Go's decoder does, so sites have written both."""
+    text = (
+        '{"NodeConfig": [{"Name": "n", "OperatingMode": "mig", "FilterDevices": {"Index": [1]}}]}'
+    )
+
+    config = node_config(text)
+
+    assert config.mode is Mode.MIG
+    assert config.excludes("GPU-a", 1)
+    assert not config.excludes("GPU-a", 0)
+
+
+def test_later_entries_of_a_node_win() -> None:
+    """Each entry changes what it names and leaves the rest."""
+    text = """{"nodeconfig": [
+      {"name": "n", "operatingmode": "mig", "devicesplitcount": 7},
+      {"name": "n", "devicesplitcount": 5, "filterdevices": {"uuid": ["GPU-a"]}}]}"""
+
+    config = node_config(text)
+
+    assert (config.mode, config.split_count) == (Mode.MIG, 5)
+    assert config.excludes("GPU-a", 0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "path"),
+    [
+        pytest.param('{"operatingmode": "mig"}', "nodeconfig[0].name", id="no-name"),
+        pytest.param('{"name": "n", "operatingmode": "mps"}', "operatingmode", id="mode"),
+        pytest.param('{"name": "n", "devicesplitcount": -1}', "devicesplitcount", id="split"),
+        pytest.param('{"name": "n", "devicecorescaling": "2"}', "devicecorescaling", id="scaling"),
+        pytest.param('{"name": "n", "filterdevices": []}', "filterdevices", id="filter-list"),
+        pytest.param('{"name": "n", "filterdevices": {"index": [-1]}}', "index[0]", id="index"),
+    ],
+)
+def test_a_bad_node_entry_is_refused_at_its_place(entry: str, path: str) -> None:
+    """A mode or number that nobody implements is not guessed at."""
+    problems = rejected(load_node_config(f'{{"nodeconfig": [{entry}]}}'))
+
+    assert [problem.path.endswith(path) for problem in problems] == [True]

@@ -1,0 +1,73 @@
+"""Settings that an operator writes, and the words in which a wrong one is sent back."""
+
+import pytest
+
+from allocator.config.settings import (
+    DEFAULTS,
+    LARGEST,
+    FleetScope,
+    SettingsError,
+    settings_of,
+    template_kinds,
+)
+from allocator.model.request import Mode
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  \n", "# only a comment\n"], ids=["empty", "blank", "comment"]
+)
+def test_nothing_said_means_the_defaults(text: str) -> None:
+    """Installing without a word must work."""
+    assert settings_of(text) == DEFAULTS
+
+
+def test_what_is_said_is_taken() -> None:
+    """Keys are spelt as in the ConfigMap."""
+    found = settings_of("fleet: closed\nvolcanoSchedulers: [a, b]\n")
+
+    assert (found.fleet, found.volcano_schedulers) == (FleetScope.CLOSED, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        pytest.param("fleet: ajar", ["ajar", "fleet", "open, closed"], id="unknown-value"),
+        pytest.param("enforcement: kill", ["kill", "report, evict"], id="unknown-enforcement"),
+        pytest.param("flet: open", ["flet", "nodeAgent"], id="misspelt-key"),
+        pytest.param("gangDeadlock: report", ["gangDeadlock", "accepted: fleet"], id="no-gangs"),
+        pytest.param("bindFailure: fail", ["bindFailure", "accepted: fleet"], id="no-binds"),
+        pytest.param("fleet: [open", ["YAML"], id="not-yaml"),
+        pytest.param("[]", ["array"], id="a-list"),
+        pytest.param("staleAfterSeconds: 1", ["10", "staleAfterSeconds"], id="too-small"),
+        pytest.param("defaultMode: memory-only", ["memory-only", "hami-core"], id="no-default"),
+        pytest.param("nodeTemplates: [{model: Z9}]", ["Z9", "memory"], id="unknown-model"),
+        pytest.param("nodeTemplates: [{model: Tesla T4, mode: mig}]", ["MIG"], id="cannot-be-cut"),
+        pytest.param("nodeTemplates: [{model: Tesla T4, gpus: 0}]", ["gpus"], id="no-gpus"),
+        pytest.param("x" * (LARGEST + 1), [str(LARGEST)], id="too-long"),
+        pytest.param("a: &a [1]\nb: *a\nfleet: open", ["unknown field"], id="anchors"),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_its_place(text: str, names: list[str]) -> None:
+    """Whoever wrote it finds the value, and what would do."""
+    with pytest.raises(SettingsError) as error:
+        settings_of(text)
+
+    assert [name for name in names if name not in str(error.value)] == []
+
+
+def test_a_template_offers_what_its_node_would() -> None:
+    """Known by its product name alone; the larger of two nodes counts."""
+    kind = "model: NVIDIA A30, mode: mig"
+    text = f"nodeTemplates: [{{{kind}, gpus: 2}}, {{{kind}, gpus: 4}}]"
+    ((offer, count),) = template_kinds(settings_of(text).node_templates).items()
+
+    assert (offer.model, offer.mode, count) == ("NVIDIA A30", Mode.MIG, 4)
+    assert offer.board is not None
+
+
+def test_a_template_of_an_unknown_model_says_its_memory() -> None:
+    """Tomorrow's GPU can be planned for today."""
+    text = "nodeTemplates: [{model: Z9, memory: 500000}]"
+    (offer,) = template_kinds(settings_of(text).node_templates)
+
+    assert (offer.model, offer.memory) == ("Z9", 500000)

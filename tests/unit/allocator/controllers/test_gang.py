@@ -1,0 +1,163 @@
+"""Gangs that cannot start: their PodGroups are told when, how far they have come, and why."""
+
+import json
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Unpack
+
+import pytest
+
+from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.cluster.pods import Pods
+from allocator.config.settings import DEFAULTS
+from allocator.controllers.gang import GangController
+from allocator.request.pod_summary import PodSummary
+from kube.client import CallOptions
+from kube.clock import Clock
+from kube.errors import NotFoundError
+from kube.events import Event
+from tests.builders.pods import NUMBER
+from tests.fakes.api_client import FakeApiClient
+
+TIMEOUT = DEFAULTS.gang_timeout_seconds
+
+
+def member(name: str, *, node: str = "", asks: bool = True) -> PodSummary:
+    """Make a member of the gang that its name begins with."""
+    return PodSummary(
+        uid=f"uid-{name}",
+        namespace="team-a",
+        name=name,
+        node=node,
+        deleting=False,
+        over=False,
+        extended=(NUMBER,) if asks else (),
+        group=name.partition("-")[0],
+    )
+
+
+def done(work: Coroutine[None, None, None]) -> None:
+    """Carry *work* through, which waits for nothing here; a loop for each would take longer."""
+    with pytest.raises(StopIteration):
+        work.send(None)
+
+
+@dataclass(slots=True)
+class Cluster(FakeApiClient):
+    """Some gangs of two members or more."""
+
+    gangs: tuple[str, ...] = ("old", "new")
+    least: int = 2
+    pods: dict[str, PodSummary] = field(default_factory=dict)
+    now: float = 0.0
+    events: list[Event] = field(default_factory=list)
+    gang_watch: GangController = field(init=False)
+    known: Pods = field(default_factory=Pods)
+
+    def __post_init__(self) -> None:
+        self.gang_watch = GangController(
+            self,
+            self.known,
+            vocabularies=lambda: VOCABULARIES,
+            tell=self.events.append,
+            clock=Clock(monotonic=lambda: self.now),
+        )
+
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
+        name = path.rpartition("/")[2]
+        if name not in self.gangs:
+            raise NotFoundError(404, "NotFound", path)
+        group = {"metadata": {"uid": f"uid-{name}"}, "spec": {"minMember": self.least}}
+        return json.dumps(group).encode()
+
+    def add(self, *members: PodSummary) -> None:
+        self.pods.update({one.name: one for one in members})
+
+    def sweep(self) -> None:
+        self.known.know({pod.uid: pod for pod in self.pods.values()})
+        done(self.gang_watch.sweep(DEFAULTS))
+
+    def reasons(self) -> list[str]:
+        return [f"{event.regarding.name}: {event.reason}" for event in self.events]
+
+
+def deadlock() -> Cluster:
+    """Two gangs of two, each with one of two slots."""
+    cluster = Cluster()
+    for gang in cluster.gangs:
+        cluster.add(member(f"{gang}-0", node="n0"), member(f"{gang}-1"))
+    return cluster
+
+
+def test_gangs_that_are_stuck_are_reported() -> None:
+    """Each of them, after the time and not before."""
+    cluster = deadlock()
+
+    cluster.sweep()
+    cluster.now = TIMEOUT - 1
+    cluster.sweep()
+    early = cluster.reasons()
+    cluster.now = TIMEOUT
+    cluster.sweep()
+
+    assert (early, cluster.reasons()) == ([], ["old: VgpuGangStuck", "new: VgpuGangStuck"])
+    note = f"1 of 2 members are bound for more than {TIMEOUT} s and hold GPUs, 1 wait"
+    assert {event.note for event in cluster.events} == {note}
+
+
+def gone(cluster: Cluster) -> None:
+    del cluster.pods["old-0"], cluster.pods["old-1"]
+
+
+def complete(cluster: Cluster) -> None:
+    cluster.add(member("old-2", node="n0"))
+
+
+def unknown(cluster: Cluster) -> None:
+    cluster.gangs = ("new",)
+
+
+def idle(cluster: Cluster) -> None:
+    cluster.add(member("old-0", node="n0", asks=False))
+
+
+@pytest.mark.parametrize("change", [gone, complete, unknown, idle])
+def test_a_gang_that_is_not_stuck_is_not_reported(change: Callable[[Cluster], None]) -> None:
+    """It is not there, may start, is no gang, or holds no GPU."""
+    cluster = deadlock()
+    change(cluster)
+
+    cluster.sweep()
+    cluster.now = TIMEOUT
+    cluster.sweep()
+
+    assert cluster.reasons() == ["new: VgpuGangStuck"]
+
+
+def test_progress_is_waited_for() -> None:
+    """A gang whose members still get bound is not stuck."""
+    cluster = deadlock()
+    cluster.least = 4
+    cluster.sweep()
+
+    for minute in range(1, 4):
+        cluster.now = minute * (TIMEOUT - 1)
+        cluster.add(member(f"old-{minute + 1}", node="n0"))
+        cluster.sweep()
+
+    assert "old: VgpuGangStuck" not in cluster.reasons()
+
+
+def test_a_refused_member_tells_its_group() -> None:
+    """It says how far the gang has come; who has no group, or enough members, hears nothing."""
+    cluster = deadlock()
+    cluster.add(replace(member("single-0"), group=""), member("old-2", node="n0"))
+    cluster.known.know({pod.uid: pod for pod in cluster.pods.values()})
+
+    for uid in ("uid-new-1", "uid-old-1", "uid-single-0", "uid-gone"):
+        done(cluster.gang_watch.report_refusal(uid, "no room"))
+
+    (event,) = cluster.events
+    assert (event.regarding.kind, event.regarding.name) == ("PodGroup", "new")
+    assert event.reason == "VgpuGangShort"
+    assert event.note == '"new-1" was refused, 1 of 2 members are bound: no room'

@@ -1,0 +1,215 @@
+"""The reconciler believes no cache: what it removes it has just read, twice."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Unpack
+
+import jsonpatch
+import pytest
+
+from allocator.cluster.pods import Pods
+from allocator.controllers.reclaim import ReclaimController
+from allocator.ledger.ledger import parse_ledger
+from allocator.ledger.reclaim import AGE
+from allocator.model.request import Mode
+from allocator.request.pod_summary import PodSummary
+from kube.client import CallOptions
+from kube.clock import Clock
+from kube.errors import InvalidError, NotFoundError, UnreachableError
+from tests.builders.gpunodes import NOON, Json, entry, gpu_node, patched
+from tests.builders.model import gpu, mig_grant, node
+from tests.fakes.api_client import FakeApiClient
+
+ENTRY = entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))
+NODE = node("n0", gpu(mode=Mode.MIG))
+MACHINE: Json = {"metadata": {"name": "n0"}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
+WAITING: Json = {"metadata": {"uid": "a"}}
+BOUND: Json = WAITING | {"spec": {"nodeName": "n0"}}
+UNBOUND = PodSummary(uid="a", node="", deleting=False, over=False)
+
+
+@dataclass(slots=True)
+class Api(FakeApiClient):
+    """One GPUNode with one promise, and the pod that it is made to."""
+
+    pod: Json | None = None
+    stored: Json = field(default_factory=lambda: gpu_node(NODE, (ENTRY,)))
+    reads: list[str] = field(default_factory=list)
+    moves: bool = False  # somebody writes between our reads and our write
+    down: bool = False
+
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
+        self.reads.append(path)
+        if self.down:
+            raise UnreachableError("down", sent=True)
+        found = {"gpunodes": self.stored, "pods": self.pod, "nodes": MACHINE}[path.split("/")[-2]]
+        if found is None:
+            raise NotFoundError(404, "NotFound", path)
+        return json.dumps(found).encode()
+
+    async def json_patch(
+        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[CallOptions]
+    ) -> bytes:
+        if self.moves:
+            self.stored["metadata"]["resourceVersion"] = "101"
+        try:
+            self.stored = patched(self.stored, ops)
+        except jsonpatch.JsonPatchException as error:
+            raise InvalidError(422, "Invalid", path) from error
+        return b"{}"
+
+    @property
+    def left(self) -> int:
+        return len(self.stored["spec"]["entries"])
+
+
+def sweep(
+    api: Api, *, known: Mapping[str, PodSummary] | None, wall: datetime = NOON + AGE, times: int = 1
+) -> Api:
+    clock = Clock(monotonic=lambda: 5.0, wall=lambda: wall, random=lambda: 0)
+    pods = Pods()
+    found = ReclaimController(
+        api,
+        pods=pods,
+        ledgers=lambda: {"n0": parse_ledger(api.stored)},
+        agent=lambda: True,
+        clock=clock,
+    )
+    if known is not None:
+        pods.know(known)
+    for _ in range(times):
+        asyncio.run(found.sweep())
+    return api
+
+
+@pytest.mark.parametrize(
+    ("pod", "left"),
+    [
+        pytest.param(WAITING, 0, id="unbound"),
+        pytest.param(None, 0, id="gone"),
+        pytest.param(BOUND, 1, id="bound-since"),
+    ],
+)
+def test_what_the_api_server_says_decides(pod: Json | None, left: int) -> None:
+    """The cache says unbound; the pod as it is now decides."""
+    assert sweep(Api(pod), known={"a": UNBOUND}).left == left
+
+
+def test_the_ledger_is_read_before_the_pod() -> None:
+    """A Binding that lands after the pod was read has renewed the entry, and our write fails."""
+    api = sweep(Api(WAITING), known={"a": UNBOUND})
+
+    assert [path.split("/")[-2] for path in api.reads] == ["gpunodes", "pods", "nodes"]
+
+
+def test_a_ledger_that_moved_keeps_its_entry() -> None:
+    """Whatever was written in between may have been about this entry."""
+    assert sweep(Api(WAITING, moves=True), known={"a": UNBOUND}).left == 1
+
+
+def test_what_one_node_may_be_rid_of_goes_in_one_write() -> None:
+    """Each write needs the agent's answer to it before the next: pods that end together go so."""
+    entries = [entry(uid, mig_grant("1g.5gb", i, gpu="GPU-n0-0")) for i, uid in enumerate("abc")]
+    api = Api(None, gpu_node(NODE, entries, held=["b"]))
+
+    sweep(api, known={})
+
+    assert [left["pod"]["uid"] for left in api.stored["spec"]["entries"]] == ["b"]
+    assert api.stored["metadata"]["generation"] == 8
+
+
+def test_nothing_is_touched_before_anything_is_known() -> None:
+    """Without a picture of all pods every promise would look lost."""
+    assert sweep(Api(None), known=None).reads == []
+
+
+def test_a_young_promise_is_left_alone() -> None:
+    """Its Binding may be on its way."""
+    young = NOON + timedelta(seconds=10)
+
+    assert sweep(Api(WAITING), known={"a": UNBOUND}, wall=young).reads == []
+
+
+def test_a_promise_that_stays_is_not_asked_about_at_once_again() -> None:
+    """What may not go yet is looked at less and less often."""
+    api = sweep(Api(BOUND), known={}, times=3)
+
+    assert len(api.reads) == 3
+
+
+def test_a_promise_is_asked_about_again_when_its_ledger_moves() -> None:
+    """The agent let go: nobody waits for the end of a pause."""
+    api = Api(None)
+    api.stored["status"]["held"] = ["a"]
+    clock = Clock(monotonic=lambda: 5.0, wall=lambda: NOON, random=lambda: 0)
+    pods = Pods()
+    pods.know({})
+    ledgers = {"n0": parse_ledger(api.stored)}
+    found = ReclaimController(
+        api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True, clock=clock
+    )
+
+    async def story() -> None:
+        await found.sweep()
+        api.stored["status"]["held"] = []
+        api.stored["metadata"]["resourceVersion"] = "101"
+        ledgers["n0"] = parse_ledger(api.stored)
+        await found.sweep()
+
+    asyncio.run(story())
+
+    assert api.left == 0
+
+
+def test_a_silent_api_server_ends_nothing() -> None:
+    """The sweep goes on, and so does the reconciler."""
+    assert sweep(Api(down=True), known={}).left == 1
+
+
+def test_a_pod_that_does_not_answer_keeps_its_own_promise_alone() -> None:
+    """Nobody tells whether it is over; of the others on its node that is known."""
+    entries = [entry(uid, mig_grant("1g.5gb", i, gpu="GPU-n0-0")) for i, uid in enumerate("abc")]
+    api = Silent(None, gpu_node(NODE, entries), silent="/pods/b")
+
+    sweep(api, known={})
+
+    assert [left["pod"]["uid"] for left in api.stored["spec"]["entries"]] == ["b"]
+
+
+def test_a_node_that_does_not_answer_delays_no_other() -> None:
+    """The others' promises go while its call hangs, and so they do in the next sweep."""
+    api = Silent(None, hangs="/gpunodes/n1")
+    pods = Pods()
+    pods.know({})
+    ledgers = {"n1": parse_ledger(gpu_node(node("n1", gpu(mode=Mode.MIG)), (ENTRY,)))}
+    ledgers["n0"] = parse_ledger(api.stored)
+    found = ReclaimController(api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True)
+
+    async def swept() -> None:
+        async with asyncio.timeout(5):
+            await found.sweep()
+            await found.sweep()
+
+    asyncio.run(swept())
+
+    assert api.left == 0
+    assert api.reads.count("/apis/vgpu-admission.io/v1alpha1/gpunodes/n1") == 1
+
+
+@dataclass(slots=True)
+class Silent(Api):
+    """An API server that has trouble with one object."""
+
+    silent: str = "nothing"
+    hangs: str = "nothing"
+
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
+        if path.endswith(self.hangs):
+            self.reads.append(path)
+            await asyncio.Event().wait()
+        if path.endswith(self.silent):
+            raise UnreachableError("down", sent=True)
+        return await Api.get(self, path)

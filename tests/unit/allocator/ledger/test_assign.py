@@ -1,0 +1,168 @@
+"""What a bound pod is promised: what it had, else what its scheduler wished, else the best."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from allocator.ledger.assign import NoFit, PodClaim, assign
+from allocator.model.allocation import Assignment, Grant
+from allocator.model.gpu import Gpu, Node
+from allocator.model.request import Filters, Mode
+from allocator.model.units import MiB
+from allocator.placement.choose import PlacementPolicy
+from tests.builders.gpunodes import entry, ledger
+from tests.builders.model import ask, gpu, mig_grant, node, nodes_of, pod, soft_grant
+
+THREE_GIG = pod(ask(3000))
+CUT = nodes_of(2, mode=Mode.MIG)
+SOFT = nodes_of(2)
+
+
+def wanted(uid: str = "a", **more: object) -> PodClaim:
+    return replace(PodClaim(uid=uid, request=THREE_GIG), **more)  # type: ignore[arg-type]  # fields
+
+
+def grants(found: Assignment | NoFit) -> tuple[Grant, ...]:
+    assert isinstance(found, Assignment), found
+    return found.containers[0].grants
+
+
+def test_two_pods_get_disjoint_slices() -> None:
+    """The second pod on one board is placed beside the first."""
+    one = grants(assign(ledger(CUT), wanted("a"), terms=PlacementPolicy()))
+
+    other = grants(assign(ledger(CUT, (entry("a", *one),)), wanted("b"), terms=PlacementPolicy()))
+
+    first, second = one[0], other[0]
+    assert first.placed is not None
+    assert second.placed is not None
+    assert first.gpu != second.gpu or not first.placed.mask & second.placed.mask
+
+
+@pytest.mark.parametrize(
+    ("on", "had"),
+    [
+        pytest.param(CUT, mig_grant("1g.5gb", 3, gpu="GPU-n0-1"), id="mig"),
+        pytest.param(SOFT, soft_grant(3000, gpu="GPU-n0-1"), id="soft"),
+    ],
+)
+def test_a_promise_is_kept(on: Node, had: Grant) -> None:
+    """A pod that comes again gets the very device it was promised, however good others are."""
+    found = assign(
+        ledger(on, (entry("a", had),)), wanted(gpus=("GPU-n0-0",)), terms=PlacementPolicy()
+    )
+
+    assert grants(found) == (had,)
+
+
+def ill(found: Gpu) -> Gpu:
+    return replace(found, healthy=False)
+
+
+def crowded(found: Gpu) -> Gpu:
+    return replace(found, foreign=MiB(found.memory - 1000))
+
+
+@pytest.mark.parametrize("change", [pytest.param(ill, id="ill"), pytest.param(crowded, id="full")])
+def test_a_promise_that_cannot_be_kept_is_made_anew(change: object) -> None:
+    """Where the GPU has failed or is in foreign hands since, another one is chosen."""
+    assert callable(change)
+    now = node("n0", gpu(), change(gpu(index=1)))
+    had = entry("a", soft_grant(3000, gpu="GPU-n0-1"))
+
+    assert (
+        grants(assign(ledger(now, (had,)), wanted(), terms=PlacementPolicy()))[0].gpu == "GPU-n0-0"
+    )
+
+
+@pytest.mark.parametrize("change", [pytest.param(ill, id="ill"), pytest.param(crowded, id="full")])
+def test_a_promise_that_is_held_is_never_exchanged(change: object) -> None:
+    """Containers run on it, so a bind that comes late or twice is refused, and nothing is freed."""
+    assert callable(change)
+    now = node("n0", gpu(), change(gpu(index=1)))
+    had = entry("a", soft_grant(3000, gpu="GPU-n0-1"))
+
+    found = assign(ledger(now, (had,), held=["a"]), wanted(), terms=PlacementPolicy())
+
+    assert isinstance(found, NoFit)
+    assert found.later
+
+
+@pytest.mark.parametrize("wish", ["GPU-n0-0", "GPU-n0-1"])
+def test_a_wish_is_granted(wish: str) -> None:
+    """The GPU that a scheduler picked is taken if it fits."""
+    assert (
+        grants(assign(ledger(SOFT), wanted(gpus=(wish,)), terms=PlacementPolicy()))[0].gpu == wish
+    )
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        pytest.param("GPU-none", id="unknown"),
+        pytest.param("GPU-n0-1", id="full"),
+    ],
+)
+def test_a_wish_that_does_not_fit_is_replaced(wish: str) -> None:
+    """A stale or impossible wish denies nothing."""
+    taken = entry("z", soft_grant(40000, gpu="GPU-n0-1"))
+
+    found = assign(ledger(SOFT, (taken,)), wanted(gpus=(wish,)), terms=PlacementPolicy())
+
+    assert grants(found)[0].gpu == "GPU-n0-0"
+
+
+def test_a_wish_does_not_beat_the_user() -> None:
+    """A GPU that the pod's own annotations rule out is not taken for a scheduler's sake."""
+    request = msgspec.structs.replace(THREE_GIG, filters=Filters(not_uuids=("GPU-n0-1",)))
+
+    found = assign(
+        ledger(SOFT), wanted(request=request, gpus=("GPU-n0-1",)), terms=PlacementPolicy()
+    )
+
+    assert grants(found)[0].gpu == "GPU-n0-0"
+
+
+def test_a_final_mode_is_kept() -> None:
+    """A mode that admission named is not revised, whatever is free."""
+    mixed = node("n0", gpu(mode=Mode.MIG), gpu(index=1))
+
+    found = assign(ledger(mixed), wanted(mode=Mode.HAMI_CORE), terms=PlacementPolicy())
+
+    assert isinstance(found, Assignment)
+    assert found.mode is Mode.HAMI_CORE
+
+
+def test_devices_are_in_the_order_of_the_driver() -> None:
+    """Limit number k is that of the k-th GPU, so a container's grants follow the index."""
+    two = wanted(request=pod(ask(3000, count=2)))
+
+    found = grants(assign(ledger(nodes_of(4)), two, terms=PlacementPolicy()))
+
+    assert [grant.gpu for grant in found] == sorted(grant.gpu for grant in found)
+
+
+@pytest.mark.parametrize(
+    ("request_", "later"),
+    [
+        pytest.param(pod(ask(30000)), True, id="full"),
+        pytest.param(pod(ask(90000)), False, id="never"),
+    ],
+)
+def test_what_does_not_fit_is_refused(request_: object, *, later: bool) -> None:
+    """A full node may have room later; one without such a GPU never."""
+    full = tuple(entry(f"z{i}", soft_grant(20000, gpu=f"GPU-n0-{i}")) for i in range(2))
+
+    found = assign(ledger(SOFT, full), wanted(request=request_), terms=PlacementPolicy())
+
+    assert isinstance(found, NoFit)
+    assert found.later is later
+
+
+def test_a_closed_ledger_takes_nothing() -> None:
+    """Without a digest of the inventory there is nothing that a commit could test."""
+    found = assign(ledger(SOFT, inventory=""), wanted(), terms=PlacementPolicy())
+
+    assert isinstance(found, NoFit)
+    assert "not been accounted for" in found.finding.what

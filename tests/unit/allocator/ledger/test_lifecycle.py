@@ -1,0 +1,88 @@
+"""Every Node with GPUs has one GPUNode, which outlives it for as long as it promises anything."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allocator.ledger.ledger import Ledger
+from allocator.ledger.lifecycle import GpuNodeAction, NodeIdentity, Report, Step, due_step
+from tests.builders.gpunodes import entry, ledger
+from tests.builders.model import T4, nodes_of, soft_grant
+
+NODE = nodes_of(2, T4)
+PLAIN = NodeIdentity(name="n0", uid="u", boot="boot-1")
+OURS = replace(PLAIN, agent=True)
+ANNOUNCED = replace(PLAIN, announced=NODE)
+EMPTY = ledger(NODE, nodeUID="u")
+PROMISING = ledger(NODE, (entry("a", soft_grant(100, gpu="GPU-n0-0")),), nodeUID="u")
+REPORTED = replace(PROMISING, driver="upstream")
+UNREAD = replace(EMPTY, written=("",))  # an entry of somebody's that cannot be read
+BARE = replace(EMPTY, inventory="", boot="", node_uid="")
+
+
+@pytest.mark.parametrize(
+    ("machine", "found", "step"),
+    [
+        pytest.param(OURS, None, GpuNodeAction.CREATE, id="agent"),
+        pytest.param(ANNOUNCED, None, GpuNodeAction.CREATE, id="register"),
+        pytest.param(PLAIN, None, None, id="no-gpus"),
+        pytest.param(None, None, None, id="nothing"),
+        pytest.param(OURS, BARE, None, id="waits-for-its-agent"),
+        pytest.param(OURS, PROMISING, None, id="as-it-should-be"),
+        pytest.param(replace(OURS, boot="boot-2"), PROMISING, GpuNodeAction.SHUT, id="rebooted"),
+        pytest.param(replace(OURS, uid="v"), PROMISING, GpuNodeAction.SHUT, id="joined-anew"),
+        pytest.param(OURS, REPORTED, GpuNodeAction.SHUT, id="served-by-another-before"),
+        pytest.param(
+            PLAIN, REPORTED, GpuNodeAction.SHUT, id="served-by-another-before-and-nobody-now"
+        ),
+        pytest.param(OURS, replace(REPORTED, inventory=""), None, id="shut-already"),
+        pytest.param(None, PROMISING, GpuNodeAction.SHUT, id="gone"),
+        pytest.param(None, replace(PROMISING, inventory=""), None, id="gone-and-promising"),
+        pytest.param(None, replace(UNREAD, inventory=""), None, id="gone-and-unreadable"),
+        pytest.param(None, BARE, GpuNodeAction.DELETE, id="gone-and-empty"),
+    ],
+)
+def test_what_is_due(machine: NodeIdentity | None, found: Ledger | None, step: Step | None) -> None:
+    """A GPUNode comes with its Node, is shut when that changes its identity, and goes last."""
+    assert due_step(machine, found, upstream=False) is step
+
+
+@pytest.mark.parametrize("machine", [None, OURS], ids=["gone", "back"])
+def test_a_deleted_one_is_let_go_when_nothing_is_promised(machine: NodeIdentity | None) -> None:
+    """Whoever deleted it, pods may still run on what it promises."""
+    assert due_step(machine, replace(BARE, deleting=True), upstream=False) is GpuNodeAction.RELEASE
+    assert due_step(machine, replace(PROMISING, deleting=True), upstream=False) is None
+
+
+def reported(machine: NodeIdentity, found: Ledger) -> Any:  # noqa: ANN401 -- a status
+    step = due_step(machine, found, upstream=True)
+    assert isinstance(step, Report)
+    return step.status
+
+
+def test_a_register_becomes_a_status() -> None:
+    """It carries what a commit tests, and whose it is."""
+    status = reported(ANNOUNCED, BARE)
+
+    assert (status["nodeUID"], status["bootID"]) == ("u", "boot-1")
+    assert status["driver"] == "upstream"
+    assert status["inventory"] == EMPTY.inventory
+    assert [gpu["uuid"] for gpu in status["gpus"]] == ["GPU-n0-0", "GPU-n0-1"]
+
+
+def test_a_status_is_written_on_material_change_only() -> None:
+    """A register that says the same costs no write; health, a reboot and a new Node do."""
+    ill = replace(NODE, gpus=(replace(NODE.gpus[0], healthy=False), NODE.gpus[1]))
+
+    assert due_step(ANNOUNCED, replace(EMPTY, driver="upstream"), upstream=True) is None
+    assert reported(ANNOUNCED, EMPTY)["driver"] == "upstream"
+    assert reported(replace(ANNOUNCED, announced=ill), EMPTY)["inventory"] != EMPTY.inventory
+    assert reported(replace(ANNOUNCED, boot="boot-2"), EMPTY)["bootID"] == "boot-2"
+    assert reported(replace(ANNOUNCED, uid="v"), EMPTY)["nodeUID"] == "v"
+
+
+def test_a_node_whose_register_went_takes_no_commit() -> None:
+    """The plugin that would hand the device to the container is gone."""
+    assert due_step(PLAIN, PROMISING, upstream=True) is GpuNodeAction.SHUT
+    assert due_step(PLAIN, replace(PROMISING, inventory=""), upstream=True) is None

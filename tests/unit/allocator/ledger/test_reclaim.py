@@ -1,0 +1,111 @@
+"""A promise goes when its pod was never bound for long, or is over and nobody holds it."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from allocator.ledger.ledger import Ledger
+from allocator.ledger.lifecycle import NodeIdentity
+from allocator.ledger.reclaim import AGE, Evidence, is_doubtful, reclaimable
+from allocator.model.request import Mode
+from allocator.request.pod_summary import PodSummary
+from tests.builders.gpunodes import NOON, entry, ledger
+from tests.builders.model import gpu, mig_grant, node
+
+ENTRY = entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))
+LEDGER = ledger(node("n0", gpu(mode=Mode.MIG)), (ENTRY,), nodeUID="u")
+MACHINE = NodeIdentity(name="n0", uid="u", boot="boot-1")
+WAITING = PodSummary(uid="a", node="", deleting=False, over=False)
+HERE = replace(WAITING, node="n0")
+OLD, YOUNG = NOON + AGE, NOON + AGE - timedelta(seconds=1)
+
+
+def goes(
+    found: Ledger,
+    pod: PodSummary | None,
+    *,
+    now: datetime = NOON,
+    machine: NodeIdentity | None = MACHINE,
+    agent: bool = True,
+) -> bool:
+    evidence = Evidence(pod=pod, machine=machine, now=now, agent=agent)
+    return reclaimable(found, ENTRY, evidence)
+
+
+@pytest.mark.parametrize(
+    ("pod", "may"),
+    [
+        pytest.param(WAITING, True, id="waiting"),
+        pytest.param(replace(WAITING, node="n9"), True, id="elsewhere"),
+        pytest.param(HERE, False, id="here"),
+        pytest.param(replace(HERE, deleting=True), False, id="terminating"),
+        pytest.param(replace(WAITING, deleting=True), False, id="waiting-to-go"),
+    ],
+)
+def test_a_promise_to_a_pod_that_is_not_there_ages(pod: PodSummary, *, may: bool) -> None:
+    """Only a live pod with no node, or another one, lets it go, and only after its time."""
+    assert goes(LEDGER, pod, now=OLD) is may
+    assert not goes(LEDGER, pod, now=YOUNG)
+
+
+OVER = pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(None, id="gone"),
+        pytest.param(replace(HERE, uid="b"), id="made-anew"),
+        pytest.param(replace(HERE, over=True), id="ended"),
+    ],
+)
+
+
+@OVER
+def test_a_pod_that_is_over_frees_what_nobody_holds(pod: PodSummary | None) -> None:
+    """The agent must have seen this very ledger, and its containers must be gone."""
+    held = replace(LEDGER, held=frozenset({"a"}))
+    behind = replace(LEDGER, observed_generation=LEDGER.generation - 1)
+
+    assert goes(LEDGER, pod)
+    assert not goes(held, pod, now=OLD)
+    assert not goes(behind, pod, now=OLD)
+    assert goes(behind, pod, agent=False)
+
+
+@OVER
+@pytest.mark.parametrize(
+    "machine",
+    [
+        pytest.param(replace(MACHINE, boot="boot-2"), id="rebooted"),
+        pytest.param(replace(MACHINE, uid="v"), id="joined-anew"),
+    ],
+)
+def test_a_status_of_an_earlier_life_frees_nothing(
+    pod: PodSummary | None, machine: NodeIdentity
+) -> None:
+    """Who wrote it cannot have seen what runs there now."""
+    assert not goes(LEDGER, pod, machine=machine)
+
+
+@OVER
+def test_a_node_that_is_gone_frees_only_what_is_shut(pod: PodSummary | None) -> None:
+    """Nobody is left to say that its containers ended, so nothing may be promised there first."""
+    held = replace(LEDGER, held=frozenset({"a"}))
+
+    assert not goes(held, pod, machine=None)
+    assert goes(replace(held, inventory=""), pod, machine=None)
+    assert not goes(replace(held, inventory=""), HERE, machine=None, now=OLD)
+
+
+@pytest.mark.parametrize(
+    ("pod", "now", "worth"),
+    [
+        pytest.param(None, NOON, True, id="unknown"),
+        pytest.param(replace(HERE, over=True), NOON, True, id="ended"),
+        pytest.param(WAITING, YOUNG, False, id="young"),
+        pytest.param(WAITING, OLD, True, id="old"),
+        pytest.param(HERE, OLD, False, id="here"),
+    ],
+)
+def test_caches_say_where_to_look(pod: PodSummary | None, now: object, *, worth: bool) -> None:
+    """What is bound and alive is not asked about again and again."""
+    assert is_doubtful(NOON, pod, node="n0", now=now) is worth  # type: ignore[arg-type]  # a time

@@ -1,0 +1,128 @@
+"""Each value that cannot be meant has its own sentence, with its bound and a way out."""
+
+import pytest
+
+from tests.builders.containers import (
+    CORES,
+    GPU_COUNT,
+    GPU_MEM,
+    MEMORY,
+    NUMBER,
+    PERCENT,
+    only,
+    refusal,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param("8Gi", '"8Gi" is read as 8589934592 units; give MiB, e.g. 8192', id="gi"),
+        pytest.param("512Mi", '"512Mi" is read as 536870912 units; give MiB, e.g. 512', id="mi"),
+        pytest.param("16G", '"16G" is read as 16000000000 units; give MiB, e.g. 15259', id="g"),
+        pytest.param("1M", '"1M" is read as 1000000 units; give MiB, e.g. 1', id="m"),
+        pytest.param("3000m", '"3000m" is read as 3 units; give MiB, e.g. 3', id="thousandths"),
+        pytest.param("-1", '"-1" is negative; give MiB, e.g. 4096', id="negative"),
+        pytest.param("1.5", '"1.5" is not a whole number; give MiB, e.g. 2', id="fraction"),
+        pytest.param("lots", '"lots" is not a number; give MiB, e.g. 4096', id="word"),
+        pytest.param(
+            "3221225472",
+            "3221225472 is more than 2147483647 MiB; give MiB, e.g. 3072",
+            id="bytes",
+        ),
+        pytest.param(
+            "9Ei",
+            '"9Ei" is read as 10376293541461622784 units; give MiB, e.g. 4096',
+            id="beyond-64-bits",
+        ),
+    ],
+)
+def test_memory_that_cannot_be_meant_is_refused(text: str, sentence: str) -> None:
+    """A suffix on memory is never multiplied out, and the value to paste is in MiB."""
+    message = refusal({NUMBER: "1", MEMORY: text})
+
+    assert message == f'container "main": vgpu-memory {sentence} [MalformedRequest]'
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param("8Gi", '"8Gi" is read as 8589934592 units; give GiB, e.g. 8', id="gi"),
+        pytest.param("1.5", '"1.5" is not a whole number; give GiB, e.g. 2', id="fraction"),
+        pytest.param("0x4", '"0x4" is not a number; give GiB, e.g. 4', id="hexadecimal"),
+        pytest.param(
+            "2097152", "2097152 is more than 2097151 GiB; give GiB, e.g. 1", id="times-1024"
+        ),
+    ],
+)
+def test_the_unit_is_that_of_the_vocabulary(text: str, sentence: str) -> None:
+    """What is GiB elsewhere is neither read nor recommended as MiB, and no factor overflows."""
+    message = refusal({GPU_MEM: text})
+
+    assert message == f'container "main": gpu-mem {sentence} [MalformedRequest]'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        pytest.param(
+            NUMBER,
+            "17",
+            "vgpu-number 17 is more than the 16 GPUs that one container can use; "
+            "ask for at most 16 [TooManyDevices]",
+            id="count",
+        ),
+        pytest.param(
+            GPU_COUNT,
+            "1k",
+            "gpu-count 1000 is more than the 16 GPUs that one container can use; "
+            "ask for at most 16 [TooManyDevices]",
+            id="count-elsewhere",
+        ),
+        pytest.param(
+            CORES,
+            "140",
+            "vgpu-cores 140 is more than one whole GPU; ask for at most 100 [GpuCoresShort]",
+            id="cores",
+        ),
+        pytest.param(
+            PERCENT,
+            "101",
+            "vgpu-memory-percentage 101 is outside 1 to 100; ask for at most 100 "
+            "[MalformedRequest]",
+            id="percentage",
+        ),
+        pytest.param(
+            PERCENT,
+            "-5",
+            'vgpu-memory-percentage "-5" is negative; give a whole number from 1 to 100, e.g. 50 '
+            "[MalformedRequest]",
+            id="negative-percentage",
+        ),
+        pytest.param(
+            NUMBER,
+            "0.5",
+            'vgpu-number "0.5" is not a whole number; give a whole number, e.g. 1 '
+            "[MalformedRequest]",
+            id="half-a-gpu",
+        ),
+    ],
+)
+def test_every_other_value_has_bounds(name: str, text: str, sentence: str) -> None:
+    """Counts end at what the library can limit, shares at one whole GPU."""
+    assert refusal({name: text}) == f'container "main": {sentence}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("3000", id="digits"),
+        pytest.param("3k", id="as-the-api-server-writes-it"),
+        pytest.param("3e3", id="exponent"),
+        pytest.param("3000.0", id="needless-point"),
+        pytest.param(3000, id="integer"),
+    ],
+)
+def test_one_number_may_be_written_in_many_ways(text: str | int) -> None:
+    """3000 MiB are 3000 MiB, however YAML and the API server spelled it."""
+    assert only({NUMBER: "1", MEMORY: text}).memory == 3000

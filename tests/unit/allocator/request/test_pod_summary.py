@@ -1,0 +1,68 @@
+"""A few facts of a pod are all that decides about its promises."""
+
+import json
+
+import pytest
+
+from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.request.pod_summary import PodSummary, pod_summary
+from tests.builders.gpunodes import Json
+from tests.builders.pods import MEMORY, NUMBER, container, pod
+
+SLICE = container(limits={NUMBER: 1, MEMORY: 3000, "cpu": "2"})
+
+
+def read(written: Json) -> PodSummary:
+    return pod_summary(json.dumps(written).encode())
+
+
+def test_a_pod_is_read() -> None:
+    """Who it is, where it is, whether it is over, and what it asks for and was told."""
+    written = pod(SLICE, SLICE, nodeName="n0")
+    annotations = {
+        "vgpu-admission.io/assignment": "[]",
+        "scheduling.k8s.io/group-name": "gang",
+        "other": "x",
+    }
+    written["metadata"] |= {"uid": "a", "annotations": annotations, "deletionTimestamp": "now"}
+    written["status"] = {"phase": "Failed"}
+
+    assert read(written) == PodSummary(
+        uid="a",
+        namespace="team-a",
+        name="p",
+        node="n0",
+        deleting=True,
+        over=True,
+        extended=(NUMBER, MEMORY),
+        told="[]",
+        group="gang",
+    )
+
+
+def test_little_is_enough() -> None:
+    """A pod without spec or annotations is waiting for all we know."""
+    assert read({"metadata": {"uid": "a"}}) == PodSummary(
+        uid="a", node="", deleting=False, over=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "asks"),
+    [
+        pytest.param({NUMBER: 1}, True, id="ours"),
+        pytest.param({"volcano.sh/vgpu-misspelt": 1}, True, id="our-prefix"),
+        pytest.param({"nvidia.com/gpu": 1, "cpu": 1}, False, id="foreign"),
+        pytest.param({}, False, id="nothing"),
+    ],
+)
+def test_what_asks_for_vgpu(limits: Json, *, asks: bool) -> None:
+    """The vocabularies of the cluster say so, for containers of either kind."""
+    asking = container(limits=limits)
+
+    assert read(_with_uid(pod(asking))).asks(VOCABULARIES) is asks
+    assert read(_with_uid(pod(container(), init=[asking]))).asks(VOCABULARIES) is asks
+
+
+def _with_uid(written: Json) -> Json:
+    return written | {"metadata": {**written["metadata"], "uid": "a"}}

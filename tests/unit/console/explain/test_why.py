@@ -1,0 +1,175 @@
+"""Why: what a pod asked for, what was decided, where it is, or what it would take."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from allocator.model.request import Mode
+from allocator.report.feasibility import FeasibilityVerdict
+from allocator.report.terminal_lines import WIDTH
+from console.cluster.event import EventView, events_of
+from console.cluster.pod import PodState, PodView
+from console.explain.why import MOST_ENDINGS, MOST_NODES, PodFacts, PodWhy, why
+from console.explain.why_json import why_document
+from console.explain.why_text import lines
+from console.get.listing import OutputFormat, document
+from tests.builders.gpunodes import entry, gpu_node
+from tests.builders.model import T4, gpu, node, soft_grant
+from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, Json, container, pod
+from tests.unit.console.sites import machine, plain, site, soft, stored
+
+Golden = Callable[[str, str], str]
+OPTED_IN = {"vgpu-admission.io/inject": "enabled"}
+SAID = events_of(
+    [
+        {"type": "Normal", "reason": "Old", "message": "a", "lastTimestamp": None},
+        {
+            "type": "Warning",
+            "reason": "FailedScheduling",
+            "message": "0/3 nodes are available: 1 GPU memory short, 2 no matching geometry.",
+            "source": {"component": "default-scheduler"},
+            "count": 4,
+            "lastTimestamp": "2026-11-21T12:30:00Z",
+        },
+        {
+            "type": "Normal",
+            "reason": "VgpuWaiting",
+            "message": "waits",
+            "reportingComponent": "vgpu-admission.io/allocator",
+            "eventTime": "2026-11-21T12:20:00.000000Z",
+            "series": {"count": 9, "lastObservedTime": "2026-11-21T12:34:00.000000Z"},
+        },
+    ]
+)
+
+
+def asking(memory: int, cores: int = 0, mode: str = "") -> Json:
+    limits = {NUMBER: 1, MEMORY: memory} | ({CORES: cores} if cores else {})
+    return pod(container(limits=limits), annotations={MODE: mode} if mode else None)
+
+
+def told(found: PodView, **more: object) -> PodWhy:
+    facts = PodFacts(pod=found, site=site(), events=SAID, labels=OPTED_IN)
+    return why(replace(facts, **more))  # type: ignore[arg-type]  # fields of Facts
+
+
+def text(found: PodWhy) -> str:
+    shown = ["".join(span.text for span in line).rstrip() for line in lines(found)]
+    assert max(map(len, shown)) <= WIDTH
+    return "".join(f"{line}\n" for line in shown)
+
+
+GATED = msgspec.structs.replace(
+    stored("gated-0", asking(3000)),
+    spec=msgspec.structs.replace(
+        stored("gated-0", asking(3000)).spec, scheduling_gates=({"name": "team/quota"},)
+    ),
+)
+PODS = {
+    "running": stored("train-0", asking(18000, 40), node="gpu-a", phase="Running", minutes=40),
+    "reserved": stored("tune-0", asking(3000)),
+    "waiting": stored("big-0", asking(9000, 30, mode="hami-core")),
+    "never": stored("huge-0", asking(90000)),
+    "free": stored("next-0", asking(3000)),
+    "bypassed": stored("late-0", asking(3000, mode="hami-core"), node="gpu-b"),
+    "gated": GATED,
+    "unseen": plain("web-0"),
+    "nothing": stored("idle-0", pod(container()), node="gpu-a", phase="Running"),
+}
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_pods_are_explained_as_reviewed(name: str, golden: Golden) -> None:
+    """The texts stand in tests/golden; --update-golden writes them anew."""
+    known = {"site": site([gpu_node(soft())], [machine("gpu-b")])} if name == "never" else {}
+    shown = text(told(PODS[name], **known))
+
+    assert shown == golden(f"kubectl-why-{name}.txt", shown)
+
+
+@pytest.mark.parametrize("name", ["running", "waiting"])
+def test_documents_are_what_docs_promise(name: str, golden: Golden) -> None:
+    """Keys are public: they are only ever added."""
+    shown = document(why_document(told(PODS[name])), OutputFormat.JSON)
+
+    assert f"{shown}\n" == golden(f"kubectl-why-{name}.json", f"{shown}\n")
+    assert json.loads(shown)["kind"] == "Why"
+
+
+def test_what_a_pod_reserved_itself_counts_as_free() -> None:
+    """Its Binding would get the same place again, so it does not stand in its own way."""
+    own = entry("big-0", soft_grant(15000, gpu="GPU-n0-0"))
+    found = site([gpu_node(node("n0", gpu(T4)), [own])], [machine("n0")])
+
+    explained = told(stored("big-0", asking(15000, mode="hami-core")), site=found)
+
+    assert explained.state is PodState.RESERVED
+    assert explained.outlook is not None
+    assert explained.outlook.verdict is FeasibilityVerdict.FITS
+
+
+def test_an_ending_is_named_only_if_it_is_enough() -> None:
+    """Each pod is imagined away by itself; one on a node out of service frees nothing."""
+    full = gpu_node(soft(), [entry("whole", soft_grant(15000, gpu="GPU-gpu-b-0"))])
+    wanted = stored("big-0", asking(14000, mode="hami-core"))
+
+    helped = told(wanted, site=site([full], [machine("gpu-b")]))
+    out = told(wanted, site=site([full], [machine("gpu-b", cordoned=True)]))
+
+    assert [(one.pod, one.node) for one in helped.endings] == [("whole", "gpu-b")]
+    assert out.endings == ()
+    assert [answer.out for answer in out.answers] == ["it is cordoned"]
+
+
+def test_a_large_cluster_is_told_in_few_lines() -> None:
+    """The closest nodes come first; the others are counted."""
+    nodes = [node(f"n{i:03}", gpu(T4, grants=[soft_grant(9000 + i)])) for i in range(60)]
+    entries = [[entry(f"p{i}", soft_grant(9000 + i, gpu=f"GPU-n{i:03}-0"))] for i in range(60)]
+    found = site(map(gpu_node, nodes, entries), [machine(one.name) for one in nodes])
+
+    explained = told(stored("big-0", asking(9000, mode="hami-core")), site=found)
+
+    assert [answer.node for answer in explained.answers] == [f"n{i:03}" for i in range(MOST_NODES)]
+    assert explained.nodes == 60
+    assert len(explained.endings) == MOST_ENDINGS
+    assert "and 48 more, further off" in text(explained)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        pytest.param({}, "has no label vgpu-admission.io/inject=enabled", id="not-opted-in"),
+        pytest.param(OPTED_IN, "the webhook was not asked", id="opted-in"),
+        pytest.param(None, "the webhook was not asked", id="unknown"),
+    ],
+)
+def test_a_pod_that_admission_never_saw_is_told_so(
+    labels: dict[str, str] | None, expected: str
+) -> None:
+    """The usual cause is a namespace that did not opt in."""
+    found = told(plain("p"), labels=labels)
+
+    assert expected in text(found)
+
+
+def test_no_mode_is_forced_that_only_admission_chose() -> None:
+    """The Binding may revise the best mode, so both are looked for; a named one is kept to."""
+    best = told(stored("a", asking(9000)))
+    named = told(stored("b", asking(9000, mode="hami-core")))
+
+    assert best.request is not None
+    assert best.request.mode is None
+    assert best.outlook is not None
+    assert named.outlook is not None
+    assert {one.mode for one in best.outlook.choice.candidates} == {Mode.MIG, Mode.HAMI_CORE}
+    assert named.outlook.verdict is FeasibilityVerdict.NOT_NOW
+
+
+def test_events_come_latest_first() -> None:
+    """Whichever of its three times an Event has; one without any comes last."""
+    assert [event.reason for event in SAID] == ["VgpuWaiting", "FailedScheduling", "Old"]
+    assert [event.times for event in SAID] == [9, 4, 1]
+    assert SAID[2] == EventView(type="Normal", reason="Old", message="a")

@@ -1,0 +1,69 @@
+"""Tables: ages as kubectl writes them, and words that stay words."""
+
+from datetime import timedelta
+
+import pytest
+
+from console.get.table import NONE, UNKNOWN, age, csv_line, sort_key, span, table, word
+from tests.unit.console.sites import NOW
+
+
+@pytest.mark.parametrize(
+    ("passed", "text"),
+    [
+        pytest.param(timedelta(seconds=-5), "0s", id="clocks-disagree"),
+        pytest.param(timedelta(seconds=119), "119s", id="seconds"),
+        pytest.param(timedelta(seconds=120), "2m", id="whole-minutes"),
+        pytest.param(timedelta(minutes=5, seconds=30), "5m30s", id="minutes"),
+        pytest.param(timedelta(minutes=179, seconds=59), "179m", id="many-minutes"),
+        pytest.param(timedelta(hours=5, minutes=40), "5h40m", id="hours"),
+        pytest.param(timedelta(hours=47), "47h", id="many-hours"),
+        pytest.param(timedelta(days=3, hours=4), "3d4h", id="days"),
+        pytest.param(timedelta(days=31, hours=4), "31d", id="many-days"),
+    ],
+)
+def test_ages_are_those_of_kubectl(passed: timedelta, text: str) -> None:
+    """Two units at most, the smaller one only while it matters."""
+    assert span(passed) == age(NOW - passed, NOW) == text
+
+
+def test_an_age_that_is_not_known_is_not_young() -> None:
+    """Absent is not 0."""
+    assert age(None, NOW) == "<unknown>"
+
+
+def test_a_cell_is_one_word() -> None:
+    """Scripts split lines at blanks; a terminal obeys nothing that a stranger wrote."""
+    assert word("Tesla  V100-SXM2 32GB") == "Tesla-V100-SXM2-32GB"
+    assert word("") == "<none>"
+    assert word("a\x1b[31m\n") == "a\\x1b[31m\\n"
+
+
+def test_columns_are_aligned_and_lines_end_where_their_text_does() -> None:
+    """As wide as the widest cell, and nothing behind the last."""
+    lines = list(table(("A", "LONG"), [("wider", ""), ("x", "y")]))
+
+    assert lines == ["A       LONG", "wider", "x       y"]
+
+
+def test_cells_sort_as_people_read_them() -> None:
+    """Numbers by their value, however long; what is not there comes last."""
+    cells = ["9Mi", "010Mi", "11Mi", "1g.5gb", "1g.10gb", "7" * 5000, "a2", "a10", NONE, UNKNOWN]
+
+    assert sorted(cells, key=sort_key) == [
+        "1g.5gb",
+        "1g.10gb",
+        "9Mi",
+        "010Mi",
+        "11Mi",
+        "7" * 5000,
+        "a2",
+        "a10",
+        NONE,
+        UNKNOWN,
+    ]
+
+
+def test_values_are_separated_as_spreadsheets_read_them() -> None:
+    """By RFC 4180; a line never ends within a value."""
+    assert csv_line(["a", "", 'say "b", c', "d\ne"]) == 'a,,"say ""b"", c",d�e'

@@ -1,0 +1,290 @@
+"""A Binding is judged against the live pod, and goes on with what was promised and no more."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from allocator.config.settings import DEFAULTS, NodeAgent, Settings
+from allocator.ledger.assign import assign
+from allocator.model.allocation import Assignment
+from allocator.model.decision import ModeSource
+from allocator.model.gpu import Node
+from allocator.model.request import Mode
+from allocator.placement.choose import PlacementPolicy
+from tests.builders.bindings import UID, applied, binding, bound, live, review, stored
+from tests.builders.gpunodes import ledger
+from tests.builders.model import nodes_of, snapshot
+from tests.builders.pods import (
+    CORES,
+    GPU_MEM,
+    MEMORY,
+    MODE,
+    NUMBER,
+    PERCENT,
+    admitted,
+    container,
+    pod,
+    received,
+)
+from webhook.admission.context import AdmissionContext
+from webhook.binding.binding_annotations import Commit, committed_patch, strip_reserved
+from webhook.binding.decide import BindRequest, Denied, NoRequest, entry_of, judge, too_many
+from webhook.review.admission_review import BadObjectError, NotAReviewError, Refusal
+from webhook.review.binding_schema import live_pod, parse
+
+OWN = "vgpu-admission.io/"
+IDS = "volcano.sh/vgpu-ids-new"
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+CUT, SOFT = nodes_of(2, mode=Mode.MIG), nodes_of(2)
+ASKING = pod(container(limits={NUMBER: 1, MEMORY: 3000}))
+TWO = container(limits={NUMBER: 2, MEMORY: 3000, CORES: 30})
+
+
+def around(node: Node, **settings: object) -> AdmissionContext:
+    fields: dict[str, Any] = settings
+    return AdmissionContext(
+        settings=Settings(**fields) if fields else DEFAULTS, snapshot=snapshot(node)
+    )
+
+
+def wish(written: Any, node: Node, **annotations: str) -> BindRequest:  # noqa: ANN401 -- JSON
+    view = around(node)
+    found = judge(
+        bound(binding(annotations=annotations)), live(admitted(received(written), view)), view
+    )
+    assert isinstance(found, BindRequest), found
+    return found
+
+
+def result(
+    written: Any,  # noqa: ANN401 -- JSON
+    node: Node,
+    *,
+    agent: NodeAgent = NodeAgent.OURS,
+    brought: Mapping[str, str] | None = None,
+) -> Any:  # noqa: ANN401 -- JSON
+    """Return the Binding of a pod as it goes on when it was promised something on *node*."""
+    found = wish(written, node, **(brought or {}))
+    at = ledger(node)
+    assignment = assign(at, found.wanted, terms=PlacementPolicy())
+    assert isinstance(assignment, Assignment), assignment
+    promise = Commit(
+        wish=found,
+        assignment=assignment,
+        entry=entry_of(found, assignment, NOW),
+        node=at.node,
+        version="uid-n0/7",
+        served_by=agent,
+        vocabularies=around(node).vocabularies,
+    )
+    return applied(binding(annotations=dict(brought or {})), committed_patch(promise, NOW))
+
+
+def test_a_pod_that_asks_for_nothing_passes() -> None:
+    """Its Binding only loses what nobody but us may bring."""
+    view = around(SOFT)
+    brought = {IDS: "GPU-x,NVIDIA,1,1:", f"{OWN}c0.visible": "GPU-x", "else": "stays"}
+
+    judged = judge(bound(binding()), live(received(pod(container()))), view)
+
+    assert isinstance(judged, NoRequest)
+    written = binding(annotations=brought)
+    after = applied(written, strip_reserved(bound(written).binding, view.vocabularies))
+    assert after["metadata"]["annotations"] == {"else": "stays"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "text"),
+    [
+        pytest.param({"uid": "other"}, {}, "made anew", id="uid"),
+        pytest.param({"deletionTimestamp": "2026-11-21T12:00:00Z"}, {}, "deleted", id="deleting"),
+        pytest.param({}, {"schedulingGates": [{"name": "g"}]}, "scheduling gates", id="gated"),
+        pytest.param({}, {"nodeName": "n9"}, 'already bound to "n9"', id="bound"),
+    ],
+)
+def test_what_the_registry_would_refuse_is_denied_first(
+    metadata: Mapping[str, object], spec: Mapping[str, Any], text: str
+) -> None:
+    """Nothing is committed for a pod that cannot be bound any more, or not yet."""
+    found = stored(received(pod(container(limits={NUMBER: 1}), **spec)), **metadata)
+
+    judged = judge(bound(binding(uid=UID)), live_pod(orjson.dumps(found)), around(SOFT))
+
+    assert isinstance(judged, Refusal)
+    assert judged.code == 409
+    assert text in judged.message
+
+
+def test_a_pod_that_has_ended_is_denied() -> None:
+    """Nobody starts it again."""
+    ended = replace(live(received(ASKING)), over=True)
+
+    assert isinstance(judge(bound(binding()), ended, around(SOFT)), Refusal)
+
+
+def test_a_request_that_cannot_be_read_is_denied() -> None:
+    """A pod that came past admission with nonsense gets nothing."""
+    odd = received(pod(container(limits={NUMBER: 1, MEMORY: 1, PERCENT: 1})))
+
+    judged = judge(bound(binding()), live(odd), around(SOFT))
+
+    assert isinstance(judged, Denied)
+    assert (judged.refusal.code, judged.reason) == (422, "ConflictingRequest")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "node", "source", "mode"),
+    [
+        pytest.param({}, SOFT, ModeSource.ONLY, Mode.HAMI_CORE, id="only"),
+        pytest.param({MODE: "mig"}, CUT, ModeSource.NAMED, Mode.MIG, id="named"),
+    ],
+)
+def test_a_mode_that_is_not_the_best_is_final(
+    annotations: Mapping[str, str], node: Node, *, source: ModeSource, mode: Mode
+) -> None:
+    """What the user named, or what alone could serve, is not revised at bind."""
+    found = wish(pod(annotations=annotations), node)
+
+    assert (found.source, found.wanted.mode) == (source, mode)
+
+
+def test_a_best_mode_may_be_revised() -> None:
+    """Injected open, it is decided by what is free on the node."""
+    view = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(CUT, nodes_of(2, name="n1")))
+    found = judge(bound(binding()), live(admitted(received(ASKING), view)), view)
+
+    assert isinstance(found, BindRequest)
+    assert (found.source, found.wanted.mode, found.wanted.request.named_mode) == (
+        ModeSource.BEST,
+        None,
+        None,
+    )
+
+
+def test_a_scheduler_wishes_on_the_binding_or_the_pod() -> None:
+    """The Binding's list is newer than the pod's."""
+    brought = wish(ASKING, SOFT, **{IDS: "GPU-a,NVIDIA,1,0:"})
+
+    assert brought.wanted.gpus == ("GPU-a",)
+    assert wish(ASKING, SOFT).wanted.gpus == ()
+
+
+def test_a_soft_share_is_told_in_full() -> None:
+    """Volcano's six are finished, and every variable that the pod injects has its annotation."""
+    after = result(pod(TWO), SOFT, brought={MODE: "mig", f"{OWN}forged": "1"})
+
+    found = after["metadata"]["annotations"]
+    device = "NVIDIA,3000,30:"
+    assert after["metadata"]["uid"] == UID
+    assert {key: found[key] for key in found if key.startswith("volcano.sh/")} == {
+        "volcano.sh/vgpu-node": "n0",
+        "volcano.sh/vgpu-time": "18446744073709551615",
+        IDS: f"GPU-n0-0,{device}GPU-n0-1,{device}",
+        "volcano.sh/devices-to-allocate": "",
+        "volcano.sh/bind-time": str(int(NOW.timestamp())),
+        "volcano.sh/bind-phase": "success",
+        MODE: "hami-core",
+    }
+    assert {key[len(OWN) :]: found[key] for key in found if key.startswith(f"{OWN}c")} == {
+        "c0.visible": "GPU-n0-0,GPU-n0-1",
+        "c0.memory-0": "3000m",
+        "c0.memory-1": "3000m",
+        "c0.cores": "30",
+        "c0.preload": "ld.so.preload",
+    }
+    assert found[f"{OWN}served-by"] == "vgpu-admission"
+    assert f"{OWN}forged" not in found
+
+
+def test_a_slice_leaves_what_is_visible_to_the_agent() -> None:
+    """An instance has no UUID yet; the list names what was asked for, the entry what it gets."""
+    found = result(ASKING, CUT)["metadata"]["annotations"]
+
+    assert f"{OWN}c0.visible" not in found
+    assert found[f"{OWN}c0.preload"] == "ld.so.preload.empty"
+    assert found[IDS].endswith(",NVIDIA,3000,0:")
+    device = orjson.loads(found[f"{OWN}assignment"])[0]["devices"][0]
+    assert (device["profile"], device["memoryMiB"]) == ("1g.5gb", 4864)
+
+
+def test_containers_are_told_apart() -> None:
+    """Each container's annotations are under the key that its own variables read."""
+    written = pod(container("web"), container("gpu", limits={NUMBER: 1, MEMORY: 1000}))
+
+    found = result(written, SOFT)["metadata"]["annotations"]
+
+    assert found[IDS].startswith(";GPU-n0-")
+    assert f"{OWN}c1.visible" in found
+    assert f"{OWN}c0.visible" not in found
+
+
+def test_the_upstream_plugin_has_work_to_do() -> None:
+    """Where it serves the node, the list is what it shall allocate, as from its own scheduler."""
+    found = result(ASKING, SOFT, agent=NodeAgent.UPSTREAM)["metadata"]["annotations"]
+
+    assert found["volcano.sh/bind-phase"] == "allocating"
+    assert found["volcano.sh/devices-to-allocate"] == found[IDS]
+    assert f"{OWN}c0.visible" not in found
+
+
+def test_gpushare_keeps_its_mode_beside_volcanos() -> None:
+    """A vocabulary without a mode of its own has it under our key."""
+    found = result(pod(container(limits={GPU_MEM: 2})), SOFT)["metadata"]["annotations"]
+
+    assert found[f"{OWN}mode"] == "memory-only"
+    assert found[f"{OWN}c0.preload"] == "ld.so.preload.empty"
+
+
+def test_a_third_promise_is_refused() -> None:
+    """A pod with promises on two other nodes waits until they are settled."""
+    found = wish(ASKING, SOFT)
+
+    assert too_many(found, frozenset({"n0", "n1"})) is None
+    refusal = too_many(found, frozenset({"n1", "n2"}))
+    assert refusal is not None
+    assert '"n1" and "n2"' in refusal.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"request":{}}',
+        review(binding()).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v2"),
+        review(binding(), uid=""),
+    ],
+)
+def test_what_is_no_review_gets_no_answer(body: bytes) -> None:
+    """There is no uid to answer to."""
+    with pytest.raises(NotAReviewError):
+        parse(body)
+
+
+@pytest.mark.parametrize(
+    ("written", "request_"),
+    [
+        pytest.param(binding(), {"kind": {"kind": "Pod"}}, id="kind"),
+        pytest.param(None, {}, id="no-object"),
+        pytest.param(binding(node=""), {}, id="no-node"),
+        pytest.param(binding(node="../nodes"), {}, id="path"),
+        pytest.param(binding(), {"name": "q"}, id="two-names"),
+        pytest.param(binding(annotations=1), {}, id="annotations"),
+        pytest.param(binding() | {"target": {"kind": "Rack", "name": "n"}}, {}, id="rack"),
+    ],
+)
+def test_what_is_no_binding_is_refused(written: Any, request_: Mapping[str, object]) -> None:  # noqa: ANN401 -- JSON
+    """The answer says what was expected, and carries the review's uid."""
+    with pytest.raises(BadObjectError) as caught:
+        parse(review(written, **request_))
+
+    assert caught.value.uid == "review-1"
+
+
+def test_a_legacy_binding_names_its_pod_in_the_object() -> None:
+    """The request of a plain ``bindings`` may have no name of its own."""
+    assert parse(review(binding(), name=None)).pod == "p"

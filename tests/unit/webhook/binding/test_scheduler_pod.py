@@ -1,0 +1,96 @@
+"""Pods as a scheduler sends them: what admission left to decide is still to be decided."""
+
+from datetime import UTC, datetime
+
+import orjson
+import pytest
+
+from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.config.settings import DEFAULTS
+from allocator.ledger.assign import PodClaim
+from allocator.model.request import Mode
+from tests.builders.model import A30, T4, node, nodes_of, snapshot
+from tests.builders.pods import MEMORY, MODE, NUMBER, Json, admitted, container, pod, received
+from webhook.admission.context import AdmissionContext
+from webhook.binding.scheduler_pod import unbound_pod, watched_pod
+
+AROUND = AdmissionContext(
+    settings=DEFAULTS,
+    snapshot=snapshot(
+        nodes_of(1, T4, name="soft"), nodes_of(1, A30, mode=Mode.MIG, name="hard"), node("none")
+    ),
+    host_paths=True,
+)
+
+
+def asked(written: Json) -> PodClaim:
+    found = unbound_pod(orjson.dumps(admitted(received(written), AROUND)), VOCABULARIES)
+    assert isinstance(found.wanted, PodClaim)
+    return found.wanted
+
+
+def test_a_named_mode_is_final() -> None:
+    """It is the user's word."""
+    wanted = asked(pod(annotations={MODE: "mig"}))
+
+    assert (wanted.mode, wanted.request.named_mode) == (Mode.MIG, Mode.MIG)
+
+
+def test_the_best_mode_may_be_revised() -> None:
+    """What admission found best stands on the pod, and names no mode."""
+    wanted = asked(pod())
+
+    assert (wanted.mode, wanted.request.named_mode) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("nominated", "node_name", "read"),
+    [
+        pytest.param("a", "", True, id="nominee"),
+        pytest.param("", "", False, id="waits"),
+        pytest.param("a", "a", False, id="bound"),
+    ],
+)
+def test_only_nominees_of_a_watch_are_read(nominated: str, node_name: str, *, read: bool) -> None:
+    """Of all other pods no more is kept than who they are and how they rank."""
+    found = received(pod(container(limits={NUMBER: 1, MEMORY: 3000})))
+    found["metadata"] |= {"uid": "u", "creationTimestamp": "2026-11-21T12:00:00Z"}
+    found["spec"] |= {"priority": 7} | ({"nodeName": node_name} if node_name else {})
+    found["status"] = {"phase": "Pending", "nominatedNodeName": nominated}
+
+    seen = watched_pod(orjson.dumps(found), VOCABULARIES)
+
+    assert (seen.uid, seen.priority, seen.created) == ("u", 7, "2026-11-21T12:00:00Z")
+    assert (seen.node, seen.nominated) == (node_name, nominated)
+    assert (seen.wanted is not None) is read
+
+
+@pytest.mark.parametrize(
+    ("hint", "hinted"),
+    [pytest.param("a", True, id="ours"), pytest.param("b", False, id="the-schedulers")],
+)
+def test_our_own_hints_are_known(hint: str, *, hinted: bool) -> None:
+    """Whoever was nominated by a scheduler since waits for room there."""
+    found = received(pod(container(limits={NUMBER: 1, MEMORY: 3000})))
+    found["metadata"] |= {"uid": "u", "annotations": {"vgpu-admission.io/hint": hint}}
+    found["status"] = {"nominatedNodeName": "a"}
+
+    assert watched_pod(orjson.dumps(found), VOCABULARIES).hinted is hinted
+
+
+@pytest.mark.parametrize(
+    ("written", "leaves"),
+    [
+        pytest.param(None, None, id="stays"),
+        pytest.param("2026-11-21T12:00:30Z", datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC), id="z"),
+        pytest.param("11500-01-01T00:00:00Z", None, id="five-digits"),
+        pytest.param("2026-11-21", None, id="no-time"),
+    ],
+)
+def test_when_a_deleted_pod_leaves(written: str | None, leaves: datetime | None) -> None:
+    """A grace is a tenant's word, and may be longer than there are years to write; it is read."""
+    found = received(pod()) | {"metadata": {"uid": "u", "deletionTimestamp": written}}
+
+    seen = watched_pod(orjson.dumps(found), VOCABULARIES)
+
+    assert (seen.deleting, seen.leaves) == (written is not None, leaves)

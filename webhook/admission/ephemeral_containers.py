@@ -1,0 +1,60 @@
+"""Ephemeral containers: blinded always, and refused where they would reach a GPU."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from allocator.catalog.injection import Column
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.model.decision import Finding, Reason
+from webhook.admission import tenant_checks
+from webhook.admission.containers import ContainerRef, spots_of
+from webhook.admission.context import AdmissionContext
+from webhook.admission.outcome import GpusHidden, Outcome, Refused, Untouched
+from webhook.admission.rewrite import blind
+from webhook.review.json_patch import Intent
+from webhook.review.pod_schema import Container, Pod
+
+_KIND: Final = "ephemeralContainers"
+
+
+def decide(pod: Pod, before: Pod | None, around: AdmissionContext) -> Outcome:
+    """Judge the ephemeral containers that *pod* has and *before* had not; old ones are fixed."""
+    known = {c.name for c in (before.spec.ephemeral_containers or ())} if before else set()
+    everyone = spots_of(_KIND, pod.spec.ephemeral_containers or ())
+    added = [spot for spot in everyone if spot.container.name not in known]
+    shares = any(
+        _asks(c, around) for c in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+    )
+    findings = [finding for spot in added for finding in _findings(spot, around, with_gpus=shares)]
+    if findings:
+        return Refused(first=findings[0], rest=tuple(findings[1:]))
+    changes = tuple(change for spot in added if (change := blind(spot)) is not None)
+    return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
+
+
+def _findings(
+    spot: ContainerRef, around: AdmissionContext, *, with_gpus: bool
+) -> Iterator[Finding]:
+    subject = tenant_checks.CheckedContainer(spot, Column.VOID)
+    if _asks(spot.container, around):
+        yield Finding(
+            reason=Reason.EPHEMERAL,
+            place=spot.place,
+            field=f"{spot.field}.resources",
+            what="an ephemeral container cannot ask for GPUs",
+            remedy="remove its resources",
+        )
+    yield from tenant_checks.container(subject)
+    if with_gpus:
+        yield from tenant_checks.privileged_findings(spot)
+
+
+def _asks(container: Container, around: AdmissionContext) -> bool:
+    """Say whether *container* names a resource of any vocabulary."""
+    resources = container.resources
+    named = {**(resources.limits or {}), **(resources.requests or {})} if resources else {}
+    return any(_is_ours(name, vocabulary) for name in named for vocabulary in around.vocabularies)
+
+
+def _is_ours(name: str, vocabulary: Vocabulary) -> bool:
+    return name in vocabulary.resources or name.startswith(vocabulary.prefixes)

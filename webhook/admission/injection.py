@@ -1,0 +1,187 @@
+"""Injection into one container: the table's column filled in with what it asked for."""
+
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final, assert_never
+
+from allocator.catalog.injection import (
+    LIBRARY_DIRECTORY,
+    LIBRARY_VOLUME,
+    MOST_DEVICES,
+    MOUNTS,
+    REGIONS_DIRECTORY,
+    REGIONS_VOLUME,
+    VARIABLES,
+    Annotation,
+    Column,
+    Field,
+    Form,
+    Literal,
+    LiteralOrField,
+    Mount,
+    Variable,
+    key_in,
+)
+from allocator.catalog.vocabularies import OWN
+from allocator.model.request import Priority
+from allocator.model.value import Value
+from webhook.review.json_patch import Entry
+from webhook.review.pod_schema import EnvVar, Volume, VolumeMount
+
+
+class InjectionValues(Value, frozen=True):
+    """What the table's literals are filled in with; ``memory`` is ``None`` where unknown.
+
+    ``key`` is the container's own annotation prefix, such as ``c0``. ``memory`` is in MiB,
+    ``cores`` in percent, ``units`` and ``pod_units`` in the unit of the pod's vocabulary.
+    """
+
+    key: str
+    count: int = 1
+    memory: int | None = None
+    cores: int = 0
+    units: int = 0
+    pod_units: int = 0
+    priority: Priority = Priority.LOW
+
+
+def reserved_names() -> dict[str, tuple[Variable, int]]:
+    """Return every reserved name with its row and device number."""
+    return {
+        variable.name.replace("{k}", str(k)): (variable, k)
+        for variable in VARIABLES
+        for k in range(MOST_DEVICES if variable.per_device else 1)
+    }
+
+
+RESERVED: Final = MappingProxyType(reserved_names())
+RESERVED_NAMES: Final = frozenset(RESERVED)
+_Cell = tuple[Variable, Form, Entry | None]
+
+
+def _cells(column: Column) -> tuple[_Cell, ...]:
+    """List a column's rows; those that never vary come with their finished entry."""
+    found: list[_Cell] = []
+    for variable in VARIABLES:
+        form = variable.forms.get(column)
+        if form is None:
+            continue
+        fixed = isinstance(form, Field) or (isinstance(form, Literal) and "{" not in form.text)
+        entry = entry_of(variable.name, form, InjectionValues(key="")) if fixed else None
+        found.append((variable, form, entry))
+    return tuple(found)
+
+
+def key_path(key: str, suffix: str) -> str:
+    """Return the downward API path of a container's flat annotation."""
+    return f"metadata.annotations['{OWN}{key}.{suffix}']"
+
+
+def entry_of(name: str, form: Form, amounts: InjectionValues, *, k: int = 0) -> Entry | None:
+    """Return the ``env`` entry of *form*, or ``None`` where its amount is nobody's to write."""
+    match form:
+        case Literal(text):
+            return {"name": name, "value": _fill(text, amounts) if "{" in text else text}
+        case LiteralOrField(literal, otherwise):
+            if amounts.memory is not None:
+                return entry_of(name, literal, amounts, k=k)
+            return entry_of(name, otherwise, amounts, k=k) if otherwise.suffix else None
+        case Annotation(suffix):
+            path = key_path(amounts.key, suffix.replace("{k}", str(k)))
+            return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        case Field(path):
+            return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        case _:
+            assert_never(form)
+
+
+def _fill(text: str, amounts: InjectionValues) -> str:
+    return text.format(
+        memory=amounts.memory,
+        cores=amounts.cores,
+        units=amounts.units,
+        pod_units=amounts.pod_units,
+        priority=int(amounts.priority),
+    )
+
+
+@lru_cache(maxsize=512)  # a cluster asks for few different amounts, again and again
+def variables(column: Column, amounts: InjectionValues) -> tuple[Entry, ...]:
+    """Return the entries of *column*."""
+    found: list[Entry] = []
+    for variable, form, fixed in _COLUMNS[column]:
+        if variable.per_device:
+            for k in range(amounts.count):
+                entry = entry_of(variable.name.replace("{k}", str(k)), form, amounts, k=k)
+                if entry is not None:
+                    found.append(entry)
+            continue
+        entry = fixed if fixed is not None else entry_of(variable.name, form, amounts)
+        if entry is not None:
+            found.append(entry)
+    return tuple(found)
+
+
+_COLUMNS: Final = {column: _cells(column) for column in Column}
+
+
+def mounts(column: Column, container: str) -> tuple[Entry, ...]:
+    """Return the mounts of the interception library for one container."""
+    return tuple([fixed or _mount(mount, container) for mount, fixed in _MOUNTS[column]])
+
+
+def _mount(mount: Mount, container: str) -> Entry:
+    entry: dict[str, Any] = {"name": mount.volume, "mountPath": mount.path}
+    if mount.sub_path:
+        entry["subPath"] = mount.sub_path
+    if mount.sub_path_expr:
+        entry["subPathExpr"] = mount.sub_path_expr.replace("{container}", container)
+    if mount.read_only:
+        entry["readOnly"] = True
+    return entry
+
+
+_MOUNTS: Final = {
+    column: [
+        (mount, None if "{container}" in mount.sub_path_expr else _mount(mount, ""))
+        for mount in MOUNTS.get(column, ())
+    ]
+    for column in Column
+}
+VOLUMES: Final[tuple[Entry, ...]] = (
+    {"name": LIBRARY_VOLUME, "hostPath": {"path": LIBRARY_DIRECTORY, "type": ""}},
+    {"name": REGIONS_VOLUME, "hostPath": {"path": REGIONS_DIRECTORY, "type": "DirectoryOrCreate"}},
+)
+
+
+def same_variable(present: EnvVar, entry: Entry) -> bool:
+    """Say whether the pod already carries *entry*, as received from the API server."""
+    if "valueFrom" in entry:
+        ref = present.value_from.field_ref if present.value_from is not None else None
+        wanted = entry["valueFrom"]["fieldRef"]["fieldPath"]
+        return ref is not None and ref.field_path == wanted and not present.value
+    return present.value_from is None and (present.value or "") == entry["value"]
+
+
+def same_mount(present: VolumeMount, entry: Entry) -> bool:
+    """Say whether the pod already carries the mount *entry*."""
+    return bool(
+        present.name == entry["name"]
+        and present.mount_path == entry["mountPath"]
+        and (present.sub_path or "") == entry.get("subPath", "")
+        and (present.sub_path_expr or "") == entry.get("subPathExpr", "")
+        and bool(present.read_only) == entry.get("readOnly", False)
+    )
+
+
+def same_volume(present: Volume, entry: Entry) -> bool:
+    """Say whether the pod already carries the volume *entry*."""
+    return present.host_path is not None and bool(
+        present.host_path.path == entry["hostPath"]["path"]
+    )
+
+
+def own_key(present: EnvVar) -> str | None:
+    """Return the container key that a variable of ours reads, such as ``c0``."""
+    ref = present.value_from.field_ref if present.value_from is not None else None
+    return None if ref is None else key_in(ref.field_path)

@@ -1,0 +1,43 @@
+"""Outcomes of one review: what was decided about a pod, with everything needed to explain it."""
+
+from allocator.model.decision import Finding, ModeChoice
+from allocator.model.request import PodRequest
+from allocator.model.value import Value
+from allocator.request.admitted import Asked
+from webhook.review.json_patch import Intent
+
+
+class Untouched(Value, frozen=True):
+    """The pod passes as it is."""
+
+    warnings: tuple[str, ...] = ()
+
+
+class GpusHidden(Value, frozen=True):
+    """The pod asks for nothing; containers that could see every GPU were blinded."""
+
+    intent: Intent
+    warnings: tuple[str, ...] = ()
+
+
+class Rewritten(Value, frozen=True):
+    """The pod asks for vGPU and was rewritten; an empty *intent* means it already was."""
+
+    request: PodRequest
+    choice: ModeChoice
+    asked: Asked
+    digest: str
+    intent: Intent
+    warnings: tuple[str, ...] = ()
+
+
+class Refused(Value, frozen=True):
+    """The pod may not pass. There is always a first finding; they are in pod order."""
+
+    first: Finding
+    rest: tuple[Finding, ...] = ()
+    digest: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+Outcome = Untouched | GpusHidden | Rewritten | Refused

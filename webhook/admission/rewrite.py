@@ -1,0 +1,275 @@
+"""The rewritten pod: what a decided request adds to each container, and what forbids it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from allocator.catalog.injection import MOUNTS, VARIABLES, Column
+from allocator.catalog.keys import ASKED_KEY, DECISION_KEY, MODE_KEY, MODE_SOURCE_KEY
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.config.settings import (
+    Injection,
+    NodeAgent,
+    SchedulerName,
+    Settings,
+    Tolerance,
+    VolcanoMode,
+)
+from allocator.model.decision import Finding, ModeChoice, ModeSource
+from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.model.value import Value
+from allocator.request.quantity import canonical
+from webhook.admission import tenant_checks
+from webhook.admission.containers import ContainerRef
+from webhook.admission.injection import (
+    VOLUMES,
+    InjectionValues,
+    mounts,
+    own_key,
+    same_mount,
+    variables,
+)
+from webhook.review.json_patch import ContainerIntent, Entry, Intent
+from webhook.review.pod_schema import Pod
+
+_VOLUME_ROWS: Final = frozenset(row.name for row in VARIABLES if row.volumes)
+OWN_SCHEDULER: Final = "vgpu-scheduler"  # as overlay kube-scheduler calls it
+_USUAL_SCHEDULERS: Final = frozenset({None, "", "default-scheduler"})
+_VOID_ENV: Final = variables(Column.VOID, InjectionValues(key=""))
+_COLUMN_OF: Final = {
+    Mode.MIG: Column.MIG,
+    Mode.HAMI_CORE: Column.HAMI_CORE,
+    Mode.MEMORY_ONLY: Column.MEMORY_ONLY,
+}
+
+
+def blind(spot: ContainerRef) -> ContainerIntent | None:
+    """Hide all GPUs from a container, unless it is blind already or another plugin's client."""
+    if "NVIDIA_VISIBLE_DEVICES" in spot.reserved:
+        return None
+    resources = spot.container.resources
+    limits = resources.limits if resources is not None else None
+    if limits is not None and any(name.startswith("nvidia.com/") for name in limits):
+        return None
+    return ContainerIntent(kind=spot.kind, index=spot.index, env=_VOID_ENV)
+
+
+class Rewrite(Value, frozen=True):
+    """Everything that the rewriting of one pod rests on.
+
+    ``spots`` are all containers of the pod, ``resources`` holds what each asking one showed
+    when it was received, and ``host_paths`` whether its namespace admits hostPath volumes;
+    ``None`` is unknown. ``high_priority`` says that the namespace lets a pod hold back others.
+    """
+
+    pod: Pod
+    spots: Sequence[ContainerRef]
+    request: PodRequest
+    choice: ModeChoice
+    vocabulary: Vocabulary
+    settings: Settings
+    resources: Mapping[str, Mapping[str, str]]
+    host_paths: bool | None
+    high_priority: bool
+
+    @property
+    def column(self) -> Column:
+        """Return how its asking containers are treated."""
+        if self.settings.node_agent is NodeAgent.UPSTREAM:
+            return Column.UPSTREAM
+        if self.choice.source is ModeSource.BEST:
+            return Column.OPEN
+        return _COLUMN_OF[self.choice.mode]
+
+    def _mounts_library(self, column: Column) -> bool:
+        """Say whether the webhook mounts the library, or leaves it to the agent.
+
+        Pod Security at baseline or above refuses hostPath volumes, so an unknown namespace
+        is left to the agent, which needs none.
+        """
+        if column not in MOUNTS or self.settings.injection is Injection.AGENT:
+            return False
+        return self.settings.injection is Injection.WEBHOOK or self.host_paths is True
+
+    def intent(self, asked: str, digest: str) -> tuple[Intent, list[Finding]]:
+        """Return the intended change and all that forbids it; *asked* is encoded."""
+        column = self.column
+        mounting = self._mounts_library(column)
+        asking = {container.name: container for container in self.request.containers}
+        keys = keys_of(spot for spot in self.spots if spot.container.name in asking)
+        findings = self._pod_findings()
+        refusing = self.settings.privileged is Tolerance.REFUSE
+        changes: list[ContainerIntent] = []
+        for spot in self.spots:
+            container = asking.get(spot.container.name)
+            if container is None:
+                subject, change = tenant_checks.CheckedContainer(spot, Column.VOID), blind(spot)
+            else:
+                key = keys[container.name]
+                subject = self._subject(spot, container, column=column, key=key)
+                change = self._change(container, subject, mounting=mounting)
+            findings += tenant_checks.container(subject)
+            if refusing:
+                findings += tenant_checks.privileged_findings(spot)
+            if change is not None:
+                changes.append(change)
+        intent = Intent(
+            annotations=self._annotations(asked, digest),
+            volumes=self._volumes() if mounting else (),
+            containers=tuple(changes),
+            scheduler=self._scheduler(),
+        )
+        return intent, findings
+
+    def _scheduler(self) -> str | None:
+        """Return the scheduler that is to take the pod, where it is not the one it names."""
+        usual = self.pod.spec.scheduler_name in _USUAL_SCHEDULERS
+        ours = self.settings.scheduler_name is SchedulerName.SET
+        return OWN_SCHEDULER if ours and usual else None
+
+    def _pod_findings(self) -> list[Finding]:
+        return [
+            *tenant_checks.annotations(self.pod),
+            *tenant_checks.placement(self.pod),
+            *tenant_checks.volumes(self.pod),
+            *tenant_checks.priority(self.request.priority, allowed=self.high_priority),
+        ]
+
+    def _subject(
+        self, spot: ContainerRef, container: ContainerRequest, *, column: Column, key: str
+    ) -> tenant_checks.CheckedContainer:
+        """Return *spot* with all that we would write into it, volumes or not.
+
+        A namespace's policy may change between two passes, so what a mounting pass wrote is
+        recognised by one that does not mount.
+        """
+        factor, memory = self.vocabulary.memory_factor, container.memory or 0
+        amounts = InjectionValues(
+            key=key,
+            count=container.count,
+            memory=container.memory,
+            cores=container.cores,
+            units=memory // factor,
+            pod_units=sum([c.memory or 0 for c in self.request.containers]) // factor,
+            priority=self.request.priority,
+        )
+        return tenant_checks.CheckedContainer(
+            spot, column, key, variables(column, amounts), mounts(column, container.name)
+        )
+
+    def _change(
+        self,
+        container: ContainerRequest,
+        subject: tenant_checks.CheckedContainer,
+        *,
+        mounting: bool,
+    ) -> ContainerIntent | None:
+        """Return what is still missing in one asking container."""
+        spot, env = subject.spot, subject.env
+        if spot.reserved or not mounting:
+            present = spot.reserved if mounting else spot.reserved | _VOLUME_ROWS
+            env = tuple([entry for entry in env if entry["name"] not in present])
+        new = subject.mounts if mounting else ()
+        if spot.near:
+            standing = spot.container.volume_mounts or ()
+            new = tuple([e for e in new if not any(same_mount(m, e) for m in standing)])
+        resources, removed = self._resources(container)
+        if not (env or new or resources or removed):
+            return None
+        return ContainerIntent(
+            kind=spot.kind,
+            index=spot.index,
+            env=env,
+            mounts=new,
+            resources=resources,
+            resources_removed=removed,
+        )
+
+    def _resources(self, container: ContainerRequest) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Return the resources to set and to remove.
+
+        The slot is added where it is missing: without it no device plugin is called. A
+        percentage that was translated (its memory is known now) gives way to memory.
+        """
+        present = self.resources[container.name]
+        slot = self.vocabulary.slot
+        new: dict[str, str] = {} if slot in present else {slot: canonical(container.count)}
+        percent, memory = self.vocabulary.percent, self.vocabulary.memory
+        if percent is None or memory is None or percent not in present:
+            return new, ()
+        if container.memory is None:
+            return new, ()
+        new[memory] = canonical(container.memory // self.vocabulary.memory_factor)
+        return new, (percent,)
+
+    def _annotations(self, asked: str, digest: str) -> dict[str, str]:
+        key = self.mode_key()
+        return {
+            key: str(self.choice.mode),
+            MODE_SOURCE_KEY: str(self.choice.source),
+            DECISION_KEY: digest,
+            ASKED_KEY: asked,
+        }
+
+    def mode_key(self) -> str:
+        """Return the annotation that carries the mode.
+
+        vc-scheduler takes its own annotation as a hard constraint, so a mode that the Binding
+        may still revise stands beside it.
+        """
+        volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
+        revisable = self.choice.source is ModeSource.BEST
+        if self.vocabulary.mode_key is None:
+            return MODE_KEY
+        if volcano and revisable and self.settings.volcano_mode is VolcanoMode.OPEN:
+            return MODE_KEY
+        return self.vocabulary.mode_key
+
+    def _volumes(self) -> tuple[Entry, ...]:
+        standing = {volume.name for volume in self.pod.spec.volumes or ()}
+        return tuple([entry for entry in VOLUMES if entry["name"] not in standing])
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what the user should know although the pod passes."""
+        if self.settings.privileged is Tolerance.WARN:
+            for spot in self.spots:
+                for finding in tenant_checks.privileged_findings(spot):
+                    yield str(finding)
+        if self.column is Column.UPSTREAM:
+            for spot in self.spots:
+                if spot.container.env_from:
+                    yield f"{spot.place}: envFrom could carry a reserved variable past the plugin"
+        volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
+        if volcano and self.vocabulary.mode_key is None:
+            yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
+
+
+def keys_of(asking: Iterable[ContainerRef]) -> dict[str, str]:
+    """Return each container's annotation key: the one its variables read, else its index.
+
+    A later injector may prepend containers, so a key that a container already reads is kept,
+    and a newcomer takes the first free number from its own index on.
+    """
+    everyone = list(asking)
+    keys: dict[str, str] = {}
+    taken: set[str] = set()
+    for spot in everyone:
+        key = _key_read(spot) if spot.reserved else ""  # an earlier pass leaves reserved names
+        if key and key[0] == spot.letter and key not in taken:
+            keys[spot.container.name] = key
+            taken.add(key)
+    for spot in everyone:
+        if spot.container.name in keys:
+            continue
+        number, letter = spot.index, spot.letter
+        while (key := f"{letter}{number}") in taken:
+            number += 1
+        keys[spot.container.name] = key
+        taken.add(key)
+    return keys
+
+
+def _key_read(spot: ContainerRef) -> str:
+    """Return the annotation key that a container's variables read, the least if several."""
+    env = spot.container.env or ()
+    read = [own_key(variable) for variable in env if variable.value_from is not None]
+    return min(filter(None, read), default="")

@@ -1,0 +1,209 @@
+"""Hygiene: what a tenant may not bring along, because it would lift a limit or forge a grant."""
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Final
+
+from allocator.catalog.injection import Column
+from allocator.catalog.keys import (
+    ADMISSION_KEYS,
+    ALLOCATION_KEYS,
+    CDI_PREFIX,
+    HIGH_ALLOWED,
+    HIGH_KEY,
+    PRIORITY_KEY,
+    USER_KEYS,
+)
+from allocator.catalog.reserved_paths import (
+    HARMLESS_HOST_PATHS,
+    RESERVED_HOST_PATHS,
+    RESERVED_PATHS,
+)
+from allocator.catalog.vocabularies import OWN
+from allocator.model.decision import Finding, Reason
+from allocator.model.request import Priority
+from allocator.model.untrusted import escaped
+from allocator.model.value import Value
+from webhook.admission.containers import ContainerRef, normal
+from webhook.admission.injection import (
+    RESERVED,
+    VOLUMES,
+    own_key,
+    same_mount,
+    same_variable,
+    same_volume,
+)
+from webhook.review.json_patch import Entry
+from webhook.review.pod_schema import EnvVar, Pod
+
+_KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS
+_RESERVED_KEYS: Final = (CDI_PREFIX, OWN)
+_VOLUMES: Final = MappingProxyType({entry["name"]: entry for entry in VOLUMES})
+_HIDDEN: Final = frozenset({"", "void", "none"})
+_DEVICE_LISTS: Final = frozenset(
+    {"/var/run/nvidia-container-devices", "/run/nvidia-container-devices"}
+)
+
+
+def annotations(pod: Pod) -> Iterator[Finding]:
+    """Find annotations that only a scheduler, a device plugin or we may write."""
+    for key in pod.metadata.annotations or ():
+        kept = key in _KEPT_KEYS or not key.startswith(_RESERVED_KEYS)
+        if key in ALLOCATION_KEYS or not kept:
+            yield Finding(
+                reason=Reason.RESERVED_ANNOTATION,
+                place="pod",
+                field=f'metadata.annotations["{escaped(key)}"]',
+                what=f"annotation {escaped(key)} is written when the pod is bound, not by hand",
+                remedy="remove it",
+            )
+
+
+def placement(pod: Pod) -> Iterator[Finding]:
+    """Find a node named by hand, which would go past every scheduler and the ledger."""
+    if pod.spec.node_name:
+        yield Finding(
+            reason=Reason.NODE_NAME,
+            place="pod",
+            field="spec.nodeName",
+            what=f"nodeName {escaped(pod.spec.node_name)} goes past the scheduler",
+            remedy="use nodeSelector kubernetes.io/hostname instead",
+        )
+
+
+def priority(asked: Priority, *, allowed: bool) -> Iterator[Finding]:
+    """Find a pod that would hold back its neighbours where no administrator lets it."""
+    if asked is Priority.HIGH and not allowed:
+        yield Finding(
+            reason=Reason.PRIORITY,
+            place="pod",
+            field=f'metadata.annotations["{PRIORITY_KEY}"]',
+            what=f"{PRIORITY_KEY} high holds back the pod's neighbours, and its namespace does not "
+            "allow that",
+            remedy=f"remove it, or ask an administrator to annotate the namespace with "
+            f"{HIGH_KEY}={HIGH_ALLOWED}",
+        )
+
+
+def volumes(pod: Pod) -> Iterator[Finding]:
+    """Find volumes through which devices could be reached, or that pose as ours."""
+    for number, volume in enumerate(pod.spec.volumes or ()):
+        own = _VOLUMES.get(volume.name)
+        if own is None and volume.host_path is None:
+            continue  # nearly always
+        if own is not None:
+            what = "" if same_volume(volume, own) else "has a name that vGPU volumes use"
+        else:
+            path = normal(volume.host_path.path) if volume.host_path is not None else ""
+            what = f"opens {escaped(path)} of the node" if path and _reaches(path) else ""
+        if what:
+            yield Finding(
+                reason=Reason.RESERVED_MOUNT,
+                place="pod",
+                field=f"spec.volumes[{number}]",
+                what=f'volume "{escaped(volume.name)}" {what}',
+                remedy="remove the volume or the vGPU request",
+            )
+
+
+def _reaches(path: str) -> bool:
+    if any(path == fine or path.startswith(f"{fine}/") for fine in HARMLESS_HOST_PATHS):
+        return False
+    return any(_overlaps(path, reserved) for reserved in RESERVED_HOST_PATHS)
+
+
+def _overlaps(one: str, other: str) -> bool:
+    return one == other or other.startswith(one.rstrip("/") + "/") or one.startswith(other + "/")
+
+
+class CheckedContainer(Value, frozen=True):
+    """A container under inspection, with what we would write into it.
+
+    ``key`` is its own annotation prefix.
+    """
+
+    spot: ContainerRef
+    column: Column
+    key: str = ""
+    env: tuple[Entry, ...] = ()
+    mounts: tuple[Entry, ...] = ()
+
+
+def container(subject: CheckedContainer) -> list[Finding]:
+    """Find what would lift a limit inside one container."""
+    found: list[Finding] = []
+    if subject.spot.reserved:
+        found += _variables(subject)
+    if subject.spot.near:
+        found += _mounts(subject)
+    return found
+
+
+def _variables(subject: CheckedContainer) -> Iterator[Finding]:
+    """Find reserved variables whose value is not the one that we would write."""
+    spot = subject.spot
+    for number, present in enumerate(spot.container.env or ()):
+        if present.name not in RESERVED or _variable_fits(present, subject):
+            continue
+        yield Finding(
+            reason=Reason.RESERVED_VARIABLE,
+            place=spot.place,
+            field=f"{spot.field}.env[{number}]",
+            what=f"variable {present.name} is reserved for vGPU limits",
+            remedy="remove it",
+        )
+
+
+def _variable_fits(present: EnvVar, subject: CheckedContainer) -> bool:
+    variable, _ = RESERVED[present.name]
+    if subject.column is Column.VOID and present.name == "NVIDIA_VISIBLE_DEVICES":
+        return present.value_from is None and (present.value or "") in _HIDDEN
+    if subject.column in variable.tolerated:
+        return True
+    entry = next((entry for entry in subject.env if entry["name"] == present.name), None)
+    if entry is not None and same_variable(present, entry):
+        return True
+    # A copied manifest may read our annotation where this mode writes a literal: only we can
+    # write that annotation, so nothing is lifted by it.
+    return bool(subject.key) and own_key(present) == subject.key
+
+
+def _mounts(subject: CheckedContainer) -> Iterator[Finding]:
+    """Find mounts at, above or below a path that carries the interception library."""
+    spot = subject.spot
+    for number, present in enumerate(spot.container.volume_mounts or ()):
+        path = normal(present.mount_path)
+        hit = _reserved_path(path, subject.column)
+        if hit is None or any(same_mount(present, entry) for entry in subject.mounts):
+            continue
+        yield Finding(
+            reason=Reason.RESERVED_MOUNT,
+            place=spot.place,
+            field=f"{spot.field}.volumeMounts[{number}]",
+            what=f"mount at {escaped(path)} would hide {hit}, which holds vGPU limits",
+            remedy="mount it elsewhere",
+        )
+
+
+def _reserved_path(path: str, column: Column) -> str | None:
+    for reserved in RESERVED_PATHS:
+        if column is Column.VOID and reserved.path not in _DEVICE_LISTS:
+            continue
+        if path == reserved.path or path.startswith(reserved.path + "/"):
+            return reserved.path
+        if reserved.parents and reserved.path.startswith(path.rstrip("/") + "/"):
+            return reserved.path
+    return None
+
+
+def privileged_findings(spot: ContainerRef) -> Iterator[Finding]:
+    """Find a container that sees every device whatever it was given."""
+    security = spot.container.security_context
+    if security is not None and security.privileged:
+        yield Finding(
+            reason=Reason.PRIVILEGED,
+            place=spot.place,
+            field=f"{spot.field}.securityContext.privileged",
+            what="a privileged container sees all GPUs, limits cannot hold",
+            remedy="remove privileged or the vGPU request",
+        )

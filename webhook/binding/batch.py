@@ -1,0 +1,99 @@
+"""Serving: what one node has for the pods that are bound to it at the same time, and what is said.
+
+Each pod sees what the ones before it get, so that all of them can be committed in one write.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import assert_never
+
+from allocator.ledger.assign import NoFit, assign
+from allocator.ledger.commit import is_full, readback_problems, with_entry
+from allocator.ledger.ledger import Ledger, node_for
+from allocator.ledger.schema import MOST_ENTRIES
+from allocator.model.allocation import Assignment, Entry
+from allocator.model.decision import Reason
+from allocator.model.untrusted import quote
+from webhook.admission.context import AdmissionContext
+from webhook.binding.binding_annotations import Commit
+from webhook.binding.decide import (
+    BindRequest,
+    Denied,
+    ServedUpstream,
+    conflict,
+    entry_of,
+    forbidden,
+    no_fit_denial,
+)
+from webhook.review.admission_review import Refusal
+
+Outcome = Commit | Refusal | Denied | ServedUpstream
+
+
+def decide_batch(
+    ledger: Ledger, wishes: Sequence[tuple[BindRequest, AdmissionContext]], now: datetime
+) -> list[Commit | Denied]:
+    """Decide about *wishes* of different pods, one after another."""
+    results: list[Commit | Denied] = []
+    for wish, around in wishes:
+        demand = around.snapshot.demand
+        found = assign(ledger, wish.wanted, terms=around.terms, demand=demand)
+        if isinstance(found, NoFit):
+            results.append(no_fit_denial(wish, found))
+            continue
+        entry = entry_of(wish, found, now)
+        if (why := _unwritable_denial(ledger, entry)) is not None:
+            results.append(why)
+            continue
+        results.append(_promise(wish, around, found, entry=entry, ledger=ledger))
+        ledger = with_entry(ledger, entry)
+    return results
+
+
+def _unwritable_denial(ledger: Ledger, entry: Entry) -> Denied | None:
+    """Refuse a promise that could not be read back: it would shut the node for everybody."""
+    node = quote(ledger.name)
+    if is_full(ledger, entry.uid):
+        most = f"node {node}: it promises something to {MOST_ENTRIES} pods, and may to no more"
+        text = f"{most}; wait until other pods end [{Reason.SHARES_SHORT}]"
+        return Denied(conflict(text), Reason.SHARES_SHORT)
+    odd = readback_problems(ledger, entry)
+    if not odd:
+        return None
+    text = f"node {node}: its GPUNode cannot hold the promise: {odd[0]} [{Reason.TOO_MANY}]"
+    return Denied(forbidden(text), Reason.TOO_MANY)
+
+
+def _promise(
+    wish: BindRequest,
+    around: AdmissionContext,
+    assignment: Assignment,
+    *,
+    entry: Entry,
+    ledger: Ledger,
+) -> Commit:
+    return Commit(
+        wish=wish,
+        assignment=assignment,
+        entry=entry,
+        node=node_for(ledger, entry.uid),
+        version=f"{ledger.uid}/{ledger.generation}",
+        served_by=around.settings.node_agent,
+        vocabularies=around.vocabularies,
+        demand=around.snapshot.demand,
+    )
+
+
+def decision_labels(outcome: Outcome) -> tuple[str, str]:
+    """Return the decision and the code of its reason, as metrics count them."""
+    match outcome:
+        case Commit():
+            return "promised", ""
+        case ServedUpstream():
+            return "elsewhere", ""
+        case Denied(reason=reason):
+            return "refused", reason
+        case Refusal(reason=status):
+            return "refused", status
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,184 @@
+"""The Binding that goes on: the annotations by which a pod learns what it was promised.
+
+They land on the pod in the same write as its node: a cache for people, other tools and the
+downward API, never authority (docs/design.md, commit rule 6).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import orjson
+
+from allocator.catalog.injection import PRELOAD_LIBRARY, PRELOAD_NOTHING
+from allocator.catalog.keys import (
+    ALLOCATION_KEYS,
+    ASSIGNMENT_KEY,
+    CDI_PREFIX,
+    MODE_KEY,
+    MODE_SOURCE_KEY,
+    SERVED_BY_KEY,
+)
+from allocator.catalog.vocabularies import OWN, VOLCANO, Vocabulary
+from allocator.config.settings import NodeAgent
+from allocator.ledger.commit import wire_of
+from allocator.model.allocation import Assignment, Entry
+from allocator.model.demand import NOTHING_LEARNED, Demand
+from allocator.model.gpu import Node
+from allocator.model.request import Mode
+from allocator.volcano.device_list import IDS, ListedDevice, encode_list
+from webhook.admission.containers import spots
+from webhook.admission.rewrite import keys_of
+from webhook.binding.decide import BindRequest
+from webhook.review.binding_schema import Binding
+from webhook.review.json_patch import Intent, Operation
+from webhook.review.json_patch import operations as annotating
+from webhook.review.pod_schema import Pod
+
+# What tells vc-scheduler that a pod's time has come: no later pod waits behind it.
+_DONE: Final = str(2**64 - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What was committed: *entry* for *wish*, as *assignment* on *node*, whose agent serves it.
+
+    ``version`` names the ledger that it was decided on: ``<uid>/<generation>``. ``demand`` is what
+    was learned until then.
+    """
+
+    wish: BindRequest
+    assignment: Assignment
+    entry: Entry
+    node: Node
+    version: str
+    served_by: NodeAgent
+    vocabularies: Sequence[Vocabulary]
+    demand: Demand = NOTHING_LEARNED
+
+
+def strip_reserved(binding: Binding, vocabularies: Iterable[Vocabulary]) -> list[Operation]:
+    """Return what takes reserved annotations off the Binding of a pod that asks for nothing."""
+    return annotating(
+        _as_pod(binding), Intent(annotations_removed=_reserved_keys(binding, vocabularies))
+    )
+
+
+def upstream_patch(binding: Binding) -> list[Operation]:
+    """Return what tells our policies that another plugin serves the pod.
+
+    What its scheduler brought stays on the Binding; only names of ours are taken off.
+    """
+    brought = binding.metadata.annotations or ()
+    forged = tuple(key for key in brought if key.startswith((OWN, CDI_PREFIX)))
+    served = {SERVED_BY_KEY: str(NodeAgent.UPSTREAM)}
+    return annotating(_as_pod(binding), Intent(annotations=served, annotations_removed=forged))
+
+
+def committed_patch(promise: Commit, now: datetime) -> list[Operation]:
+    """Return what makes the Binding carry *promise*, and only that, to the pod that was read.
+
+    The uid is a precondition of the registry's: a pod of the same name made since gets nothing.
+    """
+    binding = promise.wish.bound.binding
+    intent = Intent(
+        annotations=annotations(promise, now),
+        annotations_removed=_reserved_keys(binding, promise.vocabularies),
+    )
+    uid = {"op": "add", "path": "/metadata/uid", "value": promise.entry.uid}
+    return [uid, *annotating(_as_pod(binding), intent)]
+
+
+def _as_pod(binding: Binding) -> Pod:
+    """Return what the patch of a pod's annotations goes by: a Binding has the same metadata."""
+    return Pod(metadata=binding.metadata)
+
+
+def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tuple[str, ...]:
+    """Return the keys on the Binding that only we may bring, or that admission decided on."""
+    read = {
+        key
+        for v in vocabularies
+        for key in (v.mode_key, v.use_models, v.not_models, v.use_uuids, v.not_uuids)
+    }
+    return tuple(
+        key
+        for key in binding.metadata.annotations or ()
+        if key in ALLOCATION_KEYS or key in read or key.startswith((OWN, CDI_PREFIX))
+    )
+
+
+def annotations(promise: Commit, now: datetime) -> dict[str, str]:
+    """Return all annotations of a bound pod: Volcano's six, ours, and those its env reads."""
+    wish, mode = promise.wish, promise.assignment.mode
+    held = wire_of(promise.entry)["containers"]
+    found = {
+        **_volcano(promise, now),
+        wish.vocabulary.mode_key or MODE_KEY: str(mode),
+        MODE_SOURCE_KEY: str(wish.source),
+        SERVED_BY_KEY: str(promise.served_by),
+        ASSIGNMENT_KEY: orjson.dumps(held).decode(),
+    }
+    if MODE_KEY in (wish.live.pod.metadata.annotations or {}):
+        found[MODE_KEY] = str(mode)
+    if promise.served_by is NodeAgent.OURS:
+        found.update(_container_annotations(promise))
+    return found
+
+
+def _volcano(promise: Commit, now: datetime) -> dict[str, str]:
+    """Write the six as upstream's plugin leaves them, or as its scheduler hands them over to it."""
+    ours = promise.served_by is NodeAgent.OURS
+    seconds = str(int(now.timestamp()))
+    devices = _devices(promise)
+    return {
+        "volcano.sh/vgpu-node": promise.assignment.node,
+        "volcano.sh/vgpu-time": _DONE if ours else seconds,
+        IDS: devices,
+        "volcano.sh/devices-to-allocate": "" if ours else devices,
+        "volcano.sh/bind-time": seconds,
+        "volcano.sh/bind-phase": "success" if ours else "allocating",
+    }
+
+
+def _devices(promise: Commit) -> str:
+    """List the devices of each container of the spec; memory is what was asked for, also in MIG."""
+    factor = next((v.memory_factor for v in promise.vocabularies if v.name == VOLCANO.name), 1)
+    totals = {gpu.uuid: gpu.memory for gpu in promise.node.gpus}
+    asks = {ask.name: ask for ask in promise.wish.wanted.request.containers if not ask.of_init}
+    parts: dict[str, list[ListedDevice]] = {}
+    for held in promise.assignment.containers:
+        if (ask := asks.get(held.name)) is not None:
+            parts[held.name] = [
+                ListedDevice(
+                    grant.gpu,
+                    ask.memory_on(totals[grant.gpu]) // factor,
+                    ask.cores,
+                    grant.position,
+                )
+                for grant in held.grants
+            ]
+    return encode_list(parts.get(c.name, ()) for c in promise.wish.live.pod.spec.containers)
+
+
+def _container_annotations(promise: Commit) -> Iterator[tuple[str, str]]:
+    """Yield the annotations that injected variables read, under the key each container reads.
+
+    A MIG instance has no UUID before the agent made it, so ``visible`` is the agent's to write:
+    until then the container sees nothing.
+    """
+    asking = {ask.name for ask in promise.wish.wanted.request.containers}
+    keys = keys_of(spot for spot in spots(promise.wish.live.pod) if spot.container.name in asking)
+    for held in promise.assignment.containers:
+        key, grants = f"{OWN}{keys[held.name]}", held.grants
+        if promise.assignment.mode is not Mode.MIG:
+            yield f"{key}.visible", ",".join(grant.gpu for grant in grants)
+        for k, grant in enumerate(grants):
+            yield f"{key}.memory-{k}", f"{grant.memory}m"
+        yield f"{key}.cores", str(max((grant.cores for grant in grants), default=0))
+        yield f"{key}.preload", _preload(promise.assignment.mode)
+
+
+def _preload(mode: Mode) -> str:
+    return PRELOAD_LIBRARY if mode is Mode.HAMI_CORE else PRELOAD_NOTHING

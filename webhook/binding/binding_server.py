@@ -1,0 +1,217 @@
+"""The one door through which pods get GPUs: a Binding comes in, a promise is committed once.
+
+What the API server would refuse is denied before anything is committed; ``desks`` commits.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from allocator.cluster.assumed_pods import AssumedPods
+from allocator.extender.pod import FIRST, SchedulingPod
+from allocator.ledger.ledger import Ledger
+from allocator.model.request import PodRequest
+from kube.client import ApiClient
+from kube.clock import SYSTEM, Clock
+from kube.errors import KubeError, NotFoundError
+from webhook.admission.context import AdmissionContext
+from webhook.binding.audit_record import BindTiming, record
+from webhook.binding.batch import Outcome, decision_labels
+from webhook.binding.binding_annotations import (
+    Commit,
+    committed_patch,
+    strip_reserved,
+    upstream_patch,
+)
+from webhook.binding.commit_client import PATIENCE, CommitQueues, LateError
+from webhook.binding.decide import (
+    CONFLICT,
+    BindRequest,
+    Denied,
+    NoRequest,
+    ServedUpstream,
+    cache_suffices,
+    judge,
+    too_many,
+    unreadable_denial,
+)
+from webhook.review.admission_review import BadObjectError, Refusal, allow, refuse
+from webhook.review.binding_schema import (
+    BindingReview,
+    LivePod,
+    UnreadablePodError,
+    live_pod,
+    parse,
+)
+
+__all__ = ["BindingHandler", "LateError"]
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class BindingHandler:
+    """Answers reviews of Bindings, each within *patience* seconds.
+
+    ``around`` returns the surroundings of a namespace. ``reserved`` returns the nodes on which a
+    pod uid has a promise as far as is known: it bounds waste, never safety. ``remember`` takes
+    the record of each bind of a pod that asks for vGPU, ``counted`` its decision and the code of
+    its reason, ``took`` how many seconds any bind took.
+    ``pods`` and ``ledgers`` return what caches know: a pod by namespace and name, if it has no
+    node, and a node's ledger. Both are believed only as far as the API server will check.
+    ``stands`` says whether a ledger's status is of its Node as it runs now, as far as is known.
+    ``arrived`` learns demand from a pod's uid, what it asked for, and whether the node was full;
+    ``denied`` takes a pod's uid and what it was told where it is promised nothing on its node.
+    ``underway`` knows who is being bound.
+    """
+
+    calls: ApiClient
+    around: Callable[[str], AdmissionContext]
+    reserved: Callable[[str], frozenset[str]]
+    pods: Callable[[str, str], LivePod | None] = lambda _namespace, _name: None
+    ledgers: Callable[[str], Ledger | None] = lambda _: None
+    stands: Callable[[Ledger], bool] = lambda _: True
+    remember: Callable[[Mapping[str, Any]], None] = lambda _: None
+    arrived: Callable[[str, PodRequest, bool], None] = lambda _uid, _request, _failed: None
+    denied: Callable[[str, str], None] = lambda _uid, _text: None
+    counted: Callable[[str, str], None] = lambda _decision, _reason: None
+    took: Callable[[float], None] = lambda _: None
+    underway: AssumedPods = field(default_factory=AssumedPods)
+    clock: Clock = SYSTEM
+    patience: float = PATIENCE
+    _desks: CommitQueues = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Set the desks up."""
+        self._desks = CommitQueues(
+            calls=self.calls,
+            ledgers=self.ledgers,
+            stands=self.stands,
+            clock=self.clock,
+            patience=self.patience,
+        )
+
+    async def bind(self, body: bytes) -> bytes:
+        """Answer one review.
+
+        Raises :class:`LateError` where the API server should ask again, and
+        :class:`NotAReviewError` where there is nothing to answer to.
+        """
+        try:
+            bound = parse(body)
+        except BadObjectError as error:
+            return refuse(error.uid, _unreadable_refusal(error))
+        began = self.clock.monotonic()
+        try:
+            async with asyncio.timeout(self.patience):
+                outcome = await self._decide(bound)
+            return self._answer(bound, outcome, self.clock.monotonic() - began)
+        except TimeoutError as error:
+            raise LateError(f"no commit within {self.patience} seconds") from error
+        except KubeError as error:
+            log.warning("bind put off", node=bound.node, pod=bound.pod, why=str(error))
+            raise LateError(str(error)) from error
+
+    def _answer(self, bound: BindingReview, outcome: NoRequest | Outcome, seconds: float) -> bytes:
+        """Say and record what was decided; a dry run leaves no trace."""
+        request = bound.request
+        self.took(seconds)
+        if isinstance(outcome, NoRequest):
+            ops = strip_reserved(bound.binding, self.around(bound.namespace).vocabularies)
+            return allow(request.uid, operations=ops)
+        now = self.clock.wall()
+        if not request.dry_run:
+            at = now.isoformat(timespec="milliseconds")
+            circumstances = BindTiming(at=at, seconds=round(seconds, 6))
+            self.remember(record(bound, outcome, circumstances))
+            self.counted(*decision_labels(outcome))
+        if isinstance(outcome, Refusal | Denied):
+            return refuse(request.uid, _refusal(outcome))
+        ops = (
+            upstream_patch(bound.binding)
+            if isinstance(outcome, ServedUpstream)
+            else committed_patch(outcome, now)
+        )
+        return allow(request.uid, operations=ops)
+
+    async def _decide(self, bound: BindingReview) -> NoRequest | Outcome:
+        around = self.around(bound.namespace)
+        live = self.pods(bound.namespace, bound.pod)
+        if live is None or not cache_suffices(bound, live, around):
+            try:
+                live = await self._pod(bound)
+            except UnreadablePodError as error:
+                return unreadable_denial(bound.namespace, bound.pod, error)
+        if live is None:
+            text = f'pod "{bound.namespace}/{bound.pod}" does not exist'
+            return Refusal(code=404, message=text, reason="NotFound")
+        judged = judge(bound, live, around)
+        if not isinstance(judged, BindRequest):
+            return judged
+        outcome = await self._commit(judged, around)
+        # A full node is a failed attempt; one that could never serve says nothing of demand.
+        full = isinstance(outcome, Denied) and outcome.refusal.code == CONFLICT
+        if not bound.request.dry_run and (full or isinstance(outcome, Commit)):
+            self.arrived(live.uid, judged.wanted.request, full)
+        if not bound.request.dry_run and isinstance(outcome, Refusal | Denied):
+            self.denied(live.uid, _refusal(outcome).message)
+        return outcome
+
+    async def _pod(self, bound: BindingReview) -> LivePod | None:
+        try:
+            path = f"/api/v1/namespaces/{bound.namespace}/pods/{bound.pod}"
+            return live_pod(await self.calls.get(path, timeout=self.patience))
+        except NotFoundError:
+            return None
+
+    async def _commit(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
+        """Commit, or say why not.
+
+        A dry run decides alike and commits nothing (docs/design.md, commit rule 7).
+        """
+        others = self.reserved(wish.live.uid)
+        if too_many(wish, others) is not None:  # so far as a cache can say
+            others = await self._promising_nodes(wish.live.uid, others - {wish.bound.node})
+        refusal = too_many(wish, others)
+        if refusal is not None:
+            return refusal
+        if not wish.bound.request.dry_run:
+            return await self.promise(wish, around)
+        return await self._desks.preview(wish, around)
+
+    async def promise(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
+        """Commit what the node of *wish* has for it, or say why it has nothing."""
+        pod, outcome = _on_its_way(wish), None
+        self.underway.begin(pod)
+        try:
+            outcome = await self._desks.promise(wish, around)
+        finally:
+            self.underway.end(pod, promised=isinstance(outcome, Commit))
+        return outcome
+
+    async def _promising_nodes(self, uid: str, nodes: Iterable[str]) -> frozenset[str]:
+        """Return those of *nodes* that promise something to pod *uid*, past all caches."""
+        found = await asyncio.gather(*map(self._desks.ledger, nodes))
+        return frozenset(one.name for one in found if one is not None and one.entry(uid))
+
+
+def _on_its_way(wish: BindRequest) -> SchedulingPod:
+    bound = wish.bound
+    return SchedulingPod(
+        uid=wish.live.uid,
+        namespace=bound.namespace,
+        name=bound.pod,
+        priority=FIRST,
+        nominated=bound.node,
+        wanted=wish.wanted,
+    )
+
+
+def _refusal(outcome: Refusal | Denied) -> Refusal:
+    return outcome.refusal if isinstance(outcome, Denied) else outcome
+
+
+def _unreadable_refusal(error: BadObjectError) -> Refusal:
+    return Refusal(code=422, message=f"binding: it cannot be read: {error}", reason="Invalid")

@@ -1,0 +1,244 @@
+"""Late commits: what a pod that was bound past our hook is to be promised, or why nothing.
+
+Such a pod may be running already, on devices of which the ledger knows nothing. What it is known
+to use is promised to it and nothing else; only a pod that uses nothing yet may be given something
+(docs/design.md, commit rules 5 and 6). Where that is, annotations may say; how much it is, only the
+request, which nobody can change.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from allocator.catalog.keys import ASSIGNMENT_KEY
+from allocator.catalog.vocabularies import OWN
+from allocator.config.settings import NodeAgent
+from allocator.ledger.commit import wire_of
+from allocator.ledger.ledger import Ledger, annotated_entry
+from allocator.model.allocation import ContainerGrants, Entry, Grant
+from allocator.model.request import ContainerRequest, Mode
+from allocator.model.units import MiB
+from allocator.model.untrusted import parse_untrusted_json
+from allocator.request.pod_summary import PodSummary
+from allocator.volcano.device_list import IDS, NODE, listed_uuids, parts
+from webhook.binding.binding_annotations import Commit, annotations
+from webhook.binding.decide import BindRequest, conflict
+from webhook.review.admission_review import Refusal, UserInfo
+from webhook.review.binding_schema import (
+    Binding,
+    BindingRequest,
+    BindingReview,
+    BindingTarget,
+    LivePod,
+)
+from webhook.review.pod_schema import Metadata
+
+
+class LateBasis(StrEnum):
+    """What a late entry rests on; part of its record."""
+
+    KEPT = "kept"  # the entry is there, the pod was not told
+    CONFIRMED = "confirmed"  # the agent found it in use, and the pod tells the same
+    TOLD = "told"  # by its annotations alone, on a node of another plugin
+    CHOSEN = "chosen"  # it uses nothing yet
+
+
+@dataclass(frozen=True, slots=True)
+class LateClaim:
+    """What a bound pod is to be promised."""
+
+    wish: BindRequest
+    how: LateBasis
+
+
+def as_bound(pod: PodSummary, user: str) -> BindingReview:
+    """Return the Binding of *pod* as our hook would have seen it."""
+    binding = Binding(
+        metadata=Metadata(name=pod.name), target=BindingTarget(kind="Node", name=pod.node)
+    )
+    request = BindingRequest(uid="", user_info=UserInfo(username=user), object=binding)
+    return BindingReview(
+        request=request,
+        binding=binding,
+        namespace=pod.namespace,
+        pod=pod.name,
+        node=pod.node,
+    )
+
+
+def as_unbound(live: LivePod) -> LivePod:
+    """Return the pod as it was before it was bound, for whoever judges Bindings."""
+    return replace(live, node="")
+
+
+def late_claim(
+    wish: BindRequest, ledger: Ledger, document: Mapping[str, Any], *, upstream: bool
+) -> LateClaim | Refusal:
+    """Say on what the late promise to a bound pod rests; *document* is *ledger* as it was read."""
+    uid, told = wish.live.uid, _annotated_assignment(wish.live)
+    entry = ledger.entry(uid)
+    if entry is not None:
+        return _claim_with(wish, entry.containers, LateBasis.KEPT)
+    found = next((held for held in ledger.unpromised if held.uid == uid), None)
+    if found is not None:
+        return _confirm(wish, found, told, ledger=ledger)
+    if upstream:
+        return _by_annotations(wish, document, told, ledger=ledger)
+    return conflict(_RUNS) if wish.live.started else LateClaim(wish, LateBasis.CHOSEN)
+
+
+_ANEW: Final = "delete the pod, and let it be scheduled anew"
+_DRIFTED: Final = f"its containers use devices that its annotations do not tell of; {_ANEW}"
+_RUNS: Final = f"its containers run on devices that nobody promised it; {_ANEW}"
+
+
+def _confirm(
+    wish: BindRequest, found: Entry, told: object, *, ledger: Ledger
+) -> LateClaim | Refusal:
+    """Promise what the agent *found* where the pod tells the same, by our word or another's."""
+    if told is not None:
+        holds = _as_asked(wish, found.containers, ledger)
+        return (
+            _claim_with(wish, holds, LateBasis.CONFIRMED)
+            if _is_same(told, found)
+            else conflict(_DRIFTED)
+        )
+    listed = _listed_grants(wish, ledger)
+    same = listed is not None and _gpus(listed) == _gpus(found.containers)
+    return _claim_with(wish, listed, LateBasis.CONFIRMED) if listed and same else conflict(_DRIFTED)
+
+
+def _listed_grants(wish: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, ...] | None:
+    """Return the shares that another scheduler gave to the pod; ``None`` where it named instances.
+
+    Its list says on which GPUs.
+    """
+    written = wish.live.pod.metadata.annotations or {}
+    listed = parts(written.get(IDS, "")) if written.get(NODE) == wish.bound.node else ()
+    asks = wish.wanted.request.containers
+    memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
+    devices = [device for part in listed for device in part]
+    if any(d.position or d.uuid not in memory for d in devices) or len(asks) != len(listed):
+        return None
+    return tuple(
+        ContainerGrants(
+            name=ask.name,
+            grants=tuple(
+                Grant(
+                    gpu=device.uuid,
+                    mode=wish.wanted.mode or Mode.HAMI_CORE,
+                    memory=ask.memory_on(memory[device.uuid]),
+                    cores=ask.cores,
+                )
+                for device in part
+            ),
+        )
+        for ask, part in zip(asks, listed, strict=True)
+    )
+
+
+def _as_asked(
+    wish: BindRequest, told: Iterable[ContainerGrants], ledger: Ledger
+) -> tuple[ContainerGrants, ...]:
+    """Return the GPUs and places that were *told*, with as much of each as the pod asks for.
+
+    What it does not ask for stays as it was told, and is refused by whoever commits it.
+    """
+    asks = {ask.name: ask for ask in wish.wanted.request.containers}
+    memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
+    mode = wish.wanted.mode or wish.wanted.request.named_mode or Mode.HAMI_CORE
+    amounts = partial(_amounts, memory=memory, mode=mode)
+    return tuple(
+        replace(held, grants=tuple(amounts(grant, asks.get(held.name)) for grant in held.grants))
+        for held in told
+    )
+
+
+def _amounts(
+    told: Grant, ask: ContainerRequest | None, *, memory: Mapping[str, MiB], mode: Mode
+) -> Grant:
+    if ask is None:
+        return told
+    if told.placed is not None:
+        return msgspec.structs.replace(told, memory=told.placed.profile.memory, cores=ask.cores)
+    if told.gpu not in memory:
+        return told
+    amount = ask.memory_on(memory[told.gpu])
+    return msgspec.structs.replace(told, mode=mode, memory=amount, cores=ask.cores)
+
+
+def _gpus(containers: Iterable[ContainerGrants]) -> list[str]:
+    return sorted(grant.gpu for held in containers for grant in held.grants)
+
+
+def _claim_with(wish: BindRequest, holds: tuple[ContainerGrants, ...], how: LateBasis) -> LateClaim:
+    return LateClaim(replace(wish, wanted=replace(wish.wanted, holds=holds)), how)
+
+
+def _by_annotations(
+    wish: BindRequest, document: Mapping[str, Any], told: object, *, ledger: Ledger
+) -> LateClaim | Refusal:
+    """Believe what its own scheduler wrote, because the plugin that serves the node does.
+
+    An assignment of ours says where all of it is; Volcano's list says which GPUs, so it may be no
+    other. Where an instance sits it does not say.
+    """
+    if told is not None:
+        pod = {"namespace": wish.bound.namespace, "name": wish.bound.pod, "uid": wish.live.uid}
+        entry = annotated_entry(document, pod, told)
+        if entry is None:
+            return conflict(_DRIFTED)
+        return _claim_with(wish, _as_asked(wish, entry.containers, ledger), LateBasis.TOLD)
+    if listed := _listed_grants(wish, ledger):
+        return _claim_with(wish, listed, LateBasis.TOLD)
+    written = wish.live.pod.metadata.annotations or {}
+    gpus = listed_uuids(written.get(IDS, "")) if written.get(NODE) == wish.bound.node else ()
+    if not gpus:
+        return LateClaim(wish, LateBasis.CHOSEN)
+    request = wish.wanted.request
+    only = msgspec.structs.replace(request, filters=replace(request.filters, uuids=gpus))
+    return LateClaim(replace(wish, wanted=replace(wish.wanted, request=only)), LateBasis.TOLD)
+
+
+def has_assignment(live: LivePod) -> bool:
+    """Say whether the pod tells of an assignment."""
+    return bool((live.pod.metadata.annotations or {}).get(ASSIGNMENT_KEY))
+
+
+def _annotated_assignment(live: LivePod) -> object:
+    """Return the assignment that the pod tells of, ``None`` where there is none to be read."""
+    return parse_untrusted_json((live.pod.metadata.annotations or {}).get(ASSIGNMENT_KEY, ""))
+
+
+def _is_same(told: object, entry: Entry) -> bool:
+    found: object = orjson.loads(orjson.dumps(wire_of(entry)["containers"]))
+    return _without_stages(told) == _without_stages(found)
+
+
+def _without_stages(containers: object) -> object:
+    """Leave out when each runs: the agent goes by the spec, and promises did not always tell."""
+    if not isinstance(containers, list):
+        return containers
+    return [
+        {key: value for key, value in one.items() if key != "stage"}
+        if isinstance(one, dict)
+        else one
+        for one in containers
+    ]
+
+
+def late_annotations(promise: Commit, written: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that a late promise adds to a pod that has *written* ones.
+
+    Where a pod's own scheduler and plugin are at work, their six keys are theirs.
+    """
+    found = annotations(promise, promise.entry.since)
+    theirs = promise.served_by is NodeAgent.UPSTREAM
+    if theirs and written.get(NODE) == promise.assignment.node:
+        return {key: text for key, text in found.items() if key.startswith(OWN)}
+    return found

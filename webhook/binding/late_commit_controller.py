@@ -1,0 +1,259 @@
+"""Late entries, or Events why not; pods on nodes without GPUNode."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from allocator.cluster.inventory import GPU_NODES
+from allocator.cluster.pods import Pods
+from allocator.config.settings import NodeAgent
+from allocator.ledger.ledger import Ledger, parse_ledger
+from allocator.model.untrusted import quote
+from allocator.request.pod_summary import PodSummary
+from kube.client import ApiClient
+from kube.clock import SYSTEM, Clock
+from kube.errors import KubeError, NotFoundError
+from kube.events import Event, Reference, Severity
+from kube.workqueue import Backoff, Workqueue, isolated
+from webhook.admission.context import AdmissionContext
+from webhook.binding.audit_record import BindTiming, record
+from webhook.binding.binding_annotations import Commit
+from webhook.binding.binding_server import BindingHandler
+from webhook.binding.commit_client import LateError
+from webhook.binding.decide import BindRequest, Denied, conflict, judge, unreadable_denial
+from webhook.binding.late_commit import (
+    LateBasis,
+    LateClaim,
+    as_bound,
+    as_unbound,
+    has_assignment,
+    late_annotations,
+    late_claim,
+)
+from webhook.review.admission_review import Refusal
+from webhook.review.binding_schema import LivePod, UnreadablePodError, live_pod
+
+AFTER: Final = 60.0  # seconds
+
+
+class PodsWithoutGpuNode:
+    """Remembers since when each pod has been stranded, for as long as it is."""
+
+    def __init__(self, tell: Callable[[PodSummary, str], None], clock: Clock) -> None:
+        """Let *tell* tell each pod why."""
+        self._tell = tell
+        self._clock = clock
+        self._since: dict[str, float] = {}  # monotonic seconds by uid; infinite once it was told
+
+    def know(self, found: Mapping[str, tuple[PodSummary, str]]) -> None:
+        """Take all pods that are stranded now by uid, each with what its node lacks."""
+        now = self._clock.monotonic()
+        self._since = {uid: self._since.get(uid, now) for uid in found}
+        for uid, (pod, why) in found.items():
+            if now - self._since[uid] >= AFTER:
+                self._since[uid] = inf
+                self._tell(pod, why)
+
+
+USER: Final = "vgpu-admission"  # in the record of a bind that nobody asked us about
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caches:
+    """Where to look: all pods, and the GPUNodes by name or ``None`` while not all are known."""
+
+    pods: Pods
+    ledgers: Callable[[], Mapping[str, Ledger] | None]
+    around: Callable[[str], AdmissionContext]
+
+
+@dataclass(slots=True, kw_only=True)
+class LateCommitController:
+    """Any number may run, one at a time is enough; ``tell`` takes Events, ``remember`` records."""
+
+    calls: ApiClient
+    binder: BindingHandler
+    caches: Caches
+    tell: Callable[[Event], None] = lambda _: None
+    remember: Callable[[Mapping[str, Any]], None] = lambda _: None
+    clock: Clock = SYSTEM
+    _missing: frozenset[str] = frozenset()
+    _fine: dict[str, tuple[PodSummary, Ledger]] = field(default_factory=dict)
+    _kept: Backoff[tuple[PodSummary, str]] = field(init=False)
+    _stranded: PodsWithoutGpuNode = field(init=False)
+    _abreast: Workqueue[str] = field(default_factory=Workqueue)
+
+    def __post_init__(self) -> None:
+        """Begin without failures."""
+        self._kept = Backoff(self.clock)
+        self._stranded = PodsWithoutGpuNode(self._report_stranded, self.clock)
+
+    async def sweep(self) -> None:
+        """Commit for every pod that the caches show bound and without a promise, twice in a row.
+
+        Once is not enough: the entry of a pod that was just bound may be on its way to us.
+        """
+        found = self._pods_without_entry()
+        twice = [place for place in found if place[0].uid in self._missing]
+        self._missing = frozenset(pod.uid for pod, _ in found)
+        due = {place[0].uid: place for place in self._kept.due_keys(twice)}
+        await self._abreast.run_each(due, self._try_commit)
+
+    async def _try_commit(self, place: tuple[PodSummary, str]) -> None:
+        pod, failed = place[0], partial(self._kept.note_failure, place)
+        who = f"{pod.namespace}/{pod.name}"
+        with isolated("late commit failed", failed, pod=who):
+            try:
+                if not await self.commit(pod):
+                    failed()
+            except (KubeError, LateError) as error:
+                log.warning("late commit put off", pod=who, why=str(error))
+                failed()
+
+    def _pods_without_entry(self) -> list[tuple[PodSummary, str]]:
+        """Return bound, living pods that ask and lack an entry on their node, or word of it.
+
+        A node that nobody has accounted for has nothing to give, and nobody knows what runs there.
+        With each pod comes the version of the ledger: one that moved is worth another try at once.
+        A sweep is every second, so nobody is looked at again whose pod and ledger are the same.
+        """
+        pods, ledgers = self.caches.pods.seen, self.caches.ledgers()
+        if pods is None or ledgers is None:
+            return []
+        there = [pod for pod in pods.values() if pod.extended and pod.node]
+        fine, self._fine = self._fine, {}
+        found = []
+        stranded: dict[str, tuple[PodSummary, str]] = {}
+        for pod in there:
+            ledger, before = ledgers.get(pod.node), fine.get(pod.uid)
+            if before is not None and before[0] is pod and before[1] is ledger:
+                self._fine[pod.uid] = before
+            elif pod.over or pod.deleting:
+                pass
+            elif ledger is None:
+                stranded[pod.uid] = pod, ""
+            elif ledger.closed:
+                if ledger.entry(pod.uid) is None:
+                    stranded[pod.uid] = pod, ledger.closed
+            elif pod.told and ledger.entry(pod.uid) is not None:
+                self._fine[pod.uid] = pod, ledger
+            elif pod.asks(self.caches.around(pod.namespace).vocabularies):
+                found.append((pod, ledger.resource_version))
+        self._stranded.know(stranded)
+        return found
+
+    def _report_stranded(self, pod: PodSummary, why: str) -> None:
+        """Say what the node of *pod* lacks; without a GPUNode another plugin may serve it."""
+        around = self.caches.around(pod.namespace)
+        upstream = around.settings.node_agent is NodeAgent.UPSTREAM
+        if not pod.asks(around.vocabularies) or (upstream and not why):
+            return
+        why = why or "it has no GPUs that vgpu-admission knows of"
+        note = f"bound past vgpu-admission, and promised nothing on node {quote(pod.node)}: {why}"
+        self.tell(_event(pod, "VgpuUnpromised", note=note))
+
+    async def commit(self, pod: PodSummary) -> bool:
+        """Promise what *pod* is to have, and tell it; say whether nothing is left to be done."""
+        try:
+            live = await self._live(pod)
+        except UnreadablePodError as error:
+            return self._report_refusal(
+                pod, unreadable_denial(pod.namespace, pod.name, error), started=False
+            )
+        document = await self._document(pod.node)
+        if live is None or document is None:
+            return True
+        return await self._settle(pod, live, document)
+
+    async def _settle(self, pod: PodSummary, live: LivePod, document: Mapping[str, Any]) -> bool:
+        ledger = parse_ledger(document)
+        if any(entry.uid == pod.uid for entry in ledger.unread):
+            return self._report_refusal(pod, conflict(_UNREAD), started=live.started)
+        if ledger.entry(pod.uid) is not None and has_assignment(live):
+            return True
+        around = self.caches.around(pod.namespace)
+        judged = judge(as_bound(pod, USER), as_unbound(live), around)
+        if isinstance(judged, Refusal | Denied):
+            return self._report_refusal(pod, judged, started=live.started)
+        if not isinstance(judged, BindRequest):
+            return True
+        upstream = around.settings.node_agent is NodeAgent.UPSTREAM
+        claim = late_claim(judged, ledger, document, upstream=upstream)
+        if isinstance(claim, Refusal):
+            return self._report_refusal(pod, claim, started=live.started)
+        return await self._commit_claim(pod, claim, around)
+
+    async def _commit_claim(
+        self, pod: PodSummary, claim: LateClaim, around: AdmissionContext
+    ) -> bool:
+        outcome = await self.binder.promise(claim.wish, around)
+        if isinstance(outcome, Commit):
+            written = claim.wish.live.pod.metadata.annotations or {}
+            told = late_annotations(outcome, written)
+            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+            changes = {"metadata": {"uid": pod.uid, "annotations": told}}
+            await self.calls.merge_patch(path, changes)
+            self._record(claim, outcome)
+            self.tell(_event(pod, "VgpuAssigned", note=_WAYS[claim.how]))
+            return True
+        if isinstance(outcome, Refusal | Denied):
+            return self._report_refusal(pod, outcome, started=claim.wish.live.started)
+        return True
+
+    def _report_refusal(self, pod: PodSummary, why: Refusal | Denied, *, started: bool) -> bool:
+        refusal = why.refusal if isinstance(why, Denied) else why
+        so = "and was promised nothing" if started else "so it does not start"
+        note = f"bound past vgpu-admission, {so}: {refusal.message}"
+        self.tell(_event(pod, "VgpuUnpromised", note=note))
+        return False
+
+    def _record(self, claim: LateClaim, outcome: Commit) -> None:
+        at = self.clock.wall().isoformat(timespec="milliseconds")
+        circumstances = BindTiming(at=at, seconds=0.0, late=claim.how)
+        self.remember(record(claim.wish.bound, outcome, circumstances))
+
+    async def _live(self, pod: PodSummary) -> LivePod | None:
+        """Return the pod as it is now, ``None`` where it is no longer the one, there and alive."""
+        try:
+            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+            live = live_pod(await self.calls.get(path))
+        except NotFoundError:
+            return None
+        there = (live.uid, live.node) == (pod.uid, pod.node)
+        return live if there and not live.over and not live.deleting else None
+
+    async def _document(self, node: str) -> dict[str, Any] | None:
+        try:
+            raw = await self.calls.get(f"{GPU_NODES}/{node}")
+        except NotFoundError:
+            return None
+        found: dict[str, Any] = msgspec.json.decode(raw)
+        return found
+
+
+_UNREAD: Final = "what it is promised cannot be read; delete the pod, and let it be scheduled anew"
+_WAYS: Final = {
+    LateBasis.KEPT: "was told what it is promised",
+    LateBasis.CONFIRMED: "it had no entry, and was promised what the agent found in use",
+    LateBasis.TOLD: "its entry was missing, and was taken from its annotations",
+    LateBasis.CHOSEN: "it was bound past vgpu-admission, and was promised a GPU late",
+}
+
+
+def _event(pod: PodSummary, reason: str, *, note: str) -> Event:
+    name, namespace = pod.name, pod.namespace
+    regarding = Reference(api_version="v1", kind="Pod", name=name, namespace=namespace, uid=pod.uid)
+    return Event(
+        regarding=regarding,
+        severity=Severity.NORMAL if reason == "VgpuAssigned" else Severity.WARNING,
+        reason=reason,
+        action="Commit",
+        note=note,
+        related=Reference(api_version="v1", kind="Node", name=pod.node),
+    )

@@ -1,0 +1,77 @@
+"""Pending: the pods that have no node yet, so that a bind need not ask for each."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kube.shared_informer import SharedInformer
+from webhook.review.binding_schema import LivePod, UnreadablePodError, live_pod
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    name: str
+    namespace: str
+
+
+class _Spec(msgspec.Struct, rename="camel", gc=False):
+    node_name: str = ""
+
+
+class _Placed(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_PLACED: Final = msgspec.json.Decoder(_Placed)
+
+
+@dataclass(frozen=True, slots=True)
+class UnboundPod:
+    """A pod as it was sent; it is read when it is bound, once, and not at each change."""
+
+    place: str
+    raw: bytes
+
+
+class UnboundPods:
+    """Knows the pods without a node; none before the first picture."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._pods: dict[str, UnboundPod] = {}  # by uid
+        self._places: dict[str, UnboundPod] = {}
+
+    def follow(self, watch: SharedInformer) -> None:
+        """Take part in a watch of all pods."""
+        watch.add(decode_unbound, self.know)
+
+    def know(self, pods: Mapping[str, UnboundPod], touched: Collection[str]) -> None:
+        """Take *pods* without a node by uid, of which those *touched* may have changed."""
+        for uid in touched:
+            before = self._pods.pop(uid, None)
+            if before is not None:
+                self._places.pop(before.place, None)
+        for uid in touched:  # after all that went: a name may have been taken again
+            found = pods.get(uid)
+            if found is not None:
+                self._pods[uid] = self._places[found.place] = found
+
+    def pod(self, namespace: str, name: str) -> LivePod | None:
+        """Return a pod as it was last heard of; ``None`` also where it cannot be read."""
+        found = self._places.get(f"{namespace}/{name}")
+        if found is None:
+            return None
+        try:
+            return live_pod(found.raw)
+        except UnreadablePodError:  # whoever reads it anew says what is wrong
+            return None
+
+
+def decode_unbound(raw: bytes) -> UnboundPod | None:
+    """Return a pod without a node as it stands; raises ``ValueError`` where it is no pod."""
+    found = _PLACED.decode(raw)
+    if found.spec.node_name:
+        return None
+    return UnboundPod(f"{found.metadata.namespace}/{found.metadata.name}", raw)

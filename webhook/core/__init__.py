@@ -1,1 +1,0 @@
-"""What admission decides; values in, values out."""

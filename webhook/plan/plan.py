@@ -1,0 +1,113 @@
+"""Plans: what would become of a pod on a given fleet, and what it would take if nothing fits."""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from allocator.config.manifest import ManifestPod
+from allocator.model.decision import ModeSource
+from allocator.model.request import Mode, PodRequest
+from allocator.placement.choose import PlacementPolicy
+from allocator.report.feasibility import Feasibility, FeasibilityVerdict, FleetSearch, outlook
+from allocator.request.parse import parse_request
+from webhook.admission.context import AdmissionContext
+from webhook.admission.decide import decide
+from webhook.admission.messages import refusal, warnings
+from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
+from webhook.review.json_patch import Operation, operations
+from webhook.review.pod_schema import Pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the webhook answers the API server; ``message`` is what a refusal says."""
+
+    allowed: bool
+    operations: tuple[Operation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    message: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What would become of the pod *made*: at admission, and on the fleet as it is.
+
+    ``request`` is ``None`` for a pod that asks for nothing, or not in a way that can be read;
+    then there is no ``outlook`` either.
+    """
+
+    made: ManifestPod[Pod]
+    verdict: FeasibilityVerdict
+    outcome: Outcome
+    answer: Answer
+    request: PodRequest | None = None
+    outlook: Feasibility | None = None
+
+
+def plan(made: ManifestPod[Pod], around: AdmissionContext) -> Plan:
+    """Decide about one pod as at CREATE, then look for a place on the snapshot of *around*."""
+    outcome = decide(made.pod, around)
+    answer = answer_of(made.pod, outcome)
+    request = _request(made.pod, outcome, around)
+    if request is None:
+        verdict = (
+            FeasibilityVerdict.REFUSED
+            if isinstance(outcome, Refused)
+            else FeasibilityVerdict.NO_REQUEST
+        )
+        return Plan(made=made, verdict=verdict, outcome=outcome, answer=answer)
+    search = FleetSearch(
+        snapshot=around.snapshot,
+        mode=_final_mode(outcome),
+        terms=PlacementPolicy(
+            prefer=around.prefer or around.settings.prefer,
+            geometries=around.geometries,
+            packings=around.settings.packings,
+        ),
+    )
+    found = outlook(request, search, refused=isinstance(outcome, Refused))
+    return Plan(
+        made=made,
+        verdict=found.verdict,
+        outcome=outcome,
+        answer=answer,
+        request=request,
+        outlook=found,
+    )
+
+
+def answer_of(pod: Pod, outcome: Outcome) -> Answer:
+    """Return what the webhook says to a CREATE with this *outcome*."""
+    said = tuple(warnings(outcome.warnings))
+    match outcome:
+        case Refused():
+            status = refusal(outcome)
+            return Answer(
+                allowed=False, warnings=said, message=status.message, reason=status.reason
+            )
+        case Rewritten(intent=intent) | GpusHidden(intent=intent):
+            return Answer(allowed=True, operations=tuple(operations(pod, intent)), warnings=said)
+        case Untouched():
+            return Answer(allowed=True, warnings=said)
+        case _:
+            assert_never(outcome)
+
+
+def _request(pod: Pod, outcome: Outcome, around: AdmissionContext) -> PodRequest | None:
+    """Return what the pod asks for, also where it was refused for something else."""
+    if isinstance(outcome, Rewritten):
+        return outcome.request
+    request = parse_request(
+        containers=pod.spec.containers,
+        init_containers=pod.spec.init_containers or (),
+        annotations=pod.metadata.annotations or {},
+        vocabularies=around.vocabularies,
+    )
+    return request if isinstance(request, PodRequest) else None
+
+
+def _final_mode(outcome: Outcome) -> Mode | None:
+    """Return the mode that the Binding may not revise any more."""
+    if isinstance(outcome, Rewritten) and outcome.choice.source is not ModeSource.BEST:
+        return outcome.choice.mode
+    return None

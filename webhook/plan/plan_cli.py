@@ -1,0 +1,103 @@
+"""The plan command: reads manifests and a fleet file, prints what would become of each pod."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import BinaryIO, Final, TextIO
+
+import orjson
+
+from allocator.cli.files import Streams, UnusableError, display_name, pods_of, problems_text, read
+from allocator.cli.terminal import show
+from allocator.config.device_config import DeviceConfig, configured_vocabularies
+from allocator.config.fleet_file import load_fleet
+from allocator.config.settings import DEFAULTS, Settings, SettingsError, settings_of
+from allocator.model.problem import Rejected
+from allocator.placement.fleet import snapshot_of
+from allocator.report.feasibility import exit_code
+from webhook.admission.context import AdmissionContext
+from webhook.plan.plan import Plan, plan
+from webhook.plan.plan_json import document
+from webhook.plan.plan_text import lines
+from webhook.review.pod_schema import Pod
+
+ERROR: Final = 1  # the question could not be answered
+
+
+class PlanOutput(StrEnum):
+    """How plans are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanInput:
+    """What is asked: *files* may name standard input as ``-``."""
+
+    files: Sequence[str]
+    fleet: str
+    settings: str | None = None
+    output: PlanOutput = PlanOutput.TEXT
+
+
+def answer(question: PlanInput, streams: Streams) -> int:
+    """Print a plan for each pod and return the exit code that docs/plan.md describes.
+
+    Where one file cannot be used, nothing is planned: half an answer would be mistaken for one.
+    """
+    try:
+        around = surroundings(
+            fleet=read(question.fleet, streams.input),
+            name=question.fleet,
+            settings=_settings(question.settings, streams.input),
+        )
+        pods = [
+            (name, made)
+            for name in question.files
+            for made in pods_of(name, read(name, streams.input), Pod, errors=streams.errors)
+        ]
+    except UnusableError as error:
+        streams.errors.write(f"error: {error}\n")
+        return ERROR
+    plans = [(display_name(name), plan(made, around)) for name, made in pods]
+    _print(plans, question.output, streams.output)
+    return exit_code(found.verdict for _, found in plans)
+
+
+def surroundings(*, fleet: str, name: str, settings: Settings) -> AdmissionContext:
+    """Return what decisions rest on, from the text of the fleet file *name*.
+
+    The namespace is taken for one that admits hostPath volumes, as one without Pod Security
+    labels does, and that allows a high priority. Raises :class:`UnusableError`.
+    """
+    loaded = load_fleet(fleet)
+    if isinstance(loaded, Rejected):
+        raise UnusableError(problems_text(name, loaded.problems))
+    return AdmissionContext(
+        settings=settings,
+        snapshot=snapshot_of(loaded.value, version="file", complete=True),
+        vocabularies=configured_vocabularies(settings, DeviceConfig()),
+        host_paths=True,
+        high_priority=True,
+    )
+
+
+def _settings(name: str | None, standard_input: BinaryIO) -> Settings:
+    if name is None:
+        return DEFAULTS
+    try:
+        return settings_of(read(name, standard_input))
+    except SettingsError as error:
+        raise UnusableError(f"{display_name(name)}: {error}") from error
+
+
+def _print(plans: Sequence[tuple[str, Plan]], output: PlanOutput, stream: TextIO) -> None:
+    if output is PlanOutput.JSON:
+        text = orjson.dumps(document(plans), option=orjson.OPT_INDENT_2)
+        stream.write(f"{text.decode()}\n")
+        return
+    for number, (name, found) in enumerate(plans):
+        if number:
+            stream.write("\n")
+        show(lines(found, name), stream)

@@ -1,0 +1,181 @@
+"""Reviews of Bindings, and the pods they are about: the few fields that the commit rests on."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from allocator.model.untrusted import is_safe_name
+from webhook.review.admission_review import (
+    UNREADABLE,
+    BadObjectError,
+    ObjectKind,
+    UserInfo,
+    decode_review,
+)
+from webhook.review.pod_schema import Metadata, Pod
+
+
+class BindingTarget(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Where the pod is to go."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class Binding(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A pod's Binding; Volcano's carries annotations, a legacy one no uid."""
+
+    metadata: Metadata = Metadata()
+    target: BindingTarget = BindingTarget()
+
+
+class BindingRequest(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The request under review."""
+
+    uid: str
+    kind: ObjectKind = ObjectKind()
+    name: str | None = None
+    namespace: str = ""
+    user_info: UserInfo = UserInfo()
+    dry_run: bool | None = None
+    object: Binding | None = None
+
+
+class _Review(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    request: BindingRequest
+    api_version: str = ""
+    kind: str = ""
+
+
+class _Gate(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class _LiveMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    uid: str
+    deletion_timestamp: str | None = None
+
+
+class _LiveSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    node_name: str = ""
+    scheduling_gates: tuple[_Gate, ...] | None = None
+
+
+class _State(msgspec.Struct, frozen=True, gc=False):
+    running: dict[str, msgspec.Raw] | None = None
+    terminated: dict[str, msgspec.Raw] | None = None
+
+    @property
+    def has_run(self) -> bool:
+        return self.running is not None or self.terminated is not None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    state: _State | None = None
+    last_state: _State | None = None
+
+
+class _LiveStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    phase: str = ""
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+
+
+class _Live(msgspec.Struct, frozen=True, gc=False):
+    metadata: _LiveMetadata
+    spec: _LiveSpec = _LiveSpec()
+    status: _LiveStatus = _LiveStatus()
+
+
+_REVIEW: Final = msgspec.json.Decoder(_Review)
+_LIVE: Final = msgspec.json.Decoder(_Live)
+_POD: Final = msgspec.json.Decoder(Pod)
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+
+
+class UnreadablePodError(ValueError):
+    """A pod that is none, or has more parts than are read; the text says where and how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingReview:
+    """A review worth deciding about: which pod is to go where, by whose word."""
+
+    request: BindingRequest
+    binding: Binding
+    namespace: str
+    pod: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePod:
+    """A pod as the API server has it now; ``node`` is empty until it is bound.
+
+    ``started`` says that one of its containers runs or ran.
+    """
+
+    pod: Pod
+    uid: str
+    node: str
+    gated: bool
+    deleting: bool
+    over: bool
+    started: bool
+
+
+def parse(body: bytes) -> BindingReview:
+    """Decode one review of a Binding.
+
+    Raises as :func:`opened` does, and :class:`BadObjectError` where the review carries no Binding
+    of a named pod to a named node.
+    """
+    return _binding_review(decode_review(_REVIEW, body).request)
+
+
+def _binding_review(request: BindingRequest) -> BindingReview:
+    binding, kind = request.object, request.kind
+    if kind.kind != "Binding" or kind.group or binding is None:
+        what = f"{kind.group[:64]}/{kind.kind[:64]}"
+        raise BadObjectError(request.uid, f"object is a {what!r}; expected a Binding")
+    named = binding.metadata.name or ""
+    name = request.name or named
+    if not name or (named and named != name):
+        text = f"the request names pod {name[:64]!r}, its Binding {named[:64]!r}; expected one"
+        raise BadObjectError(request.uid, text)
+    target = binding.target
+    if target.kind not in {"", "Node"} or not target.name:
+        what = f"{target.kind[:64]} {target.name[:64]}"
+        raise BadObjectError(request.uid, f"target is {what!r}; expected a Node with a name")
+    if not all(map(is_safe_name, (request.namespace, name, target.name))):
+        raise BadObjectError(request.uid, "a name holds more than letters, digits, '-' and '.'")
+    return BindingReview(
+        request=request,
+        binding=binding,
+        namespace=request.namespace,
+        pod=name,
+        node=target.name,
+    )
+
+
+def live_pod(raw: bytes) -> LivePod:
+    """Read a pod that the API server sent; raises :class:`UnreadablePodError`."""
+    try:
+        found, pod = _LIVE.decode(raw), _POD.decode(raw)
+    except UNREADABLE as error:
+        raise UnreadablePodError(str(error)[:256]) from error
+    return LivePod(
+        pod=pod,
+        uid=found.metadata.uid,
+        node=found.spec.node_name,
+        gated=bool(found.spec.scheduling_gates),
+        deleting=found.metadata.deletion_timestamp is not None,
+        over=found.status.phase in _OVER,
+        started=_has_started(found.status),
+    )
+
+
+def _has_started(status: _LiveStatus) -> bool:
+    told = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    return any(state.has_run for one in told for state in (one.state, one.last_state) if state)

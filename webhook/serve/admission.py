@@ -1,0 +1,287 @@
+"""The hot paths as a raw ASGI application: read a review, decide, answer."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from webhook.admission import ephemeral_containers
+from webhook.admission.audit_record import DecisionContext, audit, confirmation_record, record
+from webhook.admission.context import AdmissionContext
+from webhook.admission.decide import confirm, decide
+from webhook.admission.messages import refusal, warnings, word
+from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten
+from webhook.binding.binding_server import BindingHandler, LateError
+from webhook.review.admission_review import (
+    BadObjectError,
+    NotAReviewError,
+    PodReview,
+    Refusal,
+    Request,
+    allow,
+    parse,
+    refuse,
+)
+from webhook.review.json_patch import operations
+from webhook.review.pod_schema import Pod
+from webhook.serve.http import App, AtOnce, Receive, Scope, Send
+from webhook.serve.metrics import WebhookMetrics
+
+Review = Callable[[bytes], bytes]
+Answer = Callable[[bytes], bytes | Awaitable[bytes]]  # only a bind has to ask the API server
+LARGEST_BODY: Final = 7 * 1024 * 1024  # two objects of the API server's 3 MiB, and the envelope
+SLOWEST_BODY: Final = 5.0  # seconds; no hook of ours waits longer
+RETRY_SECONDS: Final = 1
+_CHANGING: Final = (Rewritten, GpusHidden)
+MOST: Final = 512  # reviews at a time
+log = structlog.get_logger()
+
+
+class RecordSink(Protocol):
+    """Where records go; must neither block nor fail."""
+
+    def remember(self, record: Mapping[str, Any], /) -> None:
+        """Take a note of one record."""
+
+
+class AdmissionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What decisions rest on at one moment, for one namespace."""
+
+    around: AdmissionContext
+    settings_digest: str = ""
+    age: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodHandler:
+    """Everything one review needs, injected so that a test needs no patching.
+
+    ``view`` returns the surroundings of a namespace, ``now`` the wall clock in UTC and
+    ``ticks`` a monotonic clock in seconds.
+    """
+
+    view: Callable[[str], AdmissionView]
+    journal: RecordSink
+    metrics: WebhookMetrics
+    version: str
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ticks: Callable[[], float] = time.perf_counter
+
+    def mutate(self, body: bytes) -> bytes:
+        """Answer a CREATE of a pod with the patch that makes it what we intend."""
+        return self._answer(body, "mutate", lambda pod, _, around: decide(pod, around))
+
+    def validate(self, body: bytes) -> bytes:
+        """Answer whether a pod about to be stored is what admission decided."""
+        return self._answer(body, "validate", lambda pod, _, around: confirm(pod, around))
+
+    def ephemeral(self, body: bytes) -> bytes:
+        """Answer an UPDATE of a pod's ephemeral containers."""
+        return self._answer(body, "ephemeral", ephemeral_containers.decide)
+
+    def _answer(
+        self, body: bytes, step: str, judge: Callable[[Pod, Pod | None, AdmissionContext], Outcome]
+    ) -> bytes:
+        started = self.ticks()
+        try:
+            reviewed = parse(body)
+        except BadObjectError as error:
+            self.metrics.count_decision("error", reason="UnreadablePod", namespace="")
+            return refuse(error.uid, _unreadable_refusal(error))
+        view = self.view(reviewed.request.namespace)
+        outcome = judge(reviewed.pod, reviewed.request.old_object, view.around)
+        return self._finish(reviewed, outcome, view=view, step=step, started=started)
+
+    def _finish(
+        self,
+        reviewed: PodReview,
+        outcome: Outcome,
+        *,
+        view: AdmissionView,
+        step: str,
+        started: float,
+    ) -> bytes:
+        """Carry a decision out: the answer, the record, the count; dry runs leave no trace."""
+        request = reviewed.request
+        ops = []
+        if step != "validate" and isinstance(outcome, _CHANGING):
+            ops = operations(reviewed.pod, outcome.intent)
+        seconds = self.ticks() - started
+        if not request.dry_run:
+            circumstances = DecisionContext(
+                at=self.now().isoformat(timespec="milliseconds"),
+                seconds=round(seconds, 6),
+                version=self.version,
+                snapshot=view.around.snapshot.version,
+                settings=view.settings_digest,
+                age=view.age,
+                step=step,
+            )
+            if step == "validate":
+                self.journal.remember(confirmation_record(request, outcome, circumstances))
+            else:
+                self.journal.remember(record(request, outcome, circumstances, operations=ops))
+            self._count(request, outcome)
+        self.metrics.observe_decision(step, seconds)
+        notes = warnings(outcome.warnings) if outcome.warnings and step != "validate" else ()
+        if isinstance(outcome, Refused):
+            return refuse(
+                request.uid, refusal(outcome), warnings=notes, audit=audit(request, outcome)
+            )
+        return allow(request.uid, operations=ops, warnings=notes, audit=audit(request, outcome))
+
+    def _count(self, request: Request, outcome: Outcome) -> None:
+        mode = str(outcome.choice.mode) if isinstance(outcome, Rewritten) else ""
+        reason = str(outcome.first.reason) if isinstance(outcome, Refused) else ""
+        self.metrics.count_decision(
+            word(outcome), reason=reason, mode=mode, namespace=request.namespace
+        )
+
+
+def _unreadable_refusal(error: BadObjectError) -> Refusal:
+    text = f"pod: its object cannot be read: {error} [UnreadablePod]"
+    return Refusal(code=422, message=text, reason="Invalid")
+
+
+class TooLargeError(Exception):
+    """A body beyond what two objects can need."""
+
+
+class AdmissionApp:
+    """Routes pods to a :class:`PodHandler`, Bindings to a :class:`BindingHandler`, others to *rest*.
+
+    Answers ``429`` with ``Retry-After`` while *most* reviews are in flight, and ``503`` for a bind
+    that comes to no end in time: the API server repeats such a call itself within the hook's
+    timeout, so neither fails a pod.
+    """
+
+    def __init__(
+        self,
+        reviewer: PodHandler,
+        rest: App,
+        *,
+        binder: BindingHandler | None = None,
+        most: int = MOST,
+    ) -> None:
+        """Serve *reviewer* and, where there is a cluster to bind in, *binder*."""
+        self._reviewer = reviewer
+        self._rest = rest
+        self._most = most
+        self._busy = 0
+        reviews: dict[str, Review] = {
+            "/mutate/pods": reviewer.mutate,
+            "/validate/pods": reviewer.validate,
+            "/mutate/pods/ephemeralcontainers": reviewer.ephemeral,
+        }
+        self._paths: dict[str, Answer] = {**reviews}
+        if binder is not None:
+            self._paths["/mutate/bindings"] = binder.bind
+        self.at_once: Mapping[bytes, AtOnce] = {
+            path.encode(): partial(self._answer, answer) for path, answer in reviews.items()
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        answer = self._paths.get(scope["path"]) if scope["type"] == "http" else None
+        if answer is None:
+            await self._rest(scope, receive, send)
+            return
+        if scope["method"] != "POST":
+            await _reply(send, 405, b"expected POST\n", (b"allow", b"POST"))
+            return
+        if self._busy >= self._most:
+            self._reviewer.metrics.shed()
+            await _reply(send, 429, b"too many reviews at once; try again\n", _RETRY)
+            return
+        self._busy += 1
+        try:
+            status, body = await self._serve(answer, receive)
+        finally:
+            self._busy -= 1
+        await _reply(send, status, body, *_HEADERS.get(status, ()))
+
+    async def _serve(self, answer: Answer, receive: Receive) -> tuple[int, bytes]:
+        """Return the status and body for one review."""
+        try:
+            body = await _body(receive)
+            answered = answer(body)
+            return (_OK, answered) if isinstance(answered, bytes) else await _in_time(answered)
+        except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
+            return self._failure(error)
+
+    def _answer(self, answer: Review, body: bytes) -> tuple[int, bytes]:
+        """Return the status and body for a review that is here and waits for nothing."""
+        try:
+            return _OK, answer(body)
+        except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
+            return self._failure(error)
+
+    def _failure(self, error: Exception) -> tuple[int, bytes]:
+        """Say why there is no answer; a bug must not take the connection with it."""
+        match error:
+            case NotAReviewError():
+                return 400, f"{error}\n".encode()
+            case TooLargeError():
+                return 413, f"{error}\n".encode()
+            case TimeoutError():
+                return 408, f"the body took more than {SLOWEST_BODY} seconds\n".encode()
+            case ConnectionAbortedError():
+                return 400, b"the caller went away\n"
+            case _:  # 500 without Retry-After leaves the hook's failurePolicy to decide
+                log.error("review failed", exc_info=error)
+                self._reviewer.metrics.count_decision("error", reason="", namespace="")
+                return 500, b"internal error; see the log of vgpu-admission\n"
+
+
+_OK: Final = 200
+_LATE: Final = 503
+_RETRY: Final = (b"retry-after", str(RETRY_SECONDS).encode())
+_HEADERS: Final = {_OK: ((b"content-type", b"application/json"),), _LATE: (_RETRY,)}
+
+
+async def _in_time(answered: Awaitable[bytes]) -> tuple[int, bytes]:
+    try:
+        return _OK, await answered
+    except LateError as error:
+        return _LATE, f"{error}; try again\n".encode()
+
+
+async def _body(receive: Receive) -> bytes:
+    """Read a body, bounded in size, and in time where it does not come at once."""
+    message = await receive()
+    first: bytes = message.get("body", b"")
+    if message["type"] != "http.request":
+        raise ConnectionAbortedError
+    if not message.get("more_body", False):
+        return _check_size(first)
+    async with asyncio.timeout(SLOWEST_BODY):
+        parts = [first]
+        size = len(first)
+        while message.get("more_body", False):
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ConnectionAbortedError
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > LARGEST_BODY:
+                raise TooLargeError(f"body is over {LARGEST_BODY} bytes")
+        return b"".join(parts)
+
+
+def _check_size(body: bytes) -> bytes:
+    if len(body) > LARGEST_BODY:
+        raise TooLargeError(f"body is over {LARGEST_BODY} bytes")
+    return body
+
+
+async def _reply(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,42 @@
+"""Certificates of an installation: what they are called, and who keeps them."""
+
+from ipaddress import ip_address
+from typing import Final
+
+from certs.api_client import ApiRegistrations, ApiSecret
+from certs.ca_bundle import WebhookKind, WebhookTarget
+from certs.issue import IssueParameters, Names, service_names
+from certs.rotation_controller import RotationController
+from kube.client import Client
+
+NAME: Final = "vgpu-admission"
+SERVICE: Final = "vgpu-webhook"
+SECRET: Final = "vgpu-webhook-certificates"  # noqa: S105 -- the name of an object
+TARGETS: Final = (
+    WebhookTarget(WebhookKind.MUTATING, NAME),
+    WebhookTarget(WebhookKind.VALIDATING, NAME),
+)
+
+
+def certificates(
+    client: Client, namespace: str, *, names: tuple[str, ...] = ()
+) -> RotationController:
+    """Return what keeps the certificates of the installation in *namespace*."""
+    own = service_names(SERVICE, namespace)
+    return RotationController(
+        secrets=ApiSecret(calls=client, namespace=namespace, name=SECRET),
+        registrations=ApiRegistrations(calls=client),
+        targets=TARGETS,
+        terms=IssueParameters(names=_add_names(own, names)),
+    )
+
+
+def _add_names(own: Names, more: tuple[str, ...]) -> Names:
+    """Return *own* names with those of the command line, addresses told from names."""
+    names, addresses = list(own.dns), list(own.addresses)
+    for text in more:
+        try:
+            addresses.append(ip_address(text))
+        except ValueError:
+            names.append(text)
+    return Names(dns=tuple(names), addresses=tuple(addresses))

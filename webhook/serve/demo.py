@@ -1,0 +1,205 @@
+"""The demo command: the real webhook on loopback over a fleet file, and pods sent through it."""
+
+import asyncio
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, replace
+from importlib import resources
+from importlib.resources.abc import Traversable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from allocator.catalog.boards import bare_name
+from allocator.cli.files import Streams, UnusableError, display_name, pods_of, read
+from allocator.cli.terminal import show
+from allocator.config.manifest import ManifestPod
+from allocator.config.settings import FleetScope, Settings
+from allocator.model.gpu import Snapshot
+from allocator.report.terminal_lines import Line, TextSpan, Tone, row
+from certs.issue import IssueParameters, Names
+from certs.refresh_controller import throwaway
+from certs.tls_server import ServingPair
+from kube.client import version
+from webhook.admission.context import AdmissionContext
+from webhook.plan.hook_client import HookError, ask_hook, review, session, with_user_message
+from webhook.plan.plan import plan
+from webhook.plan.plan_cli import ERROR, surroundings
+from webhook.plan.plan_text import lines
+from webhook.review.pod_schema import Pod
+from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler, RecordSink
+from webhook.serve.http import Listen, routes, serve_app
+from webhook.serve.metrics import WebhookMetrics
+
+PATH: Final = "/mutate/pods"
+SETTINGS: Final = Settings(fleet=FleetScope.CLOSED)
+SAMPLES: Final[Traversable] = resources.files("webhook") / "samples"
+DRAIN: Final = 1  # seconds that open requests get at the end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What the command line decides; without *files* the samples are sent.
+
+    ``stay`` keeps the webhook up until the program is interrupted, and ``again`` is how the
+    program was called.
+    """
+
+    files: Sequence[str]
+    fleet: str | None
+    listen: Listen
+    stay: bool
+    again: str = "vgpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplePod:
+    """A pod to send, and the name of the file that makes it."""
+
+    file: str
+    made: ManifestPod[Pod]
+
+
+class DecisionPrinter:
+    """A journal that shows each decision in a line, once the demo's own pods are through."""
+
+    def __init__(self, output: TextIO) -> None:
+        """Show nothing yet."""
+        self._output = output
+        self.awake = False
+
+    def remember(self, record: Mapping[str, Any], /) -> None:
+        """Show what was decided about a pod that somebody else sent."""
+        if self.awake:
+            why = [record.get("rule", ""), *(one["text"] for one in record.get("findings", ()))]
+            whose = f"{record['namespace']}/{record['name'] or record['generate_name']}"
+            text = "; ".join(filter(None, [f"{whose} {record['decision']}", *why]))
+            show(row("received", text), self._output)
+
+
+async def run(options: DemoOptions, streams: Streams) -> int:
+    """Serve, send, show; return the exit code."""
+    try:
+        around = _context(options.fleet, streams)
+        samples = list(_samples(options.files, streams))
+        await _show(options, samples, around, streams=streams)
+    except (UnusableError, HookError) as error:
+        streams.errors.write(f"error: {error}\n")
+        return ERROR
+    return 0
+
+
+def _context(fleet: str | None, streams: Streams) -> AdmissionContext:
+    if fleet is not None:
+        return surroundings(fleet=read(fleet, streams.input), name=fleet, settings=SETTINGS)
+    text = (SAMPLES / "fleet.yaml").read_text(encoding="utf-8")
+    return surroundings(fleet=text, name="fleet.yaml", settings=SETTINGS)
+
+
+def _samples(files: Sequence[str], streams: Streams) -> Iterator[SamplePod]:
+    if files:
+        texts = [(name, read(name, streams.input)) for name in files]
+    else:
+        shipped = sorted((SAMPLES / "pods").iterdir(), key=lambda file: file.name)
+        texts = [(file.name, file.read_text(encoding="utf-8")) for file in shipped]
+    for name, text in texts:
+        for made in pods_of(name, text, Pod, errors=streams.errors):
+            yield SamplePod(file=display_name(name), made=made)
+
+
+async def _show(
+    options: DemoOptions,
+    samples: Sequence[SamplePod],
+    around: AdmissionContext,
+    *,
+    streams: Streams,
+) -> None:
+    listen, output = options.listen, streams.output
+    authority, live = _certificates(listen)
+    onlooker = DecisionPrinter(output)
+    app = _application(around, onlooker, live)
+    async with AsyncExitStack() as stack:
+        server = serve_app(app, listen, context=live.context, drain=DRAIN, at_once=app.at_once)
+        try:
+            port = await stack.enter_async_context(server)
+        except OSError as error:
+            where = f"{listen.host}:{listen.port}"
+            why = (error.strerror or str(error)).lower()
+            raise UnusableError(f"{where}: {why}; accepted: a free port of ours") from error
+        host = f"[{listen.host}]" if ":" in listen.host else listen.host
+        url = f"https://{host}:{port}{PATH}"
+        show(_intro_lines(url, around.snapshot), output)
+        async with session(authority) as calls:
+            for sample in samples:
+                answer = with_user_message(
+                    await ask_hook(calls, url, sample.made), sample.made, sample.file
+                )
+                found = replace(plan(sample.made, around), answer=answer)
+                show([*lines(found, sample.file, tried=False), ()], output)
+        if options.stay:
+            onlooker.awake = True
+            with _example_folder(authority, samples[0]) as folder:
+                show(_hint(options.again, url, folder), output)
+                await _wait_interrupt()
+
+
+def _certificates(listen: Listen) -> tuple[bytes, ServingPair]:
+    """Return an authority's certificate, and what serves a pair of its."""
+    try:
+        names = Names(dns=("localhost",), addresses=(ip_address(listen.host),))
+    except ValueError:
+        names = Names(dns=(listen.host,))
+    authority, pair = throwaway(IssueParameters(names=names))
+    live = ServingPair()
+    live.load(pair)
+    return authority, live
+
+
+def _application(around: AdmissionContext, journal: RecordSink, live: ServingPair) -> AdmissionApp:
+    metrics = WebhookMetrics(version=version())
+    reviewer = PodHandler(
+        view=lambda _: AdmissionView(around=around),
+        journal=journal,
+        metrics=metrics,
+        version=version(),
+    )
+    return AdmissionApp(reviewer, routes(metrics, lambda: live.ready))
+
+
+def _intro_lines(url: str, snapshot: Snapshot) -> Iterator[Line]:
+    gpus = [gpu for node in snapshot.nodes.values() for gpu in node.gpus]
+    busy = sum(bool(gpu.grants) for gpu in gpus)
+    kinds = Counter(f"{bare_name(gpu.model)} {gpu.mode}" for gpu in gpus)
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    yield from row("webhook", url)
+    yield from row("fleet", f"{len(snapshot.nodes)} nodes, {len(gpus)} GPUs, {busy} in use")
+    yield from row("", counted)
+    yield ()
+
+
+@contextmanager
+def _example_folder(authority: bytes, sample: SamplePod) -> Iterator[str]:
+    """Lend a folder with all that a caller needs: whom to trust, and a review to send."""
+    with tempfile.TemporaryDirectory(prefix="vgpu-demo-") as name:
+        (Path(name) / "ca.crt").write_bytes(authority)
+        (Path(name) / "review.json").write_bytes(review(sample.made))
+        yield name
+
+
+async def _wait_interrupt() -> None:
+    interrupted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    await interrupted.wait()
+
+
+def _hint(again: str, url: str, folder: str) -> Iterator[Line]:
+    yield (TextSpan("The webhook stays up until Ctrl-C. To send more:", Tone.STRONG),)
+    yield (TextSpan(f"  {again} demo --once my.yaml"),)
+    yield (TextSpan(f"  curl --cacert {folder}/ca.crt \\"),)
+    yield (TextSpan(f"       --data @{folder}/review.json \\"),)
+    yield (TextSpan(f"       {url}"),)
+    yield ()

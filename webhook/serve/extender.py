@@ -1,0 +1,237 @@
+"""Wiring of the extender: beside admission, or alone."""
+
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.cli.process import Start, background, freeze_when_settled, stop_event
+from allocator.cluster.assumed_pods import AssumedPods
+from allocator.cluster.inventory import Inventory
+from allocator.cluster.nominated_pods import NominatedPods
+from allocator.config.settings import NodeAgent
+from allocator.controllers.unschedulable import UnschedulableController
+from allocator.extender.equivalence_filter import ClassFilterCache
+from allocator.extender.filter import FilterContext
+from allocator.extender.index import Index
+from allocator.extender.pod import SchedulingPod
+from allocator.extender.projection import Projection
+from certs.pem import Pair
+from certs.refresh_controller import Look
+from certs.tls_server import ServingPair, server_context
+from kube.client import Client, version
+from kube.config import Access
+from kube.events import Recorder
+from kube.shared_informer import SharedInformer
+from webhook.admission.context import AdmissionContext
+from webhook.binding.scheduler_pod import unbound_pod, watched_pod
+from webhook.serve import extender_routes
+from webhook.serve.certificates import NAME
+from webhook.serve.extender_verbs import Extender
+from webhook.serve.http import Listen, routes, serve_app
+from webhook.serve.leader import LeaderContext
+from webhook.serve.metrics import WebhookMetrics
+from webhook.serve.view import PODS, view_of
+
+log = structlog.get_logger(__name__)
+
+
+def mutually(clients: Path | None, look: Look) -> tuple[ServingPair | None, Look]:
+    """Return what serves only callers that *clients* vouch for, and what keeps it up to date.
+
+    It serves the pair that *look* finds for admission. Raises ``OSError`` or ``ssl.SSLError`` where
+    *clients* cannot be read.
+    """
+    if clients is None:
+        return None, look
+
+    def build() -> ssl.SSLContext:
+        context = server_context()
+        context.load_verify_locations(clients)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    found = ServingPair(build=build)
+
+    async def look_and_load() -> Pair | None:
+        pair = await look()
+        if pair is not None:
+            found.load(pair)
+        return pair
+
+    return found, look_and_load
+
+
+class CachedPodDecoder:
+    """Reads pods, and remembers the last one: a scheduler asks twice about each."""
+
+    def __init__(self, vocabularies: Callable[[], tuple[Vocabulary, ...]]) -> None:
+        """Read requests in the words of *vocabularies*."""
+        self._vocabularies = vocabularies
+        self._last: tuple[bytes, tuple[Vocabulary, ...], SchedulingPod] | None = None
+
+    def __call__(self, raw: msgspec.Raw) -> SchedulingPod:
+        """Return the pod; raises as :func:`webhook.binding.scheduler_pod.unbound` does."""
+        text, vocabularies, last = bytes(raw), self._vocabularies(), self._last
+        if last is not None and last[0] == text and last[1] is vocabularies:
+            return last[2]
+        pod = unbound_pod(raw, vocabularies)
+        self._last = text, vocabularies, pod
+        return pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderService:
+    """What the extender works with; ``around`` returns the surroundings of a namespace.
+
+    ``mutual`` serves it where callers must be known. ``took`` takes each verb that was answered,
+    and how many seconds that took. ``underway`` knows who is being bound here.
+    """
+
+    client: Client
+    inventory: Inventory
+    around: Callable[[str], AdmissionContext]
+    events: Recorder
+    mutual: ServingPair | None = None
+    took: extender_routes.Took = extender_routes.ignore_timing
+    nominees: NominatedPods = field(default_factory=NominatedPods)
+    underway: AssumedPods = field(default_factory=AssumedPods)
+    forecast: Projection = field(default_factory=Projection)
+    judges: ClassFilterCache = field(default_factory=ClassFilterCache)
+
+    def follow(self, watch: SharedInformer) -> None:
+        """Take part in a watch of all pods, without which nobody is ranked beside others."""
+        self.nominees.follow(watch, self._decode_watched)
+
+    @contextlib.asynccontextmanager
+    async def serve(
+        self, listen: Listen | None, start: Start, *, context: ssl.SSLContext, drain: int
+    ) -> AsyncIterator[None]:
+        """Serve the extender while the block runs; without an address, nothing.
+
+        On a loopback address it is plain HTTP, as published configurations of schedulers have it:
+        nobody listens in there. It binds there, and where callers are known, but nowhere else.
+        """
+        if listen is None:
+            yield
+            return
+        near = loopback(listen.host) and self.mutual is None
+        binds = near or self.mutual is not None
+        attendant = self._attendant()
+        start(attendant.run(), "attendant")
+        found = self._extender(attendant, binds=binds)
+        async with serve_app(
+            extender_routes.app(found, self.took),
+            replace(listen, largest=extender_routes.LARGEST_AT_ONCE),
+            context=None if near else self.mutual.context if self.mutual else context,
+            drain=drain,
+            at_once=extender_routes.immediate_answers(found, self.took),
+        ) as port:
+            log.info("serving the scheduler extender", port=port, binds=binds)
+            yield
+
+    def _extender(self, attendant: UnschedulableController, *, binds: bool) -> Extender:
+        return Extender(
+            index=self.inventory.index,
+            beside=self._with_assumed,
+            read=CachedPodDecoder(lambda: self.inventory.vocabularies),
+            settings=lambda: self.inventory.settings,
+            circumstances=self._circumstances,
+            waiting=attendant.attend,
+            expect=self.underway.expect,
+            writer=self.client if binds else None,
+        )
+
+    def _attendant(self) -> UnschedulableController:
+        return UnschedulableController(
+            self.client,
+            self.events,
+            index=lambda: self._with_assumed(self.inventory.index(), hinted=True),
+            circumstances=self._circumstances,
+        )
+
+    def _with_assumed(self, index: Index, *, hinted: bool = False) -> Index:
+        return self.underway.with_assumed(self.nominees.with_nominations(index, hinted=hinted))
+
+    def _decode_watched(self, raw: bytes) -> SchedulingPod:
+        return watched_pod(raw, self.inventory.vocabularies)
+
+    def _circumstances(self, pod: SchedulingPod) -> FilterContext:
+        around = self.around(pod.namespace)
+        return FilterContext(
+            terms=around.terms,
+            own=self.inventory.promising_nodes(pod.uid),
+            closed_world=around.settings.node_agent is NodeAgent.OURS,
+            forecast=self.forecast,
+            judges=self.judges,
+        )
+
+
+def extender_service(means: LeaderContext, mutual: ServingPair | None) -> ExtenderService:
+    """Return the extender that stands beside admission, over what the ledger's duties work with."""
+    return ExtenderService(
+        client=means.client,
+        inventory=means.inventory,
+        around=means.around,
+        events=means.events,
+        mutual=mutual,
+        took=means.metrics.observe_answer,
+        underway=means.binder.underway,
+    )
+
+
+def loopback(host: str) -> bool:
+    """Say whether only this machine, or this pod, reaches *host*."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+DRAIN: Final = 5  # seconds for questions in flight; a scheduler waits no longer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderOptions:
+    """What the command line decides; ``identity`` is this process's own, e.g. its pod's name."""
+
+    access: Access
+    listen: Listen
+    health: Listen
+    namespace: str
+    identity: str
+
+
+async def run(options: ExtenderOptions) -> None:
+    """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
+    stop = stop_event()
+    async with Client(options.access) as client, background() as start:
+        inventory = Inventory(client, namespace=options.namespace, rated=True)
+        events = Recorder(client, controller=f"{NAME}/extender", instance=options.identity)
+        start(inventory.run(), "inventory")
+        start(events.run(), "events")
+        start(freeze_when_settled(lambda: inventory.synced), "memory")
+        steering = ExtenderService(
+            client=client,
+            inventory=inventory,
+            around=lambda namespace: view_of(inventory, namespace).around,
+            events=events,
+        )
+        pods = SharedInformer(PODS)
+        steering.follow(pods)
+        start(pods.follow(client), "pods")
+        metrics = WebhookMetrics(version=version())
+        rest = routes(metrics, lambda: inventory.synced and not stop.is_set())
+        context = ServingPair().context  # nobody is served by it on a loopback address
+        async with (
+            serve_app(rest, options.health, drain=DRAIN),
+            steering.serve(options.listen, start, context=context, drain=DRAIN),
+        ):
+            await stop.wait()

@@ -1,0 +1,172 @@
+"""The extender: what kube-scheduler asks about nodes, answered from memory, deciding nothing.
+
+Filter, prioritize and preempt write nothing and reserve nothing, so a question may be asked
+again, of another replica, or for nothing. What a pod gets is decided when it is bound.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+import orjson
+
+from allocator.config.settings import Settings
+from allocator.extender.filter import FilterContext, FilterResult, filter_nodes
+from allocator.extender.index import Index
+from allocator.extender.pod import SchedulingPod
+from allocator.extender.prioritize import score_nodes
+from allocator.extender.reasons import FailureReason
+from allocator.extender.schema import (
+    ARGS,
+    BINDING_ARGS,
+    PREEMPTION_ARGS,
+    ExtenderArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    NodeList,
+)
+from allocator.model.untrusted import is_safe_name
+from allocator.scheduling.preempt import select_victims
+from allocator.scheduling.unschedulable import UnschedulablePod
+from kube.client import ApiClient
+from kube.errors import KubeError
+
+BINDING: Final = "/api/v1/namespaces/{}/pods/{}/binding"
+_ENCODE: Final = msgspec.json.Encoder().encode
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+T = TypeVar("T")
+
+
+class BadQuestionError(Exception):
+    """A body that asks nothing we can answer."""
+
+
+class _NodeName(msgspec.Struct, frozen=True, gc=False):
+    name: str
+
+
+class _NodeObject(msgspec.Struct, frozen=True, gc=False):
+    metadata: _NodeName
+
+
+_NODE: Final = msgspec.json.Decoder(_NodeObject)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extender:
+    """Answers questions, each from one index.
+
+    ``index`` returns what is known, and ``beside`` the same with pods, on which scores do not rest.
+    ``read`` reads a pod, ``settings`` and ``circumstances`` are what else answers rest on.
+    ``waiting`` takes note of a pod that found no node; it must neither block nor fail; neither must
+    ``expect``, which is told to which node a pod will likely go. ``writer`` is there where this
+    port may bind.
+    """
+
+    index: Callable[[], Index]
+    read: Callable[[msgspec.Raw], SchedulingPod]
+    settings: Callable[[], Settings]
+    circumstances: Callable[[SchedulingPod], FilterContext]
+    beside: Callable[[Index], Index] = lambda index: index
+    waiting: Callable[[UnschedulablePod], None] = lambda _: None
+    expect: Callable[[SchedulingPod, str], None] = lambda _pod, _node: None
+    writer: ApiClient | None = None
+
+    def filter(self, body: bytes) -> bytes:
+        """Answer which nodes take a pod; all of them, for the scheduler has wishes of its own."""
+        args, pod = self._args(body)
+        whole = None if args.nodes is None else _nodes_by_name(args.nodes)
+        names = tuple(whole) if whole is not None else args.node_names or ()
+        found = self._filter(pod, names)
+        if not found.fitting and found.obstacles:
+            self.waiting(UnschedulablePod(pod, names, found.obstacles))
+        kept = None
+        if whole is not None:
+            kept = NodeList(items=tuple(whole[name] for name in found.fitting))
+        return _ENCODE(
+            ExtenderFilterResult(
+                nodes=kept,
+                node_names=found.fitting if whole is None else None,
+                failed_nodes=_texts(found.obstacles, lasting=False),
+                failed_and_unresolvable_nodes=_texts(found.obstacles, lasting=True),
+            )
+        )
+
+    def _filter(self, pod: SchedulingPod, names: Sequence[str]) -> FilterResult:
+        return filter_nodes(
+            self.beside(self.index()), pod, names, circumstances=self.circumstances(pod)
+        )
+
+    def prioritize(self, body: bytes) -> bytes:
+        """Answer how much a pod should like each node, 0 to 10."""
+        args, pod = self._args(body)
+        names = args.node_names or () if args.nodes is None else tuple(_nodes_by_name(args.nodes))
+        settings = self.settings()
+        found = score_nodes(
+            self.index(),
+            pod,
+            names,
+            weights=settings.score_weights,
+            packing=settings.node_policy,
+        )
+        if found.favourite:
+            self.expect(pod, found.favourite)
+        return found.answer
+
+    def preempt(self, body: bytes) -> bytes:
+        """Answer whom to evict from which node, so that a pod gets its GPUs."""
+        args = _decode(PREEMPTION_ARGS, body)
+        pod = self._pod(args.pod)
+        terms = self.circumstances(pod).terms
+        return _ENCODE(select_victims(self.beside(self.index()), pod, args, terms=terms))
+
+    async def bind(self, body: bytes) -> bytes:
+        """Post the Binding that is asked for and decide nothing: our hook does, as for any."""
+        args = _decode(BINDING_ARGS, body)
+        if self.writer is None or not self.settings().extender_bind:
+            text = "binding through this extender is not enabled: setting extenderBind"
+            return _ENCODE(ExtenderBindingResult(error=text))
+        if not all(map(is_safe_name, (args.pod_namespace, args.pod_name))):
+            raise BadQuestionError("PodNamespace or PodName is no name of an object")
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": args.pod_name, "uid": args.pod_uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": args.node},
+        }
+        try:
+            path = BINDING.format(args.pod_namespace, args.pod_name)
+            await self.writer.create(path, orjson.dumps(binding))
+        except KubeError as error:
+            return _ENCODE(ExtenderBindingResult(error=str(error)))
+        return _ENCODE(ExtenderBindingResult())
+
+    def _args(self, body: bytes) -> tuple[ExtenderArgs, SchedulingPod]:
+        args = _decode(ARGS, body)
+        return args, self._pod(args.pod)
+
+    def _pod(self, raw: msgspec.Raw) -> SchedulingPod:
+        try:
+            return self.read(raw)
+        except _UNREADABLE as error:
+            raise BadQuestionError(f"Pod is not a pod: {str(error)[:256]}") from error
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except _UNREADABLE as error:
+        raise BadQuestionError(f"body is not a question: {str(error)[:256]}") from error
+
+
+def _nodes_by_name(nodes: NodeList) -> dict[str, msgspec.Raw]:
+    """Return whole nodes by name."""
+    try:
+        return {_NODE.decode(item).metadata.name: item for item in nodes.items or ()}
+    except _UNREADABLE as error:
+        raise BadQuestionError(f"Nodes holds no nodes: {str(error)[:256]}") from error
+
+
+def _texts(obstacles: Mapping[str, FailureReason], *, lasting: bool) -> dict[str, str]:
+    return {name: o.text for name, o in obstacles.items() if o.lasting is lasting}

@@ -1,0 +1,178 @@
+"""Prometheus instruments."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from allocator.cluster.inventory import Inventory
+from allocator.model.decision import Reason
+from allocator.volcano.scheduler_samples import FAMILIES, SchedulerSample, samples
+
+_MOST_NAMESPACES: Final = 1000
+_STATUSES: Final = ("Conflict", "Forbidden", "Invalid", "NotFound")  # where no finding says why
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class WebhookMetrics:
+    """The webhook's instruments on one registry.
+
+    The hot path keeps resolved children, because looking one up by its labels costs more than
+    counting does.
+    """
+
+    def __init__(self, *, version: str) -> None:
+        """Declare every instrument; closed label sets start at zero so that increases show."""
+        self.registry = CollectorRegistry()
+        build = Gauge(
+            "vgpu_build_info", "What runs here.", ["component", "version"], registry=self.registry
+        )
+        build.labels("webhook", version).set(1)
+        self._decisions = Counter(
+            "vgpu_admission_decisions",
+            "Decisions about pods.",
+            ["decision", "reason", "mode", "namespace"],
+            registry=self.registry,
+        )
+        self._binds = Counter(
+            "vgpu_bind_decisions",
+            "Decisions about binds of pods that ask for vGPU.",
+            ["decision", "reason"],
+            registry=self.registry,
+        )
+        self._drift = Gauge(
+            "vgpu_ledger_drift",
+            "Differences between ledger, agents and pods; from the lease holder.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self._failed = Counter(
+            "vgpu_duty_failures",
+            "Rounds of a duty of the lease holder that failed for an unforeseen reason.",
+            ["duty"],
+            registry=self.registry,
+        )
+        self._answered = self._timers(
+            "vgpu_schedule_duration_seconds",
+            "Time to answer one question of a scheduler.",
+            label="verb",
+            values=("filter", "prioritize", "preempt", "bind"),
+        )
+        self._observe = self._timers(
+            "vgpu_admission_duration_seconds",
+            "Time to decide about one review.",
+            label="pass",
+            values=("mutate", "validate", "ephemeral", "bind"),
+        )
+        self.shed = self._counter("vgpu_admission_shed", "Reviews answered with try again.")
+        self.dropped = self._counter("vgpu_audit_dropped", "Decision records that were not kept.")
+        self._not_after: Gauge | None = None
+        self.synced = Gauge(
+            "vgpu_cache_synced_timestamp_seconds",
+            "When a kind of object was last heard about.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self._children: dict[tuple[str, str, str, str], Callable[[], None]] = {}
+        self._namespaces: set[str] = set()
+        self._begin()
+
+    def _counter(self, name: str, text: str) -> Callable[[], None]:
+        """Return what counts one more."""
+        return Counter(name, text, registry=self.registry).inc
+
+    def _timers(
+        self, name: str, text: str, *, label: str, values: Iterable[str]
+    ) -> dict[str, Callable[[float], None]]:
+        """Return what takes seconds, for each of the *values* of one *label*."""
+        timer = Histogram(name, text, [label], buckets=_BUCKETS, registry=self.registry)
+        return {value: timer.labels(value).observe for value in values}
+
+    def _begin(self) -> None:
+        """Begin closed label sets at zero."""
+        for decision in ("promised", "elsewhere"):
+            self._binds.labels(decision, "")
+        for reason in (*Reason, *_STATUSES):
+            self._binds.labels("refused", reason)
+        for decision in ("untouched", "rewritten", "error"):
+            self._decisions.labels(decision, "", "", "")
+        for reason in Reason:
+            self._decisions.labels("refused", reason, "", "")
+
+    def set_certificate_expiry(self, until: float) -> None:
+        """Note when the serving certificate expires, in Unix seconds; absent until there is one."""
+        if self._not_after is None:
+            self._not_after = Gauge(
+                "vgpu_certificate_not_after_timestamp_seconds",
+                "When the serving certificate expires.",
+                registry=self.registry,
+            )
+        self._not_after.set(until)
+
+    def count_decision(
+        self, decision: str, *, reason: str = "", mode: str = "", namespace: str
+    ) -> None:
+        """Count one decision; beyond a thousand namespaces the label says ``other``."""
+        key = (decision, reason, mode, namespace)
+        child = self._children.get(key)
+        if child is None:
+            if namespace not in self._namespaces and len(self._namespaces) >= _MOST_NAMESPACES:
+                key = (decision, reason, mode, "other")
+            else:
+                self._namespaces.add(namespace)
+            child = self._children.setdefault(key, self._decisions.labels(*key).inc)
+        child()
+
+    def count_bind(self, decision: str, reason: str) -> None:
+        """Count one decision about a bind; the labels are closed sets."""
+        self._binds.labels(decision, reason).inc()
+
+    def failure_counter(self, duty: str) -> Callable[[], None]:
+        """Return what counts one failed round of *duty*, from zero on."""
+        return self._failed.labels(duty).inc
+
+    def set_drift(self, kind: str, number: int) -> None:
+        """Note how many differences of a kind there are; absent where nobody has looked."""
+        self._drift.labels(kind).set(number)
+
+    def observe_answer(self, verb: str, seconds: float) -> None:
+        """Note how long one answer to a scheduler took."""
+        self._answered[verb](seconds)
+
+    def observe_decision(self, step: str, seconds: float) -> None:
+        """Note how long one decision of pass *step* took."""
+        self._observe[step](seconds)
+
+
+class Deviceshare(Collector):
+    """Hands out ``samples``, which are replaced, never edited: scrapes run in a thread."""
+
+    def __init__(self) -> None:
+        """Begin with nothing to say."""
+        self.samples: Sequence[SchedulerSample] = ()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield each metric that has samples."""
+        found = self.samples
+        for family in FAMILIES:
+            of_it = [sample for sample in found if sample.family is family]
+            if of_it:
+                metric = GaugeMetricFamily(family.name, family.about, labels=family.labels)
+                for sample in of_it:
+                    metric.add_metric(sample.labels, sample.value)
+                yield metric
+
+    def renew(self, inventory: Inventory) -> None:
+        """Take what is promised now, or nothing where the settings do not ask for it."""
+        if not inventory.settings.volcano_metrics:
+            self.samples = ()
+            return
+        factor = inventory.device_config.memory_factor
+        sites = inventory.index().sites.values()
+        self.samples = [
+            sample
+            for site in sites
+            for sample in samples(site.node, site.entries.values(), factor=factor)
+        ]

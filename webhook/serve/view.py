@@ -1,0 +1,31 @@
+"""AdmissionContext of a namespace, from the inventory."""
+
+from typing import Final
+
+from allocator.catalog.keys import HIGH_ALLOWED, HIGH_KEY
+from allocator.cluster.inventory import Inventory
+from allocator.config.settings import Prefer
+from webhook.admission.context import AdmissionContext
+from webhook.serve.admission import AdmissionView
+
+PODS: Final = "/api/v1/pods"
+PREFER_KEY: Final = "vgpu-admission.io/prefer"
+
+
+def view_of(inventory: Inventory, name: str) -> AdmissionView:
+    """Return what a decision in namespace *name* rests on, now."""
+    namespace = inventory.namespace(name)
+    said = namespace.annotations if namespace is not None else {}
+    prefer = said.get(PREFER_KEY, "")
+    around = AdmissionContext(
+        settings=inventory.settings,
+        snapshot=inventory.snapshot(),
+        vocabularies=inventory.vocabularies,
+        host_paths=None if namespace is None else namespace.host_paths,
+        prefer=Prefer(prefer) if prefer in set(Prefer) else None,
+        high_priority=said.get(HIGH_KEY) == HIGH_ALLOWED,
+        geometries=inventory.device_config.geometries,
+    )
+    return AdmissionView(
+        around=around, settings_digest=inventory.settings_digest, age=inventory.age()
+    )

@@ -1,0 +1,221 @@
+"""The webhook program: certificates, inventory and two servers, wired together and kept alive."""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from allocator.cli.process import Start, background, freeze_when_settled, stop_event
+from allocator.cluster.inventory import Inventory
+from allocator.cluster.pods import Pods
+from allocator.controllers.gang import GangController
+from certs.api_client import ApiSecret, announcer
+from certs.refresh_controller import (
+    Announce,
+    Look,
+    OwnSecret,
+    PairFiles,
+    PairSource,
+    RefreshController,
+)
+from certs.tls_server import ServingPair
+from kube.client import Client, version
+from kube.config import Access
+from kube.events import Recorder
+from kube.leases import Election, LeaseCandidate
+from kube.shared_informer import SharedInformer
+from webhook.admission.audit_log import AuditLog
+from webhook.admission.context import AdmissionContext
+from webhook.binding.binding_server import BindingHandler
+from webhook.binding.unbound_pods_informer import UnboundPods
+from webhook.serve.admission import MOST, AdmissionApp, PodHandler
+from webhook.serve.certificates import NAME, SECRET, certificates
+from webhook.serve.extender import extender_service, mutually
+from webhook.serve.http import Listen, routes, serve_app
+from webhook.serve.leader import LeaderContext, attend
+from webhook.serve.metrics import Deviceshare, WebhookMetrics
+from webhook.serve.view import PODS, view_of
+
+LEASE: Final = "vgpu-certificates"
+LEDGER_LEASE: Final = "vgpu-ledger"
+GAUGES_EVERY: Final = 5.0  # seconds
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookOptions:
+    """What the command line decides; ``identity`` is this replica's own, e.g. its pod name.
+
+    ``files`` holds ``tls.crt`` and ``tls.key`` where the source is files. ``names`` are further
+    names and addresses that a self-issued certificate is valid for. ``most`` reviews are
+    answered at a time; more are asked to come again. ``extender`` is where the scheduler extender
+    listens, if at all; ``clients`` are the authorities of its callers, where it wants to know them.
+    """
+
+    access: Access
+    listen: Listen
+    health: Listen
+    namespace: str
+    identity: str
+    source: PairSource = PairSource.SECRET
+    files: Path | None = None
+    names: tuple[str, ...] = ()
+    drain: int = 10
+    most: int = MOST
+    extender: Listen | None = None
+    clients: Path | None = None
+
+
+async def run(options: WebhookOptions) -> None:
+    """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
+    stop = stop_event()
+    metrics = WebhookMetrics(version=version())
+    async with Client(options.access) as client, background() as start:
+        rated = options.extender is not None
+        inventory = Inventory(client, namespace=options.namespace, rated=rated)
+        journal = AuditLog(sys.stdout.buffer, dropped=metrics.dropped)
+        events = Recorder(client, controller=f"{NAME}/webhook", instance=options.identity)
+        start(journal.run(), "journal")
+        start(inventory.run(), "inventory")
+        start(events.run(), "events")
+        live = ServingPair()
+        mutual = _keep_certificates(live, options, client, events=events, start=start)
+        start(_gauges(metrics, inventory, live), "gauges")
+        start(freeze_when_settled(lambda: inventory.synced), "memory")
+        rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live))
+        watch = SharedInformer(PODS)
+        means = _means(
+            client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
+        )
+        attend(means, _election(options, client, LEDGER_LEASE), start)
+        reviewer = _reviewer(inventory, journal, metrics)
+        app = AdmissionApp(reviewer, rest, binder=means.binder, most=options.most)
+        extender = extender_service(means, mutual)
+        if rated:
+            extender.follow(watch)
+        start(watch.follow(client), "pods")
+        async with (
+            serve_app(rest, options.health, drain=options.drain) as health,
+            serve_app(
+                app,
+                options.listen,
+                context=live.context,
+                drain=options.drain,
+                at_once=app.at_once,
+            ) as port,
+            extender.serve(options.extender, start, context=live.context, drain=options.drain),
+        ):
+            log.info("serving", port=port, health=health, version=version())
+            await stop.wait()
+            log.info("draining", seconds=options.drain)
+
+
+def _means(  # noqa: PLR0913 -- the parts of one whole
+    client: Client,
+    inventory: Inventory,
+    *,
+    watch: SharedInformer,
+    events: Recorder,
+    journal: AuditLog,
+    metrics: WebhookMetrics,
+) -> LeaderContext:
+    """Set up the door, and all that the ledger's duties work with; both know pods by *watch*."""
+    pods, pending = Pods(), UnboundPods()
+    pods.follow(watch)
+    pending.follow(watch)
+
+    def admission_context(namespace: str) -> AdmissionContext:
+        return view_of(inventory, namespace).around
+
+    gangs = GangController(
+        client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record
+    )
+    binder = BindingHandler(
+        calls=client,
+        around=admission_context,
+        reserved=inventory.promising_nodes,
+        pods=pending.pod,
+        ledgers=inventory.ledger,
+        stands=inventory.is_current,
+        arrived=inventory.learn_arrival,
+        remember=journal.remember,
+        denied=gangs.note_refusal,
+        counted=metrics.count_bind,
+        took=lambda seconds: metrics.observe_decision("bind", seconds),
+    )
+    return LeaderContext(
+        client=client,
+        inventory=inventory,
+        pods=pods,
+        binder=binder,
+        gangs=gangs,
+        around=admission_context,
+        events=events,
+        journal=journal,
+        metrics=metrics,
+    )
+
+
+def _reviewer(inventory: Inventory, journal: AuditLog, metrics: WebhookMetrics) -> PodHandler:
+    return PodHandler(
+        view=lambda namespace: view_of(inventory, namespace),
+        journal=journal,
+        metrics=metrics,
+        version=version(),
+    )
+
+
+def _keep_certificates(
+    live: ServingPair, options: WebhookOptions, client: Client, *, events: Recorder, start: Start
+) -> ServingPair | None:
+    """Keep the pair of *live* up to date; return what serves known callers only, if any."""
+    secret = ApiSecret(calls=client, namespace=options.namespace, name=SECRET)
+    announce = announcer(events, secret)
+    look = _look(options, client, announce=announce, start=start)
+    mutual, look = mutually(options.clients, look)
+    start(RefreshController(serving=live, look=look, announce=announce).run(), "certificates")
+    return mutual
+
+
+def _look(options: WebhookOptions, client: Client, *, announce: Announce, start: Start) -> Look:
+    """Return how the serving pair is found."""
+    if options.source is PairSource.FILES:
+        directory = options.files or Path("/tls")
+        return PairFiles(certificate=directory / "tls.crt", key=directory / "tls.key")
+    election = _election(options, client, LEASE)
+    start(election.run(), "election")
+    return OwnSecret(
+        writer=certificates(client, options.namespace, names=options.names),
+        leading=lambda: election.is_leader,
+        announce=announce,
+    )
+
+
+def _election(options: WebhookOptions, client: Client, lease: str) -> Election:
+    candidate = LeaseCandidate(namespace=options.namespace, name=lease, identity=options.identity)
+    return Election(client, candidate)
+
+
+def _ready(inventory: Inventory, live: ServingPair) -> bool:
+    """Say whether reviews can be answered: a valid pair, and namespaces and settings known.
+
+    GPU inventory is not waited for: without it pods are admitted, never refused.
+    """
+    known = inventory.pulses["namespaces"].synced and inventory.pulses["settings"].synced
+    return live.ready and known
+
+
+async def _gauges(metrics: WebhookMetrics, inventory: Inventory, live: ServingPair) -> None:
+    """Keep figures that are read rather than counted."""
+    deviceshare = Deviceshare()
+    metrics.registry.register(deviceshare)
+    while True:
+        deviceshare.renew(inventory)
+        if live.not_after is not None:
+            metrics.set_certificate_expiry(live.not_after.timestamp())
+        for kind, seen in inventory.last_heard().items():
+            metrics.synced.labels(kind).set(seen)
+        await asyncio.sleep(GAUGES_EVERY)

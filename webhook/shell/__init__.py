@@ -1,1 +1,0 @@
-"""Where admission meets sockets, clocks and the cluster."""
