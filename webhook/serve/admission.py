@@ -154,7 +154,7 @@ class TooLargeError(Exception):
 
 
 class AdmissionApp:
-    """Routes pods to a :class:`PodHandler`, Bindings to a :class:`BindingHandler`, others to *rest*.
+    """Routes pods to a :class:`PodHandler`, Bindings to a :class:`BindingHandler`, more to *rest*.
 
     Answers ``429`` with ``Retry-After`` while *most* reviews are in flight, and ``503`` for a bind
     that comes to no end in time: the API server repeats such a call itself within the hook's
