@@ -146,15 +146,15 @@ class RefreshController:
 
     def _load(self, pair: Pair | None) -> None:
         before = self.serving.fingerprint
-        found = self.serving.load(pair) if pair is not None else ()
+        pair_findings = self.serving.load(pair) if pair is not None else ()
         if self.serving.fingerprint != before:
             log.info("new serving certificate loaded", until=self.serving.not_after)
-        if found != self._reported:
-            self._reported = found
-            for finding in found:
+        if pair_findings != self._reported:
+            self._reported = pair_findings
+            for finding in pair_findings:
                 log.warning("invalid serving certificate rejected", finding=str(finding))
-        if found:
-            self._remind(CertificateReason.RENEW_FAILED, "; ".join(map(str, found)))
+        if pair_findings:
+            self._remind(CertificateReason.RENEW_FAILED, "; ".join(map(str, pair_findings)))
 
     def _warn_if_expiring(self) -> None:
         until = self.serving.not_after

@@ -158,16 +158,16 @@ class RotationController:
 
     async def round(self) -> Round:
         """Read, decide, publish, write; raises :class:`KubeError` when the Secret stays unread."""
-        found = await view(self.secrets, self.registrations, self.targets)
-        store = adopt_authorities(found.store, authorities(found.registrations))
-        seen = self._observe(found.registrations)
+        rotation_view = await view(self.secrets, self.registrations, self.targets)
+        store = adopt_authorities(rotation_view.store, authorities(rotation_view.registrations))
+        seen = self._observe(rotation_view.registrations)
         now = self.clock.wall()
         known = state(store, self.terms.names)
         step = next_step(known, seen, now=now, lifetimes=self.terms.lifetimes)
-        published, failed = await self._publish(found)
-        await self._perform(step, store, found.held)
+        published, failed = await self._publish(rotation_view)
+        await self._perform(step, store, rotation_view.held)
         self._say(step, known, published)
-        return Round(step=step, published=published, failed=failed, missing=found.missing)
+        return Round(step=step, published=published, failed=failed, missing=rotation_view.missing)
 
     def _observe(self, registrations: tuple[WebhookRegistration, ...]) -> ObservedTrust:
         trusts = tuple(trusted_fingerprints(item) for item in registrations if item.bundles)
@@ -182,16 +182,18 @@ class RotationController:
         return ObservedTrust(trusts=trusts, steady=timedelta(seconds=now - self._since))
 
     async def _publish(
-        self, found: RotationView
+        self, rotation_view: RotationView
     ) -> tuple[tuple[WebhookTarget, ...], tuple[str, ...]]:
         """Publish what the Secret already holds, wherever it is missing; one failure stops none."""
         published: list[WebhookTarget] = []
         failed: list[str] = []
-        for registration in found.registrations:
-            if not found.store.bundle or not is_outdated(registration, found.bundle):
+        for registration in rotation_view.registrations:
+            if not rotation_view.store.bundle or not is_outdated(
+                registration, rotation_view.bundle
+            ):
                 continue
             try:
-                await self.registrations.publish(registration, found.bundle)
+                await self.registrations.publish(registration, rotation_view.bundle)
             except KubeError as error:
                 failed.append(f"{registration.target}: {error}")
             else:
@@ -234,11 +236,11 @@ async def rotate(secrets: Secrets, rotation: Rotation) -> None:
 
 async def status(writer: RotationController) -> CertificatesStatus:
     """Read how things stand and change nothing; raises :class:`KubeError`."""
-    found = await view(writer.secrets, writer.registrations, writer.targets)
+    rotation_view = await view(writer.secrets, writer.registrations, writer.targets)
     return CertificatesStatus(
         now=writer.clock.wall(),
-        state=state(found.store, writer.terms.names),
-        bundle=found.bundle,
-        registrations=found.registrations,
-        missing=found.missing,
+        state=state(rotation_view.store, writer.terms.names),
+        bundle=rotation_view.bundle,
+        registrations=rotation_view.registrations,
+        missing=rotation_view.missing,
     )

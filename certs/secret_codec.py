@@ -161,8 +161,8 @@ def _credential(bundle: tuple[x509.Certificate, ...], text: bytes) -> Credential
         return None
     public = pem.public_bytes(key.public_key())
     matching = (item for item in bundle if pem.public_bytes(item.public_key()) == public)
-    found = next(matching, None)
-    return None if found is None else Credential(certificate=found, key=key)
+    certificate = next(matching, None)
+    return None if certificate is None else Credential(certificate=certificate, key=key)
 
 
 def _policy_certificate(

@@ -63,23 +63,25 @@ class ServingPair:
         One that cannot be served is not loaded, nor one that is expired or not yet valid in
         place of one that is valid.
         """
-        found = findings(pair, Expected(now=self._now()))
-        if any(item.fault not in OF_TIME for item in found) or (found and self.ready):
-            return found
+        pair_findings = findings(pair, Expected(now=self._now()))
+        if any(item.fault not in OF_TIME for item in pair_findings) or (
+            pair_findings and self.ready
+        ):
+            return pair_findings
         if self._loaded is not None and self._loaded.text == pair.certificate:
-            return found
+            return pair_findings
         context = self._build()
         try:
             with _path_to(pair.certificate + b"\n" + pair.key) as path:
                 context.load_cert_chain(path)
         except ssl.SSLError as error:  # a key that OpenSSL finds too weak, for example
             return (
-                *found,
+                *pair_findings,
                 PairFinding(PairFault.UNREADABLE, f"OpenSSL rejects the pair: {error.reason}"),
             )
         leaf = certificates(pair.certificate)[0]
         self._loaded = _Loaded(context, pair.certificate, leaf)
-        return found
+        return pair_findings
 
     @property
     def ready(self) -> bool:

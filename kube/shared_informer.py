@@ -83,8 +83,8 @@ class SharedInformer:
         uid = _IDENTIFIED.decode(raw).metadata.uid
         return _Parts(uid, tuple(part.read(raw) for part in self._parts))
 
-    def publish(self, found: Mapping[str, _Parts], touched: Collection[str]) -> None:
+    def publish(self, partses: Mapping[str, _Parts], touched: Collection[str]) -> None:
         """Tell each part of those objects that it was *touched* by."""
-        changes = {uid: found.get(uid) for uid in touched}
+        changes = {uid: partses.get(uid) for uid in touched}
         for index, part in enumerate(self._parts):
             part.renew({uid: made and made.of[index] for uid, made in changes.items()})

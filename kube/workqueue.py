@@ -83,10 +83,10 @@ class Backoff(Generic[K]):
 
     def due_keys(self, keys: Iterable[K]) -> list[K]:
         """Return those of *keys* whose time has come, and forget all others that failed."""
-        found = list(keys)
-        self._failed = {key: self._failed[key] for key in found if key in self._failed}
+        ks = list(keys)
+        self._failed = {key: self._failed[key] for key in ks if key in self._failed}
         now = self._clock.monotonic()
-        return [key for key in found if now >= self._failed.get(key, (0, now))[1]]
+        return [key for key in ks if now >= self._failed.get(key, (0, now))[1]]
 
     def note_failure(self, key: K) -> None:
         """Put *key* off, each time for longer."""

@@ -34,7 +34,7 @@ class EntryClient:
     def __init__(
         self,
         calls: ApiClient,
-        around: NodeInformer,
+        informer: NodeInformer,
         holder: HoldRecorder,
         *,
         devices: Callable[[], Collection[Device]],
@@ -42,7 +42,7 @@ class EntryClient:
     ) -> None:
         """Read through *calls* what *around* does not know yet; *devices* are the node's GPUs."""
         self._calls = calls
-        self._around = around
+        self._around = informer
         self._holder = holder
         self._unguarded = unguarded
         self._devices = devices
@@ -91,9 +91,9 @@ class EntryClient:
     async def _entry(self, uid: str) -> Entry | None:
         """Return what pod *uid* was promised; a cache may not have it yet."""
         known = self._around.gpu_node
-        found = None if known is None else known.ledger.entry(uid)
-        if found is not None:
-            return found
+        entry = None if known is None else known.ledger.entry(uid)
+        if entry is not None:
+            return entry
         try:
             read = decode_gpu_node(await self._calls.get(f"{GPU_NODES}/{self._around.name}"))
         except NotFoundError:

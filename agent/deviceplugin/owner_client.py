@@ -60,9 +60,9 @@ class OwnerClient:
 
     async def owner(self, slots: Collection[str]) -> Owner:
         """Return who was given exactly *slots*; raises NotYetError with what stands against it."""
-        told = await self._join_next()
+        answers = await self._join_next()
         pods = self._pods()
-        return owner_of(slots, listed=told.listed, recorded=told.recorded, pods=pods)
+        return owner_of(slots, listed=answers.listed, recorded=answers.recorded, pods=pods)
 
     async def _join_next(self) -> _Answers:
         """Join the question that begins next."""

@@ -28,7 +28,11 @@ class PodResources:
     async def list(self) -> tuple[ListedContainer, ...]:
         """Return app containers and sidecars of active pods; raises CallError."""
         answer = await self._ask()
-        return tuple(found for pod in answer.pod_resources for found in self._container_slots(pod))
+        return tuple(
+            listed_container
+            for pod in answer.pod_resources
+            for listed_container in self._container_slots(pod)
+        )
 
     async def close(self) -> None:
         """Hang up."""

@@ -187,7 +187,7 @@ class RegistrationClient:
 def _identity(socket: Path) -> _Identity | None:
     """Return what tells this socket from any other that takes its name; inodes are reused."""
     try:
-        found = socket.stat()
+        status = socket.stat()
     except OSError:
         return None
-    return _Identity((found.st_dev, found.st_ino, found.st_ctime_ns))
+    return _Identity((status.st_dev, status.st_ino, status.st_ctime_ns))

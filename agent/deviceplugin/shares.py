@@ -21,17 +21,17 @@ def next_container(owner: Owner, tenant: NodePod) -> PodContainer:
     Raises NotYetError where the pod has no such container, StillRunsError where that one runs.
     """
     names = frozenset(owner.containers)
-    found = [vessel for vessel in tenant.vessels if vessel.name in names and not vessel.done]
-    if not found:
+    containers = [vessel for vessel in tenant.vessels if vessel.name in names and not vessel.done]
+    if not containers:
         what = (
             f"pod {_pod_name(tenant)} has no container {quote(owner.container)} "
             "that is due to start"
         )
         raise NotYetError(what)
-    if len(names) > 1 and found[0].running:
-        what = f"container {quote(found[0].name)} of pod {_pod_name(tenant)} is still running"
+    if len(names) > 1 and containers[0].running:
+        what = f"container {quote(containers[0].name)} of pod {_pod_name(tenant)} is still running"
         raise StillRunsError(what)
-    return found[0]
+    return containers[0]
 
 
 def share_of(

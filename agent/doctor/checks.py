@@ -48,17 +48,17 @@ def findings(facts: NodeFacts) -> tuple[DoctorFinding, ...]:
     )
 
 
-def has_failure(found: Sequence[DoctorFinding]) -> bool:
+def has_failure(doctor_findings: Sequence[DoctorFinding]) -> bool:
     """Say whether any of them is a failure."""
-    return any(finding.level is Level.FAIL for finding in found)
+    return any(finding.level is Level.FAIL for finding in doctor_findings)
 
 
-def render(found: Sequence[DoctorFinding]) -> str:
+def render(doctor_findings: Sequence[DoctorFinding]) -> str:
     """Return the findings as a table of at most WIDTH columns."""
-    names = max((len(finding.check) for finding in found), default=0)
+    names = max((len(finding.check) for finding in doctor_findings), default=0)
     indent = " " * (LEVELS + names + 2)
     lines = []
-    for finding in found:
+    for finding in doctor_findings:
         head = f"{finding.level.value:<{LEVELS}}{finding.check:<{names}}  "
         for text in filter(None, (finding.text, finding.remedy)):
             lines += textwrap.wrap(
@@ -256,8 +256,8 @@ CHECKS: Final[dict[str, Callable[[NodeFacts], _Answers]]] = {
 
 def version_of(text: str) -> Version:
     """Return the numbers a version begins with: ``1.17.8-1`` is 1, 17, 8."""
-    found = re.match(r"\d+(?:\.\d+)*", text.strip(), re.ASCII)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    match = re.match(r"\d+(?:\.\d+)*", text.strip(), re.ASCII)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def is_older(version: str, floor: str) -> bool:

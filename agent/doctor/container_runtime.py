@@ -78,8 +78,8 @@ _IF_TOLD: Final = (1, 7)
 
 def containerd_major(runtime: str) -> int | None:
     """Return the first number of containerd's version; ``None`` for any other runtime."""
-    found = _VERSION.match(runtime)
-    return int(found[2]) if found is not None and found[1] == "containerd" else None
+    match = _VERSION.match(runtime)
+    return int(match[2]) if match is not None and match[1] == "containerd" else None
 
 
 def reads_cdi(runtime: str, configured: Iterable[Runtime] = ()) -> bool:
@@ -89,12 +89,12 @@ def reads_cdi(runtime: str, configured: Iterable[Runtime] = ()) -> bool:
     that say something must agree: what Allocate answers is dropped without a word by one that does
     not read CDI, and ends the pod where it reads it elsewhere.
     """
-    found = _VERSION.match(runtime)
-    if found is None:
+    match = _VERSION.match(runtime)
+    if match is None:
         return False
-    version = int(found[2]), int(found[3])
-    default = version >= _BY_DEFAULT[found[1]]
-    if found[1] != "containerd" or version < _IF_TOLD:
+    version = int(match[2]), int(match[3])
+    default = version >= _BY_DEFAULT[match[1]]
+    if match[1] != "containerd" or version < _IF_TOLD:
         return default
     sound = [one for one in configured if not one.problem]
     on = all(default if one.cdi is None else one.cdi for one in sound) if sound else default

@@ -49,12 +49,17 @@ async def examine(patient: DoctorTarget) -> tuple[DoctorFinding, ...]:
     return findings(replace(facts, versions=versions, devices=devices, silent=silent))
 
 
-def print_findings(found: tuple[DoctorFinding, ...], output: DoctorOutput, stream: TextIO) -> int:
+def print_findings(
+    doctor_findings: tuple[DoctorFinding, ...], output: DoctorOutput, stream: TextIO
+) -> int:
     """Print the findings, and return the exit code: 1 if one is a failure."""
     match output:
         case DoctorOutput.TEXT:
-            stream.write(render(found))
+            stream.write(render(doctor_findings))
         case DoctorOutput.JSON:
-            document = {"ok": not has_failure(found), "findings": [asdict(each) for each in found]}
+            document = {
+                "ok": not has_failure(doctor_findings),
+                "findings": [asdict(each) for each in doctor_findings],
+            }
             stream.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
-    return int(has_failure(found))
+    return int(has_failure(doctor_findings))

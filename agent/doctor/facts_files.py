@@ -88,13 +88,13 @@ def configurations(root: Path, *, major: int | None = None) -> tuple[Runtime, ..
 
     They are looked for below *root*, the node's ``/``, or what a container sees of it.
     """
-    found: list[Runtime | None] = []
+    runtimes: list[Runtime | None] = []
     for base in (root, root / _NODE):
         names = [name for name in _CONFIGURATIONS if _read(base / name) is not None]
-        found += (_configuration(base, name, major) for name in names)
+        runtimes += (_configuration(base, name, major) for name in names)
         if names:
             break
-    return tuple(runtime for runtime in found if runtime is not None)
+    return tuple(runtime for runtime in runtimes if runtime is not None)
 
 
 def _configuration(root: Path, name: str, major: int | None) -> Runtime | None:

@@ -53,14 +53,14 @@ class HardwareInformer:
     def __init__(
         self,
         worker: DriverThread,
-        told: HardwareListeners,
+        hardware_listeners: HardwareListeners,
         *,
         policy: HealthPolicy = USUAL,
         clock: Clock = SYSTEM,
     ) -> None:
         """Ask the driver through *worker*; *policy* says what takes a GPU out of service."""
         self._worker = worker
-        self._told = told
+        self._told = hardware_listeners
         self._policy = policy
         self._clock = clock
         self._devices: tuple[Device, ...] | None = None
@@ -90,19 +90,19 @@ class HardwareInformer:
         self._log_hang()
         before = self._devices or ()
         try:
-            found = await self._list_devices()
+            devices = await self._list_devices()
         except DriverError as error:
             if not before:
                 self._wait(str(error))
                 return
             probes: dict[str, Fault | None] = {d.uuid: Fault.UNAVAILABLE for d in before}
         else:
-            listed = {device.uuid for device in found}
+            listed = {device.uuid for device in devices}
             gone = tuple(device for device in before if device.uuid not in listed)
-            self._devices = (*found, *gone)
+            self._devices = (*devices, *gone)
             if self.instances is not None:
-                self.instances.notice(found)  # MIG mode may have been switched on meanwhile
-            probes = {device.uuid: await self._probe(device.uuid) for device in found}
+                self.instances.notice(devices)  # MIG mode may have been switched on meanwhile
+            probes = {device.uuid: await self._probe(device.uuid) for device in devices}
             probes |= {device.uuid: Fault.ABSENT for device in gone}
         needs = {device.uuid: device.recovery for device in self._devices or ()}
         self._observe(HealthLook(events=await self._events(), probes=probes, needs=needs))
@@ -113,9 +113,9 @@ class HardwareInformer:
         if (hung := self.hung_call) is not None:
             raise DriverError(Fault.UNAVAILABLE, hung.call, "the call hangs")
         driver, call = self._worker.driver, self._worker.call
-        found = await call(driver.devices, within=PATIENCE)
+        devices = await call(driver.devices, within=PATIENCE)
         self._driver = (await call(driver.versions, within=PROBE)).driver
-        return found
+        return devices
 
     def _log_hang(self) -> None:
         """Say once that the driver hangs, and once that it goes on."""
@@ -165,15 +165,15 @@ class HardwareInformer:
         if self._devices is None:
             return
         present = () if self.instances is None else self.instances.live_instances()
-        found = Hardware(
+        hardware = Hardware(
             devices=self._devices,
             driver=self._driver,
             instances=tuple(_realised_instances(present)),
             sick=dict(self._unhealthy_gpus(self._devices, present)),
             others=dict(self.others),
         )
-        if found != self.hardware:
-            self.hardware = found
+        if hardware != self.hardware:
+            self.hardware = hardware
             self._told.changed()
 
     def _unhealthy_gpus(

@@ -50,12 +50,12 @@ class HostFiles:
     def numbers(self, path: Path) -> tuple[int, int] | None:
         """Return major and minor of a character device."""
         try:
-            found = path.lstat()
+            status = path.lstat()
         except FileNotFoundError:
             return None
-        if not stat.S_ISCHR(found.st_mode):
+        if not stat.S_ISCHR(status.st_mode):
             return None
-        return os.major(found.st_rdev), os.minor(found.st_rdev)
+        return os.major(status.st_rdev), os.minor(status.st_rdev)
 
     def make(self, path: Path, node: DeviceNode, mode: int) -> None:
         """Make a character device, in the place of whatever is there, whatever the umask."""

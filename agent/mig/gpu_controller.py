@@ -246,7 +246,7 @@ class GpuController:
         """Return the place that *cut* is to fill, or to clear."""
         if cut.placed is not None:
             return self.place(cut.placed)
-        return next(place_of(doomed) for doomed in _destroyed_instances(cut))
+        return next(place_of(to_remove) for to_remove in _destroyed_instances(cut))
 
     async def _attempt(self, cut: Reconfiguration) -> None:
         aim = self._aim(cut)
@@ -285,8 +285,10 @@ class GpuController:
             except CapabilityError:
                 continue
             paths |= {node.path for node in nodes if "nvidia-caps" in node.path}
-        found = await asyncio.to_thread(self._tools.holding.holders_of, paths or {_file(device)})
-        return f"{error}; held open by {', '.join(map(str, found)) or 'no visible process'}"
+        file_holders = await asyncio.to_thread(
+            self._tools.holding.holders_of, paths or {_file(device)}
+        )
+        return f"{error}; held open by {', '.join(map(str, file_holders)) or 'no visible process'}"
 
     def _fail(self, cut: Reconfiguration, why: str) -> None:
         self._tools.counted(Outcome.FAILED)

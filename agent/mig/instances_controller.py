@@ -101,8 +101,10 @@ class InstancesController:
 
     def live_instances(self) -> tuple[LiveInstance, ...]:
         """Return all instances as they were last seen, by GPU and id."""
-        found = [one for watched in self._gpus.values() for one in watched.gpu.progress.present]
-        return tuple(sorted(found, key=lambda one: (one.instance.gpu, one.instance.id)))
+        live_instances = [
+            one for watched in self._gpus.values() for one in watched.gpu.progress.present
+        ]
+        return tuple(sorted(live_instances, key=lambda one: (one.instance.gpu, one.instance.id)))
 
     def failures(self) -> Mapping[str, tuple[FailedReconfiguration, ...]]:
         """Return what failed and is tried again, by the GPU's UUID."""

@@ -37,13 +37,13 @@ class OpenFiles:
         Walks all of /proc: takes a tenth of a second on a busy node. What vanishes meanwhile, or
         may not be looked at, is left out.
         """
-        found: list[FileHolder] = []
+        file_holders: list[FileHolder] = []
         for process in self._processes():
             if any(path in paths for path in _open_files(process)):
-                found.append(FileHolder(int(process.name), _name(process)))
-            if len(found) == _MOST:
+                file_holders.append(FileHolder(int(process.name), _name(process)))
+            if len(file_holders) == _MOST:
                 break
-        return tuple(found)
+        return tuple(file_holders)
 
     def _processes(self) -> Iterator[Path]:
         try:

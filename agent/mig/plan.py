@@ -102,28 +102,28 @@ class _Draft:
     ready: dict[Placement, Instance] = field(default_factory=dict)
     cuts: list[Reconfiguration] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
-    doomed: set[int] = field(default_factory=set)
+    to_remove: set[int] = field(default_factory=set)
     taken: dict[Placement, int] = field(default_factory=dict)
 
     def serve(self, placed: Placement) -> None:
         """Decide on one promise, beside those that were decided on before."""
         other = next((p for p, mask in self.taken.items() if mask & placed.mask), None)
-        standing = self.situation.at(placed)
+        instance = self.situation.at(placed)
         if current_placement(self.situation.board, placed) is None:
             self._block(placed, BlockedBy.IMPOSSIBLE, f"{self._board} has no such placement")
         elif other is not None:
             self._block(
                 placed, BlockedBy.PROMISED, f"it overlaps {placement_name(other)}, promised too"
             )
-        elif standing is None:
+        elif instance is None:
             self._make_room(placed)
-        elif not standing.ours:
-            self._block(placed, BlockedBy.FOREIGN, _foreign(standing), standing)
-        elif standing.instance.uuid is None:
-            self._cut(placed, (CreateCompute(placed, standing.instance),))
+        elif not instance.ours:
+            self._block(placed, BlockedBy.FOREIGN, _foreign(instance), instance)
+        elif instance.instance.uuid is None:
+            self._cut(placed, (CreateCompute(placed, instance.instance),))
         else:
             self.taken[placed] = placed.mask
-            self.ready[placed] = standing.instance
+            self.ready[placed] = instance.instance
 
     @property
     def _board(self) -> str:
@@ -132,7 +132,7 @@ class _Draft:
     def _make_room(self, placed: Placement) -> None:
         """Destroy what is idle in the way of *placed*, or say what is not."""
         standing = [
-            one for one in self.situation.live_instances if one.instance.id not in self.doomed
+            one for one in self.situation.live_instances if one.instance.id not in self.to_remove
         ]
         board = self.situation.board
         hit = [one for one in standing if one.mask(board) & placed.mask]
@@ -150,7 +150,7 @@ class _Draft:
         if fixed:
             self._block_by(placed, fixed)
             return
-        self.doomed |= {one.instance.id for one in hit}
+        self.to_remove |= {one.instance.id for one in hit}
         removals = (step for one in hit for step in removal(one.instance))
         self._cut(placed, (*removals, Create(placed), CreateCompute(placed)))
 
@@ -169,9 +169,9 @@ class _Draft:
             BlockedBy.PROMISED: _promised_text,
             BlockedBy.BUSY: _busy,
         }
-        for cause, found in causes.items():
-            if found:
-                self._block(placed, cause, words[cause](found[0]), *found)
+        for cause, live_instances in causes.items():
+            if live_instances:
+                self._block(placed, cause, words[cause](live_instances[0]), *live_instances)
                 return
 
     def _block(self, placed: Placement, cause: BlockedBy, why: str, *by: LiveInstance) -> None:
@@ -181,7 +181,7 @@ class _Draft:
     def sweep(self) -> None:
         """Remove what was announced, never finished, and is promised to nobody."""
         for one in self.situation.live_instances:
-            if one.unfinished and one.idle and one.instance.id not in self.doomed:
+            if one.unfinished and one.idle and one.instance.id not in self.to_remove:
                 self.cuts.append(Reconfiguration(placed=None, steps=tuple(removal(one.instance))))
 
 
@@ -199,8 +199,8 @@ def plan(situation: GpuSituation) -> ReconfigurationPlan:
 
 
 def _order(situation: GpuSituation, placed: Placement) -> tuple[bool, bool, int, int, int]:
-    standing = situation.at(placed)
-    whole = standing is not None and standing.ours and standing.instance.uuid is not None
+    instance = situation.at(placed)
+    whole = instance is not None and instance.ours and instance.instance.uuid is not None
     size = placed.profile.size
     return not whole, placed not in situation.held, -size, placed.start, placed.profile.id
 

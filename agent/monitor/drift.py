@@ -44,11 +44,11 @@ class HardwareDrift:
         return self.kind, self.gpu, self.what
 
 
-def drifts(picture: ObservedUse, found: Iterable[Violation]) -> tuple[HardwareDrift, ...]:
+def drifts(picture: ObservedUse, violations: Iterable[Violation]) -> tuple[HardwareDrift, ...]:
     """Return what differs, each once: from *picture*, and from the violations *found* in it."""
     all_of_them = (
         *_missing_instances(picture),
-        *_violation_drifts(found),
+        *_violation_drifts(violations),
         *_foreign_processes(picture),
     )
     return tuple({drift.key: drift for drift in all_of_them}.values())
@@ -70,8 +70,8 @@ def _missing_instances(picture: ObservedUse) -> Iterator[HardwareDrift]:
             yield HardwareDrift(kind=DriftKind.MISSING, gpu=grant.gpu, what=what, pod=who)
 
 
-def _violation_drifts(found: Iterable[Violation]) -> Iterator[HardwareDrift]:
-    for violation in found:
+def _violation_drifts(violations: Iterable[Violation]) -> Iterator[HardwareDrift]:
+    for violation in violations:
         if (misuse := _MISUSES.get(violation.kind)) is not None:
             kind, words = misuse
             pod = violation.pod
@@ -98,14 +98,14 @@ class LastingDrift:
     """Since when each difference lasts, in monotonic seconds, and which have been reported."""
 
     since: Mapping[Key, float] = field(default_factory=lambda: MappingProxyType({}))
-    told: frozenset[Key] = frozenset()
+    keys: frozenset[Key] = frozenset()
 
     def advance(
-        self, found: Iterable[HardwareDrift], now: float
+        self, hardware_drifts: Iterable[HardwareDrift], now: float
     ) -> tuple["LastingDrift", tuple[HardwareDrift, ...]]:
         """Return the next state, and the differences that lasted long enough to be reported."""
-        present = {drift.key: drift for drift in found}
+        present = {drift.key: drift for drift in hardware_drifts}
         since = {key: self.since.get(key, now) for key in present}
         lasting = frozenset(key for key, began in since.items() if now - began >= LASTING)
-        due = tuple(present[key] for key in present if key in lasting - self.told)
+        due = tuple(present[key] for key in present if key in lasting - self.keys)
         return LastingDrift(since, lasting), due

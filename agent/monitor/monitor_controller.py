@@ -177,15 +177,15 @@ class Monitor:
         site = InspectedNode(devices=devices, shares=shares, pods=around.pods())
         host = await self._host(devices)
         seen = [process for found in host.processes.values() for process in found]
-        found = await asyncio.to_thread(self._means.inspector.inspect, seen, site)
+        inspection_result = await asyncio.to_thread(self._means.inspector.inspect, seen, site)
         picture = ObservedUse(
-            seen=found.seen,
+            seen=inspection_result.seen,
             shares=shares,
             pods=site.pods,
             instances=around.instances(),
             unpromised=around.unpromised_gpus(),
         )
-        self.figures = self._figures(picture, site, host, found=found)
+        self.figures = self._figures(picture, site, host, inspection_result=inspection_result)
         self.told()
         self._follow(self.figures.drifts)
         unconfirmed = await self._follow_up(self.figures.violations, host.processes.keys())
@@ -217,7 +217,12 @@ class Monitor:
         return _Host(processes=processes, usage=usage)
 
     def _figures(
-        self, picture: ObservedUse, site: InspectedNode, host: _Host, *, found: InspectionResult
+        self,
+        picture: ObservedUse,
+        site: InspectedNode,
+        host: _Host,
+        *,
+        inspection_result: InspectionResult,
     ) -> MonitorSnapshot:
         around, answered = self._means.around, host.processes.keys()
         # What a driver that is silent for a moment does not confirm is not over.
@@ -226,7 +231,7 @@ class Monitor:
             for v in self._standing
             if v.gpu not in answered and v.kind is not ViolationKind.LIMITS
         )
-        wrong = unique_violations((*violations(picture), *held, *found.violations))
+        wrong = unique_violations((*violations(picture), *held, *inspection_result.violations))
         return MonitorSnapshot(
             node=self._means.node,
             now=self._means.clock.wall().timestamp(),
@@ -237,11 +242,11 @@ class Monitor:
             foreign=foreign(picture, answered),
             sick=around.unhealthy_gpus(),
             stuck=around.stuck_instances(),
-            measured=measure_shares(picture, found.counts, answered=answered),
+            measured=measure_shares(picture, inspection_result.counts, answered=answered),
             violations=wrong,
             drifts=(*drifts(picture, wrong), *self._silent_gpu_drifts(answered)),
-            held_back=found.held_back,
-            faults=found.faults,
+            held_back=inspection_result.held_back,
+            faults=inspection_result.faults,
         )
 
     def _silent_gpu_drifts(self, answered: Collection[str]) -> tuple[HardwareDrift, ...]:
@@ -249,9 +254,9 @@ class Monitor:
         before = () if self.figures is None else self.figures.drifts
         return tuple(d for d in before if d.pod is None and d.gpu not in answered)
 
-    def _follow(self, found: Sequence[HardwareDrift]) -> None:
+    def _follow(self, hardware_drifts: Sequence[HardwareDrift]) -> None:
         """Tell once of each difference that has lasted."""
-        self._course, due = self._course.advance(found, self._means.clock.monotonic())
+        self._course, due = self._course.advance(hardware_drifts, self._means.clock.monotonic())
         for drift in due:
             self._means.news.record_drift(drift)
             log.warning("drift found", gpu=drift.gpu, what=drift.what)
@@ -260,15 +265,15 @@ class Monitor:
         """Tell what began and evict what is confirmed; say whether what began may evict."""
         means = self._means
         enforcement = means.around.enforcement()
-        found: ViolationChanges = change(self._standing, now, enforcement)
+        violation_changes: ViolationChanges = change(self._standing, now, enforcement)
         self._standing = tuple(now)
-        for violation in found.begun:
+        for violation in violation_changes.begun:
             means.tally.count_violation(violation.kind)
             means.news.record_violation(violation)
             log.warning("isolation violation", kind=str(violation.kind), **_log_fields(violation))
-        await asyncio.gather(*(self._evict(v) for v in found.due if v.gpu in answered))
+        await asyncio.gather(*(self._evict(v) for v in violation_changes.due if v.gpu in answered))
         self._asked = {v.pod.uid: self._asked[v.pod.uid] for v in now if v.pod.uid in self._asked}
-        return enforcement is Enforcement.EVICT and any(map(evicts, found.begun))
+        return enforcement is Enforcement.EVICT and any(map(evicts, violation_changes.begun))
 
     async def _evict(self, violation: Violation) -> None:
         pod, now = violation.pod, self._means.clock.monotonic()

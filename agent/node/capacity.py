@@ -63,13 +63,13 @@ def _amounts(words: Vocabulary, cores_scaling: float) -> list[tuple[str, Callabl
     factor, scaling = words.memory_factor, max(1.0, cores_scaling)
 
     def memory(gpu: Gpu) -> int:
-        return _most(gpu, gpu.memory // factor, lambda rung: rung.memory // factor)
+        return _most(gpu, gpu.memory // factor, lambda profile: profile.memory // factor)
 
     def cores(gpu: Gpu) -> int:
-        return int(scaling * _most(gpu, WHOLE_GPU, lambda rung: rung.cores))
+        return int(scaling * _most(gpu, WHOLE_GPU, lambda profile: profile.cores))
 
     def percent(gpu: Gpu) -> int:
-        return _most(gpu, _percent(gpu), lambda rung: rung.percent)
+        return _most(gpu, _percent(gpu), lambda profile: profile.percent)
 
     def count(_: Gpu) -> int:
         return 1

@@ -36,7 +36,7 @@ class CapacityController:
     def __init__(
         self,
         calls: ApiClient,
-        around: NodeInformer,
+        informer: NodeInformer,
         hardware: Callable[[], Hardware | None],
         *,
         version: str,
@@ -44,11 +44,11 @@ class CapacityController:
     ) -> None:
         """Write through *calls*; *version* is what the label says."""
         self._calls = calls
-        self._around = around
+        self._around = informer
         self._hardware = hardware
         self._version = version
         self._clock = clock
-        self._changed = around.subscribe()
+        self._changed = informer.subscribe()
         self._written: Mapping[str, int] | None = None
         self._at = 0.0  # when that was written
         self._undone = 0  # how often in a row it was changed by somebody else
@@ -96,13 +96,15 @@ class CapacityController:
 
     async def _show(self, node: OwnNode) -> bool:
         """Write capacity; say whether it stands."""
-        hardware, found = self._hardware(), self._around.gpu_node
-        if hardware is None or found is None:
+        hardware, stored_gpu_node = self._hardware(), self._around.gpu_node
+        if hardware is None or stored_gpu_node is None:
             return False
-        around = self._around
-        told = served_gpus(hardware, around.devices, around.node_config, before=found.ledger)
+        informer = self._around
+        told = served_gpus(
+            hardware, informer.devices, informer.node_config, before=stored_gpu_node.ledger
+        )
         wanted = self._desired_capacity([one.gpu for one in told])
-        names = node.names | wanted.keys() | capacity.slot_names(around.vocabularies)
+        names = node.names | wanted.keys() | capacity.slot_names(informer.vocabularies)
         if names != node.names:
             await self._note(node, {"annotations": {CAPACITY_KEY: _join(names)}})
         changed = capacity.changes(node.capacity, wanted, self._owned_names(node))
@@ -136,14 +138,16 @@ class CapacityController:
         return True
 
     def _desired_capacity(self, gpus: Sequence[Gpu]) -> dict[str, int]:
-        around = self._around
-        own = around.node_config.cores_scaling if around.node_config else None
-        scaling = own or around.devices.cores_scaling
-        most = capacity.capacity(gpus, around.vocabularies, cores_scaling=scaling)
-        found = around.gpu_node
-        entries = () if found is None else found.ledger.entries
-        extra = capacity.unaccounted_capacity(gpus, entries, around.tenants.values())
-        return capacity.desired_capacity(most, extra, capacity.writable_names(around.vocabularies))
+        informer = self._around
+        own = informer.node_config.cores_scaling if informer.node_config else None
+        scaling = own or informer.devices.cores_scaling
+        most = capacity.capacity(gpus, informer.vocabularies, cores_scaling=scaling)
+        stored_gpu_node = informer.gpu_node
+        entries = () if stored_gpu_node is None else stored_gpu_node.ledger.entries
+        extra = capacity.unaccounted_capacity(gpus, entries, informer.tenants.values())
+        return capacity.desired_capacity(
+            most, extra, capacity.writable_names(informer.vocabularies)
+        )
 
     async def _untaint(self, node: OwnNode) -> None:
         if NOT_READY_TAINT not in node.taints:

@@ -114,8 +114,8 @@ def decode_gpu_node(raw: bytes) -> StoredGpuNode:
 
 def own_node(raw: bytes) -> OwnNode:
     """Read a Node."""
-    found = _NODE.decode(raw)
-    metadata, status = found.metadata, found.status
+    node = _NODE.decode(raw)
+    metadata, status = node.metadata, node.status
     annotations = metadata.annotations or {}
     return OwnNode(
         name=metadata.name,
@@ -126,7 +126,7 @@ def own_node(raw: bytes) -> OwnNode:
         registered=bool(annotations.get(REGISTER) and annotations.get(HANDSHAKE)),
         capacity=status.capacity or {},
         allocatable=status.allocatable or {},
-        taints=tuple(taint.key for taint in found.spec.taints or ()),
+        taints=tuple(taint.key for taint in node.spec.taints or ()),
     )
 
 
@@ -195,11 +195,11 @@ class NodeInformer:
         """Return our GPUNode as it was last read, ``None`` where there is none."""
         return self._stored
 
-    def learn(self, found: StoredGpuNode) -> StoredGpuNode:
+    def learn(self, stored_gpu_node: StoredGpuNode) -> StoredGpuNode:
         """Take a GPUNode that was just read or written, unless a newer one is known."""
-        if self._stored is None or not _is_older(found.ledger, self._stored.ledger):
-            self._stored = found
-        return found
+        if self._stored is None or not _is_older(stored_gpu_node.ledger, self._stored.ledger):
+            self._stored = stored_gpu_node
+        return stored_gpu_node
 
     async def run(self) -> None:
         """Follow everything, for ever."""
@@ -217,9 +217,9 @@ class NodeInformer:
     async def _config(self, kind: str, namespace: str, name: str) -> None:
         accept = {"settings": self._settings, "devices": self._devices}.get(kind, self._nodes)
 
-        def publish(found: Mapping[str, ConfigMap]) -> None:
-            if name in found:
-                accept(found[name].data)
+        def publish(config_maps: Mapping[str, ConfigMap]) -> None:
+            if name in config_maps:
+                accept(config_maps[name].data)
 
         path = f"/api/v1/namespaces/{namespace}/configmaps"
         source = _source(path, config_map, f"metadata.name={name}")
@@ -235,18 +235,18 @@ class NodeInformer:
         pulse = self.pulses[kind]
         await follow(self.client, source, apply, pulse=pulse, clock=self.clock)
 
-    def _store_own(self, found: Mapping[str, StoredGpuNode]) -> None:
-        new = found.get(self.name)
+    def _store_own(self, stored_gpu_nodes: Mapping[str, StoredGpuNode]) -> None:
+        new = stored_gpu_nodes.get(self.name)
         if new is None:
             self._stored = None
         else:
             self.learn(new)
 
-    def _self(self, found: Mapping[str, OwnNode]) -> None:
-        self.node = found.get(self.name)
+    def _self(self, nodes: Mapping[str, OwnNode]) -> None:
+        self.node = nodes.get(self.name)
 
-    def _pods(self, found: Mapping[str, NodePod]) -> None:
-        self.tenants = found
+    def _pods(self, pods: Mapping[str, NodePod]) -> None:
+        self.tenants = pods
 
     def _settings(self, data: Mapping[str, str]) -> None:
         found = settings_in(data)
@@ -255,15 +255,15 @@ class NodeInformer:
             self._update_vocabularies()
 
     def _devices(self, data: Mapping[str, str]) -> None:
-        found = device_config_in(data)
-        if found is not None:
-            self.devices = found
+        device_config = device_config_in(data)
+        if device_config is not None:
+            self.devices = device_config
             self._update_vocabularies()
 
     def _nodes(self, data: Mapping[str, str]) -> None:
-        found = node_configs_in(data)
-        if found is not None:
-            self.node_config = found.get(self.name)
+        node_configs = node_configs_in(data)
+        if node_configs is not None:
+            self.node_config = node_configs.get(self.name)
 
     def _update_vocabularies(self) -> None:
         self.vocabularies = configured_vocabularies(self.settings, self.devices)

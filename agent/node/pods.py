@@ -167,10 +167,10 @@ class NodePod:
 
 def tenant(raw: bytes) -> NodePod:
     """Read a pod that the API server sent; raises ``ValueError`` where it is none."""
-    found = _POD.decode(raw)
-    metadata, spec, status = found.metadata, found.spec, found.status
+    pod = _POD.decode(raw)
+    metadata, spec, status = pod.metadata, pod.spec, pod.status
     annotations = metadata.annotations or {}
-    told = {s.name: s for s in status.container_statuses or ()}
+    container_statuses = {s.name: s for s in status.container_statuses or ()}
     told_init = {s.name: s for s in status.init_container_statuses or ()}
     beside = status.ephemeral_container_statuses or ()
     init = spec.init_containers or ()
@@ -185,10 +185,13 @@ def tenant(raw: bytes) -> NodePod:
         volcano=annotations.get(IDS, "") if annotations.get(NODE) == spec.node_name else "",
         hami=annotations.get(HAMI_IDS, "") if annotations.get(HAMI_NODE) == spec.node_name else "",
         requests=MappingProxyType(_requests(spec.containers, init)),
-        ids=MappingProxyType(_ids((*told.values(), *told_init.values(), *beside))),
+        ids=MappingProxyType(_ids((*container_statuses.values(), *told_init.values(), *beside))),
         vessels=(
             *(_vessel(f"i{i}", c, told_init.get(c.name)) for i, c in enumerate(init)),
-            *(_vessel(f"c{i}", c, told.get(c.name)) for i, c in enumerate(spec.containers)),
+            *(
+                _vessel(f"c{i}", c, container_statuses.get(c.name))
+                for i, c in enumerate(spec.containers)
+            ),
         ),
     )
 

@@ -71,7 +71,7 @@ class Processes:
         if known is not None and same and known.is_settled:
             return known.resident
         now = self._ticks()
-        found = Resident(
+        resident = Resident(
             pid=pid,
             inner=inner_pid_of(self._text(pid, "status")),
             started=started,
@@ -82,8 +82,8 @@ class Processes:
         if len(self._known) >= KEPT:
             self._known.clear()
         since = known.since if known is not None and same else now
-        self._known[pid] = _KnownProcess(found, since, now)
-        return found
+        self._known[pid] = _KnownProcess(resident, since, now)
+        return resident
 
     def everyone(self) -> tuple[Resident, ...]:
         """Return all processes that run in pods; reads one line for each process of the node."""

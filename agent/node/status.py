@@ -79,10 +79,10 @@ def served_gpus(
 
     *before* is what was told last: memory of others is compared with it.
     """
-    told = {} if before is None else {gpu.uuid: gpu for gpu in before.node.gpus}
+    gpus = {} if before is None else {gpu.uuid: gpu for gpu in before.node.gpus}
     kept = (d for d in hardware.devices if node is None or not node.excludes(d.uuid, d.index))
     return tuple(
-        _served_gpu(device, hardware, _slots(config, node), wanted=node, told=told)
+        _served_gpu(device, hardware, _slots(config, node), wanted=node, gpus=gpus)
         for device in sorted(kept, key=lambda d: d.index)
     )
 
@@ -98,13 +98,13 @@ def _served_gpu(
     slots: int,
     *,
     wanted: NodeConfig | None,
-    told: Mapping[str, Gpu],
+    gpus: Mapping[str, Gpu],
 ) -> ServedGpu:
     mode, reason = _mode(device, wanted)
     board = _board(device) if mode is Mode.MIG else None
     if mode is Mode.MIG and board is None:  # nothing could be promised, and nothing read
         mode, reason = Mode.HAMI_CORE, "its MIG profiles are unknown"
-    before = told.get(device.uuid)
+    before = gpus.get(device.uuid)
     reason = hardware.sick.get(device.uuid, "") or reason or mode_clash(mode, before)
     if device.memory < 1:  # an object that says so would be refused as a whole
         reason = reason or "the driver does not report its memory"
@@ -151,14 +151,14 @@ def _mode(device: Device, wanted: NodeConfig | None) -> tuple[Mode, str]:
     )
 
 
-def rounded_memory(told: MiB, now: MiB) -> MiB:
+def rounded_memory(memory: MiB, now: MiB) -> MiB:
     """Return what to tell of *now* MiB, having *told* something before.
 
     Rounded up to steps, more at once, less only when it is less by two steps, or nothing.
     """
     rounded = -(-now // STEP) * STEP
-    same = rounded <= told and told - rounded < 2 * STEP and (now > 0 or told == 0)
-    return told if same else MiB(rounded)
+    same = rounded <= memory and memory - rounded < 2 * STEP and (now > 0 or memory == 0)
+    return memory if same else MiB(rounded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

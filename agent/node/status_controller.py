@@ -48,16 +48,16 @@ class StatusController:
     """Keeps the status true, and holds entries before containers start."""
 
     def __init__(
-        self, calls: ApiClient, around: NodeInformer, facts: StatusFacts, *, clock: Clock = SYSTEM
+        self, calls: ApiClient, informer: NodeInformer, facts: StatusFacts, *, clock: Clock = SYSTEM
     ) -> None:
         """Write through *calls* what *around* and *facts* say."""
         self._calls = calls
-        self._around = around
+        self._around = informer
         self._facts = facts
         self._clock = clock
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._urgent = asyncio.Event()
-        self._changed = around.subscribe()
+        self._changed = informer.subscribe()
         self._since: dict[str, float] = {}  # when each entry was last held for a start
         self._begun = False
         self._let_go: frozenset[str] = frozenset()  # by writes since the last that was answered
@@ -83,13 +83,13 @@ class StatusController:
 
     def _is_held(self, uid: str) -> bool:
         """Say whether an entry is held for sure: only we let go, and no write of ours may have."""
-        found = self._around.gpu_node
+        stored_gpu_node = self._around.gpu_node
         return (
             self._begun
-            and found is not None
-            and found.ledger.boot == self._facts.boot
-            and uid in found.ledger.held - self._let_go
-            and found.ledger.entry(uid) is not None
+            and stored_gpu_node is not None
+            and stored_gpu_node.ledger.boot == self._facts.boot
+            and uid in stored_gpu_node.ledger.held - self._let_go
+            and stored_gpu_node.ledger.entry(uid) is not None
         )
 
     async def run(self) -> Never:
@@ -137,18 +137,24 @@ class StatusController:
         Raises :class:`KubeError` where the API server does not take it.
         """
         alive = await self._alive(fresh=not holds)
-        found = self._around.gpu_node
+        stored_gpu_node = self._around.gpu_node
         refused: KubeError | None = None
         for _ in range(ATTEMPTS):
-            if refused or found is None or any(found.ledger.entry(uid) is None for uid in holds):
-                found = await self._read()
-            account = None if found is None else self._account(found, holds, alive)
-            if found is None or account is None:
+            if (
+                refused
+                or stored_gpu_node is None
+                or any(stored_gpu_node.ledger.entry(uid) is None for uid in holds)
+            ):
+                stored_gpu_node = await self._read()
+            account = (
+                None if stored_gpu_node is None else self._account(stored_gpu_node, holds, alive)
+            )
+            if stored_gpu_node is None or account is None:
                 return dict.fromkeys(holds, "the status of its node is not known yet")
             wanted = document(account)
-            if found.status != wanted and self._told != (wanted, found.status):
+            if stored_gpu_node.status != wanted and self._told != (wanted, stored_gpu_node.status):
                 try:
-                    found = await self._write(found, wanted, account.held)
+                    stored_gpu_node = await self._write(stored_gpu_node, wanted, account.held)
                 except (ConflictError, InvalidError) as error:
                     refused = error
                     continue
@@ -177,14 +183,18 @@ class StatusController:
         return self._around.learn(decode_gpu_node(raw))
 
     async def _write(
-        self, found: StoredGpuNode, wanted: Json, held: Collection[str]
+        self, stored_gpu_node: StoredGpuNode, wanted: Json, held: Collection[str]
     ) -> StoredGpuNode:
         ops = (
-            {"op": "test", "path": "/metadata/uid", "value": found.ledger.uid},
-            {"op": "test", "path": "/metadata/generation", "value": found.ledger.generation},
+            {"op": "test", "path": "/metadata/uid", "value": stored_gpu_node.ledger.uid},
+            {
+                "op": "test",
+                "path": "/metadata/generation",
+                "value": stored_gpu_node.ledger.generation,
+            },
             {"op": "add", "path": "/status", "value": wanted},
         )
-        self._let_go |= found.ledger.held.difference(held)
+        self._let_go |= stored_gpu_node.ledger.held.difference(held)
         raw = await self._calls.json_patch(f"{GPU_NODES}/{self._around.name}/status", ops)
         self._let_go = frozenset()
         self.written += 1
@@ -193,34 +203,38 @@ class StatusController:
         return self._around.learn(answer)
 
     def _account(
-        self, found: StoredGpuNode, holds: Collection[str], alive: frozenset[str]
+        self, stored_gpu_node: StoredGpuNode, holds: Collection[str], alive: frozenset[str]
     ) -> NodeAccount | None:
         """Return what there is to say, ``None`` before enough is known to say anything."""
-        around, node = self._around, self._around.node
+        informer, node = self._around, self._around.node
         # Who leaves needs no driver to say so; it may have gone before.
         hardware = self._facts.hardware() or (Hardware(devices=()) if self.leaving else None)
-        if node is None or hardware is None or not around.synced or around.is_upstream:
+        if node is None or hardware is None or not informer.synced or informer.is_upstream:
             return None
         now = self._clock.monotonic()
-        self._since |= dict.fromkeys((uid for uid in holds if found.ledger.entry(uid)), now)
-        live = [tenant for tenant in around.tenants.values() if not tenant.over]
-        started = [t for t in live if uses_gpus(t, around.vocabularies)]
+        self._since |= dict.fromkeys(
+            (uid for uid in holds if stored_gpu_node.ledger.entry(uid)), now
+        )
+        live = [tenant for tenant in informer.tenants.values() if not tenant.over]
+        started = [t for t in live if uses_gpus(t, informer.vocabularies)]
         entries, unknown = find_unaccounted(
-            found.document,
-            found.ledger,
+            stored_gpu_node.document,
+            stored_gpu_node.ledger,
             tenants=started,
             instances=hardware.instances,
-            vocabularies=around.vocabularies,
+            vocabularies=informer.vocabularies,
         )
         return NodeAccount(
             identity=self._identity(node),
-            gpus=served_gpus(hardware, around.devices, around.node_config, before=found.ledger),
+            gpus=served_gpus(
+                hardware, informer.devices, informer.node_config, before=stored_gpu_node.ledger
+            ),
             driver=hardware.driver,
             instances=hardware.instances,
             unpromised=entries,
-            held=self._held_uids(found, started, alive),
-            generation=found.ledger.generation,
-            shut=around.plugin_conflict or _closed_reason(unknown),
+            held=self._held_uids(stored_gpu_node, started, alive),
+            generation=stored_gpu_node.ledger.generation,
+            shut=informer.plugin_conflict or _closed_reason(unknown),
             leaving=self.leaving,
         )
 
@@ -228,10 +242,10 @@ class StatusController:
         return Identity(name=node.name, uid=node.uid, boot=self._facts.boot)
 
     def _held_uids(
-        self, found: StoredGpuNode, started: Collection[NodePod], alive: frozenset[str]
+        self, stored_gpu_node: StoredGpuNode, started: Collection[NodePod], alive: frozenset[str]
     ) -> frozenset[str]:
         """Return the entries whose containers may have started and have not all gone yet."""
-        ledger = found.ledger
+        ledger = stored_gpu_node.ledger
         before = ledger.held if ledger.boot == self._facts.boot else frozenset()
         if not self._begun:  # the agent before us may have held them a moment ago
             self._begun = True

@@ -72,12 +72,12 @@ def _is_gpu(name: str, vocabularies: Iterable[Vocabulary]) -> bool:
 def _annotated_entry(document: Mapping[str, object], tenant: NodePod, told: object) -> Entry | None:
     """Read what is *told* of a pod; which of its containers take turns, its spec says."""
     pod = {"namespace": tenant.namespace, "name": tenant.name, "uid": tenant.uid}
-    found = annotated_entry(document, pod, told) if told else None
-    if found is None:
+    entry = annotated_entry(document, pod, told) if told else None
+    if entry is None:
         return None
     stages = {vessel.name: vessel.stage for vessel in tenant.vessels}
-    containers = (replace(c, stage=stages.get(c.name, Stage.APP)) for c in found.containers)
-    return replace(found, containers=tuple(containers))
+    containers = (replace(c, stage=stages.get(c.name, Stage.APP)) for c in entry.containers)
+    return replace(entry, containers=tuple(containers))
 
 
 def _listed_devices(

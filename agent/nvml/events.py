@@ -55,19 +55,19 @@ class ErrorEvents:
             LOST if a watched GPU is; all are watched anew after that.
 
         """
-        found: list[DriverEvent] = []
-        while self._set is not None and len(found) < _MOST:
+        driver_events: list[DriverEvent] = []
+        while self._set is not None and len(driver_events) < _MOST:
             try:
                 data = ask(pynvml.nvmlEventSetWait_v2, self._set, 0)
             except NvmlError as error:
                 if error.code == pynvml.NVML_ERROR_TIMEOUT:
                     break
                 self.close()
-                if found:
+                if driver_events:
                     break
                 raise
-            found += self._event(data)
-        return tuple(found)
+            driver_events += self._event(data)
+        return tuple(driver_events)
 
     def _event(self, data: _Data) -> Iterator[DriverEvent]:
         """Yield what was reported, unless it is of a GPU that nobody can name any more.

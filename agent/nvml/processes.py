@@ -54,7 +54,7 @@ def users(device: Handle) -> dict[User, MiB | None]:
 
     One that computes and draws is in both listings with the same sum.
     """
-    found: dict[User, MiB | None] = {}
+    memories: dict[User, MiB | None] = {}
     for record in (
         *_records(device, _COMPUTE),
         *_records_if_any(device, _GRAPHICS),
@@ -64,9 +64,9 @@ def users(device: Handle) -> dict[User, MiB | None]:
         user = User(int(record.pid), None if _NO_INSTANCE in ids else ids)
         used = record.usedGpuMemory
         memory = None if used is None else MiB(-(-int(used) // MIB))
-        known = found.get(user)
-        found[user] = memory if known is None else max(known, memory or known)
-    return found
+        known = memories.get(user)
+        memories[user] = memory if known is None else max(known, memory or known)
+    return memories
 
 
 def utilization(device: Handle, now: float) -> dict[int, int]:

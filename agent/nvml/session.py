@@ -75,10 +75,10 @@ class NvmlSession:
 
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs that can be read; others are logged, once for each reason."""
-        found = tuple(self._readable())
-        beside = tuple(self._fixed[device.uuid] for device in found)
+        devices = tuple(self._readable())
+        beside = tuple(self._fixed[device.uuid] for device in devices)
         return tuple(
-            replace(device, links=links_of(self._fixed[device.uuid], beside)) for device in found
+            replace(device, links=links_of(self._fixed[device.uuid], beside)) for device in devices
         )
 
     def _readable(self) -> Iterator[Device]:
@@ -159,8 +159,8 @@ class NvmlSession:
     def processes(self, gpu: str) -> tuple[Process, ...]:
         """Return the processes that use one GPU or an instance of it."""
         device = self._device(gpu)
-        found = users(device)
-        pairs = {user.ids for user in found if user.ids is not None}
+        memories = users(device)
+        pairs = {user.ids for user in memories if user.ids is not None}
         uuids = {ids: self._uuid_of(device, ids) for ids in pairs}
         shares = {} if in_mig_mode(device) else utilization(device, self._clock())
         return tuple(
@@ -171,7 +171,7 @@ class NvmlSession:
                 instance=None if user.ids is None else uuids[user.ids],
                 utilization=shares.get(user.pid),
             )
-            for user, memory in found.items()
+            for user, memory in memories.items()
         )
 
     def _uuid_of(self, device: Handle, ids: tuple[int, int]) -> str | None:
@@ -238,8 +238,8 @@ class NvmlSession:
         """Destroy a compute instance; IN_USE while something holds it."""
         handle = self._instance(self._device(gpu), instance)
         what, by_id = f"compute instance {compute}", pynvml.nvmlGpuInstanceGetComputeInstanceById
-        found = look_up(what, by_id, handle, compute)
-        ask(pynvml.nvmlComputeInstanceDestroy, found)
+        pointer = look_up(what, by_id, handle, compute)
+        ask(pynvml.nvmlComputeInstanceDestroy, pointer)
 
     def destroy_instance(self, gpu: str, instance: int) -> None:
         """Destroy a GPU instance without compute; IN_USE while something holds it."""
@@ -270,9 +270,9 @@ class NvmlSession:
 
     def _profiles(self, gpu: str, device: Handle) -> tuple[ProfileFacts, ...]:
         """Return a GPU's profiles, asked for again as long as there are none: MIG may be off."""
-        found = self._facts.get(gpu) or profile_facts(device)
-        self._facts[gpu] = found
-        return found
+        profile_factses = self._facts.get(gpu) or profile_facts(device)
+        self._facts[gpu] = profile_factses
+        return profile_factses
 
     def _profiles_if_allowed(self, gpu: str, device: Handle) -> tuple[ProfileFacts, ...]:
         """Return a GPU's profiles; none where placements are withheld, which leaves the GPU."""

@@ -124,10 +124,10 @@ _PLAYED: Final = b"simulated GPUs need no library\n"
 
 def install_from(root: Path, folder: Path) -> Installed | Absent:
     """Install the library of *folder*, whose name may carry a version, below *root*."""
-    found = [
+    paths = [
         path for place in ("", _PUBLISHED) for path in sorted((folder / place).glob(f"{NAME}*"))
     ]
-    return install(root, found[0] if found else folder / NAME)
+    return install(root, paths[0] if paths else folder / NAME)
 
 
 def install_simulated(root: Path) -> Installed | Absent:

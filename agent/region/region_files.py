@@ -194,24 +194,24 @@ class RegionFiles:
             with self._top() as top:
                 found = [name for name in safe_files.file_names(top) if _uid(name) not in live]
                 self._over &= {_uid(name) for name in found}
-                doomed = [n for n in found if _uid(n) in self._over or self._old(n, top)]
-                if doomed:
+                to_remove = [n for n in found if _uid(n) in self._over or self._old(n, top)]
+                if to_remove:
                     inhabited = {one.cell.uid for one in self._processes.everyone() if one.cell}
-                    doomed = [name for name in doomed if _uid(name) not in inhabited]
-                for name in doomed:
+                    to_remove = [name for name in to_remove if _uid(name) not in inhabited]
+                for name in to_remove:
                     safe_files.quarantine(name, at=top, top=top)
                 safe_files.purge_quarantine(top)
         except OSError as error:
             log.warning("region cleanup failed", why=str(error))
             return ()
-        return tuple(sorted(name for name in doomed if "_" in name))
+        return tuple(sorted(name for name in to_remove if "_" in name))
 
     def _readers(self, place: tuple[str, str], path: str) -> Mapping[str, safe_files.Reader]:
         """Return readers by the names in a directory, which is listed again where it changed."""
-        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
+        status = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
         # A change within one tick of the kernel's clock after another bears the same time.
-        settled = self._now() - found.st_ctime > TICK
-        version = (found.st_ino, found.st_ctime_ns) if settled else None
+        settled = self._now() - status.st_ctime > TICK
+        version = (status.st_ino, status.st_ctime_ns) if settled else None
         known = self._open.get(place)
         if known is not None and version is not None and known.version == version:
             return known.readers
@@ -251,8 +251,8 @@ class RegionFiles:
         return safe_files.amend(FILE, here, layout=found.layout, writes=writes)
 
     def _tenants(self, uid: str) -> tuple[Resident, ...]:
-        found = self._processes.everyone()
-        return tuple(one for one in found if one.cell is not None and one.cell.uid == uid)
+        residents = self._processes.everyone()
+        return tuple(one for one in residents if one.cell is not None and one.cell.uid == uid)
 
     def _old(self, name: str, top: int) -> bool:
         """Say whether nobody has changed a directory for long; this time no tenant can set."""

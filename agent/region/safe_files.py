@@ -66,12 +66,12 @@ def _open_regular(name: str, at: int | None, flags: int) -> int:
         os.close(handle)
 
 
-def _check(found: os.stat_result) -> None:
+def _check(status: os.stat_result) -> None:
     """Raise RefusedError for what is no regular file, or has a second name."""
-    if not stat.S_ISREG(found.st_mode):
-        raise RefusedError(f"not a regular file: type {stat.filemode(found.st_mode)[0]!r}")
-    if found.st_nlink != 1:
-        raise RefusedError(f"the file has {found.st_nlink} names, expected 1")
+    if not stat.S_ISREG(status.st_mode):
+        raise RefusedError(f"not a regular file: type {stat.filemode(status.st_mode)[0]!r}")
+    if status.st_nlink != 1:
+        raise RefusedError(f"the file has {status.st_nlink} names, expected 1")
 
 
 def file_names(at: int, *, most: int | None = None) -> tuple[str, ...]:
@@ -100,12 +100,12 @@ class Reader:
     def read(self, path: str) -> Region | Unreadable:
         """Return what the file at *path* says now: the very same value while it does not change."""
         try:
-            found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
-            _check(found)
-            if self._fd is None or self._file != (found.st_dev, found.st_ino):
+            status = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
+            _check(status)
+            if self._fd is None or self._file != (status.st_dev, status.st_ino):
                 self.close()
                 self._fd = _open_regular(path, None, _READ)
-                self._file = found.st_dev, found.st_ino
+                self._file = status.st_dev, status.st_ino
             return self._decode(self._fd, os.fstat(self._fd).st_size)
         except FileNotFoundError:
             self.close()

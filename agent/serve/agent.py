@@ -64,8 +64,10 @@ class AgentParts:
         self.announcements = NodeEvents(self._node, self.events.record)
         self.worker = DriverThread(self._driver())
         self.processes = Processes(root)
-        told = HardwareListeners(self.around.notify, self.announcements.health)
-        self.survey = HardwareInformer(self.worker, told, policy=HealthPolicy(xids=options.xids))
+        hardware_listeners = HardwareListeners(self.around.notify, self.announcements.health)
+        self.survey = HardwareInformer(
+            self.worker, hardware_listeners, policy=HealthPolicy(xids=options.xids)
+        )
         self.journal = Journal(state / "mig.journal", boot=self.boot)
         for damage in self.journal.damage:
             log.warning("damaged line in the MIG journal", what=damage)
@@ -169,11 +171,11 @@ class AgentParts:
 
     def _take_over(self) -> None:
         """Take over what the monitor saw: memory of others is nobody's to promise."""
-        told = self.survey.others
+        memories = self.survey.others
         now = self.monitor.foreign.items()
-        found = {gpu: rounded_memory(told.get(gpu, NO_MEMORY), held) for gpu, held in now}
-        if found != told:
-            self.survey.others = {**told, **found}  # of a GPU that is silent, what it said last
+        found = {gpu: rounded_memory(memories.get(gpu, NO_MEMORY), held) for gpu, held in now}
+        if found != memories:
+            self.survey.others = {**memories, **found}  # of a GPU that is silent, what it said last
             self.survey.renew()
 
     def _node(self) -> Reference:
@@ -282,15 +284,15 @@ class Agent:
 
     async def _follow_promises(self) -> Never:
         """Pass on what is promised, and at which places containers may run."""
-        around = self.parts.around
-        changed = around.subscribe()
+        informer = self.parts.around
+        changed = informer.subscribe()
         while True:
             await changed.wait()
             changed.clear()
-            found = around.gpu_node
-            if found is None or not around.synced:
+            stored_gpu_node = informer.gpu_node
+            if stored_gpu_node is None or not informer.synced:
                 continue
-            ledger = found.ledger
+            ledger = stored_gpu_node.ledger
             same = ledger.boot == self.parts.boot
             held = [entry for entry in ledger.entries if same and entry.uid in ledger.held]
             await self.parts.instances.set_desired(
@@ -309,16 +311,16 @@ class Agent:
     async def _serve(self) -> Never:
         """Serve kubelet once it is known how this node is set up."""
         parts = self.parts
-        around, changed = parts.around, parts.around.subscribe()
-        while not around.is_configured or around.node is None:
+        informer, changed = parts.around, parts.around.subscribe()
+        while not informer.is_configured or informer.node is None:
             await changed.wait()
             changed.clear()
-        with_cdi = await self._with_cdi(around.node.runtime)
+        with_cdi = await self._with_cdi(informer.node.runtime)
         promises = EntryClient(
-            self.client, around, parts.writer, devices=parts.devices, unguarded=not with_cdi
+            self.client, informer, parts.writer, devices=parts.devices, unguarded=not with_cdi
         )
         backing = PluginServices(
-            around=around,
+            informer=informer,
             survey=parts.survey,
             keeper=parts.keeper,
             promises=promises,

@@ -150,5 +150,7 @@ def doctor(root: Path, kubelet: Path, output: str) -> None:
     """
     log_lines()
     patient = doctor_cli.DoctorTarget(driver=real(root), root=root, kubelet=kubelet)
-    found = asyncio.run(doctor_cli.examine(patient))
-    sys.exit(doctor_cli.print_findings(found, doctor_cli.DoctorOutput(output), sys.stdout))
+    doctor_findings = asyncio.run(doctor_cli.examine(patient))
+    sys.exit(
+        doctor_cli.print_findings(doctor_findings, doctor_cli.DoctorOutput(output), sys.stdout)
+    )

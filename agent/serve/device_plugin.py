@@ -55,7 +55,7 @@ class Paths:
 class PluginServices:
     """What the starts of containers rest on."""
 
-    around: NodeInformer
+    informer: NodeInformer
     survey: HardwareInformer
     keeper: CapacityController
     promises: EntryClient
@@ -75,9 +75,9 @@ class Service:
         """
         self._backing = backing
         self._paths = paths
-        self._resource = backing.around.devices.count_name
+        self._resource = backing.informer.devices.count_name
         self._slots = Slots(paths.root, cdi=cdi)
-        self._changed = backing.around.subscribe()
+        self._changed = backing.informer.subscribe()
 
     async def run(self) -> Never:
         """Serve for ever; raises OSError where the node's files cannot be written."""
@@ -113,18 +113,18 @@ class Service:
         told = ""
         while True:
             self._changed.clear()
-            around = self._backing.around
+            informer = self._backing.informer
             known = await asyncio.to_thread(self._registered_ids)
-            if known != around.registered:
-                around.registered = known
-                around.notify()
-            node, hardware = around.node, self._backing.survey.hardware
-            if around.plugin_conflict != told:
-                told = around.plugin_conflict
+            if known != informer.registered:
+                informer.registered = known
+                informer.notify()
+            node, hardware = informer.node, self._backing.survey.hardware
+            if informer.plugin_conflict != told:
+                told = informer.plugin_conflict
                 log.warning("competing device plugin", why=told)
-            ready = around.is_configured and hardware is not None and hardware.devices
+            ready = informer.is_configured and hardware is not None and hardware.devices
             if ready and node is not None and self._backing.keeper.may_show(node):
-                around.registered = frozenset()  # from here on they are ours
+                informer.registered = frozenset()  # from here on they are ours
                 return
             await self._changed.wait()
 
@@ -138,45 +138,45 @@ class Service:
 
     async def _update_offer(self, plugin: DevicePlugin, registration: RegistrationClient) -> None:
         """Tell kubelet of as many slots as the GPUs have, and others that it knows."""
-        around, survey = self._backing.around, self._backing.survey
+        informer, survey = self._backing.informer, self._backing.survey
         while True:
             self._changed.clear()
-            if around.devices.count_name != self._resource:
-                raise RuntimeError(f"the slot resource is now {around.devices.count_name}")
+            if informer.devices.count_name != self._resource:
+                raise RuntimeError(f"the slot resource is now {informer.devices.count_name}")
             if survey.hardware is not None:
-                found = around.gpu_node
+                stored_gpu_node = informer.gpu_node
                 told = served_gpus(
                     survey.hardware,
-                    around.devices,
-                    around.node_config,
-                    before=None if found is None else found.ledger,
+                    informer.devices,
+                    informer.node_config,
+                    before=None if stored_gpu_node is None else stored_gpu_node.ledger,
                 )
                 well = [one.gpu for one in told if one.gpu.healthy]
                 total, soft = slots(one.gpu for one in told), not told or any(map(_soft, told))
                 plugin.offer(SlotOffer(total=total, healthy=slots(well), soft=soft))
             if registration.registered != self._backing.keeper.serving:
                 self._backing.keeper.serving = registration.registered
-                around.notify()
+                informer.notify()
             await _wait_at_most(self._changed, SOON)
 
     async def _sweep_forever(self) -> Never:
         """Empty the slots of pods that are over and have no process left."""
-        around = self._backing.around
+        informer = self._backing.informer
         while True:
-            if around.synced:
+            if informer.synced:
                 alive = frozenset(await self._backing.alive())
-                live = {uid for uid, tenant in around.tenants.items() if not tenant.over}
+                live = {uid for uid, tenant in informer.tenants.items() if not tenant.over}
                 await asyncio.to_thread(self._slots.sweep, live | alive)
             await asyncio.sleep(EVERY)
 
     def _pods(self) -> Mapping[str, PodName]:
-        tenants = self._backing.around.tenants
+        tenants = self._backing.informer.tenants
         return {uid: PodName(t.namespace, t.name) for uid, t in tenants.items() if not t.over}
 
 
-def _soft(told: ServedGpu) -> bool:
+def _soft(served_gpu: ServedGpu) -> bool:
     """Say whether the GPU may be shared without MIG."""
-    return told.gpu.mode is not Mode.MIG
+    return served_gpu.gpu.mode is not Mode.MIG
 
 
 async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:

@@ -28,14 +28,14 @@ log = structlog.get_logger(__name__)
 class MonitorView:
     """Answers from what the agent's other parts know."""
 
-    around: NodeInformer
+    informer: NodeInformer
     survey: HardwareInformer
     made: InstancesController
 
     def devices(self) -> tuple[Device, ...] | None:
         """Return the GPUs that are served; those that the configuration filters out are not."""
-        hardware, node = self.survey.hardware, self.around.node_config
-        if hardware is None or not self.around.synced:
+        hardware, node = self.survey.hardware, self.informer.node_config
+        if hardware is None or not self.informer.synced:
             return None
         return tuple(
             device
@@ -45,15 +45,15 @@ class MonitorView:
 
     def shares(self) -> tuple[Share, ...] | None:
         """Return what is promised to containers of pods that are bound here."""
-        found, devices = self.around.gpu_node, self.devices()
-        if found is None or devices is None:
+        stored_gpu_node, devices = self.informer.gpu_node, self.devices()
+        if stored_gpu_node is None or devices is None:
             return None
-        return shares_of(found.ledger.entries, self.around.tenants, devices)
+        return shares_of(stored_gpu_node.ledger.entries, self.informer.tenants, devices)
 
     def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
         """Return the uids of pods with each GPU that the status says they use without an entry."""
-        found = self.around.gpu_node
-        entries = () if found is None else found.ledger.unpromised
+        stored_gpu_node = self.informer.gpu_node
+        entries = () if stored_gpu_node is None else stored_gpu_node.ledger.unpromised
         return frozenset(
             (entry.uid, grant.gpu)
             for entry in entries
@@ -71,14 +71,14 @@ class MonitorView:
                 containers=t.ids,
                 kept=t.kept or self._predates_ledger(t),
             )
-            for uid, t in self.around.tenants.items()
+            for uid, t in self.informer.tenants.items()
         }
 
     def _predates_ledger(self, tenant: NodePod) -> bool:
         """Say whether a pod was there before our ledger: nothing starts without an entry in it."""
-        found = self.around.gpu_node
-        known = found is not None and found.ledger.entry(tenant.uid) is not None
-        return not known and uses_gpus(tenant, self.around.vocabularies)
+        stored_gpu_node = self.informer.gpu_node
+        known = stored_gpu_node is not None and stored_gpu_node.ledger.entry(tenant.uid) is not None
+        return not known and uses_gpus(tenant, self.informer.vocabularies)
 
     def instances(self) -> tuple[Instance, ...] | None:
         """Return the MIG instances that exist, ``None`` before all GPUs were looked at."""
@@ -94,11 +94,14 @@ class MonitorView:
     def stuck_instances(self) -> Mapping[str, int]:
         """Return how many MIG instances could not be made or removed, by the GPU's UUID."""
         troubles = self.made.failures().items()
-        return {gpu: sum(trouble.is_stuck for trouble in found) for gpu, found in troubles}
+        return {
+            gpu: sum(trouble.is_stuck for trouble in failed_reconfigurations)
+            for gpu, failed_reconfigurations in troubles
+        }
 
     def enforcement(self) -> Enforcement:
         """Return what a site wants done about violations."""
-        return self.around.settings.enforcement
+        return self.informer.settings.enforcement
 
 
 class Evictor:

@@ -32,7 +32,7 @@ class WithdrawalController:
 
     def __init__(
         self,
-        around: NodeInformer,
+        informer: NodeInformer,
         keeper: CapacityController,
         paths: Paths,
         *,
@@ -40,7 +40,7 @@ class WithdrawalController:
         alive: Alive,
     ) -> None:
         """Touch nothing yet."""
-        self._around = around
+        self._around = informer
         self._keeper = keeper
         self._paths = paths
         self._cdi = cdi
@@ -71,15 +71,15 @@ class WithdrawalController:
 
     async def _tenants(self) -> frozenset[str]:
         """Return the uids of pods that may have our files mounted."""
-        around = self._around
-        names = {name for words in around.vocabularies for name in words.resources}
+        informer = self._around
+        names = {name for words in informer.vocabularies for name in words.resources}
         live = {
             uid
-            for uid, tenant in around.tenants.items()
+            for uid, tenant in informer.tenants.items()
             if not tenant.over and not names.isdisjoint(tenant.requests)
         }
-        found = around.gpu_node
-        held = frozenset() if found is None else found.ledger.held
+        stored_gpu_node = informer.gpu_node
+        held = frozenset() if stored_gpu_node is None else stored_gpu_node.ledger.held
         return frozenset(live | (held & frozenset(await self._alive())))
 
     def _remove(self) -> None:

@@ -97,30 +97,30 @@ class Inventory:
     async def _gpu_nodes(self) -> None:
         source = WatchSource(path=GPU_NODES, decode=gpu_node, key=lambda listed: listed.name)
 
-        def publish(found: Mapping[str, GpuNodeObject], touched: Collection[str]) -> None:
-            self._listed, self._ledgers, self._dirty = found, None, True
+        def publish(gpu_nodes: Mapping[str, GpuNodeObject], touched: Collection[str]) -> None:
+            self._listed, self._ledgers, self._dirty = gpu_nodes, None, True
             self._touched.update(touched)
             for name in touched:
-                self._holders.put(name, found[name].promises if name in found else ())
+                self._holders.put(name, gpu_nodes[name].promises if name in gpu_nodes else ())
 
         await self._follow(source, publish, "gpunodes")
 
     async def _nodes(self) -> None:
         source = WatchSource(path=NODES, decode=decode_node, key=lambda node: node.name)
 
-        def publish(found: Mapping[str, NodeObject], touched: Collection[str]) -> None:
-            self._texts, self._dirty = found, True
+        def publish(nodes: Mapping[str, NodeObject], touched: Collection[str]) -> None:
+            self._texts, self._dirty = nodes, True
             self._touched.update(touched)
-            if any(name not in found for name in touched):
-                self._registers.forget(found.keys())
+            if any(name not in nodes for name in touched):
+                self._registers.forget(nodes.keys())
 
         await self._follow(source, publish, "nodes")
 
     async def _follow_namespaces(self) -> None:
         source = WatchSource(path=NAMESPACES, decode=namespace, key=lambda found: found.name)
 
-        def publish(found: Mapping[str, Namespace], _: Collection[str]) -> None:
-            self._namespaces = found
+        def publish(namespaces: Mapping[str, Namespace], _: Collection[str]) -> None:
+            self._namespaces = namespaces
 
         await self._follow(source, publish, "namespaces")
 
@@ -136,9 +136,9 @@ class Inventory:
             selectors={"fieldSelector": f"metadata.name={name}"},
         )
 
-        def publish(found: Mapping[str, ConfigMap], _: Collection[str]) -> None:
-            if name in found:
-                accept(found[name].data)
+        def publish(config_maps: Mapping[str, ConfigMap], _: Collection[str]) -> None:
+            if name in config_maps:
+                accept(config_maps[name].data)
 
         await self._follow(source, publish, kind)
 
@@ -151,16 +151,16 @@ class Inventory:
             self._update_vocabularies()
 
     def _new_devices(self, data: Mapping[str, str]) -> None:
-        found = device_config_in(data)
-        if found is not None:
-            self.device_config = found
+        device_config = device_config_in(data)
+        if device_config is not None:
+            self.device_config = device_config
             self._update_vocabularies()
             self._forget_upstream()
 
     def _new_node_configs(self, data: Mapping[str, str]) -> None:
-        found = node_configs_in(data)
-        if found is not None:
-            self.node_configs = found
+        node_configs = node_configs_in(data)
+        if node_configs is not None:
+            self.node_configs = node_configs
             self._forget_upstream()
 
     def _forget_upstream(self) -> None:
@@ -222,10 +222,10 @@ class Inventory:
         """Return the same for questions about many nodes at a time."""
         if self._dirty:
             self._folded, self._dirty = self._fold(), False
-        found, age = self._folded, self.age()
-        if found.whole and (age is None or age > self.settings.stale_after_seconds):
-            return replace(found, snapshot=replace(found.snapshot, complete=False), whole=False)
-        return found
+        index, age = self._folded, self.age()
+        if index.whole and (age is None or age > self.settings.stale_after_seconds):
+            return replace(index, snapshot=replace(index.snapshot, complete=False), whole=False)
+        return index
 
     def _fold(self) -> Index:
         """Bring what is folded up to date, at the cost of what changed."""
@@ -249,8 +249,8 @@ class Inventory:
             self._indexer.put(node)
             return
         ledger = listed.ledger
-        shut = bool(ledger.closed) or not self.is_current(ledger)
-        self._indexer.put(node, ledger.entries, closed=shut)
+        closed = bool(ledger.closed) or not self.is_current(ledger)
+        self._indexer.put(node, ledger.entries, closed=closed)
 
     def _node(self, name: str) -> Node | None:
         """Return a node from its agent's inventory, else from the register annotation."""
@@ -263,9 +263,9 @@ class Inventory:
         """Return all Nodes by name as they were read, ``None`` while not all are known."""
         return self._texts if self.synced else None
 
-    def machine(self, found: NodeObject) -> NodeIdentity:
+    def machine(self, node: NodeObject) -> NodeIdentity:
         """Return a Node with what its register annotation announces."""
-        return self._registers.machine(found)
+        return self._registers.machine(node)
 
     def machines(self) -> Mapping[str, NodeIdentity] | None:
         """Return all Nodes by name, each the same object until it changes; ``None`` so far."""
@@ -287,9 +287,9 @@ class Inventory:
 
         One that is known to be gone takes nothing, though its GPUNode may not be shut yet.
         """
-        found = self._texts.get(ledger.name)
-        if found is None and self.pulses["nodes"].synced:
+        node = self._texts.get(ledger.name)
+        if node is None and self.pulses["nodes"].synced:
             return False
-        uid, boot = (found.uid, found.boot) if found else ("", "")
+        uid, boot = (node.uid, node.boot) if node else ("", "")
         upstream = self.settings.node_agent is NodeAgent.UPSTREAM
         return status_is_current(ledger, node_uid=uid, boot=boot, upstream=upstream)

@@ -120,8 +120,8 @@ def gpu_node(raw: bytes) -> GpuNodeObject:
 
 def decode_node(raw: bytes) -> NodeObject:
     """Read what of a Node its GPUs are known by."""
-    found = _NODE.decode(raw)
-    metadata, system = found.metadata, found.status and found.status.system
+    node = _NODE.decode(raw)
+    metadata, system = node.metadata, node.status and node.status.system
     return NodeObject(
         name=metadata.name,
         text=(metadata.annotations or {}).get(REGISTER, ""),

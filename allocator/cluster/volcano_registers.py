@@ -38,12 +38,12 @@ class VolcanoRegisters:
             for name in kept.keys() - known:
                 del kept[name]
 
-    def machine(self, found: NodeObject) -> NodeIdentity:
+    def machine(self, node: NodeObject) -> NodeIdentity:
         """Return a Node with what it announces: the same object as long as nothing changes."""
-        known = self._machines.get(found.name)
-        if known is None or known[0] is not found:
-            seen = found.machine(announced=self.node(found.name, found.full_register))
-            known = self._machines[found.name] = (found, seen)
+        known = self._machines.get(node.name)
+        if known is None or known[0] is not node:
+            seen = node.machine(announced=self.node(node.name, node.full_register))
+            known = self._machines[node.name] = (node, seen)
         return known[1]
 
     def machines(self, nodes: Mapping[str, NodeObject]) -> Mapping[str, NodeIdentity]:
@@ -58,10 +58,10 @@ class VolcanoRegisters:
             return None
         known = self._read.get(name)
         if known is None or known[0] != text:
-            found = node_from_register(name, text, factor=self._factor)
-            for problem in found.problems:
+            registered_node = node_from_register(name, text, factor=self._factor)
+            for problem in registered_node.problems:
                 log.warning("register annotation is odd", node=name, what=str(problem))
-            known = self._read[name] = (text, self._without_excluded(found.node))
+            known = self._read[name] = (text, self._without_excluded(registered_node.node))
         return known[1]
 
     def _without_excluded(self, node: Node) -> Node:

@@ -217,8 +217,8 @@ _WORDS: Final = {
 
 def explain_error(error: msgspec.ValidationError, document: object) -> Problem:
     """Return where *document* is not what was expected, with the value that stands there."""
-    said = _SAID.fullmatch(str(error))
-    what, path = (said["what"], said["path"] or "$") if said else (str(error), "$")
+    match = _SAID.fullmatch(str(error))
+    what, path = (match["what"], match["path"] or "$") if match else (str(error), "$")
     if missing := _MISSING.fullmatch(what):
         return Problem(path=f"{path[2:]}.{missing['name']}", what="missing", accepted="a text")
     types = _TYPES.fullmatch(what)

@@ -94,14 +94,14 @@ def pods_in(
 
 def apply_defaults(written: Json) -> Json:
     """Return a pod as the API server hands it to a hook: amounts canonical, requests defaulted."""
-    found = copy.deepcopy(written)
-    spec = found.get("spec")
+    document = copy.deepcopy(written)
+    spec = document.get("spec")
     for kind in ("initContainers", "containers"):
         for item in _mappings(spec, kind):
             resources = item.get("resources")
             if isinstance(resources, dict):
                 _default(resources)
-    return found
+    return document
 
 
 def _mappings(holder: object, key: str) -> list[Json]:

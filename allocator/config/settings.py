@@ -164,15 +164,15 @@ def settings_of(text: str) -> Settings:
         raise SettingsError(f"settings.yaml has {len(text)} characters; at most {LARGEST} are read")
     try:
         document = yaml.safe_load(text)
-        found = msgspec.convert({} if document is None else document, Settings)
+        settings = msgspec.convert({} if document is None else document, Settings)
     except (yaml.YAMLError, RecursionError) as error:
         raise SettingsError(f"settings.yaml is not YAML: {str(error)[:256]}") from error
     except msgspec.ValidationError as error:
         raise SettingsError(
             f"settings.yaml: {str(error)[:256]}{_accepted_values(str(error))}"
         ) from error
-    _check(found)
-    return found
+    _check(settings)
+    return settings
 
 
 def _accepted_values(message: str) -> str:
@@ -186,19 +186,19 @@ def _accepted_values(message: str) -> str:
     return ""
 
 
-def _check(found: Settings) -> None:
+def _check(settings: Settings) -> None:
     """Raise :class:`SettingsError` for what each field allows but the whole does not."""
-    weights = found.score_weights
+    weights = settings.score_weights
     if not weights.memory + weights.cores + weights.shares:
         raise SettingsError(
             "settings.yaml: scoreWeights has nothing but 0 for memory, cores and shares; "
             "give one of them a weight"
         )
-    if found.default_mode is Mode.MEMORY_ONLY:
+    if settings.default_mode is Mode.MEMORY_ONLY:
         raise SettingsError(
             'settings.yaml: defaultMode "memory-only" is no default; use hami-core or mig'
         )
-    for number, template in enumerate(found.node_templates):
+    for number, template in enumerate(settings.node_templates):
         place = f"settings.yaml: nodeTemplates[{number}]"
         known = model_named(template.model)
         if template.mode is Mode.MEMORY_ONLY:

@@ -40,13 +40,13 @@ class DriftController:
         pods, ledgers = self._pods.seen, self._ledgers()
         if pods is None or ledgers is None:
             return
-        found: list[LedgerDrift] = []
+        ledger_drifts: list[LedgerDrift] = []
         for ledger in ledgers.values():
             with isolated("drift not looked for", node=ledger.name):
-                found.extend(drifts(ledger, pods))
+                ledger_drifts.extend(drifts(ledger, pods))
             await self._clock.sleep(0)  # a large cluster takes long, and others must be answered
         now = self._clock.monotonic()
-        self._since = {drift: self._since.get(drift, now) for drift in found}
+        self._since = {drift: self._since.get(drift, now) for drift in ledger_drifts}
         lasting = [drift for drift, since in self._since.items() if now - since >= LASTING]
         for drift in lasting:
             self._tell(_event(drift))

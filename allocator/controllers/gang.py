@@ -80,8 +80,8 @@ class GangController:
         if pod is None or not pod.group:
             return
         name = (pod.namespace, pod.group)
-        found = members_of(pods.values(), tuple(self._vocabularies()))
-        gang = await self._gang(name, found[name]) if name in found else None
+        memberses = members_of(pods.values(), tuple(self._vocabularies()))
+        gang = await self._gang(name, memberses[name]) if name in memberses else None
         if gang is not None and gang.members.bound < gang.least:
             there = f"{gang.members.bound} of {gang.least} members are bound"
             note = f"{quote(pod.name)} was refused, {there}: {text}"
@@ -118,7 +118,7 @@ class GangController:
     async def _gang(self, name: Name, members: Members) -> Gang | None:
         try:
             raw = await self._calls.get(POD_GROUPS.format(*name))
-            found = msgspec.json.decode(raw, type=_PodGroup)
+            pod_group = msgspec.json.decode(raw, type=_PodGroup)
         except NotFoundError:
             return None
         except (KubeError, msgspec.MsgspecError, RecursionError) as error:
@@ -126,8 +126,8 @@ class GangController:
             return None
         return Gang(
             name=name,
-            uid=found.metadata.uid,
-            least=found.spec.min_member,
+            uid=pod_group.metadata.uid,
+            least=pod_group.spec.min_member,
             members=members,
         )
 

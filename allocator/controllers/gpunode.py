@@ -32,7 +32,7 @@ class NodeCaches(Protocol):
     def machines(self) -> Mapping[str, NodeIdentity] | None:
         """Return all Nodes by name, ``None`` while not all are known."""
 
-    def machine(self, found: NodeObject) -> NodeIdentity:
+    def machine(self, node: NodeObject) -> NodeIdentity:
         """Return a Node that was just read as upkeep sees it."""
 
     def ledgers(self) -> Mapping[str, Ledger] | None:

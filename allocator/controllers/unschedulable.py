@@ -158,14 +158,14 @@ class UnschedulableController:
 
         Returns the seconds after which to look again, which are *after* at the least, or ``None``.
         """
-        told = self._record_of(waiting.pod.uid)
-        if await self._hint(waiting, told):
+        pod_record = self._record_of(waiting.pod.uid)
+        if await self._hint(waiting, pod_record):
             return None
         texts = frozenset(obstacle.text for obstacle in waiting.obstacles.values())
-        if texts != told.texts:
-            told.texts = texts
+        if texts != pod_record.texts:
+            pod_record.texts = texts
             await self._report(waiting)
-        if not self._may_hint(told):
+        if not self._may_hint(pod_record):
             return None
         if self._is_crowded_out(waiting):
             return AGAIN
@@ -178,33 +178,33 @@ class UnschedulableController:
             self._index(), waiting.pod, waiting.names, circumstances=circumstances
         )
 
-    def _may_hint(self, told: _PodRecord) -> bool:
-        return self._hints and told.hints.total() < MOST_HINTS
+    def _may_hint(self, pod_record: _PodRecord) -> bool:
+        return self._hints and pod_record.hints.total() < MOST_HINTS
 
     def _record_of(self, uid: str) -> _PodRecord:
         now = self._clock.monotonic()
-        told = self._told.pop(uid, None)
-        if told is None or now - told.since > SETTLED:
-            told = _PodRecord(since=now)
-        self._told[uid] = told
+        pod_record = self._told.pop(uid, None)
+        if pod_record is None or now - pod_record.since > SETTLED:
+            pod_record = _PodRecord(since=now)
+        self._told[uid] = pod_record
         if len(self._told) > MOST_WAITING:
             self._told.popitem(last=False)
-        return told
+        return pod_record
 
-    async def _hint(self, waiting: UnschedulablePod, told: _PodRecord) -> bool:
+    async def _hint(self, waiting: UnschedulablePod, pod_record: _PodRecord) -> bool:
         """Nominate the pod to a node that takes it; say whether it is.
 
         A node may be named again: a hint that reaches the scheduler before it has written down
         that the pod does not fit is wiped out by that very write.
         """
-        if not self._may_hint(told):
+        if not self._may_hint(pod_record):
             return False
         pod, circumstances = waiting.pod, self._circumstances(waiting.pod)
         found = takers(self._index(), pod, waiting.names, circumstances=circumstances)
         if not found:
             return False
-        node = min(found, key=told.hints.__getitem__)  # the best of those named least
-        told.hints[node] += 1
+        node = min(found, key=pod_record.hints.__getitem__)  # the best of those named least
+        pod_record.hints[node] += 1
         metadata = {"uid": pod.uid, "annotations": {HINT_KEY: node}}
         changes = {"metadata": metadata, "status": {"nominatedNodeName": node}}
         try:

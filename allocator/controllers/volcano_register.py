@@ -136,18 +136,18 @@ class VolcanoRegisterController:
 
     def _due_changes(self, world: RegisterInputs, name: str) -> Changes:
         """Return what to write; both annotations at once, so that neither is there alone."""
-        node, found = world.nodes[name], self._text(world, name)
-        if not found.text:
+        node, text = world.nodes[name], self._text(world, name)
+        if not text.text:
             return {}
         now = self._clock.wall()
-        news = self._is_settled(name, found, node)
+        news = self._is_settled(name, text, node)
         if not news and not needs_report(node.handshake, now):
             return {}
         answer = {HANDSHAKE: encode_handshake(HandshakePhase.REPORTED, now)}
         if not news:
             return {"annotations": {REGISTER: node.text, **answer}}
-        kept = {REGISTER_KEY: found.beside or None} if found.beside or node.beside else {}
-        return {"annotations": {REGISTER: found.text, **answer, **kept}}
+        kept = {REGISTER_KEY: text.beside or None} if text.beside or node.beside else {}
+        return {"annotations": {REGISTER: text.text, **answer, **kept}}
 
     def _text(self, world: RegisterInputs, name: str) -> _Text:
         """Return the register of a node, made anew where what it rests on changed; note who left.
@@ -175,9 +175,9 @@ class VolcanoRegisterController:
             )
         return known
 
-    def _is_settled(self, name: str, found: _Text, standing: NodeObject) -> bool:
+    def _is_settled(self, name: str, text: _Text, standing: NodeObject) -> bool:
         """Say whether *found* has been what to write instead of what is *standing* for a while."""
-        wanted = found.text, found.beside
+        wanted = text.text, text.beside
         if wanted == (standing.text, standing.beside):
             self._seen.pop(name, None)
             return False

@@ -68,31 +68,31 @@ class NodeClasses:
         """Return the standing of *node*."""
         counts = Counter(map(self._likeness, node.gpus))
         key = node.fresh, closed, frozenset(counts.items())
-        found = self._standings.get(key)
-        if found is None:
+        node_class = self._standings.get(key)
+        if node_class is None:
             rooms = [self._room(likeness, count) for likeness, count in counts.items()]
-            found = self._standings[key] = _node_class(
+            node_class = self._standings[key] = _node_class(
                 node,
                 rooms,
                 shape=shape_of(node.gpus),
                 sound=shape_of(gpu for gpu in node.gpus if gpu.healthy),
                 closed=closed,
             )
-        return found
+        return node_class
 
     def _room(self, likeness: GpuClass, count: int) -> GpuGroup:
-        found = self._rooms.get((likeness, count))
-        if found is None:
-            found = self._rooms[likeness, count] = GpuGroup(likeness, count)
-        return found
+        gpu_group = self._rooms.get((likeness, count))
+        if gpu_group is None:
+            gpu_group = self._rooms[likeness, count] = GpuGroup(likeness, count)
+        return gpu_group
 
     def _likeness(self, gpu: Gpu) -> GpuClass:
         room = headroom(gpu)
         key = gpu.healthy, room.likeness
-        found = self._likenesses.get(key)
-        if found is None:
-            found = self._likenesses[key] = GpuClass(room)
-        return found
+        gpu_class = self._likenesses.get(key)
+        if gpu_class is None:
+            gpu_class = self._likenesses[key] = GpuClass(room)
+        return gpu_class
 
 
 def single_node_class(node: Node, *, like: NodeClass) -> NodeClass:
@@ -111,8 +111,8 @@ def _node_class(
     ordered = sorted(rooms, key=_emptiness, reverse=True)
     return NodeClass(
         node=node,
-        hard=tuple(room for room in ordered if _is_cut(room)),
-        soft=tuple(room for room in ordered if not _is_cut(room)),
+        hard=tuple(group for group in ordered if _is_cut(group)),
+        soft=tuple(group for group in ordered if not _is_cut(group)),
         first=ordered[0] if ordered and not closed else None,
         shape=shape,
         sound=sound,
@@ -122,10 +122,10 @@ def _node_class(
     )
 
 
-def _emptiness(room: GpuGroup) -> tuple[int, int]:
-    free = room.likeness.room
+def _emptiness(group: GpuGroup) -> tuple[int, int]:
+    free = group.likeness.room
     return free.memory, -free.cores
 
 
-def _is_cut(room: GpuGroup) -> bool:
-    return room.likeness.room.gpu.mode is Mode.MIG
+def _is_cut(group: GpuGroup) -> bool:
+    return group.likeness.room.gpu.mode is Mode.MIG

@@ -55,10 +55,12 @@ class ClassFilter:
         self._cutter = MigOptions(demand=demand, geometries=terms.geometries, named=request.profile)
         self._unknown = unknown
         self._searches = SEARCHES
-        self._counts = [ask.count for ask in asks]
+        self._counts = [container_request.count for container_request in asks]
         self.at_once = peak(asks, self._counts)
         # How close a GPU comes to each container; ``None`` takes it.
-        self._closeness = [cache(partial(self._obstacle, ask)) for ask in asks]
+        self._closeness = [
+            cache(partial(self._obstacle, container_request)) for container_request in asks
+        ]
         self._ever = cache(self._lasting_reason)
         self.plainly = cache(self._plainly)
         self.obstacle = cache(self._judge)
@@ -81,25 +83,25 @@ class ClassFilter:
         self._searches = SEARCHES
         return True
 
-    def _plainly(self, room: GpuGroup | None) -> bool:
+    def _plainly(self, group: GpuGroup | None) -> bool:
         """Say whether it is enough to look at one likeness of a node: a GPU for each container."""
-        if room is None or room.count < self.at_once:
+        if group is None or group.count < self.at_once:
             return False
-        return all(closeness(room.likeness) is None for closeness in self._closeness)
+        return all(closeness(group.likeness) is None for closeness in self._closeness)
 
-    def _judge(self, standing: NodeClass | None) -> FailureReason | None:
+    def _judge(self, node_class: NodeClass | None) -> FailureReason | None:
         """Return what is in the pod's way, ``None`` where the GPUs take it."""
-        if standing is None:
+        if node_class is None:
             return self._unknown
-        if standing.closed:
+        if node_class.closed:
             return CLOSED
         for mode in self._modes:
-            rooms = standing.hard if mode is Mode.MIG else standing.soft
-            if rooms and self._fits(standing, rooms, mode):
+            rooms = node_class.hard if mode is Mode.MIG else node_class.soft
+            if rooms and self._fits(node_class, rooms, mode):
                 return None
-        return self._why(standing)
+        return self._why(node_class)
 
-    def _fits(self, standing: NodeClass, rooms: Rooms, mode: Mode) -> bool:
+    def _fits(self, node_class: NodeClass, rooms: Rooms, mode: Mode) -> bool:
         for closeness, count in zip(self._closeness, self._counts, strict=True):
             if sum([r.count for r in rooms if closeness(r.likeness) is None]) < count:
                 return False
@@ -107,46 +109,46 @@ class ClassFilter:
             return True
         # A GPU for each at any time is enough; else they share some, which has to be tried.
         both = [r.count for r in rooms if all(c(r.likeness) is None for c in self._closeness)]
-        return sum(both) >= self.at_once or self._can_place(standing, mode)
+        return sum(both) >= self.at_once or self._can_place(node_class, mode)
 
-    def _can_place(self, standing: NodeClass, mode: Mode) -> bool:
+    def _can_place(self, node_class: NodeClass, mode: Mode) -> bool:
         """Say whether a search finds room for all containers together; if it may search yet."""
         if not self._searches:
             self.hasty = True
             return True
         self._searches -= 1
-        there = {mode: places((standing.node,), self.request, mode)}
+        there = {mode: places((node_class.node,), self.request, mode)}
         search = PlanSearch(places=there, cutter=self._cutter, prefer=Prefer.COST)
         return best(search, self.request) is not None
 
-    def _obstacle(self, ask: ContainerRequest, likeness: GpuClass) -> int | None:
-        room = likeness.room
-        shut = exclusion(room.gpu, self.request, self._modes)
+    def _obstacle(self, container_request: ContainerRequest, likeness: GpuClass) -> int | None:
+        headroom = likeness.room
+        shut = exclusion(headroom.gpu, self.request, self._modes)
         if shut is not None:
             reason = shut[0]
-        elif room.gpu.mode is Mode.MIG:
-            reason = None if self._cutter.takes(ask, room) else Reason.NO_GEOMETRY
+        elif headroom.gpu.mode is Mode.MIG:
+            reason = None if self._cutter.takes(container_request, headroom) else Reason.NO_GEOMETRY
         else:
-            reason = shortfall(ask, room).reason
+            reason = shortfall(container_request, headroom).reason
         return None if reason is None else CLOSENESS[reason]
 
     def _lasting_reason(self, shape: Shape) -> Reason | None:
         """Return why GPUs of this *shape* do not take the pod even when they are empty."""
-        found = unservable_findings(self.request, offers_of((shape,)), mixed=is_mixed(shape))
-        return found[0].reason if found else None
+        findings = unservable_findings(self.request, offers_of((shape,)), mixed=is_mixed(shape))
+        return findings[0].reason if findings else None
 
-    def _why(self, standing: NodeClass) -> FailureReason:
-        if not standing.shape:
+    def _why(self, node_class: NodeClass) -> FailureReason:
+        if not node_class.shape:
             return NO_INVENTORY
-        if standing.fresh:
-            reason = self._ever(standing.shape)
-            if reason is None and self._ever(standing.sound) is not None:
+        if node_class.fresh:
+            reason = self._ever(node_class.shape)
+            if reason is None and self._ever(node_class.sound) is not None:
                 reason = Reason.UNHEALTHY
             if reason is not None:
                 return EVER[reason]
         met = [
-            closeness(room.likeness)
-            for room in (*standing.hard, *standing.soft)
+            closeness(group.likeness)
+            for group in (*node_class.hard, *node_class.soft)
             for closeness in self._closeness
         ]
         closest = max([found for found in met if found is not None], default=None)
@@ -171,10 +173,10 @@ class ClassFilterCache:
         """Return who judges that; see :class:`ClassFilter`."""
         for number in range(len(self._known) - 1, -1, -1):
             if self._known[number].try_reuse(request, terms, demand, unknown=unknown):
-                found = self._known.pop(number)
+                class_filter = self._known.pop(number)
                 break
         else:
-            found = ClassFilter(request, terms, demand, unknown=unknown)
-        self._known.append(found)
+            class_filter = ClassFilter(request, terms, demand, unknown=unknown)
+        self._known.append(class_filter)
         del self._known[:-MOST_JUDGES]
-        return found
+        return class_filter

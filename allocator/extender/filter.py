@@ -152,7 +152,11 @@ def _peak_gpus(pod: SchedulingPod) -> int:
     if not isinstance(pod.wanted, PodClaim):
         return 0
     asks = pod.wanted.request.containers
-    return asks[0].count if len(asks) == 1 else peak(asks, [ask.count for ask in asks])
+    return (
+        asks[0].count
+        if len(asks) == 1
+        else peak(asks, [container_request.count for container_request in asks])
+    )
 
 
 def _judge_alone(
@@ -166,12 +170,12 @@ def _judge_alone(
             return CLOSED
         others = index.nominated_pods(name, pod)
         if pod.uid not in index.entries(name) and all(o.priority >= FIRST for o in others):
-            standing = forecast.node_class(index, name, others, terms=terms)
+            node_class = forecast.node_class(index, name, others, terms=terms)
         else:
             node = node_with_nominees(index, name, pod, terms=terms)
             like = index.standings[name]
-            standing = None if node is None else single_node_class(node, like=like)
-        return RESERVED if standing is None else judge.obstacle(standing)
+            node_class = None if node is None else single_node_class(node, like=like)
+        return RESERVED if node_class is None else judge.obstacle(node_class)
 
     return judge_node
 

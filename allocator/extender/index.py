@@ -25,13 +25,13 @@ class NodeInfo:
 
     node: Node
     entries: Entries
-    standing: NodeClass
+    node_class: NodeClass
     idle: Idle
 
     @property
     def closed(self) -> bool:
         """Say whether nothing may be promised there at the moment, whatever is free."""
-        return self.standing.closed
+        return self.node_class.closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +108,12 @@ class IndexBuilder:
         if known and (known.node, known.entries, known.closed) == (node, held, closed):
             return  # a list repeats what is known
         self.drop(node.name)
-        standing = self._register.class_of(node, closed=closed)
-        self._sites[node.name] = NodeInfo(node, held, standing, idle_of(node.gpus))
-        self._nodes[node.name], self._standings[node.name] = node, standing
-        self._firsts[node.name] = standing.first
-        self._ratings.put(node.name, standing.load)
-        self._shapes[standing.shape] += 1
+        node_class = self._register.class_of(node, closed=closed)
+        self._sites[node.name] = NodeInfo(node, held, node_class, idle_of(node.gpus))
+        self._nodes[node.name], self._standings[node.name] = node, node_class
+        self._firsts[node.name] = node_class.first
+        self._ratings.put(node.name, node_class.load)
+        self._shapes[node_class.shape] += 1
         self._stale += not node.fresh
 
     def drop(self, name: str) -> None:
@@ -123,7 +123,7 @@ class IndexBuilder:
             return
         del self._nodes[name], self._standings[name], self._firsts[name]
         self._ratings.drop(name)
-        shape = site.standing.shape
+        shape = site.node_class.shape
         self._shapes[shape] -= 1
         if not self._shapes[shape]:
             del self._shapes[shape]
@@ -141,7 +141,7 @@ class IndexBuilder:
 
         *scorers* are the usual ways of scoring.
         """
-        loads = ((name, standing.load) for name, standing in self._standings.items())
+        loads = ((name, node_class.load) for name, node_class in self._standings.items())
         snapshot = Snapshot(
             version=version,
             nodes=MappingProxyType(self._nodes.copy()),

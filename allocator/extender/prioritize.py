@@ -42,7 +42,9 @@ def score_nodes(
         return NodeScores(_json_list(()))
     chosen = wanted.request.packings.node or packing
     table = index.ratings.get(scorer(chosen, weights))
-    if table is not None and all(ask.count == 1 for ask in wanted.request.containers):
+    if table is not None and all(
+        container_request.count == 1 for container_request in wanted.request.containers
+    ):
         found = filter(None, map(table.parts.get, names))
         return NodeScores(_json_list(found), favourite(table, names))
     of = partial(_score, wanted=wanted, packing=chosen, weights=weights)
@@ -61,7 +63,7 @@ def _score(
     if site is None:
         return 0
     close = closeness(site.idle, wanted.request)
-    return score(site.standing.load, packing, weights, near=close)
+    return score(site.node_class.load, packing, weights, near=close)
 
 
 def best_first(index: Index, names: Iterable[str]) -> list[str]:

@@ -97,7 +97,7 @@ def _first_state(index: Index, name: str, terms: PlacementPolicy) -> _ProjectedN
     gone = _ending_pods(index, site)
     then = without_entries(site.node, [site.entries[uid] for uid in gone])
     return _ProjectedNode(
-        site=site, terms=terms, now=site.node, then=then, gone=gone, before=site.standing
+        site=site, terms=terms, now=site.node, then=then, gone=gone, before=site.node_class
     )
 
 
@@ -124,5 +124,5 @@ def ends(pod: SchedulingPod | None) -> bool:
 
 def grants_of(node: Node, wanted: PodClaim, terms: PlacementPolicy) -> list[Grant]:
     """Return what a pod would hold on *node* at most; nothing where it does not fit."""
-    found = place_on(node, in_mode(wanted.request, wanted.mode), terms=terms)
-    return [] if found is None else list(peak_grants(found.containers))
+    assignment = place_on(node, in_mode(wanted.request, wanted.mode), terms=terms)
+    return [] if assignment is None else list(peak_grants(assignment.containers))

@@ -85,7 +85,7 @@ def closeness(idle: Idle, request: PodRequest) -> int | None:
     ``None`` is for a pod of single GPUs, and for a node whose topology is not known. It differs
     between nodes that are alike in all else.
     """
-    count = max(ask.count for ask in request.containers)
+    count = max(container_request.count for container_request in request.containers)
     return worth(idle, count) if count > 1 else None
 
 

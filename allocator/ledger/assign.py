@@ -61,15 +61,15 @@ def assign(
         return kept
     if wanted.holds or wanted.uid in ledger.held:  # its containers use just that already
         return NoFit(_taken_finding(), later=True)
-    found, wish = None, _wish(wanted)
+    assignment, wish = None, _wish(wanted)
     if wish is not None:
         near = replace(terms, wished=wanted.positions)
-        found = place_on(node, in_mode(wish, wanted.mode), terms=near, demand=demand)
-    if found is None:
+        assignment = place_on(node, in_mode(wish, wanted.mode), terms=near, demand=demand)
+    if assignment is None:
         request = in_mode(wanted.request, wanted.mode)
-        found = place_on(node, request, terms=terms, demand=demand)
-    if found is not None:
-        return _in_order(found, node)
+        assignment = place_on(node, request, terms=terms, demand=demand)
+    if assignment is not None:
+        return _in_order(assignment, node)
     snapshot = snapshot_of((node,), version="", complete=False, demand=demand)
     choice = choose(snapshot, wanted.request, mode=wanted.mode, node=node.name, terms=terms)
     return NoFit(choice.findings[0], later=choice.verdict is not FitVerdict.NEVER)
@@ -107,11 +107,15 @@ def _earlier_assignment(
     if len(modes) != 1 or (fixed is not None and fixed not in modes):
         return None
     asks = wanted.request.containers
-    if [(ask.name, ask.count) for ask in asks] != [(c.name, len(c.grants)) for c in earlier]:
+    if [(container_request.name, container_request.count) for container_request in asks] != [
+        (c.name, len(c.grants)) for c in earlier
+    ]:
         return None
     containers = tuple(
-        held if held.stage is ask.stage else replace(held, stage=ask.stage)
-        for ask, held in zip(asks, earlier, strict=True)
+        held
+        if held.stage is container_request.stage
+        else replace(held, stage=container_request.stage)
+        for container_request, held in zip(asks, earlier, strict=True)
     )
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
     if not _has_room(gpus, peak_grants(containers)):

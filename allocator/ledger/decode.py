@@ -96,8 +96,8 @@ def decode(document: object) -> DecodedGpuNode:
     closed = bool(status.blurs) or len(notes.errors) > unclear
     problems = (*notes.errors[:unclear], *status.problems, *notes.errors[unclear:], *status.blurs)
     name = "" if named is None else named.metadata.name
-    found = _assemble(name, status, entries, fresh=fresh, closed=closed)
-    return replace(found, problems=problems)
+    decoded_gpu_node = _assemble(name, status, entries, fresh=fresh, closed=closed)
+    return replace(decoded_gpu_node, problems=problems)
 
 
 def _assemble(
@@ -160,9 +160,9 @@ def _status(raw: bytes) -> _Status:
 
 def _promises(written: Sequence[object], status: _Status, place: FieldPlace) -> Iterator[Entry]:
     for i, item in enumerate(written):
-        found = _promise(_encode(item), status)
-        if found is not None:
-            yield found
+        entry = _promise(_encode(item), status)
+        if entry is not None:
+            yield entry
         else:  # say where
             yield from entries_of([item], status.inventory, place, first=i)
 
@@ -171,5 +171,5 @@ def _promises(written: Sequence[object], status: _Status, place: FieldPlace) -> 
 def _promise(raw: bytes, status: _Status) -> Entry | None:
     """Read an entry as JSON; ``None`` where anything is wrong with it."""
     notes = Notes()
-    found = list(entries_of([msgspec.json.decode(raw)], status.inventory, FieldPlace("", notes)))
-    return found[0] if found and not notes.errors else None
+    entries = list(entries_of([msgspec.json.decode(raw)], status.inventory, FieldPlace("", notes)))
+    return entries[0] if entries and not notes.errors else None

@@ -152,24 +152,24 @@ def parse_ledger(document: Mapping[str, Any]) -> Ledger:
     what else is odd, ``gpunode`` says how it is read.
     """
     entries, decoded = (document.get("spec") or {}).get("entries"), decode(document)
-    found = _ledger(msgspec.convert(document, _Object), decoded, _entry_uids(entries))
+    ledger = _ledger(msgspec.convert(document, _Object), decoded, _entry_uids(entries))
     readable = {entry.uid for entry in decoded.entries}
     others = [e for e in entries if uid_of(e) not in readable] if isinstance(entries, list) else ()
-    return replace(found, unread=tuple(map(unreadable_entry, others)))
+    return replace(ledger, unread=tuple(map(unreadable_entry, others)))
 
 
 def read_text(raw: bytes) -> tuple[Ledger, DecodedGpuNode]:
     """Read a GPUNode as JSON, and what ``gpunode`` says of it; raises as :func:`read` does."""
     decoded = decode_text(raw)
     try:
-        found = _WHOLE.decode(raw)
+        whole = _WHOLE.decode(raw)
     except msgspec.ValidationError:
         return parse_ledger(msgspec.json.decode(raw)), decoded
-    entries = found.spec.entries
+    entries = whole.spec.entries
     if len(entries or ()) != len(decoded.entries):
         return parse_ledger(msgspec.json.decode(raw)), decoded
     written = None if entries is None else tuple(entry.pod.uid for entry in entries)
-    return _ledger(found, decoded, written), decoded
+    return _ledger(whole, decoded, written), decoded
 
 
 def _ledger(found: _Object, decoded: DecodedGpuNode, written: tuple[str, ...] | None) -> Ledger:
@@ -226,5 +226,9 @@ def annotated_entry(
     GPUNode cannot have promised that.
     """
     entry = {"pod": pod, "since": "1970-01-01T00:00:00Z", "containers": told}
-    found = decode({**document, "spec": {"entries": [entry]}})
-    return found.entries[0] if found.entries and not found.problems else None
+    decoded_gpu_node = decode({**document, "spec": {"entries": [entry]}})
+    return (
+        decoded_gpu_node.entries[0]
+        if decoded_gpu_node.entries and not decoded_gpu_node.problems
+        else None
+    )

@@ -54,10 +54,10 @@ def with_arrivals(
     if request.named_mode not in (None, Mode.MIG):
         return demand
     for board in boards:
-        for ask in request.containers:
-            rung = smallest_sufficient(ask, board, request.profile)
-            if rung is not None:
-                demand = with_arrival(demand, board, rung.profile, failed=failed)
+        for container_request in request.containers:
+            profile = smallest_sufficient(container_request, board, request.profile)
+            if profile is not None:
+                demand = with_arrival(demand, board, profile.profile, failed=failed)
     return demand
 
 

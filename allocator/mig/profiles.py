@@ -25,8 +25,8 @@ _PROFILE_NAME: Final = re.compile(
 
 def shape_of(profile: str) -> ProfileShape | None:
     """Take the name of a GPU instance profile apart; anything else is ``None``."""
-    found = _PROFILE_NAME.fullmatch(profile)
-    return ProfileShape(int(found[1]), int(found[2]), found[3]) if found else None
+    match = _PROFILE_NAME.fullmatch(profile)
+    return ProfileShape(int(match[1]), int(match[2]), match[3]) if match else None
 
 
 def canonical_profile(board: Board, name: str) -> Profile | None:
@@ -79,37 +79,37 @@ def profiles_of(board: Board | None, named: str | None = None) -> tuple[ProfileC
 
 
 def sufficient_profiles(
-    ask: ContainerRequest, board: Board | None, named: str | None = None
+    container_request: ContainerRequest, board: Board | None, named: str | None = None
 ) -> tuple[ProfileCapacity, ...]:
     """Return the rungs that serve *ask*, smallest first.
 
     A profile that the user *named* without an amount is the request itself.
     """
-    memory, percent, cores = _least(ask, named)
+    memory, percent, cores = _least(container_request, named)
     return tuple(
-        rung
-        for rung in profiles_of(board, named)
-        if rung.memory >= memory and rung.percent >= percent and rung.cores >= cores
+        profile
+        for profile in profiles_of(board, named)
+        if profile.memory >= memory and profile.percent >= percent and profile.cores >= cores
     )
 
 
 def smallest_sufficient(
-    ask: ContainerRequest, board: Board | None, named: str | None = None
+    container_request: ContainerRequest, board: Board | None, named: str | None = None
 ) -> ProfileCapacity | None:
     """Return the first of the sufficient rungs."""
     if board is None:
         return None
-    memory, percent, cores = _least(ask, named)
-    for rung in profiles_of(board, named):
-        if rung.memory >= memory and rung.cores >= cores and rung.percent >= percent:
-            return rung
+    memory, percent, cores = _least(container_request, named)
+    for profile in profiles_of(board, named):
+        if profile.memory >= memory and profile.cores >= cores and profile.percent >= percent:
+            return profile
     return None
 
 
-def _least(ask: ContainerRequest, named: str | None) -> tuple[int, int, int]:
-    memory, percent = ask.memory, ask.percent
+def _least(container_request: ContainerRequest, named: str | None) -> tuple[int, int, int]:
+    memory, percent = container_request.memory, container_request.percent
     whole = memory is None and percent is None and named is None
-    return memory or 0, 100 if whole else percent or 0, ask.cores
+    return memory or 0, 100 if whole else percent or 0, container_request.cores
 
 
 def _rung(profile: Profile, board: Board) -> ProfileCapacity:

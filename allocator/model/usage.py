@@ -25,12 +25,12 @@ def peak_grants(containers: Sequence[ContainerGrants]) -> tuple[Grant, ...]:
     """Return what a pod holds at most, as grants that add up: its own, unless some take turns."""
     if len(containers) == 1:  # nearly every pod
         return containers[0].grants
-    found: list[Grant] = []
+    grants: list[Grant] = []
     for held in containers:
         if held.stage is _INIT:
             return tuple([grant for _, grant in parts(containers)])
-        found += held.grants
-    return tuple(found)
+        grants += held.grants
+    return tuple(grants)
 
 
 def parts(containers: Sequence[ContainerGrants]) -> list[Part]:

@@ -24,7 +24,7 @@ Obstacle = tuple[Reason, str]
 class SmallerRequest:
     """A smaller number in one container with which the whole pod fits, all else unchanged."""
 
-    ask: ContainerRequest
+    container_request: ContainerRequest
     resource: str | None
     advice: str
 
@@ -36,29 +36,34 @@ def shortage_advice(
 
     *later* says that waiting helps too. What is advised was tried: *fits* answered for it.
     """
-    met = ((ask, _obstacle(ask, nodes, cutter)) for ask in request.containers)
-    blocked = {ask: obstacle for ask, obstacle in met if obstacle is not None}
+    met = (
+        (container_request, _obstacle(container_request, nodes, cutter))
+        for container_request in request.containers
+    )
+    blocked = {
+        container_request: obstacle for container_request, obstacle in met if obstacle is not None
+    }
     relief = next(_reliefs(request, tuple(blocked) or request.containers, fits), None)
     if relief is None:
         remedy = "wait until other pods end" if later else "ask for less in several containers"
     else:
-        where = "" if blocked else f" in {place_of(relief.ask)}"
+        where = "" if blocked else f" in {place_of(relief.container_request)}"
         remedy = relief.advice + where + (" now, or wait" if later else "")
     if not blocked:
         return _crowded_finding(nodes, remedy)
-    ask = next(iter(blocked)) if relief is None else relief.ask
-    reason, what = blocked[ask]
+    container_request = next(iter(blocked)) if relief is None else relief.container_request
+    reason, what = blocked[container_request]
     return Finding(
         reason=reason,
-        place=place_of(ask),
-        field=field_of(ask, None if relief is None else relief.resource),
+        place=place_of(container_request),
+        field=field_of(container_request, None if relief is None else relief.resource),
         what=what,
         remedy=remedy,
     )
 
 
 def _crowded_finding(nodes: Sequence[Headrooms], remedy: str) -> Finding:
-    hard = all(room.gpu.mode is Mode.MIG for rooms in nodes for room in rooms)
+    hard = all(headroom.gpu.mode is Mode.MIG for rooms in nodes for headroom in rooms)
     return Finding(
         reason=Reason.NO_GEOMETRY if hard else Reason.MEMORY_SHORT,
         place="pod",
@@ -69,50 +74,59 @@ def _crowded_finding(nodes: Sequence[Headrooms], remedy: str) -> Finding:
 
 
 def _obstacle(
-    ask: ContainerRequest, nodes: Sequence[Headrooms], cutter: MigOptions
+    container_request: ContainerRequest, nodes: Sequence[Headrooms], cutter: MigOptions
 ) -> Obstacle | None:
     """Return why no node takes *ask* by itself."""
-    takers = [sum(_takes(ask, room, cutter) for room in rooms) for rooms in nodes]
+    takers = [
+        sum(_takes(container_request, headroom, cutter) for headroom in rooms) for rooms in nodes
+    ]
     most = max(takers, default=0)
-    if most >= ask.count:
+    if most >= container_request.count:
         return None
     rooms = tuple(chain.from_iterable(nodes))
     if most:
-        what = f"{ask.count} GPUs on one node, but only {most} there have room"
+        what = f"{container_request.count} GPUs on one node, but only {most} there have room"
         return Reason.TOO_MANY, what
-    soft = [room for room in rooms if room.gpu.mode is not Mode.MIG]
-    return _soft(ask, soft) if soft else _mig_obstacle(ask, rooms, cutter)
+    soft = [headroom for headroom in rooms if headroom.gpu.mode is not Mode.MIG]
+    return (
+        _soft(container_request, soft) if soft else _mig_obstacle(container_request, rooms, cutter)
+    )
 
 
-def _takes(ask: ContainerRequest, room: Headroom, cutter: MigOptions) -> bool:
-    if room.gpu.mode is Mode.MIG:
-        return bool(cutter.options(ask, (room,)))
-    return not shortfall(ask, room)
+def _takes(container_request: ContainerRequest, headroom: Headroom, cutter: MigOptions) -> bool:
+    if headroom.gpu.mode is Mode.MIG:
+        return bool(cutter.options(container_request, (headroom,)))
+    return not shortfall(container_request, headroom)
 
 
-def _soft(ask: ContainerRequest, rooms: Sequence[Headroom]) -> Obstacle:
+def _soft(container_request: ContainerRequest, rooms: Sequence[Headroom]) -> Obstacle:
     """Describe the miss of the GPU that comes closest."""
-    closest = min(rooms, key=lambda room: shortfall(ask, room).rank)
+    closest = min(rooms, key=lambda headroom: shortfall(container_request, headroom).rank)
     of = "the closest GPU"
-    match shortfall(ask, closest).reason:
+    match shortfall(container_request, closest).reason:
         case Reason.SHARES_SHORT:
             what = f"{of} has its {closest.gpu.slots} shares taken already"
             return Reason.SHARES_SHORT, what
         case Reason.MEMORY_SHORT:
-            needed = ask.memory_on(closest.gpu.memory)
+            needed = container_request.memory_on(closest.gpu.memory)
             what = f"{needed} MiB on one GPU, but {of} has {max(0, closest.memory)} free"
             return Reason.MEMORY_SHORT, what
-        case _ if ask.cores >= WHOLE_GPU:
+        case _ if container_request.cores >= WHOLE_GPU:
             return Reason.CORES_SHORT, "a GPU to itself, but every GPU is in use"
         case _:
             free = max(0, WHOLE_GPU - closest.cores)
-            what = f"{ask.cores} cores of one GPU, but {of} has {free} free"
+            what = f"{container_request.cores} cores of one GPU, but {of} has {free} free"
             return Reason.CORES_SHORT, what
 
 
-def _mig_obstacle(ask: ContainerRequest, rooms: Sequence[Headroom], cutter: MigOptions) -> Obstacle:
-    rungs = {smallest_sufficient(ask, room.gpu.board, cutter.named) for room in rooms}
-    names = " or ".join(sorted(rung.profile.name for rung in rungs if rung is not None))
+def _mig_obstacle(
+    container_request: ContainerRequest, rooms: Sequence[Headroom], cutter: MigOptions
+) -> Obstacle:
+    rungs = {
+        smallest_sufficient(container_request, headroom.gpu.board, cutter.named)
+        for headroom in rooms
+    }
+    names = " or ".join(sorted(profile.profile.name for profile in rungs if profile is not None))
     what = f"no place for {names}" if names else "no profile that is large enough"
     return Reason.NO_GEOMETRY, f"{what} on any GPU here"
 
@@ -132,58 +146,65 @@ def _reliefs(
     request: PodRequest, asks: Sequence[ContainerRequest], fits: Fits
 ) -> Iterator[SmallerRequest]:
     """Yield, for one number after the other, the largest smaller value with which the pod fits."""
-    for ask in asks:
-        for knob in _knobs(ask, vocabulary_of(request)):
+    for container_request in asks:
+        for knob in _knobs(container_request, vocabulary_of(request)):
 
-            def fits_with(value: int, ask: ContainerRequest = ask, knob: _Knob = knob) -> bool:
+            def fits_with(
+                value: int,
+                container_request: ContainerRequest = container_request,
+                knob: _Knob = knob,
+            ) -> bool:
                 turned = knob.turned(value)
-                return fits(_replace_container(request, ask, turned))
+                return fits(_replace_container(request, container_request, turned))
 
             value = _largest(fits_with, least=knob.least, below=knob.asked)
             if value is not None:
                 unit = knob.unit.removesuffix("s") if value == 1 else knob.unit
                 advice = f"ask for at most {value}{unit}"
-                yield SmallerRequest(ask=ask, resource=knob.resource, advice=advice)
+                yield SmallerRequest(
+                    container_request=container_request, resource=knob.resource, advice=advice
+                )
 
 
-def _knobs(ask: ContainerRequest, names: Vocabulary) -> Iterator[_Knob]:
-    if ask.memory is not None:
+def _knobs(container_request: ContainerRequest, names: Vocabulary) -> Iterator[_Knob]:
+    if container_request.memory is not None:
         yield _Knob(
             resource=names.memory,
             unit=" MiB",
             least=1,
-            asked=ask.memory,
-            turned=lambda n: msgspec.structs.replace(ask, memory=MiB(n)),
+            asked=container_request.memory,
+            turned=lambda n: msgspec.structs.replace(container_request, memory=MiB(n)),
         )
     else:
         yield _Knob(
             resource=names.percent,
             unit="% of its memory",
             least=1,
-            asked=100 if ask.percent is None else ask.percent,
-            turned=lambda n: msgspec.structs.replace(ask, percent=n),
+            asked=100 if container_request.percent is None else container_request.percent,
+            turned=lambda n: msgspec.structs.replace(container_request, percent=n),
         )
     yield _Knob(
         resource=names.cores,
         unit=" cores",
         least=0,
-        asked=ask.cores,
-        turned=lambda n: msgspec.structs.replace(ask, cores=CorePercent(n)),
+        asked=container_request.cores,
+        turned=lambda n: msgspec.structs.replace(container_request, cores=CorePercent(n)),
     )
     yield _Knob(
         resource=names.count,
         unit=" GPUs",
         least=1,
-        asked=ask.count,
-        turned=lambda n: msgspec.structs.replace(ask, count=n),
+        asked=container_request.count,
+        turned=lambda n: msgspec.structs.replace(container_request, count=n),
     )
 
 
 def _replace_container(
-    request: PodRequest, ask: ContainerRequest, turned: ContainerRequest
+    request: PodRequest, container_request: ContainerRequest, turned: ContainerRequest
 ) -> PodRequest:
     return msgspec.structs.replace(
-        request, containers=tuple(turned if one is ask else one for one in request.containers)
+        request,
+        containers=tuple(turned if one is container_request else one for one in request.containers),
     )
 
 

@@ -23,8 +23,10 @@ def candidates(
         for gpu in node.gpus:
             mode = mode_on(gpu, modes)
             room = headroom(gpu)
-            for ask in request.containers:
-                reason, detail = exclusion(gpu, request, modes) or _answer(ask, room, cutter)
+            for container_request in request.containers:
+                reason, detail = exclusion(gpu, request, modes) or _answer(
+                    container_request, room, cutter
+                )
                 yield Candidate(
                     node=node.name,
                     gpu=gpu.uuid,
@@ -32,7 +34,7 @@ def candidates(
                     mode=mode,
                     reason=reason,
                     detail=detail,
-                    container=ask.name,
+                    container=container_request.name,
                 )
 
 
@@ -63,16 +65,20 @@ def exclusion(gpu: Gpu, request: PodRequest, modes: Sequence[Mode]) -> Answer | 
     return None if gpu.healthy else (Reason.UNHEALTHY, "unhealthy")
 
 
-def _answer(ask: ContainerRequest, room: Headroom, cutter: MigOptions) -> Answer:
-    return _mig_answer(ask, room, cutter) if room.gpu.mode is Mode.MIG else _soft(ask, room)
+def _answer(container_request: ContainerRequest, room: Headroom, cutter: MigOptions) -> Answer:
+    return (
+        _mig_answer(container_request, room, cutter)
+        if room.gpu.mode is Mode.MIG
+        else _soft(container_request, room)
+    )
 
 
-def _soft(ask: ContainerRequest, room: Headroom) -> Answer:
-    reason = shortfall(ask, room).reason
+def _soft(container_request: ContainerRequest, room: Headroom) -> Answer:
+    reason = shortfall(container_request, room).reason
     match reason:
         case Reason.SHARES_SHORT:
             return reason, f"all {room.gpu.slots} shares taken"
-        case Reason.CORES_SHORT if ask.cores == WHOLE_GPU:
+        case Reason.CORES_SHORT if container_request.cores == WHOLE_GPU:
             return reason, "in use, and asked for exclusively"
         case Reason.CORES_SHORT:
             return reason, f"{WHOLE_GPU - room.cores} of 100 cores free"
@@ -80,14 +86,14 @@ def _soft(ask: ContainerRequest, room: Headroom) -> Answer:
             return reason, f"{room.memory} of {room.gpu.memory} MiB free"
 
 
-def _mig_answer(ask: ContainerRequest, room: Headroom, cutter: MigOptions) -> Answer:
-    best = cutter.options(ask, (room,))
+def _mig_answer(container_request: ContainerRequest, room: Headroom, cutter: MigOptions) -> Answer:
+    best = cutter.options(container_request, (room,))
     if best and best[0].grant.placed is not None:
         placed = best[0].grant.placed
         return None, f"{placed.profile} at {placed.start}"
-    rung = smallest_sufficient(ask, room.gpu.board, cutter.named)
-    if rung is not None:
-        return Reason.NO_GEOMETRY, f"no place left for {rung.profile}"
+    profile = smallest_sufficient(container_request, room.gpu.board, cutter.named)
+    if profile is not None:
+        return Reason.NO_GEOMETRY, f"no place left for {profile.profile}"
     rungs = profiles_of(room.gpu.board, cutter.named)
     if not rungs:
         return Reason.NO_GEOMETRY, "no such MIG profile is known"

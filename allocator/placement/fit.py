@@ -75,26 +75,26 @@ class Shortfall:
         return sum(map(bool, sizes)), *sizes
 
 
-def shortfall(ask: ContainerRequest, room: Headroom) -> Shortfall:
+def shortfall(container_request: ContainerRequest, room: Headroom) -> Shortfall:
     """Measure what *room*, on a GPU shared in software, lacks for *ask*.
 
     100 cores are the whole GPU, to be shared with nobody, even with one who asks for none:
     the rule of Volcano's deviceshare.
     """
-    memory, cores, shares = _missing_amounts(ask, room)
+    memory, cores, shares = _missing_amounts(container_request, room)
     return Shortfall(memory=MiB(memory), cores=CorePercent(cores), shares=shares)
 
 
-def takes(ask: ContainerRequest, room: Headroom) -> bool:
+def takes(container_request: ContainerRequest, room: Headroom) -> bool:
     """Say whether *room*, on a GPU shared in software, lacks nothing for *ask*."""
-    return _missing_amounts(ask, room) == _NOTHING
+    return _missing_amounts(container_request, room) == _NOTHING
 
 
-def _missing_amounts(ask: ContainerRequest, room: Headroom) -> tuple[int, int, int]:
-    cores = max(0, room.cores + ask.cores - WHOLE_GPU)
-    if (ask.cores >= WHOLE_GPU and room.tenants) or room.cores >= WHOLE_GPU:
+def _missing_amounts(container_request: ContainerRequest, room: Headroom) -> tuple[int, int, int]:
+    cores = max(0, room.cores + container_request.cores - WHOLE_GPU)
+    if (container_request.cores >= WHOLE_GPU and room.tenants) or room.cores >= WHOLE_GPU:
         cores = max(1, cores)
-    memory = max(0, ask.memory_on(room.gpu.memory) - room.memory)
+    memory = max(0, container_request.memory_on(room.gpu.memory) - room.memory)
     return memory, cores, max(0, room.tenants + 1 - room.gpu.slots)
 
 
@@ -109,11 +109,14 @@ def hardware(mode: Mode) -> Mode:
             assert_never(mode)
 
 
-def serves(ask: ContainerRequest, offer: GpuKind, named: str | None = None) -> bool:
+def serves(container_request: ContainerRequest, offer: GpuKind, named: str | None = None) -> bool:
     """Say whether one empty GPU of a kind takes *ask*."""
     if offer.mode is Mode.MIG:
-        return smallest_sufficient(ask, offer.board, named) is not None
-    return ask.memory_on(offer.memory) <= offer.memory and ask.cores <= WHOLE_GPU
+        return smallest_sufficient(container_request, offer.board, named) is not None
+    return (
+        container_request.memory_on(offer.memory) <= offer.memory
+        and container_request.cores <= WHOLE_GPU
+    )
 
 
 def holds(request: PodRequest, offer: GpuKind, count: int) -> bool:
@@ -123,19 +126,30 @@ def holds(request: PodRequest, offer: GpuKind, count: int) -> bool:
     container must be known to fit by itself.
     """
     asks = request.containers
-    if sum([ask.count for ask in asks]) <= count:
+    if sum([container_request.count for container_request in asks]) <= count:
         return True  # a whole GPU for each; nearly always
     if offer.mode is Mode.MIG:
-        rungs = [smallest_sufficient(ask, offer.board, request.profile) for ask in asks]
-        sizes = [rung.profile.size for rung in rungs if rung is not None]
+        rungs = [
+            smallest_sufficient(container_request, offer.board, request.profile)
+            for container_request in asks
+        ]
+        sizes = [profile.profile.size for profile in rungs if profile is not None]
         return offer.board is not None and _peak_amount(asks, sizes) <= count * offer.board.slots
-    memory = _peak_amount(asks, [ask.memory_on(offer.memory) for ask in asks])
-    cores = _peak_amount(asks, [ask.cores for ask in asks])
+    memory = _peak_amount(
+        asks, [container_request.memory_on(offer.memory) for container_request in asks]
+    )
+    cores = _peak_amount(asks, [container_request.cores for container_request in asks])
     return memory <= count * offer.memory and cores <= count * WHOLE_GPU
 
 
 def _peak_amount(asks: Sequence[ContainerRequest], each: Sequence[int]) -> int:
-    return peak(asks, [ask.count * amount for ask, amount in zip(asks, each, strict=True)])
+    return peak(
+        asks,
+        [
+            container_request.count * amount
+            for container_request, amount in zip(asks, each, strict=True)
+        ],
+    )
 
 
 def peak(asks: Sequence[ContainerRequest], amounts: Sequence[int]) -> int:
@@ -144,8 +158,8 @@ def peak(asks: Sequence[ContainerRequest], amounts: Sequence[int]) -> int:
     Init containers run one by one, beside the sidecars that started before them.
     """
     held = most = 0
-    for ask, amount in zip(asks, amounts, strict=True):
-        if ask.stage is Stage.INIT:
+    for container_request, amount in zip(asks, amounts, strict=True):
+        if container_request.stage is Stage.INIT:
             most = max(most, held + amount)
         else:
             held += amount

@@ -16,31 +16,37 @@ SIGNS: Final = MappingProxyType({FillPolicy.BINPACK: 1, FillPolicy.SPREAD: -1})
 
 
 def options(
-    ask: ContainerRequest, rooms: Headrooms, *, mode: Mode, packing: FillPolicy = FillPolicy.BINPACK
+    container_request: ContainerRequest,
+    rooms: Headrooms,
+    *,
+    mode: Mode,
+    packing: FillPolicy = FillPolicy.BINPACK,
 ) -> list[Option]:
     """Return one option per GPU that takes *ask*.
 
     By binpack the GPU left with the smallest share comes first, by spread the one with the
     largest. Those that are closest together come before both where several are asked for.
     """
-    ranked = sorted(_options(ask, rooms, mode, sign=SIGNS[packing]), key=_rank)
-    return prefer_close(ranked, rooms, count=ask.count)
+    ranked = sorted(_options(container_request, rooms, mode, sign=SIGNS[packing]), key=_rank)
+    return prefer_close(ranked, rooms, count=container_request.count)
 
 
 def emptiness(rooms: Headrooms, taken: Iterable[Grant]) -> int:
     """Return what is free of a node's GPU memory once *taken* is, in millionths of it."""
-    total = sum(room.gpu.memory for room in rooms)
-    free = sum(room.memory for room in rooms) - sum(grant.memory for grant in taken)
+    total = sum(headroom.gpu.memory for headroom in rooms)
+    free = sum(headroom.memory for headroom in rooms) - sum(grant.memory for grant in taken)
     return free * WHOLE // total
 
 
-def _options(ask: ContainerRequest, rooms: Headrooms, mode: Mode, *, sign: int) -> Iterator[Option]:
-    for position, room in enumerate(rooms):
-        if takes(ask, room):
-            gpu = room.gpu
-            memory = ask.memory_on(gpu.memory)
-            left = (room.memory - memory) * WHOLE // gpu.memory
-            grant = Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=ask.cores)
+def _options(
+    container_request: ContainerRequest, rooms: Headrooms, mode: Mode, *, sign: int
+) -> Iterator[Option]:
+    for position, headroom in enumerate(rooms):
+        if takes(container_request, headroom):
+            gpu = headroom.gpu
+            memory = container_request.memory_on(gpu.memory)
+            left = (headroom.memory - memory) * WHOLE // gpu.memory
+            grant = Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=container_request.cores)
             yield Option(position=position, grant=grant, rank=(sign * left,))
 
 

@@ -29,14 +29,14 @@ class Rules:
     layouts: Layouts | None
     listing: PositionTable | None = None
 
-    def admit(self, profile: Profile, room: Headroom) -> bool:
+    def admit(self, profile: Profile, headroom: Headroom) -> bool:
         """Say whether *profile* may join what is granted, places aside."""
-        if profile.limit is not None and room.profiles.count(profile) >= profile.limit:
+        if profile.limit is not None and headroom.profiles.count(profile) >= profile.limit:
             return False
-        return self.layouts is None or self.layouts.allows(room.profiles, profile)
+        return self.layouts is None or self.layouts.allows(headroom.profiles, profile)
 
     def seats(
-        self, profile: Profile, room: Headroom, *, first: int, wished: Collection[str]
+        self, profile: Profile, headroom: Headroom, *, first: int, wished: Collection[str]
     ) -> Iterator[tuple[Placement, str | None]]:
         """Yield the free places of *profile* and their positions: wished ones, *first*, the rest.
 
@@ -45,12 +45,12 @@ class Rules:
         others = []
         for start in (first, *(s for s in profile.starts if s != first)):
             placed = Placement(profile, start)
-            if placed.mask & room.taken:
+            if placed.mask & headroom.taken:
                 continue
             if self.listing is None:
                 yield placed, None
                 continue
-            position = self.listing.position(placed, used=room.positions, wished=wished)
+            position = self.listing.position(placed, used=headroom.positions, wished=wished)
             if position in wished:
                 yield placed, position
             elif position is not None:
@@ -77,7 +77,7 @@ class MigOptions:
     )
 
     def options(
-        self, ask: ContainerRequest, rooms: Headrooms, *, thorough: bool = False
+        self, container_request: ContainerRequest, rooms: Headrooms, *, thorough: bool = False
     ) -> list[Option]:
         """Return the best instance on each GPU that takes *ask*, the best GPU first.
 
@@ -85,50 +85,58 @@ class MigOptions:
         that are closest together come first where several are asked for.
         """
         best, others = [], []
-        for position, room in enumerate(rooms):
-            found = self._options_on(ask, position, room)
-            best += list(islice(found, 1))
-            others += list(found) if thorough else []
+        for position, headroom in enumerate(rooms):
+            options = self._options_on(container_request, position, headroom)
+            best += list(islice(options, 1))
+            others += list(options) if thorough else []
         ranked = sorted(best, key=_rank) + sorted(others, key=_rank)
-        return prefer_close(ranked, rooms, count=ask.count)
+        return prefer_close(ranked, rooms, count=container_request.count)
 
-    def takes(self, ask: ContainerRequest, room: Headroom) -> bool:
+    def takes(self, container_request: ContainerRequest, headroom: Headroom) -> bool:
         """Say whether there is an instance for *ask* on one GPU."""
-        return next(self._options_on(ask, 0, room), None) is not None
+        return next(self._options_on(container_request, 0, headroom), None) is not None
 
-    def _options_on(self, ask: ContainerRequest, position: int, room: Headroom) -> Iterator[Option]:
+    def _options_on(
+        self, container_request: ContainerRequest, position: int, headroom: Headroom
+    ) -> Iterator[Option]:
         """Yield the options on one GPU: the smallest sufficient profile at its seat comes first."""
-        gpu, board = room.gpu, room.gpu.board
+        gpu, board = headroom.gpu, headroom.gpu.board
         if board is None:
             return
         rules = self._rules_of(gpu, board)
         wished = {position for uuid, position in self.wished if uuid == gpu.uuid}
-        for rung in self._sufficient_profiles(ask, board):
+        for rung in self._sufficient_profiles(container_request, board):
             profile = rung.profile
-            seat = rules.tables.seat(room.taken, profile) if rules.admit(profile, room) else None
+            seat = (
+                rules.tables.seat(headroom.taken, profile)
+                if rules.admit(profile, headroom)
+                else None
+            )
             if seat is None:
                 continue
-            seats = rules.seats(profile, room, first=seat.start, wished=wished)
+            seats = rules.seats(profile, headroom, first=seat.start, wished=wished)
             for placed, name in seats:
-                size = rung.cost, profile.memory, *self._fullness(room, board)
+                size = rung.cost, profile.memory, *self._fullness(headroom, board)
                 rank = (*size, *seat.rank, placed not in gpu.instances)
-                grant = _grant(gpu.uuid, placed, ask, position=name)
+                grant = _grant(gpu.uuid, placed, container_request, position=name)
                 yield Option(position=position, grant=grant, rank=rank)
 
     def _sufficient_profiles(
-        self, ask: ContainerRequest, board: Board
+        self, container_request: ContainerRequest, board: Board
     ) -> tuple[ProfileCapacity, ...]:
-        key = ask, board
-        found = self._rungs.get(key)
-        if found is None:
-            found = self._rungs[key] = sufficient_profiles(ask, board, self.named)
-        return found
+        key = container_request, board
+        profile_capacities = self._rungs.get(key)
+        if profile_capacities is None:
+            profile_capacities = self._rungs[key] = sufficient_profiles(
+                container_request, board, self.named
+            )
+        return profile_capacities
 
-    def _fullness(self, room: Headroom, board: Board) -> tuple[int, ...]:
+    def _fullness(self, headroom: Headroom, board: Board) -> tuple[int, ...]:
         """Return what comes before the loss of room: nothing, for losing least packs already."""
         if self.packing is FillPolicy.BINPACK:
             return ()
-        return (room.taken.bit_count() * SHARE // board.slots,)
+        return (headroom.taken.bit_count() * SHARE // board.slots,)
 
     def _rules_of(self, gpu: Gpu, board: Board) -> Rules:
         key = gpu.model, board, gpu.deviceshare
@@ -144,12 +152,14 @@ class MigOptions:
         return self._rules[key]
 
 
-def _grant(gpu: str, placed: Placement, ask: ContainerRequest, *, position: str | None) -> Grant:
+def _grant(
+    gpu: str, placed: Placement, container_request: ContainerRequest, *, position: str | None
+) -> Grant:
     return Grant(
         gpu=gpu,
         mode=Mode.MIG,
         memory=placed.profile.memory,
-        cores=ask.cores,
+        cores=container_request.cores,
         placed=placed,
         position=position,
     )

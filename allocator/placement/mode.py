@@ -120,12 +120,22 @@ def translated_percent(request: PodRequest, offers: Mapping[GpuKind, int]) -> Po
     """
     able = [kind for kind in offers if _may_serve(kind, request)]
     totals = sorted({kind.memory for kind in able})
-    first = next((ask for ask in request.containers if ask.percent is not None), None)
+    first = next(
+        (
+            container_request
+            for container_request in request.containers
+            if container_request.percent is not None
+        ),
+        None,
+    )
     if first is None or not totals:
         return request
     if len(totals) > 1:
         return ambiguous_percent(request, first, able)
-    containers = tuple(_in_mib(ask, able, request.profile) for ask in request.containers)
+    containers = tuple(
+        _in_mib(container_request, able, request.profile)
+        for container_request in request.containers
+    )
     return msgspec.structs.replace(request, containers=containers)
 
 
@@ -154,14 +164,16 @@ def _may_serve(kind: GpuKind, request: PodRequest) -> bool:
     return in_mode and request.filters.model_fits(kind.model)
 
 
-def _in_mib(ask: ContainerRequest, kinds: Sequence[GpuKind], named: str | None) -> ContainerRequest:
+def _in_mib(
+    container_request: ContainerRequest, kinds: Sequence[GpuKind], named: str | None
+) -> ContainerRequest:
     """Translate so that the MIG profile meant by the percentage remains sufficient."""
-    if ask.percent is None:
-        return ask
-    rungs = (smallest_sufficient(ask, kind.board, named) for kind in kinds)
-    limits = [rung.memory for rung in rungs if rung is not None]
-    memory = min([ask.memory_on(kinds[0].memory), *limits])
-    return msgspec.structs.replace(ask, memory=memory, percent=None)
+    if container_request.percent is None:
+        return container_request
+    rungs = (smallest_sufficient(container_request, kind.board, named) for kind in kinds)
+    limits = [profile.memory for profile in rungs if profile is not None]
+    memory = min([container_request.memory_on(kinds[0].memory), *limits])
+    return msgspec.structs.replace(container_request, memory=memory, percent=None)
 
 
 def _named_mode(request: PodRequest) -> Decided | None:
@@ -225,32 +237,39 @@ def _cost(request: PodRequest, offer: GpuKind, count: int, *, each: _Each) -> in
         cost = each(request, asks[0], offer) if number <= count else None
         return None if cost is None else number * cost
     costs: list[int] = []
-    for ask in asks:
-        cost = each(request, ask, offer) if ask.count <= count else None
+    for container_request in asks:
+        cost = each(request, container_request, offer) if container_request.count <= count else None
         if cost is None:
             return None
-        costs.append(ask.count * cost)
+        costs.append(container_request.count * cost)
     return peak(asks, costs) if holds(request, offer, count) else None
 
 
-def _hard_cost(request: PodRequest, ask: ContainerRequest, offer: GpuKind) -> int | None:
+def _hard_cost(
+    request: PodRequest, container_request: ContainerRequest, offer: GpuKind
+) -> int | None:
     if request.mode is _MEMORY_ONLY:
         return None
-    rung = smallest_sufficient(ask, offer.board, request.profile)
-    return None if rung is None else rung.cost
+    profile = smallest_sufficient(container_request, offer.board, request.profile)
+    return None if profile is None else profile.cost
 
 
-def _soft_cost(request: PodRequest, ask: ContainerRequest, offer: GpuKind) -> int | None:
+def _soft_cost(
+    request: PodRequest, container_request: ContainerRequest, offer: GpuKind
+) -> int | None:
     total = offer.memory
-    memory = ask.memory_on(total)
-    if memory > total or ask.cores > WHOLE_GPU or request.profile is not None:
+    memory = container_request.memory_on(total)
+    if memory > total or container_request.cores > WHOLE_GPU or request.profile is not None:
         return None
-    return soft_cost(memory, ask.cores, total=total)
+    return soft_cost(memory, container_request.cores, total=total)
 
 
 def _bid(request: PodRequest, mode: Mode, *, offer: GpuKind, cost: int) -> ModeCost:
     if mode is not _MIG:
         return ModeCost(mode=mode, cost=cost, model=offer.model)
-    rungs = [smallest_sufficient(ask, offer.board, request.profile) for ask in request.containers]
-    profiles = tuple([rung.profile.name for rung in rungs if rung is not None])
+    rungs = [
+        smallest_sufficient(container_request, offer.board, request.profile)
+        for container_request in request.containers
+    ]
+    profiles = tuple([profile.profile.name for profile in rungs if profile is not None])
     return ModeCost(mode=mode, cost=cost, model=offer.model, profiles=profiles)

@@ -46,7 +46,9 @@ def unservable_findings(
     if not kinds:
         return (_no_mode(request, accepted),)
     fleet = _Fleet(accepted=accepted, kinds=kinds, mixed=mixed)
-    found = (_obstacles(request, ask, fleet) for ask in request.containers)
+    found = (
+        _obstacles(request, container_request, fleet) for container_request in request.containers
+    )
     findings = tuple(chain.from_iterable(found))
     if findings or mixed or any(_takes(request, k, n) for k, n in kinds.items()):
         return findings
@@ -60,29 +62,32 @@ def impossible_findings(request: PodRequest, offers: Offers) -> tuple[Finding, .
     return tuple(
         Finding(
             reason=Reason.MEMORY_SHORT,
-            place=place_of(ask),
-            field=field_of(ask, names.memory),
-            what=f"{ask.memory} MiB on one GPU, but no GPU known anywhere has more than {largest}",
+            place=place_of(container_request),
+            field=field_of(container_request, names.memory),
+            what=f"{container_request.memory} MiB on one GPU, "
+            f"but no GPU known anywhere has more than {largest}",
             remedy=f"ask for at most {largest} MiB on each of several GPUs",
         )
-        for ask in request.containers
-        if ask.memory is not None and ask.memory > largest
+        for container_request in request.containers
+        if container_request.memory is not None and container_request.memory > largest
     )
 
 
 def ambiguous_percent(
-    request: PodRequest, ask: ContainerRequest, kinds: Iterable[GpuKind]
+    request: PodRequest, container_request: ContainerRequest, kinds: Iterable[GpuKind]
 ) -> Finding:
     """Say that a percentage means different amounts on *kinds*, and which."""
     names = vocabulary_of(request)
-    amounts = {escaped(bare_name(kind.model)): ask.memory_on(kind.memory) for kind in kinds}
+    amounts = {
+        escaped(bare_name(kind.model)): container_request.memory_on(kind.memory) for kind in kinds
+    }
     listed = [f"{amount} on {model}" for model, amount in sorted(amounts.items())]
     resource = short_name(names.memory or "memory")
     return Finding(
         reason=Reason.CONFLICTING,
-        place=place_of(ask),
-        field=field_of(ask, names.percent),
-        what=f"{ask.percent}% of a GPU is no single number of MiB here",
+        place=place_of(container_request),
+        field=field_of(container_request, names.percent),
+        what=f"{container_request.percent}% of a GPU is no single number of MiB here",
         remedy=f"ask for {resource} instead: {', '.join(listed[:MOST_MODELS])}",
     )
 
@@ -97,21 +102,24 @@ def short_name(resource: str) -> str:
     return resource.rpartition("/")[2]
 
 
-def place_of(ask: ContainerRequest) -> str:
+def place_of(container_request: ContainerRequest) -> str:
     """Return where a finding about *ask* belongs."""
-    return f"container {quote(ask.name)}"
+    return f"container {quote(container_request.name)}"
 
 
-def field_of(ask: ContainerRequest, resource: str | None) -> str:
+def field_of(container_request: ContainerRequest, resource: str | None) -> str:
     """Return the path of *resource* in the pod, or of all limits."""
-    kind = "initContainers" if ask.of_init else "containers"
-    limits = f"spec.{kind}[{ask.index}].resources.limits"
+    kind = "initContainers" if container_request.of_init else "containers"
+    limits = f"spec.{kind}[{container_request.index}].resources.limits"
     return f'{limits}["{resource}"]' if resource else limits
 
 
 def _takes(request: PodRequest, kind: GpuKind, count: int) -> bool:
     asks = request.containers
-    fits = all(serves(ask, kind, request.profile) and ask.count <= count for ask in asks)
+    fits = all(
+        serves(container_request, kind, request.profile) and container_request.count <= count
+        for container_request in asks
+    )
     return fits and holds(request, kind, count)
 
 
@@ -146,63 +154,75 @@ def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
     )
 
 
-def _obstacles(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Iterator[Finding]:
+def _obstacles(
+    request: PodRequest, container_request: ContainerRequest, fleet: _Fleet
+) -> Iterator[Finding]:
     """Yield what is wrong with one container: what no GPU has, and what no node has enough of."""
-    able = {k: n for k, n in fleet.kinds.items() if serves(ask, k, request.profile)}
+    able = {k: n for k, n in fleet.kinds.items() if serves(container_request, k, request.profile)}
     if not able:
-        yield _too_much_per_gpu(request, ask, fleet)
+        yield _too_much_per_gpu(request, container_request, fleet)
     counts = (able or fleet.kinds).values()
     most = sum(counts) if fleet.mixed else max(counts)
-    if ask.count > most:
-        yield _too_many(request, ask, most)
+    if container_request.count > most:
+        yield _too_many(request, container_request, most)
 
 
-def _too_much_per_gpu(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
-    if ask.cores > WHOLE_GPU:
-        return _too_many_cores(request, ask, of="one whole GPU", most=WHOLE_GPU)
+def _too_much_per_gpu(
+    request: PodRequest, container_request: ContainerRequest, fleet: _Fleet
+) -> Finding:
+    if container_request.cores > WHOLE_GPU:
+        return _too_many_cores(request, container_request, of="one whole GPU", most=WHOLE_GPU)
     if all(kind.mode is Mode.MIG for kind in fleet.kinds):
-        return _no_geometry(request, ask, fleet)
-    return _too_big(request, ask, fleet.kinds)
+        return _no_geometry(request, container_request, fleet)
+    return _too_big(request, container_request, fleet.kinds)
 
 
-def _too_many(request: PodRequest, ask: ContainerRequest, most: int) -> Finding:
+def _too_many(request: PodRequest, container_request: ContainerRequest, most: int) -> Finding:
     resource = vocabulary_of(request).count
-    asked = f"{short_name(resource)} {ask.count}" if resource else f"{ask.count} GPUs"
+    asked = (
+        f"{short_name(resource)} {container_request.count}"
+        if resource
+        else f"{container_request.count} GPUs"
+    )
     return Finding(
         reason=Reason.TOO_MANY,
-        place=place_of(ask),
-        field=field_of(ask, resource),
+        place=place_of(container_request),
+        field=field_of(container_request, resource),
         what=f"{asked}, but the largest node has {most} GPUs for it",
         remedy=f"ask for at most {most} per pod",
     )
 
 
-def _too_many_cores(request: PodRequest, ask: ContainerRequest, *, of: str, most: int) -> Finding:
+def _too_many_cores(
+    request: PodRequest, container_request: ContainerRequest, *, of: str, most: int
+) -> Finding:
     resource = vocabulary_of(request).cores
     return Finding(
         reason=Reason.CORES_SHORT,
-        place=place_of(ask),
-        field=field_of(ask, resource),
-        what=f"{short_name(resource or 'cores')} {ask.cores} is more than {of}",
+        place=place_of(container_request),
+        field=field_of(container_request, resource),
+        what=f"{short_name(resource or 'cores')} {container_request.cores} is more than {of}",
         remedy=f"ask for at most {most}",
     )
 
 
-def _too_big(request: PodRequest, ask: ContainerRequest, kinds: Offers) -> Finding:
+def _too_big(request: PodRequest, container_request: ContainerRequest, kinds: Offers) -> Finding:
     usable = {kind: _largest_share(kind) for kind in kinds}
     largest = max(usable.values())
-    asked = ask.memory or largest
+    asked = container_request.memory or largest
     remedy = f"ask for at most {largest}"
     names = vocabulary_of(request)
     parts = -(-asked // largest)
     each = -(-asked // parts)
     wide = max((n for kind, n in kinds.items() if usable[kind] >= each), default=0)
-    if names.count and not names.whole and parts * ask.count <= wide:
-        remedy += f", or use {short_name(names.count)} {parts * ask.count} with {each} each"
+    if names.count and not names.whole and parts * container_request.count <= wide:
+        remedy += (
+            f", or use {short_name(names.count)} {parts * container_request.count} with {each} each"
+        )
     return Finding(
         reason=Reason.MEMORY_SHORT,
-        place=place_of(ask),
-        field=field_of(ask, names.memory),
+        place=place_of(container_request),
+        field=field_of(container_request, names.memory),
         what=f"{asked} MiB on one GPU, but no GPU here has more than {largest}",
         remedy=remedy,
     )
@@ -212,62 +232,81 @@ def _largest_share(kind: GpuKind) -> MiB:
     """Return the most memory that one container can have on a GPU of a kind."""
     if kind.mode is not Mode.MIG:
         return kind.memory
-    return max((rung.memory for rung in profiles_of(kind.board)), default=MiB(0))
+    return max((profile.memory for profile in profiles_of(kind.board)), default=MiB(0))
 
 
-def _no_geometry(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
+def _no_geometry(
+    request: PodRequest, container_request: ContainerRequest, fleet: _Fleet
+) -> Finding:
     rungs = [
-        (kind, rung) for kind in fleet.kinds for rung in profiles_of(kind.board, request.profile)
+        (kind, profile)
+        for kind in fleet.kinds
+        for profile in profiles_of(kind.board, request.profile)
     ]
     if not rungs:
-        return _no_profile(request, ask, fleet)
-    roomy = [found for found in rungs if _roomy(ask, found[1])]
+        return _no_profile(request, container_request, fleet)
+    roomy = [found for found in rungs if _roomy(container_request, found[1])]
     if roomy:
-        kind, rung = max(roomy, key=lambda found: (found[1].cores, found[0].model))
-        of = f"the share of {rung.profile} on {bare_name(kind.model)}"
-        return _too_many_cores(request, ask, of=of, most=rung.cores)
-    kind, rung = max(rungs, key=lambda found: (found[1].memory, found[0].model))
-    asked = f"{ask.memory} MiB" if ask.memory is not None else f"{ask.percent}% of a GPU"
-    most = f"{rung.memory}" if ask.memory is not None else f"{rung.percent}%"
-    largest = f"{rung.profile} on {bare_name(kind.model)} with {rung.memory} usable"
+        kind, profile = max(roomy, key=lambda found: (found[1].cores, found[0].model))
+        of = f"the share of {profile.profile} on {bare_name(kind.model)}"
+        return _too_many_cores(request, container_request, of=of, most=profile.cores)
+    kind, profile = max(rungs, key=lambda found: (found[1].memory, found[0].model))
+    asked = (
+        f"{container_request.memory} MiB"
+        if container_request.memory is not None
+        else f"{container_request.percent}% of a GPU"
+    )
+    most = f"{profile.memory}" if container_request.memory is not None else f"{profile.percent}%"
+    largest = f"{profile.profile} on {bare_name(kind.model)} with {profile.memory} usable"
     names = vocabulary_of(request)
     return Finding(
         reason=Reason.NO_GEOMETRY,
-        place=place_of(ask),
-        field=field_of(ask, names.memory if ask.memory is not None else names.percent),
+        place=place_of(container_request),
+        field=field_of(
+            container_request,
+            names.memory if container_request.memory is not None else names.percent,
+        ),
         what=f"no MIG profile here has {asked} (largest: {largest})",
-        remedy=f"ask for at most {most}{_removal_hint(request, ask, fleet)}",
+        remedy=f"ask for at most {most}{_removal_hint(request, container_request, fleet)}",
     )
 
 
-def _roomy(ask: ContainerRequest, rung: ProfileCapacity) -> bool:
-    return rung.memory >= (ask.memory or 0) and rung.percent >= (ask.percent or 0)
+def _roomy(container_request: ContainerRequest, profile: ProfileCapacity) -> bool:
+    return profile.memory >= (container_request.memory or 0) and profile.percent >= (
+        container_request.percent or 0
+    )
 
 
-def _no_profile(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> Finding:
+def _no_profile(request: PodRequest, container_request: ContainerRequest, fleet: _Fleet) -> Finding:
     kinds = fleet.kinds
-    known = sorted({rung.profile.name for kind in kinds for rung in profiles_of(kind.board)})
+    known = sorted({profile.profile.name for kind in kinds for profile in profiles_of(kind.board)})
     remedy = f"use one of {', '.join(known)}" if known else "use another model"
     what = f"no MIG profile is known for {_models(kinds)}"
     if request.profile and known:
         what = f"no GPU here has the MIG profile {quote(request.profile)}"
     return Finding(
         reason=Reason.NO_GEOMETRY,
-        place=place_of(ask),
-        field=f'metadata.annotations["{PROFILE_KEY}"]' if request.profile else field_of(ask, None),
+        place=place_of(container_request),
+        field=f'metadata.annotations["{PROFILE_KEY}"]'
+        if request.profile
+        else field_of(container_request, None),
         what=what,
-        remedy=remedy + _removal_hint(request, ask, fleet),
+        remedy=remedy + _removal_hint(request, container_request, fleet),
     )
 
 
-def _removal_hint(request: PodRequest, ask: ContainerRequest, fleet: _Fleet) -> str:
+def _removal_hint(request: PodRequest, container_request: ContainerRequest, fleet: _Fleet) -> str:
     """Advise to drop what the user named, where the container would be served without it."""
     if request.profile is not None:
         key, others = PROFILE_KEY, list(fleet.accepted)
     else:
         key = vocabulary_of(request).mode_key or ""
         others = [kind for kind in fleet.accepted if kind not in fleet.kinds]
-    return f" or remove {key}" if key and any(serves(ask, kind) for kind in others) else ""
+    return (
+        f" or remove {key}"
+        if key and any(serves(container_request, kind) for kind in others)
+        else ""
+    )
 
 
 def _too_much() -> Finding:

@@ -41,21 +41,21 @@ def arrangement(
         if main is None:
             continue
         own = partial(_prefer_own, options=every, own=tuple(chain(*main)))
-        for ask in _in(Stage.INIT, asks):
-            started = (held[s] for s in sidecars if s.index < ask.index)
+        for container_request in _in(Stage.INIT, asks):
+            started = (held[s] for s in sidecars if s.index < container_request.index)
             before = occupy(rooms, chain.from_iterable(started))
-            found = next(packings((ask,), before, options=own, budget=budget), None)
-            if found is None:
+            chosens = next(packings((container_request,), before, options=own, budget=budget), None)
+            if chosens is None:
                 break
-            held[ask] = found[0]
+            held[container_request] = chosens[0]
         else:
             held |= zip(apps, main, strict=True)
-            return tuple(held[ask] for ask in asks)
+            return tuple(held[container_request] for container_request in asks)
     return None
 
 
 def _in(stage: Stage, asks: Iterable[ContainerRequest]) -> list[ContainerRequest]:
-    return [ask for ask in asks if ask.stage is stage]
+    return [container_request for container_request in asks if container_request.stage is stage]
 
 
 def _hardest_first(
@@ -67,19 +67,23 @@ def _hardest_first(
     """
     if len(asks) <= 1:
         return asks
-    found = {ask: options(ask, rooms) for ask in asks}
+    found = {container_request: options(container_request, rooms) for container_request in asks}
     return sorted(
         asks,
-        key=lambda ask: (
-            ask.cores > 0,
-            gpu_count(found[ask]) - ask.count,
-            -max((option.grant.memory for option in found[ask]), default=0),
+        key=lambda container_request: (
+            container_request.cores > 0,
+            gpu_count(found[container_request]) - container_request.count,
+            -max((option.grant.memory for option in found[container_request]), default=0),
         ),
     )
 
 
 def _prefer_own(
-    ask: ContainerRequest, rooms: Headrooms, *, options: Options, own: Sequence[Option]
+    container_request: ContainerRequest,
+    rooms: Headrooms,
+    *,
+    options: Options,
+    own: Sequence[Option],
 ) -> list[Option]:
     """Put what the pod's apps will have, and then other room on their GPUs, before the rest."""
     held = {(o.position, o.grant.placed): o.grant.memory for o in sorted(own, key=_memory)}
@@ -89,7 +93,7 @@ def _prefer_own(
         enough = held.get((option.position, option.grant.placed), -1) >= option.grant.memory
         return not enough, option.position not in near
 
-    return sorted(options(ask, rooms), key=distance)
+    return sorted(options(container_request, rooms), key=distance)
 
 
 def _memory(option: Option) -> int:
@@ -131,19 +135,21 @@ def places(nodes: Iterable[Node], request: PodRequest, mode: Mode) -> tuple[Node
 
     Numbers in a request do not matter here, so that smaller ones can be tried in the same places.
     """
-    found: list[NodeHeadrooms] = []
+    node_headroomses: list[NodeHeadrooms] = []
     there = hardware(mode)
     for node in nodes:
         gpus = [gpu for gpu in node.gpus if gpu.mode is there]
         rooms = tuple(headroom(gpu) for gpu in gpus if exclusion(gpu, request, (mode,)) is None)
         if rooms:
-            found.append(NodeHeadrooms(node=node.name, rooms=rooms))
-    return tuple(found) if len(found) <= 1 else _unique_places(found)
+            node_headroomses.append(NodeHeadrooms(node=node.name, rooms=rooms))
+    return (
+        tuple(node_headroomses) if len(node_headroomses) <= 1 else _unique_places(node_headroomses)
+    )
 
 
-def _unique_places(found: Iterable[NodeHeadrooms]) -> tuple[NodeHeadrooms, ...]:
+def _unique_places(node_headroomses: Iterable[NodeHeadrooms]) -> tuple[NodeHeadrooms, ...]:
     first: dict[object, NodeHeadrooms] = {}
-    for place in found:
+    for place in node_headroomses:
         first.setdefault(tuple(room.likeness for room in place.rooms), place)
     return tuple(first.values())
 
@@ -151,7 +157,11 @@ def _unique_places(found: Iterable[NodeHeadrooms]) -> tuple[NodeHeadrooms, ...]:
 def best(search: PlanSearch, request: PodRequest) -> tuple[AssignmentPlan, str] | None:
     """Return the best plan of all nodes and modes, and in words why its mode."""
     plans = {mode: list(_plans(search, request, mode)) for mode in search.places}
-    fitting = {mode: min(found, key=_rank) for mode, found in plans.items() if found}
+    fitting = {
+        mode: min(assignment_plans, key=_rank)
+        for mode, assignment_plans in plans.items()
+        if assignment_plans
+    }
     if len(fitting) > 1:
         mode, why = weigh({mode: plan.cost for mode, plan in fitting.items()}, search.prefer)
         return fitting[mode], f"{mode}: {why}"
@@ -164,9 +174,9 @@ def _rank(plan: AssignmentPlan) -> tuple[int, ...]:
 
 def _plans(search: PlanSearch, request: PodRequest, mode: Mode) -> Iterator[AssignmentPlan]:
     """Yield the best plan of each place that has one; more places, less effort for each."""
-    found = search.places[mode]
-    effort = max(4 * len(request.containers), ATTEMPTS // max(1, len(found)))
-    for place in found:
+    node_headroomses = search.places[mode]
+    effort = max(4 * len(request.containers), ATTEMPTS // max(1, len(node_headroomses)))
+    for place in node_headroomses:
         chosen = _arrange(search.cutter, request, mode, rooms=place.rooms, effort=effort)
         if chosen is not None:
             yield _plan(place, request, mode, chosen=chosen, packing=search.packing)
@@ -202,9 +212,11 @@ def _plan(
     lost = tuple(map(sum, zip(*(option.rank for option in options), strict=True)))
     containers = tuple(
         ContainerGrants(
-            name=ask.name, grants=tuple(option.grant for option in found), stage=ask.stage
+            name=container_request.name,
+            grants=tuple(option.grant for option in found),
+            stage=container_request.stage,
         )
-        for ask, found in zip(asks, chosen, strict=True)
+        for container_request, found in zip(asks, chosen, strict=True)
     )
     # By binpack instances go where they lose least, whichever node that is.
     apart = mode is Mode.MIG and packing is FillPolicy.BINPACK

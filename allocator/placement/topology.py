@@ -120,7 +120,7 @@ def prefer_close(options: list[Option], rooms: Headrooms, *, count: int) -> list
     """
     if count <= 1:
         return options
-    web = web_of([room.gpu for room in rooms])
+    web = web_of([headroom.gpu for headroom in rooms])
     firsts: dict[int, Option] = {}
     for option in options:
         firsts.setdefault(option.position, option)

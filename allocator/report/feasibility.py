@@ -84,14 +84,14 @@ def _without_constraints(request: PodRequest) -> Iterator[tuple[str, PodRequest]
 
 def _larger_models(request: PodRequest, search: FleetSearch) -> Iterator[Remedy]:
     """Yield the smallest model of the catalogue that would take *request*, if any does."""
-    count = sum(ask.count for ask in request.containers)
+    count = sum(container_request.count for container_request in request.containers)
     if count > MOST_GPUS:
         return
     for model in sorted(MODELS.values(), key=lambda model: (model.memory, model.name)):
         fleet = snapshot_of([_imagined_node(model, count)], version="", complete=True)
-        found = replace(search, snapshot=fleet)(request)
-        if found.assignment is not None:
-            what = f"{count} {bare_name(model.name)} in mode {found.assignment.mode}"
+        choice = replace(search, snapshot=fleet)(request)
+        if choice.assignment is not None:
+            what = f"{count} {bare_name(model.name)} in mode {choice.assignment.mode}"
             yield Remedy(OptionKind.GROW, f"add a node with {what}")
             return
 

@@ -11,15 +11,15 @@ from allocator.placement.mode import explain_mode
 from allocator.report.feasibility import Feasibility, GrantedDevice
 
 
-def outlook_document(found: Feasibility | None) -> dict[str, Any]:
+def outlook_document(feasibility: Feasibility | None) -> dict[str, Any]:
     """Return where a pod would sit, what is short, what it would take, and who answered what."""
-    if found is None:
+    if feasibility is None:
         return {"devices": [], "findings": [], "options": [], "candidates": []}
     return {
-        "devices": [device_document(device) for device in found.devices],
-        "findings": [finding_document(finding) for finding in found.choice.findings],
-        "options": [{"kind": option.kind, "text": option.text} for option in found.options],
-        "candidates": list(_candidates(found.choice)),
+        "devices": [device_document(device) for device in feasibility.devices],
+        "findings": [finding_document(finding) for finding in feasibility.choice.findings],
+        "options": [{"kind": option.kind, "text": option.text} for option in feasibility.options],
+        "candidates": list(_candidates(feasibility.choice)),
     }
 
 
@@ -44,18 +44,18 @@ def request_document(request: PodRequest) -> dict[str, Any]:
         "notModels": filters.not_models,
         "uuids": filters.uuids,
         "notUuids": filters.not_uuids,
-        "containers": [_container(ask) for ask in request.containers],
+        "containers": [_container(container_request) for container_request in request.containers],
     }
 
 
-def _container(ask: ContainerRequest) -> dict[str, Any]:
+def _container(container_request: ContainerRequest) -> dict[str, Any]:
     return {
-        "name": ask.name,
-        "stage": ask.stage,
-        "count": ask.count,
-        "memoryMiB": ask.memory,
-        "memoryPercent": ask.percent,
-        "coresPercent": ask.cores,
+        "name": container_request.name,
+        "stage": container_request.stage,
+        "count": container_request.count,
+        "memoryMiB": container_request.memory,
+        "memoryPercent": container_request.percent,
+        "coresPercent": container_request.cores,
     }
 
 

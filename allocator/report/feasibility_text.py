@@ -30,21 +30,27 @@ _SOURCES: Final = {
 
 def request_text(request: PodRequest) -> str:
     """Return what a pod asks for, in a sentence."""
-    parts = [_amounts(ask, request.profile) for ask in request.containers]
+    parts = [
+        _amounts(container_request, request.profile) for container_request in request.containers
+    ]
     return "; ".join([*parts, *_wishes(request)])
 
 
-def _amounts(ask: ContainerRequest, profile: str | None) -> str:
-    if ask.memory is not None:
-        memory = f"{ask.memory} MiB"
-    elif ask.percent is not None:
-        memory = f"{ask.percent} % of its memory"
+def _amounts(container_request: ContainerRequest, profile: str | None) -> str:
+    if container_request.memory is not None:
+        memory = f"{container_request.memory} MiB"
+    elif container_request.percent is not None:
+        memory = f"{container_request.percent} % of its memory"
     else:
         memory = "all its memory" if profile is None else f"a {escaped(profile)}"
-    amounts = f"{memory} and {ask.cores} % of its compute" if ask.cores else memory
-    stage = "" if ask.stage is Stage.APP else f" ({ask.stage})"
-    gpus = "1 GPU" if ask.count == 1 else f"{ask.count} GPUs, each"
-    return f"{escaped(ask.name)}{stage}: {gpus} with {amounts}"
+    amounts = (
+        f"{memory} and {container_request.cores} % of its compute"
+        if container_request.cores
+        else memory
+    )
+    stage = "" if container_request.stage is Stage.APP else f" ({container_request.stage})"
+    gpus = "1 GPU" if container_request.count == 1 else f"{container_request.count} GPUs, each"
+    return f"{escaped(container_request.name)}{stage}: {gpus} with {amounts}"
 
 
 def _wishes(request: PodRequest) -> Iterator[str]:
@@ -66,34 +72,34 @@ def mode_lines(choice: ModeChoice) -> Iterator[Line]:
 
 
 def placement_lines(
-    found: Feasibility, *, given: Mode | None = None, said: str = ""
+    feasibility: Feasibility, *, given: Mode | None = None, said: str = ""
 ) -> Iterator[Line]:
     """Yield where the pod would sit, or what is short; *said* is what a refusal told already.
 
     A mode other than the one *given* at admission is explained.
     """
-    choice = found.choice
-    if found.verdict is FeasibilityVerdict.REFUSED:
+    choice = feasibility.choice
+    if feasibility.verdict is FeasibilityVerdict.REFUSED:
         return
-    for number, device in enumerate(found.devices):
+    for number, device in enumerate(feasibility.devices):
         yield from row("" if number else "now", seat(device), Tone.GOOD)
     assignment = choice.assignment
     if choice.rule and given is not None and assignment and assignment.mode is not given:
         yield from row("", f"because {choice.rule}")
-    for finding in () if is_repeated(found, said) else choice.findings:
+    for finding in () if is_repeated(feasibility, said) else choice.findings:
         yield from row("short of", f"{finding.place}: {finding.what}", Tone.WARN)
 
 
-def remedy_lines(found: Feasibility, *, said: str = "") -> Iterator[Line]:
+def remedy_lines(feasibility: Feasibility, *, said: str = "") -> Iterator[Line]:
     """Yield what it would take; *said* is what a refusal told already."""
-    for option in found.options:
-        if not (option.kind is OptionKind.SHRINK and is_repeated(found, said)):
+    for option in feasibility.options:
+        if not (option.kind is OptionKind.SHRINK and is_repeated(feasibility, said)):
             yield from row("try", option.text, Tone.STRONG)
 
 
-def is_repeated(found: Feasibility, said: str) -> bool:
+def is_repeated(feasibility: Feasibility, said: str) -> bool:
     """Say whether *said* tells what is short."""
-    return any(str(finding) in said for finding in found.choice.findings)
+    return any(str(finding) in said for finding in feasibility.choice.findings)
 
 
 def seat(device: GrantedDevice) -> str:
@@ -112,16 +118,16 @@ def candidate_lines(choice: Choice) -> Iterator[Line]:
     """Yield what the GPUs answered, those that would do first, alike ones together."""
     names = dict.fromkeys(candidate.container for candidate in choice.candidates)
     for name in names:
-        found = [one for one in choice.candidates if one.container == name]
-        able = sum(one.reason is None for one in found)
+        candidates = [one for one in choice.candidates if one.container == name]
+        able = sum(one.reason is None for one in candidates)
         whose = f" for {escaped(name)}" if len(names) > 1 else ""
-        yield from row("tried", f"{len(found)} GPUs{whose}, {able} would do")
-        yield from _table(found)
+        yield from row("tried", f"{len(candidates)} GPUs{whose}, {able} would do")
+        yield from _table(candidates)
 
 
-def _table(found: Iterable[Candidate]) -> Iterator[Line]:
+def _table(candidates: Iterable[Candidate]) -> Iterator[Line]:
     groups: dict[tuple[str, str, bool], list[str]] = {}
-    for one in sorted(found, key=lambda one: one.reason is not None):
+    for one in sorted(candidates, key=lambda one: one.reason is not None):
         key = (bare_name(one.model), str(one.mode), one.reason is None)
         groups.setdefault(key, []).append(one.detail.removeprefix(f"{key[0]} is "))
     wide = max((len(model) for model, _, _ in groups), default=0)

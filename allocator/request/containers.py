@@ -57,7 +57,7 @@ class AskingContainer(NamedTuple):  # the cheapest value to build; there is one 
     resources: ResourceSpec
     position: int
     of_init: bool
-    told: Amounts
+    amounts: Amounts
     spoken: Sequence[ResourceName]
 
     def finding(self, name: str, flaw: PartialFinding) -> Finding:
@@ -92,38 +92,42 @@ def spots(
                     resources=resources,
                     position=position,
                     of_init=of_init,
-                    told=told,
+                    amounts=told,
                     spoken=lexicon.known_names(told),
                 )
 
 
 def container_request(
-    spot: AskingContainer, lexicon: ResourceNames
+    container: AskingContainer, lexicon: ResourceNames
 ) -> ContainerRequest | list[Finding]:
     """Return what the container at *spot* asks for.
 
     A list holds what is wrong; an empty one says that it asks for nothing.
     """
     numbers: dict[ResourceRole, int] = {}
-    flaws = [*islice(_unknown_names(spot, lexicon), MOST_FINDINGS)]
+    flaws = [*islice(_unknown_names(container, lexicon), MOST_FINDINGS)]
     if not flaws:
-        for word in spot.spoken:
-            number = amount(word, spot.told[word.name])
+        for word in container.spoken:
+            number = amount(word, container.amounts[word.name])
             if isinstance(number, PartialFinding):
                 flaws.append((word.name, number))
             else:
                 numbers[word.role] = number
-        flaws += _unequal_limits(spot)
+        flaws += _unequal_limits(container)
     if not flaws:
-        flaws += _duplicate_requests(spot, numbers, lexicon)
-        flaws += _clashes(numbers, spot.spoken)
+        flaws += _duplicate_requests(container, numbers, lexicon)
+        flaws += _clashes(numbers, container.spoken)
     if flaws:
-        return [spot.finding(name, flaw) for name, flaw in flaws]
+        return [container.finding(name, flaw) for name, flaw in flaws]
     if not any(numbers.values()):
         return []
-    vocabulary = spot.spoken[0].vocabulary
+    vocabulary = container.spoken[0].vocabulary
     return build_request(
-        spot.container, vocabulary, numbers, position=spot.position, of_init=spot.of_init
+        container.container,
+        vocabulary,
+        numbers,
+        position=container.position,
+        of_init=container.of_init,
     )
 
 
@@ -165,10 +169,10 @@ def _stage(container: ContainerSpec) -> Stage:
 
 
 def _unknown_names(
-    spot: AskingContainer, lexicon: ResourceNames
+    container: AskingContainer, lexicon: ResourceNames
 ) -> Iterator[tuple[str, PartialFinding]]:
     """Find names that we do not know, and names of two vocabularies."""
-    for name in spot.told:
+    for name in container.amounts:
         if name not in lexicon.words:
             known = lexicon.closest_name(name)
             yield (
@@ -179,18 +183,18 @@ def _unknown_names(
                     remedy=f"use {known}" if known else f"use {', '.join(lexicon.words)}",
                 ),
             )
-    for word in spot.spoken:
-        if word.vocabulary is not spot.spoken[0].vocabulary:
-            yield word.name, conflicting_names(spot.spoken[0].name, word.name)
+    for word in container.spoken:
+        if word.vocabulary is not container.spoken[0].vocabulary:
+            yield word.name, conflicting_names(container.spoken[0].name, word.name)
             return
 
 
-def _unequal_limits(spot: AskingContainer) -> Iterator[tuple[str, PartialFinding]]:
+def _unequal_limits(container: AskingContainer) -> Iterator[tuple[str, PartialFinding]]:
     """Find requests that differ from their limit; the API server refuses them after us."""
-    limits, requests = spot.resources.limits, spot.resources.requests
+    limits, requests = container.resources.limits, container.resources.requests
     if not limits or not requests:
         return
-    for name in spot.told:
+    for name in container.amounts:
         if name in limits and name in requests and not _is_same(limits[name], requests[name]):
             flaw = PartialFinding(
                 reason=Reason.CONFLICTING,
@@ -209,17 +213,21 @@ def _is_same(one: str | int, other: str | int) -> bool:
 
 
 def _duplicate_requests(
-    spot: AskingContainer, numbers: Mapping[ResourceRole, int], lexicon: ResourceNames
+    container: AskingContainer, numbers: Mapping[ResourceRole, int], lexicon: ResourceNames
 ) -> Iterator[tuple[str, PartialFinding]]:
     """Find a second request for GPUs beside the one that was read."""
-    slot, first, asks = lexicon.slot, spot.spoken[0], any(numbers.values())
-    if slot is not None and slot.name in spot.told and slot.vocabulary is not first.vocabulary:
+    slot, first, asks = lexicon.slot, container.spoken[0], any(numbers.values())
+    if (
+        slot is not None
+        and slot.name in container.amounts
+        and slot.vocabulary is not first.vocabulary
+    ):
         expected = (numbers.get(_COUNT) or 1) if asks else 0
-        if amount(slot, spot.told[slot.name]) != expected:
+        if amount(slot, container.amounts[slot.name]) != expected:
             yield slot.name, conflicting_names(first.name, slot.name)
     if asks:
-        for name, text in (spot.resources.limits or {}).items():
-            if name.startswith(FOREIGN) and name not in spot.told and text not in _ZERO:
+        for name, text in (container.resources.limits or {}).items():
+            if name.startswith(FOREIGN) and name not in container.amounts and text not in _ZERO:
                 yield name, conflicting_names(first.name, name)
                 return
 

@@ -37,17 +37,19 @@ def parse_request(
     first: ResourceName | None = None
     asking: list[ContainerRequest] = []
     findings: list[Finding] = []
-    for spot in spots(init_containers, containers, known):
-        asked = container_request(spot, known)
+    for container in spots(init_containers, containers, known):
+        asked = container_request(container, known)
         if isinstance(asked, ContainerRequest):
             asking.append(asked)
         else:
             findings += asked
-        if spot.spoken and asked:  # an empty list asks for nothing
-            word = spot.spoken[0]
+        if container.spoken and asked:  # an empty list asks for nothing
+            word = container.spoken[0]
             first = first or word
             if word.vocabulary is not first.vocabulary:
-                findings.append(spot.finding(word.name, conflicting_names(first.name, word.name)))
+                findings.append(
+                    container.finding(word.name, conflicting_names(first.name, word.name))
+                )
         if len(findings) >= MOST_FINDINGS:
             break
     vocabulary = first.vocabulary if first is not None else None

@@ -107,9 +107,9 @@ def _priority(annotations: Mapping[str, str]) -> Priority | Finding:
     text = annotations.get(PRIORITY_KEY)
     if text is None:
         return Priority.LOW
-    found = _PRIORITIES.get(text)
-    if found is not None:
-        return found
+    priority = _PRIORITIES.get(text)
+    if priority is not None:
+        return priority
     return _finding(
         PRIORITY_KEY,
         f"{PRIORITY_KEY} {quote(text)} is no priority here",
@@ -190,7 +190,7 @@ def _first(annotations: Mapping[str, str], *keys: str) -> FillPolicy | Finding |
 
 
 def _hami(text: str) -> FillPolicy | Finding | None:
-    found: list[FillPolicy] = []
+    fill_policies: list[FillPolicy] = []
     for word in map(str.strip, text.split(",")):
         if word == "mutex":
             return _policy_finding(
@@ -199,10 +199,10 @@ def _hami(text: str) -> FillPolicy | Finding | None:
                 "ask for 100 cores, which are a GPU to oneself, and remove mutex",
             )
         if word in _WORDS:
-            found.append(_WORDS[word])
+            fill_policies.append(_WORDS[word])
         elif word not in _TOPOLOGY:
             return _unknown_policy(HAMI_GPU_KEY, text)
-    return found[0] if found else None
+    return fill_policies[0] if fill_policies else None
 
 
 def _unknown_policy(key: str, text: str) -> Finding:

@@ -80,8 +80,8 @@ class PodSummary:
 
 def pod_summary(raw: bytes) -> PodSummary:
     """Read a pod that the API server sent; raises ``ValueError`` where it is none."""
-    found = _POD.decode(raw)
-    metadata, spec = found.metadata, found.spec
+    pod = _POD.decode(raw)
+    metadata, spec = pod.metadata, pod.spec
     annotations = metadata.annotations or {}
     return PodSummary(
         uid=metadata.uid,
@@ -89,7 +89,7 @@ def pod_summary(raw: bytes) -> PodSummary:
         name=metadata.name,
         node=spec.node_name,
         deleting=metadata.deletion_timestamp is not None,
-        over=found.status.phase in _OVER,
+        over=pod.status.phase in _OVER,
         extended=_extended_resources((*spec.containers, *(spec.init_containers or ()))),
         told=annotations.get(ASSIGNMENT_KEY, ""),
         group=next(filter(is_safe_name, (annotations.get(key, "") for key in _GROUP_KEYS)), ""),

@@ -68,10 +68,10 @@ def parse(text: str | int) -> Quantity | None:
     """
     if isinstance(text, int):
         return Quantity(value=Fraction(text))
-    found = _NUMBER.fullmatch(text) if 0 < len(text) <= LONGEST else None
-    if found is None:
+    match = _NUMBER.fullmatch(text) if 0 < len(text) <= LONGEST else None
+    if match is None:
         return None
-    sign, whole, part, suffix = found[1], found[2], found[3] or "", found[4]
+    sign, whole, part, suffix = match[1], match[2], match[3] or "", match[4]
     scale = _scale(suffix)
     if scale is None or not whole + part:
         return None

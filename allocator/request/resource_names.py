@@ -66,12 +66,12 @@ class ResourceNames:
             if name in words or name.startswith(prefixes)
         }
 
-    def known_names(self, told: Amounts) -> list[ResourceName]:
+    def known_names(self, amounts: Amounts) -> list[ResourceName]:
         """Return the words *told*, without a slot that stands beside another vocabulary only."""
         known = self.words
-        words = [known[name] for name in told if name in known]
+        words = [known[name] for name in amounts if name in known]
         slot = self.slot
-        if slot is None or slot.name not in told:
+        if slot is None or slot.name not in amounts:
             return words
         others = [word for word in words if word.vocabulary is not slot.vocabulary]
         return others if others and len(others) == len(words) - 1 else words

@@ -162,8 +162,8 @@ class _Preemption:
             return case.as_proposal(map(case.victim, case.proposal.uids))
         # Who holds no GPU was proposed for want of something else, and so may be all the others.
         kept = frozenset(case.proposal.uids) if case.has_strangers else _NOBODY
-        found = self._least(case, case.evictable - kept, coming | proposed & kept)
-        return None if found is None else case.as_proposal((*map(case.victim, kept), *found))
+        victims = self._least(case, case.evictable - kept, coming | proposed & kept)
+        return None if victims is None else case.as_proposal((*map(case.victim, kept), *victims))
 
     def _least(
         self, case: "_Case", uids: Iterable[str], gone: frozenset[str]
@@ -238,14 +238,14 @@ class _Case:
             gpus=frozenset() if entry is None else frozenset(held_gpus(entry)),
         )
 
-    def as_proposal(self, found: Iterable[Victim] | None) -> Proposal | None:
+    def as_proposal(self, victims: Iterable[Victim] | None) -> Proposal | None:
         """Return *found* as an answer, the most important first, as the scheduler expects.
 
         Only of those it proposed itself is it known how many break a disruption budget.
         """
-        if found is None:
+        if victims is None:
             return None
-        ordered = most_important_first(tuple(found))
+        ordered = most_important_first(tuple(victims))
         same = sum(victim.proposed for victim in ordered)
         violations = min(self.proposal.violations, same)
         return Proposal(tuple(victim.uid for victim in ordered), violations)

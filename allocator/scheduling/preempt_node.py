@@ -40,7 +40,7 @@ class PreemptionNode:
     @property
     def single(self) -> bool:
         """Say whether the pod asks for one GPU only."""
-        return sum(ask.count for ask in self.request.containers) == 1
+        return sum(container_request.count for container_request in self.request.containers) == 1
 
     def fits(self, gone: frozenset[str]) -> bool:
         """Say whether the pod fits once the pods *gone* are; with nobody gone is asked first."""

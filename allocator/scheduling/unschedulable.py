@@ -40,7 +40,7 @@ def why(
         return wanted[0]
     if wanted is None:
         return None
-    nodes = [standing.node for standing in _sample(index, obstacles)]
+    nodes = [node_class.node for node_class in _sample(index, obstacles)]
     if not nodes:
         return None
     there = snapshot_of(
@@ -53,7 +53,7 @@ def why(
 def _sample(index: Index, obstacles: Mapping[str, FailureReason]) -> Iterable[NodeClass]:
     ordered = sorted(obstacles, key=lambda name: obstacles[name].lasting)
     standings = (index.standings.get(name) for name in ordered)
-    distinct = dict.fromkeys(found for found in standings if found is not None)
+    distinct = dict.fromkeys(node_class for node_class in standings if node_class is not None)
     return islice(distinct, MOST_STANDINGS)
 
 

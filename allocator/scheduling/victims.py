@@ -95,9 +95,11 @@ def _better_sets(pools: Sequence[Set], first: Set, *, trials: int) -> Iterator[S
         if number > trials:
             return
         trials -= number
-        sets = dict.fromkeys(found for pool in pools for found in combinations(pool, size))
+        sets = dict.fromkeys(victims for pool in pools for victims in combinations(pool, size))
         ranked = sorted(sets, key=_rank)
-        yield from (found for found in ranked if size < len(first) or _rank(found) < _rank(first))
+        yield from (
+            victims for victims in ranked if size < len(first) or _rank(victims) < _rank(first)
+        )
 
 
 def _rank(found: Set) -> tuple[int, int]:

@@ -230,11 +230,11 @@ def decode_handshake(text: str) -> Handshake | None:
 
 
 def _reported_at(text: str) -> datetime | None:
-    found = _REPORT_TIME.match(text.removeprefix(" "))
-    if found is None:
+    match = _REPORT_TIME.match(text.removeprefix(" "))
+    if match is None:
         return None
     try:
-        return datetime.strptime(f"{found[1]} {found[2] or '+0000'}", "%Y-%m-%d %H:%M:%S %z")
+        return datetime.strptime(f"{match[1]} {match[2] or '+0000'}", "%Y-%m-%d %H:%M:%S %z")
     except ValueError:
         return None
 

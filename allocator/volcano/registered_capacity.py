@@ -88,7 +88,7 @@ def register_of(ledger: Ledger, counted: Collection[str], *, present: str, facto
     """
     gpus = ledger.node.gpus or node_from_register(ledger.name, present, factor=factor).node.gpus
     entries = (*ledger.entries, *ledger.unpromised)
-    shown = registered_gpus(gpus, entries, counted, shut=bool(ledger.closed))
+    shown = registered_gpus(gpus, entries, counted, closed=bool(ledger.closed))
     # It reads 0 MiB as what it could not read.
     least = MiB(factor)
     return encode_register(
@@ -97,7 +97,11 @@ def register_of(ledger: Ledger, counted: Collection[str], *, present: str, facto
 
 
 def registered_gpus(
-    gpus: Collection[Gpu], entries: Iterable[Entry], counted: Collection[str], *, shut: bool = False
+    gpus: Collection[Gpu],
+    entries: Iterable[Entry],
+    counted: Collection[str],
+    *,
+    closed: bool = False,
 ) -> tuple[Gpu, ...]:
     """Return *gpus*, by index, with what deviceshare cannot see taken off memory and slots.
 
@@ -109,7 +113,7 @@ def registered_gpus(
     return tuple(
         replace(
             _registered_gpu(
-                gpu, promised, counted, shut=shut or gpu.mode is not mode or not gpu.healthy
+                gpu, promised, counted, closed=closed or gpu.mode is not mode or not gpu.healthy
             ),
             mode=mode,
         )
@@ -127,7 +131,7 @@ def _mode(gpus: Iterable[Gpu]) -> Mode:
 
 
 def _registered_gpu(
-    gpu: Gpu, entries: Iterable[Entry], counted: Collection[str], *, shut: bool
+    gpu: Gpu, entries: Iterable[Entry], counted: Collection[str], *, closed: bool
 ) -> Gpu:
     seen, held = _split(gpu, entries, counted)
     memory = sum(grant.memory for grant in held) - sum(grant.memory for grant in seen)
@@ -139,7 +143,7 @@ def _registered_gpu(
         gpu,
         memory=MiB(max(0, gpu.memory - gpu.foreign - memory)),
         # As many as it counts itself: nobody joins, and nobody leaves.
-        slots=max(0, min(free, len(seen)) if shut or alone else free),
+        slots=max(0, min(free, len(seen)) if closed or alone else free),
     )
 
 
@@ -161,14 +165,14 @@ def _listed_grants(gpu: Gpu, entry: Entry) -> list[Grant]:
 
     Of a pod's instances on one GPU deviceshare's account has the first only.
     """
-    found = [
+    grants = [
         grant
         for held in entry.containers
         if held.stage is Stage.APP
         for grant in held.grants
         if grant.gpu == gpu.uuid and _nameable(gpu, grant)
     ]
-    return found[:1] if gpu.mode is Mode.MIG else found
+    return grants[:1] if gpu.mode is Mode.MIG else grants
 
 
 def _nameable(gpu: Gpu, grant: Grant) -> bool:

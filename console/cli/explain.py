@@ -85,7 +85,7 @@ async def _workload(
     its = await gather.namespace(namespace)
     site = await gather.site(needed=False)
     groups = group_pods(found.pods, site)
-    told = [
+    explained_groups = [
         ExplainedGroup(group, await _explain(gather, group.pods[0], site, its=its))
         for group in groups[:MOST_GROUPS]
     ]
@@ -95,7 +95,7 @@ async def _workload(
         workload=found,
         now=site.now,
         groups=groups,
-        explained=tuple(told),
+        explained=tuple(explained_groups),
         fits=tuple(fits.fit(made, site, prefer=its.prefer) for made in sought),
     )
 

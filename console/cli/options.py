@@ -47,11 +47,11 @@ class _Memory(click.ParamType[MiB]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> MiB:
         """Read an amount of memory."""
-        found = memory_of(str(value))
-        if found is None:
+        memory = memory_of(str(value))
+        if memory is None:
             text = f"{quote(str(value))} is no amount of memory; accepted: {MEMORY_ACCEPTED}"
             return self.fail(text, param, ctx)
-        return found
+        return memory
 
 
 class _Model(click.ParamType[str]):

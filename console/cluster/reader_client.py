@@ -94,16 +94,16 @@ class ClusterReader:
         """Return one key of a ConfigMap; empty where there is none, or none that may be read."""
         try:
             reading = self.cluster.config_map(namespace, name)
-            found = await self._read_if_allowed(reading, f"the defaults of {name} are assumed")
+            document = await self._read_if_allowed(reading, f"the defaults of {name} are assumed")
         except NotFoundError:
             return ""
-        return str(((found or {}).get("data") or {}).get(key, ""))
+        return str(((document or {}).get("data") or {}).get(key, ""))
 
     async def pod(self, namespace: str, name: str) -> PodView:
         """Return one pod; raises :class:`UnreadableError` where it cannot be read."""
-        found = await self.cluster.pod(namespace, name)
+        document = await self.cluster.pod(namespace, name)
         try:
-            return pod_of(found)
+            return pod_of(document)
         except ValueError as error:
             text = f"pod {quote(name)} cannot be read: {escaped(str(error))}"
             raise UnreadableError(text) from error
@@ -111,14 +111,14 @@ class ClusterReader:
     async def namespace(self, name: str) -> NamespaceView:
         """Return what is known about a namespace; one that a manifest only names may not exist."""
         try:
-            found = await self._read_if_allowed(
+            document = await self._read_if_allowed(
                 self.cluster.namespace_object(name), "what the namespace prefers is not known"
             )
         except NotFoundError:
-            found = None
-        if found is None:
+            document = None
+        if document is None:
             return NamespaceView()
-        metadata = found["metadata"]
+        metadata = document["metadata"]
         prefer = (metadata.get("annotations") or {}).get(PREFER_KEY, "")
         return NamespaceView(
             labels=metadata.get("labels") or {},
@@ -138,10 +138,10 @@ class ClusterReader:
 
     async def events(self, namespace: str, uid: str) -> tuple[EventView, ...]:
         """Return what was said about an object, nothing where that may not be read."""
-        found = await self._read_if_allowed(
+        documents = await self._read_if_allowed(
             self.cluster.events(namespace, uid), "Events are not shown"
         )
-        return events_of(found or ())
+        return events_of(documents or ())
 
     async def _read_if_allowed(self, reading: Awaitable[T], otherwise: str) -> T | None:
         """Return what was read, or say *otherwise* where the person may not read it."""

@@ -44,8 +44,8 @@ def account_of(document: Mapping[str, Any]) -> DriverAccount:
     if not isinstance(status, Mapping):
         return NONE_GIVEN
     driver, gpus = status.get("driver"), status.get("gpus")
-    told = [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
-    pairs = ((gpu.get("uuid"), gpu.get("reason")) for gpu in told)
+    mappings = [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+    pairs = ((gpu.get("uuid"), gpu.get("reason")) for gpu in mappings)
     return DriverAccount(
         driver=driver if isinstance(driver, str) else "",
         reasons={
@@ -62,9 +62,16 @@ def remainder(gpu: Gpu, cutter: MigOptions) -> MiB | None:
         return None
     room = headroom(gpu)
     if gpu.mode is Mode.MIG:
-        rungs = sorted(profiles_of(gpu.board), key=lambda rung: -rung.memory)
-        asks = (_memory_request(rung.memory) for rung in rungs)
-        return next((ask.memory for ask in asks if cutter.options(ask, (room,))), None)
+        rungs = sorted(profiles_of(gpu.board), key=lambda profile: -profile.memory)
+        asks = (_memory_request(profile.memory) for profile in rungs)
+        return next(
+            (
+                container_request.memory
+                for container_request in asks
+                if cutter.options(container_request, (room,))
+            ),
+            None,
+        )
     return None if shortfall(_memory_request(MiB(1)), room) else room.memory
 
 
@@ -286,8 +293,8 @@ def machine(document: Json) -> Machine:
 
     Raises ``ValueError`` where it is none.
     """
-    found = msgspec.convert(document, _NodeObject)
-    spec, status = found.spec or _Spec(), found.status or _Status()
+    node = msgspec.convert(document, _NodeObject)
+    spec, status = node.spec or _Spec(), node.status or _Status()
     conditions = {one.type: one.status for one in status.conditions or ()}
     out = ""
     if spec.unschedulable:
@@ -295,12 +302,12 @@ def machine(document: Json) -> Machine:
     elif conditions.get("Ready", "True") != "True":
         out = "its kubelet is not ready"
     return Machine(
-        name=found.metadata.name,
-        uid=found.metadata.uid,
+        name=node.metadata.name,
+        uid=node.metadata.uid,
         boot=status.node_info.boot_id if status.node_info else "",
-        created=found.metadata.creation_timestamp,
+        created=node.metadata.creation_timestamp,
         out=out,
-        registered=bool((found.metadata.annotations or {}).get(REGISTER)),
+        registered=bool((node.metadata.annotations or {}).get(REGISTER)),
     )
 
 

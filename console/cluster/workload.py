@@ -72,9 +72,9 @@ def parse_target(text: str) -> NamedObject | str:
         return f"{quote(text)} names no object; accepted: {_ACCEPTED}"
     if not slash or kind.lower() in _POD_NAMES:
         return NamedObject(None, name)
-    found = next((one for one in KINDS if kind.lower() in one.names), None)
+    workload_kind = next((one for one in KINDS if kind.lower() in one.names), None)
     told = f"{quote(kind)} in {quote(text)} is no kind that makes pods; accepted: {_ACCEPTED}"
-    return told if found is None else NamedObject(found, name)
+    return told if workload_kind is None else NamedObject(workload_kind, name)
 
 
 _ACCEPTED: Final = ", ".join(("NAME", "pod/NAME", *(f"{kind.short}/NAME" for kind in KINDS)))

@@ -70,10 +70,10 @@ async def _intermediates(
 async def _events(
     gather: ClusterReader, namespace: str, makers: Sequence[Maker]
 ) -> tuple[EventView, ...]:
-    found: list[EventView] = []
+    event_views: list[EventView] = []
     for one in makers[:MOST_MAKERS]:
-        found += await gather.events(namespace, one.metadata.uid)
-    return latest(found)
+        event_views += await gather.events(namespace, one.metadata.uid)
+    return latest(event_views)
 
 
 def _maker(document: Mapping[str, Any]) -> Maker:

@@ -74,16 +74,16 @@ def fit_of(
         mode=choice.mode if choice is not None and final else None,
         terms=site.configuration.policy_for(prefer),
     )
-    found = outlook(decided.request, search, refused=bool(decided.findings))
+    feasibility = outlook(decided.request, search, refused=bool(decided.findings))
     warned = () if decided.chosen is None else decided.chosen.warnings
     return Fit(
         made=made,
-        verdict=found.verdict,
+        verdict=feasibility.verdict,
         request=decided.request,
         choice=choice,
         findings=decided.findings,
         warnings=tuple(map(str, warned)),
-        outlook=found,
+        outlook=feasibility,
     )
 
 

@@ -51,8 +51,8 @@ class ContainerAmounts:
 
 def memory_of(text: str) -> MiB | None:
     """Read an amount of memory; ``None`` where it is none, or more than any GPU has."""
-    found = _MEMORY.fullmatch(text)
-    memory = int(found[1]) * _FACTORS[found[2]] if found else 0
+    match = _MEMORY.fullmatch(text)
+    memory = int(match[1]) * _FACTORS[match[2]] if match else 0
     return MiB(memory) if 0 < memory <= MOST_MEMORY else None
 
 

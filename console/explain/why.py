@@ -111,27 +111,27 @@ def why(facts: PodFacts) -> PodWhy:
     known = site.configuration.vocabularies
     request = request_of(pod, known)
     promised = has_promise(pod, {one.node for one in held}, blind=site.blind)
-    told = PodWhy(
+    pod_why = PodWhy(
         facts=facts,
         state=state_of(pod, promised=promised or request is None),
         held=held,
         carried=assigned_devices(pod) if site.blind else (),
     )
     if request is None:
-        return told
+        return pod_why
     if isinstance(request, tuple):
-        return replace(told, findings=request)
+        return replace(pod_why, findings=request)
     admitted = admitted_request(pod.annotations, request, known)
     marks = admission_marks(pod.annotations, admitted.vocabulary)
     first = admitted.request
-    told = replace(told, request=first, marks=marks, admitted=admitted)
+    pod_why = replace(pod_why, request=first, marks=marks, admitted=admitted)
     if site.blind:
-        return told
+        return pod_why
     snapshot = _snapshot_without(pod, site)
     settings = site.configuration.settings
     now = choose_mode(first, snapshot, settings=settings, prefer=facts.prefer)
-    told = replace(told, now=now)
-    return told if bound or pod.over else _with_search(told, snapshot, first)
+    pod_why = replace(pod_why, now=now)
+    return pod_why if bound or pod.over else _with_search(pod_why, snapshot, first)
 
 
 def has_promise(pod: PodView, nodes: Collection[str], *, blind: bool) -> bool:
@@ -164,29 +164,29 @@ def _snapshot_without(pod: PodView, site: ClusterView) -> Snapshot:
     return replace(site, ledgers=ledgers).snapshot()
 
 
-def _with_search(told: PodWhy, snapshot: Snapshot, request: PodRequest) -> PodWhy:
+def _with_search(pod_why: PodWhy, snapshot: Snapshot, request: PodRequest) -> PodWhy:
     """Add what a search for a place comes to now."""
-    search = _search(told, snapshot)
-    found = outlook(request, search)
-    names = _closest_nodes(found.choice, search)
-    site = told.facts.site
+    search = _search(pod_why, snapshot)
+    feasibility = outlook(request, search)
+    names = _closest_nodes(feasibility.choice, search)
+    site = pod_why.facts.site
     wanted = request if search.mode is None else msgspec.structs.replace(request, mode=search.mode)
-    waits = found.verdict is FeasibilityVerdict.NOT_NOW
+    waits = feasibility.verdict is FeasibilityVerdict.NOT_NOW
     return replace(
-        told,
-        outlook=found,
+        pod_why,
+        outlook=feasibility,
         answers=tuple(_answer(name, request, search, site=site) for name in names[:MOST_NODES]),
         nodes=len(names),
-        endings=tuple(_endings(told.facts, names, wanted, search=search)) if waits else (),
+        endings=tuple(_endings(pod_why.facts, names, wanted, search=search)) if waits else (),
     )
 
 
-def _search(told: PodWhy, snapshot: Snapshot) -> FleetSearch:
+def _search(pod_why: PodWhy, snapshot: Snapshot) -> FleetSearch:
     """Return the rules of the Binding: a mode that was the best at CREATE may be revised."""
-    facts = told.facts
+    facts = pod_why.facts
     return FleetSearch(
         snapshot=snapshot,
-        mode=None if told.admitted is None else told.admitted.mode,
+        mode=None if pod_why.admitted is None else pod_why.admitted.mode,
         terms=facts.site.configuration.policy_for(facts.prefer),
     )
 
@@ -211,8 +211,8 @@ def _answer(
     out = site.closed_reason(name)
     if out:
         return NodeAnswer(node=name, out=out)
-    found = choose(search.snapshot, request, mode=search.mode, node=name, terms=search.terms)
-    return NodeAnswer(node=name, finding=found.findings[0] if found.findings else None)
+    choice = choose(search.snapshot, request, mode=search.mode, node=name, terms=search.terms)
+    return NodeAnswer(node=name, finding=choice.findings[0] if choice.findings else None)
 
 
 def _endings(

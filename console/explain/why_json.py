@@ -18,40 +18,41 @@ from console.get.listing import API_VERSION
 KIND: Final = "Why"
 
 
-def why_document(told: PodWhy) -> dict[str, Any]:
+def why_document(pod_why: PodWhy) -> dict[str, Any]:
     """Return all that is told about one pod; keys are only ever added."""
-    pod, found = told.facts.pod, told.outlook
+    pod, feasibility = pod_why.facts.pod, pod_why.outlook
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "namespace": pod.namespace,
         "name": pod.metadata.name,
         "uid": pod.metadata.uid,
-        "state": told.state,
-        "verdict": None if found is None else found.verdict,
-        "asked": None if told.request is None else request_document(told.request),
-        "findings": [finding_document(finding) for finding in told.findings],
-        "admission": _admission(told),
+        "state": pod_why.state,
+        "verdict": None if feasibility is None else feasibility.verdict,
+        "asked": None if pod_why.request is None else request_document(pod_why.request),
+        "findings": [finding_document(finding) for finding in pod_why.findings],
+        "admission": _admission(pod_why),
         "held": [
             {
                 "node": held.node,
                 "since": held.entry.since,
                 "devices": [device_document(device) for device in held.devices],
             }
-            for held in told.held
+            for held in pod_why.held
         ],
-        "carried": [to_builtins(device) for device in told.carried],
-        "outlook": outlook_document(found),
-        "nodes": [_node(answer) for answer in told.answers],
+        "carried": [to_builtins(device) for device in pod_why.carried],
+        "outlook": outlook_document(feasibility),
+        "nodes": [_node(answer) for answer in pod_why.answers],
         "endings": [
-            {"namespace": one.namespace, "pod": one.pod, "node": one.node} for one in told.endings
+            {"namespace": one.namespace, "pod": one.pod, "node": one.node}
+            for one in pod_why.endings
         ],
-        "events": [event_document(event) for event in told.facts.events],
+        "events": [event_document(event) for event in pod_why.facts.events],
     }
 
 
-def _admission(told: PodWhy) -> dict[str, Any]:
-    marks, now = told.marks, told.now
+def _admission(pod_why: PodWhy) -> dict[str, Any]:
+    marks, now = pod_why.marks, pod_why.now
     chosen = None if now is None else now.chosen
     return {
         "decision": marks.digest or None,

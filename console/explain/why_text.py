@@ -35,65 +35,65 @@ _SOURCES: Final = {
 }
 
 
-def lines(told: PodWhy) -> Iterator[Line]:
+def lines(pod_why: PodWhy) -> Iterator[Line]:
     """Yield what was asked, what was decided at admission, what is held where, what is missing."""
-    pod = told.facts.pod
+    pod = pod_why.facts.pod
     title = f"{pod.namespace}/{pod.metadata.name}"
-    yield heading(title, str(told.state).upper(), _TONES[told.state])
-    if told.request is None and not told.findings and not told.held:
+    yield heading(title, str(pod_why.state).upper(), _TONES[pod_why.state])
+    if pod_why.request is None and not pod_why.findings and not pod_why.held:
         yield from row("asked", "no share of a GPU")
         return
-    if told.request is not None:
-        yield from row("asked", feasibility_text.request_text(told.request))
-    for finding in told.findings:
+    if pod_why.request is not None:
+        yield from row("asked", feasibility_text.request_text(pod_why.request))
+    for finding in pod_why.findings:
         yield from row("asked", f"in a way that cannot be read: {finding}", Tone.BAD)
-    yield from _admission_lines(told)
-    for held in told.held:
-        yield from _holds(told, held)
-    yield from _assignment_lines(told)
-    yield from _waiting_lines(told)
-    yield from _missing_lines(told)
-    yield from event_lines(told.facts.events, told.facts.site.now)
+    yield from _admission_lines(pod_why)
+    for held in pod_why.held:
+        yield from _holds(pod_why, held)
+    yield from _assignment_lines(pod_why)
+    yield from _waiting_lines(pod_why)
+    yield from _missing_lines(pod_why)
+    yield from event_lines(pod_why.facts.events, pod_why.facts.site.now)
 
 
-def _admission_lines(told: PodWhy) -> Iterator[Line]:
+def _admission_lines(pod_why: PodWhy) -> Iterator[Line]:
     """Yield what admission wrote on the pod, and the rule it would go by today."""
-    if not told.marks.digest:
-        yield from row("admitted", _unseen_reason(told), Tone.WARN)
+    if not pod_why.marks.digest:
+        yield from row("admitted", _unseen_reason(pod_why), Tone.WARN)
     else:
-        yield from row("admitted", _mode(told), Tone.STRONG)
-    now = told.now
+        yield from row("admitted", _mode(pod_why), Tone.STRONG)
+    now = pod_why.now
     if now is not None and now.chosen is not None and now.chosen.choice.why:
         yield from row("why", f"{explain_mode(now.chosen.choice)} (on the fleet as it is now)")
     for finding in () if now is None else now.findings:
         yield from row("why", f"it would be refused today: {finding}", Tone.WARN)
 
 
-def _mode(told: PodWhy) -> str:
+def _mode(pod_why: PodWhy) -> str:
     """Return the mode that the pod left admission with, or got when it was bound."""
-    digest = escaped(told.marks.digest)
+    digest = escaped(pod_why.marks.digest)
     choice = None
-    if told.admitted is not None and told.admitted.earlier is not None:
-        choice = told.admitted.earlier.choice
+    if pod_why.admitted is not None and pod_why.admitted.earlier is not None:
+        choice = pod_why.admitted.earlier.choice
     if choice is None:  # the annotations do not agree, so the bind hook does not believe them
         return f"without a mode that can be read [{digest}]"
     return f"mode {choice.mode}, {_SOURCES[choice.source]} [{digest}]"
 
 
-def _unseen_reason(told: PodWhy) -> str:
-    labels = told.facts.labels
-    namespace = told.facts.pod.namespace
+def _unseen_reason(pod_why: PodWhy) -> str:
+    labels = pod_why.facts.labels
+    namespace = pod_why.facts.pod.namespace
     if labels is not None and labels.get(OPT_IN) != "enabled":
         return f"never: namespace {namespace} has no label {OPT_IN}=enabled"
     return "never: the webhook was not asked, or the namespace opted in later"
 
 
-def _holds(told: PodWhy, held: HeldEntry) -> Iterator[Line]:
-    bound = told.facts.pod.spec.node_name
-    since = age(held.entry.since, told.facts.site.now)
+def _holds(pod_why: PodWhy, held: HeldEntry) -> Iterator[Line]:
+    bound = pod_why.facts.pod.spec.node_name
+    since = age(held.entry.since, pod_why.facts.site.now)
     if bound == held.node:
         yield from row(
-            "bound", f"to {held.node}, promised {since} ago{_upstream_note(told)}", Tone.GOOD
+            "bound", f"to {held.node}, promised {since} ago{_upstream_note(pod_why)}", Tone.GOOD
         )
     elif bound:
         yield from row("left over", f"on {held.node}, promised {since} ago", Tone.WARN)
@@ -103,69 +103,69 @@ def _holds(told: PodWhy, held: HeldEntry) -> Iterator[Line]:
         yield from row("" if number else "holds", feasibility_text.seat(device), Tone.GOOD)
 
 
-def _assignment_lines(told: PodWhy) -> Iterator[Line]:
+def _assignment_lines(pod_why: PodWhy) -> Iterator[Line]:
     """Yield what the pod says itself of where it is, where no entry tells it."""
-    node = told.facts.pod.spec.node_name
-    if told.held or not node or told.state is PodState.BYPASSED:
+    node = pod_why.facts.pod.spec.node_name
+    if pod_why.held or not node or pod_why.state is PodState.BYPASSED:
         return
-    yield from row("bound", f"to {escaped(node)}{_upstream_note(told)}", Tone.GOOD)
-    for number, device in enumerate(told.carried):
+    yield from row("bound", f"to {escaped(node)}{_upstream_note(pod_why)}", Tone.GOOD)
+    for number, device in enumerate(pod_why.carried):
         yield from row("" if number else "holds", str(device), Tone.GOOD)
 
 
-def _upstream_note(told: PodWhy) -> str:
-    upstream = told.marks.served_by == NodeAgent.UPSTREAM
+def _upstream_note(pod_why: PodWhy) -> str:
+    upstream = pod_why.marks.served_by == NodeAgent.UPSTREAM
     return ", where Volcano's device plugin keeps account of GPUs" if upstream else ""
 
 
-def _waiting_lines(told: PodWhy) -> Iterator[Line]:
+def _waiting_lines(pod_why: PodWhy) -> Iterator[Line]:
     """Yield how a pod without a promise stands: who is to schedule it, and since when it waits."""
-    pod = told.facts.pod
-    since = age(pod.metadata.creation_timestamp, told.facts.site.now)
-    if told.state is PodState.WAITING and pod.spec.scheduling_gates:
+    pod = pod_why.facts.pod
+    since = age(pod.metadata.creation_timestamp, pod_why.facts.site.now)
+    if pod_why.state is PodState.WAITING and pod.spec.scheduling_gates:
         gates = ", ".join(quote(gate.get("name", "")) for gate in pod.spec.scheduling_gates)
         yield from row("waits", f"for {since}: scheduling gates {gates} hold it back", Tone.WARN)
-    elif told.state is PodState.WAITING:
+    elif pod_why.state is PodState.WAITING:
         by = escaped(pod.spec.scheduler_name or "a scheduler")
         yield from row("waits", f"for {since}, to be bound by {by}", Tone.WARN)
-    elif told.state is PodState.BYPASSED:
+    elif pod_why.state is PodState.BYPASSED:
         node = escaped(pod.spec.node_name)
         text = f"to {node} without a promise: it passed our hook by, and is not started until"
         yield from row("bound", f"{text} it has one", Tone.BAD)
 
 
-def _missing_lines(told: PodWhy) -> Iterator[Line]:
+def _missing_lines(pod_why: PodWhy) -> Iterator[Line]:
     """Yield what stands in the way of a pod without a node, and what would help."""
-    found = told.outlook
-    if told.facts.site.blind and told.state is PodState.WAITING:
+    feasibility = pod_why.outlook
+    if pod_why.facts.site.blind and pod_why.state is PodState.WAITING:
         yield from row("nodes", "what they lack is not told: GPUNodes may not be read", Tone.WARN)
-    if found is None:
+    if feasibility is None:
         return
-    yield from feasibility_text.placement_lines(found)
-    if found.verdict is FeasibilityVerdict.FITS:
+    yield from feasibility_text.placement_lines(feasibility)
+    if feasibility.verdict is FeasibilityVerdict.FITS:
         text = "what is asked for is free; the scheduler's own words say what else it waits for"
         yield from row("", text)
-    yield from _nodes(told)
-    yield from feasibility_text.remedy_lines(found)
-    for number, ending in enumerate(told.endings):
+    yield from _nodes(pod_why)
+    yield from feasibility_text.remedy_lines(feasibility)
+    for number, ending in enumerate(pod_why.endings):
         text = f"{ending.namespace}/{ending.pod} ends, on {ending.node}"
         yield from row("" if number else "or once", text, Tone.STRONG)
 
 
-def _nodes(told: PodWhy) -> Iterator[Line]:
+def _nodes(pod_why: PodWhy) -> Iterator[Line]:
     """Yield what each node lacks, those that come closest first, alike ones together."""
-    if not told.answers:
+    if not pod_why.answers:
         yield from row("nodes", "none has GPUs that vgpu-admission knows of", Tone.WARN)
         return
     alike: dict[str, list[NodeAnswer]] = {}
-    for answer in told.answers:
+    for answer in pod_why.answers:
         alike.setdefault(_lacks(answer), []).append(answer)
     for number, (lacks, answers) in enumerate(alike.items()):
         room = answers[0].finding is None and not answers[0].out
         text = f"{_names(answers)}: {lacks}"
         yield from row("" if number else "nodes", text, Tone.GOOD if room else Tone.PLAIN)
-    if told.nodes > len(told.answers):
-        yield from row("", f"and {told.nodes - len(told.answers)} more, further off")
+    if pod_why.nodes > len(pod_why.answers):
+        yield from row("", f"and {pod_why.nodes - len(pod_why.answers)} more, further off")
 
 
 def _names(answers: Sequence[NodeAnswer]) -> str:

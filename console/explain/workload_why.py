@@ -92,31 +92,31 @@ def group_pods(pods: Sequence[PodView], site: ClusterView) -> tuple[PodsAlike, .
     return tuple(sorted(found, key=lambda group: _ORDER.index(group.state)))
 
 
-def lines(told: WorkloadWhy) -> Iterator[Line]:
+def lines(workload_why: WorkloadWhy) -> Iterator[Line]:
     """Yield what became of the pods in sum, then each group of them, or what one would find."""
-    count = len(told.workload.pods)
+    count = len(workload_why.workload.pods)
     word = f"{count or 'NO'} POD{'' if count == 1 else 'S'}"
-    yield heading(told.workload.title, word, Tone.STRONG if count else Tone.WARN)
-    yield from row("pods", _state_counts(told))
-    yield from why_text.event_lines(told.workload.events, told.now)
-    for one in told.explained:
+    yield heading(workload_why.workload.title, word, Tone.STRONG if count else Tone.WARN)
+    yield from row("pods", _state_counts(workload_why))
+    yield from why_text.event_lines(workload_why.workload.events, workload_why.now)
+    for one in workload_why.explained:
         yield ()
         yield from why_text.lines(one.why)
         if one.other_pods:
             yield from row("alike", _names(one.other_pods))
-    if more := len(told.groups) - len(told.explained):
+    if more := len(workload_why.groups) - len(workload_why.explained):
         yield ()
         yield from row("more", f"{more} kinds of pods that stand otherwise; ask about one of them")
-    for found in told.fits:
+    for fit in workload_why.fits:
         yield ()
-        yield from fits.lines(found, f"the stored {told.workload.kind.name}")
+        yield from fits.lines(fit, f"the stored {workload_why.workload.kind.name}")
 
 
-def _state_counts(told: WorkloadWhy) -> str:
+def _state_counts(workload_why: WorkloadWhy) -> str:
     """Return how many pods there are in each state, and how many there should be."""
-    counts = ", ".join(f"{count} {state}" for state, count in told.states.items()) or "none"
-    wanted = told.workload.maker.replicas
-    running = sum(not pod.over for pod in told.workload.pods)
+    counts = ", ".join(f"{count} {state}" for state, count in workload_why.states.items()) or "none"
+    wanted = workload_why.workload.maker.replicas
+    running = sum(not pod.over for pod in workload_why.workload.pods)
     return counts if wanted in (None, running) else f"{counts}; {wanted} wanted"
 
 
@@ -126,9 +126,9 @@ def _names(names: Sequence[str]) -> str:
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
-def document(told: WorkloadWhy) -> dict[str, Any]:
+def document(workload_why: WorkloadWhy) -> dict[str, Any]:
     """Return the same in the shape that docs/kubectl.md describes; keys are only ever added."""
-    workload = told.workload
+    workload = workload_why.workload
     metadata = workload.maker.metadata
     return {
         "apiVersion": API_VERSION,
@@ -142,8 +142,10 @@ def document(told: WorkloadWhy) -> dict[str, Any]:
             "replicas": workload.maker.replicas,
         },
         "pods": len(workload.pods),
-        "states": {str(state): count for state, count in told.states.items()},
-        "items": [{**why_document(one.why), "alike": one.other_pods} for one in told.explained],
-        "fits": [pod_document("", found) for found in told.fits],
+        "states": {str(state): count for state, count in workload_why.states.items()},
+        "items": [
+            {**why_document(one.why), "alike": one.other_pods} for one in workload_why.explained
+        ],
+        "fits": [pod_document("", fit) for fit in workload_why.fits],
         "events": [event_document(event) for event in workload.events],
     }

@@ -143,13 +143,13 @@ def _gone_row(promise: _Promise, site: ClusterView) -> PodRow:
     )
 
 
-def _ask(ask: ContainerRequest) -> AskRow:
+def _ask(container_request: ContainerRequest) -> AskRow:
     return AskRow(
-        container=ask.name,
-        count=ask.count,
-        memory_mib=ask.memory,
-        memory_percent=ask.percent,
-        cores_percent=ask.cores,
+        container=container_request.name,
+        count=container_request.count,
+        memory_mib=container_request.memory,
+        memory_percent=container_request.percent,
+        cores_percent=container_request.cores,
     )
 
 
@@ -202,14 +202,14 @@ def _asked_text(row: PodRow) -> str:
     return "+".join(_ask_text(ask, row.profile) for ask in row.asked or ()) or NONE
 
 
-def _ask_text(ask: AskRow, profile: str | None) -> str:
-    if ask.memory_mib is not None:
-        memory = f"{ask.memory_mib}Mi"
-    elif ask.memory_percent is not None:
-        memory = f"{ask.memory_percent}%mem"
+def _ask_text(row: AskRow, profile: str | None) -> str:
+    if row.memory_mib is not None:
+        memory = f"{row.memory_mib}Mi"
+    elif row.memory_percent is not None:
+        memory = f"{row.memory_percent}%mem"
     else:
         memory = "whole" if profile is None else word(profile)
-    return _times(ask.count) + memory + _cores(ask.cores_percent)
+    return _times(row.count) + memory + _cores(row.cores_percent)
 
 
 def _given_text(row: PodRow) -> str:

@@ -108,9 +108,9 @@ def _object_checks(shape: ObjectShape, value: str, place: str) -> Iterator[Check
     for accepted, condition in shape.rules.items():
         yield Check(place, f"({condition.replace('it.', f'{value}.')})", accepted)
     for name, each in shape.fields.items():
-        for found in checks(each, f"{value}.{name}", f"{place}.{name}"):
-            guarded = f"(!has({value}.{name}) || {found.condition})"
-            yield Check(found.place, guarded, found.accepted)
+        for check in checks(each, f"{value}.{name}", f"{place}.{name}"):
+            guarded = f"(!has({value}.{name}) || {check.condition})"
+            yield Check(check.place, guarded, check.accepted)
 
 
 def _plain(shape: Text | Moment | Number | Flag | Word, value: str) -> tuple[str, str]:

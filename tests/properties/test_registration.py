@@ -60,7 +60,7 @@ def test_it_survives_the_annotation(
     *, node: Sequence[Gpu], entries: list[Entry], counted: frozenset[str], shut: bool
 ) -> None:
     """Every GPU stays, in the order of indexes, and what is shown is what is read."""
-    shown = registered_gpus(node, entries, counted, shut=shut)
+    shown = registered_gpus(node, entries, counted, closed=shut)
     read = decode_register(encode_register(shown))
 
     kept = [gpu for gpu in shown if gpu.memory]
@@ -100,7 +100,7 @@ def test_less_is_never_more(
         registered_gpus(ill, entries, counted),
         registered_gpus(fuller, entries, counted),
         registered_gpus(node, more, counted),
-        registered_gpus(node, entries, counted, shut=True),
+        registered_gpus(node, entries, counted, closed=True),
     ):
         assert all(b.slots <= a.slots for a, b in zip(before, after, strict=True))
         assert all(b.memory <= a.memory for a, b in zip(before, after, strict=True))

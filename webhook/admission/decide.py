@@ -20,13 +20,13 @@ from webhook.review.json_patch import Intent, operations
 from webhook.review.pod_schema import Pod
 
 
-def decide(pod: Pod, around: AdmissionContext) -> Outcome:
+def decide(pod: Pod, context: AdmissionContext) -> Outcome:
     """Decide about one pod at CREATE: parse its request, find obstacles, intend a change."""
     request = parse_request(
         containers=pod.spec.containers,
         init_containers=pod.spec.init_containers or (),
         annotations=pod.metadata.annotations or {},
-        vocabularies=around.vocabularies,
+        vocabularies=context.vocabularies,
     )
     if request is None:
         return _without_request(pod)
@@ -34,24 +34,24 @@ def decide(pod: Pod, around: AdmissionContext) -> Outcome:
         asked = reinvocation.encode_asked(reinvocation.as_it_stands(pod))
         digest = _digest(pod, asked, constraints=())
         return Refused(first=request[0], rest=request[1:], digest=digest)
-    return _with_request(pod, request, around)
+    return _with_request(pod, request, context)
 
 
 def _without_request(pod: Pod) -> Outcome:
     """Blind the containers of a pod that asks for nothing, and refuse forged grants."""
     findings = list(tenant_checks.annotations(pod))
     everyone = spots(pod)
-    for spot in everyone:
-        findings += tenant_checks.container(tenant_checks.CheckedContainer(spot, Column.VOID))
+    for container in everyone:
+        findings += tenant_checks.container(tenant_checks.CheckedContainer(container, Column.VOID))
     if findings:
         return Refused(first=findings[0], rest=tuple(findings[1:]))
-    changes = tuple(change for spot in everyone if (change := blind(spot)) is not None)
+    changes = tuple(change for container in everyone if (change := blind(container)) is not None)
     return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
 
 
-def _with_request(pod: Pod, request: PodRequest, around: AdmissionContext) -> Outcome:
+def _with_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> Outcome:
     """Decide about a pod that asks for vGPU."""
-    vocabulary = next(v for v in around.vocabularies if v.name == request.vocabulary)
+    vocabulary = next(v for v in context.vocabularies if v.name == request.vocabulary)
     everyone = spots(pod)
     now = _asking_resources(everyone, request, vocabulary)
     claim = earlier_pass(pod.metadata.annotations or {}, vocabulary)
@@ -62,9 +62,9 @@ def _with_request(pod: Pod, request: PodRequest, around: AdmissionContext) -> Ou
     digest = _digest(pod, text, constraints=request.constraints)
     decided = choose_mode(
         request,
-        around.snapshot,
-        settings=around.settings,
-        prefer=around.prefer,
+        context.snapshot,
+        settings=context.settings,
+        prefer=context.prefer,
         earlier=before.choice if before else None,
     )
     if decided.chosen is None:
@@ -75,10 +75,10 @@ def _with_request(pod: Pod, request: PodRequest, around: AdmissionContext) -> Ou
         request=decided.request,
         choice=decided.chosen.choice,
         vocabulary=vocabulary,
-        settings=around.settings,
+        settings=context.settings,
         resources=now,
-        host_paths=around.host_paths,
-        high_priority=around.high_priority,
+        host_paths=context.host_paths,
+        high_priority=context.high_priority,
     )
     intent, findings = rewrite.intent(text, digest)
     warnings = (*map(str, decided.chosen.warnings), *rewrite.warnings())
@@ -109,13 +109,13 @@ def _digest(pod: Pod, asked: str, *, constraints: tuple[str, ...]) -> str:
     )
 
 
-def confirm(pod: Pod, around: AdmissionContext) -> Outcome:
+def confirm(pod: Pod, context: AdmissionContext) -> Outcome:
     """Refuse a pod whose injection is incomplete or was tampered with.
 
     Volumes are not required, only tolerated: a namespace's Pod Security level may have changed
     since the mutating pass, and the agent's answer serves in either case.
     """
-    outcome = decide(pod, replace(around, host_paths=False))
+    outcome = decide(pod, replace(context, host_paths=False))
     if not isinstance(outcome, Rewritten):
         return outcome if isinstance(outcome, Refused) else Untouched()
     missing = operations(pod, outcome.intent)

@@ -17,43 +17,47 @@ from webhook.review.pod_schema import Container, Pod
 _KIND: Final = "ephemeralContainers"
 
 
-def decide(pod: Pod, before: Pod | None, around: AdmissionContext) -> Outcome:
+def decide(pod: Pod, before: Pod | None, context: AdmissionContext) -> Outcome:
     """Judge the ephemeral containers that *pod* has and *before* had not; old ones are fixed."""
     known = {c.name for c in (before.spec.ephemeral_containers or ())} if before else set()
     everyone = spots_of(_KIND, pod.spec.ephemeral_containers or ())
-    added = [spot for spot in everyone if spot.container.name not in known]
+    added = [container for container in everyone if container.container.name not in known]
     shares = any(
-        _asks(c, around) for c in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+        _asks(c, context) for c in (*pod.spec.containers, *(pod.spec.init_containers or ()))
     )
-    findings = [finding for spot in added for finding in _findings(spot, around, with_gpus=shares)]
+    findings = [
+        finding
+        for container in added
+        for finding in _findings(container, context, with_gpus=shares)
+    ]
     if findings:
         return Refused(first=findings[0], rest=tuple(findings[1:]))
-    changes = tuple(change for spot in added if (change := blind(spot)) is not None)
+    changes = tuple(change for container in added if (change := blind(container)) is not None)
     return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
 
 
 def _findings(
-    spot: ContainerRef, around: AdmissionContext, *, with_gpus: bool
+    container: ContainerRef, context: AdmissionContext, *, with_gpus: bool
 ) -> Iterator[Finding]:
-    subject = tenant_checks.CheckedContainer(spot, Column.VOID)
-    if _asks(spot.container, around):
+    subject = tenant_checks.CheckedContainer(container, Column.VOID)
+    if _asks(container.container, context):
         yield Finding(
             reason=Reason.EPHEMERAL,
-            place=spot.place,
-            field=f"{spot.field}.resources",
+            place=container.place,
+            field=f"{container.field}.resources",
             what="an ephemeral container cannot ask for GPUs",
             remedy="remove its resources",
         )
     yield from tenant_checks.container(subject)
     if with_gpus:
-        yield from tenant_checks.privileged_findings(spot)
+        yield from tenant_checks.privileged_findings(container)
 
 
-def _asks(container: Container, around: AdmissionContext) -> bool:
+def _asks(container: Container, context: AdmissionContext) -> bool:
     """Say whether *container* names a resource of any vocabulary."""
     resources = container.resources
     named = {**(resources.limits or {}), **(resources.requests or {})} if resources else {}
-    return any(_is_ours(name, vocabulary) for name in named for vocabulary in around.vocabularies)
+    return any(_is_ours(name, vocabulary) for name in named for vocabulary in context.vocabularies)
 
 
 def _is_ours(name: str, vocabulary: Vocabulary) -> bool:

@@ -61,15 +61,15 @@ _Cell = tuple[Variable, Form, Entry | None]
 
 def _cells(column: Column) -> tuple[_Cell, ...]:
     """List a column's rows; those that never vary come with their finished entry."""
-    found: list[_Cell] = []
+    cells: list[_Cell] = []
     for variable in VARIABLES:
         form = variable.forms.get(column)
         if form is None:
             continue
         fixed = isinstance(form, Field) or (isinstance(form, Literal) and "{" not in form.text)
         entry = entry_of(variable.name, form, InjectionValues(key="")) if fixed else None
-        found.append((variable, form, entry))
-    return tuple(found)
+        cells.append((variable, form, entry))
+    return tuple(cells)
 
 
 def key_path(key: str, suffix: str) -> str:
@@ -108,18 +108,18 @@ def _fill(text: str, amounts: InjectionValues) -> str:
 @lru_cache(maxsize=512)  # a cluster asks for few different amounts, again and again
 def variables(column: Column, amounts: InjectionValues) -> tuple[Entry, ...]:
     """Return the entries of *column*."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for variable, form, fixed in _COLUMNS[column]:
         if variable.per_device:
             for k in range(amounts.count):
                 entry = entry_of(variable.name.replace("{k}", str(k)), form, amounts, k=k)
                 if entry is not None:
-                    found.append(entry)
+                    entries.append(entry)
             continue
         entry = fixed if fixed is not None else entry_of(variable.name, form, amounts)
         if entry is not None:
-            found.append(entry)
-    return tuple(found)
+            entries.append(entry)
+    return tuple(entries)
 
 
 _COLUMNS: Final = {column: _cells(column) for column in Column}

@@ -42,15 +42,15 @@ _COLUMN_OF: Final = {
 }
 
 
-def blind(spot: ContainerRef) -> ContainerIntent | None:
+def blind(container: ContainerRef) -> ContainerIntent | None:
     """Hide all GPUs from a container, unless it is blind already or another plugin's client."""
-    if "NVIDIA_VISIBLE_DEVICES" in spot.reserved:
+    if "NVIDIA_VISIBLE_DEVICES" in container.reserved:
         return None
-    resources = spot.container.resources
+    resources = container.container.resources
     limits = resources.limits if resources is not None else None
     if limits is not None and any(name.startswith("nvidia.com/") for name in limits):
         return None
-    return ContainerIntent(kind=spot.kind, index=spot.index, env=_VOID_ENV)
+    return ContainerIntent(kind=container.kind, index=container.index, env=_VOID_ENV)
 
 
 class Rewrite(Value, frozen=True):
@@ -231,13 +231,15 @@ class Rewrite(Value, frozen=True):
     def warnings(self) -> Iterator[str]:
         """Yield what the user should know although the pod passes."""
         if self.settings.privileged is Tolerance.WARN:
-            for spot in self.spots:
-                for finding in tenant_checks.privileged_findings(spot):
+            for container in self.spots:
+                for finding in tenant_checks.privileged_findings(container):
                     yield str(finding)
         if self.column is Column.UPSTREAM:
-            for spot in self.spots:
-                if spot.container.env_from:
-                    yield f"{spot.place}: envFrom could carry a reserved variable past the plugin"
+            for container in self.spots:
+                if container.container.env_from:
+                    yield (
+                        f"{container.place}: envFrom could carry a reserved variable past the plugin"
+                    )
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
         if volcano and self.vocabulary.mode_key is None:
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
@@ -252,24 +254,26 @@ def keys_of(asking: Iterable[ContainerRef]) -> dict[str, str]:
     everyone = list(asking)
     keys: dict[str, str] = {}
     taken: set[str] = set()
-    for spot in everyone:
-        key = _key_read(spot) if spot.reserved else ""  # an earlier pass leaves reserved names
-        if key and key[0] == spot.letter and key not in taken:
-            keys[spot.container.name] = key
+    for container in everyone:
+        key = (
+            _key_read(container) if container.reserved else ""
+        )  # an earlier pass leaves reserved names
+        if key and key[0] == container.letter and key not in taken:
+            keys[container.container.name] = key
             taken.add(key)
-    for spot in everyone:
-        if spot.container.name in keys:
+    for container in everyone:
+        if container.container.name in keys:
             continue
-        number, letter = spot.index, spot.letter
+        number, letter = container.index, container.letter
         while (key := f"{letter}{number}") in taken:
             number += 1
-        keys[spot.container.name] = key
+        keys[container.container.name] = key
         taken.add(key)
     return keys
 
 
-def _key_read(spot: ContainerRef) -> str:
+def _key_read(container: ContainerRef) -> str:
     """Return the annotation key that a container's variables read, the least if several."""
-    env = spot.container.env or ()
+    env = container.container.env or ()
     read = [own_key(variable) for variable in env if variable.value_from is not None]
     return min(filter(None, read), default="")

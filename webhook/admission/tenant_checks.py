@@ -131,12 +131,12 @@ class CheckedContainer(Value, frozen=True):
 
 def container(subject: CheckedContainer) -> list[Finding]:
     """Find what would lift a limit inside one container."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if subject.spot.reserved:
-        found += _variables(subject)
+        findings += _variables(subject)
     if subject.spot.near:
-        found += _mounts(subject)
-    return found
+        findings += _mounts(subject)
+    return findings
 
 
 def _variables(subject: CheckedContainer) -> Iterator[Finding]:

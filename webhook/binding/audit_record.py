@@ -53,7 +53,7 @@ def _weights(promise: Commit) -> Mapping[str, Mapping[str, int]]:
 
 def _result(outcome: Outcome) -> Mapping[str, Any]:
     match outcome:
-        case Commit(wish=wish):
+        case Commit(bind=wish):
             return {
                 "decision": "promised",
                 "pod_uid": outcome.entry.uid,

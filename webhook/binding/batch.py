@@ -35,17 +35,17 @@ def decide_batch(
 ) -> list[Commit | Denied]:
     """Decide about *wishes* of different pods, one after another."""
     results: list[Commit | Denied] = []
-    for wish, around in wishes:
-        demand = around.snapshot.demand
-        found = assign(ledger, wish.wanted, terms=around.terms, demand=demand)
+    for bind, context in wishes:
+        demand = context.snapshot.demand
+        found = assign(ledger, bind.wanted, terms=context.terms, demand=demand)
         if isinstance(found, NoFit):
-            results.append(no_fit_denial(wish, found))
+            results.append(no_fit_denial(bind, found))
             continue
-        entry = entry_of(wish, found, now)
+        entry = entry_of(bind, found, now)
         if (why := _unwritable_denial(ledger, entry)) is not None:
             results.append(why)
             continue
-        results.append(_promise(wish, around, found, entry=entry, ledger=ledger))
+        results.append(_promise(bind, context, found, entry=entry, ledger=ledger))
         ledger = with_entry(ledger, entry)
     return results
 
@@ -65,22 +65,22 @@ def _unwritable_denial(ledger: Ledger, entry: Entry) -> Denied | None:
 
 
 def _promise(
-    wish: BindRequest,
-    around: AdmissionContext,
+    bind: BindRequest,
+    context: AdmissionContext,
     assignment: Assignment,
     *,
     entry: Entry,
     ledger: Ledger,
 ) -> Commit:
     return Commit(
-        wish=wish,
+        bind=bind,
         assignment=assignment,
         entry=entry,
         node=node_for(ledger, entry.uid),
         version=f"{ledger.uid}/{ledger.generation}",
-        served_by=around.settings.node_agent,
-        vocabularies=around.vocabularies,
-        demand=around.snapshot.demand,
+        served_by=context.settings.node_agent,
+        vocabularies=context.vocabularies,
+        demand=context.snapshot.demand,
     )
 
 

@@ -48,7 +48,7 @@ class Commit:
     was learned until then.
     """
 
-    wish: BindRequest
+    bind: BindRequest
     assignment: Assignment
     entry: Entry
     node: Node
@@ -81,7 +81,7 @@ def committed_patch(promise: Commit, now: datetime) -> list[Operation]:
 
     The uid is a precondition of the registry's: a pod of the same name made since gets nothing.
     """
-    binding = promise.wish.bound.binding
+    binding = promise.bind.bound.binding
     intent = Intent(
         annotations=annotations(promise, now),
         annotations_removed=_reserved_keys(binding, promise.vocabularies),
@@ -111,16 +111,16 @@ def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tupl
 
 def annotations(promise: Commit, now: datetime) -> dict[str, str]:
     """Return all annotations of a bound pod: Volcano's six, ours, and those its env reads."""
-    wish, mode = promise.wish, promise.assignment.mode
+    bind, mode = promise.bind, promise.assignment.mode
     held = wire_of(promise.entry)["containers"]
     found = {
         **_volcano(promise, now),
-        wish.vocabulary.mode_key or MODE_KEY: str(mode),
-        MODE_SOURCE_KEY: str(wish.source),
+        bind.vocabulary.mode_key or MODE_KEY: str(mode),
+        MODE_SOURCE_KEY: str(bind.source),
         SERVED_BY_KEY: str(promise.served_by),
         ASSIGNMENT_KEY: orjson.dumps(held).decode(),
     }
-    if MODE_KEY in (wish.live.pod.metadata.annotations or {}):
+    if MODE_KEY in (bind.live.pod.metadata.annotations or {}):
         found[MODE_KEY] = str(mode)
     if promise.served_by is NodeAgent.OURS:
         found.update(_container_annotations(promise))
@@ -146,20 +146,24 @@ def _devices(promise: Commit) -> str:
     """List the devices of each container of the spec; memory is what was asked for, also in MIG."""
     factor = next((v.memory_factor for v in promise.vocabularies if v.name == VOLCANO.name), 1)
     totals = {gpu.uuid: gpu.memory for gpu in promise.node.gpus}
-    asks = {ask.name: ask for ask in promise.wish.wanted.request.containers if not ask.of_init}
+    asks = {
+        container_request.name: container_request
+        for container_request in promise.bind.wanted.request.containers
+        if not container_request.of_init
+    }
     parts: dict[str, list[ListedDevice]] = {}
     for held in promise.assignment.containers:
-        if (ask := asks.get(held.name)) is not None:
+        if (container_request := asks.get(held.name)) is not None:
             parts[held.name] = [
                 ListedDevice(
                     grant.gpu,
-                    ask.memory_on(totals[grant.gpu]) // factor,
-                    ask.cores,
+                    container_request.memory_on(totals[grant.gpu]) // factor,
+                    container_request.cores,
                     grant.position,
                 )
                 for grant in held.grants
             ]
-    return encode_list(parts.get(c.name, ()) for c in promise.wish.live.pod.spec.containers)
+    return encode_list(parts.get(c.name, ()) for c in promise.bind.live.pod.spec.containers)
 
 
 def _container_annotations(promise: Commit) -> Iterator[tuple[str, str]]:
@@ -168,8 +172,14 @@ def _container_annotations(promise: Commit) -> Iterator[tuple[str, str]]:
     A MIG instance has no UUID before the agent made it, so ``visible`` is the agent's to write:
     until then the container sees nothing.
     """
-    asking = {ask.name for ask in promise.wish.wanted.request.containers}
-    keys = keys_of(spot for spot in spots(promise.wish.live.pod) if spot.container.name in asking)
+    asking = {
+        container_request.name for container_request in promise.bind.wanted.request.containers
+    }
+    keys = keys_of(
+        container
+        for container in spots(promise.bind.live.pod)
+        if container.container.name in asking
+    )
     for held in promise.assignment.containers:
         key, grants = f"{OWN}{keys[held.name]}", held.grants
         if promise.assignment.mode is not Mode.MIG:

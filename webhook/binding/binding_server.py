@@ -137,9 +137,9 @@ class BindingHandler:
         return allow(request.uid, operations=ops)
 
     async def _decide(self, bound: BindingReview) -> NoRequest | Outcome:
-        around = self.around(bound.namespace)
+        context = self.around(bound.namespace)
         live = self.pods(bound.namespace, bound.pod)
-        if live is None or not cache_suffices(bound, live, around):
+        if live is None or not cache_suffices(bound, live, context):
             try:
                 live = await self._pod(bound)
             except UnreadablePodError as error:
@@ -147,10 +147,10 @@ class BindingHandler:
         if live is None:
             text = f'pod "{bound.namespace}/{bound.pod}" does not exist'
             return Refusal(code=404, message=text, reason="NotFound")
-        judged = judge(bound, live, around)
+        judged = judge(bound, live, context)
         if not isinstance(judged, BindRequest):
             return judged
-        outcome = await self._commit(judged, around)
+        outcome = await self._commit(judged, context)
         # A full node is a failed attempt; one that could never serve says nothing of demand.
         full = isinstance(outcome, Denied) and outcome.refusal.code == CONFLICT
         if not bound.request.dry_run and (full or isinstance(outcome, Commit)):
@@ -166,46 +166,46 @@ class BindingHandler:
         except NotFoundError:
             return None
 
-    async def _commit(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
+    async def _commit(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit, or say why not.
 
         A dry run decides alike and commits nothing (docs/design.md, commit rule 7).
         """
-        others = self.reserved(wish.live.uid)
-        if too_many(wish, others) is not None:  # so far as a cache can say
-            others = await self._promising_nodes(wish.live.uid, others - {wish.bound.node})
-        refusal = too_many(wish, others)
+        others = self.reserved(bind.live.uid)
+        if too_many(bind, others) is not None:  # so far as a cache can say
+            others = await self._promising_nodes(bind.live.uid, others - {bind.bound.node})
+        refusal = too_many(bind, others)
         if refusal is not None:
             return refusal
-        if not wish.bound.request.dry_run:
-            return await self.promise(wish, around)
-        return await self._desks.preview(wish, around)
+        if not bind.bound.request.dry_run:
+            return await self.promise(bind, context)
+        return await self._desks.preview(bind, context)
 
-    async def promise(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
+    async def promise(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit what the node of *wish* has for it, or say why it has nothing."""
-        pod, outcome = _on_its_way(wish), None
+        pod, outcome = _on_its_way(bind), None
         self.underway.begin(pod)
         try:
-            outcome = await self._desks.promise(wish, around)
+            outcome = await self._desks.promise(bind, context)
         finally:
             self.underway.end(pod, promised=isinstance(outcome, Commit))
         return outcome
 
     async def _promising_nodes(self, uid: str, nodes: Iterable[str]) -> frozenset[str]:
         """Return those of *nodes* that promise something to pod *uid*, past all caches."""
-        found = await asyncio.gather(*map(self._desks.ledger, nodes))
-        return frozenset(one.name for one in found if one is not None and one.entry(uid))
+        ledgers = await asyncio.gather(*map(self._desks.ledger, nodes))
+        return frozenset(one.name for one in ledgers if one is not None and one.entry(uid))
 
 
-def _on_its_way(wish: BindRequest) -> SchedulingPod:
-    bound = wish.bound
+def _on_its_way(bind: BindRequest) -> SchedulingPod:
+    bound = bind.bound
     return SchedulingPod(
-        uid=wish.live.uid,
+        uid=bind.live.uid,
         namespace=bound.namespace,
         name=bound.pod,
         priority=FIRST,
         nominated=bound.node,
-        wanted=wish.wanted,
+        wanted=bind.wanted,
     )
 
 

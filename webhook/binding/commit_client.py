@@ -46,8 +46,8 @@ class LateError(Exception):
 class _WaitingBind:
     """One bind that waits for its node; ``won`` is set once the ledger says so."""
 
-    wish: BindRequest
-    around: AdmissionContext
+    bind: BindRequest
+    context: AdmissionContext
     until: float  # monotonic seconds
     won: Outcome | None = None
 
@@ -82,13 +82,13 @@ class CommitQueues:
     _desks: dict[str, _CommitQueue] = field(default_factory=dict)
     _pauses: dict[str, float] = field(default_factory=dict)  # by node, until when; the oldest first
 
-    async def promise(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
+    async def promise(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit what the node of *wish* has for it, or say why it has nothing.
 
         Raises :class:`LateError` where its turn does not come in time.
         """
-        bid = _WaitingBind(wish, around, until=self.clock.monotonic() + LAST_TURN)
-        node = wish.bound.node
+        bid = _WaitingBind(bind, context, until=self.clock.monotonic() + LAST_TURN)
+        node = bind.bound.node
         desk = self._desks.setdefault(node, _CommitQueue(node))
         desk.waiting.append(bid)
         try:
@@ -99,10 +99,10 @@ class CommitQueues:
                 del self._desks[node]
         return _outcome_of(bid)
 
-    async def preview(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
+    async def preview(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Say what :meth:`promise` would, and commit nothing."""
-        bid = _WaitingBind(wish, around, until=inf)
-        desk = _CommitQueue(wish.bound.node, waiting=[bid])
+        bid = _WaitingBind(bind, context, until=inf)
+        desk = _CommitQueue(bind.bound.node, waiting=[bid])
         await self._serve(desk, await self.ledger(desk.node), dry=True)
         return _outcome_of(bid)
 
@@ -153,7 +153,7 @@ class CommitQueues:
         """Return who is to be served; a pod's second bid finds the first one's entry later."""
         now = self.clock.monotonic()
         bids = [bid for bid in desk.waiting if bid.won is None and now < bid.until]
-        return list({bid.wish.live.uid: bid for bid in reversed(bids)}.values())[::-1]
+        return list({bid.bind.live.uid: bid for bid in reversed(bids)}.values())[::-1]
 
     async def _serve(
         self, desk: _CommitQueue, ledger: Ledger | None, *, certain: bool = True, dry: bool = False
@@ -166,14 +166,14 @@ class CommitQueues:
         if ledger is None or not bids:
             _turn_away(bids)
             return True
-        known = bids[0].around.snapshot.nodes.get(desk.node)
+        known = bids[0].context.snapshot.nodes.get(desk.node)
         ledger = replace(
             ledger,
             # A Node that is back takes nothing before its agent has accounted for it.
             inventory=ledger.inventory if self.stands(ledger) else "",
             node=keep_volcano_positions(ledger.node, known),
         )
-        results = decide_batch(ledger, [(bid.wish, bid.around) for bid in bids], self.clock.wall())
+        results = decide_batch(ledger, [(bid.bind, bid.context) for bid in bids], self.clock.wall())
         entries = [result.entry for result in results if isinstance(result, Commit)]
         if entries and not dry and not await self._commit(desk, ledger, entries):
             return False
@@ -197,8 +197,8 @@ class CommitQueues:
 def _turn_away(bids: Iterable[_WaitingBind]) -> None:
     """Answer for a node that keeps no ledger of ours."""
     for bid in bids:
-        upstream = bid.around.settings.node_agent is NodeAgent.UPSTREAM
-        text = f'node "{bid.wish.bound.node}" has no GPUs that vgpu-admission knows of'
+        upstream = bid.context.settings.node_agent is NodeAgent.UPSTREAM
+        text = f'node "{bid.bind.bound.node}" has no GPUs that vgpu-admission knows of'
         bid.won = ServedUpstream() if upstream else forbidden(text)
 
 

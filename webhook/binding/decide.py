@@ -57,13 +57,13 @@ class BindRequest:
 Judgement = NoRequest | Refusal | Denied | BindRequest
 
 
-def judge(bound: BindingReview, live: LivePod, around: AdmissionContext) -> Judgement:
+def judge(bound: BindingReview, live: LivePod, context: AdmissionContext) -> Judgement:
     """Judge a Binding against the pod as it is now."""
     request = parse_request(
         containers=live.pod.spec.containers,
         init_containers=live.pod.spec.init_containers or (),
         annotations=live.pod.metadata.annotations or {},
-        vocabularies=around.vocabularies,
+        vocabularies=context.vocabularies,
     )
     if request is None:
         return NoRequest()
@@ -74,17 +74,17 @@ def judge(bound: BindingReview, live: LivePod, around: AdmissionContext) -> Judg
         text = f"pod {quote(bound.pod)} cannot be promised a GPU: {request[0]}"
         refusal = Refusal(code=422, message=f"{text} [{request[0].reason}]", reason="Invalid")
         return Denied(refusal, request[0].reason)
-    return _wish(bound, live, request, around=around)
+    return _wish(bound, live, request, context=context)
 
 
-def cache_suffices(bound: BindingReview, live: LivePod, around: AdmissionContext) -> bool:
+def cache_suffices(bound: BindingReview, live: LivePod, context: AdmissionContext) -> bool:
     """Say whether a pod that a cache remembers is enough to judge by.
 
     What it asks for cannot change, and its uid becomes a precondition of the Binding. What would
     deny the bind must be read anew, and so must a pod whose scheduler writes on it right before.
     """
     mine = bound.binding.metadata.uid == live.uid
-    written_on = live.pod.spec.scheduler_name in around.settings.volcano_schedulers
+    written_on = live.pod.spec.scheduler_name in context.settings.volcano_schedulers
     return mine and not written_on and not _unbindable_reason(bound, live)
 
 
@@ -103,11 +103,11 @@ def _unbindable_reason(bound: BindingReview, live: LivePod) -> str:
 
 
 def _wish(
-    bound: BindingReview, live: LivePod, request: PodRequest, *, around: AdmissionContext
+    bound: BindingReview, live: LivePod, request: PodRequest, *, context: AdmissionContext
 ) -> BindRequest:
     """Take the mode from admission's word; one that was the best then may be revised now."""
     present = live.pod.metadata.annotations or {}
-    admitted = admitted_request(present, request, around.vocabularies)
+    admitted = admitted_request(present, request, context.vocabularies)
     brought = bound.binding.metadata.annotations or {}
     listed = brought.get(IDS) or present.get(IDS, "")
     return BindRequest(
@@ -125,27 +125,27 @@ def _wish(
     )
 
 
-def too_many(wish: BindRequest, others: frozenset[str]) -> Refusal | None:
+def too_many(bind: BindRequest, others: frozenset[str]) -> Refusal | None:
     """Refuse a third promise to a pod that has promises on *others* than this node."""
-    elsewhere = sorted(others - {wish.bound.node})
+    elsewhere = sorted(others - {bind.bound.node})
     if len(elsewhere) < MOST_PROMISES:
         return None
     names = " and ".join(quote(name) for name in elsewhere[:MOST_PROMISES])
     return conflict(f"earlier binds of the pod to {names} are not settled yet; it is tried again")
 
 
-def no_fit_denial(wish: BindRequest, found: NoFit) -> Denied:
+def no_fit_denial(bind: BindRequest, no_fit: NoFit) -> Denied:
     """Say why the node has nothing for the pod: what ``FailedScheduling`` shows its user."""
-    text = f"node {quote(wish.bound.node)}: {found.finding} [{found.finding.reason}]"
-    return Denied(conflict(text) if found.later else forbidden(text), found.finding.reason)
+    text = f"node {quote(bind.bound.node)}: {no_fit.finding} [{no_fit.finding.reason}]"
+    return Denied(conflict(text) if no_fit.later else forbidden(text), no_fit.finding.reason)
 
 
-def entry_of(wish: BindRequest, assignment: Assignment, since: datetime) -> Entry:
+def entry_of(bind: BindRequest, assignment: Assignment, since: datetime) -> Entry:
     """Return the promise that *assignment* is, from *since* on, an aware time."""
     return Entry(
-        namespace=wish.bound.namespace,
-        pod=wish.bound.pod,
-        uid=wish.live.uid,
+        namespace=bind.bound.namespace,
+        pod=bind.bound.pod,
+        uid=bind.live.uid,
         since=since.replace(microsecond=0),
         containers=assignment.containers,
     )

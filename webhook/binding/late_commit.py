@@ -52,7 +52,7 @@ class LateBasis(StrEnum):
 class LateClaim:
     """What a bound pod is to be promised."""
 
-    wish: BindRequest
+    bind: BindRequest
     how: LateBasis
 
 
@@ -77,19 +77,19 @@ def as_unbound(live: LivePod) -> LivePod:
 
 
 def late_claim(
-    wish: BindRequest, ledger: Ledger, document: Mapping[str, Any], *, upstream: bool
+    bind: BindRequest, ledger: Ledger, document: Mapping[str, Any], *, upstream: bool
 ) -> LateClaim | Refusal:
     """Say on what the late promise to a bound pod rests; *document* is *ledger* as it was read."""
-    uid, told = wish.live.uid, _annotated_assignment(wish.live)
+    uid, told = bind.live.uid, _annotated_assignment(bind.live)
     entry = ledger.entry(uid)
     if entry is not None:
-        return _claim_with(wish, entry.containers, LateBasis.KEPT)
+        return _claim_with(bind, entry.containers, LateBasis.KEPT)
     found = next((held for held in ledger.unpromised if held.uid == uid), None)
     if found is not None:
-        return _confirm(wish, found, told, ledger=ledger)
+        return _confirm(bind, found, told, ledger=ledger)
     if upstream:
-        return _by_annotations(wish, document, told, ledger=ledger)
-    return conflict(_RUNS) if wish.live.started else LateClaim(wish, LateBasis.CHOSEN)
+        return _by_annotations(bind, document, told, ledger=ledger)
+    return conflict(_RUNS) if bind.live.started else LateClaim(bind, LateBasis.CHOSEN)
 
 
 _ANEW: Final = "delete the pod, and let it be scheduled anew"
@@ -98,90 +98,99 @@ _RUNS: Final = f"its containers run on devices that nobody promised it; {_ANEW}"
 
 
 def _confirm(
-    wish: BindRequest, found: Entry, told: object, *, ledger: Ledger
+    bind: BindRequest, entry: Entry, told: object, *, ledger: Ledger
 ) -> LateClaim | Refusal:
     """Promise what the agent *found* where the pod tells the same, by our word or another's."""
     if told is not None:
-        holds = _as_asked(wish, found.containers, ledger)
+        holds = _as_asked(bind, entry.containers, ledger)
         return (
-            _claim_with(wish, holds, LateBasis.CONFIRMED)
-            if _is_same(told, found)
+            _claim_with(bind, holds, LateBasis.CONFIRMED)
+            if _is_same(told, entry)
             else conflict(_DRIFTED)
         )
-    listed = _listed_grants(wish, ledger)
-    same = listed is not None and _gpus(listed) == _gpus(found.containers)
-    return _claim_with(wish, listed, LateBasis.CONFIRMED) if listed and same else conflict(_DRIFTED)
+    listed = _listed_grants(bind, ledger)
+    same = listed is not None and _gpus(listed) == _gpus(entry.containers)
+    return _claim_with(bind, listed, LateBasis.CONFIRMED) if listed and same else conflict(_DRIFTED)
 
 
-def _listed_grants(wish: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, ...] | None:
+def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, ...] | None:
     """Return the shares that another scheduler gave to the pod; ``None`` where it named instances.
 
     Its list says on which GPUs.
     """
-    written = wish.live.pod.metadata.annotations or {}
-    listed = parts(written.get(IDS, "")) if written.get(NODE) == wish.bound.node else ()
-    asks = wish.wanted.request.containers
+    written = bind.live.pod.metadata.annotations or {}
+    listed = parts(written.get(IDS, "")) if written.get(NODE) == bind.bound.node else ()
+    asks = bind.wanted.request.containers
     memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
     devices = [device for part in listed for device in part]
     if any(d.position or d.uuid not in memory for d in devices) or len(asks) != len(listed):
         return None
     return tuple(
         ContainerGrants(
-            name=ask.name,
+            name=container_request.name,
             grants=tuple(
                 Grant(
                     gpu=device.uuid,
-                    mode=wish.wanted.mode or Mode.HAMI_CORE,
-                    memory=ask.memory_on(memory[device.uuid]),
-                    cores=ask.cores,
+                    mode=bind.wanted.mode or Mode.HAMI_CORE,
+                    memory=container_request.memory_on(memory[device.uuid]),
+                    cores=container_request.cores,
                 )
                 for device in part
             ),
         )
-        for ask, part in zip(asks, listed, strict=True)
+        for container_request, part in zip(asks, listed, strict=True)
     )
 
 
 def _as_asked(
-    wish: BindRequest, told: Iterable[ContainerGrants], ledger: Ledger
+    bind: BindRequest, container_grantses: Iterable[ContainerGrants], ledger: Ledger
 ) -> tuple[ContainerGrants, ...]:
     """Return the GPUs and places that were *told*, with as much of each as the pod asks for.
 
     What it does not ask for stays as it was told, and is refused by whoever commits it.
     """
-    asks = {ask.name: ask for ask in wish.wanted.request.containers}
+    asks = {
+        container_request.name: container_request
+        for container_request in bind.wanted.request.containers
+    }
     memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
-    mode = wish.wanted.mode or wish.wanted.request.named_mode or Mode.HAMI_CORE
+    mode = bind.wanted.mode or bind.wanted.request.named_mode or Mode.HAMI_CORE
     amounts = partial(_amounts, memory=memory, mode=mode)
     return tuple(
         replace(held, grants=tuple(amounts(grant, asks.get(held.name)) for grant in held.grants))
-        for held in told
+        for held in container_grantses
     )
 
 
 def _amounts(
-    told: Grant, ask: ContainerRequest | None, *, memory: Mapping[str, MiB], mode: Mode
+    grant: Grant,
+    container_request: ContainerRequest | None,
+    *,
+    memory: Mapping[str, MiB],
+    mode: Mode,
 ) -> Grant:
-    if ask is None:
-        return told
-    if told.placed is not None:
-        return msgspec.structs.replace(told, memory=told.placed.profile.memory, cores=ask.cores)
-    if told.gpu not in memory:
-        return told
-    amount = ask.memory_on(memory[told.gpu])
-    return msgspec.structs.replace(told, mode=mode, memory=amount, cores=ask.cores)
+    if container_request is None:
+        return grant
+    if grant.placed is not None:
+        return msgspec.structs.replace(
+            grant, memory=grant.placed.profile.memory, cores=container_request.cores
+        )
+    if grant.gpu not in memory:
+        return grant
+    amount = container_request.memory_on(memory[grant.gpu])
+    return msgspec.structs.replace(grant, mode=mode, memory=amount, cores=container_request.cores)
 
 
 def _gpus(containers: Iterable[ContainerGrants]) -> list[str]:
     return sorted(grant.gpu for held in containers for grant in held.grants)
 
 
-def _claim_with(wish: BindRequest, holds: tuple[ContainerGrants, ...], how: LateBasis) -> LateClaim:
-    return LateClaim(replace(wish, wanted=replace(wish.wanted, holds=holds)), how)
+def _claim_with(bind: BindRequest, holds: tuple[ContainerGrants, ...], how: LateBasis) -> LateClaim:
+    return LateClaim(replace(bind, wanted=replace(bind.wanted, holds=holds)), how)
 
 
 def _by_annotations(
-    wish: BindRequest, document: Mapping[str, Any], told: object, *, ledger: Ledger
+    bind: BindRequest, document: Mapping[str, Any], told: object, *, ledger: Ledger
 ) -> LateClaim | Refusal:
     """Believe what its own scheduler wrote, because the plugin that serves the node does.
 
@@ -189,20 +198,20 @@ def _by_annotations(
     other. Where an instance sits it does not say.
     """
     if told is not None:
-        pod = {"namespace": wish.bound.namespace, "name": wish.bound.pod, "uid": wish.live.uid}
+        pod = {"namespace": bind.bound.namespace, "name": bind.bound.pod, "uid": bind.live.uid}
         entry = annotated_entry(document, pod, told)
         if entry is None:
             return conflict(_DRIFTED)
-        return _claim_with(wish, _as_asked(wish, entry.containers, ledger), LateBasis.TOLD)
-    if listed := _listed_grants(wish, ledger):
-        return _claim_with(wish, listed, LateBasis.TOLD)
-    written = wish.live.pod.metadata.annotations or {}
-    gpus = listed_uuids(written.get(IDS, "")) if written.get(NODE) == wish.bound.node else ()
+        return _claim_with(bind, _as_asked(bind, entry.containers, ledger), LateBasis.TOLD)
+    if listed := _listed_grants(bind, ledger):
+        return _claim_with(bind, listed, LateBasis.TOLD)
+    written = bind.live.pod.metadata.annotations or {}
+    gpus = listed_uuids(written.get(IDS, "")) if written.get(NODE) == bind.bound.node else ()
     if not gpus:
-        return LateClaim(wish, LateBasis.CHOSEN)
-    request = wish.wanted.request
+        return LateClaim(bind, LateBasis.CHOSEN)
+    request = bind.wanted.request
     only = msgspec.structs.replace(request, filters=replace(request.filters, uuids=gpus))
-    return LateClaim(replace(wish, wanted=replace(wish.wanted, request=only)), LateBasis.TOLD)
+    return LateClaim(replace(bind, wanted=replace(bind.wanted, request=only)), LateBasis.TOLD)
 
 
 def has_assignment(live: LivePod) -> bool:

@@ -150,9 +150,9 @@ class LateCommitController:
 
     def _report_stranded(self, pod: PodSummary, why: str) -> None:
         """Say what the node of *pod* lacks; without a GPUNode another plugin may serve it."""
-        around = self.caches.around(pod.namespace)
-        upstream = around.settings.node_agent is NodeAgent.UPSTREAM
-        if not pod.asks(around.vocabularies) or (upstream and not why):
+        context = self.caches.around(pod.namespace)
+        upstream = context.settings.node_agent is NodeAgent.UPSTREAM
+        if not pod.asks(context.vocabularies) or (upstream and not why):
             return
         why = why or "it has no GPUs that vgpu-admission knows of"
         note = f"bound past vgpu-admission, and promised nothing on node {quote(pod.node)}: {why}"
@@ -177,24 +177,24 @@ class LateCommitController:
             return self._report_refusal(pod, conflict(_UNREAD), started=live.started)
         if ledger.entry(pod.uid) is not None and has_assignment(live):
             return True
-        around = self.caches.around(pod.namespace)
-        judged = judge(as_bound(pod, USER), as_unbound(live), around)
+        context = self.caches.around(pod.namespace)
+        judged = judge(as_bound(pod, USER), as_unbound(live), context)
         if isinstance(judged, Refusal | Denied):
             return self._report_refusal(pod, judged, started=live.started)
         if not isinstance(judged, BindRequest):
             return True
-        upstream = around.settings.node_agent is NodeAgent.UPSTREAM
+        upstream = context.settings.node_agent is NodeAgent.UPSTREAM
         claim = late_claim(judged, ledger, document, upstream=upstream)
         if isinstance(claim, Refusal):
             return self._report_refusal(pod, claim, started=live.started)
-        return await self._commit_claim(pod, claim, around)
+        return await self._commit_claim(pod, claim, context)
 
     async def _commit_claim(
-        self, pod: PodSummary, claim: LateClaim, around: AdmissionContext
+        self, pod: PodSummary, claim: LateClaim, context: AdmissionContext
     ) -> bool:
-        outcome = await self.binder.promise(claim.wish, around)
+        outcome = await self.binder.promise(claim.bind, context)
         if isinstance(outcome, Commit):
-            written = claim.wish.live.pod.metadata.annotations or {}
+            written = claim.bind.live.pod.metadata.annotations or {}
             told = late_annotations(outcome, written)
             path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
             changes = {"metadata": {"uid": pod.uid, "annotations": told}}
@@ -203,7 +203,7 @@ class LateCommitController:
             self.tell(_event(pod, "VgpuAssigned", note=_WAYS[claim.how]))
             return True
         if isinstance(outcome, Refusal | Denied):
-            return self._report_refusal(pod, outcome, started=claim.wish.live.started)
+            return self._report_refusal(pod, outcome, started=claim.bind.live.started)
         return True
 
     def _report_refusal(self, pod: PodSummary, why: Refusal | Denied, *, started: bool) -> bool:
@@ -216,7 +216,7 @@ class LateCommitController:
     def _record(self, claim: LateClaim, outcome: Commit) -> None:
         at = self.clock.wall().isoformat(timespec="milliseconds")
         circumstances = BindTiming(at=at, seconds=0.0, late=claim.how)
-        self.remember(record(claim.wish.bound, outcome, circumstances))
+        self.remember(record(claim.bind.bound, outcome, circumstances))
 
     async def _live(self, pod: PodSummary) -> LivePod | None:
         """Return the pod as it is now, ``None`` where it is no longer the one, there and alive."""

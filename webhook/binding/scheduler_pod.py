@@ -80,8 +80,8 @@ def pod_claim(
     return PodClaim(uid=pod.metadata.uid or "", request=admitted.request, mode=admitted.mode)
 
 
-def _pod(found: _Pod, wanted: PodClaim | tuple[Finding, ...] | None) -> SchedulingPod:
-    metadata, spec, status = found.metadata, found.spec, found.status
+def _pod(pod: _Pod, wanted: PodClaim | tuple[Finding, ...] | None) -> SchedulingPod:
+    metadata, spec, status = pod.metadata, pod.spec, pod.status
     return SchedulingPod(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -100,7 +100,7 @@ def _pod(found: _Pod, wanted: PodClaim | tuple[Finding, ...] | None) -> Scheduli
 def _time(text: str | None) -> datetime | None:
     """Read a time; one beyond the year 9999, as the longest of graces ends, never comes."""
     try:
-        found = datetime.fromisoformat(text or "")
+        moment = datetime.fromisoformat(text or "")
     except ValueError:
         return None
-    return found if found.tzinfo else None
+    return moment if moment.tzinfo else None

@@ -54,24 +54,24 @@ class UnboundPods:
             if before is not None:
                 self._places.pop(before.place, None)
         for uid in touched:  # after all that went: a name may have been taken again
-            found = pods.get(uid)
-            if found is not None:
-                self._pods[uid] = self._places[found.place] = found
+            unbound_pod = pods.get(uid)
+            if unbound_pod is not None:
+                self._pods[uid] = self._places[unbound_pod.place] = unbound_pod
 
     def pod(self, namespace: str, name: str) -> LivePod | None:
         """Return a pod as it was last heard of; ``None`` also where it cannot be read."""
-        found = self._places.get(f"{namespace}/{name}")
-        if found is None:
+        unbound_pod = self._places.get(f"{namespace}/{name}")
+        if unbound_pod is None:
             return None
         try:
-            return live_pod(found.raw)
+            return live_pod(unbound_pod.raw)
         except UnreadablePodError:  # whoever reads it anew says what is wrong
             return None
 
 
 def decode_unbound(raw: bytes) -> UnboundPod | None:
     """Return a pod without a node as it stands; raises ``ValueError`` where it is no pod."""
-    found = _PLACED.decode(raw)
-    if found.spec.node_name:
+    placed = _PLACED.decode(raw)
+    if placed.spec.node_name:
         return None
-    return UnboundPod(f"{found.metadata.namespace}/{found.metadata.name}", raw)
+    return UnboundPod(f"{placed.metadata.namespace}/{placed.metadata.name}", raw)

@@ -75,8 +75,8 @@ def sections(received: Json, operations: Iterable[Operation]) -> Iterator[tuple[
 
     A value that is replaced makes two lines, as in any diff.
     """
-    found = list(changes(received, operations))
-    for part, group in groupby(found, key=lambda change: _part(change.at)):
+    field_changes = list(changes(received, operations))
+    for part, group in groupby(field_changes, key=lambda change: _part(change.at)):
         yield _title(received, part), list(_lines(list(group), part))
 
 
@@ -93,8 +93,8 @@ def _title(received: Json, part: Tokens) -> str:
     return f"{top}.{field}[{index[0]}], {escaped(name)}"
 
 
-def _lines(found: Sequence[FieldChange], part: Tokens) -> Iterator[str]:
-    for appended, group in groupby(found, key=lambda change: change.at[-1] == APPENDED):
+def _lines(field_changes: Sequence[FieldChange], part: Tokens) -> Iterator[str]:
+    for appended, group in groupby(field_changes, key=lambda change: change.at[-1] == APPENDED):
         if not appended:
             for change in group:
                 yield from _replaced_lines(change, change.at[len(part) :])

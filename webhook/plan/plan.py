@@ -44,11 +44,11 @@ class Plan:
     outlook: Feasibility | None = None
 
 
-def plan(made: ManifestPod[Pod], around: AdmissionContext) -> Plan:
+def plan(made: ManifestPod[Pod], context: AdmissionContext) -> Plan:
     """Decide about one pod as at CREATE, then look for a place on the snapshot of *around*."""
-    outcome = decide(made.pod, around)
+    outcome = decide(made.pod, context)
     answer = answer_of(made.pod, outcome)
-    request = _request(made.pod, outcome, around)
+    request = _request(made.pod, outcome, context)
     if request is None:
         verdict = (
             FeasibilityVerdict.REFUSED
@@ -57,22 +57,22 @@ def plan(made: ManifestPod[Pod], around: AdmissionContext) -> Plan:
         )
         return Plan(made=made, verdict=verdict, outcome=outcome, answer=answer)
     search = FleetSearch(
-        snapshot=around.snapshot,
+        snapshot=context.snapshot,
         mode=_final_mode(outcome),
         terms=PlacementPolicy(
-            prefer=around.prefer or around.settings.prefer,
-            geometries=around.geometries,
-            packings=around.settings.packings,
+            prefer=context.prefer or context.settings.prefer,
+            geometries=context.geometries,
+            packings=context.settings.packings,
         ),
     )
-    found = outlook(request, search, refused=isinstance(outcome, Refused))
+    feasibility = outlook(request, search, refused=isinstance(outcome, Refused))
     return Plan(
         made=made,
-        verdict=found.verdict,
+        verdict=feasibility.verdict,
         outcome=outcome,
         answer=answer,
         request=request,
-        outlook=found,
+        outlook=feasibility,
     )
 
 
@@ -93,7 +93,7 @@ def answer_of(pod: Pod, outcome: Outcome) -> Answer:
             assert_never(outcome)
 
 
-def _request(pod: Pod, outcome: Outcome, around: AdmissionContext) -> PodRequest | None:
+def _request(pod: Pod, outcome: Outcome, context: AdmissionContext) -> PodRequest | None:
     """Return what the pod asks for, also where it was refused for something else."""
     if isinstance(outcome, Rewritten):
         return outcome.request
@@ -101,7 +101,7 @@ def _request(pod: Pod, outcome: Outcome, around: AdmissionContext) -> PodRequest
         containers=pod.spec.containers,
         init_containers=pod.spec.init_containers or (),
         annotations=pod.metadata.annotations or {},
-        vocabularies=around.vocabularies,
+        vocabularies=context.vocabularies,
     )
     return request if isinstance(request, PodRequest) else None
 

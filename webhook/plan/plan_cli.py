@@ -47,7 +47,7 @@ def answer(question: PlanInput, streams: Streams) -> int:
     Where one file cannot be used, nothing is planned: half an answer would be mistaken for one.
     """
     try:
-        around = surroundings(
+        context = surroundings(
             fleet=read(question.fleet, streams.input),
             name=question.fleet,
             settings=_settings(question.settings, streams.input),
@@ -60,7 +60,7 @@ def answer(question: PlanInput, streams: Streams) -> int:
     except UnusableError as error:
         streams.errors.write(f"error: {error}\n")
         return ERROR
-    plans = [(display_name(name), plan(made, around)) for name, made in pods]
+    plans = [(display_name(name), plan(made, context)) for name, made in pods]
     _print(plans, question.output, streams.output)
     return exit_code(found.verdict for _, found in plans)
 

@@ -162,20 +162,28 @@ def _binding_review(request: BindingRequest) -> BindingReview:
 def live_pod(raw: bytes) -> LivePod:
     """Read a pod that the API server sent; raises :class:`UnreadablePodError`."""
     try:
-        found, pod = _LIVE.decode(raw), _POD.decode(raw)
+        live, pod = _LIVE.decode(raw), _POD.decode(raw)
     except UNREADABLE as error:
         raise UnreadablePodError(str(error)[:256]) from error
     return LivePod(
         pod=pod,
-        uid=found.metadata.uid,
-        node=found.spec.node_name,
-        gated=bool(found.spec.scheduling_gates),
-        deleting=found.metadata.deletion_timestamp is not None,
-        over=found.status.phase in _OVER,
-        started=_has_started(found.status),
+        uid=live.metadata.uid,
+        node=live.spec.node_name,
+        gated=bool(live.spec.scheduling_gates),
+        deleting=live.metadata.deletion_timestamp is not None,
+        over=live.status.phase in _OVER,
+        started=_has_started(live.status),
     )
 
 
 def _has_started(status: _LiveStatus) -> bool:
-    told = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    return any(state.has_run for one in told for state in (one.state, one.last_state) if state)
+    container_statuses = (
+        *(status.container_statuses or ()),
+        *(status.init_container_statuses or ()),
+    )
+    return any(
+        state.has_run
+        for one in container_statuses
+        for state in (one.state, one.last_state)
+        if state
+    )

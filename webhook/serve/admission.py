@@ -75,11 +75,11 @@ class PodHandler:
 
     def mutate(self, body: bytes) -> bytes:
         """Answer a CREATE of a pod with the patch that makes it what we intend."""
-        return self._answer(body, "mutate", lambda pod, _, around: decide(pod, around))
+        return self._answer(body, "mutate", lambda pod, _, context: decide(pod, context))
 
     def validate(self, body: bytes) -> bytes:
         """Answer whether a pod about to be stored is what admission decided."""
-        return self._answer(body, "validate", lambda pod, _, around: confirm(pod, around))
+        return self._answer(body, "validate", lambda pod, _, context: confirm(pod, context))
 
     def ephemeral(self, body: bytes) -> bytes:
         """Answer an UPDATE of a pod's ephemeral containers."""

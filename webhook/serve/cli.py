@@ -199,8 +199,10 @@ def certs() -> None:
 @namespace
 def certs_status(kubeconfig: Path | None, context: str | None, namespace: str) -> None:
     """Say how far certificates and their rotation have come."""
-    found = _ask(access(kubeconfig, context), lambda c: status(certificates(c, namespace)))
-    for line in lines(found):
+    certificates_status = _ask(
+        access(kubeconfig, context), lambda c: status(certificates(c, namespace))
+    )
+    for line in lines(certificates_status):
         click.echo(line)
 
 

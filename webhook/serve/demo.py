@@ -83,9 +83,9 @@ class DecisionPrinter:
 async def run(options: DemoOptions, streams: Streams) -> int:
     """Serve, send, show; return the exit code."""
     try:
-        around = _context(options.fleet, streams)
+        context = _context(options.fleet, streams)
         samples = list(_samples(options.files, streams))
-        await _show(options, samples, around, streams=streams)
+        await _show(options, samples, context, streams=streams)
     except (UnusableError, HookError) as error:
         streams.errors.write(f"error: {error}\n")
         return ERROR
@@ -113,14 +113,14 @@ def _samples(files: Sequence[str], streams: Streams) -> Iterator[SamplePod]:
 async def _show(
     options: DemoOptions,
     samples: Sequence[SamplePod],
-    around: AdmissionContext,
+    context: AdmissionContext,
     *,
     streams: Streams,
 ) -> None:
     listen, output = options.listen, streams.output
     authority, live = _certificates(listen)
     onlooker = DecisionPrinter(output)
-    app = _application(around, onlooker, live)
+    app = _application(context, onlooker, live)
     async with AsyncExitStack() as stack:
         server = serve_app(app, listen, context=live.context, drain=DRAIN, at_once=app.at_once)
         try:
@@ -131,13 +131,13 @@ async def _show(
             raise UnusableError(f"{where}: {why}; accepted: a free port of ours") from error
         host = f"[{listen.host}]" if ":" in listen.host else listen.host
         url = f"https://{host}:{port}{PATH}"
-        show(_intro_lines(url, around.snapshot), output)
+        show(_intro_lines(url, context.snapshot), output)
         async with session(authority) as calls:
             for sample in samples:
                 answer = with_user_message(
                     await ask_hook(calls, url, sample.made), sample.made, sample.file
                 )
-                found = replace(plan(sample.made, around), answer=answer)
+                found = replace(plan(sample.made, context), answer=answer)
                 show([*lines(found, sample.file, tried=False), ()], output)
         if options.stay:
             onlooker.awake = True
@@ -158,10 +158,10 @@ def _certificates(listen: Listen) -> tuple[bytes, ServingPair]:
     return authority, live
 
 
-def _application(around: AdmissionContext, journal: RecordSink, live: ServingPair) -> AdmissionApp:
+def _application(context: AdmissionContext, journal: RecordSink, live: ServingPair) -> AdmissionApp:
     metrics = WebhookMetrics(version=version())
     reviewer = PodHandler(
-        view=lambda _: AdmissionView(around=around),
+        view=lambda _: AdmissionView(around=context),
         journal=journal,
         metrics=metrics,
         version=version(),

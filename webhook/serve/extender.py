@@ -58,15 +58,15 @@ def mutually(clients: Path | None, look: Look) -> tuple[ServingPair | None, Look
         context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-    found = ServingPair(build=build)
+    serving_pair = ServingPair(build=build)
 
     async def look_and_load() -> Pair | None:
         pair = await look()
         if pair is not None:
-            found.load(pair)
+            serving_pair.load(pair)
         return pair
 
-    return found, look_and_load
+    return serving_pair, look_and_load
 
 
 class CachedPodDecoder:
@@ -126,13 +126,13 @@ class ExtenderService:
         binds = near or self.mutual is not None
         attendant = self._attendant()
         start(attendant.run(), "attendant")
-        found = self._extender(attendant, binds=binds)
+        extender = self._extender(attendant, binds=binds)
         async with serve_app(
-            extender_routes.app(found, self.took),
+            extender_routes.app(extender, self.took),
             replace(listen, largest=extender_routes.LARGEST_AT_ONCE),
             context=None if near else self.mutual.context if self.mutual else context,
             drain=drain,
-            at_once=extender_routes.immediate_answers(found, self.took),
+            at_once=extender_routes.immediate_answers(extender, self.took),
         ) as port:
             log.info("serving the scheduler extender", port=port, binds=binds)
             yield
@@ -164,11 +164,11 @@ class ExtenderService:
         return watched_pod(raw, self.inventory.vocabularies)
 
     def _circumstances(self, pod: SchedulingPod) -> FilterContext:
-        around = self.around(pod.namespace)
+        context = self.around(pod.namespace)
         return FilterContext(
-            terms=around.terms,
+            terms=context.terms,
             own=self.inventory.promising_nodes(pod.uid),
-            closed_world=around.settings.node_agent is NodeAgent.OURS,
+            closed_world=context.settings.node_agent is NodeAgent.OURS,
             forecast=self.forecast,
             judges=self.judges,
         )

@@ -78,18 +78,18 @@ class Extender:
         args, pod = self._args(body)
         whole = None if args.nodes is None else _nodes_by_name(args.nodes)
         names = tuple(whole) if whole is not None else args.node_names or ()
-        found = self._filter(pod, names)
-        if not found.fitting and found.obstacles:
-            self.waiting(UnschedulablePod(pod, names, found.obstacles))
+        filter_result = self._filter(pod, names)
+        if not filter_result.fitting and filter_result.obstacles:
+            self.waiting(UnschedulablePod(pod, names, filter_result.obstacles))
         kept = None
         if whole is not None:
-            kept = NodeList(items=tuple(whole[name] for name in found.fitting))
+            kept = NodeList(items=tuple(whole[name] for name in filter_result.fitting))
         return _ENCODE(
             ExtenderFilterResult(
                 nodes=kept,
-                node_names=found.fitting if whole is None else None,
-                failed_nodes=_texts(found.obstacles, lasting=False),
-                failed_and_unresolvable_nodes=_texts(found.obstacles, lasting=True),
+                node_names=filter_result.fitting if whole is None else None,
+                failed_nodes=_texts(filter_result.obstacles, lasting=False),
+                failed_and_unresolvable_nodes=_texts(filter_result.obstacles, lasting=True),
             )
         )
 
@@ -103,16 +103,16 @@ class Extender:
         args, pod = self._args(body)
         names = args.node_names or () if args.nodes is None else tuple(_nodes_by_name(args.nodes))
         settings = self.settings()
-        found = score_nodes(
+        node_scores = score_nodes(
             self.index(),
             pod,
             names,
             weights=settings.score_weights,
             packing=settings.node_policy,
         )
-        if found.favourite:
-            self.expect(pod, found.favourite)
-        return found.answer
+        if node_scores.favourite:
+            self.expect(pod, node_scores.favourite)
+        return node_scores.answer
 
     def preempt(self, body: bytes) -> bytes:
         """Answer whom to evict from which node, so that a pod gets its GPUs."""

@@ -155,9 +155,9 @@ class Deviceshare(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield each metric that has samples."""
-        found = self.samples
+        scheduler_samples = self.samples
         for family in FAMILIES:
-            of_it = [sample for sample in found if sample.family is family]
+            of_it = [sample for sample in scheduler_samples if sample.family is family]
             if of_it:
                 metric = GaugeMetricFamily(family.name, family.about, labels=family.labels)
                 for sample in of_it:

@@ -17,7 +17,7 @@ def view_of(inventory: Inventory, name: str) -> AdmissionView:
     namespace = inventory.namespace(name)
     said = namespace.annotations if namespace is not None else {}
     prefer = said.get(PREFER_KEY, "")
-    around = AdmissionContext(
+    context = AdmissionContext(
         settings=inventory.settings,
         snapshot=inventory.snapshot(),
         vocabularies=inventory.vocabularies,
@@ -27,5 +27,5 @@ def view_of(inventory: Inventory, name: str) -> AdmissionView:
         geometries=inventory.device_config.geometries,
     )
     return AdmissionView(
-        around=around, settings_digest=inventory.settings_digest, age=inventory.age()
+        around=context, settings_digest=inventory.settings_digest, age=inventory.age()
     )

@@ -73,7 +73,7 @@ def result(
     assignment = assign(at, found.wanted, terms=PlacementPolicy())
     assert isinstance(assignment, Assignment), assignment
     promise = Commit(
-        wish=found,
+        bind=found,
         assignment=assignment,
         entry=entry_of(found, assignment, NOW),
         node=at.node,
