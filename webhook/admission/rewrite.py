@@ -237,9 +237,8 @@ class Rewrite(Value, frozen=True):
         if self.column is Column.UPSTREAM:
             for container in self.spots:
                 if container.container.env_from:
-                    yield (
-                        f"{container.place}: envFrom could carry a reserved variable past the plugin"
-                    )
+                    place = container.place
+                    yield f"{place}: envFrom could carry a reserved variable past the plugin"
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
         if volcano and self.vocabulary.mode_key is None:
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
