@@ -105,3 +105,101 @@ def test_the_wheel_holds_what_runs() -> None:
 
     assert {"agent", "allocator", "webhook", "console", "certs", "kube", "vgpu.py"} <= set(shipped)
     assert not {"tests", "benchmarks"} & set(shipped)
+
+
+def product() -> Iterator[Path]:
+    """Yield the modules of the product, but for generated ones."""
+    for package in OURS:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if not path.name.endswith(("__init__.py", "_pb2.py")):
+                yield path
+
+
+def has_test_of_its_name(path: Path) -> bool:
+    folder = path.parent.relative_to(ROOT)
+    return any(
+        test.stem == f"test_{path.stem}" or test.stem.startswith(f"test_{path.stem}__")
+        for tier in ("unit", "integration")
+        for test in (ROOT / "tests" / tier / folder).glob("test_*.py")
+    )
+
+
+def test_every_module_says_where_it_is_tested() -> None:
+    """By the name of a test file, or by a line in ``tests/tested_by.toml``, and never by both."""
+    listed = tomllib.loads((ROOT / "tests/tested_by.toml").read_text())["tested_by"]
+    unnamed = {module_of(path) for path in product() if not has_test_of_its_name(path)}
+
+    assert set(listed) == unnamed
+    assert [module for module, tests in listed.items() if not tests] == []
+    missing = [test for tests in listed.values() for test in tests if not (ROOT / test).is_file()]
+    assert missing == []
+
+
+# Participles that do not end in -ed. Verbs that are spelled like one (read, put, set) are not here.
+PARTICIPLES = frozenset(
+    [
+        "begun",
+        "bound",
+        "brought",
+        "built",
+        "caught",
+        "chosen",
+        "done",
+        "drawn",
+        "driven",
+        "found",
+        "given",
+        "gone",
+        "held",
+        "hidden",
+        "kept",
+        "known",
+        "left",
+        "lost",
+        "made",
+        "meant",
+        "met",
+        "said",
+        "seen",
+        "sent",
+        "shown",
+        "spoken",
+        "stood",
+        "taken",
+        "thought",
+        "told",
+        "understood",
+        "woken",
+        "written",
+    ]
+)
+NOUNS = frozenset(["seed", "need", "feed", "speed", "bed"])
+
+
+def functions() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield every function of the product."""
+    for path in product():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield path, node
+
+
+def is_participle(name: str) -> bool:
+    word = name.strip("_")
+    return word in PARTICIPLES or (word.isalpha() and word.endswith("ed") and word not in NOUNS)
+
+
+def test_functions_are_named_by_a_noun_or_a_verb() -> None:
+    """A participle says neither what is returned nor what is done. Properties may be adjectives."""
+    named = [f"{path.relative_to(ROOT)}: {node.name}" for path, node in functions()]
+    bare = [each for each in named if is_participle(each.rpartition(" ")[2])]
+
+    assert len(bare) < 0.02 * len(named), bare
+
+
+def test_functions_are_short() -> None:
+    """Most fit a glance, and none hides a second one."""
+    lengths = sorted((node.end_lineno or node.lineno) - node.lineno + 1 for _, node in functions())
+
+    assert lengths[len(lengths) // 2] <= 10
+    assert lengths[len(lengths) * 99 // 100] <= 40
