@@ -181,3 +181,14 @@ def test_code_cites_rules_that_the_design_has() -> None:
     assert headings == [str(number) for number in range(1, 8)]
     assert {number for pair in cited for number in pair if number} <= set(headings)
     assert cited
+
+
+def test_the_guide_for_contributors_names_what_there_is() -> None:
+    """A path with a folder stands for itself, and one without for a file of the same list."""
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|md|toml))`", guide)
+
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).is_file()] == []
+    for folder in re.findall(r"^  (\w+/) ", guide, re.MULTILINE):
+        assert list(ROOT.glob(f"*/{folder}")), folder
