@@ -1,12 +1,18 @@
-"""What all tests share: plain logs, and one flag that rewrites golden files, to be reviewed."""
+"""What all tests share: plain logs, no deadline for examples, a flag that rewrites golden files."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# A busy machine may take seconds for one example, which says nothing about it: what hangs is
+# ended by the timeout of its test. Profiles are read as tests are imported, so this comes first.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 def pytest_configure() -> None:

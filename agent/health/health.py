@@ -91,14 +91,19 @@ _ANSWERS: Final = frozenset((Fault.NOT_SUPPORTED, Fault.NO_PERMISSION, Fault.IN_
 def next_conditions(
     before: Conditions, look: HealthLook, *, now: float, policy: HealthPolicy = USUAL
 ) -> Conditions:
-    """Return the conditions after one round, at *now* of a monotonic clock."""
+    """Return the conditions after one round, at *now* of a monotonic clock.
+
+    An error in the look in which a reset shows counts as later than the reset. Nothing tells which
+    came first, and a broken GPU in service costs more than a second reset.
+    """
     after: dict[str, Condition] = {}
     for gpu, fault in look.probes.items():
         condition = before.get(gpu, Condition())
         xids = tuple(event.xid for event in look.events if event.gpu in {gpu, None})
-        condition = _note_xids(condition, xids, now=now, policy=policy)
         condition = _note_probe(condition, fault, policy.patience)
         condition = _note_recovery(condition, look.needs.get(gpu))
+        # After the reset that this look may have shown: it ends no error that it shows itself.
+        condition = _note_xids(condition, xids, now=now, policy=policy)
         after[gpu] = _judge(condition, now=now, policy=policy)
     return MappingProxyType(after)
 

@@ -15,7 +15,8 @@ from allocator.model.units import NO_MEMORY, CorePercent, MiB
 class Gpu:
     """One physical GPU and what is promised on it.
 
-    ``grants`` add up: what containers of one pod have in turn is in them once (``holdings``).
+    ``grants`` add up, in whatever order: what containers of one pod have in turn is in them once
+    (``holdings``).
     ``model`` is the product name as the driver reports it. ``mode`` is MIG or hami-core.
     ``slots`` is how many containers may share it. ``foreign`` is memory that processes
     outside our ledger hold. ``instances`` are live MIG instances, busy or idle. ``deviceshare``

@@ -92,7 +92,10 @@ def _cores(held: Iterable[Part]) -> int:
 
 
 def without_entries(node: Node, entries: Iterable[Entry]) -> Node:
-    """Return *node* without what the pods of *entries* hold, which it has."""
+    """Return *node* without what the pods of *entries* hold, which it has.
+
+    Of equal grants any one goes: they add up, and no decision rests on their order.
+    """
     gone = Counter(grant for entry in entries for grant in peak_grants(entry.containers))
     return (
         replace(node, gpus=tuple(_without_grants(gpu, gone) for gpu in node.gpus)) if gone else node

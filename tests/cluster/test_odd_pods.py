@@ -115,7 +115,6 @@ def namespaces(gpu_site: Installation) -> tuple[str, str]:
 @settings(
     max_examples=200,
     derandomize=True,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],  # each pod is two calls of an API server
 )

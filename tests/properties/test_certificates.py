@@ -135,7 +135,7 @@ ACTS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(sorted(ACTS)), max_size=40))
 def test_every_leaf_served_verifies_against_every_bundle(script: list[str]) -> None:
     """No order of two writers, crashes, late replicas and lost Secrets breaks verification."""

@@ -1,6 +1,7 @@
 """Choosing agrees with exhaustive search, promises nothing twice, and advises what works."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, product
@@ -87,7 +88,7 @@ SOFT_REQUESTS = requests([1000, 3000, 5000, 7000, 8000, 15000])
 MIG_REQUESTS = requests([3000, 5000, 9000, 11000, 18000, 50000])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(soft_nodes(), SOFT_REQUESTS)
 def test_software_shares_are_found_exactly_when_they_exist(
     there: Node, request: PodRequest
@@ -101,7 +102,7 @@ def test_software_shares_are_found_exactly_when_they_exist(
     assert found.assignment is None or legal(there, request, grants_of(found))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(mig_nodes(), MIG_REQUESTS)
 def test_instances_are_found_exactly_when_they_exist(there: Node, request: PodRequest) -> None:
     """The best place for one container never hides that another place would serve them all."""
@@ -113,7 +114,7 @@ def test_instances_are_found_exactly_when_they_exist(there: Node, request: PodRe
     assert found.assignment is None or legal(there, request, grants_of(found))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.tuples(soft_nodes("a"), mig_nodes("b"), soft_nodes("c")), MIG_REQUESTS)
 def test_the_order_of_nodes_decides_nothing(nodes: tuple[Node, ...], request: PodRequest) -> None:
     """Replicas that learned of nodes in another order choose alike."""
@@ -122,7 +123,7 @@ def test_the_order_of_nodes_decides_nothing(nodes: tuple[Node, ...], request: Po
     assert choose(forth, request) == choose(back, request)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.one_of(soft_nodes(), mig_nodes()), st.one_of(SOFT_REQUESTS, MIG_REQUESTS))
 def test_an_advised_amount_of_memory_is_admitted(there: Node, request: PodRequest) -> None:
     """What a refusal offers instead, helps; one MiB more would not."""
@@ -134,10 +135,14 @@ def test_an_advised_amount_of_memory_is_admitted(there: Node, request: PodReques
         assert not helped(found, choose(snapshot(there), more))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.one_of(soft_nodes(), mig_nodes()), st.one_of(SOFT_REQUESTS, MIG_REQUESTS))
 def test_the_ledger_counts_what_was_chosen(there: Node, request: PodRequest) -> None:
-    """A promise takes the most that its pod holds at a time, stands as written, and is freed."""
+    """A promise takes the most that its pod holds at a time, stands as written, and is freed.
+
+    What is left after it is freed is compared as a multiset: grants add up, so that which of two
+    equal ones was taken away, and with that their order, decides nothing.
+    """
     found = choose(snapshot(there), request)
     if found.assignment is None:
         return
@@ -156,10 +161,16 @@ def test_the_ledger_counts_what_was_chosen(there: Node, request: PodRequest) -> 
         if one.mode is not Mode.MIG:
             assert left.tenants == was.tenants + max(map(len, held))
     assert with_entry(before, mine).node == now.node
-    assert without_entries(now.node, [mine]) == before.node
+    assert unordered(without_entries(now.node, [mine])) == unordered(before.node)
     assert (
         assign(now, PodClaim(uid="p", request=request), terms=PlacementPolicy()) == found.assignment
     )
+
+
+def unordered(there: Node) -> tuple[Node, list[Counter[Grant]]]:
+    """Return a node without its grants, and the grants of each of its GPUs counted."""
+    bare = tuple(replace(gpu, grants=()) for gpu in there.gpus)
+    return replace(there, gpus=bare), [Counter(gpu.grants) for gpu in there.gpus]
 
 
 def most_memory(held: Iterable[Sequence[Grant]]) -> int:

@@ -66,7 +66,7 @@ def answer(body: bytes) -> tuple[Json | None, int]:
     return response, len(server.uids)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3))
 def test_a_crooked_review_is_answered(changes: list[tuple[tuple[str, ...], Any]]) -> None:
     """It is allowed with an entry, or refused or rejected without one."""
@@ -85,14 +85,14 @@ def test_a_crooked_review_is_answered(changes: list[tuple[tuple[str, ...], Any]]
     assert entries == (1 if promised else 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_rejected(body: bytes) -> None:
     """What is no review leaves nothing."""
     assert answer(body) == (None, 0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(alphabet="GPU-a1,;:[]NVIDIA0 ", max_size=60))
 def test_any_device_list_is_read(text: str) -> None:
     """A scheduler's list gives names of GPUs or nothing, and nothing else comes of it."""

@@ -188,7 +188,7 @@ PODS = st.fixed_dictionaries(
 
 
 @given(found=st.one_of(PODS, ANYTHING), path=st.sampled_from(PATHS))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_any_object_gets_an_answer_with_its_uid(found: object, path: str) -> None:
     """No crash, no 500, and a refusal always says why."""
     status, answer = posted(review(found), path)

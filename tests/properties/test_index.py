@@ -131,7 +131,7 @@ def rebuilt(present: Sequence[Node]) -> Index:
 
 
 @given(st.lists(nodes() | st.sampled_from(NAMES), max_size=20), requests())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_changes_add_up(events: list[Node | str], request: PodRequest) -> None:
     """After any puts and drops, with repetitions, all that is asked is answered as if anew."""
     indexer, present = IndexBuilder(), dict[str, Node]()
@@ -162,7 +162,7 @@ def tables(index: Index) -> list[dict[str, object]]:
 
 
 @given(st.lists(nodes(), max_size=6), st.lists(nodes() | st.sampled_from(NAMES), max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_index_never_changes(first: list[Node], then: list[Node | str]) -> None:
     """What was handed out stays as it was, whatever is taken in later."""
     indexer = IndexBuilder()
@@ -182,7 +182,7 @@ def test_an_index_never_changes(first: list[Node], then: list[Node | str]) -> No
 
 
 @given(st.lists(nodes(), max_size=6), requests())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_filter_agrees_with_the_bind(found: list[Node], request: PodRequest) -> None:
     """Of each node it says what the same choice at the bind would say."""
     index = rebuilt(found)
@@ -202,7 +202,7 @@ def test_a_filter_agrees_with_the_bind(found: list[Node], request: PodRequest) -
 
 
 @given(nodes(), requests())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_pod_finds_a_node_as_it_was_before(found: Node, request: PodRequest) -> None:
     """Its own promise is free for it to the last MiB; a forecast sees what the ledger will say."""
     indexer, before = IndexBuilder(), replace(found, fresh=True)

@@ -114,7 +114,7 @@ def entries(node: Node, stages: st.SearchStrategy[Stage] = APPS) -> st.SearchStr
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_gpunode_is_read_back(data: st.DataObject) -> None:
     """Inventory and promises come back equal, each promise on its GPU."""
     node = data.draw(nodes())
@@ -135,7 +135,7 @@ def test_a_gpunode_is_read_back(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_promise_counts_by_the_most_that_is_held_at_a_time(data: st.DataObject) -> None:
     """On each GPU nothing less and nothing more, in any order of containers; and it is freed."""
     node = data.draw(nodes())
@@ -194,14 +194,14 @@ FIELDS = st.fixed_dictionaries(
 
 
 @given(JSON | FIELDS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_gpunode_raises(document: object) -> None:
     """Whatever an object contains, it becomes a node."""
     assert isinstance(decode(document).node, Node)
 
 
 @given(st.lists(gpus(0), max_size=5), st.integers(1, 100))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_register_is_read_back(found: list[Gpu], factor: int) -> None:
     """Six fields per GPU, in order; memory is rounded down to whole units."""
     sent = [gpu for gpu in found if gpu.slots and gpu.memory >= factor]
@@ -219,7 +219,7 @@ def test_a_register_is_read_back(found: list[Gpu], factor: int) -> None:
 
 
 @given(st.text() | st.text("GPU-a0,:truemig ", max_size=80))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_annotation_raises(text: str) -> None:
     """Each part of an annotation is a record, a problem, or empty."""
     register = decode_register(text)
@@ -241,7 +241,7 @@ def damaged(draw: st.DrawFn) -> str:
 
 
 @given(damaged() | st.text())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_file_raises(text: str) -> None:
     """Every loader answers every text with a value or with problems."""
     with contextlib.suppress(DocumentError):
@@ -252,7 +252,7 @@ def test_no_file_raises(text: str) -> None:
 
 
 @given(st.lists(nodes(), max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_offers_are_the_most_on_one_node(found: list[Node]) -> None:
     """Counting in bulk gives what counting one by one gives."""
     by_name = {node.name: node for node in found}

@@ -54,7 +54,7 @@ class Cluster:
         return [(term, name) for term, name in terms if term is not None]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(ROUNDS, ROUNDS, PASSING, DELETION), max_size=30))
 def test_never_two_leaders_and_no_term_twice(steps: list[Step]) -> None:
     """After each step at most one leads, and, unless a Lease is deleted, its term is its own."""

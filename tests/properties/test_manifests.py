@@ -44,7 +44,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=st.text(max_size=200))
 def test_any_text_is_read_or_rejected_with_a_reason(text: str) -> None:
     """Broken YAML is told by document; nothing is read from what is no manifest."""
@@ -66,7 +66,7 @@ def pods(draw: st.DrawFn) -> object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(written=pods())
 def test_any_pod_is_planned_or_rejected(written: object) -> None:
     """Wherever in a pod the nonsense stands, text and document can be made of what is planned."""

@@ -119,7 +119,7 @@ KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12
 
 
 @given(present=st.dictionaries(KEYS, KEYS, max_size=4), wanted=st.dictionaries(KEYS, KEYS))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_keys_are_escaped_whatever_they_hold(
     present: dict[str, str], wanted: dict[str, str]
 ) -> None:

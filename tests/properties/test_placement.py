@@ -54,7 +54,7 @@ def free(mask: int, profile: Profile) -> Iterator[int]:
     return (start for start in profile.starts if not profile.mask(start) & mask)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(boards(), COUNTS, FAILURES)
 def test_a_seat_is_free_and_legal_and_found_exactly_when_there_is_one(
     subject: Board, counts: list[float], failures: float
@@ -70,7 +70,7 @@ def test_a_seat_is_free_and_legal_and_found_exactly_when_there_is_one(
             assert seat.start in legal if seat else not legal
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(boards(), COUNTS, st.integers(2, 3))
 def test_finer_slots_change_no_rank(subject: Board, counts: list[float], factor: int) -> None:
     """A model with the same shapes in finer slots has the same seats and comparable ranks."""
@@ -96,7 +96,7 @@ def test_finer_slots_change_no_rank(subject: Board, counts: list[float], factor:
             assert fine_seats.seat(fine_mask, fine) == scaled
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(COUNTS, FAILURES)
 def test_a_gpu_ranks_by_the_weighted_room_that_it_loses(
     counts: list[float], failures: float
@@ -126,7 +126,7 @@ def taught_plain(counts: list[float], failures: float) -> Demand:
     return taught(replace(A100, profiles=A100.plain), counts, failures)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(COUNTS.filter(lambda counts: sum(counts) > 40), FAILURES)
 def test_a_start_keeps_the_most_of_the_expected_fill(counts: list[float], failures: float) -> None:
     """Once demand is known, a start is best by the policy's formula for one board's future."""
@@ -155,7 +155,7 @@ def test_a_start_keeps_the_most_of_the_expected_fill(counts: list[float], failur
                 assert fill(mask | profile.mask(seat.start)) > best - 1e-4
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(boards())
 def test_while_cold_every_sequence_that_is_counted_on_can_be_placed(subject: Board) -> None:
     """On an empty board, following the seats places as many orders as any policy could."""

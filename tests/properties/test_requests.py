@@ -81,7 +81,7 @@ ANNOTATIONS: st.SearchStrategy[dict[str, str]] = st.just({}) | st.dictionaries(
 
 
 @given(st.text(max_size=80) | QUANTITIES)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_text_is_a_quantity_or_none(text: str) -> None:
     """Neither reader raises, and where the quick one answers, the thorough one agrees."""
     quick, thorough = plain(text), parse(text)
@@ -90,7 +90,7 @@ def test_any_text_is_a_quantity_or_none(text: str) -> None:
 
 
 @given(st.integers(-LARGEST, LARGEST) | st.integers(0, 10**4).map(lambda n: n * 1000))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_we_write_reads_back(number: int) -> None:
     """The canonical form of a number is that number."""
     quantity = parse(canonical(number))
@@ -100,7 +100,7 @@ def test_what_we_write_reads_back(number: int) -> None:
 
 
 @given(st.decimals(min_value=-(10**9), max_value=10**9, places=6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_decimals_are_exact(number: Decimal) -> None:
     """No float comes between the text and its value."""
     quantity = parse(f"{number:f}")
@@ -110,7 +110,7 @@ def test_decimals_are_exact(number: Decimal) -> None:
 
 
 @given(PODS, PODS, ANNOTATIONS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_pod_is_read_or_refused(
     containers: list[Box], init: list[Box], annotations: dict[str, str]
 ) -> None:
@@ -131,7 +131,7 @@ def test_any_pod_is_read_or_refused(
 
 
 @given(VOLCANO | GPUSHARE, ANNOTATIONS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_our_own_slot_is_no_second_request(
     limits: dict[str, str], annotations: dict[str, str]
 ) -> None:
@@ -147,7 +147,7 @@ def test_our_own_slot_is_no_second_request(
 
 
 @given(st.sampled_from(NAMES), st.one_of(QUANTITIES, st.text(max_size=12), st.integers(-5, 2**64)))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_a_remedy_that_names_a_value_is_admitted(name: str, text: str | int) -> None:
     """Pasting the value of a refusal, as the API server would hand it on, makes the pod pass."""
     found = asked(box({name: text}))
@@ -166,7 +166,7 @@ def _named_value(finding: Finding) -> int | None:
 
 
 @given(st.integers(1, 2**31 - 1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_every_amount_of_memory_is_read_or_taken_for_a_unit(memory: int) -> None:
     """Only whole millions of MiB, which the API server writes with an M, cannot be told apart."""
     found = asked(box({MEMORY: canonical(memory)}))
@@ -179,7 +179,7 @@ def test_every_amount_of_memory_is_read_or_taken_for_a_unit(memory: int) -> None
         assert finding.reason is Reason.MALFORMED
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(PODS, st.lists(boxes(VOLCANO), max_size=1))
 def test_what_is_read_in_one_pass_is_what_a_closer_look_finds(
     pod: list[Box], init: list[Box]
@@ -195,7 +195,7 @@ def test_what_is_read_in_one_pass_is_what_a_closer_look_finds(
         assert {spot.spoken[0].vocabulary for spot in spots} <= {quick.vocabulary}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(boxes(VOLCANO), max_size=3))
 def test_usual_pods_are_read_in_one_pass(pod: list[Box]) -> None:
     """Amounts within their bounds that do not contradict each other need no closer look."""

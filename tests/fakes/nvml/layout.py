@@ -88,7 +88,7 @@ class CMachine(Structure):
         ("nvml_version", c_char * 80),
         *((name, c_uint32) for name in ("cuda_version", "gpu_count", "unloaded", "old_driver")),
         *((name, c_uint32) for name in ("no_config", "no_monitor", "latency", "births")),
-        *((name, c_uint32) for name in ("reported", "reserved")),
+        *((name, c_uint32) for name in ("reported", "misplaces")),
         ("gpus", CGpu * GPUS),
         ("processes", CProcess * PROCESSES),
         ("events", CEvent * EVENTS),

@@ -37,7 +37,7 @@ LINES = st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b""
 CUTS = st.lists(st.integers(min_value=0, max_value=400), max_size=20)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(LINES, CUTS)
 def test_any_cut_gives_the_same_lines(lines: list[bytes], cuts: list[int]) -> None:
     """Chunks end in the middle of lines or hold several; the lines are the same."""

@@ -213,6 +213,13 @@ static nvmlReturn_t create(struct target *at, uint32_t position, uint32_t start,
   return NVML_ERROR_INSUFFICIENT_RESOURCES;
 }
 
+static nvmlReturn_t create_anywhere(struct target *at, uint32_t position, nvmlGpuInstance_t *made) {
+  const struct profile *profile = &at->gpu->profiles[position];
+  for (uint32_t i = 0; i < profile->place_count; i++)
+    if (!create(at, position, profile->preferred[i], made)) return NVML_SUCCESS;
+  return NVML_ERROR_INSUFFICIENT_RESOURCES;
+}
+
 static nvmlReturn_t allowed(struct machine *machine, nvmlDevice_t device, const void *made,
                             struct target *at) {
   TRY(resolve_cut(machine, device, at));
@@ -234,7 +241,8 @@ EXPORT nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(
   REQUIRE(place && place->size == profile->size, NVML_ERROR_INVALID_ARGUMENT);
   for (uint32_t i = 0; i < profile->place_count; i++) {
     if (profile->places[i] != place->start) continue;
-    TRY(create(&at, position, place->start, made));
+    TRY(machine->misplaces ? create_anywhere(&at, position, made)
+                           : create(&at, position, place->start, made));
     return COMMIT();
   }
   return NVML_ERROR_INVALID_ARGUMENT;
@@ -247,10 +255,8 @@ EXPORT nvmlReturn_t nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned in
   uint32_t position;
   TRY(allowed(machine, device, made, &at));
   TRY(profile_called(at.gpu, id, &position));
-  const struct profile *profile = &at.gpu->profiles[position];
-  for (uint32_t i = 0; i < profile->place_count; i++)
-    if (!create(&at, position, profile->preferred[i], made)) return COMMIT();
-  return NVML_ERROR_INSUFFICIENT_RESOURCES;
+  TRY(create_anywhere(&at, position, made));
+  return COMMIT();
 }
 
 EXPORT nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t handle) {

@@ -85,7 +85,7 @@ struct machine {
   uint32_t latency;     // microseconds that every call takes
   uint32_t births;      // compute instances ever made
   uint32_t reported;    // events ever reported; the newest lies at (reported - 1) % EVENTS
-  uint32_t reserved;
+  uint32_t misplaces;   // instances go where the driver likes, whatever place is named
   struct gpu gpus[GPUS];
   struct process processes[PROCESSES];
   struct event events[EVENTS];

@@ -71,6 +71,25 @@ def test_without_cdi_an_instance_is_told_by_annotation_first() -> None:
     on(act, cdi=False)
 
 
+def test_without_cdi_each_pod_is_told_of_its_instance() -> None:
+    """One that gets slot and instance of a pod before it is told of them too before it starts."""
+
+    async def act(site: Site) -> None:
+        site.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 3, gpu="GPU-7"))
+        first = await site.kubelet.admit("uid-1", "train-0")
+        assert [await site.kubelet.run(first), await site.kubelet.run(first)] == [1, 0]
+
+        site.kubelet.forget("uid-1")
+        site.ledger.promise("uid-2", "train-1", mig_grant("1g.5gb", 3, gpu="GPU-7"))
+        second = await site.kubelet.admit("uid-2", "train-1")
+
+        assert second.slots == first.slots
+        assert [await site.kubelet.run(second), await site.kubelet.run(second)] == [1, 0]
+        assert site.ledger.annotations["uid-2"] == {"vgpu-admission.io/c0.visible": "MIG-GPU-7-3"}
+
+    on(act, cdi=False)
+
+
 def test_without_cdi_the_folder_of_the_slot_leads_to_the_share() -> None:
     """Allocate names files of the slot's folder, PreStart puts links to the share there."""
 

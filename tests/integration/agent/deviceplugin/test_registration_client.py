@@ -103,6 +103,26 @@ def test_a_kubelet_that_restarts_is_registered_with_again() -> None:
     on(act)
 
 
+def test_a_new_socket_of_kubelet_under_the_old_number_is_noticed() -> None:
+    """A file system may give the socket of a new kubelet the inode of the old one.
+
+    That cannot be had on every file system; there as here the time of the last change differs.
+    """
+
+    async def act(site: Site) -> None:
+        socket = site.kubelet.plugins / KUBELET
+        before = socket.stat()
+        while (after := socket.stat()).st_ctime_ns == before.st_ctime_ns:
+            socket.chmod(before.st_mode)  # the clock of a file system may tick slowly
+
+        await until(lambda: site.kubelet.registrations == 2)
+        await site.registered()
+
+        assert (after.st_dev, after.st_ino) == (before.st_dev, before.st_ino)
+
+    on(act)
+
+
 def test_a_socket_that_is_removed_is_made_again() -> None:
     """Somebody tidied kubelet's folder: kubelet can dial the plugin again soon."""
 

@@ -151,7 +151,6 @@ def test_the_simulation_does_what_nvml_does(agreement: type[Agreement]) -> None:
         settings=settings(
             max_examples=100,
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

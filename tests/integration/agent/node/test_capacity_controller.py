@@ -7,6 +7,7 @@ import pytest
 
 from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
 from allocator.volcano.register import HANDSHAKE, REGISTER
+from kube.errors import InvalidError
 from tests.fakes.api_objects import parsed
 from tests.integration.agent.clusterside import (
     MEMORY,
@@ -166,6 +167,26 @@ def test_the_taint_goes_once_pods_can_be_served() -> None:
         assert scene.node["spec"]["taints"] == TAINTS
 
         scene.keeper.serving = True
+        await swept(scene)
+        assert scene.node["spec"]["taints"] == TAINTS[:1]
+
+    play(act, spec={"taints": TAINTS})
+
+
+def test_a_taint_that_moved_meanwhile_is_not_mistaken_for_another() -> None:
+    """It goes by its place in the list, which somebody may have changed since we saw it."""
+
+    async def act(scene: Scene) -> None:
+        await accounted(scene)
+        await swept(scene)
+        scene.keeper.serving = True
+        moved = TAINTS[::-1]
+        scene.change(f"{NODE}/n", spec={"taints": moved})
+        with pytest.raises(InvalidError):  # we have not seen that yet
+            await scene.keeper.sweep()
+        assert scene.node["spec"]["taints"] == moved
+
+        await _node_seen(scene)
         await swept(scene)
         assert scene.node["spec"]["taints"] == TAINTS[:1]
 

@@ -88,6 +88,18 @@ def test_twelve_slots_are_cut_at_their_own_places(child: DriverProcess, tmp_path
     assert played.driver.instances(played.gpu) == (whole,)
 
 
+def test_an_instance_that_the_driver_put_elsewhere_is_not_kept(two: Scene) -> None:
+    """The place is read back: an instance at another one is refused, and removed again."""
+    with two.machine.changing() as changing:
+        changing.misplaces = 1
+
+    with refused(Fault.OTHER) as caught:
+        two.driver.create_instance(two.gpu, 19, 0)
+
+    assert "asked for profile 19 at 0, got 19 at 6" in str(caught.value)
+    assert two.driver.instances(two.gpu) == ()
+
+
 def test_one_session_serves_all_calls(two: Scene) -> None:
     """Beginning one is slow; it is kept, and lookups of profiles are too."""
     two.machine.fail("nvmlInitWithFlags", UNKNOWN, nth=NEVER)

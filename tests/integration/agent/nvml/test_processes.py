@@ -34,6 +34,15 @@ def test_a_process_is_listed_once(plain: Scene) -> None:
     assert found[41].memory is None
 
 
+@pytest.mark.parametrize("kind", Kind)
+def test_a_process_of_each_kind_is_listed(plain: Scene, kind: Kind) -> None:
+    """Each kind has a listing of its own: who computes, who draws, and who computes by MPS."""
+    client = Process(pid=40, gpu=plain.gpu, memory=MiB(300), utilization=7)
+    plain.machine.add(client, kind=kind)
+
+    assert plain.driver.processes(plain.gpu) == (client,)
+
+
 @pytest.mark.parametrize(
     ("call", "code", "nth"),
     [

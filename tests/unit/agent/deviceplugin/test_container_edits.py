@@ -145,6 +145,25 @@ def test_a_document_says_what_its_content_says(content: ContainerEdits) -> None:
     assert len(edits.get("deviceNodes", [])) == len(content.nodes)
 
 
+def test_a_device_file_makes_no_others() -> None:
+    """A container reads and writes its device, and may not make files of that device (mknod)."""
+    content = ContainerEdits(
+        env=(), mounts=(), nodes=(DeviceNode("/dev/nvidia-caps/nvidia-cap30", 237, 30),)
+    )
+
+    (device,) = json.loads(cdi.document("slot-0001", content))["devices"]
+
+    assert device["containerEdits"]["deviceNodes"] == [
+        {
+            "path": "/dev/nvidia-caps/nvidia-cap30",
+            "type": "c",
+            "major": 237,
+            "minor": 30,
+            "permissions": "rw",
+        }
+    ]
+
+
 def test_a_document_keeps_to_its_version() -> None:
     """Version 0.3.0 knows no hostPath of nodes, no type of mounts, no dot in a class."""
     content = ContainerEdits(

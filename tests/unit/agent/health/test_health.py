@@ -98,6 +98,28 @@ def test_a_reset_is_noticed_by_its_absence() -> None:
     assert states[-1][A].why is None
 
 
+def test_an_error_in_the_look_of_the_return_takes_it_out_again() -> None:
+    """A GPU that answers again has been reset, which ends what was reported before, not now."""
+    lost: list[Round] = [((79,), None), ((), Fault.LOST)]
+    returned: list[Round] = [((95,), None), *seconds(10_000)]
+
+    assert after([*lost, *seconds(PATIENCE.well)])[A].why is None
+    assert after([*lost, *returned])[A].latched == 95
+    assert after([*lost, *returned])[A].why is not None
+
+
+def test_an_error_in_the_look_of_the_drivers_all_clear_takes_it_out_again() -> None:
+    """The driver's word that nothing is needed ends what was reported before it, not with it."""
+    state = UNSEEN
+    for xids, told, now in (((79,), Recovery.RESET, 0), ((95,), Recovery.NOTHING, 10)):
+        events = tuple(DriverEvent(gpu=A, xid=xid) for xid in xids)
+        look = HealthLook(events=events, probes=WELL, needs={A: told})
+        state = next_conditions(state, look, now=now, policy=POLICY)
+
+    assert state[A].latched == 95
+    assert state[A].why is not None
+
+
 @pytest.mark.parametrize("needed", [Recovery.RESET, Recovery.REBOOT])
 def test_the_drivers_own_word_is_believed(needed: Recovery) -> None:
     """Out of service while it says that something is needed; then the error before is over too."""

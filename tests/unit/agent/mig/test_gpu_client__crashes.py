@@ -100,7 +100,7 @@ def _board(node: Node, data: st.DataObject) -> tuple[str, list[Placement]]:
     return chip.uuid, placements(chip.board)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_killed_at_random_moments_nothing_is_lost_leaked_or_used_twice(data: st.DataObject) -> None:
     """Whatever happens on a node while its agents are killed, the last one gets it all right."""

@@ -73,6 +73,23 @@ def test_nothing_moves_before_it_is_known_what_is_promised(desk: Desk) -> None:
     asyncio.run(story())
 
 
+def test_a_gpu_that_is_noticed_later_learns_what_is_wanted(desk: Desk) -> None:
+    """Once it is known that nothing is promised there, what a crash left on it may go."""
+
+    async def story() -> None:
+        desk.driver.create_instance(GPU, SMALL.profile.id, 3)
+        await desk.journal.write(
+            JournalAct.PREPARE, PlacementKey(gpu=GPU, profile=SMALL.profile.id, start=3)
+        )
+        await desk.instances.set_desired({})
+        assert desk.instances.live_instances() == ()
+        await desk.instances.settle()
+        assert desk.on() == []
+        assert desk.journal.marks == {}
+
+    asyncio.run(story())
+
+
 def test_who_asks_early_waits_until_it_is_there(desk: Desk) -> None:
     """A container that starts before its promise is known gets its instance as soon as it is."""
     desk.restart(patience=60)
@@ -196,6 +213,29 @@ def test_a_promise_that_is_withdrawn_meanwhile_is_not_cut_for(desk: Desk) -> Non
         assert withdrawn
         assert desk.on() == []
         assert desk.faults.calls["create_instance"] == 1
+
+    asyncio.run(story())
+
+
+def test_a_place_that_is_held_meanwhile_is_not_destroyed(desk: Desk) -> None:
+    """A container started at a place that was idle when the cut was planned: it keeps it."""
+
+    def hold(answer: object) -> object:
+        held.append(
+            asyncio.create_task(desk.instances.set_desired({GPU: [LARGE]}, held={GPU: [SMALL]}))
+        )
+        return answer
+
+    held: list[asyncio.Task[None]] = []
+
+    async def story() -> None:
+        await desk.settle(SMALL)
+        before = desk.driver.instances(GPU)
+        desk.after["instances"] = hold
+        await desk.settle(LARGE)
+        assert held
+        assert desk.driver.instances(GPU) == before
+        assert "is held by a container that may still run" in await desk.why(LARGE)
 
     asyncio.run(story())
 

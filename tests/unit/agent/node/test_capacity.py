@@ -140,7 +140,7 @@ def accepted(known: Ledger, request: PodRequest, uid: str) -> Ledger | None:
 
 
 @pytest.mark.parametrize(("product", "mode"), KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_what_the_ledger_accepts_kubelet_accepts(
     product: str, mode: Mode, data: st.DataObject

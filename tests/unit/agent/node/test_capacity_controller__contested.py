@@ -96,7 +96,7 @@ def test_what_kubelet_undoes_every_ten_seconds_is_back_at_once_each_time() -> No
     assert len(contest.writes) == 31
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(every=st.integers(1, 9), lasting=st.integers(30, 300))
 def test_whoever_is_faster_is_not_raced(every: int, lasting: int) -> None:
     """Writes thin out to one in five to ten seconds; once the other stops, ours stands again."""

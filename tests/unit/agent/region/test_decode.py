@@ -210,6 +210,40 @@ def test_a_process_is_introduced_once(processes: dict[int, int]) -> None:
     assert introductions(region, processes) == ()
 
 
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+@pytest.mark.parametrize("taken", [-(2**31), -1, 1025, 2**31 - 1])
+def test_a_number_of_processes_that_cannot_be_is_not_believed(layout: Layout, taken: int) -> None:
+    """The file has 1024 slots: neither fewer than none nor more than those can be taken."""
+    content = attached(layout, [GPU], [(7, 0)])
+    struct.pack_into("<i", content, layout.process_count, taken)
+
+    assert read(content) == Unreadable(f"{taken} process slots, 0 to 1024 expected")
+
+
+@pytest.mark.parametrize(
+    ("promised", "found", "right"),
+    [
+        pytest.param(30, 0, 30, id="unlimited"),
+        pytest.param(30, 100, 30, id="unlimited-in-its-other-word"),
+        pytest.param(30, 31, 30, id="raised"),
+        pytest.param(0, 30, 100, id="limited-without-need"),
+        pytest.param(0, 0, 0, id="either-word-for-no-limit-stands"),
+    ],
+)
+def test_a_compute_limit_that_its_tenant_changed_is_put_right(
+    promised: int, found: int, right: int
+) -> None:
+    """For the library 0 and 100 both mean none: a tenant that writes either is limited again."""
+    limits = [Limit(1, promised)]
+    content = written(seed_region(limits, priority=Priority.LOW, now=1))
+    struct.pack_into("<Q", content, SEEDED.core_limits, found)
+
+    corrected = readable(applied(content, corrections(readable(content), limits)))
+
+    assert corrected.cores[0] == right
+    assert corrections(corrected, limits) == ()
+
+
 def test_orders_change_two_words() -> None:
     """Nothing is written that stands there already."""
     content = written(seed_region([Limit(1, 30)], priority=Priority.LOW, now=1))

@@ -112,6 +112,20 @@ def test_a_tenant_cannot_hold_back_its_neighbour(said: int, recent: int, last: i
     assert found["liar"] in {RegionFlags(1, 0), RegionFlags(1, 1)}
 
 
+@pytest.mark.parametrize("ahead", [6, 3600, 2**63])
+def test_a_time_to_come_is_no_activity(ahead: int) -> None:
+    """A tenant that writes one would be active for ever, and hold back or limit its neighbours."""
+    invented = int(NOW) + ahead
+
+    assert told(task(last=invented), task(last=BUSY)) == [(0, 0), (0, 0)]
+    assert told(task(HIGH, last=invented), task(last=BUSY)) == [(0, 0), (0, 0)]
+
+
+def test_a_clock_that_is_a_little_ahead_is_believed() -> None:
+    """The library notes whole seconds by its own reading of the clock."""
+    assert told(task(HIGH, last=int(NOW) + 1), task()) == [(0, 0), (1, -1)]
+
+
 def test_what_has_no_process_is_not_active() -> None:
     """A region is seeded with the time, and its container may never launch."""
     idle = Task(gpus=frozenset("0"), priority=HIGH, region=task(last=BUSY).region, live=False)

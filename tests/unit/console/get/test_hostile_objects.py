@@ -82,7 +82,7 @@ def shown(found: ClusterView) -> Iterator[Listing]:
     yield pod_listing(rows, NOW, spaces=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(documents=odd())
 def test_every_view_of_odd_ledgers_can_be_shown(documents: list[Json]) -> None:
     """Lists, drawings and explanations; a line never holds what a terminal would obey."""
@@ -117,7 +117,7 @@ def test_an_account_is_read_as_far_as_it_can_be(status: object) -> None:
     assert all(isinstance(text, str) and text for pair in account.reasons.items() for text in pair)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     spec=VALUES | st.dictionaries(st.just("unschedulable"), VALUES),
     status=VALUES | st.dictionaries(st.sampled_from(["conditions", "nodeInfo"]), VALUES),
