@@ -20,9 +20,9 @@ T = TypeVar("T")
 def isolated(
     what: str, failed: Callable[[], None] = lambda: None, /, **which: str
 ) -> Iterator[None]:
-    """Let the block fail for itself alone: *what* went wrong, with *which* object, is logged.
+    """Log any exception of the block as *what* with the fields *which*, and go on.
 
-    What is to be expected, the block catches itself. *failed* is called where it did not.
+    The block catches expected errors itself. *failed* is called after an unexpected one.
     """
     try:
         yield
@@ -63,7 +63,7 @@ class Workqueue(Generic[K]):
     async def _one(self, key: K, item: T, work: Callable[[T], Awaitable[None]]) -> None:
         try:
             async with self._turns:
-                with isolated("left undone", of=str(key)):
+                with isolated("work item failed", of=str(key)):
                     await work(item)
         finally:
             del self._busy[key]
@@ -89,7 +89,7 @@ class Backoff(Generic[K]):
         return [key for key in ks if now >= self._failed.get(key, (0, now))[1]]
 
     def note_failure(self, key: K) -> None:
-        """Put *key* off, each time for longer."""
+        """Delay *key*, longer after each failure."""
         failures = self._failed.get(key, (0, 0.0))[0] + 1
         pause = self._clock.backoff(failures, first=FIRST, most=LONGEST)
         self._failed[key] = (failures, self._clock.monotonic() + pause)

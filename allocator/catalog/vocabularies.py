@@ -107,7 +107,7 @@ def configure_vocabulary(
         raise ValueError(f"memory factor {factor} is not between 1 and {LARGEST_FACTOR}")
     own = dict(names or {})
     if unknown := own.keys() - set(vocabulary.resources):
-        raise ValueError(f"{min(unknown)} is no resource of the vocabulary {vocabulary.name}")
+        raise ValueError(f"{min(unknown)} is not a resource of the vocabulary {vocabulary.name}")
     changed = replace(
         vocabulary,
         count=own.get(vocabulary.count or "", vocabulary.count),

@@ -55,7 +55,7 @@ def read(name: str, standard_input: BinaryIO) -> str:
             f"{display_name(name)}: {why}; accepted: a file, or - to read one"
         ) from error
     except UnicodeDecodeError as error:
-        at = f"byte {error.start} is no UTF-8"
+        at = f"byte {error.start} is not UTF-8"
         raise UnusableError(
             f"{display_name(name)}: {at}; accepted: YAML or JSON in UTF-8"
         ) from error

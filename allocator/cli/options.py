@@ -51,15 +51,15 @@ ADDRESS = _Address()
 kubeconfig = click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="how to reach the API server from outside a pod",
+    help="kubeconfig to use outside a pod",
 )
-context = click.option("--context", help="which context of the kubeconfig")
+context = click.option("--context", help="context of the kubeconfig")
 namespace = click.option(
     "--namespace",
     envvar="POD_NAMESPACE",
     default="vgpu-admission-system",
     show_default=True,
-    help="where vgpu-admission is installed",
+    help="namespace where vgpu-admission is installed",
 )
 
 
@@ -68,7 +68,7 @@ def access(kubeconfig: Path | None, context: str | None) -> Access:
     try:
         return from_kubeconfig(kubeconfig, context) if kubeconfig else in_cluster()
     except ConfigError as error:
-        raise click.ClickException(f"{error}; or name a file with --kubeconfig") from error
+        raise click.ClickException(f"{error}; outside a pod, give --kubeconfig") from error
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:

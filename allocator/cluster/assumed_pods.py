@@ -1,4 +1,4 @@
-"""Underway: pods on their way to a node, so that nobody is sent after them in vain.
+"""Assumed pods: pods being bound to a node, so that others are not sent to the same room.
 
 Between a scheduler's decision and the moment when watches tell of the promise, the node still looks
 as free as before; a burst of pods would all be sent to the one that scores best. Until its Binding

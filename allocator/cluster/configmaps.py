@@ -1,4 +1,4 @@
-"""Configuration that people write into ConfigMaps: believed where it can be used, else told of."""
+"""Configuration from ConfigMaps; a malformed one is logged and the last good one stays."""
 
 import hashlib
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def settings_in(data: Mapping[str, str]) -> tuple[Settings, str] | None:
     try:
         settings = settings_of(text)
     except SettingsError as error:
-        log.error("settings kept as they were", why=str(error))  # noqa: TRY400 -- no traceback
+        log.error("settings rejected, previous ones kept", why=str(error))  # noqa: TRY400 -- no traceback
         return None
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
     log.info("settings loaded", digest=digest)
@@ -51,8 +51,8 @@ def node_configs_in(data: Mapping[str, str]) -> Mapping[str, NodeConfig] | None:
 def _usable_value(what: str, loaded: Loaded[T] | Rejected) -> T | None:
     """Return a configuration that may be used; say what is odd about it, or wrong."""
     if isinstance(loaded, Rejected):
-        log.error("configuration kept as it was", of=what, why=str(loaded))
+        log.error("configuration rejected, previous one kept", of=what, why=str(loaded))
         return None
     for warning in loaded.warnings:
-        log.warning("configuration is odd", of=what, what=str(warning))
+        log.warning("malformed configuration", of=what, what=str(warning))
     return loaded.value

@@ -112,7 +112,7 @@ def gpu_node(raw: bytes) -> GpuNodeObject:
     """Read a GPUNode; what is odd about it is said once per version."""
     ledger, decoded = read_text(raw)
     for problem in decoded.problems:
-        log.warning("GPUNode is odd", node=decoded.node.name, what=str(problem))
+        log.warning("malformed GPUNode", node=decoded.node.name, what=str(problem))
     node = decoded.node if decoded.node.gpus else None
     promises = {entry.uid: entry.since for entry in decoded.entries}
     return GpuNodeObject(decoded.node.name, node, promises, ledger)

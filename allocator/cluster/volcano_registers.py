@@ -60,7 +60,7 @@ class VolcanoRegisters:
         if known is None or known[0] != text:
             registered_node = node_from_register(name, text, factor=self._factor)
             for problem in registered_node.problems:
-                log.warning("register annotation is odd", node=name, what=str(problem))
+                log.warning("malformed register annotation", node=name, what=str(problem))
             known = self._read[name] = (text, self._without_excluded(registered_node.node))
         return known[1]
 

@@ -161,7 +161,9 @@ def _distinct_resources(config: DeviceConfig, table: DocumentTable) -> None:
     names = (config.count_name, config.memory_name, config.percent_name, config.cores_name)
     for name in _duplicates(names):
         table.notes.error(
-            table.path or "document", f"{describe(name)} names two resources", "four names"
+            table.path or "document",
+            f"{describe(name)} names two resources",
+            "four different names",
         )
 
 

@@ -34,7 +34,7 @@ def read_document(text: str) -> object:
         return _read_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = " ".join(str(error).split())
-        raise DocumentError(first[:256] or "too deep") from error
+        raise DocumentError(first[:256] or "nested too deeply") from error
 
 
 def _check_size(text: str) -> None:
@@ -77,7 +77,7 @@ def describe(value: object) -> str:
         case int() | float() if abs(value) < _DIGITS:
             return str(value)
         case _:
-            return "a value of another kind"
+            return "a value of another type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class DocumentTable:
         value = self._value(key, default)
         if isinstance(value, str) and value:
             return value
-        self.note_wrong(key, "a text")
+        self.note_wrong(key, "a string")
         return ""
 
     def items(self, key: str, *, required: bool = False) -> tuple[object, ...]:
@@ -181,7 +181,7 @@ class DocumentTable:
         found = self.items(key, required=required)
         for i, item in enumerate(found):
             if not (isinstance(item, str) and item):
-                self.notes.error(f"{self.at(key)}[{i}]", f"{describe(item)} found", "a text")
+                self.notes.error(f"{self.at(key)}[{i}]", f"{describe(item)} found", "a string")
         return tuple(item for item in found if isinstance(item, str) and item)
 
     def integers(self, key: str, *, high: int) -> tuple[int, ...]:
@@ -207,7 +207,7 @@ _TYPES: Final = re.compile(r"Expected `(?P<accepted>[^`]+)`, got `(?P<found>[^`]
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 _WORDS: Final = {
-    "str": "a text",
+    "str": "a string",
     "int": "a whole number",
     "bool": "true or false",
     "array": "a list",
@@ -220,10 +220,12 @@ def explain_error(error: msgspec.ValidationError, document: object) -> Problem:
     match = _SAID.fullmatch(str(error))
     what, path = (match["what"], match["path"] or "$") if match else (str(error), "$")
     if missing := _MISSING.fullmatch(what):
-        return Problem(path=f"{path[2:]}.{missing['name']}", what="missing", accepted="a text")
+        return Problem(path=f"{path[2:]}.{missing['name']}", what="missing", accepted="a string")
     types = _TYPES.fullmatch(what)
     if types is None:
-        return Problem(path=path[2:], what=what[:128].lower(), accepted="what Kubernetes accepts")
+        return Problem(
+            path=path[2:], what=what[:128].lower(), accepted="a value that Kubernetes accepts"
+        )
     place, value = _offender(document, path, types["found"])
     return Problem(path=place, what=f"{describe(value)} found", accepted=_words(types["accepted"]))
 

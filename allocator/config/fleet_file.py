@@ -41,10 +41,10 @@ def load_fleet(text: str) -> Loaded[tuple[Node, ...]] | Rejected:
         for table in document.tables("nodes", required=True):
             nodes.extend(_nodes(table))
             if len(nodes) > _MAX_NODES:
-                notes.error(table.path, "too many nodes", f"{_MAX_NODES} in all")
+                notes.error(table.path, "too many nodes", f"at most {_MAX_NODES}")
                 break
     if len({node.name for node in nodes}) < len(nodes):
-        notes.error("nodes", "a name is used twice", "a name for each kind of node")
+        notes.error("nodes", "a name is used twice", "a different name for each")
     return Rejected(tuple(notes.errors)) if notes.errors else Loaded(value=tuple(nodes))
 
 
@@ -87,7 +87,7 @@ def _kind(table: DocumentTable) -> Gpu:
         mode = Mode.HAMI_CORE
     board = model.board if mode == Mode.MIG else None
     if mode == Mode.MIG and board is None:
-        what = f"{model.name} has no MIG shapes in the catalogue"
+        what = f"{model.name} has no MIG profiles in the catalogue"
         table.notes.error(table.at("mode"), what, f"{Mode.HAMI_CORE}, or another model")
     return Gpu(
         uuid="",

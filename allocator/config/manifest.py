@@ -179,7 +179,7 @@ def _read(chunk: str, place: str, notes: Notes) -> object:
         what = str(error).replace(' in "<unicode string>"', "")
         notes.error(place, what, "one YAML or JSON object")
     except TypeError as error:  # YAML has sets, bytes and keys of every type
-        notes.error(place, f"no JSON says this: {error}", "one YAML or JSON object")
+        notes.error(place, f"not expressible in JSON: {error}", "one YAML or JSON object")
     return None
 
 
@@ -200,7 +200,7 @@ def _of_kind(table: DocumentTable, place: str, reading: _Reading[P]) -> Iterator
         return
     steps = _KINDS.get((version.rpartition("/")[0], kind))
     if steps is None:
-        what = f"{quote(kind)} of {quote(version)} makes no pod that is known here"
+        what = f"{quote(kind)} of {quote(version)} is not a kind that creates pods"
         table.notes.warning("", what, ACCEPTED)
     else:
         yield from _of_owner(table, steps, place, reading=reading)

@@ -191,19 +191,19 @@ def _check(settings: Settings) -> None:
     weights = settings.score_weights
     if not weights.memory + weights.cores + weights.shares:
         raise SettingsError(
-            "settings.yaml: scoreWeights has nothing but 0 for memory, cores and shares; "
-            "give one of them a weight"
+            "settings.yaml: scoreWeights is 0 for memory, cores and shares; "
+            "give one a weight above 0"
         )
     if settings.default_mode is Mode.MEMORY_ONLY:
         raise SettingsError(
-            'settings.yaml: defaultMode "memory-only" is no default; use hami-core or mig'
+            'settings.yaml: defaultMode "memory-only" cannot be the default; use hami-core or mig'
         )
     for number, template in enumerate(settings.node_templates):
         place = f"settings.yaml: nodeTemplates[{number}]"
         known = model_named(template.model)
         if template.mode is Mode.MEMORY_ONLY:
             raise SettingsError(
-                f'{place}.mode "memory-only" is no mode of a GPU; use hami-core or mig'
+                f'{place}.mode "memory-only" is not a mode of a GPU; use hami-core or mig'
             )
         if known is None and template.memory is None:
             raise SettingsError(
@@ -212,7 +212,7 @@ def _check(settings: Settings) -> None:
             )
         if template.mode is Mode.MIG and (known is None or known.board is None):
             raise SettingsError(
-                f"{place}.model {quote(template.model)} cannot be cut by MIG; use mode hami-core"
+                f"{place}.model {quote(template.model)} does not support MIG; use mode hami-core"
             )
 
 

@@ -1,4 +1,4 @@
-"""Drift, told: an Event for each that lasts, and a gauge of how many there are."""
+"""Reports drift: an Event for each difference that lasts, and a gauge of their number."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ class DriftController:
             return
         ledger_drifts: list[LedgerDrift] = []
         for ledger in ledgers.values():
-            with isolated("drift not looked for", node=ledger.name):
+            with isolated("drift check failed", node=ledger.name):
                 ledger_drifts.extend(drifts(ledger, pods))
             await self._clock.sleep(0)  # a large cluster takes long, and others must be answered
         now = self._clock.monotonic()

@@ -67,10 +67,10 @@ class GangController:
             self._refusals.put_nowait((uid, text))
 
     async def run(self) -> Never:
-        """Tell of refusals for ever."""
+        """Write Events about refusals, for ever."""
         while True:
             uid, text = await self._refusals.get()
-            with isolated("refusal not told", uid=uid):
+            with isolated("gang event not written", uid=uid):
                 await self.report_refusal(uid, text)
 
     async def report_refusal(self, uid: str, text: str) -> None:
@@ -83,8 +83,8 @@ class GangController:
         memberses = members_of(pods.values(), tuple(self._vocabularies()))
         gang = await self._gang(name, memberses[name]) if name in memberses else None
         if gang is not None and gang.members.bound < gang.least:
-            there = f"{gang.members.bound} of {gang.least} members are bound"
-            note = f"{quote(pod.name)} was refused, {there}: {text}"
+            bound = f"{gang.members.bound} of {gang.least} members are bound"
+            note = f"bind of pod {quote(pod.name)} was refused, {bound}: {text}"
             self._tell(_event(gang, "VgpuGangShort", note))
 
     async def sweep(self, settings: Settings) -> None:
@@ -93,8 +93,8 @@ class GangController:
         for gang in gangs:
             members = gang.members
             note = (
-                f"{members.bound} of {gang.least} members are bound for more than "
-                f"{settings.gang_timeout_seconds} s and hold GPUs, {len(members.waiting)} wait"
+                f"{members.bound} of {gang.least} members have held GPUs for more than "
+                f"{settings.gang_timeout_seconds} s while {len(members.waiting)} wait"
             )
             self._tell(_event(gang, "VgpuGangStuck", note))
 
@@ -122,7 +122,7 @@ class GangController:
         except NotFoundError:
             return None
         except (KubeError, msgspec.MsgspecError, RecursionError) as error:
-            log.warning("group not read", group="/".join(name), why=str(error))
+            log.warning("PodGroup not read", group="/".join(name), why=str(error))
             return None
         return Gang(
             name=name,

@@ -1,7 +1,6 @@
-"""Upkeep: makes, fills, shuts and unmakes GPUNodes, as the Nodes that they stand for come and go.
+"""Upkeep: creates, fills, closes and deletes GPUNodes as Nodes come and go.
 
-What is to be done is found in caches and decided anew on what was just read; each write tests the
-version that it was decided on.
+Caches say where to look; each step is decided on a fresh read, and its write tests that version.
 """
 
 from collections.abc import Callable, Mapping
@@ -74,7 +73,7 @@ class GpuNodeController:
         self._fine: dict[str, _Judgement] = {}
 
     async def sweep(self) -> None:
-        """Look closer at every GPUNode that the caches say is not as it should be."""
+        """Check every GPUNode that the caches say is out of date."""
         machines, ledgers = self._known.machines(), self._known.ledgers()
         if machines is None or ledgers is None:
             return
@@ -83,19 +82,19 @@ class GpuNodeController:
 
     async def _try_tend(self, name: str) -> None:
         failed = partial(self._kept.note_failure, name)
-        with isolated("GPUNode not tended", failed, node=name):
+        with isolated("GPUNode update failed", failed, node=name):
             try:
                 await self.tend(name)
             except _MOVED:  # the next sweep sees how
                 failed()
             except KubeError as error:
-                log.warning("GPUNode left as it is", node=name, why=str(error))
+                log.warning("GPUNode not updated", node=name, why=str(error))
                 failed()
 
     def _due_nodes(
         self, machines: Mapping[str, NodeIdentity], ledgers: Mapping[str, Ledger]
     ) -> list[str]:
-        """Return whose GPUNode is not as it should be.
+        """Return the nodes whose GPUNode is out of date.
 
         A sweep is every second and a judgement compares whole inventories, so nothing is judged
         again that neither side has changed since it was found to be in order.
@@ -108,7 +107,7 @@ class GpuNodeController:
             if before is not None and before.is_unchanged(machine, ledger, upstream=upstream):
                 self._fine[name] = before
                 continue
-            with isolated("GPUNode not judged", node=name):
+            with isolated("GPUNode check failed", node=name):
                 if due_step(machine, ledger, upstream=upstream) is None:
                     self._fine[name] = _Judgement(machine, ledger, upstream)
                 else:
@@ -124,7 +123,7 @@ class GpuNodeController:
         if step is not None:
             metadata = {} if document is None else document["metadata"]
             await self._take(step, name, metadata)
-            log.info("GPUNode tended", node=name, step=_step_name(step))
+            log.info("GPUNode updated", node=name, step=_step_name(step))
 
     async def _document(self, name: str) -> dict[str, Any] | None:
         try:

@@ -1,8 +1,8 @@
-"""The reconciler: takes promises back from pods that were never bound, and that are over.
+"""The reclaim controller: removes entries of pods that were never bound or have ended.
 
 Its caches only say where to look. Each removal reads the GPUNode, then the pod, then the Node, and
-writes on the version that it read, so that no Binding can land in between unseen (docs/design.md,
-commit rule 3).
+writes on the version that it read, so that no Binding can arrive in between unnoticed
+(docs/design.md, commit rule 3).
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class ReclaimController:
         self._abreast: Workqueue[str] = Workqueue()
 
     async def sweep(self) -> None:
-        """Look closer at every promise that the caches cast doubt on."""
+        """Check every entry that the caches say may be removed."""
         pods, ledgers = self._pods.seen, self._ledgers()
         if pods is None or ledgers is None:  # everything would be doubtful
             return
@@ -75,7 +75,7 @@ class ReclaimController:
         try:
             gone = await self.settle(node, *uids)
         except KubeError as error:
-            log.warning("promises left as they are", node=node, pods=uids, why=str(error))
+            log.warning("reclaim failed", node=node, pods=uids, why=str(error))
         finally:
             for place in places:
                 if place[1] not in gone:
@@ -113,7 +113,7 @@ class ReclaimController:
             return frozenset()
         for entry in gone:
             pod = f"{entry.namespace}/{entry.pod}"
-            log.info("promise taken back", node=node, pod=pod, uid=entry.uid)
+            log.info("entry removed", node=node, pod=pod, uid=entry.uid)
         return frozenset(entry.uid for entry in gone)
 
     async def _look_up(

@@ -1,4 +1,4 @@
-"""Waking: schedulers that parked a pod try again when a node has room that it had not before.
+"""Requeue: makes schedulers retry parked pods when a node has more room than before.
 
 kube-scheduler looks again at a pod that an extender rejected when something of the cluster changes,
 else after five minutes; the end of a pod is such a change, but comes before its GPU is free. So the
@@ -72,7 +72,11 @@ class RequeueController:
         for name in (*(name for name in due if name in self._untold), *some):
             if not (name in self._untold or name in self._any):  # another one woke everybody
                 continue
-            with isolated("nobody woken", partial(self._retries.note_failure, name), node=name):
+            with isolated(
+                "requeue annotation not written",
+                partial(self._retries.note_failure, name),
+                node=name,
+            ):
                 await self._annotate(ledgers[name])
 
     def _compare(self, ledgers: Mapping[str, Ledger], term: int | None) -> None:
@@ -85,7 +89,7 @@ class RequeueController:
             before = self._before
             moved = [name for name, ledger in ledgers.items() if before.get(name) is not ledger]
             for name in moved:
-                with isolated("ledger not compared", node=name):
+                with isolated("ledger comparison failed", node=name):
                     self._untold |= {name} if self._has_freed(name, ledgers[name]) else set()
         self._before, self._compared = ledgers, term
 
@@ -99,7 +103,7 @@ class RequeueController:
             self._untold.discard(ledger.name)
             self._any.discard(ledger.name)
         except KubeError as error:
-            log.warning("nobody woken", node=ledger.name, why=str(error))
+            log.warning("requeue annotation not written", node=ledger.name, why=str(error))
             self._retries.note_failure(ledger.name)
         else:
             self._untold.discard(ledger.name)

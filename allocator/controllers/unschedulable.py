@@ -1,4 +1,4 @@
-"""Those who wait: pods that no node took are told why, and of a node that takes them after all.
+"""Unschedulable pods: Events that say why, and hints to a node that takes them after all.
 
 kube-scheduler asks about a sample of the nodes, and who is on the way to a node is in the way there
 for a moment. Where a node takes a pod that was refused everywhere, it becomes the pod's
@@ -121,7 +121,7 @@ class UnschedulableController:
                 await self._take(turn)
             except Exception:
                 # The outermost loop: what is odd about one pod must not end the program.
-                log.exception("pod not looked after", uid=turn.waiting.pod.uid)
+                log.exception("waiting pod not handled", uid=turn.waiting.pod.uid)
             took = self._clock.monotonic() - began
             await self._clock.sleep(min(REST * took, LONGEST_REST))
 
@@ -211,9 +211,9 @@ class UnschedulableController:
             await self._writer.merge_patch(STATUS.format(pod.namespace, pod.name), changes)
         except KubeError as error:
             self._hints = not (isinstance(error, ApiError) and error.status == FORBIDDEN)
-            log.warning("no hint given", pod=f"{pod.namespace}/{pod.name}", why=str(error))
+            log.warning("hint not written", pod=f"{pod.namespace}/{pod.name}", why=str(error))
             return False
-        log.info("hint given", pod=f"{pod.namespace}/{pod.name}", node=node)
+        log.info("hint written", pod=f"{pod.namespace}/{pod.name}", node=node)
         return True
 
     async def _report(self, waiting: UnschedulablePod) -> None:

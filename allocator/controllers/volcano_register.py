@@ -96,7 +96,7 @@ class VolcanoRegisterController:
         for number, name in enumerate(served if world.ours else world.nodes):
             if number % BREATH == 0:
                 await self._clock.sleep(0)
-            with isolated("register not judged", node=name):
+            with isolated("register check failed", node=name):
                 if changes := judged(world, name):
                     due[name] = changes
         for gone in self._texts.keys() - served:
@@ -106,7 +106,7 @@ class VolcanoRegisterController:
         due = self._add_refresh(world, due)
         for name in self._kept.due_keys(due):
             with isolated(
-                "register not written", partial(self._kept.note_failure, name), node=name
+                "register update failed", partial(self._kept.note_failure, name), node=name
             ):
                 await self._write(name, due[name])
 
@@ -114,7 +114,7 @@ class VolcanoRegisterController:
         try:
             await self._calls.merge_patch(f"{NODES}/{name}", {"metadata": metadata})
         except KubeError as error:
-            log.warning("register left as it is", node=name, why=str(error))
+            log.warning("register not updated", node=name, why=str(error))
             self._kept.note_failure(name)
         else:
             self._left.pop(name, None)

@@ -1,4 +1,4 @@
-"""Judgement: whether GPUs that stand in some way take a pod, and if not, what is in its way."""
+"""Filters: whether nodes in a given state take a pod, and if not, the failure reason."""
 
 from functools import cache, partial
 from typing import Final

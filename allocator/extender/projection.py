@@ -1,7 +1,7 @@
-"""Forecast: how nodes will stand once those who are being bound there have what they want.
+"""Forecast: nodes as they will be once the pods being bound there have their GPUs.
 
-A burst asks about the same few nodes again and again, with one more pod on its way each time. So
-what was worked out for the last question is kept, as long as the node is the same.
+A burst asks about the same few nodes again and again, each time with one more pod being bound. So
+the last result of each node is kept and extended while the node is unchanged.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Obstacles: why a node does not take a pod, in words that a scheduler can count.
+"""Failure reasons: why a node does not take a pod, in fixed texts.
 
-It adds up the nodes with equal texts, so none has a number or a name in it.
+kube-scheduler counts nodes with equal texts, so no text contains a number or a name.
 """
 
 from types import MappingProxyType
@@ -10,27 +10,27 @@ from allocator.model.decision import Reason
 
 
 class FailureReason(NamedTuple):
-    """One text; ``lasting`` says that no pod is in the way, so that evicting some cannot help."""
+    """One text; ``lasting`` means that evicting pods cannot help."""
 
     text: str
     lasting: bool = False
 
 
 NO_INVENTORY: Final = FailureReason("no GPU inventory", lasting=True)
-CLOSED: Final = FailureReason("GPUs not ready to be promised", lasting=True)
-RESERVED: Final = FailureReason("GPUs reserved for pods nominated to the node")
-UNREADABLE: Final = FailureReason("GPU request cannot be read", lasting=True)
-TOO_FEW: Final = FailureReason("too few GPUs with room")
-# What a GPU lacks now; of several, that of the GPU which comes closest is the last.
+CLOSED: Final = FailureReason("GPU inventory not ready", lasting=True)
+RESERVED: Final = FailureReason("GPUs reserved for nominated pods")
+UNREADABLE: Final = FailureReason("unreadable GPU request", lasting=True)
+TOO_FEW: Final = FailureReason("too few GPUs with free capacity")
+# What a GPU lacks now, from farthest to closest; of several GPUs the closest one counts.
 NOW: Final = MappingProxyType(
     {
         Reason.MODE_UNAVAILABLE: FailureReason("GPUs in another mode"),
         Reason.MODEL_UNAVAILABLE: FailureReason("GPU model not accepted"),
-        Reason.UNHEALTHY: FailureReason("GPUs unhealthy"),
-        Reason.NO_GEOMETRY: FailureReason("no place for the MIG profile"),
-        Reason.SHARES_SHORT: FailureReason("GPU shares taken"),
-        Reason.MEMORY_SHORT: FailureReason("GPU memory short"),
-        Reason.CORES_SHORT: FailureReason("GPU cores short"),
+        Reason.UNHEALTHY: FailureReason("unhealthy GPUs"),
+        Reason.NO_GEOMETRY: FailureReason("no free slots for the MIG profile"),
+        Reason.SHARES_SHORT: FailureReason("no free GPU shares"),
+        Reason.MEMORY_SHORT: FailureReason("insufficient GPU memory"),
+        Reason.CORES_SHORT: FailureReason("insufficient GPU cores"),
     }
 )
 CLOSENESS: Final = MappingProxyType({reason: i for i, reason in enumerate(NOW)})
@@ -40,7 +40,7 @@ EVER: Final = MappingProxyType(
     {
         Reason.MODE_UNAVAILABLE: FailureReason("GPUs in another mode", lasting=True),
         Reason.MODEL_UNAVAILABLE: FailureReason("GPU model not accepted", lasting=True),
-        Reason.UNHEALTHY: FailureReason("GPUs unhealthy", lasting=True),
+        Reason.UNHEALTHY: FailureReason("unhealthy GPUs", lasting=True),
         Reason.NO_GEOMETRY: FailureReason("no matching MIG profile", lasting=True),
         Reason.MEMORY_SHORT: FailureReason("GPU memory too small", lasting=True),
         Reason.CORES_SHORT: FailureReason("GPU too small", lasting=True),

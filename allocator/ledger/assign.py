@@ -46,11 +46,11 @@ class NoFit:
 def assign(
     ledger: Ledger, wanted: PodClaim, *, terms: PlacementPolicy, demand: Demand = NOTHING_LEARNED
 ) -> Assignment | NoFit:
-    """Choose on one node: what the pod was promised there, else the wish, else the best.
+    """Choose on one node: the earlier entry, else the scheduler's choice, else the best place.
 
-    An earlier promise that still stands is kept to the letter, because the Binding that
-    carries it may yet land (docs/design.md, commit rule 3). One that is held already is never
-    exchanged.
+    An earlier entry that is still valid is kept as it is, because the Binding that carries it may
+    still arrive. One whose containers may have started is never exchanged
+    (docs/design.md, commit rule 3).
     """
     if ledger.closed:
         return NoFit(_closed_finding(ledger), later=True)
@@ -97,7 +97,7 @@ def _in_order(assignment: Assignment, node: Node) -> Assignment:
 def _earlier_assignment(
     node: Node, earlier: Sequence[ContainerGrants], wanted: PodClaim
 ) -> Assignment | None:
-    """Return an *earlier* promise that can still be kept, else ``None``.
+    """Return the assignment of an *earlier* entry that is still valid, else ``None``.
 
     Other pods cannot have taken it, because each saw it; the inventory may have changed. Which
     containers take turns the pod says itself: promises did not always tell.
@@ -161,8 +161,8 @@ def _taken_finding() -> Finding:
         reason=Reason.UNHEALTHY,
         place="pod",
         field="spec.nodeName",
-        what="what it uses is promised to others, is broken, or is not what it asks for",
-        remedy="delete the pod, and let it be scheduled anew",
+        what="the GPUs in use are promised to other pods, broken, or not as requested",
+        remedy="delete the pod so that it is rescheduled",
     )
 
 
@@ -171,6 +171,6 @@ def _closed_finding(ledger: Ledger) -> Finding:
         reason=Reason.UNHEALTHY,
         place="pod",
         field="spec.nodeName",
-        what=f"nothing can be promised on this node: {ledger.closed}",
-        remedy="wait until it is ready, or let the pod go to another node",
+        what=f"this node takes no new pods: {ledger.closed}",
+        remedy="wait until it is ready, or use another node",
     )

@@ -1,4 +1,4 @@
-"""Bounds: what a ledger can hold, so that whoever reads it next can read all of it."""
+"""Bounds: whether an entry fits a GPUNode and can be read back from it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -60,8 +60,8 @@ def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...
 def remove_entries(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
     """Return the patch that removes what pods *uids* were promised; empty where that is nothing.
 
-    It fails where anything about the GPUNode has changed since it was read (docs/design.md, commit
-    rule 3).
+    It fails if anything in the GPUNode has changed since it was read
+    (docs/design.md, commit rule 3).
     """
     places = [place for uid in set(uids) for place in _places(ledger.written or (), uid)]
     if not places:
@@ -82,7 +82,7 @@ def _put_entry(written: Sequence[str], entry: Entry) -> Iterator[Operation]:
 
 
 def _is_unchanged(ledger: Ledger, entry: Entry) -> bool:
-    """Say whether *entry* promises its pod what it was promised before."""
+    """Return whether *entry* equals the earlier entry of its pod."""
     before = ledger.entry(entry.uid)
     return before is not None and before.containers == entry.containers
 

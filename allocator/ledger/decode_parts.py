@@ -85,7 +85,7 @@ def _explain(message: str, value: object, place: FieldPlace) -> None:
             what = f"{len(value)} elements"
         there.note_wrong(f"{what} found", text.removeprefix(_EXPECTED).partition(", got")[0])
     else:  # a missing field, an unknown mode
-        there.note_wrong(escaped(text.lower()), "what the description of the CRD says")
+        there.note_wrong(escaped(text.lower()), "a value that the CRD accepts")
 
 
 def inventory_of(status: StatusWire, place: FieldPlace) -> GpuInventory:
@@ -241,7 +241,7 @@ def _grants(wire: ContainerWire, inventory: GpuInventory, place: FieldPlace) -> 
             placed = _placement(device, inventory, there)
         elif device.profile is not None or device.start is not None:
             there.note_wrong(
-                f"a MIG placement in mode {device.mode}", f"one in mode {Mode.MIG} only"
+                f"a MIG placement in mode {device.mode}", f"a placement in mode {Mode.MIG} only"
             )
         yield Grant(
             gpu=device.gpu,

@@ -1,6 +1,6 @@
-"""Drift: where the ledger, the agent and the pods' annotations do not tell the same story.
+"""Drift: differences between the ledger, the agent's report and the annotations of pods.
 
-It is reported and never guessed away: entries are the authority, but what runs is what it is.
+It is reported and never repaired here: entries are the authority, but containers keep running.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,12 +20,12 @@ MOST_PROBLEMS: Final = 8  # that are told of one node; nobody mends more at a ti
 
 
 class DriftKind(StrEnum):
-    """How what is there differs from what is promised; a label of a metric."""
+    """Kind of difference; a label of a metric."""
 
-    MISSING = "missing"  # promised, and not there
-    EXTRA = "extra"  # in use, and not promised
-    DIFFERENT = "different"  # told otherwise than promised
-    UNREADABLE = "unreadable"  # written, and nobody can tell what
+    MISSING = "missing"  # an entry for GPUs that are not there
+    EXTRA = "extra"  # in use without an entry
+    DIFFERENT = "different"  # annotations differ from the entry
+    UNREADABLE = "unreadable"  # an entry or a GPUNode that cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def drifts(ledger: Ledger, pods: Mapping[str, PodSummary]) -> Iterator[LedgerDri
     for entry in ledger.entries:
         who = quote(f"{entry.namespace}/{entry.pod}")
         if ledger.inventory and not _has_gpus(ledger, entry):
-            what = f"pod {who} is promised what the node does not have"
+            what = f"pod {who} has an entry for GPUs that the node does not have"
             yield _drift(DriftKind.MISSING, ledger, entry.uid, what=what)
         pod = pods.get(entry.uid)
         if (
@@ -52,28 +52,28 @@ def drifts(ledger: Ledger, pods: Mapping[str, PodSummary]) -> Iterator[LedgerDri
             and pod.told
             and not _matches_annotation(pod, entry)
         ):
-            what = f"pod {who} was told otherwise than it is promised"
+            what = f"annotations of pod {who} differ from its entry"
             yield _drift(DriftKind.DIFFERENT, ledger, entry.uid, what=what)
     promised = {entry.uid for entry in (*ledger.entries, *ledger.unread)}
     for uid in sorted(ledger.held - promised):
-        what = f"containers of pod {quote(uid)} may run without a promise"
+        what = f"containers of pod {quote(uid)} may run without an entry"
         yield _drift(DriftKind.EXTRA, ledger, uid, what=what)
     for entry in ledger.unpromised:
         who = quote(f"{entry.namespace}/{entry.pod}")
         yield _drift(
-            DriftKind.EXTRA, ledger, entry.uid, what=f"pod {who} uses what it was not promised"
+            DriftKind.EXTRA, ledger, entry.uid, what=f"pod {who} uses GPUs without an entry"
         )
     yield from _unreadable_drifts(ledger)
 
 
 def _unreadable_drifts(ledger: Ledger) -> Iterator[LedgerDrift]:
-    """Yield what of a GPUNode says nothing to anybody, and for whom."""
+    """Yield unreadable entries and other problems of a GPUNode."""
     for entry in ledger.unread:
-        who = quote(f"{entry.namespace}/{entry.pod}") if entry.pod else "an unnamed pod"
-        what = f"the promise to {who} cannot be read: nothing is promised here until it is gone"
+        who = quote(f"{entry.namespace}/{entry.pod}") if entry.pod else "without a name"
+        what = f"the entry of pod {who} cannot be read: the node takes no pods until it is removed"
         yield _drift(DriftKind.UNREADABLE, ledger, entry.uid, what=what)
     for problem in ledger.problems[:MOST_PROBLEMS]:
-        yield _drift(DriftKind.UNREADABLE, ledger, "", what=f"its GPUNode is odd: {problem}")
+        yield _drift(DriftKind.UNREADABLE, ledger, "", what=f"malformed GPUNode: {problem}")
 
 
 def _drift(kind: DriftKind, ledger: Ledger, uid: str, *, what: str) -> LedgerDrift:
@@ -91,6 +91,6 @@ def _has_gpus(ledger: Ledger, entry: Entry) -> bool:
 
 
 def _matches_annotation(pod: PodSummary, entry: Entry) -> bool:
-    """Say whether *pod* tells of exactly what *entry* promises."""
+    """Return whether the annotations of *pod* match *entry*."""
     promised: object = msgspec.json.decode(msgspec.json.encode(wire_of(entry)["containers"]))
     return parse_untrusted_json(pod.told) == promised

@@ -133,16 +133,16 @@ class Ledger:
     problems: tuple[Problem, ...] = ()
 
     def entry(self, uid: str) -> Entry | None:
-        """Return what pod *uid* was promised here."""
+        """Return the entry of pod *uid*."""
         return next((entry for entry in self.entries if entry.uid == uid), None)
 
     @property
     def closed(self) -> str:
-        """Say why nothing may be promised here, whatever is free; empty where it may."""
+        """Return why the node takes no new entries, whatever is free; empty if it does."""
         if self.deleting:
             return "its GPUNode is being deleted"
         known = self.inventory and self.node.gpus
-        return "" if known else "its GPUs have not been accounted for yet"
+        return "" if known else "its agent has not reported its GPUs yet"
 
 
 def parse_ledger(document: Mapping[str, Any]) -> Ledger:

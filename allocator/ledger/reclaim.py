@@ -1,8 +1,8 @@
-"""Reclaiming: when a promise may be taken back, by the rules that no Binding can slip through.
+"""Reclaiming: when an entry may be removed without racing a Binding.
 
-A promise to a pod that is not bound ages (docs/design.md, commit rule 3). One to a pod that is over
-goes when the agent no longer holds it, and has seen the version that says so under the boot of now
-(commit rule 4).
+The entry of an unbound pod may go after some time. The entry of a finished pod may go once the
+agent no longer holds it and has reported so for this version of the ledger and this boot
+(docs/design.md, commit rule 3).
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Evidence:
 
 
 def is_doubtful(since: datetime, pod: PodSummary | None, *, node: str, now: datetime) -> bool:
-    """Say whether a promise made *since* on *node* is worth a closer look.
+    """Return whether an entry made *since* on *node* is worth a fresh read.
 
     *pod* comes from a cache, so nothing may be taken back on its word.
     """

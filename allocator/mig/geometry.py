@@ -150,7 +150,7 @@ def _mixed_boards(entry: GeometryEntry, place: str) -> Iterator[Problem]:
         if len(tables) > 1:
             yield Problem(
                 path=f"{place}.models[{index}]",
-                what=f'"{text}" is ambiguous: {", ".join(tables.values())} are cut differently',
+                what=f'"{text}" is ambiguous: {", ".join(tables.values())} differ in MIG profiles',
                 accepted=f"one of these names, as {next(iter(tables.values()))}",
             )
 
@@ -164,7 +164,7 @@ def _unknown_profiles(entry: GeometryEntry, place: str) -> Iterator[Problem]:
             if not any(canonical_profile(board, item.profile) for board in boards):
                 yield Problem(
                     path=f"{place}.allowedGeometries[{g}].geometries[{i}].name",
-                    what=f'"{item.profile}" is no profile of {boards[0].name}',
+                    what=f'"{item.profile}" is not a profile of {boards[0].name}',
                     accepted=", ".join(profile.name for profile in boards[0].profiles),
                 )
 

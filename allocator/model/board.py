@@ -35,7 +35,7 @@ class Profile:
 
     @property
     def graphics(self) -> bool:
-        """Say whether its instances draw: only ``+gfx`` profiles do (NVIDIA MIG User Guide)."""
+        """Say whether its instances draw: only those reach the DRM files."""
         return self.name.endswith("+gfx")
 
     def mask(self, start: int) -> int:

@@ -1,4 +1,4 @@
-"""Advice: what stands in a pod's way on the GPUs as they are, and the least change that helps."""
+"""Advice: what a pod lacks on the GPUs as they are, and the smallest change that helps."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ def _crowded_finding(nodes: Sequence[Headrooms], remedy: str) -> Finding:
 def _obstacle(
     container_request: ContainerRequest, nodes: Sequence[Headrooms], cutter: MigOptions
 ) -> Obstacle | None:
-    """Return why no node takes *ask* by itself."""
+    """Return why no node takes *ask* alone; ``None`` if one does."""
     takers = [
         sum(_takes(container_request, headroom, cutter) for headroom in rooms) for rooms in nodes
     ]
@@ -85,7 +85,7 @@ def _obstacle(
         return None
     rooms = tuple(chain.from_iterable(nodes))
     if most:
-        what = f"{container_request.count} GPUs on one node, but only {most} there have room"
+        what = f"asks for {container_request.count} GPUs on one node; only {most} have room"
         return Reason.TOO_MANY, what
     soft = [headroom for headroom in rooms if headroom.gpu.mode is not Mode.MIG]
     return (
@@ -100,22 +100,25 @@ def _takes(container_request: ContainerRequest, headroom: Headroom, cutter: MigO
 
 
 def _soft(container_request: ContainerRequest, rooms: Sequence[Headroom]) -> Obstacle:
-    """Describe the miss of the GPU that comes closest."""
+    """Describe what the closest GPU lacks."""
     closest = min(rooms, key=lambda headroom: shortfall(container_request, headroom).rank)
-    of = "the closest GPU"
     match shortfall(container_request, closest).reason:
         case Reason.SHARES_SHORT:
-            what = f"{of} has its {closest.gpu.slots} shares taken already"
+            what = f"all {closest.gpu.slots} shares of the closest GPU are taken"
             return Reason.SHARES_SHORT, what
         case Reason.MEMORY_SHORT:
             needed = container_request.memory_on(closest.gpu.memory)
-            what = f"{needed} MiB on one GPU, but {of} has {max(0, closest.memory)} free"
+            what = (
+                f"asks for {needed} MiB on one GPU; the closest has {max(0, closest.memory)} free"
+            )
             return Reason.MEMORY_SHORT, what
         case _ if container_request.cores >= WHOLE_GPU:
-            return Reason.CORES_SHORT, "a GPU to itself, but every GPU is in use"
+            return Reason.CORES_SHORT, "asks for a whole GPU, but every GPU is in use"
         case _:
             free = max(0, WHOLE_GPU - closest.cores)
-            what = f"{container_request.cores} cores of one GPU, but {of} has {free} free"
+            what = (
+                f"asks for {container_request.cores} cores of one GPU; the closest has {free} free"
+            )
             return Reason.CORES_SHORT, what
 
 
@@ -127,8 +130,8 @@ def _mig_obstacle(
         for headroom in rooms
     }
     names = " or ".join(sorted(profile.profile.name for profile in rungs if profile is not None))
-    what = f"no place for {names}" if names else "no profile that is large enough"
-    return Reason.NO_GEOMETRY, f"{what} on any GPU here"
+    lacks = f"free slots for a {names} instance" if names else "a large enough MIG profile"
+    return Reason.NO_GEOMETRY, f"no GPU has {lacks}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,9 +59,9 @@ def exclusion(gpu: Gpu, request: PodRequest, modes: Sequence[Mode]) -> Answer | 
     if all(hardware(mode) is not gpu.mode for mode in modes):
         return Reason.MODE_UNAVAILABLE, f"in mode {gpu.mode}"
     if not request.filters.model_fits(gpu.model):
-        return Reason.MODEL_UNAVAILABLE, f"{bare_name(gpu.model)} is not among the models accepted"
+        return Reason.MODEL_UNAVAILABLE, f"{bare_name(gpu.model)} is not an accepted model"
     if not request.filters.uuid_fits(gpu.uuid):
-        return Reason.MODEL_UNAVAILABLE, "its UUID is not among those accepted"
+        return Reason.MODEL_UNAVAILABLE, "its UUID is not an accepted one"
     return None if gpu.healthy else (Reason.UNHEALTHY, "unhealthy")
 
 
@@ -79,7 +79,7 @@ def _soft(container_request: ContainerRequest, room: Headroom) -> Answer:
         case Reason.SHARES_SHORT:
             return reason, f"all {room.gpu.slots} shares taken"
         case Reason.CORES_SHORT if container_request.cores == WHOLE_GPU:
-            return reason, "in use, and asked for exclusively"
+            return reason, "in use, but a whole GPU is asked for"
         case Reason.CORES_SHORT:
             return reason, f"{WHOLE_GPU - room.cores} of 100 cores free"
         case _:
@@ -93,8 +93,8 @@ def _mig_answer(container_request: ContainerRequest, room: Headroom, cutter: Mig
         return None, f"{placed.profile} at {placed.start}"
     profile = smallest_sufficient(container_request, room.gpu.board, cutter.named)
     if profile is not None:
-        return Reason.NO_GEOMETRY, f"no place left for {profile.profile}"
+        return Reason.NO_GEOMETRY, f"no free slots for {profile.profile}"
     rungs = profiles_of(room.gpu.board, cutter.named)
     if not rungs:
-        return Reason.NO_GEOMETRY, "no such MIG profile is known"
+        return Reason.NO_GEOMETRY, "no such MIG profile"
     return Reason.NO_GEOMETRY, f"its largest profile {rungs[-1].profile} has {rungs[-1].memory} MiB"

@@ -197,9 +197,9 @@ def _excluded_finding(found: Sequence[Candidate]) -> Finding:
         reason=Reason.UNHEALTHY if ill else Reason.MODEL_UNAVAILABLE,
         place="pod",
         field="metadata.annotations",
-        what="every GPU that may serve it is unhealthy"
+        what="every GPU that qualifies is unhealthy"
         if ill
-        else "no GPU here has a UUID accepted",
+        else "no GPU here has one of the accepted UUIDs",
         remedy="wait until one recovers" if ill else "name the UUID of a GPU that exists",
     )
 

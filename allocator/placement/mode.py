@@ -73,7 +73,7 @@ def explain_mode(choice: ModeChoice) -> str:
     if not choice.bids:
         return f"{choice.mode}: {choice.why}"
     withheld = ", ".join(map(_bid_text, choice.bids))
-    return f"{choice.mode}: {choice.why}; thousandths of a GPU withheld: {withheld}"
+    return f"{choice.mode}: {choice.why}; cost in thousandths of a GPU: {withheld}"
 
 
 def _bid_text(bid: ModeCost) -> str:
@@ -103,13 +103,13 @@ def mode_for(
     if impossible := impossible_findings(request, offers):
         return impossible
     if not offers or not complete:
-        rule = "not every node's inventory is known yet" if offers else "no inventory yet"
+        rule = "not every node's inventory is known yet" if offers else "no GPU inventory yet"
         return ModeDecision(choice=_default(named, settings, rule))
     findings = unservable_findings(request, offers, mixed=mixed)
     if findings and settings.fleet is FleetScope.CLOSED:
         return findings
     return ModeDecision(
-        choice=_default(named, settings, "no one kind of GPU serves it"), warnings=findings
+        choice=_default(named, settings, "no single kind of GPU can serve it"), warnings=findings
     )
 
 
@@ -147,13 +147,13 @@ def weigh(costs: Mapping[Mode, int], prefer: Prefer) -> tuple[Mode, str]:
             return Mode.MIG, "isolation is preferred, and mig isolates in hardware"
         case Prefer.DENSITY:
             least = Mode.MIG if mig <= soft else Mode.HAMI_CORE
-            return least, "density is preferred, and it withholds least"
+            return least, "density is preferred, and it costs least"
         case Prefer.COST:
             if mig <= soft:
-                return Mode.MIG, "it withholds no more, and isolates in hardware"
+                return Mode.MIG, "it costs no more and isolates in hardware"
             if mig - soft <= CLOSE:
-                return Mode.MIG, f"within {CLOSE} of the least, and isolates in hardware"
-            return Mode.HAMI_CORE, f"it withholds over {CLOSE} less"
+                return Mode.MIG, f"it costs at most {CLOSE} more and isolates in hardware"
+            return Mode.HAMI_CORE, f"it costs over {CLOSE} less"
         case _:
             assert_never(prefer)
 
@@ -182,13 +182,13 @@ def _named_mode(request: PodRequest) -> Decided | None:
     if named is None:
         return None
     if named is _MEMORY_ONLY:
-        return named, ModeSource.ONLY, "the request's vocabulary knows no other mode"
+        return named, ModeSource.ONLY, "the request's resource names allow no other mode"
     return named, ModeSource.NAMED, "the pod names it"
 
 
 def _best_mode(bids: Mapping[Mode, ModeCost], prefer: Prefer) -> Decided:
     if len(bids) == 1:
-        return next(iter(bids)), ModeSource.ONLY, "no other mode here serves it"
+        return next(iter(bids)), ModeSource.ONLY, "no other mode can serve it here"
     mode, why = weigh({mode: bid.cost for mode, bid in bids.items()}, prefer)
     return mode, ModeSource.BEST, why
 

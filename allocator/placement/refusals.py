@@ -64,8 +64,8 @@ def impossible_findings(request: PodRequest, offers: Offers) -> tuple[Finding, .
             reason=Reason.MEMORY_SHORT,
             place=place_of(container_request),
             field=field_of(container_request, names.memory),
-            what=f"{container_request.memory} MiB on one GPU, "
-            f"but no GPU known anywhere has more than {largest}",
+            what=f"asks for {container_request.memory} MiB on one GPU; "
+            f"the largest known GPU has {largest}",
             remedy=f"ask for at most {largest} MiB on each of several GPUs",
         )
         for container_request in request.containers
@@ -87,7 +87,7 @@ def ambiguous_percent(
         reason=Reason.CONFLICTING,
         place=place_of(container_request),
         field=field_of(container_request, names.percent),
-        what=f"{container_request.percent}% of a GPU is no single number of MiB here",
+        what=f"{container_request.percent}% of a GPU is a different number of MiB on each model",
         remedy=f"ask for {resource} instead: {', '.join(listed[:MOST_MODELS])}",
     )
 
@@ -131,13 +131,13 @@ def _no_model(request: PodRequest, offers: Offers) -> Finding:
     key, items = names.not_models, filters.not_models
     if unknown or not items:
         key, items = names.use_models, filters.models
-    verb = "matches none of" if items is filters.models else "leaves none of"
+    verb = "matches none of" if items is filters.models else "excludes all of"
     return Finding(
         reason=Reason.MODEL_UNAVAILABLE,
         place="pod",
         field=f'metadata.annotations["{key}"]',
         what=f"{key} {quote(','.join(items))} {verb} {_models(offers)}",
-        remedy="name one of these or remove it",
+        remedy="name one of these, or remove it",
     )
 
 
@@ -149,7 +149,7 @@ def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
         reason=Reason.MODE_UNAVAILABLE,
         place="pod",
         field=f'metadata.annotations["{key}"]' if key else "metadata.annotations",
-        what=f'mode "{request.named_mode}" is not offered here',
+        what=f'mode "{request.named_mode}" is not available here',
         remedy=f"{remedy}, or remove {key}" if key else remedy,
     )
 
@@ -179,16 +179,11 @@ def _too_much_per_gpu(
 
 def _too_many(request: PodRequest, container_request: ContainerRequest, most: int) -> Finding:
     resource = vocabulary_of(request).count
-    asked = (
-        f"{short_name(resource)} {container_request.count}"
-        if resource
-        else f"{container_request.count} GPUs"
-    )
     return Finding(
         reason=Reason.TOO_MANY,
         place=place_of(container_request),
         field=field_of(container_request, resource),
-        what=f"{asked}, but the largest node has {most} GPUs for it",
+        what=f"asks for {container_request.count} GPUs; no node has more than {most} that qualify",
         remedy=f"ask for at most {most} per pod",
     )
 
@@ -223,7 +218,7 @@ def _too_big(request: PodRequest, container_request: ContainerRequest, kinds: Of
         reason=Reason.MEMORY_SHORT,
         place=place_of(container_request),
         field=field_of(container_request, names.memory),
-        what=f"{asked} MiB on one GPU, but no GPU here has more than {largest}",
+        what=f"asks for {asked} MiB on one GPU; the largest has {largest}",
         remedy=remedy,
     )
 
@@ -257,7 +252,7 @@ def _no_geometry(
         else f"{container_request.percent}% of a GPU"
     )
     most = f"{profile.memory}" if container_request.memory is not None else f"{profile.percent}%"
-    largest = f"{profile.profile} on {bare_name(kind.model)} with {profile.memory} usable"
+    largest = f"{profile.profile} on {bare_name(kind.model)} with {profile.memory} MiB usable"
     names = vocabulary_of(request)
     return Finding(
         reason=Reason.NO_GEOMETRY,

@@ -51,16 +51,16 @@ class FleetSearch:
 
 
 def remedies(request: PodRequest, choice: Choice, search: FleetSearch) -> Iterator[Remedy]:
-    """Yield what it would take, the least disturbing first."""
+    """Yield changes with which the request would fit, the least disturbing first."""
     for finding in choice.findings:
         yield Remedy(OptionKind.SHRINK, f"{finding.place}: {finding.remedy}")
     for key, freer in _without_constraints(request):
         found = replace(search, mode=None)(freer)
         if found.assignment is not None:
             where = f"{found.assignment.mode} on {found.assignment.node}"
-            yield Remedy(OptionKind.LIFT, f"remove {key}: it fits now, {where}")
+            yield Remedy(OptionKind.LIFT, f"remove {key}: the pod fits now, {where}")
         elif choice.verdict is FitVerdict.NEVER and found.verdict is not FitVerdict.NEVER:
-            yield Remedy(OptionKind.LIFT, f"remove {key}: it fits once other pods have ended")
+            yield Remedy(OptionKind.LIFT, f"remove {key}: the pod fits after other pods end")
     if choice.verdict is FitVerdict.NEVER:
         yield from _larger_models(request, search)
 

@@ -22,9 +22,9 @@ WORDS: Final = {
 }
 _MOST_GROUPS: Final = 16  # of GPUs that answered alike
 _SOURCES: Final = {
-    ModeSource.NAMED: "as the pod names it",
-    ModeSource.ONLY: "the only one that serves it",
-    ModeSource.BEST: "which may still be revised when it is bound",
+    ModeSource.NAMED: "named by the pod",
+    ModeSource.ONLY: "the only one that can serve it",
+    ModeSource.BEST: "which may change when the pod is bound",
 }
 
 
@@ -74,7 +74,7 @@ def mode_lines(choice: ModeChoice) -> Iterator[Line]:
 def placement_lines(
     feasibility: Feasibility, *, given: Mode | None = None, said: str = ""
 ) -> Iterator[Line]:
-    """Yield where the pod would sit, or what is short; *said* is what a refusal told already.
+    """Yield the places of the pod, or what is missing; *said* is the text of a refusal.
 
     A mode other than the one *given* at admission is explained.
     """
@@ -87,23 +87,23 @@ def placement_lines(
     if choice.rule and given is not None and assignment and assignment.mode is not given:
         yield from row("", f"because {choice.rule}")
     for finding in () if is_repeated(feasibility, said) else choice.findings:
-        yield from row("short of", f"{finding.place}: {finding.what}", Tone.WARN)
+        yield from row("missing", f"{finding.place}: {finding.what}", Tone.WARN)
 
 
 def remedy_lines(feasibility: Feasibility, *, said: str = "") -> Iterator[Line]:
-    """Yield what it would take; *said* is what a refusal told already."""
+    """Yield the options; *said* is the text of a refusal, which is not repeated."""
     for option in feasibility.options:
         if not (option.kind is OptionKind.SHRINK and is_repeated(feasibility, said)):
             yield from row("try", option.text, Tone.STRONG)
 
 
 def is_repeated(feasibility: Feasibility, said: str) -> bool:
-    """Say whether *said* tells what is short."""
+    """Return whether *said* already contains a finding of the search."""
     return any(str(finding) in said for finding in feasibility.choice.findings)
 
 
 def seat(device: GrantedDevice) -> str:
-    """Return what one grant is and where, in a sentence."""
+    """Return one grant and its GPU as text."""
     grant, gpu = device.grant, device.gpu
     where = f"{device.node} GPU {gpu.index}, {bare_name(gpu.model)}"
     if grant.placed is not None:
@@ -115,13 +115,13 @@ def seat(device: GrantedDevice) -> str:
 
 
 def candidate_lines(choice: Choice) -> Iterator[Line]:
-    """Yield what the GPUs answered, those that would do first, alike ones together."""
+    """Yield the verdicts of GPUs, those that fit first, equal ones grouped."""
     names = dict.fromkeys(candidate.container for candidate in choice.candidates)
     for name in names:
         candidates = [one for one in choice.candidates if one.container == name]
         able = sum(one.reason is None for one in candidates)
         whose = f" for {escaped(name)}" if len(names) > 1 else ""
-        yield from row("tried", f"{len(candidates)} GPUs{whose}, {able} would do")
+        yield from row("tried", f"{len(candidates)} GPUs{whose}, {able} fit")
         yield from _table(candidates)
 
 
@@ -138,7 +138,7 @@ def _table(candidates: Iterable[Candidate]) -> Iterator[Line]:
             first = " " * len(head) if number else head
             yield TextSpan(first), TextSpan(part, Tone.GOOD if able else Tone.PLAIN)
     if len(groups) > _MOST_GROUPS:
-        yield (TextSpan(f"{'':>6}  and {len(groups) - _MOST_GROUPS} kinds more"),)
+        yield (TextSpan(f"{'':>6}  and {len(groups) - _MOST_GROUPS} more kinds"),)
 
 
 def _join(start: str, details: Iterable[str], width: int) -> str:

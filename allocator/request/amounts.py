@@ -1,4 +1,4 @@
-"""Amounts: what the value of one resource may be, and the sentence for each that it may not."""
+"""Amounts: reads the value of one resource, or returns what is wrong with it."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,7 +33,7 @@ def amount(word: ResourceName, text: str | int) -> int | PartialFinding:
 
 
 def _parse_unusual(word: ResourceName, text: str | int) -> int | PartialFinding:
-    """Look closer at a *text* that is not plainly a number."""
+    """Parse a *text* that is not a plain number."""
     quantity = parse(text)
     if quantity is None:
         return _malformed_finding(word, f"{quote(text)} is not a number", None)
@@ -46,13 +46,13 @@ def _parse_unusual(word: ResourceName, text: str | int) -> int | PartialFinding:
         return _malformed_finding(word, f"{quote(text)} is not a whole number", meant)
     if quantity.unit and word.role is ResourceRole.MEMORY:
         return _malformed_finding(
-            word, f"{quote(text)} is read as {escaped(int(value))} units", meant
+            word, f"{quote(text)} would mean {escaped(int(value))} {word.vocabulary.unit}", meant
         )
     return int(value) if value <= word.most else _out_of_range(word, int(value))
 
 
 def _out_of_range(word: ResourceName, value: int) -> PartialFinding:
-    """Say which bound a *value* breaks."""
+    """Return the finding for a *value* above the bound of its resource."""
     number = f"{word.suffix} {escaped(value)}"
     match word.role:
         case ResourceRole.COUNT:

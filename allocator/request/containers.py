@@ -179,7 +179,7 @@ def _unknown_names(
                 name,
                 PartialFinding(
                     reason=Reason.MALFORMED,
-                    what=f"{escaped(name)} is no resource here",
+                    what=f"{escaped(name)} is not a known resource",
                     remedy=f"use {known}" if known else f"use {', '.join(lexicon.words)}",
                 ),
             )

@@ -91,6 +91,6 @@ def _too_many_containers(number: int) -> Finding:
         reason=Reason.TOO_MANY,
         place="pod",
         field="spec",
-        what=f"{number} containers ask for GPUs, but a promise has room for {MOST_CONTAINERS}",
-        remedy=f"let at most {MOST_CONTAINERS} ask, or use several pods",
+        what=f"{number} containers ask for GPUs; a pod may have at most {MOST_CONTAINERS}",
+        remedy=f"let at most {MOST_CONTAINERS} containers ask, or use several pods",
     )

@@ -64,7 +64,7 @@ def _mode(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Mode | Find
         return vocabulary.mode
     return _MODES.get(annotations[key]) or _finding(
         key,
-        f"mode {quote(annotations[key])} is not offered here",
+        f"mode {quote(annotations[key])} is not known",
         f"use mig or hami-core, or remove {key}",
         reason=Reason.MODE_UNAVAILABLE,
     )
@@ -86,7 +86,7 @@ def _profile(
     if len(text) > LONGEST_PROFILE or _PROFILE.fullmatch(text) is None:
         return _finding(
             PROFILE_KEY,
-            f"{PROFILE_KEY} {quote(text)} is no MIG profile",
+            f"{PROFILE_KEY} {quote(text)} is not a MIG profile",
             f"name one as nvidia-smi does, e.g. 1g.5gb, or remove {PROFILE_KEY}",
         )
     if mode in {Mode.HAMI_CORE, Mode.MEMORY_ONLY}:
@@ -112,7 +112,7 @@ def _priority(annotations: Mapping[str, str]) -> Priority | Finding:
         return priority
     return _finding(
         PRIORITY_KEY,
-        f"{PRIORITY_KEY} {quote(text)} is no priority here",
+        f"{PRIORITY_KEY} {quote(text)} is not a priority",
         f"use high or low, or remove {PRIORITY_KEY}",
     )
 
@@ -195,8 +195,8 @@ def _hami(text: str) -> FillPolicy | Finding | None:
         if word == "mutex":
             return _policy_finding(
                 HAMI_GPU_KEY,
-                f"{HAMI_GPU_KEY} {quote(text)} wants GPUs that nobody shares",
-                "ask for 100 cores, which are a GPU to oneself, and remove mutex",
+                f"{HAMI_GPU_KEY} {quote(text)} asks for GPUs that are not shared",
+                "ask for 100 cores, which reserve a whole GPU, and remove mutex",
             )
         if word in _WORDS:
             fill_policies.append(_WORDS[word])
@@ -207,7 +207,7 @@ def _hami(text: str) -> FillPolicy | Finding | None:
 
 def _unknown_policy(key: str, text: str) -> Finding:
     return _policy_finding(
-        key, f"{key} {quote(text)} is no policy here", f"use binpack or spread, or remove {key}"
+        key, f"{key} {quote(text)} is not a policy", f"use binpack or spread, or remove {key}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Grounds: a node as one pod finds it, with room that is coming and room that is spoken for."""
+"""A node as one preemptor finds it, with room about to be freed and room that is reserved."""
 
 from dataclasses import dataclass, replace
 

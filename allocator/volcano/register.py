@@ -170,8 +170,8 @@ def node_from_register(name: str, text: str, *, factor: int = 1) -> RegisteredNo
     unknown = tuple(
         _entry_problem(
             gpu.index,
-            f"{gpu.model} is in mode mig and not in the catalogue",
-            "a model with known MIG shapes, or mode hami-core",
+            f"{gpu.model} is in mode mig but not in the catalogue",
+            "a model with known MIG profiles, or mode hami-core",
         )
         for gpu in gpus
         if gpu.mode is Mode.MIG and gpu.board is None

@@ -26,8 +26,8 @@ from console.get import gpu_rows, node_rows, pod_rows
 from console.get.listing import OutputFormat
 
 NAME: Final = "kubectl vgpu"
-FILE_HELP: Final = "a manifest, or - for standard input; may be given several times"
-NODE_HELP: Final = "the same as NODE; may be given several times"
+FILE_HELP: Final = "manifest, or - for standard input; repeatable"
+NODE_HELP: Final = "same as the argument NODE; repeatable"
 NODES: Final = (*node_rows.COLUMNS, *node_rows.WIDE)
 GPUS: Final = (*gpu_rows.COLUMNS, *gpu_rows.WIDE)
 PODS: Final = (pod_rows.SPACE, *pod_rows.COLUMNS, *pod_rows.WIDE)
@@ -48,7 +48,7 @@ def _version() -> str:
 @click.group(name=NAME, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name=NAME)
 def cli() -> None:
-    """Say who holds which slice of a GPU, what still fits, and why a pod got what it got.
+    """Show who holds which slice of a GPU, what still fits, and why a pod got what it got.
 
     Reads the cluster of your kubeconfig with your own rights, and never writes to it.
     """
@@ -76,7 +76,7 @@ def get() -> None:
 @labels
 @with_session
 def get_nodes(session: CommandSession, *, names: tuple[str, ...], **how: Unpack[Printing]) -> int:
-    """List nodes with GPUs: how much is promised, the largest request that still fits."""
+    """List nodes with GPUs: amounts promised and the largest request that still fits."""
     which = ListSelection(names=names, labels=how["labels"])
     return session.run(lambda gather: lists.nodes(gather, _printer(session, how), which))
 
@@ -94,14 +94,16 @@ def get_gpus(
     more: tuple[str, ...],
     **how: Unpack[Printing],
 ) -> int:
-    """List GPUs: how they are cut, what is promised, the largest request that still fits."""
+    """List GPUs: MIG layout, amounts promised and the largest request that still fits."""
     which = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=how["labels"])
     return session.run(lambda gather: lists.gpus(gather, _printer(session, how), which))
 
 
 @get.command("pods")
 @click.argument("names", nargs=-1, metavar="[POD...]")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="in all namespaces")
+@click.option(
+    "-A", "--all-namespaces", "everywhere", is_flag=True, help="list pods of all namespaces"
+)
 @namespace
 @with_output_options(PODS)
 @labels
@@ -114,7 +116,7 @@ def get_pods(
     namespace: str | None,
     **how: Unpack[Printing],
 ) -> int:
-    """List pods that ask for a share of a GPU: what each was given, and where."""
+    """List pods that ask for vGPU: what each got, and where."""
 
     async def view(gather: ClusterReader) -> int:
         where = None if everywhere else namespace or gather.cluster.namespace
@@ -128,7 +130,7 @@ def get_pods(
 @click.argument("names", nargs=-1, metavar="[NODE...]")
 @with_session
 def layout(session: CommandSession, *, names: tuple[str, ...]) -> int:
-    """Draw GPUs: MIG slots and shares of memory, with who holds them."""
+    """Draw GPUs: MIG slots and shares of memory, with the pods that hold them."""
     return session.run(lambda gather: lists.layout(gather, session, names))
 
 
@@ -138,10 +140,10 @@ def layout(session: CommandSession, *, names: tuple[str, ...]) -> int:
 @document
 @with_session
 def why(session: CommandSession, *, about: str, namespace: str | None, output: str | None) -> int:
-    """Say what a pod asked for, what was decided and why, where it is, or what it waits for.
+    """Explain a pod: its request, the decision and its reason, its GPUs, or what it waits for.
 
     POD is a name or pod/NAME. Of deploy/NAME, rs/NAME, job/NAME, sts/NAME, ds/NAME, cj/NAME and
-    vcjob/NAME the pods are told: those that stand alike together.
+    vcjob/NAME every pod is explained, pods with the same answer together.
     """
     question = AnswerOptions(namespace=namespace, output=OutputFormat(output or OutputFormat.TABLE))
     return session.run(lambda gather: explain.why(gather, session, about, question=question))
@@ -161,7 +163,7 @@ def fit(
     output: str | None,
     **asked: Unpack[AmountOptions],
 ) -> int:
-    """Say whether pods would fit now, of a manifest or of amounts; nothing is created.
+    """Say whether the pods of a manifest, or given amounts, fit now; nothing is created.
 
     Exits with 0 if every pod fits now, 4 if one fits the hardware but not now, 5 if one never
     does or is refused, 1 if the question could not be answered.

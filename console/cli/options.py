@@ -21,8 +21,8 @@ _OUTPUTS: Final = [str(output) for output in OutputFormat if output is not Outpu
 _DOCUMENTS: Final = [str(OutputFormat.JSON), str(OutputFormat.YAML)]
 _MODES: Final = [ANY, str(Mode.MIG), str(Mode.HAMI_CORE)]
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
-BARE_HELP: Final = "leave out the names of the columns"
-SORT_HELP: Final = "a column, in any case; also one that only -o wide shows"
+BARE_HELP: Final = "print no column headings"
+SORT_HELP: Final = "column to sort by, upper or lower case, including those of -o wide"
 
 
 class _Seconds(click.ParamType[float]):
@@ -37,7 +37,7 @@ class _Seconds(click.ParamType[float]):
         unit = text[len(number) :] or "s"
         if unit in _UNITS and number.replace(".", "", 1).isdecimal() and float(number) > 0:
             return float(number) * _UNITS[unit]
-        return self.fail(f"{text!r} is no duration; accepted: 30s, 2m, 500ms", param, ctx)
+        return self.fail(f"{text!r} is not a duration; accepted: 30s, 2m, 500ms", param, ctx)
 
 
 class _Memory(click.ParamType[MiB]):
@@ -49,7 +49,7 @@ class _Memory(click.ParamType[MiB]):
         """Read an amount of memory."""
         memory = memory_of(str(value))
         if memory is None:
-            text = f"{quote(str(value))} is no amount of memory; accepted: {MEMORY_ACCEPTED}"
+            text = f"{quote(str(value))} is not an amount of memory; accepted: {MEMORY_ACCEPTED}"
             return self.fail(text, param, ctx)
         return memory
 
@@ -62,7 +62,9 @@ class _Model(click.ParamType[str]):
     ) -> str:
         """Read part of a product's name; an empty one would be part of every name."""
         if not str(value).strip():
-            return self.fail('"" names no model; accepted: part of a name, as A100', param, ctx)
+            return self.fail(
+                '"" is not a model; accepted: part of a name, such as A100', param, ctx
+            )
         return str(value)
 
 
@@ -89,7 +91,7 @@ def with_session(command: Callable[..., int]) -> Callable[..., None]:
             "system",
             default="vgpu-admission-system",
             show_default=True,
-            help="where vgpu-admission is installed",
+            help="namespace where vgpu-admission is installed",
         ),
         click.option(
             "--request-timeout",
@@ -97,10 +99,12 @@ def with_session(command: Callable[..., int]) -> Callable[..., None]:
             type=_Seconds(),
             default="10s",
             show_default=True,
-            help="what one call to the server may take",
+            help="time limit of each call to the API server",
         ),
-        click.option("--context", help="which context of the kubeconfig"),
-        click.option("--kubeconfig", help="the kubeconfig; else KUBECONFIG, else ~/.kube/config"),
+        click.option("--context", help="context of the kubeconfig"),
+        click.option(
+            "--kubeconfig", help="kubeconfig file; by default KUBECONFIG, then ~/.kube/config"
+        ),
     ):
         found = option(found)
     return found
@@ -126,7 +130,10 @@ def with_output_options(
             click.option("--no-headers", "headed", flag_value=False, default=True, help=BARE_HELP),
             click.option("--sort-by", "column", metavar="COLUMN", type=choices, help=SORT_HELP),
             click.option(
-                "-o", "--output", type=click.Choice(_OUTPUTS), help="how rows are printed"
+                "-o",
+                "--output",
+                type=click.Choice(_OUTPUTS),
+                help="output format; a table if not given",
             ),
         ):
             command = option(command)
@@ -135,10 +142,12 @@ def with_output_options(
     return decorate
 
 
-labels = click.option("-l", "--selector", "labels", default="", help="label selector, as kubectl's")
-namespace = click.option("-n", "--namespace", help="else that of the context")
+labels = click.option(
+    "-l", "--selector", "labels", default="", help="label selector, as of kubectl get"
+)
+namespace = click.option("-n", "--namespace", help="namespace; by default that of the context")
 document = click.option(
-    "-o", "--output", type=click.Choice(_DOCUMENTS), help="the answer as a document"
+    "-o", "--output", type=click.Choice(_DOCUMENTS), help="output format; text if not given"
 )
 
 
@@ -159,14 +168,16 @@ def amounts(command: Callable[..., None]) -> Callable[..., None]:
             "--model",
             type=_Model(),
             multiple=True,
-            help="part of a product's name, as A100; may be given several times",
+            help="part of a GPU model name, such as A100; repeatable",
         ),
-        click.option("--mode", type=click.Choice(_MODES), help="how it is to be shared"),
-        click.option("--count", type=click.IntRange(1, MOST_DEVICES), help="of GPUs; else 1"),
+        click.option("--mode", type=click.Choice(_MODES), help="sharing mode"),
         click.option(
-            "--cores", type=click.IntRange(0, WHOLE_GPU), help="percent of each GPU's compute"
+            "--count", type=click.IntRange(1, MOST_DEVICES), help="number of GPUs; 1 if not given"
         ),
-        click.option("--memory", type=_Memory(), help="on each GPU; else all that it has"),
+        click.option(
+            "--cores", type=click.IntRange(0, WHOLE_GPU), help="compute of each GPU, in percent"
+        ),
+        click.option("--memory", type=_Memory(), help="memory of each GPU; all of it if not given"),
     ):
         command = option(command)
     return command
@@ -176,12 +187,10 @@ def amounts_of(asked: AmountOptions, files: Sequence[str]) -> ContainerAmounts |
     """Return what the options ask for, ``None`` where *files* do; raises ``click.UsageError``."""
     given = [f"--{name}" for name, value in asked.items() if value not in (None, ())]
     if files and given:
-        text = (
-            f"-f {files[0]} cannot go with {given[0]}; accepted: manifests, or amounts without one"
-        )
+        text = f"-f {files[0]} cannot go with {given[0]}; accepted: manifests or amounts, not both"
         raise click.UsageError(text)
     if not files and not given:
-        raise click.UsageError(f"nothing to fit is named; accepted: -f FILE, or {_EITHER}")
+        raise click.UsageError(f"nothing to fit was given; accepted: -f FILE, or {_EITHER}")
     if files:
         return None
     mode = asked["mode"] or ANY

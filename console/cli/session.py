@@ -1,4 +1,4 @@
-"""A session: one command on one cluster, and what a person reads when it cannot be done."""
+"""A session: one command on one cluster, and its error messages."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable

@@ -142,7 +142,7 @@ class ClusterClient:
         try:
             return msgspec.json.decode(body, type=Json)
         except msgspec.DecodeError as error:
-            raise UnreachableError(f"{place}: the answer is no object", sent=True) from error
+            raise UnreachableError(f"{place}: the answer is not an object", sent=True) from error
 
     async def _bytes(self, place: str, call: Call, *names: str, **options: object) -> bytes:
         """Return one answer's body."""
@@ -164,7 +164,7 @@ def _decode_page(body: bytes, place: str) -> _Page:
     try:
         return msgspec.json.decode(body, type=_Page)
     except msgspec.DecodeError as error:
-        raise UnreachableError(f"{place}: the answer is no list", sent=True) from error
+        raise UnreachableError(f"{place}: the answer is not a list", sent=True) from error
 
 
 @asynccontextmanager
@@ -182,7 +182,7 @@ async def connect(target: ClusterTarget) -> AsyncIterator[ClusterClient]:
         told = shorten(" ".join(str(error).split()))
         raise ConfigError(f"kubeconfig: {told}") from error
     except _MISSHAPEN as error:
-        raise ConfigError("kubeconfig: a file that is no kubeconfig") from error
+        raise ConfigError("kubeconfig: a file is not a kubeconfig") from error
     client.user_agent = user_agent()
     async with client:
         yield ClusterClient(client, namespace=namespace, seconds=target.seconds)

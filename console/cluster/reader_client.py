@@ -1,4 +1,4 @@
-"""Gathering: what one view needs of a cluster, with what a person may not read left out aloud."""
+"""Gathering: reads what a view needs; what the user may not read is left out with a warning."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ FORBIDDEN: Final = 403
 PREFER_KEY: Final = f"{OWN}prefer"
 SETTINGS: Final = "vgpu-admission-settings"
 DEVICES: Final = ("kube-system", "volcano-vgpu-device-config", "device-config.yaml")
-BLIND: Final = "what pods hold is told by their own annotations"
+BLIND: Final = "GPUs of pods are taken from their annotations"
 T = TypeVar("T")
 
 
@@ -46,7 +46,7 @@ class ClusterReader:
         reading = self.cluster.gpu_nodes()
         gpu_nodes = await (reading if needed else self._read_if_allowed(reading, BLIND))
         nodes = await self._read_if_allowed(
-            self.cluster.nodes(), "cordoned nodes are not told apart"
+            self.cluster.nodes(), "cordoned nodes are not recognised"
         )
         configuration = await self.configuration()
         now = datetime.now(UTC)
@@ -112,7 +112,7 @@ class ClusterReader:
         """Return what is known about a namespace; one that a manifest only names may not exist."""
         try:
             document = await self._read_if_allowed(
-                self.cluster.namespace_object(name), "what the namespace prefers is not known"
+                self.cluster.namespace_object(name), "the preference of the namespace is unknown"
             )
         except NotFoundError:
             document = None

@@ -178,24 +178,24 @@ class ClusterView:
     blind: bool = False
 
     def closed_reason(self, name: str) -> str:
-        """Say why nothing new may be promised on a node; empty where something may."""
+        """Return why a node takes no new pods; empty if it does."""
         ledger = self.ledgers[name]
         if ledger.closed:
             return ledger.closed
         machine = Machine(name=name) if self.machines is None else self.machines.get(name)
         if machine is None:
-            return "it is no node of the cluster any more"
+            return "it is no longer a node of the cluster"
         return machine.out or self._unaccounted_reason(ledger, machine)
 
     def _unaccounted_reason(self, ledger: Ledger, machine: Machine) -> str:
-        """Say why the hook does not go by the status of *ledger*; empty where it does."""
+        """Return why the webhook does not trust the status of *ledger*; empty if it does."""
         upstream = self.configuration.settings.node_agent is NodeAgent.UPSTREAM
         if not is_accounted(ledger, node_uid=machine.uid, boot=machine.boot):
-            return "its GPUs have not been accounted for since it came back"
+            return "its agent has not reported its GPUs since the node came back"
         if not status_is_current(
             ledger, node_uid=machine.uid, boot=machine.boot, upstream=upstream
         ):
-            return "its agent has not accounted for its GPUs yet"
+            return "its agent has not reported its GPUs yet"
         return ""
 
     def account(self, name: str) -> DriverAccount:

@@ -69,11 +69,11 @@ def parse_target(text: str) -> NamedObject | str:
     if slash and "/" in kind:
         return f"{quote(text)} has more than one /; accepted: {_ACCEPTED}"
     if not name:
-        return f"{quote(text)} names no object; accepted: {_ACCEPTED}"
+        return f"{quote(text)} does not name an object; accepted: {_ACCEPTED}"
     if not slash or kind.lower() in _POD_NAMES:
         return NamedObject(None, name)
     workload_kind = next((one for one in KINDS if kind.lower() in one.names), None)
-    told = f"{quote(kind)} in {quote(text)} is no kind that makes pods; accepted: {_ACCEPTED}"
+    told = f"{quote(kind)} in {quote(text)} is not a kind that creates pods; accepted: {_ACCEPTED}"
     return told if workload_kind is None else NamedObject(workload_kind, name)
 
 

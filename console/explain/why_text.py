@@ -1,4 +1,4 @@
-"""Why text: what became of a pod's request, as lines for people."""
+"""Why text: the explanation of a pod as lines for people."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -29,24 +29,24 @@ _TONES: Final = {
     PodState.GONE: Tone.LABEL,
 }
 _SOURCES: Final = {
-    ModeSource.NAMED: "as the pod names it",
-    ModeSource.ONLY: "the only one that served it",
-    ModeSource.BEST: "the best of those that serve it",
+    ModeSource.NAMED: "named by the pod",
+    ModeSource.ONLY: "the only one that could serve it",
+    ModeSource.BEST: "the best of those that can serve it",
 }
 
 
 def lines(pod_why: PodWhy) -> Iterator[Line]:
-    """Yield what was asked, what was decided at admission, what is held where, what is missing."""
+    """Yield the request, the decision of admission, the GPUs held, and what is missing."""
     pod = pod_why.facts.pod
     title = f"{pod.namespace}/{pod.metadata.name}"
     yield heading(title, str(pod_why.state).upper(), _TONES[pod_why.state])
     if pod_why.request is None and not pod_why.findings and not pod_why.held:
-        yield from row("asked", "no share of a GPU")
+        yield from row("asked", "no vGPU resources")
         return
     if pod_why.request is not None:
         yield from row("asked", feasibility_text.request_text(pod_why.request))
     for finding in pod_why.findings:
-        yield from row("asked", f"in a way that cannot be read: {finding}", Tone.BAD)
+        yield from row("asked", f"unreadable: {finding}", Tone.BAD)
     yield from _admission_lines(pod_why)
     for held in pod_why.held:
         yield from _holds(pod_why, held)
@@ -64,7 +64,7 @@ def _admission_lines(pod_why: PodWhy) -> Iterator[Line]:
         yield from row("admitted", _mode(pod_why), Tone.STRONG)
     now = pod_why.now
     if now is not None and now.chosen is not None and now.chosen.choice.why:
-        yield from row("why", f"{explain_mode(now.chosen.choice)} (on the fleet as it is now)")
+        yield from row("why", f"{explain_mode(now.chosen.choice)} (on the current fleet)")
     for finding in () if now is None else now.findings:
         yield from row("why", f"it would be refused today: {finding}", Tone.WARN)
 
@@ -76,7 +76,7 @@ def _mode(pod_why: PodWhy) -> str:
     if pod_why.admitted is not None and pod_why.admitted.earlier is not None:
         choice = pod_why.admitted.earlier.choice
     if choice is None:  # the annotations do not agree, so the bind hook does not believe them
-        return f"without a mode that can be read [{digest}]"
+        return f"with an unreadable mode [{digest}]"
     return f"mode {choice.mode}, {_SOURCES[choice.source]} [{digest}]"
 
 
@@ -85,7 +85,7 @@ def _unseen_reason(pod_why: PodWhy) -> str:
     namespace = pod_why.facts.pod.namespace
     if labels is not None and labels.get(OPT_IN) != "enabled":
         return f"never: namespace {namespace} has no label {OPT_IN}=enabled"
-    return "never: the webhook was not asked, or the namespace opted in later"
+    return "never: the webhook was not called, or the namespace opted in later"
 
 
 def _holds(pod_why: PodWhy, held: HeldEntry) -> Iterator[Line]:
@@ -93,18 +93,18 @@ def _holds(pod_why: PodWhy, held: HeldEntry) -> Iterator[Line]:
     since = age(held.entry.since, pod_why.facts.site.now)
     if bound == held.node:
         yield from row(
-            "bound", f"to {held.node}, promised {since} ago{_upstream_note(pod_why)}", Tone.GOOD
+            "bound", f"to {held.node}, committed {since} ago{_upstream_note(pod_why)}", Tone.GOOD
         )
     elif bound:
-        yield from row("left over", f"on {held.node}, promised {since} ago", Tone.WARN)
+        yield from row("stale", f"on {held.node}, committed {since} ago", Tone.WARN)
     else:
-        yield from row("reserved", f"on {held.node} {since} ago, its Binding is on its way")
+        yield from row("reserved", f"on {held.node} {since} ago, not bound yet")
     for number, device in enumerate(held.devices):
         yield from row("" if number else "holds", feasibility_text.seat(device), Tone.GOOD)
 
 
 def _assignment_lines(pod_why: PodWhy) -> Iterator[Line]:
-    """Yield what the pod says itself of where it is, where no entry tells it."""
+    """Yield the GPUs that the annotations of the pod name, if there is no entry."""
     node = pod_why.facts.pod.spec.node_name
     if pod_why.held or not node or pod_why.state is PodState.BYPASSED:
         return
@@ -115,47 +115,47 @@ def _assignment_lines(pod_why: PodWhy) -> Iterator[Line]:
 
 def _upstream_note(pod_why: PodWhy) -> str:
     upstream = pod_why.marks.served_by == NodeAgent.UPSTREAM
-    return ", where Volcano's device plugin keeps account of GPUs" if upstream else ""
+    return ", served by Volcano's device plugin" if upstream else ""
 
 
 def _waiting_lines(pod_why: PodWhy) -> Iterator[Line]:
-    """Yield how a pod without a promise stands: who is to schedule it, and since when it waits."""
+    """Yield the state of a pod without an entry: its scheduler, and since when it waits."""
     pod = pod_why.facts.pod
     since = age(pod.metadata.creation_timestamp, pod_why.facts.site.now)
     if pod_why.state is PodState.WAITING and pod.spec.scheduling_gates:
         gates = ", ".join(quote(gate.get("name", "")) for gate in pod.spec.scheduling_gates)
-        yield from row("waits", f"for {since}: scheduling gates {gates} hold it back", Tone.WARN)
+        yield from row("waits", f"for {since}, held back by scheduling gates {gates}", Tone.WARN)
     elif pod_why.state is PodState.WAITING:
         by = escaped(pod.spec.scheduler_name or "a scheduler")
         yield from row("waits", f"for {since}, to be bound by {by}", Tone.WARN)
     elif pod_why.state is PodState.BYPASSED:
         node = escaped(pod.spec.node_name)
-        text = f"to {node} without a promise: it passed our hook by, and is not started until"
+        text = f"to {node} without an entry: it bypassed vgpu-admission and does not start until"
         yield from row("bound", f"{text} it has one", Tone.BAD)
 
 
 def _missing_lines(pod_why: PodWhy) -> Iterator[Line]:
-    """Yield what stands in the way of a pod without a node, and what would help."""
+    """Yield what a pod without a node lacks, and what would help."""
     feasibility = pod_why.outlook
     if pod_why.facts.site.blind and pod_why.state is PodState.WAITING:
-        yield from row("nodes", "what they lack is not told: GPUNodes may not be read", Tone.WARN)
+        yield from row("nodes", "unknown: you may not read GPUNodes", Tone.WARN)
     if feasibility is None:
         return
     yield from feasibility_text.placement_lines(feasibility)
     if feasibility.verdict is FeasibilityVerdict.FITS:
-        text = "what is asked for is free; the scheduler's own words say what else it waits for"
+        text = "it fits now; the events of the scheduler say what else it waits for"
         yield from row("", text)
     yield from _nodes(pod_why)
     yield from feasibility_text.remedy_lines(feasibility)
     for number, ending in enumerate(pod_why.endings):
-        text = f"{ending.namespace}/{ending.pod} ends, on {ending.node}"
-        yield from row("" if number else "or once", text, Tone.STRONG)
+        text = f"{ending.namespace}/{ending.pod} on {ending.node} ends"
+        yield from row("" if number else "or after", text, Tone.STRONG)
 
 
 def _nodes(pod_why: PodWhy) -> Iterator[Line]:
-    """Yield what each node lacks, those that come closest first, alike ones together."""
+    """Yield what each node lacks, the closest first, equal answers grouped."""
     if not pod_why.answers:
-        yield from row("nodes", "none has GPUs that vgpu-admission knows of", Tone.WARN)
+        yield from row("nodes", "none has GPUs known to vgpu-admission", Tone.WARN)
         return
     alike: dict[str, list[NodeAnswer]] = {}
     for answer in pod_why.answers:
@@ -165,7 +165,7 @@ def _nodes(pod_why: PodWhy) -> Iterator[Line]:
         text = f"{_names(answers)}: {lacks}"
         yield from row("" if number else "nodes", text, Tone.GOOD if room else Tone.PLAIN)
     if pod_why.nodes > len(pod_why.answers):
-        yield from row("", f"and {pod_why.nodes - len(pod_why.answers)} more, further off")
+        yield from row("", f"and {pod_why.nodes - len(pod_why.answers)} more nodes")
 
 
 def _names(answers: Sequence[NodeAnswer]) -> str:
@@ -179,15 +179,17 @@ def _lacks(answer: NodeAnswer) -> str:
     if answer.out:
         return answer.out
     if answer.finding is None:
-        return "room enough"
-    return f"{answer.finding.what} [{answer.finding.reason}]"
+        return "enough room"
+    finding = answer.finding
+    where = "" if finding.place == "pod" else f"{finding.place}: "
+    return f"{where}{finding.what} [{finding.reason}]"
 
 
 def event_lines(events: Iterable[EventView], now: datetime) -> Iterator[Line]:
-    """Yield what was said about an object."""
+    """Yield the Events of an object."""
     for number, event in enumerate(events):
         tone = Tone.WARN if event.type == "Warning" else Tone.PLAIN
-        yield from row("" if number else "said", _event_text(event, age(event.at, now)), tone)
+        yield from row("" if number else "events", _event_text(event, age(event.at, now)), tone)
 
 
 def _event_text(event: EventView, ago: str) -> str:

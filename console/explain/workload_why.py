@@ -106,7 +106,7 @@ def lines(workload_why: WorkloadWhy) -> Iterator[Line]:
             yield from row("alike", _names(one.other_pods))
     if more := len(workload_why.groups) - len(workload_why.explained):
         yield ()
-        yield from row("more", f"{more} kinds of pods that stand otherwise; ask about one of them")
+        yield from row("more", f"{more} more groups of pods; ask about one of their pods")
     for fit in workload_why.fits:
         yield ()
         yield from fits.lines(fit, f"the stored {workload_why.workload.kind.name}")

@@ -1,4 +1,4 @@
-"""Layouts: GPUs drawn, MIG slots as boxes and shares of memory as bars, with who holds them."""
+"""Layouts: GPUs drawn as text, MIG slots as boxes and memory as bars, with their pods."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

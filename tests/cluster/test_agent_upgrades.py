@@ -224,7 +224,7 @@ def test_settings_of_a_newer_release(gpu_node: GpuNode, team: str, tenants: dict
         gpu_node.agent.stop()
         gpu_node.start()
         events = [line.get("event") for line in log_lines(gpu_node.agent)]
-        assert "settings kept as they were" in events
+        assert "settings rejected, previous ones kept" in events
         undisturbed(gpu_node, team, tenants)
         gpu_node.site.create(team, soft(name="after"))
         device_of(gpu_node, running(gpu_node.site, team, "after"))

@@ -12,7 +12,7 @@ ASKING = {NUMBER: 1, MEMORY: 3000}
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        pytest.param(sample("08-with-a-suffix"), '"8Gi" is read as 8589934592 units', id="suffix"),
+        pytest.param(sample("08-with-a-suffix"), '"8Gi" would mean 8589934592 MiB', id="suffix"),
         pytest.param(
             sample("09-lifts-its-limit"), "variable CUDA_DEVICE_MEMORY_LIMIT_0 is", id="limit"
         ),
@@ -36,13 +36,13 @@ ASKING = {NUMBER: 1, MEMORY: 3000}
         ),
         pytest.param(
             pod(container(limits=ASKING, securityContext={"privileged": True})),
-            "a privileged container sees all GPUs",
+            "is privileged: it sees every GPU",
             id="privileged",
         ),
         pytest.param(
             pod(volumes=[{"name": "d", "hostPath": {"path": "/dev"}}]), "/dev of the node", id="dev"
         ),
-        pytest.param(pod(nodeName="t4"), "nodeName t4 goes past the scheduler", id="node-name"),
+        pytest.param(pod(nodeName="t4"), "nodeName t4 bypasses the scheduler", id="node-name"),
         pytest.param(
             pod(annotations={"volcano.sh/vgpu-ids-new": "GPU-0"}),
             "annotation volcano.sh/vgpu-ids-new is written when the pod is bound",
@@ -87,7 +87,9 @@ def test_an_open_fleet_warns(gpu_site: Installation, opted_in: str) -> None:
     reply = gpu_site.create(opted_in, sample("07-too-much"))
 
     (warning,) = reply.warnings
-    assert warning.startswith('vgpu: container "main": 90000 MiB on one GPU, but no GPU here has')
+    assert warning.startswith(
+        'vgpu: container "main": asks for 90000 MiB on one GPU; the largest has'
+    )
     assert len(warning) <= 120
 
 

@@ -123,9 +123,9 @@ def test_a_full_node_refuses_in_our_words(site: Installation, team: str) -> None
 @pytest.mark.parametrize(
     ("to", "text"),
     [
-        pytest.param({"node": "nowhere"}, "no GPUs that vgpu-admission knows", id="node"),
+        pytest.param({"node": "nowhere"}, "no GPUs known to vgpu-admission", id="node"),
         pytest.param({"name": "gone", "node": "soft"}, "does not exist", id="pod"),
-        pytest.param({"node": "soft", "uid": "another"}, "made anew", id="uid"),
+        pytest.param({"node": "soft", "uid": "another"}, "recreated", id="uid"),
         pytest.param({"node": "cut"}, "mode", id="mode"),
     ],
 )

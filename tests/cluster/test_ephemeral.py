@@ -37,7 +37,7 @@ def test_a_debug_container_is_blind(
     [
         pytest.param(container("d", {NUMBER: 1}), "cannot ask for GPUs", id="resources"),
         pytest.param(
-            container("d", securityContext={"privileged": True}), "sees all GPUs", id="privileged"
+            container("d", securityContext={"privileged": True}), "sees every GPU", id="privileged"
         ),
         pytest.param(container("d", env=SEES_ALL), "NVIDIA_VISIBLE_DEVICES is", id="sees-all"),
     ],

@@ -50,7 +50,7 @@ def test_what_does_not_fit_is_not_even_tried(site: Installation) -> None:
     ledger = decode(site.api.get(f"{GPU_NODES}/cut"))
     masks = [grant.placed.mask for grant in ledger.node.gpus[0].grants if grant.placed]
     assert sorted(masks) == [0b0011, 0b1100]
-    assert "1 no place for the MIG profile" in texts[0]
+    assert "1 no free slots for the MIG profile" in texts[0]
     assert "1 GPUs in another mode" in texts[0]
     assert told.startswith("NoMatchingGeometry: on 2 nodes, ")
 

@@ -107,7 +107,7 @@ def test_what_is_removed_is_put_back(gpu_site: Installation, followed: Callable[
 @pytest.mark.parametrize(
     ("way", "words"),
     [
-        pytest.param("strips", "its vGPU injection is incomplete at /spec/", id="removed"),
+        pytest.param("strips", "the vGPU injection is incomplete at /spec/", id="removed"),
         pytest.param("overrules", "CUDA_DEVICE_MEMORY_LIMIT_0 is reserved", id="added"),
     ],
 )

@@ -187,7 +187,7 @@ def test_a_bound_pod_is_explained(vgpu: Vgpu, team: str) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "BOUND" in done.stdout.splitlines()[0]
-    assert "mode mig, as the pod names it [" in done.stdout
+    assert "mode mig, named by the pod [" in done.stdout
     assert "holds     main: mig, 1g.6gb at slot" in done.stdout
 
 
@@ -196,10 +196,10 @@ def test_a_pod_that_waits_is_told_what_each_node_lacks(vgpu: Vgpu, team: str) ->
     done = vgpu("why", "late", "-n", team)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "soft: 9000 MiB on one GPU, but the closest GPU has 5360 free" in done.stdout
-    assert 'cut: mode "hami-core" is not offered here' in done.stdout
+    assert 'soft: container "main": asks for 9000 MiB on one GPU' in done.stdout
+    assert 'cut: mode "hami-core" is not available here' in done.stdout
     assert "ask for at most 5360 MiB now" in done.stdout
-    assert f"or once   {team}/shared ends, on soft" in done.stdout
+    assert f"or after  {team}/shared on soft ends" in done.stdout
     assert "default-scheduler: FailedScheduling: 0/2 nodes are available" in done.stdout
 
 
@@ -248,7 +248,7 @@ def test_the_pods_of_a_deployment_are_explained(site: Installation, vgpu: Vgpu, 
     assert done.stdout.splitlines()[0].endswith(" 1 POD")
     assert "pods      1 Waiting; 2 wanted\n" in done.stdout
     assert "ask for at most 5360 MiB now" in done.stdout
-    assert f"{team}/shared ends, on soft" in done.stdout
+    assert f"{team}/shared on soft ends" in done.stdout
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr == (
         'Error from server (NotFound): replicasets.apps "nothing" not found\n'
@@ -329,7 +329,7 @@ def test_a_tenant_is_told_by_the_pod_itself(site: Installation, vgpu: Vgpu, team
 
     assert done.returncode == 0
     assert "holds     main: mig, 1g.6gb at slot" in done.stdout
-    assert "what pods hold is told by their own annotations" in done.stderr
+    assert "GPUs of pods are taken from their annotations" in done.stderr
 
 
 def test_a_pod_that_does_not_exist_is_told(vgpu: Vgpu, team: str) -> None:

@@ -82,7 +82,7 @@ def test_the_one_fitting_node_is_found(site: Installation) -> None:
     pods = site.api.get(PODS.format(team))["items"]
     nodes = {found["spec"]["nodeName"] for found in pods}
     marked = {found["metadata"]["name"]: found["metadata"]["annotations"] for found in pods}
-    hints = [line for line in site.replicas[1].lines() if line.get("event") == "hint given"]
+    hints = [line for line in site.replicas[1].lines() if line.get("event") == "hint written"]
     assert nodes == {FITTING}
     assert {hint["node"] for hint in hints} == {FITTING}
     assert len({hint["pod"] for hint in hints}) >= len(names) - 2

@@ -1,4 +1,4 @@
-"""The journal: decision records as lines, written behind the answers, never in their way."""
+"""The audit log: decision records as lines, written by a thread so that answers never wait."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The decision record: one flat line per decision, with nothing in it that a tenant would hide.
+"""The decision record: one JSON line per decision, without values of variables.
 
 Values of variables are never recorded, only which pointers changed; text that tenants wrote
 is cut and escaped.

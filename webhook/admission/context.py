@@ -11,7 +11,7 @@ from allocator.placement.choose import PlacementPolicy
 
 
 class AdmissionContext(Value, frozen=True):
-    """What a decision rests on besides the pod: settings, one snapshot, its namespace.
+    """The input of a decision besides the pod: settings, a snapshot, its namespace.
 
     ``host_paths`` says whether the namespace admits hostPath volumes; ``None`` is unknown.
     ``prefer`` is the namespace's own preference between modes, ``high_priority`` says whether its
@@ -28,7 +28,7 @@ class AdmissionContext(Value, frozen=True):
 
     @property
     def terms(self) -> PlacementPolicy:
-        """Return by what a place is chosen here."""
+        """Return the placement policy of the namespace."""
         settings = self.settings
         return PlacementPolicy(
             prefer=self.prefer or settings.prefer,

@@ -38,7 +38,7 @@ def decide(pod: Pod, context: AdmissionContext) -> Outcome:
 
 
 def _without_request(pod: Pod) -> Outcome:
-    """Blind the containers of a pod that asks for nothing, and refuse forged grants."""
+    """Hide GPUs from a pod that asks for none; refuse forged grants."""
     findings = list(tenant_checks.annotations(pod))
     everyone = spots(pod)
     for container in everyone:
@@ -125,7 +125,7 @@ def confirm(pod: Pod, context: AdmissionContext) -> Outcome:
         reason=Reason.INCOMPLETE,
         place="pod",
         field=missing[0]["path"],
-        what=f"its vGPU injection is incomplete at {missing[0]['path'][:128]}",
-        remedy="let no later webhook remove what vgpu-admission adds, then create it again",
+        what=f"the vGPU injection is incomplete at {missing[0]['path'][:128]}",
+        remedy="keep later webhooks from removing what vgpu-admission adds, then recreate the pod",
     )
     return Refused(first=finding, digest=outcome.digest)

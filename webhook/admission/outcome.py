@@ -8,13 +8,13 @@ from webhook.review.json_patch import Intent
 
 
 class Untouched(Value, frozen=True):
-    """The pod passes as it is."""
+    """The pod is admitted unchanged."""
 
     warnings: tuple[str, ...] = ()
 
 
 class GpusHidden(Value, frozen=True):
-    """The pod asks for nothing; containers that could see every GPU were blinded."""
+    """The pod asks for no vGPU; GPUs are hidden from containers that would see all of them."""
 
     intent: Intent
     warnings: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Rewritten(Value, frozen=True):
 
 
 class Refused(Value, frozen=True):
-    """The pod may not pass. There is always a first finding; they are in pod order."""
+    """The pod is refused; findings are in the order of the pod."""
 
     first: Finding
     rest: tuple[Finding, ...] = ()

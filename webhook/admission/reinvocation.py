@@ -1,4 +1,4 @@
-"""The earlier pass: what a pod's own annotations say was asked, and when to believe them.
+"""The earlier pass: what annotations of an earlier admission say, and when to believe them.
 
 A pod may be reviewed twice, and a manifest may be copied from a live pod. The annotation
 ``asked`` is believed only if rewriting it again would yield the very fields that are present;

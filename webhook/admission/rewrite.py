@@ -1,4 +1,4 @@
-"""The rewritten pod: what a decided request adds to each container, and what forbids it."""
+"""The rewritten pod: what a request adds to each container, and findings that forbid it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -43,7 +43,7 @@ _COLUMN_OF: Final = {
 
 
 def blind(container: ContainerRef) -> ContainerIntent | None:
-    """Hide all GPUs from a container, unless it is blind already or another plugin's client."""
+    """Hide all GPUs from a container, unless they are hidden or it uses another device plugin."""
     if "NVIDIA_VISIBLE_DEVICES" in container.reserved:
         return None
     resources = container.container.resources
@@ -229,7 +229,7 @@ class Rewrite(Value, frozen=True):
         return tuple([entry for entry in VOLUMES if entry["name"] not in standing])
 
     def warnings(self) -> Iterator[str]:
-        """Yield what the user should know although the pod passes."""
+        """Yield warnings about a pod that is admitted."""
         if self.settings.privileged is Tolerance.WARN:
             for container in self.spots:
                 for finding in tenant_checks.privileged_findings(container):
@@ -238,7 +238,7 @@ class Rewrite(Value, frozen=True):
             for container in self.spots:
                 if container.container.env_from:
                     place = container.place
-                    yield f"{place}: envFrom could carry a reserved variable past the plugin"
+                    yield f"{place}: envFrom could override a variable of the device plugin"
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
         if volcano and self.vocabulary.mode_key is None:
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"

@@ -1,4 +1,4 @@
-"""Hygiene: what a tenant may not bring along, because it would lift a limit or forge a grant."""
+"""Checks for fields that would lift a limit or forge a grant."""
 
 from collections.abc import Iterator
 from types import MappingProxyType
@@ -46,7 +46,7 @@ _DEVICE_LISTS: Final = frozenset(
 
 
 def annotations(pod: Pod) -> Iterator[Finding]:
-    """Find annotations that only a scheduler, a device plugin or we may write."""
+    """Find annotations that only a scheduler, a device plugin or vgpu-admission may write."""
     for key in pod.metadata.annotations or ():
         kept = key in _KEPT_KEYS or not key.startswith(_RESERVED_KEYS)
         if key in ALLOCATION_KEYS or not kept:
@@ -54,48 +54,48 @@ def annotations(pod: Pod) -> Iterator[Finding]:
                 reason=Reason.RESERVED_ANNOTATION,
                 place="pod",
                 field=f'metadata.annotations["{escaped(key)}"]',
-                what=f"annotation {escaped(key)} is written when the pod is bound, not by hand",
+                what=f"annotation {escaped(key)} is reserved: it is written when the pod is bound",
                 remedy="remove it",
             )
 
 
 def placement(pod: Pod) -> Iterator[Finding]:
-    """Find a node named by hand, which would go past every scheduler and the ledger."""
+    """Find a ``nodeName`` in the manifest, which bypasses schedulers and the ledger."""
     if pod.spec.node_name:
         yield Finding(
             reason=Reason.NODE_NAME,
             place="pod",
             field="spec.nodeName",
-            what=f"nodeName {escaped(pod.spec.node_name)} goes past the scheduler",
+            what=f"nodeName {escaped(pod.spec.node_name)} bypasses the scheduler",
             remedy="use nodeSelector kubernetes.io/hostname instead",
         )
 
 
 def priority(asked: Priority, *, allowed: bool) -> Iterator[Finding]:
-    """Find a pod that would hold back its neighbours where no administrator lets it."""
+    """Find high task priority in a namespace that does not allow it."""
     if asked is Priority.HIGH and not allowed:
         yield Finding(
             reason=Reason.PRIORITY,
             place="pod",
             field=f'metadata.annotations["{PRIORITY_KEY}"]',
-            what=f"{PRIORITY_KEY} high holds back the pod's neighbours, and its namespace does not "
-            "allow that",
+            what=f"{PRIORITY_KEY} high slows down other pods on the GPU, which the namespace "
+            "does not allow",
             remedy=f"remove it, or ask an administrator to annotate the namespace with "
             f"{HIGH_KEY}={HIGH_ALLOWED}",
         )
 
 
 def volumes(pod: Pod) -> Iterator[Finding]:
-    """Find volumes through which devices could be reached, or that pose as ours."""
+    """Find volumes that expose devices or have a reserved name."""
     for number, volume in enumerate(pod.spec.volumes or ()):
         own = _VOLUMES.get(volume.name)
         if own is None and volume.host_path is None:
             continue  # nearly always
         if own is not None:
-            what = "" if same_volume(volume, own) else "has a name that vGPU volumes use"
+            what = "" if same_volume(volume, own) else "has a name reserved for vGPU volumes"
         else:
             path = normal(volume.host_path.path) if volume.host_path is not None else ""
-            what = f"opens {escaped(path)} of the node" if path and _reaches(path) else ""
+            what = f"exposes {escaped(path)} of the node" if path and _reaches(path) else ""
         if what:
             yield Finding(
                 reason=Reason.RESERVED_MOUNT,
@@ -130,7 +130,7 @@ class CheckedContainer(Value, frozen=True):
 
 
 def container(subject: CheckedContainer) -> list[Finding]:
-    """Find what would lift a limit inside one container."""
+    """Find settings that would lift a limit in one container."""
     findings: list[Finding] = []
     if subject.spot.reserved:
         findings += _variables(subject)
@@ -180,7 +180,7 @@ def _mounts(subject: CheckedContainer) -> Iterator[Finding]:
             reason=Reason.RESERVED_MOUNT,
             place=spot.place,
             field=f"{spot.field}.volumeMounts[{number}]",
-            what=f"mount at {escaped(path)} would hide {hit}, which holds vGPU limits",
+            what=f"mount at {escaped(path)} would hide {hit}, which carries the vGPU limits",
             remedy="mount it elsewhere",
         )
 
@@ -204,6 +204,6 @@ def privileged_findings(spot: ContainerRef) -> Iterator[Finding]:
             reason=Reason.PRIVILEGED,
             place=spot.place,
             field=f"{spot.field}.securityContext.privileged",
-            what="a privileged container sees all GPUs, limits cannot hold",
+            what="is privileged: it sees every GPU, and no limit holds",
             remedy="remove privileged or the vGPU request",
         )

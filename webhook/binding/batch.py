@@ -1,4 +1,4 @@
-"""Serving: what one node has for the pods that are bound to it at the same time, and what is said.
+"""Batches: decisions about pods that are bound to one node at the same time.
 
 Each pod sees what the ones before it get, so that all of them can be committed in one write.
 """
@@ -51,16 +51,16 @@ def decide_batch(
 
 
 def _unwritable_denial(ledger: Ledger, entry: Entry) -> Denied | None:
-    """Refuse a promise that could not be read back: it would shut the node for everybody."""
+    """Refuse an entry that could not be read back: an unreadable entry closes the node."""
     node = quote(ledger.name)
     if is_full(ledger, entry.uid):
-        most = f"node {node}: it promises something to {MOST_ENTRIES} pods, and may to no more"
+        most = f"node {node}: its ledger is full with {MOST_ENTRIES} entries"
         text = f"{most}; wait until other pods end [{Reason.SHARES_SHORT}]"
         return Denied(conflict(text), Reason.SHARES_SHORT)
     odd = readback_problems(ledger, entry)
     if not odd:
         return None
-    text = f"node {node}: its GPUNode cannot hold the promise: {odd[0]} [{Reason.TOO_MANY}]"
+    text = f"node {node}: its GPUNode cannot hold the entry: {odd[0]} [{Reason.TOO_MANY}]"
     return Denied(forbidden(text), Reason.TOO_MANY)
 
 

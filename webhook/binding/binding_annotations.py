@@ -1,7 +1,7 @@
-"""The Binding that goes on: the annotations by which a pod learns what it was promised.
+"""The patched Binding: the annotations that carry the assignment to the pod.
 
-They land on the pod in the same write as its node: a cache for people, other tools and the
-downward API, never authority (docs/design.md, commit rule 6).
+The API server writes them together with the node name. They serve people, other tools and the
+downward API; the authority is the GPUNode (docs/design.md, commit rule 6).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +59,7 @@ class Commit:
 
 
 def strip_reserved(binding: Binding, vocabularies: Iterable[Vocabulary]) -> list[Operation]:
-    """Return what takes reserved annotations off the Binding of a pod that asks for nothing."""
+    """Return the patch that removes reserved annotations; the pod asks for no vGPU."""
     return annotating(
         _as_pod(binding), Intent(annotations_removed=_reserved_keys(binding, vocabularies))
     )
@@ -77,9 +77,9 @@ def upstream_patch(binding: Binding) -> list[Operation]:
 
 
 def committed_patch(promise: Commit, now: datetime) -> list[Operation]:
-    """Return what makes the Binding carry *promise*, and only that, to the pod that was read.
+    """Return the patch by which the Binding carries *promise* and no other reserved annotation.
 
-    The uid is a precondition of the registry's: a pod of the same name made since gets nothing.
+    The uid is a precondition: a pod recreated under the same name is not bound.
     """
     binding = promise.bind.bound.binding
     intent = Intent(
@@ -96,7 +96,7 @@ def _as_pod(binding: Binding) -> Pod:
 
 
 def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tuple[str, ...]:
-    """Return the keys on the Binding that only we may bring, or that admission decided on."""
+    """Return the reserved annotation keys on the Binding."""
     read = {
         key
         for v in vocabularies

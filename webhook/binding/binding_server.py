@@ -1,4 +1,4 @@
-"""The one door through which pods get GPUs: a Binding comes in, a promise is committed once.
+"""The bind webhook: reviews a Binding and commits one entry for its pod.
 
 What the API server would refuse is denied before anything is committed; ``desks`` commits.
 """
@@ -111,11 +111,11 @@ class BindingHandler:
         except TimeoutError as error:
             raise LateError(f"no commit within {self.patience} seconds") from error
         except KubeError as error:
-            log.warning("bind put off", node=bound.node, pod=bound.pod, why=str(error))
+            log.warning("bind deferred", node=bound.node, pod=bound.pod, why=str(error))
             raise LateError(str(error)) from error
 
     def _answer(self, bound: BindingReview, outcome: NoRequest | Outcome, seconds: float) -> bytes:
-        """Say and record what was decided; a dry run leaves no trace."""
+        """Answer, record and count the decision; a dry run is only answered."""
         request = bound.request
         self.took(seconds)
         if isinstance(outcome, NoRequest):
@@ -167,10 +167,7 @@ class BindingHandler:
             return None
 
     async def _commit(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
-        """Commit, or say why not.
-
-        A dry run decides alike and commits nothing (docs/design.md, commit rule 7).
-        """
+        """Commit, or return why not; a dry run decides alike and commits nothing (docs/design.md, commit rule 7)."""
         others = self.reserved(bind.live.uid)
         if too_many(bind, others) is not None:  # so far as a cache can say
             others = await self._promising_nodes(bind.live.uid, others - {bind.bound.node})
@@ -214,4 +211,6 @@ def _refusal(outcome: Refusal | Denied) -> Refusal:
 
 
 def _unreadable_refusal(error: BadObjectError) -> Refusal:
-    return Refusal(code=422, message=f"binding: it cannot be read: {error}", reason="Invalid")
+    return Refusal(
+        code=422, message=f"binding: the object cannot be read: {error}", reason="Invalid"
+    )

@@ -1,11 +1,11 @@
-"""Desks: one for each node, where binds that wait for one ledger share its reads and its writes.
+"""Commit queues: one per node, in which waiting binds share reads and writes of the ledger.
 
-A write costs the API server the more the more a node promises, up to some tens of milliseconds. So
-after one the next waits a moment, for others to come: they share it.
+A write costs the API server up to some tens of milliseconds, growing with the entries of the node.
+So after a write the next one waits a moment, and binds that arrive meanwhile share it.
 
-A ledger is taken from a cache where one has it, because the patch tests that it has not moved; only
-one that was read past all caches may refuse anybody. Whoever is cancelled in the middle leaves the
-ledger as it is: the next one reads it anew, and finds its own entry there.
+A cached ledger is good enough to commit on, because the patch tests that it has not changed. A
+refusal needs a fresh read. A bind that is cancelled halfway leaves the ledger as it is: the retry
+reads it again and finds its own entry.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ PAUSE: Final = 0.25  # seconds between two writes of one ledger
 
 
 class LateError(Exception):
-    """No answer within the deadline; the caller is to be asked to come again."""
+    """No answer within the deadline; the caller should retry."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +54,7 @@ class _WaitingBind:
 
 @dataclass(slots=True)
 class _CommitQueue:
-    """One node's queue: who holds the lock serves all that wait.
+    """The queue of one node: the holder of the lock serves all that wait.
 
     ``left`` is the GPUNode as our last write left it, while somebody waits.
     """
@@ -115,7 +115,7 @@ class CommitQueues:
         return _read(raw)
 
     async def _wait_served(self, desk: _CommitQueue, bid: _WaitingBind) -> None:
-        """Wait at the desk until somebody, perhaps we, has served *bid*."""
+        """Wait in the queue until *bid* is served, by this task or another."""
         failures = 0
         while bid.won is None:
             async with desk.lock:
@@ -123,7 +123,7 @@ class CommitQueues:
                     await self._wait_pause(desk.node)
                     await self._take_turn(desk)
             if bid.won is None and self.clock.monotonic() >= bid.until:
-                raise LateError(f"its turn did not come within {LAST_TURN} seconds")
+                raise LateError(f"no turn at the ledger within {LAST_TURN} seconds")
             if bid.won is None:  # somebody else wrote first
                 failures += 1
                 await self.clock.sleep(self.clock.backoff(failures, first=0.02, most=0.3))
@@ -143,7 +143,7 @@ class CommitQueues:
             del self._pauses[next(iter(self._pauses))]
 
     async def _take_turn(self, desk: _CommitQueue) -> None:
-        """Serve who waits on the ledger as it is known, and who is left on it as it is."""
+        """Serve the queue on the cached ledger, and the rest on a fresh read."""
         async with self._turns:
             known = _read(desk.left) if desk.left else self.ledgers(desk.node)
             if known is None or not await self._serve(desk, known, certain=False):
@@ -195,10 +195,10 @@ class CommitQueues:
 
 
 def _turn_away(bids: Iterable[_WaitingBind]) -> None:
-    """Answer for a node that keeps no ledger of ours."""
+    """Answer for a node without a GPUNode."""
     for bid in bids:
         upstream = bid.context.settings.node_agent is NodeAgent.UPSTREAM
-        text = f'node "{bid.bind.bound.node}" has no GPUs that vgpu-admission knows of'
+        text = f'node "{bid.bind.bound.node}" has no GPUs known to vgpu-admission'
         bid.won = ServedUpstream() if upstream else forbidden(text)
 
 
@@ -208,5 +208,5 @@ def _read(raw: bytes) -> Ledger:
 
 def _outcome_of(bid: _WaitingBind) -> Outcome:
     if bid.won is None:
-        raise RuntimeError("a bid left its desk without an outcome")
+        raise RuntimeError("a bind left its queue without an outcome")
     return bid.won

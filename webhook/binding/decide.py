@@ -1,7 +1,8 @@
-"""Binding: whether a pod may go to a node, and what it is then to be promised there.
+"""Bindings: whether a pod may be bound to a node, and what it asks for there.
 
-The registry refuses a Binding of a gated, deleted or bound pod only after the hooks ran, so what
-it would refuse is denied before anything is committed (docs/design.md, commit rule 1).
+The API server refuses the Binding of a gated, deleted or bound pod only after the hooks ran. So
+the hook denies these itself, before it commits an entry that nobody would use
+(docs/design.md, commit rule 1).
 """
 
 from dataclasses import dataclass
@@ -21,23 +22,23 @@ from webhook.admission.context import AdmissionContext
 from webhook.review.admission_review import Refusal
 from webhook.review.binding_schema import BindingReview, LivePod, UnreadablePodError
 
-CONFLICT: Final = 409  # the status of what may well pass later or elsewhere
-MOST_PROMISES: Final = 2  # of one pod that is not bound yet
+CONFLICT: Final = 409  # HTTP status of a refusal that may pass later or on another node
+MOST_PROMISES: Final = 2  # entries of one pod that is not bound yet
 
 
 @dataclass(frozen=True, slots=True)
 class NoRequest:
-    """The pod asks for nothing of ours."""
+    """The pod asks for no vGPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedUpstream:
-    """Another plugin serves the node and keeps account of it: no ledger of ours exists."""
+    """Another device plugin serves the node, so it has no GPUNode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The pod itself or the node stands in the way; ``reason`` is the kind of obstacle."""
+    """A refusal with its ``reason`` code."""
 
     refusal: Refusal
     reason: Reason
@@ -45,7 +46,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindRequest:
-    """The pod may go there if the node has what it asks for; ``source`` is how its mode came."""
+    """A Binding that passes if the node has room; ``source`` says how the mode was chosen."""
 
     bound: BindingReview
     live: LivePod
@@ -71,17 +72,17 @@ def judge(bound: BindingReview, live: LivePod, context: AdmissionContext) -> Jud
     if why:
         return conflict(f"pod {quote(bound.pod)} {why}")
     if isinstance(request, tuple):
-        text = f"pod {quote(bound.pod)} cannot be promised a GPU: {request[0]}"
+        text = f"pod {quote(bound.pod)} cannot be given a GPU: {request[0]}"
         refusal = Refusal(code=422, message=f"{text} [{request[0].reason}]", reason="Invalid")
         return Denied(refusal, request[0].reason)
     return _wish(bound, live, request, context=context)
 
 
 def cache_suffices(bound: BindingReview, live: LivePod, context: AdmissionContext) -> bool:
-    """Say whether a pod that a cache remembers is enough to judge by.
+    """Return whether the cached pod is enough to judge by.
 
-    What it asks for cannot change, and its uid becomes a precondition of the Binding. What would
-    deny the bind must be read anew, and so must a pod whose scheduler writes on it right before.
+    Its request is immutable and its uid becomes a precondition of the Binding. A pod that would
+    be denied is read again, and so is one whose scheduler annotates it right before the bind.
     """
     mine = bound.binding.metadata.uid == live.uid
     written_on = live.pod.spec.scheduler_name in context.settings.volcano_schedulers
@@ -89,10 +90,10 @@ def cache_suffices(bound: BindingReview, live: LivePod, context: AdmissionContex
 
 
 def _unbindable_reason(bound: BindingReview, live: LivePod) -> str:
-    """Say what the registry would refuse; empty where it is nothing."""
+    """Return why the API server would refuse the Binding; empty if it would not."""
     claimed = bound.binding.metadata.uid
     if claimed and claimed != live.uid:
-        return f"has uid {live.uid}, not {claimed[:64]}: it was deleted and made anew"
+        return f"has uid {live.uid}, not {claimed[:64]}: it was deleted and recreated"
     if live.deleting:
         return "is being deleted"
     if live.over:
@@ -105,7 +106,7 @@ def _unbindable_reason(bound: BindingReview, live: LivePod) -> str:
 def _wish(
     bound: BindingReview, live: LivePod, request: PodRequest, *, context: AdmissionContext
 ) -> BindRequest:
-    """Take the mode from admission's word; one that was the best then may be revised now."""
+    """Return the request in the mode of admission; a mode with source ``best`` stays open."""
     present = live.pod.metadata.annotations or {}
     admitted = admitted_request(present, request, context.vocabularies)
     brought = bound.binding.metadata.annotations or {}
@@ -126,12 +127,14 @@ def _wish(
 
 
 def too_many(bind: BindRequest, others: frozenset[str]) -> Refusal | None:
-    """Refuse a third promise to a pod that has promises on *others* than this node."""
+    """Refuse a third entry for a pod that has entries on the nodes *others*."""
     elsewhere = sorted(others - {bind.bound.node})
     if len(elsewhere) < MOST_PROMISES:
         return None
     names = " and ".join(quote(name) for name in elsewhere[:MOST_PROMISES])
-    return conflict(f"earlier binds of the pod to {names} are not settled yet; it is tried again")
+    return conflict(
+        f"earlier bindings of the pod to {names} are still pending; the scheduler will retry"
+    )
 
 
 def no_fit_denial(bind: BindRequest, no_fit: NoFit) -> Denied:
@@ -141,7 +144,7 @@ def no_fit_denial(bind: BindRequest, no_fit: NoFit) -> Denied:
 
 
 def entry_of(bind: BindRequest, assignment: Assignment, since: datetime) -> Entry:
-    """Return the promise that *assignment* is, from *since* on, an aware time."""
+    """Return the entry for *assignment*; *since* is an aware time."""
     return Entry(
         namespace=bind.bound.namespace,
         pod=bind.bound.pod,
@@ -152,16 +155,16 @@ def entry_of(bind: BindRequest, assignment: Assignment, since: datetime) -> Entr
 
 
 def unreadable_denial(namespace: str, name: str, error: UnreadablePodError) -> Denied:
-    """Refuse a pod of which nobody can tell what it asks for."""
+    """Refuse a pod whose request cannot be read."""
     text = f"pod {quote(f'{namespace}/{name}')} cannot be read: {error} [{Reason.UNREADABLE}]"
     return Denied(Refusal(code=422, message=text, reason="Invalid"), Reason.UNREADABLE)
 
 
 def conflict(message: str) -> Refusal:
-    """Refuse what may well pass later or elsewhere."""
+    """Refuse with 409: the bind may pass later or on another node."""
     return Refusal(code=CONFLICT, message=message, reason="Conflict")
 
 
 def forbidden(message: str) -> Refusal:
-    """Refuse what will not pass there."""
+    """Refuse with 403: the bind will not pass on this node."""
     return Refusal(code=403, message=message, reason="Forbidden")

@@ -1,9 +1,9 @@
-"""Late commits: what a pod that was bound past our hook is to be promised, or why nothing.
+"""Late commits: entries for pods that were bound without the bind webhook.
 
-Such a pod may be running already, on devices of which the ledger knows nothing. What it is known
-to use is promised to it and nothing else; only a pod that uses nothing yet may be given something
-(docs/design.md, commit rules 5 and 6). Where that is, annotations may say; how much it is, only the
-request, which nobody can change.
+Such a pod may already run on GPUs that the ledger does not know of. It gets an entry for exactly
+what it is known to use; only a pod that uses nothing yet gets new GPUs. Annotations may say which
+GPUs; the amounts always come from the request, which is immutable
+(docs/design.md, commit rules 5 and 6).
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,22 +42,22 @@ from webhook.review.pod_schema import Metadata
 class LateBasis(StrEnum):
     """What a late entry rests on; part of its record."""
 
-    KEPT = "kept"  # the entry is there, the pod was not told
-    CONFIRMED = "confirmed"  # the agent found it in use, and the pod tells the same
-    TOLD = "told"  # by its annotations alone, on a node of another plugin
+    KEPT = "kept"  # the entry exists, the annotations are missing
+    CONFIRMED = "confirmed"  # the agent reports the use, and the annotations agree
+    TOLD = "told"  # from the annotations alone, on a node of another plugin
     CHOSEN = "chosen"  # it uses nothing yet
 
 
 @dataclass(frozen=True, slots=True)
 class LateClaim:
-    """What a bound pod is to be promised."""
+    """The entry wanted for a bound pod, and what it rests on."""
 
     bind: BindRequest
     how: LateBasis
 
 
 def as_bound(pod: PodSummary, user: str) -> BindingReview:
-    """Return the Binding of *pod* as our hook would have seen it."""
+    """Return the Binding of *pod* as the webhook would have seen it."""
     binding = Binding(
         metadata=Metadata(name=pod.name), target=BindingTarget(kind="Node", name=pod.node)
     )
@@ -72,14 +72,14 @@ def as_bound(pod: PodSummary, user: str) -> BindingReview:
 
 
 def as_unbound(live: LivePod) -> LivePod:
-    """Return the pod as it was before it was bound, for whoever judges Bindings."""
+    """Return the pod without its node, as :func:`judge` expects it."""
     return replace(live, node="")
 
 
 def late_claim(
     bind: BindRequest, ledger: Ledger, document: Mapping[str, Any], *, upstream: bool
 ) -> LateClaim | Refusal:
-    """Say on what the late promise to a bound pod rests; *document* is *ledger* as it was read."""
+    """Return the claim of a bound pod, or why it has none; *document* is the JSON of *ledger*."""
     uid, told = bind.live.uid, _annotated_assignment(bind.live)
     entry = ledger.entry(uid)
     if entry is not None:
@@ -92,15 +92,15 @@ def late_claim(
     return conflict(_RUNS) if bind.live.started else LateClaim(bind, LateBasis.CHOSEN)
 
 
-_ANEW: Final = "delete the pod, and let it be scheduled anew"
-_DRIFTED: Final = f"its containers use devices that its annotations do not tell of; {_ANEW}"
-_RUNS: Final = f"its containers run on devices that nobody promised it; {_ANEW}"
+_ANEW: Final = "delete the pod so that it is rescheduled"
+_DRIFTED: Final = f"its containers use other GPUs than its annotations name; {_ANEW}"
+_RUNS: Final = f"its containers use GPUs without an entry in the ledger; {_ANEW}"
 
 
 def _confirm(
     bind: BindRequest, entry: Entry, told: object, *, ledger: Ledger
 ) -> LateClaim | Refusal:
-    """Promise what the agent *found* where the pod tells the same, by our word or another's."""
+    """Claim what the agent *found* in use if the annotations agree."""
     if told is not None:
         holds = _as_asked(bind, entry.containers, ledger)
         return (

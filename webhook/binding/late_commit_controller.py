@@ -113,7 +113,7 @@ class LateCommitController:
                 if not await self.commit(pod):
                     failed()
             except (KubeError, LateError) as error:
-                log.warning("late commit put off", pod=who, why=str(error))
+                log.warning("late commit deferred", pod=who, why=str(error))
                 failed()
 
     def _pods_without_entry(self) -> list[tuple[PodSummary, str]]:
@@ -154,12 +154,12 @@ class LateCommitController:
         upstream = context.settings.node_agent is NodeAgent.UPSTREAM
         if not pod.asks(context.vocabularies) or (upstream and not why):
             return
-        why = why or "it has no GPUs that vgpu-admission knows of"
-        note = f"bound past vgpu-admission, and promised nothing on node {quote(pod.node)}: {why}"
+        why = why or "it has no GPUs known to vgpu-admission"
+        note = f"bound without vgpu-admission, has no entry on node {quote(pod.node)}: {why}"
         self.tell(_event(pod, "VgpuUnpromised", note=note))
 
     async def commit(self, pod: PodSummary) -> bool:
-        """Promise what *pod* is to have, and tell it; say whether nothing is left to be done."""
+        """Commit the entry of *pod* and annotate it; return whether nothing is left to do."""
         try:
             live = await self._live(pod)
         except UnreadablePodError as error:
@@ -208,8 +208,8 @@ class LateCommitController:
 
     def _report_refusal(self, pod: PodSummary, why: Refusal | Denied, *, started: bool) -> bool:
         refusal = why.refusal if isinstance(why, Denied) else why
-        so = "and was promised nothing" if started else "so it does not start"
-        note = f"bound past vgpu-admission, {so}: {refusal.message}"
+        so = "has no entry" if started else "so it does not start"
+        note = f"bound without vgpu-admission, {so}: {refusal.message}"
         self.tell(_event(pod, "VgpuUnpromised", note=note))
         return False
 
@@ -237,12 +237,12 @@ class LateCommitController:
         return found
 
 
-_UNREAD: Final = "what it is promised cannot be read; delete the pod, and let it be scheduled anew"
+_UNREAD: Final = "its entry cannot be read; delete the pod so that it is rescheduled"
 _WAYS: Final = {
-    LateBasis.KEPT: "was told what it is promised",
-    LateBasis.CONFIRMED: "it had no entry, and was promised what the agent found in use",
-    LateBasis.TOLD: "its entry was missing, and was taken from its annotations",
-    LateBasis.CHOSEN: "it was bound past vgpu-admission, and was promised a GPU late",
+    LateBasis.KEPT: "its annotations were missing; they were written from its entry",
+    LateBasis.CONFIRMED: "its entry was missing; it was written from what the agent found in use",
+    LateBasis.TOLD: "its entry was missing; it was written from its annotations",
+    LateBasis.CHOSEN: "bound without vgpu-admission; its GPU was assigned afterwards",
 }
 
 

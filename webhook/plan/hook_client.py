@@ -1,4 +1,4 @@
-"""Caller: what an API server does with our hook, and what its users then read."""
+"""A client that calls the webhook as an API server does, and words refusals as kubectl does."""
 
 import base64
 import ssl

@@ -1,4 +1,4 @@
-"""Plans: what would become of a pod on a given fleet, and what it would take if nothing fits."""
+"""Plans: the admission and placement of a pod on a given fleet, and remedies if it does not fit."""
 
 from dataclasses import dataclass
 from typing import assert_never

@@ -58,7 +58,7 @@ def _heading(plan: Plan) -> Line:
 
 def _asked_text(plan: Plan) -> str:
     if plan.request is None:
-        return "; ".join(_literally(plan.made.pod)) or "no share of a GPU"
+        return "; ".join(_literally(plan.made.pod)) or "no vGPU resources"
     return feasibility_text.request_text(plan.request)
 
 
@@ -83,7 +83,7 @@ def _answer_lines(plan: Plan) -> Iterator[Line]:
         case GpusHidden():
             yield from row("given", "nothing: GPUs are hidden from its containers")
         case Untouched():
-            yield from row("given", "nothing: the pod passes as it is")
+            yield from row("given", "nothing: the pod is admitted unchanged")
         case _:
             assert_never(plan.outcome)
     for warning in plan.answer.warnings:

@@ -95,12 +95,12 @@ _OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
 class UnreadablePodError(ValueError):
-    """A pod that is none, or has more parts than are read; the text says where and how many."""
+    """A pod that does not decode or exceeds the bounds; the text says where."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingReview:
-    """A review worth deciding about: which pod is to go where, by whose word."""
+    """A valid review: which pod is bound to which node, and who asked."""
 
     request: BindingRequest
     binding: Binding
@@ -142,14 +142,18 @@ def _binding_review(request: BindingRequest) -> BindingReview:
     named = binding.metadata.name or ""
     name = request.name or named
     if not name or (named and named != name):
-        text = f"the request names pod {name[:64]!r}, its Binding {named[:64]!r}; expected one"
+        text = (
+            f"the request names pod {name[:64]!r} but its Binding {named[:64]!r}; expected one name"
+        )
         raise BadObjectError(request.uid, text)
     target = binding.target
     if target.kind not in {"", "Node"} or not target.name:
         what = f"{target.kind[:64]} {target.name[:64]}"
         raise BadObjectError(request.uid, f"target is {what!r}; expected a Node with a name")
     if not all(map(is_safe_name, (request.namespace, name, target.name))):
-        raise BadObjectError(request.uid, "a name holds more than letters, digits, '-' and '.'")
+        raise BadObjectError(
+            request.uid, "a name has characters other than letters, digits, '-' and '.'"
+        )
     return BindingReview(
         request=request,
         binding=binding,

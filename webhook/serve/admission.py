@@ -145,7 +145,7 @@ class PodHandler:
 
 
 def _unreadable_refusal(error: BadObjectError) -> Refusal:
-    text = f"pod: its object cannot be read: {error} [UnreadablePod]"
+    text = f"pod: the object cannot be read: {error} [UnreadablePod]"
     return Refusal(code=422, message=text, reason="Invalid")
 
 

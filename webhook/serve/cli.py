@@ -36,7 +36,7 @@ from webhook.serve.extender import loopback
 from webhook.serve.http import Listen, identity
 
 T = TypeVar("T")
-FILE_HELP = "a manifest, or - for standard input; may be given several times"
+FILE_HELP = "manifest, or - for standard input; repeatable"
 
 
 @click.command("webhook")
@@ -48,34 +48,39 @@ FILE_HELP = "a manifest, or - for standard input; may be given several times"
     type=click.Choice([source.value for source in PairSource]),
     default=PairSource.SECRET.value,
     show_default=True,
-    help="our own Secret, or files that somebody else keeps",
+    help="certificates from our own Secret, or from files that another program keeps",
 )
 @click.option(
     "--cert-files",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("/tls"),
     show_default=True,
-    help="the folder with tls.crt and tls.key, with --certs=files",
+    help="folder of tls.crt and tls.key, for --certs=files",
 )
 @click.option(
     "--extender",
     type=ADDRESS,
-    help="where to answer schedulers, off unless given; plain HTTP on a loopback address",
+    help="address of the scheduler extender, off by default; plain HTTP on loopback",
 )
 @click.option(
     "--extender-clients",
     "clients",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="certificates of authorities: schedulers must bring a certificate of one of them",
+    help="CA certificates; a scheduler must present a certificate of one of them",
 )
-@click.option("--name", "names", multiple=True, help="a further name or address to be valid for")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="further DNS name or IP address of the certificate; repeatable",
+)
 @click.option("--drain", type=click.IntRange(0, 300), default=10, show_default=True)
 @click.option(
     "--most",
     type=click.IntRange(min=1),
     default=MOST,
     show_default=True,
-    help="reviews at a time; more are answered 429 with Retry-After",
+    help="concurrent reviews; more are answered 429 with Retry-After",
 )
 @kubeconfig
 @context
@@ -94,7 +99,7 @@ def webhook(
     context: str | None,
     namespace: str,
 ) -> None:
-    """Serve admission of pods."""
+    """Serve the admission webhooks."""
     log_lines()
     options = app.WebhookOptions(
         access=access(kubeconfig, context),
@@ -122,9 +127,9 @@ def webhook(
 def extender(
     listen: HostPort, health: HostPort, kubeconfig: Path | None, context: str | None, namespace: str
 ) -> None:
-    """Answer the scheduler beside us, over loopback, and nobody else."""
+    """Serve the scheduler extender to a scheduler in the same pod, over loopback."""
     if not loopback(listen.host):
-        raise click.BadParameter("this is no loopback address", param_hint="--listen")
+        raise click.BadParameter("not a loopback address", param_hint="--listen")
     log_lines()
     options = beside.ExtenderOptions(
         access=access(kubeconfig, context),
@@ -138,8 +143,10 @@ def extender(
 
 @click.command("plan")
 @click.option("-f", "--file", "files", multiple=True, required=True, help=FILE_HELP)
-@click.option("--fleet", required=True, help="the GPUs to plan on; webhook/samples has one")
-@click.option("--settings", help="settings.yaml of the cluster; without it, the defaults")
+@click.option(
+    "--fleet", required=True, help="fleet file with the GPUs to plan on; webhook/samples has one"
+)
+@click.option("--settings", help="settings.yaml of the cluster; the defaults if not given")
 @click.option(
     "-o",
     "--output",
@@ -148,7 +155,7 @@ def extender(
     show_default=True,
 )
 def plan(files: tuple[str, ...], fleet: str, settings: str | None, output: str) -> None:
-    """Say what would become of pods on a fleet, without a cluster.
+    """Show what would become of pods on a fleet, without a cluster.
 
     Exits with 0 if every pod fits now, 4 if one fits the hardware but not now, 5 if one never
     does or is refused, 1 if the question could not be answered.
@@ -161,15 +168,15 @@ def plan(files: tuple[str, ...], fleet: str, settings: str | None, output: str) 
 
 @click.command("demo")
 @click.argument("files", nargs=-1)
-@click.option("--fleet", help="the GPUs that are there; without it, the sample fleet")
+@click.option("--fleet", help="fleet file with the GPUs; the sample fleet if not given")
 @click.option("--listen", type=ADDRESS, default="127.0.0.1:0", show_default=True)
 @click.option(
     "--stay/--once",
     default=None,
-    help="stay up for more pods, or end; without it, stay if this is a terminal",
+    help="keep serving, or exit after the pods; by default keep serving on a terminal",
 )
 def demo(files: tuple[str, ...], fleet: str | None, listen: HostPort, *, stay: bool | None) -> None:
-    """Start the webhook on loopback, send it FILES or the samples, and show what it answers."""
+    """Start the webhook on loopback, send it FILES or the samples, and show its answers."""
     if stay is None:
         stay = sys.stdin.isatty() and sys.stdout.isatty()
     options = demonstration.DemoOptions(
@@ -190,7 +197,7 @@ def _invocation() -> str:
 
 @click.group("certs")
 def certs() -> None:
-    """Look at the serving certificates, or replace them."""
+    """Show or replace the serving certificates."""
 
 
 @certs.command("status")
@@ -198,7 +205,7 @@ def certs() -> None:
 @context
 @namespace
 def certs_status(kubeconfig: Path | None, context: str | None, namespace: str) -> None:
-    """Say how far certificates and their rotation have come."""
+    """Show the certificates and the state of their rotation."""
     certificates_status = _ask(
         access(kubeconfig, context), lambda c: status(certificates(c, namespace))
     )
@@ -212,7 +219,7 @@ def certs_status(kubeconfig: Path | None, context: str | None, namespace: str) -
 @context
 @namespace
 def certs_rotate(which: str, kubeconfig: Path | None, context: str | None, namespace: str) -> None:
-    """Have the serving certificate (leaf) or its authority (ca) replaced.
+    """Request a new serving certificate (leaf) or a new authority (ca).
 
     The replica that leads begins within seconds. A new authority is published to every
     registration before it signs, and the old one stays trusted for as long as it is needed.
@@ -221,7 +228,7 @@ def certs_rotate(which: str, kubeconfig: Path | None, context: str | None, names
     _ask(
         access(kubeconfig, context), lambda c: rotate(certificates(c, namespace).secrets, rotation)
     )
-    click.echo(f"requested; `vgpu certs status` tells how far the new {which} has come")
+    click.echo(f"requested; `vgpu certs status` shows the progress of the new {which}")
 
 
 def _ask(access: Access, question: Callable[[Client], Awaitable[T]]) -> T:

@@ -128,7 +128,7 @@ async def _show(
         except OSError as error:
             where = f"{listen.host}:{listen.port}"
             why = (error.strerror or str(error)).lower()
-            raise UnusableError(f"{where}: {why}; accepted: a free port of ours") from error
+            raise UnusableError(f"{where}: {why}; accepted: a free local address") from error
         host = f"[{listen.host}]" if ":" in listen.host else listen.host
         url = f"https://{host}:{port}{PATH}"
         show(_intro_lines(url, context.snapshot), output)

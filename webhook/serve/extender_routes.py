@@ -106,7 +106,7 @@ def _failure(error: Exception) -> tuple[int, bytes]:
     """Say why there is no answer: the scheduler tries again, or skips us if it may."""
     if isinstance(error, BadQuestionError):
         return 400, f"{error}\n".encode(errors="replace")
-    log.error("question failed", exc_info=error)
+    log.error("extender call failed", exc_info=error)
     return 500, b"internal error; see the log of vgpu-admission\n"
 
 

@@ -125,10 +125,10 @@ class Extender:
         """Post the Binding that is asked for and decide nothing: our hook does, as for any."""
         args = _decode(BINDING_ARGS, body)
         if self.writer is None or not self.settings().extender_bind:
-            text = "binding through this extender is not enabled: setting extenderBind"
+            text = "binding through this extender is disabled by the setting extenderBind"
             return _ENCODE(ExtenderBindingResult(error=text))
         if not all(map(is_safe_name, (args.pod_namespace, args.pod_name))):
-            raise BadQuestionError("PodNamespace or PodName is no name of an object")
+            raise BadQuestionError("PodNamespace or PodName is not a valid object name")
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -150,14 +150,14 @@ class Extender:
         try:
             return self.read(raw)
         except _UNREADABLE as error:
-            raise BadQuestionError(f"Pod is not a pod: {str(error)[:256]}") from error
+            raise BadQuestionError(f"Pod cannot be read: {str(error)[:256]}") from error
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except _UNREADABLE as error:
-        raise BadQuestionError(f"body is not a question: {str(error)[:256]}") from error
+        raise BadQuestionError(f"body is not an extender call: {str(error)[:256]}") from error
 
 
 def _nodes_by_name(nodes: NodeList) -> dict[str, msgspec.Raw]:
@@ -165,7 +165,7 @@ def _nodes_by_name(nodes: NodeList) -> dict[str, msgspec.Raw]:
     try:
         return {_NODE.decode(item).metadata.name: item for item in nodes.items or ()}
     except _UNREADABLE as error:
-        raise BadQuestionError(f"Nodes holds no nodes: {str(error)[:256]}") from error
+        raise BadQuestionError(f"Nodes cannot be read: {str(error)[:256]}") from error
 
 
 def _texts(obstacles: Mapping[str, FailureReason], *, lasting: bool) -> dict[str, str]:

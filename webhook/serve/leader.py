@@ -1,4 +1,4 @@
-"""Duties: what one replica at a time does for the ledger, beside answering reviews."""
+"""Duties: the controllers that only the lease holder runs."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

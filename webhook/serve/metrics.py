@@ -27,7 +27,10 @@ class WebhookMetrics:
         """Declare every instrument; closed label sets start at zero so that increases show."""
         self.registry = CollectorRegistry()
         build = Gauge(
-            "vgpu_build_info", "What runs here.", ["component", "version"], registry=self.registry
+            "vgpu_build_info",
+            "Build information; always 1.",
+            ["component", "version"],
+            registry=self.registry,
         )
         build.labels("webhook", version).set(1)
         self._decisions = Counter(
@@ -50,28 +53,32 @@ class WebhookMetrics:
         )
         self._failed = Counter(
             "vgpu_duty_failures",
-            "Rounds of a duty of the lease holder that failed for an unforeseen reason.",
+            "Rounds of a duty of the lease holder that failed with an unexpected error.",
             ["duty"],
             registry=self.registry,
         )
         self._answered = self._timers(
             "vgpu_schedule_duration_seconds",
-            "Time to answer one question of a scheduler.",
+            "Time to answer one call of the scheduler extender.",
             label="verb",
             values=("filter", "prioritize", "preempt", "bind"),
         )
         self._observe = self._timers(
             "vgpu_admission_duration_seconds",
-            "Time to decide about one review.",
+            "Time to decide one review.",
             label="pass",
             values=("mutate", "validate", "ephemeral", "bind"),
         )
-        self.shed = self._counter("vgpu_admission_shed", "Reviews answered with try again.")
-        self.dropped = self._counter("vgpu_audit_dropped", "Decision records that were not kept.")
+        self.shed = self._counter(
+            "vgpu_admission_shed", "Reviews rejected with 429 and Retry-After."
+        )
+        self.dropped = self._counter(
+            "vgpu_audit_dropped", "Decision records dropped because the queue was full."
+        )
         self._not_after: Gauge | None = None
         self.synced = Gauge(
             "vgpu_cache_synced_timestamp_seconds",
-            "When a kind of object was last heard about.",
+            "Unix time of the last message of the watch, by kind.",
             ["kind"],
             registry=self.registry,
         )
@@ -80,7 +87,7 @@ class WebhookMetrics:
         self._begin()
 
     def _counter(self, name: str, text: str) -> Callable[[], None]:
-        """Return what counts one more."""
+        """Return the function that increments a counter."""
         return Counter(name, text, registry=self.registry).inc
 
     def _timers(
@@ -106,7 +113,7 @@ class WebhookMetrics:
         if self._not_after is None:
             self._not_after = Gauge(
                 "vgpu_certificate_not_after_timestamp_seconds",
-                "When the serving certificate expires.",
+                "Unix time at which the serving certificate expires.",
                 registry=self.registry,
             )
         self._not_after.set(until)

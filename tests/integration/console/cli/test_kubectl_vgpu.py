@@ -54,7 +54,7 @@ def test_a_timeout_is_a_duration(text: str, *, good: bool) -> None:
 
     assert done.exit_code == (1 if good else 2)
     assert ("/nowhere does not exist" in done.output) is good
-    assert ("is no duration; accepted: 30s, 2m, 500ms" in done.output) is not good
+    assert ("is not a duration; accepted: 30s, 2m, 500ms" in done.output) is not good
 
 
 ACCEPTED = (
@@ -66,9 +66,9 @@ ACCEPTED = (
 @pytest.mark.parametrize(
     ("about", "text"),
     [
-        ("svc/web", '"svc" in "svc/web" is no kind that makes pods; '),
-        ("Job.v1/web", '"Job.v1" in "Job.v1/web" is no kind that makes pods; '),
-        ("deploy/", '"deploy/" names no object; '),
+        ("svc/web", '"svc" in "svc/web" is not a kind that creates pods; '),
+        ("Job.v1/web", '"Job.v1" in "Job.v1/web" is not a kind that creates pods; '),
+        ("deploy/", '"deploy/" does not name an object; '),
         ("apps/deploy/web", '"apps/deploy/web" has more than one /; '),
     ],
 )
@@ -91,22 +91,22 @@ def test_only_what_makes_pods_is_explained(about: str, text: str, tmp_path: Path
     [
         (
             (),
-            "nothing to fit is named; accepted: -f FILE, or --memory, --cores, --count",
+            "nothing to fit was given; accepted: -f FILE, or --memory, --cores, --count",
         ),
         (
             ("-f", "pod.yaml", "--cores=0"),
-            "-f pod.yaml cannot go with --cores; accepted: manifests, or amounts without one",
+            "-f pod.yaml cannot go with --cores; accepted: manifests or amounts, not both",
         ),
         (
             ("--memory=8G",),
-            "'--memory': \"8G\" is no amount of memory; accepted: MiB, such as 18000, 18000Mi or",
+            "'--memory': \"8G\" is not an amount of memory; accepted: MiB, such as 18000, 18000Mi",
         ),
-        (("--memory=0",), '"0" is no amount of memory'),
-        (("--memory=99999999Gi",), '"99999999Gi" is no amount of memory'),
+        (("--memory=0",), '"0" is not an amount of memory'),
+        (("--memory=99999999Gi",), '"99999999Gi" is not an amount of memory'),
         (("--cores=101",), "Invalid value for '--cores': 101 is not in the range 0<=x<=100."),
         (("--count=0",), "Invalid value for '--count': 0 is not in the range 1<=x<=16."),
         (("--mode=mps",), "Invalid value for '--mode': 'mps' is not one of 'any', 'mig', "),
-        (("--model=",), "Invalid value for '--model': \"\" names no model; accepted: "),
+        (("--model=",), "Invalid value for '--model': \"\" is not a model; accepted: "),
     ],
     ids=lambda value: " ".join(value) or "nothing" if isinstance(value, tuple) else "",
 )

@@ -73,7 +73,7 @@ FORBIDDEN = (
         pytest.param(
             200,
             b"<html>",
-            "Unable to connect to the server: list gpunodes: the answer is no list\n",
+            "Unable to connect to the server: list gpunodes: the answer is not a list\n",
             id="proxy",
         ),
     ],
@@ -105,7 +105,7 @@ def test_what_may_not_be_read_is_left_out_aloud(tmp_path: Path) -> None:
 
         assert (code, len(output.splitlines())) == (0, 2)
         assert errors.splitlines()[:2] == [
-            "Warning: cannot list nodes; cordoned nodes are not told apart",
+            "Warning: cannot list nodes; cordoned nodes are not recognised",
             "Warning: cannot get configmaps; the defaults of vgpu-admission-settings are assumed",
         ]
 

@@ -18,8 +18,8 @@ from tests.integration.console.sessions import gpus, kubeconfig, served, session
             None, "does not exist; name a file with --kubeconfig or KUBECONFIG", id="none"
         ),
         pytest.param("{", "kubeconfig: ", id="broken"),
-        pytest.param("[]", "no kubeconfig", id="list"),
-        pytest.param("", "no kubeconfig", id="empty"),
+        pytest.param("[]", "not a kubeconfig", id="list"),
+        pytest.param("", "not a kubeconfig", id="empty"),
         pytest.param("{clusters: [], contexts: [], users: []}", "kubeconfig: ", id="no-context"),
     ],
 )

@@ -74,8 +74,10 @@ def test_a_question_that_cannot_be_answered_exits_with_1() -> None:
         pytest.param(b"", "no document found; accepted: a Pod", id="empty"),
         pytest.param(b"---\n---\n", "no document found; accepted: a Pod", id="empty-document"),
         pytest.param(b"a: [", "document 1: while parsing", id="broken"),
-        pytest.param(SERVICE.encode(), '"Service" of "v1" makes no pod', id="unknown-kind"),
-        pytest.param(b"a: \xff", "byte 3 is no UTF-8; accepted: YAML or JSON", id="encoding"),
+        pytest.param(
+            SERVICE.encode(), '"Service" of "v1" is not a kind that creates pods', id="unknown-kind"
+        ),
+        pytest.param(b"a: \xff", "byte 3 is not UTF-8; accepted: YAML or JSON", id="encoding"),
         pytest.param(b"#" * 600_000, "too large; accepted: at most", id="size"),
         pytest.param(b"- x: 1\n" * 30, "document 1: a list found", id="list"),
     ],
@@ -105,7 +107,7 @@ def test_documents_without_pods_are_passed_over_aloud() -> None:
 
     assert code == 0
     assert errors == (
-        'standard input: document 1: "Service" of "v1" makes no pod that is known here; skipped\n'
+        'standard input: document 1: "Service" of "v1" is not a kind that creates pods; skipped\n'
     )
 
 

@@ -54,7 +54,7 @@ def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        pytest.param(["status"], "or name a file with --kubeconfig", id="outside-a-pod"),
+        pytest.param(["status"], "outside a pod, give --kubeconfig", id="outside-a-pod"),
         pytest.param(["rotate", "both"], "'both' is not one of 'leaf', 'ca'", id="neither"),
         pytest.param(["rotate"], "Missing argument", id="nothing-to-rotate"),
     ],

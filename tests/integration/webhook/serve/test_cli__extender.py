@@ -17,4 +17,4 @@ def test_it_listens_where_nobody_else_reaches(tmp_path: Path) -> None:
     )
 
     assert asked.exit_code == 2
-    assert "no loopback address" in asked.output
+    assert "not a loopback address" in asked.output

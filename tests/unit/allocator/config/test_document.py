@@ -57,7 +57,7 @@ def test_wrong_values_are_noted_with_their_place() -> None:
     assert [str(problem) for problem in notes.errors] == [
         "top.n: -1 found; accepted: a whole number from 0 to 9",
         'top.x: "often" found; accepted: a number above 0',
-        "top.t: a list found; accepted: a text",
+        "top.t: a list found; accepted: a string",
         'top.l: "a" found; accepted: a list',
         "top.absent: missing; accepted: a whole number from 0 to 9",
     ]

@@ -91,7 +91,7 @@ def test_unknown_models_bring_their_memory() -> None:
         ),
         pytest.param(
             "model: V100S-32GB, mode: mig",
-            "nodes[0].mode: Tesla V100S-PCIE-32GB has no MIG shapes in the catalogue; "
+            "nodes[0].mode: Tesla V100S-PCIE-32GB has no MIG profiles in the catalogue; "
             "accepted: hami-core, or another model",
             id="model-without-mig",
         ),

@@ -113,10 +113,10 @@ def test_documents_and_lists_are_taken_apart() -> None:
         pytest.param("- 1", "document 1: a list found; accepted: a mapping", id="list"),
         pytest.param("metadata: {name: a}", "document 1: apiVersion: missing", id="no-kind"),
         pytest.param(
-            "apiVersion: v1\nkind: Deploymnet", '"Deploymnet" of "v1" makes no pod', id="kind"
+            "apiVersion: v1\nkind: Deploymnet", '"Deploymnet" of "v1" is not a kind', id="kind"
         ),
         pytest.param("a: &x 1\nb: *x", "anchors and aliases (*x) are not", id="anchor"),
-        pytest.param("1: 2", "no JSON says this: Dict key must be str", id="key"),
+        pytest.param("1: 2", "not expressible in JSON: Dict key must be str", id="key"),
         pytest.param(f"{POD}---\n\na: [", "document 2: while parsing a flow node", id="broken"),
         pytest.param(f"{POD}---\n\na: [", "line 8, column 1", id="line-of-the-file"),
         pytest.param("a: " + "[" * 40, "nested more than 32 levels deep", id="deep"),
@@ -137,11 +137,14 @@ def test_a_text_that_makes_no_pod_is_told_where_it_goes_wrong(text: str, said: s
         pytest.param(
             "name: p",
             "name: p, annotations: {a: b, c/d: 7}",
-            'document 1: metadata.annotations["c/d"]: 7 found; accepted: a text',
+            'document 1: metadata.annotations["c/d"]: 7 found; accepted: a string',
             id="annotation",
         ),
         pytest.param(
-            "name: main, ", "", "spec.containers[0].name: missing; accepted: a text", id="container"
+            "name: main, ",
+            "",
+            "spec.containers[0].name: missing; accepted: a string",
+            id="container",
         ),
         pytest.param(
             "name: main",
@@ -152,7 +155,7 @@ def test_a_text_that_makes_no_pod_is_told_where_it_goes_wrong(text: str, said: s
         pytest.param(
             "3000",
             "true",
-            'limits["volcano.sh/vgpu-memory"]: true found; accepted: a whole number or a text',
+            'limits["volcano.sh/vgpu-memory"]: true found; accepted: a whole number or a string',
             id="amount",
         ),
         pytest.param(
@@ -179,7 +182,7 @@ def test_the_path_of_a_workload_leads_into_its_template() -> None:
     found = wrong(object_of("apps/v1", "Deployment", f"spec: {{{template}}}"))
 
     place = "document 1: spec.template.spec.containers[0].name"
-    assert found == f"{place}: 7 found; accepted: a text"
+    assert found == f"{place}: 7 found; accepted: a string"
 
 
 def test_size_and_number_are_bounded() -> None:

@@ -160,4 +160,4 @@ def test_a_refused_member_tells_its_group() -> None:
     (event,) = cluster.events
     assert (event.regarding.kind, event.regarding.name) == ("PodGroup", "new")
     assert event.reason == "VgpuGangShort"
-    assert event.note == '"new-1" was refused, 1 of 2 members are bound: no room'
+    assert event.note == 'bind of pod "new-1" was refused, 1 of 2 members are bound: no room'

@@ -264,7 +264,7 @@ def test_drift_is_told(harm: str) -> None:
     asyncio.run(sweeps())
 
     assert [event.note for event in events] == [
-        'pod "team-a/gone" was told otherwise than it is promised'
+        'annotations of pod "team-a/gone" differ from its entry'
     ]
 
 

@@ -118,7 +118,7 @@ def test_amounts_are_told_once() -> None:
     scene.look_after("full", request=pod(ask(3000, cores=50)))
 
     assert [note.partition(":")[0] for note in scene.notes] == ["GpuMemoryShort", "GpuCoresShort"]
-    assert "3000 MiB on one GPU, but the closest GPU has 360 free" in scene.notes[0]
+    assert "3000 MiB on one GPU; the closest has 360 free" in scene.notes[0]
     assert scene.events[0].regarding.uid == "u"
 
 
@@ -165,7 +165,7 @@ def test_a_hint_comes_after_what_the_scheduler_writes() -> None:
 def test_one_pod_too_many_is_dropped() -> None:
     """A flood of pods fills no memory, and is looked after as far as it was noted."""
     scene = Scene(index=index_of(FULL))
-    short: dict[str, FailureReason] = {"full": FailureReason("GPU memory short")}
+    short: dict[str, FailureReason] = {"full": FailureReason("insufficient GPU memory")}
 
     async def flood() -> None:
         for number in range(MOST_WAITING + 10):

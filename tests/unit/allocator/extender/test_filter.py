@@ -59,23 +59,23 @@ def full(product: str = T4) -> Gpu:
 @pytest.mark.parametrize(
     ("there", "request_", "expected"),
     [
-        pytest.param(full(), pod(ask(3000)), ("GPU memory short", False), id="memory"),
+        pytest.param(full(), pod(ask(3000)), ("insufficient GPU memory", False), id="memory"),
         pytest.param(
             gpu(T4, grants=[soft_grant(100, 90)]),
             pod(ask(3000, cores=20)),
-            ("GPU cores short", False),
+            ("insufficient GPU cores", False),
             id="cores",
         ),
         pytest.param(
             gpu(T4, grants=[soft_grant(10)] * 10),
             pod(ask(3000)),
-            ("GPU shares taken", False),
+            ("no free GPU shares", False),
             id="shares",
         ),
         pytest.param(
             gpu(A30, mode=Mode.MIG, grants=[mig_grant("4g.24gb", 0, product=A30)]),
             pod(ask(3000)),
-            ("no place for the MIG profile", False),
+            ("no free slots for the MIG profile", False),
             id="geometry",
         ),
         pytest.param(gpu(T4), pod(ask(20000)), ("GPU memory too small", True), id="too-small"),
@@ -98,7 +98,7 @@ def full(product: str = T4) -> Gpu:
         pytest.param(
             replace(gpu(T4), healthy=False),
             pod(ask(3000)),
-            ("GPUs unhealthy", True),
+            ("unhealthy GPUs", True),
             id="unhealthy",
         ),
     ],

@@ -174,7 +174,7 @@ def test_the_cluster_s_policies_are_settings() -> None:
         pytest.param("scoreWeights: {memory: 101}", "scoreWeights.memory", id="too-heavy"),
         pytest.param("scoreWeights: {links: 1}", "links", id="unknown-part"),
         pytest.param(
-            "scoreWeights: {memory: 0, cores: 0, shares: 0}", "give one of them", id="all-nought"
+            "scoreWeights: {memory: 0, cores: 0, shares: 0}", "give one a weight", id="all-nought"
         ),
     ],
 )

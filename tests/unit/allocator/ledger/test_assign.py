@@ -165,4 +165,4 @@ def test_a_closed_ledger_takes_nothing() -> None:
     found = assign(ledger(SOFT, inventory=""), wanted(), terms=PlacementPolicy())
 
     assert isinstance(found, NoFit)
-    assert "not been accounted for" in found.finding.what
+    assert "not reported its GPUs" in found.finding.what

@@ -93,8 +93,8 @@ def test_more_containers_than_a_promise_holds_are_refused(odd: bool) -> None:
     assert isinstance(found, tuple)
     assert found[0].reason is Reason.TOO_MANY
     assert str(found[0]) == (
-        "pod: 65 containers ask for GPUs, but a promise has room for 64; "
-        "let at most 64 ask, or use several pods"
+        "pod: 65 containers ask for GPUs; a pod may have at most 64; "
+        "let at most 64 containers ask, or use several pods"
     )
 
 
@@ -122,7 +122,7 @@ def test_a_full_ledger_takes_no_more() -> None:
     no, yes = bind(refused), bind(taken)
 
     assert (no["status"]["code"], refused.writes) == (409, 0)
-    assert "promises something to 1024 pods, and may to no more" in no["status"]["message"]
+    assert "its ledger is full with 1024 entries" in no["status"]["message"]
     assert yes["allowed"]
     assert len(parse_ledger(taken.gpu_node).entries) == MOST_ENTRIES
 

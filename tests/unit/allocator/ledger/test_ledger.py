@@ -167,7 +167,7 @@ def test_an_unreadable_entry_keeps_its_place() -> None:
 @pytest.mark.parametrize(
     ("stored", "why"),
     [
-        pytest.param(moved(lambda s: s.pop("status")), "not been accounted for", id="no-status"),
+        pytest.param(moved(lambda s: s.pop("status")), "not reported its GPUs", id="no-status"),
         pytest.param(
             moved(lambda s: s["metadata"].update(deletionTimestamp="2026-11-21T12:00:00Z")),
             "being deleted",

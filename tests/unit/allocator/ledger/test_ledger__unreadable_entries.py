@@ -190,7 +190,7 @@ def test_it_is_told() -> None:
         (DriftKind.UNREADABLE, "a"),
         (DriftKind.UNREADABLE, ""),
     ]
-    assert 'the promise to "team-a/a" cannot be read' in found[0].what
+    assert 'the entry of pod "team-a/a" cannot be read' in found[0].what
     assert "spec.entries[1].containers: 65 elements found" in found[1].what
 
 
@@ -205,4 +205,4 @@ def test_its_pod_hears_of_it() -> None:
 
     assert found.server.writes == 0
     assert [event.reason for event in found.events] == ["VgpuUnpromised"]
-    assert "what it is promised cannot be read; delete the pod" in found.events[0].note
+    assert "its entry cannot be read; delete the pod" in found.events[0].note

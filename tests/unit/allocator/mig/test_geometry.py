@@ -120,7 +120,9 @@ def test_unlisted_models_are_not_restricted() -> None:
             "earlier entry",
             id="model-in-two-entries",
         ),
-        pytest.param([entry("A30", ("g", "1x3g.20gb"))], "no profile", id="profile-not-there"),
+        pytest.param(
+            [entry("A30", ("g", "1x3g.20gb"))], "is not a profile of", id="profile-not-there"
+        ),
     ],
 )
 def test_ambiguity_is_a_defect(entries: list[GeometryEntry], what: str) -> None:

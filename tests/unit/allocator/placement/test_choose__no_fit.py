@@ -34,7 +34,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
             snapshot(node("n0", gpu(T4, grants=[soft_grant(10000)]), gpu(T4, index=1))),
             pod(ask(6000, count=2)),
             FitVerdict.NOT_NOW,
-            'container "main": 2 GPUs on one node, but only 1 there have room; '
+            'container "main": asks for 2 GPUs on one node; only 1 have room; '
             "ask for at most 5360 MiB now, or wait [TooManyDevices]",
             id="count",
         ),
@@ -42,7 +42,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
             snapshot(node("n0", gpu(T4, grants=[soft_grant(10000)]))),
             pod(ask(6000)),
             FitVerdict.NOT_NOW,
-            'container "main": 6000 MiB on one GPU, but the closest GPU has 5360 free; '
+            'container "main": asks for 6000 MiB on one GPU; the closest has 5360 free; '
             "ask for at most 5360 MiB now, or wait [GpuMemoryShort]",
             id="memory",
         ),
@@ -50,7 +50,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
             snapshot(node("n0", gpu(T4, grants=[soft_grant(1000, 70)]))),
             pod(ask(6000, cores=50)),
             FitVerdict.NOT_NOW,
-            'container "main": 50 cores of one GPU, but the closest GPU has 30 free; '
+            'container "main": asks for 50 cores of one GPU; the closest has 30 free; '
             "ask for at most 30 cores now, or wait [GpuCoresShort]",
             id="cores",
         ),
@@ -58,7 +58,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
             snapshot(node("n0", replace(gpu(T4, grants=[soft_grant(1)]), slots=1))),
             pod(ask(6000)),
             FitVerdict.NOT_NOW,
-            'container "main": the closest GPU has its 1 shares taken already; '
+            'container "main": all 1 shares of the closest GPU are taken; '
             "wait until other pods end [GpuSharesShort]",
             id="shares",
         ),
@@ -66,7 +66,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
             one_mig_gpu(mig_grant("4g.20gb", 0)),
             pod(ask(30000)),
             FitVerdict.NOT_NOW,
-            'container "main": no place for 7g.40gb on any GPU here; '
+            'container "main": no GPU has free slots for a 7g.40gb instance; '
             "ask for at most 19968 MiB now, or wait [NoMatchingGeometry]",
             id="geometry",
         ),
@@ -91,14 +91,14 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
             pod(ask(24400)),
             FitVerdict.NEVER,
             'container "main": no MIG profile here has 24400 MiB (largest: 4g.24gb on A30 with '
-            "23344 usable); ask for at most 23344 [NoMatchingGeometry]",
+            "23344 MiB usable); ask for at most 23344 [NoMatchingGeometry]",
             id="geometry-never",
         ),
         pytest.param(
             snapshot(nodes_of(1, T4)),
             pod(ask(1000), filters=Filters(uuids=("GPU-none",))),
             FitVerdict.NEVER,
-            "pod: no GPU here has a UUID accepted; "
+            "pod: no GPU here has one of the accepted UUIDs; "
             "name the UUID of a GPU that exists [ModelUnavailable]",
             id="uuid-never",
         ),

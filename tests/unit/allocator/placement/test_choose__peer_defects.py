@@ -99,7 +99,7 @@ def test_v7_an_unhealthy_gpu_is_never_given() -> None:
 
     assert found.verdict is FitVerdict.NOT_NOW
     assert text(found) == (
-        "pod: every GPU that may serve it is unhealthy; wait until one recovers [GpuUnhealthy]"
+        "pod: every GPU that qualifies is unhealthy; wait until one recovers [GpuUnhealthy]"
     )
 
 
@@ -122,7 +122,7 @@ def test_v8_each_gpu_has_its_own_mode() -> None:
 
     assert gpus(soft) == ["GPU-n0-1"]
     assert [c.detail for c in hard.candidates] == [
-        "no such MIG profile is known",
+        "no such MIG profile",
         "in mode hami-core",
     ]
 

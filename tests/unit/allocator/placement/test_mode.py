@@ -197,8 +197,8 @@ def test_an_open_fleet_only_warns() -> None:
 @pytest.mark.parametrize(
     ("offers", "complete", "why"),
     [
-        pytest.param(NOTHING, False, "no inventory yet", id="nothing-known"),
-        pytest.param(NOTHING, True, "no inventory yet", id="no-gpu-at-all"),
+        pytest.param(NOTHING, False, "no GPU inventory yet", id="nothing-known"),
+        pytest.param(NOTHING, True, "no GPU inventory yet", id="no-gpu-at-all"),
         pytest.param(BOTH, False, "not every node's inventory is known yet", id="incomplete"),
     ],
 )
@@ -246,7 +246,7 @@ def test_percentages_of_different_gpus_are_refused_with_amounts() -> None:
     found = translated_percent(pod(ask(percent=50)), fleet((A100_40, SOFT), (T4, SOFT)))
 
     assert str(found) == (
-        'container "main": 50% of a GPU is no single number of MiB here; '
+        'container "main": 50% of a GPU is a different number of MiB on each model; '
         "ask for vgpu-memory instead: 20268 on A100-SXM4-40GB, 7680 on Tesla T4"
     )
 
@@ -272,7 +272,7 @@ def test_what_no_gpu_in_the_world_has_is_refused_in_any_fleet(complete: bool) ->
 
     assert isinstance(found, tuple)
     assert found[0].reason is Reason.MEMORY_SHORT
-    assert "known anywhere" in found[0].what
+    assert "largest known GPU" in found[0].what
 
 
 def test_a_larger_gpu_that_is_here_counts_more_than_the_catalogue() -> None:

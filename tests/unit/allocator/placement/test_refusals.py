@@ -30,7 +30,7 @@ def refused(request: PodRequest, offers: Mapping[GpuKind, int] = BOTH) -> Findin
             pod(ask(90000)),
             fleet((A100_40, SOFT), (T4, SOFT)),
             Reason.MEMORY_SHORT,
-            'container "main": 90000 MiB on one GPU, but no GPU here has more than 40536; '
+            'container "main": asks for 90000 MiB on one GPU; the largest has 40536; '
             "ask for at most 40536, or use vgpu-number 3 with 30000 each",
             id="memory",
         ),
@@ -39,7 +39,7 @@ def refused(request: PodRequest, offers: Mapping[GpuKind, int] = BOTH) -> Findin
             fleet((A30, MIG), (A100_80, SOFT)),
             Reason.NO_GEOMETRY,
             'container "main": no MIG profile here has 24400 MiB (largest: 4g.24gb on A30 with '
-            "23344 usable); ask for at most 23344 or remove volcano.sh/vgpu-mode",
+            "23344 MiB usable); ask for at most 23344 or remove volcano.sh/vgpu-mode",
             id="geometry",
         ),
         pytest.param(
@@ -47,22 +47,22 @@ def refused(request: PodRequest, offers: Mapping[GpuKind, int] = BOTH) -> Findin
             fleet((A100_40, SOFT), (T4, SOFT)),
             Reason.MODEL_UNAVAILABLE,
             'pod: nvidia.com/use-gputype "H100" matches none of A100-SXM4-40GB, Tesla T4; '
-            "name one of these or remove it",
+            "name one of these, or remove it",
             id="model",
         ),
         pytest.param(
             pod(ask(1000), filters=Filters(not_models=("A100",))),
             fleet((A100_40, SOFT)),
             Reason.MODEL_UNAVAILABLE,
-            'pod: nvidia.com/nouse-gputype "A100" leaves none of A100-SXM4-40GB; '
-            "name one of these or remove it",
+            'pod: nvidia.com/nouse-gputype "A100" excludes all of A100-SXM4-40GB; '
+            "name one of these, or remove it",
             id="model-denied",
         ),
         pytest.param(
             pod(ask(1000, count=16)),
             fleet((A100_40, SOFT), (T4, SOFT)),
             Reason.TOO_MANY,
-            'container "main": vgpu-number 16, but the largest node has 8 GPUs for it; '
+            'container "main": asks for 16 GPUs; no node has more than 8 that qualify; '
             "ask for at most 8 per pod",
             id="devices",
         ),
@@ -85,7 +85,7 @@ def refused(request: PodRequest, offers: Mapping[GpuKind, int] = BOTH) -> Findin
             pod(ask(1000), mode=MIG),
             fleet((T4, SOFT)),
             Reason.MODE_UNAVAILABLE,
-            'pod: mode "mig" is not offered here; use hami-core, or remove volcano.sh/vgpu-mode',
+            'pod: mode "mig" is not available here; use hami-core, or remove volcano.sh/vgpu-mode',
             id="mode",
         ),
         pytest.param(

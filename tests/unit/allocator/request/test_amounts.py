@@ -17,11 +17,11 @@ from tests.builders.containers import (
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        pytest.param("8Gi", '"8Gi" is read as 8589934592 units; give MiB, e.g. 8192', id="gi"),
-        pytest.param("512Mi", '"512Mi" is read as 536870912 units; give MiB, e.g. 512', id="mi"),
-        pytest.param("16G", '"16G" is read as 16000000000 units; give MiB, e.g. 15259', id="g"),
-        pytest.param("1M", '"1M" is read as 1000000 units; give MiB, e.g. 1', id="m"),
-        pytest.param("3000m", '"3000m" is read as 3 units; give MiB, e.g. 3', id="thousandths"),
+        pytest.param("8Gi", '"8Gi" would mean 8589934592 MiB; give MiB, e.g. 8192', id="gi"),
+        pytest.param("512Mi", '"512Mi" would mean 536870912 MiB; give MiB, e.g. 512', id="mi"),
+        pytest.param("16G", '"16G" would mean 16000000000 MiB; give MiB, e.g. 15259', id="g"),
+        pytest.param("1M", '"1M" would mean 1000000 MiB; give MiB, e.g. 1', id="m"),
+        pytest.param("3000m", '"3000m" would mean 3 MiB; give MiB, e.g. 3', id="thousandths"),
         pytest.param("-1", '"-1" is negative; give MiB, e.g. 4096', id="negative"),
         pytest.param("1.5", '"1.5" is not a whole number; give MiB, e.g. 2', id="fraction"),
         pytest.param("lots", '"lots" is not a number; give MiB, e.g. 4096', id="word"),
@@ -32,7 +32,7 @@ from tests.builders.containers import (
         ),
         pytest.param(
             "9Ei",
-            '"9Ei" is read as 10376293541461622784 units; give MiB, e.g. 4096',
+            '"9Ei" would mean 10376293541461622784 MiB; give MiB, e.g. 4096',
             id="beyond-64-bits",
         ),
     ],
@@ -47,7 +47,7 @@ def test_memory_that_cannot_be_meant_is_refused(text: str, sentence: str) -> Non
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        pytest.param("8Gi", '"8Gi" is read as 8589934592 units; give GiB, e.g. 8', id="gi"),
+        pytest.param("8Gi", '"8Gi" would mean 8589934592 GiB; give GiB, e.g. 8', id="gi"),
         pytest.param("1.5", '"1.5" is not a whole number; give GiB, e.g. 2', id="fraction"),
         pytest.param("0x4", '"0x4" is not a number; give GiB, e.g. 4', id="hexadecimal"),
         pytest.param(

@@ -123,7 +123,7 @@ def test_what_a_container_asks_for_is_in_canonical_units(
         ),
         pytest.param(
             {"volcano.sh/vgpu-memry": "3k", NUMBER: "1"},
-            "volcano.sh/vgpu-memry is no resource here; use volcano.sh/vgpu-memory "
+            "volcano.sh/vgpu-memry is not a known resource; use volcano.sh/vgpu-memory "
             "[MalformedRequest]",
             id="slip-of-the-pen",
         ),

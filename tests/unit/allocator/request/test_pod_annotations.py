@@ -44,14 +44,14 @@ def test_the_mode_is_named_or_open(
         pytest.param(
             VOLCANO,
             {MODE: "mps"},
-            'pod: mode "mps" is not offered here; use mig or hami-core, or remove '
+            'pod: mode "mps" is not known; use mig or hami-core, or remove '
             "volcano.sh/vgpu-mode [ModeUnavailable]",
             id="unknown-mode",
         ),
         pytest.param(
             VOLCANO,
             {MODE: ""},
-            'pod: mode "" is not offered here; use mig or hami-core, or remove '
+            'pod: mode "" is not known; use mig or hami-core, or remove '
             "volcano.sh/vgpu-mode [ModeUnavailable]",
             id="empty-mode",
         ),
@@ -65,7 +65,7 @@ def test_the_mode_is_named_or_open(
         pytest.param(
             VOLCANO,
             {PROFILE: "1g"},
-            'pod: vgpu-admission.io/mig-profile "1g" is no MIG profile; name one as nvidia-smi '
+            'pod: vgpu-admission.io/mig-profile "1g" is not a MIG profile; name one as nvidia-smi '
             "does, e.g. 1g.5gb, or remove vgpu-admission.io/mig-profile [MalformedRequest]",
             id="no-profile",
         ),

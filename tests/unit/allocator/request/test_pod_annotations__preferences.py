@@ -35,11 +35,11 @@ def test_annotations_are_read(annotations: dict[str, str], expected: FillPolicie
 @pytest.mark.parametrize(
     ("key", "text", "what"),
     [
-        pytest.param(NODE_POLICY_KEY, "", 'node-policy "" is no policy here', id="empty"),
-        pytest.param(GPU_POLICY_KEY, "Spread", 'gpu-policy "Spread" is no policy here', id="case"),
-        pytest.param(HAMI_NODE_KEY, "spread,numa", "is no policy here", id="no-list-for-nodes"),
-        pytest.param(HAMI_GPU_KEY, "spread,best", "is no policy here", id="unknown-word"),
-        pytest.param(HAMI_GPU_KEY, "mutex", "GPUs that nobody shares", id="mutex"),
+        pytest.param(NODE_POLICY_KEY, "", 'node-policy "" is not a policy', id="empty"),
+        pytest.param(GPU_POLICY_KEY, "Spread", 'gpu-policy "Spread" is not a policy', id="case"),
+        pytest.param(HAMI_NODE_KEY, "spread,numa", "is not a policy", id="no-list-for-nodes"),
+        pytest.param(HAMI_GPU_KEY, "spread,best", "is not a policy", id="unknown-word"),
+        pytest.param(HAMI_GPU_KEY, "mutex", "GPUs that are not shared", id="mutex"),
     ],
 )
 def test_what_is_not_understood_is_refused(key: str, text: str, what: str) -> None:

@@ -64,7 +64,7 @@ def test_an_unknown_model_in_mode_mig_is_not_shared_instead() -> None:
     (gpu,) = registered.node.gpus
     assert (gpu.mode, gpu.board) == (Mode.MIG, None)
     assert [problem.what for problem in registered.problems] == [
-        "NVIDIA X900 is in mode mig and not in the catalogue"
+        "NVIDIA X900 is in mode mig but not in the catalogue"
     ]
 
 

@@ -193,10 +193,10 @@ def test_a_request_that_cannot_be_read_is_no_request_for_nothing() -> None:
         pytest.param(
             [machine("gpu-b", ready="Unknown")], "its kubelet is not ready", id="not-ready"
         ),
-        pytest.param([], "it is no node of the cluster any more", id="gone"),
+        pytest.param([], "it is no longer a node of the cluster", id="gone"),
         pytest.param(
             [machine("gpu-b") | {"status": {"nodeInfo": {"bootID": "boot-2"}}}],
-            "its GPUs have not been accounted for since it came back",
+            "its agent has not reported its GPUs since the node came back",
             id="booted-anew",
         ),
     ],

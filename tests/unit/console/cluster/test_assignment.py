@@ -71,17 +71,15 @@ def test_upstream_keeps_an_account_of_its_own() -> None:
     pod = bound(served_by="upstream")
 
     assert row(pod, site())[0] == str(PodState.RUNNING)
-    assert "where Volcano's device plugin keeps account of GPUs" in " ".join(
-        text(pod, site()).split()
-    )
+    assert "served by Volcano's device plugin" in " ".join(text(pod, site()).split())
 
 
 def test_what_nodes_lack_is_not_guessed_without_ledgers() -> None:
     """A pod that waits is told who it waits for, and that nothing more may be told."""
     found = text(bound(node=""), BLIND)
 
-    assert "nodes     what they lack is not told: GPUNodes may not be read\n" in found
-    assert "short of" not in found
+    assert "nodes     unknown: you may not read GPUNodes\n" in found
+    assert "missing" not in found
 
 
 @pytest.mark.parametrize(

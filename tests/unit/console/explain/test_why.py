@@ -29,7 +29,8 @@ SAID = events_of(
         {
             "type": "Warning",
             "reason": "FailedScheduling",
-            "message": "0/3 nodes are available: 1 GPU memory short, 2 no matching geometry.",
+            "message": "0/3 nodes are available: 1 insufficient GPU memory, "
+            "2 no matching MIG profile.",
             "source": {"component": "default-scheduler"},
             "count": 4,
             "lastTimestamp": "2026-11-21T12:30:00Z",
@@ -135,15 +136,15 @@ def test_a_large_cluster_is_told_in_few_lines() -> None:
     assert [answer.node for answer in explained.answers] == [f"n{i:03}" for i in range(MOST_NODES)]
     assert explained.nodes == 60
     assert len(explained.endings) == MOST_ENDINGS
-    assert "and 48 more, further off" in text(explained)
+    assert "and 48 more nodes" in text(explained)
 
 
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
         pytest.param({}, "has no label vgpu-admission.io/inject=enabled", id="not-opted-in"),
-        pytest.param(OPTED_IN, "the webhook was not asked", id="opted-in"),
-        pytest.param(None, "the webhook was not asked", id="unknown"),
+        pytest.param(OPTED_IN, "the webhook was not called", id="opted-in"),
+        pytest.param(None, "the webhook was not called", id="unknown"),
     ],
 )
 def test_a_pod_that_admission_never_saw_is_told_so(

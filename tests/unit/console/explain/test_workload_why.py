@@ -146,7 +146,7 @@ def test_groups_beyond_the_first_are_counted() -> None:
 
     shown = text(told(pods))
 
-    assert "more      2 kinds of pods that stand otherwise; ask about one of them\n" in shown
+    assert "more      2 more groups of pods; ask about one of their pods\n" in shown
     assert shown.count(" WAITING\n") == MOST_GROUPS
 
 

@@ -167,7 +167,7 @@ def test_a_moved_ledger_is_read_anew() -> None:
     [
         pytest.param(named("gone"), 'pod "team-a/gone" does not exist', id="pod"),
         pytest.param(review(binding(node="n7")), 'node "n7" has no GPUs', id="node"),
-        pytest.param(review(binding(uid="other")), "made anew", id="uid"),
+        pytest.param(review(binding(uid="other")), "recreated", id="uid"),
         pytest.param(review({"target": 1}), "cannot be read", id="unreadable"),
     ],
 )

@@ -16,7 +16,7 @@ from webhook.binding.binding_server import BindingHandler
     ("node", "dry", "told"),
     [
         pytest.param("n7", False, 'node "n7" has no GPUs', id="no-ledger"),
-        pytest.param("n0", False, "earlier binds of the pod", id="third-promise"),
+        pytest.param("n0", False, "earlier bindings of the pod", id="third-promise"),
         pytest.param("n0", True, "", id="dry-run"),
     ],
 )

@@ -100,7 +100,7 @@ def test_a_pod_that_asks_for_nothing_passes() -> None:
 @pytest.mark.parametrize(
     ("metadata", "spec", "text"),
     [
-        pytest.param({"uid": "other"}, {}, "made anew", id="uid"),
+        pytest.param({"uid": "other"}, {}, "recreated", id="uid"),
         pytest.param({"deletionTimestamp": "2026-11-21T12:00:00Z"}, {}, "deleted", id="deleting"),
         pytest.param({}, {"schedulingGates": [{"name": "g"}]}, "scheduling gates", id="gated"),
         pytest.param({}, {"nodeName": "n9"}, 'already bound to "n9"', id="bound"),

@@ -87,7 +87,7 @@ def test_witnesses_that_differ_are_reported(told: Mapping[str, str]) -> None:
 
     assert found.promised == ()
     assert [event.reason for event in found.events] == ["VgpuUnpromised"]
-    assert "use devices that its annotations do not tell of" in found.events[0].note
+    assert "use other GPUs than its annotations name" in found.events[0].note
 
 
 def test_what_it_uses_may_have_been_given_away() -> None:
@@ -98,7 +98,7 @@ def test_what_it_uses_may_have_been_given_away() -> None:
     found = scene(bound(told), entry("b", whole), unpromised=[wire(USED)]).sweep()
 
     assert [one.uid for one in found.promised] == ["b"]
-    assert "what it uses is promised to others" in found.events[0].note
+    assert "the GPUs in use are promised to other pods" in found.events[0].note
 
 
 def test_a_pod_that_was_not_told_is_told_what_stands() -> None:

@@ -103,4 +103,4 @@ def test_another_container_is_not_believed() -> None:
     found = scene(asking, agent=UPSTREAM).sweep()
 
     assert found.promised == ()
-    assert "is not what it asks for" in found.events[0].note
+    assert "not as requested" in found.events[0].note

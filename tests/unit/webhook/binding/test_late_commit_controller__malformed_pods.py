@@ -27,7 +27,7 @@ from webhook.binding.binding_server import BindingHandler
 from webhook.binding.late_commit_controller import AFTER, Caches, LateCommitController
 
 UNREAD = (
-    'bound past vgpu-admission, so it does not start: pod "team-a/odd" cannot be read: '
+    'bound without vgpu-admission, so it does not start: pod "team-a/odd" cannot be read: '
     "Expected `array` of length <= 4096 - at `$.spec.containers[0].env` [UnreadablePod]"
 )
 MANY = [{"name": f"E{i}", "value": "x"} for i in range(5000)]
@@ -191,9 +191,9 @@ def test_an_annotation_written_to_harm_stops_no_other(told: str, agent: NodeAgen
 @pytest.mark.parametrize(
     ("known", "agent", "said"),
     [
-        pytest.param(False, NodeAgent.OURS, ["no GPUs that vgpu-admission"], id="unknown"),
-        pytest.param(True, NodeAgent.OURS, ["not been accounted for yet"], id="closed"),
-        pytest.param(True, NodeAgent.UPSTREAM, ["not been accounted for yet"], id="upstream"),
+        pytest.param(False, NodeAgent.OURS, ["no GPUs known to vgpu-admission"], id="unknown"),
+        pytest.param(True, NodeAgent.OURS, ["not reported its GPUs yet"], id="closed"),
+        pytest.param(True, NodeAgent.UPSTREAM, ["not reported its GPUs yet"], id="upstream"),
         pytest.param(False, NodeAgent.UPSTREAM, [], id="another-plugins"),
     ],
 )

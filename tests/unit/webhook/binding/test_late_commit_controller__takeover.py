@@ -65,7 +65,7 @@ def test_a_pod_that_has_started_is_given_nothing_else(status: Json) -> None:
     found = scene(bound(SIX) | {"status": status}).sweep()
 
     assert found.promised == ()
-    assert "promised nothing: its containers run on devices" in found.events[0].note
+    assert "has no entry: its containers use GPUs" in found.events[0].note
 
 
 @pytest.mark.parametrize(

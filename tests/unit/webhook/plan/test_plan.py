@@ -168,7 +168,7 @@ def test_dropping_a_constraint_is_an_option_only_if_it_helps() -> None:
     helpless = planned(asking(90000, annotations=model), A100S, BUSY)
 
     assert options(helped)[OptionKind.LIFT] == (
-        "remove nvidia.com/use-gputype: it fits now, mig on a100"
+        "remove nvidia.com/use-gputype: the pod fits now, mig on a100"
     )
     assert OptionKind.LIFT not in options(helpless)
 
@@ -179,7 +179,7 @@ def test_a_constraint_that_only_waiting_would_meet_is_named_as_such() -> None:
 
     found = planned(asking(3000, annotations={MODE: "mig"}), full)
 
-    assert options(found)[OptionKind.LIFT] == f"remove {MODE}: it fits once other pods have ended"
+    assert options(found)[OptionKind.LIFT] == f"remove {MODE}: the pod fits after other pods end"
 
 
 def test_what_never_fits_is_told_the_smallest_model_that_would_do() -> None:

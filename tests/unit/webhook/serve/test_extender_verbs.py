@@ -68,7 +68,7 @@ def test_names_are_answered_by_names() -> None:
     assert filtered(POD, NodeNames=["roomy", "full", "gone"]) == {
         "Nodes": None,
         "NodeNames": ["roomy"],
-        "FailedNodes": {"full": "GPU memory short"},
+        "FailedNodes": {"full": "insufficient GPU memory"},
         "FailedAndUnresolvableNodes": {"gone": "no GPU inventory"},
         "Error": "",
     }
@@ -112,7 +112,7 @@ def test_nodes_that_score_are_listed(question: Json) -> None:
 
 
 def test_a_bind_is_posted_with_the_uid() -> None:
-    """The uid is a precondition: a pod made anew under the same name is not bound."""
+    """The uid is a precondition: a pod recreated under the same name is not bound."""
     writer = Writer()
 
     answer = asyncio.run(extender(writer).bind(orjson.dumps(BIND)))
@@ -126,11 +126,11 @@ def test_a_bind_is_posted_with_the_uid() -> None:
 
 def test_a_refused_bind_says_why() -> None:
     """What our hook says of it is what the scheduler shows."""
-    writer = Writer(ApiError(409, "Conflict", 'node "n": GPU memory short', place="POST"))
+    writer = Writer(ApiError(409, "Conflict", 'node "n": insufficient GPU memory', place="POST"))
 
     answer = json.loads(asyncio.run(extender(writer).bind(orjson.dumps(BIND))))
 
-    assert 'node "n": GPU memory short' in answer["Error"]
+    assert 'node "n": insufficient GPU memory' in answer["Error"]
 
 
 @pytest.mark.parametrize(
