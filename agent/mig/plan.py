@@ -96,7 +96,7 @@ class ReconfigurationPlan:
 
 @dataclass(slots=True)
 class _Draft:
-    """A plan in the making; ``to_remove`` are ids of instances that go, ``taken`` slots given out."""
+    """A plan in the making; ``to_remove`` are instance ids, ``taken`` the slots given out."""
 
     situation: GpuSituation
     ready: dict[Placement, Instance] = field(default_factory=dict)

@@ -83,8 +83,8 @@ class MonitorSnapshot:
     """All there is to export at one moment, *now* in Unix seconds.
 
     ``held_back`` are the uids and containers whose kernels wait for those of a higher priority.
-    ``usage`` and ``unhealthy`` (a reason) are by GPU, and so is ``foreign``, which is ``None`` where no
-    driver tells; ``stuck`` are MIG instances that could not be made or removed. ``faults``
+    ``usage``, ``unhealthy`` (a reason) and ``foreign`` are by GPU; ``foreign`` is ``None`` where the
+    driver does not tell; ``stuck`` are MIG instances that could not be made or removed. ``faults``
     counts figures and regions that cannot be believed.
     """
 

@@ -22,8 +22,9 @@ def plugin_conflict(
 ) -> str:
     """Return a sentence about another plugin on this node, empty where there is none.
 
-    *added_resources* are the resources that an agent of ours added: in a vocabulary of ours what nobody of us
-    added has a plugin behind it. A plugin that is gone leaves resources with nothing allocatable.
+    *added_resources* are those that our agent added to the Node. Any other resource of our
+    vocabularies comes from a plugin. A plugin that is gone leaves resources of which nothing is
+    allocatable.
     """
     our_names = writable_names(vocabularies).difference(added_resources)
     for name in sorted(allocatable):

@@ -96,7 +96,7 @@ class Processes:
         return tuple(one for one in residents if one is not None and one.cgroup is not None)
 
     def is_mapped(self, residents: Iterable[Resident], inode: int) -> bool:
-        """Say whether one of *residents* has a region whose file has number *inode* in its memory."""
+        """Say whether one of *residents* has mapped the region whose file is *inode*."""
         wanted = re.compile(rf"(?m)^(?:\S+ +){{4}}{inode} .*\.cache")  # proc(5)
         return any(wanted.search(self._text(one.pid, "maps", MOST_MAPS_BYTES)) for one in residents)
 
