@@ -83,7 +83,7 @@ class MonitorSnapshot:
     """All there is to export at one moment, *now* in Unix seconds.
 
     ``held_back`` are the uids and containers whose kernels wait for those of a higher priority.
-    ``usage``, ``unhealthy`` (a reason) and ``foreign`` are by GPU; ``foreign`` is ``None`` where the
+    ``usage``, ``unhealthy`` (a reason), ``foreign`` are by GPU; ``foreign`` is ``None`` where the
     driver does not tell; ``stuck`` are MIG instances that could not be made or removed. ``faults``
     counts figures and regions that cannot be believed.
     """
