@@ -1,4 +1,4 @@
-"""Promises: a container on this node and what its ledger entry gives it."""
+"""Shares: a container on this node and what its ledger entry gives it."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class Owner:
 class Share:
     """What one container of an entry was promised: *grants* in the PCI order of their GPUs.
 
-    ``key`` is the container's annotation prefix, as ``c0``; ``mounts`` says that admission
+    ``key`` is the container's annotation prefix, as ``c0``; ``has_mounts`` says that admission
     injected the library's volumes, so that the agent need not. ``priority`` is among those who
     share a GPU in software. ``stage`` says when the container runs.
     """
@@ -46,7 +46,7 @@ class Share:
     owner: Owner
     grants: tuple[Grant, ...]
     key: str
-    mounts: bool = True
+    has_mounts: bool = True
     priority: Priority = Priority.LOW
     stage: Stage = Stage.APP
 

@@ -1,4 +1,4 @@
-"""Content: what a container receives for its share: variables, mounts and device files.
+"""Container edits: what a container receives for its share: variables, mounts and device files.
 
 The values come from the injection table. Admission wrote the same into the pod. They are repeated
 here because CDI overrides the pod: no variable of an ``envFrom`` or an image can widen a share.
@@ -58,7 +58,7 @@ class ContainerEdits:
     nodes: tuple[DeviceNode, ...] = ()
 
 
-def visible(shown: Sequence[str]) -> str:
+def visible_value(shown: Sequence[str]) -> str:
     """Return the UUIDs *shown* as the value of the variable that the container runtime reads."""
     return ",".join(shown)
 
@@ -68,7 +68,7 @@ def mode_of(share: Share) -> Mode:
     return share.grants[0].mode
 
 
-def of_instances(share: Share, ready: Sequence[ReadyInstance]) -> ContainerEdits:
+def mig_edits(share: Share, ready: Sequence[ReadyInstance]) -> ContainerEdits:
     """Return what a MIG share is made of: its instances, which are *ready*."""
     shown = tuple(instance.uuid for instance in ready)
     return ContainerEdits(
@@ -78,7 +78,7 @@ def of_instances(share: Share, ready: Sequence[ReadyInstance]) -> ContainerEdits
     )
 
 
-def of_library(share: Share, *, library: str, region: str) -> ContainerEdits:
+def hami_core_edits(share: Share, *, library: str, region: str) -> ContainerEdits:
     """Return what a hami-core share is made of, from the node's folders *library* and *region*."""
     mounts = [
         HostMount(
@@ -92,7 +92,7 @@ def of_library(share: Share, *, library: str, region: str) -> ContainerEdits:
     return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus, mounts=tuple(mounts))
 
 
-def of_gpus(share: Share) -> ContainerEdits:
+def memory_only_edits(share: Share) -> ContainerEdits:
     """Return what a share is made of that nothing enforces."""
     gpus = _gpus(share)
     return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus)
@@ -120,7 +120,7 @@ def _variables(share: Share, shown: Sequence[str]) -> Iterator[tuple[str, str]]:
         if form is None:
             continue
         for k in range(len(share.grants)) if row.per_device else (None,):
-            value = _value(form, share, k=k, shown=visible(shown))
+            value = _value(form, share, k=k, shown=visible_value(shown))
             if value is not None:
                 yield row.name.replace("{k}", str(k)), value
 

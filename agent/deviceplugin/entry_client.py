@@ -1,4 +1,4 @@
-"""Promises: looks up the ledger entry of a starting container and marks it as held."""
+"""Entries: looks up the ledger entry of a starting container and marks it as held."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -7,15 +7,15 @@ from typing import Final, Protocol
 from agent.deviceplugin.shares import StillRunsError, share_of
 from agent.driver.driver import Device
 from agent.node.node_informer import NodeInformer, decode_gpu_node
-from agent.node.pods import NodePod, tenant
+from agent.node.pods import NodePod, parse_pod
 from agent.share import NotYetError, Owner, Share
 from allocator.cluster.inventory import GPU_NODES
 from allocator.model.allocation import Entry
 from kube.client import ApiClient
 from kube.errors import KubeError, NotFoundError
 
-LOOKS: Final = 20  # at a pod whose init container seems to run still
-BETWEEN: Final = 0.25  # seconds between them; all together far less than kubelet's 30
+INIT_CHECKS: Final = 20  # at a pod whose init container seems to run still
+INIT_INTERVAL: Final = 0.25  # seconds between them; all together far less than kubelet's 30
 
 
 class HoldRecorder(Protocol):
@@ -40,17 +40,17 @@ class EntryClient:
         devices: Callable[[], Collection[Device]],
         unguarded: bool = False,
     ) -> None:
-        """Read through *calls* what *around* does not know yet; *devices* are the node's GPUs."""
+        """Read through *calls* what *informer* does not know yet; *devices* are the node's GPUs."""
         self._calls = calls
-        self._around = informer
-        self._holder = holder
+        self._informer = informer
+        self._recorder = holder
         self._unguarded = unguarded
         self._devices = devices
 
     async def share(self, owner: Owner) -> Share:
         """Return what the container of *owner* that starts was promised; raises NotYetError."""
         try:
-            pod = self._around.tenants.get(owner.uid) or await self._pod(owner)
+            pod = self._informer.pods.get(owner.uid) or await self._pod(owner)
             entry = await self._entry(owner.uid)
             return await self._share(owner, pod, entry)
         except KubeError as error:
@@ -58,7 +58,7 @@ class EntryClient:
 
     async def hold(self, uid: str) -> None:
         """Return once the entry of pod *uid* is noted down as held; raises NotYetError."""
-        await self._holder.hold(uid)
+        await self._recorder.hold(uid)
 
     async def annotate(self, owner: Owner, values: Mapping[str, str]) -> None:
         """Write annotations on the pod, if it is still the same; raises NotYetError."""
@@ -70,35 +70,35 @@ class EntryClient:
 
     async def _share(self, owner: Owner, pod: NodePod | None, entry: Entry | None) -> Share:
         """Look again while an init container seems to run whose slots another now starts with."""
-        for _ in range(LOOKS):
+        for _ in range(INIT_CHECKS):
             try:
                 return self._share_of(owner, pod, entry)
             except StillRunsError:
-                await asyncio.sleep(BETWEEN)
+                await asyncio.sleep(INIT_INTERVAL)
                 pod = await self._pod(owner)
         return self._share_of(owner, pod, entry)
 
     def _share_of(self, owner: Owner, pod: NodePod | None, entry: Entry | None) -> Share:
-        here = pod if pod is not None and pod.node == self._around.name else None
+        here = pod if pod is not None and pod.node == self._informer.name else None
         return share_of(owner, here, entry, devices=self._devices(), unguarded=self._unguarded)
 
     async def _pod(self, owner: Owner) -> NodePod | None:
         try:
-            return tenant(await self._calls.get(_path(owner)))
+            return parse_pod(await self._calls.get(_path(owner)))
         except NotFoundError:
             return None
 
     async def _entry(self, uid: str) -> Entry | None:
         """Return what pod *uid* was promised; a cache may not have it yet."""
-        known = self._around.gpu_node
+        known = self._informer.gpu_node
         entry = None if known is None else known.ledger.entry(uid)
         if entry is not None:
             return entry
         try:
-            read = decode_gpu_node(await self._calls.get(f"{GPU_NODES}/{self._around.name}"))
+            read = decode_gpu_node(await self._calls.get(f"{GPU_NODES}/{self._informer.name}"))
         except NotFoundError:
             return None
-        return self._around.learn(read).ledger.entry(uid)
+        return self._informer.learn(read).ledger.entry(uid)
 
 
 def _path(owner: Owner) -> str:

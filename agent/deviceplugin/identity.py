@@ -1,4 +1,7 @@
-"""Whose slots: podresources + checkpoint + live pod must agree."""
+"""Whose slots: kubelet's checkpoint, podresources and the live pod must agree.
+
+Also the codec of kubelet's device checkpoint: recorded containers and registered ids.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +46,7 @@ _DECODER: Final = msgspec.json.Decoder(_File)
 
 def recorded_containers(text: bytes, resource: str) -> tuple[RecordedContainer, ...]:
     """Return the containers that hold slots of *resource*; raises CheckpointError."""
-    entries = _data(text).pod_device_entries or ()
+    entries = _checkpoint_data(text).pod_device_entries or ()
     return tuple(
         RecordedContainer(uid=entry.pod_uid, container=entry.container_name, slots=_slots(entry))
         for entry in entries
@@ -53,11 +56,11 @@ def recorded_containers(text: bytes, resource: str) -> tuple[RecordedContainer, 
 
 def registered_ids(text: bytes, resource: str) -> frozenset[str]:
     """Return the ids that a plugin last registered for *resource*; raises CheckpointError."""
-    devices = _data(text).registered_devices or {}
+    devices = _checkpoint_data(text).registered_devices or {}
     return frozenset(devices.get(resource) or ())
 
 
-def _data(text: bytes) -> _Data:
+def _checkpoint_data(text: bytes) -> _Data:
     try:
         return _DECODER.decode(text).data
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -104,8 +107,8 @@ def owner_of(
     list, init containers, come first, as they start first.
     """
     wanted = frozenset(slots)
-    exact = [entry for entry in recorded if entry.slots == wanted]
-    uid = _single({entry.uid for entry in exact}, wanted, "kubelet's checkpoint")
+    exact_records = [entry for entry in recorded if entry.slots == wanted]
+    uid = _single_uid({entry.uid for entry in exact_records}, wanted, "kubelet's checkpoint")
     name = pods.get(uid)
     if name is None:
         raise NotYetError(
@@ -113,25 +116,25 @@ def owner_of(
             "but the API server has not sent it to this node yet"
         )
     holders = [entry for entry in listed if entry.slots & wanted]
-    strangers = {entry.name for entry in holders} - {name}
-    if strangers:
-        told = ", ".join(sorted(map(str, strangers)))
+    others = {entry.name for entry in holders} - {name}
+    if others:
+        names = ", ".join(sorted(map(str, others)))
         raise NotYetError(
-            f"kubelet contradicts itself about {_slots_text(wanted)}: podresources names {told}, "
+            f"kubelet contradicts itself about {_slots_text(wanted)}: podresources names {names}, "
             f"the checkpoint {name}"
         )
-    shown = {entry.container for entry in holders if entry.slots == wanted}
-    candidates = {entry.container for entry in exact}
-    if not shown <= candidates:
+    listed_names = {entry.container for entry in holders if entry.slots == wanted}
+    candidates = {entry.container for entry in exact_records}
+    if not listed_names <= candidates:
         raise NotYetError(
             f"{name}: kubelet's podresources and checkpoint name different containers for "
-            f"{_slots_text(wanted)}: {_names(shown)} and {_names(candidates)}"
+            f"{_slots_text(wanted)}: {_names(listed_names)} and {_names(candidates)}"
         )
-    containers = (*sorted(candidates - shown), *sorted(shown))
+    containers = (*sorted(candidates - listed_names), *sorted(listed_names))
     return Owner(uid=uid, namespace=name.namespace, pod=name.pod, containers=containers)
 
 
-def _single(uids: set[str], slots: frozenset[str], source: str) -> str:
+def _single_uid(uids: set[str], slots: frozenset[str], source: str) -> str:
     """Return the one uid; none and several are refused."""
     match sorted(uids):
         case [uid]:

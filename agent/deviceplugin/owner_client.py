@@ -28,7 +28,7 @@ class Lister(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answers:
+class _KubeletAnswers:
     """What kubelet told in both places, from one moment on."""
 
     listed: tuple[ListedContainer, ...]
@@ -55,8 +55,8 @@ class OwnerClient:
         self._checkpoint = checkpoint
         self._lister = lister
         self._pods = pods
-        self._running: asyncio.Task[_Answers] | None = None
-        self._next: asyncio.Task[_Answers] | None = None
+        self._running: asyncio.Task[_KubeletAnswers] | None = None
+        self._next: asyncio.Task[_KubeletAnswers] | None = None
 
     async def owner(self, slots: Collection[str]) -> Owner:
         """Return who was given exactly *slots*; raises NotYetError with what stands against it."""
@@ -64,7 +64,7 @@ class OwnerClient:
         pods = self._pods()
         return owner_of(slots, listed=answers.listed, recorded=answers.recorded, pods=pods)
 
-    async def _join_next(self) -> _Answers:
+    async def _join_next(self) -> _KubeletAnswers:
         """Join the question that begins next."""
         if self._next is None:
             self._next = asyncio.create_task(self._ask_after(self._running))
@@ -72,7 +72,7 @@ class OwnerClient:
         # Shielded: a start that is cut off must not take the question from the others.
         return await asyncio.shield(self._next)
 
-    async def _ask_after(self, running: asyncio.Task[_Answers] | None) -> _Answers:
+    async def _ask_after(self, running: asyncio.Task[_KubeletAnswers] | None) -> _KubeletAnswers:
         if running is not None:
             await asyncio.wait([running])
         self._running, self._next = self._next, None
@@ -80,7 +80,7 @@ class OwnerClient:
             listed = await self._lister.list()
         except CallError as error:
             raise NotYetError(f"kubelet did not list who holds the slots: {error}") from error
-        return _Answers(listed, await asyncio.to_thread(self._recorded_containers))
+        return _KubeletAnswers(listed, await asyncio.to_thread(self._recorded_containers))
 
     def _recorded_containers(self) -> tuple[RecordedContainer, ...]:
         try:
@@ -91,7 +91,7 @@ class OwnerClient:
             raise NotYetError(f"kubelet's checkpoint cannot be read: {error}") from error
 
 
-def _consume_error(question: asyncio.Task[_Answers]) -> None:
+def _consume_error(query: asyncio.Task[_KubeletAnswers]) -> None:
     """Take note of a failure that nobody waits for any more."""
-    if not question.cancelled():
-        question.exception()
+    if not query.cancelled():
+        query.exception()

@@ -12,8 +12,8 @@ import structlog
 
 from agent.deviceplugin import grpc_client
 from agent.deviceplugin.container_edits import NOTHING_VISIBLE, VISIBLE
-from agent.deviceplugin.slot_files import Slots
-from agent.node.slots import NOTHING, SlotOffer, is_slot, list_slots
+from agent.deviceplugin.slot_files import SlotFiles
+from agent.node.slots import NO_SLOTS, SlotOffer, is_slot, list_slots
 from agent.proto import deviceplugin_pb2 as pb
 from agent.share import NotYetError
 
@@ -34,15 +34,15 @@ class StartHandler(Protocol):
 class DevicePlugin:
     """The plugin's answers over *slots*; the offer is replaced as GPUs come, go and fall ill."""
 
-    def __init__(self, slots: Slots, starts: StartHandler) -> None:
+    def __init__(self, slots: SlotFiles, starts: StartHandler) -> None:
         """Offer nothing yet."""
         self._slots = slots
         self._starts = starts
-        self._offer = NOTHING
+        self._offer = NO_SLOTS
         self._changed = asyncio.Event()
         self._streams = 0
         self._generation = 0  # of streams
-        self.watched: Callable[[int], None] = lambda _: None
+        self.on_streams: Callable[[int], None] = lambda _: None
 
     @property
     def handlers(self) -> tuple[grpc_client.Handler, ...]:
@@ -80,7 +80,7 @@ class DevicePlugin:
         """Yield all slots, and again after each change; kubelet writes a file for each."""
         generation = self._generation
         self._streams += 1
-        self.watched(self._streams)
+        self.on_streams(self._streams)
         try:
             while generation == self._generation:
                 changed = self._changed
@@ -92,11 +92,12 @@ class DevicePlugin:
                 await changed.wait()
         finally:
             self._streams -= 1
-            self.watched(self._streams)
+            self.on_streams(self._streams)
 
     async def _allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
         answers = [
-            self._allocate_container(asked.devices_ids) for asked in request.container_requests
+            self._allocate_container(container_request.devices_ids)
+            for container_request in request.container_requests
         ]
         return pb.AllocateResponse(container_responses=answers)
 
@@ -111,10 +112,10 @@ class DevicePlugin:
             self._slots.empty(slots)
         except OSError as error:  # PreStart meets it again, where it may be said
             structlog.get_logger().warning("slots not emptied", slots=list(slots), error=str(error))
-        handed = self._slots.allocation(slots, soft=self._offer.soft)
-        if handed.device is not None:
-            answer.cdi_devices.add(name=handed.device)
-        for mount in handed.mounts:
+        allocation = self._slots.allocation(slots, soft=self._offer.soft)
+        if allocation.device is not None:
+            answer.cdi_devices.add(name=allocation.device)
+        for mount in allocation.mounts:
             answer.mounts.add(
                 container_path=mount.path, host_path=mount.host, read_only=mount.read_only
             )

@@ -16,7 +16,7 @@ import structlog
 
 from agent.deviceplugin import container_edits
 from agent.deviceplugin.container_edits import ContainerEdits
-from agent.deviceplugin.slot_files import Slots
+from agent.deviceplugin.slot_files import SlotFiles
 from agent.node.slots import is_slot
 from agent.share import NotYetError, Owner, ReadyInstance, RetryStartError, Share
 from allocator.catalog.vocabularies import OWN
@@ -81,11 +81,11 @@ class StartServices:
     """The services that a start uses."""
 
     owners: OwnerSource
-    promises: EntrySource
+    entries: EntrySource
     instances: InstanceProvider
     regions: RegionProvider
-    slots: Slots
-    news: StartEvents
+    slots: SlotFiles
+    events: StartEvents
 
 
 @dataclass(slots=True)
@@ -100,17 +100,23 @@ class _StartProgress:
 class PreStart:
     """Starts containers: side by side, except in one slot.
 
-    ``deadline`` in seconds. ``_told`` has, by slot, the instances that a pod was last told of,
-    ``_hands`` how often it was handed on.
+    A start passes these states, which ``_StartProgress.doing`` names: waiting for an earlier start
+    in the same slot, finding the owner, looking up the entry, waiting for the slot's previous pod,
+    preparing the content, marking the entry as held. It is refused where its slots were assigned
+    again meanwhile.
     """
 
-    parts: StartServices
-    deadline: float = DEADLINE
+    services: StartServices
+    deadline: float = DEADLINE  # seconds of one start
     clock: Clock = SYSTEM
-    _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
-    _told: dict[str, tuple[str, str]] = field(default_factory=dict)
-    _hands: Counter[str] = field(default_factory=Counter)
-    _limits: dict[asyncio.Timeout, Mapping[str, int]] = field(default_factory=dict)
+    # one start at a time in each slot
+    _slot_locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    # by slot: pod uid and instances last annotated on it
+    _annotated: dict[str, tuple[str, str]] = field(default_factory=dict)
+    # by slot, how often kubelet assigned it
+    _assignments: Counter[str] = field(default_factory=Counter)
+    # of running starts, with the assignments they began with
+    _timeouts: dict[asyncio.Timeout, Mapping[str, int]] = field(default_factory=dict)
     _running: set[asyncio.Task[Owner]] = field(default_factory=set)
 
     def note_assigned(self, slots: Collection[str]) -> None:
@@ -119,14 +125,14 @@ class PreStart:
         A start that still waits in one of these slots belongs to the previous pod, which was
         deleted by force. It is cancelled at once, so that it does not block the new one.
         """
-        self._hands.update(slots)
-        for limit, hands in self._limits.items():
-            # One that has run out is on its way out already, and must not be set again.
-            if not limit.expired() and not hands.keys().isdisjoint(slots):
-                limit.reschedule(asyncio.get_running_loop().time())
+        self._assignments.update(slots)
+        for timeout, before in self._timeouts.items():
+            # An expired timeout cannot be rescheduled.
+            if not timeout.expired() and not before.keys().isdisjoint(slots):
+                timeout.reschedule(asyncio.get_running_loop().time())
 
     async def start(self, slots: Collection[str]) -> None:
-        """Return when the container that holds exactly *slots* may be made.
+        """Return when the container that holds exactly *slots* may be created.
 
         Raises NotYetError with a reason for the user. A start goes on if its caller gives up; the
         next call for these slots begins when it has ended.
@@ -138,163 +144,163 @@ class PreStart:
                 f"{names} is not a slot of this node (expected slot-NNNN); if another device "
                 "plugin assigned it, delete the pod so that it is recreated"
             )
-        hands = {slot: self._hands[slot] for slot in slots}
+        before = {slot: self._assignments[slot] for slot in slots}
         began = self.clock.monotonic()
-        task = asyncio.create_task(self._in_turn(hands))
+        task = asyncio.create_task(self._start_and_record(before))
         self._running.add(task)
-        task.add_done_callback(self._finish)
+        task.add_done_callback(self._discard_task)
         try:
             owner = await asyncio.shield(task)
-            self._check_hands(hands)
+            self._check_assignments(before)
         except NotYetError as error:
-            log.info("start refused", slots=sorted(hands), why=str(error))
+            log.info("start refused", slots=sorted(before), why=str(error))
             raise
         log.info(
             "start granted",
-            slots=sorted(hands),
+            slots=sorted(before),
             pod=f"{owner.namespace}/{owner.pod}",
             uid=owner.uid,
             container=owner.container,
             seconds=round(self.clock.monotonic() - began, 4),
         )
 
-    def _reassigned_slots(self, hands: Mapping[str, int]) -> str:
-        """Return which of these slots were handed on since, empty for none."""
-        return ", ".join(sorted(slot for slot in hands if self._hands[slot] != hands[slot]))
+    def _reassigned(self, before: Mapping[str, int]) -> list[str]:
+        """Return which of these slots kubelet has assigned again since *before*, sorted."""
+        return sorted(slot for slot in before if self._assignments[slot] != before[slot])
 
-    def _check_hands(self, hands: Mapping[str, int]) -> None:
-        if lost := self._reassigned_slots(hands):
-            raise NotYetError(f"{lost} went to another pod in the meantime")
+    def _check_assignments(self, before: Mapping[str, int]) -> None:
+        if reassigned := self._reassigned(before):
+            raise NotYetError(f"{', '.join(reassigned)} went to another pod in the meantime")
 
-    def _finish(self, task: asyncio.Task[Owner]) -> None:
+    def _discard_task(self, task: asyncio.Task[Owner]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # noted: whoever asked may have stopped listening
+            task.exception()  # retrieved: the caller may have stopped waiting
 
-    async def _in_turn(self, hands: Mapping[str, int]) -> Owner:
-        """Start, and tell the user of the pod why not: a kubelet that hung up does not."""
+    async def _start_and_record(self, before: Mapping[str, int]) -> Owner:
+        """Start; record an Event on a refusal, because a kubelet that hung up shows none."""
         course = _StartProgress()
         try:
-            return await self._run_start(hands, course)
+            return await self._run_start(before, course)
         except RetryStartError:
             raise
         except NotYetError as error:
-            if course.owner is not None and not self._reassigned_slots(hands):
-                self.parts.news.record_refusal(min(hands), course.owner, str(error))
+            if course.owner is not None and not self._reassigned(before):
+                self.services.events.record_refusal(min(before), course.owner, str(error))
             raise
 
-    async def _run_start(self, hands: Mapping[str, int], course: _StartProgress) -> Owner:
-        slots, limit = frozenset(hands), asyncio.timeout(self.deadline)
-        async with contextlib.AsyncExitStack() as turns:
+    async def _run_start(self, before: Mapping[str, int], course: _StartProgress) -> Owner:
+        slots, timeout = frozenset(before), asyncio.timeout(self.deadline)
+        async with contextlib.AsyncExitStack() as locks:
             try:
-                async with limit, self._track_limit(limit, hands):
+                async with timeout, self._track_timeout(timeout, before):
                     for slot in sorted(slots):
-                        turn = self._turns.setdefault(slot, asyncio.Lock())
-                        await turns.enter_async_context(turn)
+                        lock = self._slot_locks.setdefault(slot, asyncio.Lock())
+                        await locks.enter_async_context(lock)
                     share, content = await self._prepare(slots, course)
             except TimeoutError as error:
-                self._check_hands(hands)
-                ours = f"took longer than {self.deadline:g} s"
+                self._check_assignments(before)
+                own_limit = f"took longer than {self.deadline:g} s"
                 raise NotYetError(
-                    f"{course.doing} {ours if limit.expired() else 'timed out'}"
+                    f"{course.doing} {own_limit if timeout.expired() else 'timed out'}"
                 ) from error
-            self._check_hands(hands)
-            # Past the deadline's reach: a write must not go on behind the next start's back.
+            self._check_assignments(before)
+            # Not under the deadline: a write must not go on beside the next start in the slot.
             await self._write(slots, share.owner, content)
-        if not self._reassigned_slots(hands):
-            self.parts.news.record_allocation(min(slots), share, content)
+        if not self._reassigned(before):
+            self.services.events.record_allocation(min(slots), share, content)
         return share.owner
 
     async def _write(self, slots: frozenset[str], owner: Owner, content: ContainerEdits) -> None:
         try:
-            await asyncio.to_thread(self.parts.slots.write, slots, owner, content)
+            await asyncio.to_thread(self.services.slots.write, slots, owner, content)
         except OSError as error:
             raise NotYetError(f"the files of the slot cannot be written: {error}") from error
 
     @contextlib.asynccontextmanager
-    async def _track_limit(
-        self, limit: asyncio.Timeout, hands: Mapping[str, int]
+    async def _track_timeout(
+        self, running: asyncio.Timeout, before: Mapping[str, int]
     ) -> AsyncIterator[None]:
-        self._limits[limit] = hands
+        self._timeouts[running] = before
         try:
             yield
         finally:
-            del self._limits[limit]
+            del self._timeouts[running]
 
     async def _prepare(
         self, slots: frozenset[str], course: _StartProgress
     ) -> tuple[Share, ContainerEdits]:
         """Return the share of the starting container, and its content once that is ready."""
-        parts = self.parts
+        services = self.services
         course.doing = "finding the owner of the slots"
-        course.owner = owner = await parts.owners.owner(slots)
+        course.owner = owner = await services.owners.owner(slots)
         course.doing = f"looking up the entry of {owner.namespace}/{owner.pod}"
-        share = await parts.promises.share(owner)
-        _check(share, owner, slots)
+        share = await services.entries.share(owner)
+        _check_share(share, owner, slots)
         course.owner = share.owner
-        for uid in sorted(parts.slots.holders(slots) - {owner.uid}):
+        for uid in sorted(services.slots.holders(slots) - {owner.uid}):
             course.doing = f"waiting for the processes of the slot's previous pod {uid}"
-            await parts.regions.vacate(uid)
-        content = await self._content(share, slots, course)
+            await services.regions.vacate(uid)
+        content = await self._edits(share, slots, course)
         course.doing = "marking the entry as held"
-        await parts.promises.hold(owner.uid)
-        # Only from then on nobody exchanges it any more.
-        if (await parts.promises.share(share.owner)).grants != share.grants:
+        await services.entries.hold(owner.uid)
+        # A held entry is not replaced any more; it may have been just before.
+        if (await services.entries.share(share.owner)).grants != share.grants:
             raise NotYetError("the entry changed while its container was about to start")
         return share, content
 
-    async def _content(
+    async def _edits(
         self, share: Share, slots: frozenset[str], course: _StartProgress
     ) -> ContainerEdits:
         mode = container_edits.mode_of(share)
         match mode:
             case Mode.MIG:
                 ready = await self._instances(share, course)
-                content = container_edits.of_instances(share, ready)
+                content = container_edits.mig_edits(share, ready)
                 await self._annotate_visible(
-                    share, min(slots), container_edits.visible(content.shown)
+                    share, min(slots), container_edits.visible_value(content.shown)
                 )
                 return content
             case Mode.HAMI_CORE:
-                if not share.mounts and self.parts.slots.lacks_mounts(slots):
+                if not share.has_mounts and self.services.slots.lacks_mounts(slots):
                     raise NotYetError(
                         "kubelet assigned its slots while every GPU was in MIG mode, so it lacks "
                         "the mounts for sharing a GPU; delete the pod so that it is recreated"
                     )
                 course.doing = "seeding the container's region"
-                region = await self.parts.regions.seed(share)
-                library = self.parts.slots.library
-                return container_edits.of_library(share, library=library, region=region)
+                region = await self.services.regions.seed(share)
+                library = self.services.slots.library
+                return container_edits.hami_core_edits(share, library=library, region=region)
             case Mode.MEMORY_ONLY:
-                return container_edits.of_gpus(share)
+                return container_edits.memory_only_edits(share)
             case _:
                 assert_never(mode)
 
     async def _instances(self, share: Share, course: _StartProgress) -> tuple[ReadyInstance, ...]:
-        found = []
+        ready = []
         for grant in share.grants:
             if grant.placed is None:
                 raise NotYetError(f"the entry names no placement for MIG on {grant.gpu}")
             course.doing = f"creating {grant.placed} on {grant.gpu}"
-            found.append(await self.parts.instances.ensure(grant.gpu, grant.placed))
-        return tuple(found)
+            ready.append(await self.services.instances.ensure(grant.gpu, grant.placed))
+        return tuple(ready)
 
     async def _annotate_visible(self, share: Share, slot: str, shown: str) -> None:
-        """Without CDI, write into the pod which instances it has, and let kubelet come again.
+        """Without CDI, annotate the pod with its instances, and let kubelet retry.
 
         The variables of this start were read before kubelet asked; those of the next are not.
         Until then the container would see nothing.
         """
-        if self.parts.slots.with_cdi or self._told.get(slot) == (share.owner.uid, shown):
+        if self.services.slots.with_cdi or self._annotated.get(slot) == (share.owner.uid, shown):
             return
-        await self.parts.promises.annotate(share.owner, {f"{OWN}{share.key}.visible": shown})
-        self._told[slot] = (share.owner.uid, shown)
+        await self.services.entries.annotate(share.owner, {f"{OWN}{share.key}.visible": shown})
+        self._annotated[slot] = (share.owner.uid, shown)
         raise RetryStartError(
             f"{shown} is ready and noted on the pod; the next attempt will use it"
         )
 
 
-def _check(share: Share, owner: Owner, slots: frozenset[str]) -> None:
+def _check_share(share: Share, owner: Owner, slots: frozenset[str]) -> None:
     """Refuse a share that cannot be this container's."""
     if share.owner.uid != owner.uid or share.owner.container not in owner.containers:
         raise NotYetError(f"the entry found for {owner.pod} belongs to {share.owner.pod}")

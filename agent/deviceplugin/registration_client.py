@@ -1,4 +1,8 @@
-"""Registers with kubelet, again whenever it forgets; node lock."""
+"""Registers the plugin with kubelet, again whenever kubelet forgets it; node lock.
+
+``node_lock`` keeps two agents from serving one node. RegistrationClient waits for kubelet, serves,
+registers and watches until the registration is lost, then starts over after a back-off.
+"""
 
 import asyncio
 import contextlib
@@ -16,7 +20,7 @@ from agent.deviceplugin.plugin_server import DevicePlugin
 from agent.proto import deviceplugin_pb2 as pb
 from kube.clock import SYSTEM, Clock
 
-_AGAIN: Final = 0.5  # seconds between tries
+_LOCK_INTERVAL: Final = 0.5  # seconds between tries
 
 
 @asynccontextmanager
@@ -38,20 +42,20 @@ async def node_lock(lock: Path) -> AsyncIterator[None]:
                         "waiting for another agent to exit", lock=str(lock)
                     )
                 waiting = True
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_LOCK_INTERVAL)
         yield
 
 
 ENDPOINT: Final = "vgpu-admission.sock"
 KUBELET: Final = "kubelet.sock"
 _VERSION: Final = "v1beta1"
-_POLL: Final = 0.5  # seconds between looks at the sockets
-_DIAL: Final = 15.0  # seconds for Register: kubelet dials back meanwhile, for up to 10
-_LISTEN: Final = 10.0  # seconds in which a kubelet that took us in begins to listen
+_POLL_INTERVAL: Final = 0.5  # seconds between looks at the sockets
+_REGISTER_TIMEOUT: Final = 15.0  # seconds for Register: kubelet dials back meanwhile, for up to 10
+_LISTEN_TIMEOUT: Final = 10.0  # seconds in which a kubelet that took us in begins to listen
 _GRACE: Final = 1.0  # seconds for calls in flight: an Allocate cut off would fail its pod
-_SOUND: Final = 60.0  # seconds after which a registration counts as one that held
-_FIRST, _MOST = 0.2, 10.0  # seconds of back-off
-_Identity = NewType("_Identity", tuple[int, int, int])
+_STABLE_SECONDS: Final = 60.0  # seconds after which a registration counts as one that held
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.2, 10.0  # seconds of back-off
+_SocketIdentity = NewType("_SocketIdentity", tuple[int, int, int])
 
 
 class _LostError(Exception):
@@ -77,9 +81,9 @@ class RegistrationClient:
         self._clock = clock
         self._streams = 0
         self._listened = False
-        self._stirred = asyncio.Event()
+        self._streams_changed = asyncio.Event()
         self.registered = False
-        plugin.watched = self._note_streams
+        plugin.on_streams = self._note_streams
 
     async def run(self) -> None:
         """Serve and register until cancelled, as soon as no other process does; raises OSError."""
@@ -87,33 +91,33 @@ class RegistrationClient:
             await self._plugin.recover()  # now that nobody else writes to the slots
             failures = 0
             while True:
-                kubelet = await self._kubelet()
+                kubelet = await self._wait_for_kubelet()
                 began = self._clock.monotonic()
                 try:
                     await self._serve_registered(kubelet)
                 except (_LostError, grpc_client.CallError, OSError) as error:
                     held = self._clock.monotonic() - began
-                    failures = 1 if held >= _SOUND else failures + 1
+                    failures = 1 if held >= _STABLE_SECONDS else failures + 1
                     structlog.get_logger().warning(
                         "not registered with kubelet", why=str(error), failures=failures
                     )
-                await self._pause(kubelet, failures)
+                await self._back_off(kubelet, failures)
 
     def _note_streams(self, streams: int) -> None:
         self._streams = streams
         self._listened = True
-        self._stirred.set()
+        self._streams_changed.set()
 
-    async def _kubelet(self) -> _Identity:
+    async def _wait_for_kubelet(self) -> _SocketIdentity:
         """Return which kubelet there is, once there is one.
 
         Before that nothing is served: a kubelet that starts would remove the socket.
         """
-        while (kubelet := _identity(self._place.folder / KUBELET)) is None:
-            await self._clock.sleep(_POLL)
+        while (kubelet := _socket_identity(self._place.folder / KUBELET)) is None:
+            await self._clock.sleep(_POLL_INTERVAL)
         return kubelet
 
-    async def _serve_registered(self, kubelet: _Identity) -> None:
+    async def _serve_registered(self, kubelet: _SocketIdentity) -> None:
         """Serve and register; raises _LostError when that is over, CallError if it cannot be."""
         self._listened = False
         async with self._serve_plugin() as own:
@@ -126,13 +130,13 @@ class RegistrationClient:
                 self.registered = False
 
     @asynccontextmanager
-    async def _serve_plugin(self) -> AsyncIterator[_Identity]:
+    async def _serve_plugin(self) -> AsyncIterator[_SocketIdentity]:
         """Serve while the block runs: kubelet calls back before it answers Register."""
         server = grpc_client.GrpcServer(self._plugin.handlers)
         path = self._place.folder / ENDPOINT
         try:
             await server.start(path)
-            own = _identity(path)
+            own = _socket_identity(path)
             if own is None:
                 raise _LostError(f"{path} disappeared right after its creation")
             yield own
@@ -149,45 +153,45 @@ class RegistrationClient:
             options=pb.DevicePluginOptions(pre_start_required=True),
         )
         try:
-            await channel.ask(grpc_client.REGISTER, request, within=_DIAL)
+            await channel.ask(grpc_client.REGISTER, request, within=_REGISTER_TIMEOUT)
         finally:
             await channel.close()
 
-    async def _watch(self, kubelet: _Identity, own: _Identity) -> None:
+    async def _watch(self, kubelet: _SocketIdentity, own: _SocketIdentity) -> None:
         """Raise _LostError when kubelet no longer knows the plugin."""
         folder, began = self._place.folder, self._clock.monotonic()
         while True:
-            if _identity(folder / KUBELET) != kubelet:
+            if _socket_identity(folder / KUBELET) != kubelet:
                 raise _LostError("kubelet restarted: its socket is a new one")
-            if _identity(folder / ENDPOINT) != own:
+            if _socket_identity(folder / ENDPOINT) != own:
                 raise _LostError("the plugin's socket was removed or replaced")
             if self._listened and not self._streams:
                 raise _LostError("kubelet ended its ListAndWatch call")
-            if not self._listened and self._clock.monotonic() - began > _LISTEN:
+            if not self._listened and self._clock.monotonic() - began > _LISTEN_TIMEOUT:
                 raise _LostError("kubelet accepted the plugin but did not call ListAndWatch")
-            self._stirred.clear()
+            self._streams_changed.clear()
             await self._wait_for_change()
 
     async def _wait_for_change(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_POLL):
-                await self._stirred.wait()
+            async with asyncio.timeout(_POLL_INTERVAL):
+                await self._streams_changed.wait()
 
-    async def _pause(self, kubelet: _Identity, failures: int) -> None:
+    async def _back_off(self, kubelet: _SocketIdentity, failures: int) -> None:
         """Back off, but not from a kubelet that has come since."""
-        left = self._clock.backoff(failures, first=_FIRST, most=_MOST)
+        left = self._clock.backoff(failures, first=_FIRST_BACKOFF, most=_LONGEST_BACKOFF)
         while left > 0:
-            step = min(_POLL, left)
+            step = min(_POLL_INTERVAL, left)
             await self._clock.sleep(step)
             left -= step
-            if _identity(self._place.folder / KUBELET) not in {kubelet, None}:
+            if _socket_identity(self._place.folder / KUBELET) not in {kubelet, None}:
                 return
 
 
-def _identity(socket: Path) -> _Identity | None:
+def _socket_identity(socket: Path) -> _SocketIdentity | None:
     """Return what tells this socket from any other that takes its name; inodes are reused."""
     try:
         status = socket.stat()
     except OSError:
         return None
-    return _Identity((status.st_dev, status.st_ino, status.st_ctime_ns))
+    return _SocketIdentity((status.st_dev, status.st_ino, status.st_ctime_ns))

@@ -14,29 +14,32 @@ class StillRunsError(NotYetError):
     """An earlier container seems to be running still; the pod as last seen may be outdated."""
 
 
-def next_container(owner: Owner, tenant: NodePod) -> PodContainer:
+def next_container(owner: Owner, pod: NodePod) -> PodContainer:
     """Return the container of *owner* whose turn it is, where several share their slots.
 
     An app starts once every init container has ended well, so the first that has not is meant.
     Raises NotYetError where the pod has no such container, StillRunsError where that one runs.
     """
     names = frozenset(owner.containers)
-    containers = [vessel for vessel in tenant.vessels if vessel.name in names and not vessel.done]
+    containers = [
+        container
+        for container in pod.containers
+        if container.name in names and not container.completed
+    ]
     if not containers:
         what = (
-            f"pod {_pod_name(tenant)} has no container {quote(owner.container)} "
-            "that is due to start"
+            f"pod {_pod_name(pod)} has no container {quote(owner.container)} that is due to start"
         )
         raise NotYetError(what)
     if len(names) > 1 and containers[0].running:
-        what = f"container {quote(containers[0].name)} of pod {_pod_name(tenant)} is still running"
+        what = f"container {quote(containers[0].name)} of pod {_pod_name(pod)} is still running"
         raise StillRunsError(what)
     return containers[0]
 
 
 def share_of(
     owner: Owner,
-    tenant: NodePod | None,
+    pod: NodePod | None,
     entry: Entry | None,
     *,
     devices: Collection[Device],
@@ -47,45 +50,43 @@ def share_of(
     *unguarded* says that nothing but our injection keeps the container to its share, so that one
     without it may not start. Raises NotYetError with a text for the user.
     """
-    if tenant is None or tenant.uid != owner.uid:
+    if pod is None or pod.uid != owner.uid:
         raise NotYetError(
             f"pod {quote(f'{owner.namespace}/{owner.pod}')} is not bound to this node"
         )
-    if tenant.over:
-        raise NotYetError(f"pod {_pod_name(tenant)} has already ended")
+    if pod.ended:
+        raise NotYetError(f"pod {_pod_name(pod)} has already ended")
     if entry is None:
         raise NotYetError(
-            f"pod {_pod_name(tenant)} has no entry on this node yet; "
+            f"pod {_pod_name(pod)} has no entry on this node yet; "
             "the control plane adds it within "
             "seconds, or says in an Event why it cannot"
         )
-    vessel = next_container(owner, tenant)
-    if unguarded and not vessel.injected:
+    container = next_container(owner, pod)
+    if unguarded and not container.injected:
         raise NotYetError(
-            f"container {quote(vessel.name)} of pod {_pod_name(tenant)} was not admitted by "
+            f"container {quote(container.name)} of pod {_pod_name(pod)} was not admitted by "
             "vgpu-admission and could see every GPU; delete the pod so that it is recreated"
         )
-    grants = next((held.grants for held in entry.containers if held.name == vessel.name), ())
+    grants = next((held.grants for held in entry.containers if held.name == container.name), ())
     if not grants:
         raise NotYetError(
-            f"container {quote(vessel.name)} of pod {_pod_name(tenant)} was given no GPU"
+            f"container {quote(container.name)} of pod {_pod_name(pod)} was given no GPU"
         )
-    if gone := _missing_gpus(grants, devices):
-        raise NotYetError(f"GPU {quote(gone[0])} is no longer on this node")
-    return _share(tenant, vessel, _by_pci_address(grants, devices))
+    if missing := _missing_gpus(grants, devices):
+        raise NotYetError(f"GPU {quote(missing[0])} is no longer on this node")
+    return _share(pod, container, _by_pci_address(grants, devices))
 
 
-def _share(tenant: NodePod, vessel: PodContainer, grants: tuple[Grant, ...]) -> Share:
-    owner = Owner(
-        uid=tenant.uid, namespace=tenant.namespace, pod=tenant.name, containers=(vessel.name,)
-    )
+def _share(pod: NodePod, container: PodContainer, grants: tuple[Grant, ...]) -> Share:
+    owner = Owner(uid=pod.uid, namespace=pod.namespace, pod=pod.name, containers=(container.name,))
     return Share(
         owner=owner,
         grants=grants,
-        key=vessel.key,
-        mounts=vessel.mounts,
-        priority=vessel.priority,
-        stage=vessel.stage,
+        key=container.key,
+        has_mounts=container.has_mounts,
+        priority=container.priority,
+        stage=container.stage,
     )
 
 
@@ -106,33 +107,33 @@ def _by_pci_address(grants: Sequence[Grant], devices: Collection[Device]) -> tup
     return tuple(sorted(grants, key=lambda grant: addresses[grant.gpu]))
 
 
-def _pod_name(tenant: NodePod) -> str:
-    return quote(f"{tenant.namespace}/{tenant.name}")
+def _pod_name(pod: NodePod) -> str:
+    return quote(f"{pod.namespace}/{pod.name}")
 
 
 def shares_of(
-    entries: Iterable[Entry], tenants: Mapping[str, NodePod], devices: Collection[Device]
+    entries: Iterable[Entry], pods: Mapping[str, NodePod], devices: Collection[Device]
 ) -> tuple[Share, ...]:
     """Return what is promised to the containers of pods that are bound here, by pod.
 
     What is on GPUs that are not there any more is promised all the same.
     """
     return tuple(
-        _share(tenant, vessel, _by_pci_address(held.grants, devices))
+        _share(pod, container, _by_pci_address(held.grants, devices))
         for entry in entries
-        if (tenant := tenants.get(entry.uid)) is not None and not tenant.over
+        if (pod := pods.get(entry.uid)) is not None and not pod.ended
         for held in entry.containers
-        if (vessel := tenant.vessel(held.name)) is not None
+        if (container := pod.container(held.name)) is not None
         if held.grants
     )
 
 
-def placements(entries: Iterable[Entry]) -> dict[str, frozenset[Placement]]:
+def placements_of(entries: Iterable[Entry]) -> dict[str, frozenset[Placement]]:
     """Return at which places of which GPUs *entries* promise MIG instances."""
-    found: dict[str, set[Placement]] = {}
+    placements_by_gpu: dict[str, set[Placement]] = {}
     for entry in entries:
         for held in entry.containers:
             for grant in held.grants:
                 if grant.placed is not None:
-                    found.setdefault(grant.gpu, set()).add(grant.placed)
-    return {gpu: frozenset(places) for gpu, places in found.items()}
+                    placements_by_gpu.setdefault(grant.gpu, set()).add(grant.placed)
+    return {gpu: frozenset(places) for gpu, places in placements_by_gpu.items()}

@@ -27,11 +27,13 @@ from allocator.catalog.injection import LIBRARY_DIRECTORY
 
 SLOTS_DIRECTORY: Final = "/usr/local/vgpu/slots"
 _HOLDER: Final = "holder"
-_BARE: Final = "bare"  # an empty file: the container was told of no mounts, and never will be
-_NOTHING: Final = "/dev/null"
+_WITHOUT_MOUNTS: Final = (
+    "bare"  # an empty file: the container was told of no mounts, and never will be
+)
+_NO_TARGET: Final = "/dev/null"
 # A runtime hears of a changed file a little later. Where one holder's document takes the place
 # of another's, it must find none meanwhile, rather than the wrong one.
-_SETTLE: Final = 0.05
+_NOTICE_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
 
 
@@ -47,7 +49,7 @@ class _Holder(msgspec.Struct, frozen=True):
     uid: str
 
 
-class Slots:
+class SlotFiles:
     """The slots below *root*; documents go to the folder *cdi*, ``None`` where no runtime reads it.
 
     Calls touch small local files and block. One process at a time may own a node's slots.
@@ -59,8 +61,8 @@ class Slots:
         self._cdi = cdi
         self.library = str(root / LIBRARY_DIRECTORY.lstrip("/"))
         self._holders: dict[str, str] = {}
-        self._doomed: set[tuple[str, str]] = set()
-        self._noting = threading.Lock()  # calls come from several threads
+        self._to_empty: set[tuple[str, str]] = set()
+        self._holder_lock = threading.Lock()  # calls come from several threads
 
     @property
     def with_cdi(self) -> bool:
@@ -106,21 +108,21 @@ class Slots:
         try:
             if not soft:
                 folder.mkdir(exist_ok=True)
-                (folder / _BARE).touch()
+                (folder / _WITHOUT_MOUNTS).touch()
                 return SlotAllocation()
-            (folder / _BARE).unlink(missing_ok=True)
+            (folder / _WITHOUT_MOUNTS).unlink(missing_ok=True)
         except OSError as error:
             log.warning("slot marker not written", slot=lead, soft=soft, error=str(error))
         return SlotAllocation(mounts=slot_mounts(str(folder)))
 
     def lacks_mounts(self, slots: Collection[str]) -> bool:
         """Say whether the container that holds *slots* was told of nothing to mount."""
-        return self._cdi is None and (self._folder / min(slots) / _BARE).exists()
+        return self._cdi is None and (self._folder / min(slots) / _WITHOUT_MOUNTS).exists()
 
     def holders(self, slots: Iterable[str]) -> frozenset[str]:
         """Return the uids of the pods that were last given one of *slots*."""
-        found = map(self._holders.get, slots)  # one look at each: a sweep may be under way
-        return frozenset(uid for uid in found if uid is not None)
+        uids = map(self._holders.get, slots)  # one look at each: a sweep may be under way
+        return frozenset(uid for uid in uids if uid is not None)
 
     def write(self, slots: Collection[str], owner: Owner, content: ContainerEdits) -> None:
         """Make the *slots* of one container hand out *content*; raises OSError.
@@ -130,7 +132,7 @@ class Slots:
         """
         lead = min(slots)
         for slot in slots:
-            self._note(slot, owner.uid)
+            self._record_holder(slot, owner.uid)
         if self._cdi is not None:
             self._publish(self._cdi, lead, cdi.document(lead, content))
         else:
@@ -142,13 +144,17 @@ class Slots:
         Whoever calls this knows that the containers of all others are gone. Twice in a row,
         because a pod may have started since *live* was put together.
         """
-        dead = {found for found in tuple(self._holders.items()) if found[1] not in live}
-        for slot, uid in dead & self._doomed:
-            self._forget(slot, uid)
-        self._doomed = dead
+        dead = {
+            slot_and_uid
+            for slot_and_uid in tuple(self._holders.items())
+            if slot_and_uid[1] not in live
+        }
+        for slot, uid in dead & self._to_empty:
+            self._release(slot, uid)
+        self._to_empty = dead
 
-    def _forget(self, slot: str, uid: str) -> None:
-        with self._noting:
+    def _release(self, slot: str, uid: str) -> None:
+        with self._holder_lock:
             if self._holders.get(slot) != uid:
                 return
             self._empty(slot)
@@ -162,8 +168,8 @@ class Slots:
         for mount in slot_mounts(str(self._folder / slot)):
             Path(mount.host).unlink(missing_ok=True)
 
-    def _note(self, slot: str, uid: str) -> None:
-        with self._noting:
+    def _record_holder(self, slot: str, uid: str) -> None:
+        with self._holder_lock:
             if self._holders.get(slot) == uid:
                 return
             folder = self._folder / slot
@@ -185,7 +191,7 @@ class Slots:
             if path.read_bytes() == text:
                 return
             path.unlink()
-            time.sleep(_SETTLE)
+            time.sleep(_NOTICE_SECONDS)
         draft.write_bytes(text)
         draft.chmod(0o644)
         draft.replace(path)
@@ -195,7 +201,7 @@ class Slots:
         """Put links in place, which the runtime follows when it makes the container."""
         targets = {mount.path: mount.host for mount in content.mounts}
         for mount in slot_mounts(str(folder)):
-            target, link = targets.get(mount.path, _NOTHING), Path(mount.host)
+            target, link = targets.get(mount.path, _NO_TARGET), Path(mount.host)
             with contextlib.suppress(OSError):  # not a link, or not there
                 if str(link.readlink()) == target:
                     continue

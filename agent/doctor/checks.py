@@ -89,15 +89,17 @@ def _driver(facts: NodeFacts) -> _Answers:
         remedy = "get nvidia-smi to work on the node first"
         yield _Answer(Level.FAIL, f"the driver does not answer: {why}", remedy)
         return
-    told = f"{versions.driver}, CUDA {versions.cuda}"
+    version_text = f"{versions.driver}, CUDA {versions.cuda}"
     if is_older(versions.driver, DRIVER_FLOOR):
-        text = f"{told}: before {DRIVER_FLOOR} containers cannot select MIG instances by UUID"
+        text = (
+            f"{version_text}: before {DRIVER_FLOOR} containers cannot select MIG instances by UUID"
+        )
         yield _Answer(Level.FAIL, text, f"install driver {DRIVER_FLOOR} or later")
-    elif _cut(facts) and is_older(versions.driver, SEVERAL_INSTANCES):
-        text = f"{told}: before R{SEVERAL_INSTANCES} a process sees only one MIG instance"
+    elif _any_in_mig_mode(facts) and is_older(versions.driver, SEVERAL_INSTANCES):
+        text = f"{version_text}: before R{SEVERAL_INSTANCES} a process sees only one MIG instance"
         yield _Answer(Level.WARN, text, "give each container one instance, or update the driver")
     else:
-        yield _Answer(Level.OK, told)
+        yield _Answer(Level.OK, version_text)
 
 
 def _gpus(facts: NodeFacts) -> _Answers:
@@ -143,7 +145,7 @@ def _files(facts: NodeFacts) -> _Answers:
     if missing:
         text = f"missing: {', '.join(missing)}"
         yield _Answer(Level.FAIL, text, "run nvidia-modprobe -u -c 0 on the node")
-    elif _cut(facts) and not facts.capabilities:
+    elif _any_in_mig_mode(facts) and not facts.capabilities:
         text = "/proc/driver/nvidia-caps/mig-minors cannot be read: no device files for instances"
         yield _Answer(Level.FAIL, text, "run nvidia-modprobe -m as root, which loads the module")
     else:
@@ -266,5 +268,5 @@ def is_older(version: str, floor: str) -> bool:
     return bool(numbers) and numbers < version_of(floor)
 
 
-def _cut(facts: NodeFacts) -> bool:
+def _any_in_mig_mode(facts: NodeFacts) -> bool:
     return any(device.mig is not None and device.mig.current for device in facts.devices)

@@ -1,4 +1,4 @@
-"""Containerd configuration and version: CDI or not."""
+"""Whether a container runtime reads CDI documents, by containerd's configuration and version."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,8 +8,10 @@ from agent.doctor.facts import Runtime
 
 # The CRI plugin of configuration versions 3, 2 and 1; each containerd reads the older ones too.
 _CRI: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
-_SECOND: Final = 2  # this version of containerd and later merges sections key by key
-_ITS_OWN: Final = 3  # this version of a configuration and later is read by that containerd alone
+_MERGES_SINCE: Final = 2  # this version of containerd and later merges sections key by key
+_OWN_FORMAT_SINCE: Final = (
+    3  # this version of a configuration and later is read by that containerd alone
+)
 _CDI_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
 Table = Mapping[str, object]
 
@@ -23,8 +25,8 @@ def runtime_of(
     where no kubelet is served with it, because its CRI plugin is disabled.
     """
     version = documents[0].get("version")
-    own = isinstance(version, int) and version >= _ITS_OWN
-    merges = own if major is None else major >= _SECOND
+    own_format = isinstance(version, int) and version >= _OWN_FORMAT_SINCE
+    merges = own_format if major is None else major >= _MERGES_SINCE
     plugins: Table = {}
     for document in documents:
         if not _disabled_plugins(document).isdisjoint(_CRI):
@@ -40,7 +42,7 @@ def runtime_of(
         path=path,
         runtimes=frozenset(_table(kinds, "runtimes")),
         default=str(kinds.get("default_runtime_name") or "runc"),
-        cdi=cdi if isinstance(cdi, bool) else own or None,
+        cdi=cdi if isinstance(cdi, bool) else own_format or None,
         cdi_folders=tuple(map(str, folders)) if isinstance(folders, list) else _CDI_FOLDERS,
     )
 
@@ -52,13 +54,13 @@ def imports_of(document: Table) -> tuple[str, ...]:
 
 
 def _disabled_plugins(document: Table) -> frozenset[str]:
-    found = document.get("disabled_plugins")
-    return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
+    names = document.get("disabled_plugins")
+    return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
 
 
 def _table(of: Table, key: str) -> Table:
-    found = of.get(key)
-    return found if isinstance(found, dict) else {}
+    value = of.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _merge(below: Table, above: Table) -> Table:
@@ -72,8 +74,8 @@ def _merge(below: Table, above: Table) -> Table:
 
 _VERSION: Final = re.compile(r"(containerd|cri-o)://v?(\d+)\.(\d+)", re.ASCII)
 # The first releases that read CDI documents by default, and those that do if configured to.
-_BY_DEFAULT: Final = {"containerd": (2, 0), "cri-o": (1, 23)}
-_IF_TOLD: Final = (1, 7)
+_CDI_BY_DEFAULT_SINCE: Final = {"containerd": (2, 0), "cri-o": (1, 23)}
+_CDI_IF_ENABLED_SINCE: Final = (1, 7)
 
 
 def containerd_major(runtime: str) -> int | None:
@@ -93,9 +95,11 @@ def reads_cdi(runtime: str, configured: Iterable[Runtime] = ()) -> bool:
     if match is None:
         return False
     version = int(match[2]), int(match[3])
-    default = version >= _BY_DEFAULT[match[1]]
-    if match[1] != "containerd" or version < _IF_TOLD:
+    default = version >= _CDI_BY_DEFAULT_SINCE[match[1]]
+    if match[1] != "containerd" or version < _CDI_IF_ENABLED_SINCE:
         return default
-    sound = [one for one in configured if not one.problem]
-    on = all(default if one.cdi is None else one.cdi for one in sound) if sound else default
-    return on and all(one.finds_ours for one in sound)
+    readable = [one for one in configured if not one.problem]
+    enabled = (
+        all(default if one.cdi is None else one.cdi for one in readable) if readable else default
+    )
+    return enabled and all(one.finds_ours for one in readable)

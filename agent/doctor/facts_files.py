@@ -27,7 +27,7 @@ _CONFIGURATIONS: Final = (
     "var/snap/microk8s/current/args/containerd.toml",
 )
 # Whoever shares the node's processes, as the agent does, sees its files through the first of them.
-_NODE: Final = "proc/1/root"
+_HOST_ROOT: Final = "proc/1/root"
 _PACKAGES: Final = "var/lib/dpkg/status"
 # The toolkit's own library bears its version, whoever installed it.
 _TOOLKIT: Final = tuple(
@@ -70,7 +70,7 @@ def facts_of(root: Path, kubelet: Path) -> NodeFacts:
 
 def _toolkit(root: Path) -> str | None:
     """Return the newest version of the container toolkit that is installed."""
-    found = [
+    versions = [
         path.name.removeprefix("libnvidia-container.so.")
         for pattern in _TOOLKIT
         for path in root.glob(pattern)
@@ -79,8 +79,8 @@ def _toolkit(root: Path) -> str | None:
         fields = dict(line.partition(": ")[::2] for line in paragraph.splitlines())
         installed = fields.get("Status", "").endswith(" installed")
         if fields.get("Package") == "nvidia-container-toolkit" and installed:
-            found.append(fields.get("Version", ""))
-    return max(found, key=version_of, default=None)
+            versions.append(fields.get("Version", ""))
+    return max(versions, key=version_of, default=None)
 
 
 def configurations(root: Path, *, major: int | None = None) -> tuple[Runtime, ...]:
@@ -89,7 +89,7 @@ def configurations(root: Path, *, major: int | None = None) -> tuple[Runtime, ..
     They are looked for below *root*, the node's ``/``, or what a container sees of it.
     """
     runtimes: list[Runtime | None] = []
-    for base in (root, root / _NODE):
+    for base in (root, root / _HOST_ROOT):
         names = [name for name in _CONFIGURATIONS if _read(base / name) is not None]
         runtimes += (_configuration(base, name, major) for name in names)
         if names:

@@ -133,9 +133,9 @@ def _name(fact: ProfileFacts, total: int) -> str | None:
 
     ``None`` for a kind of profile that is newer than this table and comes without a name.
     """
-    told = (fact.name or "").removeprefix("MIG ").strip()
-    if shape_of(told) is not None:
-        return told
+    own_name = (fact.name or "").removeprefix("MIG ").strip()
+    if shape_of(own_name) is not None:
+        return own_name
     meaning = _MEANING.get(fact.enum)
     if meaning is None:
         return None

@@ -38,7 +38,7 @@ class DriverError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigMode:
-    """Whether a GPU is cut into instances, now and after its next reset."""
+    """Whether MIG mode is on, now and after its next reset."""
 
     current: bool
     pending: bool

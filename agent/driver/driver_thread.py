@@ -1,4 +1,4 @@
-"""The worker: the one thread that talks to the driver, and what is known when it stops answering.
+"""The one thread that talks to the driver, and what is known when it stops answering.
 
 A driver call cannot be interrupted. One that outlasts its caller's patience goes on, and the next
 one waits for it rather than run beside it: concurrent walks of NVML take seconds.

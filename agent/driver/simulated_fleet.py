@@ -38,18 +38,18 @@ def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Reject
     if isinstance(loaded, Rejected):
         return loaded
     named = {each.name: each for each in loaded.value}
-    found = named.get(node) or named.get(ANY)
-    problem = _busy_problem(found) if found else _no_entry_problem(node, tuple(named))
-    if problem or found is None:
+    entry = named.get(node) or named.get(ANY)
+    problem = _busy_problem(entry) if entry else _no_entry_problem(node, tuple(named))
+    if problem or entry is None:
         return Rejected((problem,) if problem else ())
-    state = idle([_chip(gpu, found.gpus, node) for gpu in found.gpus], boot)
-    for gpu in found.gpus:
-        furnished = _with_instances(state, gpu, stamp("GPU", f"{node}/{gpu.index}"))
-        if isinstance(furnished, DriverRefusal):
-            path = f"nodes.{found.name}.idle"
+    state = idle([_chip(gpu, entry.gpus, node) for gpu in entry.gpus], boot)
+    for gpu in entry.gpus:
+        populated = _with_instances(state, gpu, stamp("GPU", f"{node}/{gpu.index}"))
+        if isinstance(populated, DriverRefusal):
+            path = f"nodes.{entry.name}.idle"
             accepted = "instances that fit on the GPU together"
-            return Rejected((Problem(path=path, what=furnished.text, accepted=accepted),))
-        state = furnished
+            return Rejected((Problem(path=path, what=populated.text, accepted=accepted),))
+        state = populated
     return Loaded(value=state, warnings=loaded.warnings)
 
 
@@ -84,17 +84,17 @@ def _busy_problem(node: Node) -> Problem | None:
     return None
 
 
-def _chip(gpu: Gpu, beside: Sequence[Gpu], node: str) -> Device:
+def _chip(gpu: Gpu, gpus: Sequence[Gpu], node: str) -> Device:
     model = model_named(gpu.model) or Model(name=gpu.model, memory=gpu.memory)
-    made = chip(model, node=node, index=gpu.index, mig=gpu.mode is Mode.MIG)
+    device = chip(model, node=node, index=gpu.index, mig=gpu.mode is Mode.MIG)
     switched = _on_a_switch(model)
     return replace(
-        made,
+        device,
         memory=gpu.memory,
-        numa=2 * gpu.index // len(beside),
+        numa=2 * gpu.index // len(gpus),
         links=tuple(
             stamp("GPU", f"{node}/{other.index}")
-            for other in beside
+            for other in gpus
             if switched and other.model == gpu.model and other.index != gpu.index
         ),
     )
@@ -110,10 +110,10 @@ def _with_instances(state: State, gpu: Gpu, uuid: str) -> State | DriverRefusal:
         made = create_instance(state, uuid, profile=placed.profile.id, start=placed.start)
         if isinstance(made, DriverRefusal):  # media engines, which a fleet file does not count
             return made
-        whole = create_compute(made.state, uuid, made.instance.id)
-        if isinstance(whole, DriverRefusal):
-            return whole
-        state = whole.state
-    stranger = Process(pid=_NO_PROCESS + gpu.index, gpu=uuid, memory=gpu.foreign)
-    held = (stranger,) if gpu.foreign else ()
+        completed = create_compute(made.state, uuid, made.instance.id)
+        if isinstance(completed, DriverRefusal):
+            return completed
+        state = completed.state
+    process = Process(pid=_NO_PROCESS + gpu.index, gpu=uuid, memory=gpu.foreign)
+    held = (process,) if gpu.foreign else ()
     return change_gpu(state, uuid, lambda g: replace(g, processes=held, faulty=not gpu.healthy))

@@ -3,7 +3,7 @@
 The rules are those of real MIG: instances sit at explicit placements and never move, a GPU
 instance is numbered by its place and the number is used again, a compute instance is destroyed
 before its GPU instance, neither while something holds it. Questions and changes return what the
-driver would answer, or :class:`Refused`.
+driver would answer, or :class:`DriverRefusal`.
 """
 
 from collections.abc import Callable, Iterable

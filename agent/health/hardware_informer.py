@@ -1,4 +1,4 @@
-"""The survey: polls the hardware and its health, and keeps them as one value.
+"""The hardware: polls the hardware and its health, and keeps them as one value.
 
 GPUs stay listed when the driver stops answering or no longer lists them. They are reported as
 unhealthy, because containers may still use them.
@@ -12,16 +12,23 @@ import structlog
 
 from agent.driver.driver import Device, DriverError, DriverEvent, Fault
 from agent.driver.driver_thread import DriverThread, HungCall
-from agent.health.health import UNSEEN, USUAL, Conditions, HealthLook, HealthPolicy, next_conditions
+from agent.health.health import (
+    DEFAULT_POLICY,
+    NO_CONDITIONS,
+    Conditions,
+    HealthObservation,
+    HealthPolicy,
+    next_conditions,
+)
 from agent.mig.instance_state import LiveInstance
 from agent.node.status import Hardware, RealisedInstance
 from allocator.model.units import MiB
 from kube.clock import SYSTEM, Clock
 
-EVERY: Final = 5.0  # seconds between looks
-PATIENCE: Final = 30.0  # seconds that the driver has to list its GPUs
-PROBE: Final = 10.0  # seconds that it has to answer for one
-_UNKNOWN: Final = "it has a MIG instance whose profile the driver does not list"
+INTERVAL: Final = 5.0  # seconds between looks
+LIST_TIMEOUT: Final = 30.0  # seconds that the driver has to list its GPUs
+PROBE_TIMEOUT: Final = 10.0  # seconds that it has to answer for one
+_UNKNOWN_PROFILE: Final = "it has a MIG instance whose profile the driver does not list"
 log = structlog.get_logger(__name__)
 
 
@@ -44,10 +51,10 @@ class HardwareListeners:
 
 
 class HardwareInformer:
-    """Keeps ``hardware``; whoever learns of a change elsewhere calls :meth:`renew`.
+    """Keeps ``hardware``; whoever learns of a change elsewhere calls :meth:`refresh`.
 
-    ``settled`` says that the instances on the GPUs were looked at, so that what others made there
-    is known before anything is promised beside it.
+    ``instances_known`` says that the instances on the GPUs were looked at. Until then the status is
+    not written, because instances that others made would be missing from it.
     """
 
     def __init__(
@@ -55,37 +62,39 @@ class HardwareInformer:
         worker: DriverThread,
         hardware_listeners: HardwareListeners,
         *,
-        policy: HealthPolicy = USUAL,
+        policy: HealthPolicy = DEFAULT_POLICY,
         clock: Clock = SYSTEM,
     ) -> None:
         """Ask the driver through *worker*; *policy* says what takes a GPU out of service."""
         self._worker = worker
-        self._told = hardware_listeners
+        self._listeners = hardware_listeners
         self._policy = policy
         self._clock = clock
         self._devices: tuple[Device, ...] | None = None
         self._driver = ""
-        self._why = ""
-        self._hangs = False
-        self._conditions: Conditions = UNSEEN
+        self._unlisted_reason = ""
+        self._was_hanging = False
+        self._conditions: Conditions = NO_CONDITIONS
         self.instances: InstanceSource | None = None
-        self.settled = False
-        self.others: Mapping[str, MiB] = {}  # by UUID, what processes without a promise hold
+        self.instances_known = False
+        self.foreign_memory: Mapping[
+            str, MiB
+        ] = {}  # by UUID, what processes without a promise hold
         self.hardware: Hardware | None = None
 
     async def run(self) -> Never:
         """Look again and again."""
         while True:
-            await self.look()
-            await self._clock.sleep(EVERY)
+            await self.poll()
+            await self._clock.sleep(INTERVAL)
 
     @property
     def hung_call(self) -> HungCall | None:
         """Return the call that has kept the driver silent for longer than any may take."""
         hung = self._worker.hung_call
-        return hung if hung is not None and hung.seconds >= PATIENCE else None
+        return hung if hung is not None and hung.seconds >= LIST_TIMEOUT else None
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Ask the driver for its GPUs, for each of them, and for what went wrong."""
         self._log_hang()
         before = self._devices or ()
@@ -93,7 +102,7 @@ class HardwareInformer:
             devices = await self._list_devices()
         except DriverError as error:
             if not before:
-                self._wait(str(error))
+                self._log_unlisted(str(error))
                 return
             probes: dict[str, Fault | None] = {d.uuid: Fault.UNAVAILABLE for d in before}
         else:
@@ -105,38 +114,38 @@ class HardwareInformer:
             probes = {device.uuid: await self._probe(device.uuid) for device in devices}
             probes |= {device.uuid: Fault.ABSENT for device in gone}
         needs = {device.uuid: device.recovery for device in self._devices or ()}
-        self._observe(HealthLook(events=await self._events(), probes=probes, needs=needs))
-        self.renew()
+        self._observe(HealthObservation(events=await self._events(), probes=probes, needs=needs))
+        self.refresh()
 
     async def _list_devices(self) -> tuple[Device, ...]:
         """Ask for the GPUs; behind a call that hangs another would only wait in vain."""
         if (hung := self.hung_call) is not None:
             raise DriverError(Fault.UNAVAILABLE, hung.call, "the call hangs")
         driver, call = self._worker.driver, self._worker.call
-        devices = await call(driver.devices, within=PATIENCE)
-        self._driver = (await call(driver.versions, within=PROBE)).driver
+        devices = await call(driver.devices, within=LIST_TIMEOUT)
+        self._driver = (await call(driver.versions, within=PROBE_TIMEOUT)).driver
         return devices
 
     def _log_hang(self) -> None:
         """Say once that the driver hangs, and once that it goes on."""
         hung = self.hung_call
-        if (hung is not None) is self._hangs:
+        if (hung is not None) is self._was_hanging:
             return
-        self._hangs = hung is not None
+        self._was_hanging = hung is not None
         if hung is None:
             log.warning("driver answers again")
         else:
             log.warning("driver hangs", call=hung.call)
 
-    def _wait(self, why: str) -> None:
+    def _log_unlisted(self, why: str) -> None:
         """Say once why no GPUs are known: a node without a driver may stay so for ever."""
-        if why != self._why:
-            self._why = why
+        if why != self._unlisted_reason:
+            self._unlisted_reason = why
             log.warning("GPUs not listed yet", why=why)
 
     async def _probe(self, gpu: str) -> Fault | None:
         try:
-            await self._worker.call(self._worker.driver.usage, gpu, within=PROBE)
+            await self._worker.call(self._worker.driver.usage, gpu, within=PROBE_TIMEOUT)
         except DriverError as error:
             return error.fault
         return None
@@ -145,11 +154,11 @@ class HardwareInformer:
         if self.hung_call is not None:
             return ()
         try:
-            return await self._worker.call(self._worker.driver.events, within=PROBE)
+            return await self._worker.call(self._worker.driver.events, within=PROBE_TIMEOUT)
         except DriverError:  # the probes say so too
             return ()
 
-    def _observe(self, look: HealthLook) -> None:
+    def _observe(self, look: HealthObservation) -> None:
         before = self._conditions
         self._conditions = next_conditions(
             before, look, now=self._clock.monotonic(), policy=self._policy
@@ -158,9 +167,9 @@ class HardwareInformer:
             known = before[gpu].why if gpu in before else None
             if condition.why != known:
                 log.warning("GPU health changed", gpu=gpu, why=condition.why)
-                self._told.health(gpu, condition.why or "")
+                self._listeners.health(gpu, condition.why or "")
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Rebuild the value, and report it if it changed."""
         if self._devices is None:
             return
@@ -169,23 +178,23 @@ class HardwareInformer:
             devices=self._devices,
             driver=self._driver,
             instances=tuple(_realised_instances(present)),
-            sick=dict(self._unhealthy_gpus(self._devices, present)),
-            others=dict(self.others),
+            unhealthy=dict(self._unhealthy_gpus(self._devices, present)),
+            foreign_memory=dict(self.foreign_memory),
         )
         if hardware != self.hardware:
             self.hardware = hardware
-            self._told.changed()
+            self._listeners.changed()
 
     def _unhealthy_gpus(
         self, devices: tuple[Device, ...], present: tuple[LiveInstance, ...]
     ) -> Iterator[tuple[str, str]]:
-        strange = {one.instance.gpu for one in present if one.placed is None}
+        unknown_profiles = {one.instance.gpu for one in present if one.placed is None}
         for device in devices:
             condition = self._conditions.get(device.uuid)
             if condition is not None and condition.why:
                 yield device.uuid, condition.why
-            elif device.uuid in strange:
-                yield device.uuid, _UNKNOWN
+            elif device.uuid in unknown_profiles:
+                yield device.uuid, _UNKNOWN_PROFILE
 
 
 def _realised_instances(present: tuple[LiveInstance, ...]) -> Iterator[RealisedInstance]:

@@ -15,7 +15,7 @@ from agent.health.xid import Verdict, XidPolicy, title_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class HealthTiming:
     """How long is waited, in seconds and in probes.
 
     ``misses`` failed probes in a row count as a failure, and ``quiet`` is how long after the last
@@ -36,7 +36,7 @@ class HealthPolicy:
     """What counts as trouble, and how long it lasts."""
 
     xids: XidPolicy = field(default_factory=XidPolicy)
-    patience: Patience = field(default_factory=Patience)
+    patience: HealthTiming = field(default_factory=HealthTiming)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthLook:
+class HealthObservation:
     """What one round of looking brought: ``events`` since the last, and a probe of each GPU.
 
     ``probes`` has every GPU that was ever seen: ``None`` if it answered, ABSENT if it is not listed
@@ -75,21 +75,27 @@ class HealthLook:
 
 
 Conditions = Mapping[str, Condition]
-UNSEEN: Final[Conditions] = MappingProxyType({})
-USUAL: Final = HealthPolicy()
+NO_CONDITIONS: Final[Conditions] = MappingProxyType({})
+DEFAULT_POLICY: Final = HealthPolicy()
 _GONE: Final = frozenset((Fault.LOST, Fault.ABSENT))
-_NEEDED: Final = MappingProxyType(
+_RECOVERY_REASONS: Final = MappingProxyType(
     {
         Recovery.RESET: "the driver reports that the GPU needs a reset",
         Recovery.REBOOT: "the driver reports that this GPU needs a reboot of the node",
     }
 )
 # refusals by a driver that is well: it cannot, or may not, do what the probe asks for
-_ANSWERS: Final = frozenset((Fault.NOT_SUPPORTED, Fault.NO_PERMISSION, Fault.IN_USE, Fault.NO_ROOM))
+_REFUSED_WHILE_WELL: Final = frozenset(
+    (Fault.NOT_SUPPORTED, Fault.NO_PERMISSION, Fault.IN_USE, Fault.NO_ROOM)
+)
 
 
 def next_conditions(
-    before: Conditions, look: HealthLook, *, now: float, policy: HealthPolicy = USUAL
+    before: Conditions,
+    look: HealthObservation,
+    *,
+    now: float,
+    policy: HealthPolicy = DEFAULT_POLICY,
 ) -> Conditions:
     """Return the conditions after one round, at *now* of a monotonic clock.
 
@@ -122,9 +128,9 @@ def _note_xids(
     return condition
 
 
-def _note_probe(condition: Condition, fault: Fault | None, patience: Patience) -> Condition:
+def _note_probe(condition: Condition, fault: Fault | None, patience: HealthTiming) -> Condition:
     """Count failed probes; a GPU that comes back from being gone has been reset."""
-    if fault is None or fault in _ANSWERS:
+    if fault is None or fault in _REFUSED_WHILE_WELL:
         latched = None if condition.gone else condition.latched
         return replace(condition, misses=0, gone=False, latched=latched)
     # lost is said by the driver itself; anything else may be a driver that is busy for once
@@ -159,11 +165,11 @@ def _judge(condition: Condition, *, now: float, policy: HealthPolicy) -> Conditi
     return replace(condition, why=None, well=since, relapses=relapses)
 
 
-def _fault_reason(condition: Condition, patience: Patience) -> str | None:
+def _fault_reason(condition: Condition, patience: HealthTiming) -> str | None:
     if condition.latched is not None:
         return f"{title_of(condition.latched)}: the GPU needs a reset or the node a reboot"
-    if condition.needs is not None and condition.needs in _NEEDED:
-        return _NEEDED[condition.needs]
+    if condition.needs is not None and condition.needs in _RECOVERY_REASONS:
+        return _RECOVERY_REASONS[condition.needs]
     if condition.gone:
         return "the driver has lost the GPU: reboot or power-cycle the node"
     if condition.misses >= patience.misses:
@@ -175,7 +181,7 @@ def _fault_reason(condition: Condition, patience: Patience) -> str | None:
     return None
 
 
-def _trial(relapses: int, patience: Patience) -> float:
+def _trial(relapses: int, patience: HealthTiming) -> float:
     """Return the seconds a GPU has to be well before it is trusted again."""
     doublings = min(max(relapses - 1, 0), 16)
     return min(patience.well * (1 << doublings), patience.longest)

@@ -66,7 +66,7 @@ class HostFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _DeviceFile:
     """A file below /dev: the driver that serves it, its minor, and who may use it."""
 
     name: str
@@ -93,10 +93,10 @@ class Capabilities:
         majors = _majors(self._read(_MAJORS))
         gi = f"gpu{minor}/gi{instance}"
         wanted = (
-            _Wanted("nvidiactl", _FRONTEND, _CONTROL_MINOR),
-            _Wanted("nvidia-uvm", _UVM, 0),
-            _Wanted("nvidia-uvm-tools", _UVM, 1),
-            _Wanted(f"nvidia{minor}", _FRONTEND, minor),
+            _DeviceFile("nvidiactl", _FRONTEND, _CONTROL_MINOR),
+            _DeviceFile("nvidia-uvm", _UVM, 0),
+            _DeviceFile("nvidia-uvm-tools", _UVM, 1),
+            _DeviceFile(f"nvidia{minor}", _FRONTEND, minor),
             self._capability(f"{gi}/access"),
             self._capability(f"{gi}/ci{compute}/access"),
         )
@@ -107,11 +107,13 @@ class Capabilities:
 
         Found by what the kernel tells of the GPU's slot: their numbers are those of no index.
         """
-        found = (self._drm(path) for path in sorted((self._root / _PCI / pci / "drm").glob("*")))
-        return tuple(node for node in found if node is not None)
+        device_nodes = (
+            self._drm_node(path) for path in sorted((self._root / _PCI / pci / "drm").glob("*"))
+        )
+        return tuple(node for node in device_nodes if node is not None)
 
     @staticmethod
-    def _drm(path: Path) -> DeviceNode | None:
+    def _drm_node(path: Path) -> DeviceNode | None:
         try:
             numbers = _NUMBERS.fullmatch((path / "dev").read_text(encoding="ascii").strip())
         except (OSError, UnicodeDecodeError):
@@ -120,15 +122,15 @@ class Capabilities:
             return None
         return DeviceNode(f"/dev/dri/{path.name}", int(numbers[1]), int(numbers[2]))
 
-    def _capability(self, access: str) -> _Wanted:
+    def _capability(self, access: str) -> _DeviceFile:
         if access not in self._minors:
             self._minors = dict(_minors(self._read(_MINORS)))
         number = self._minors.get(access)
         if number is None:
             raise CapabilityError(f"/{_MINORS} has no line for {access}")
-        return _Wanted(f"nvidia-caps/nvidia-cap{number}", _CAPS, number, 0o444)
+        return _DeviceFile(f"nvidia-caps/nvidia-cap{number}", _CAPS, number, 0o444)
 
-    def _ensure_device(self, wanted: _Wanted, majors: Mapping[str, int]) -> DeviceNode:
+    def _ensure_device(self, wanted: _DeviceFile, majors: Mapping[str, int]) -> DeviceNode:
         major = next((majors[name] for name in wanted.drivers if name in majors), None)
         if major is None:
             what = f"/{_MAJORS} has no {wanted.drivers[0]}; load its kernel module"
@@ -162,11 +164,11 @@ class NoFiles:
 
 
 def _minors(text: str) -> Mapping[str, int]:
-    found = map(_ACCESS.fullmatch, text.splitlines())
-    return {line[1]: int(line[2]) for line in found if line is not None}
+    lines = map(_ACCESS.fullmatch, text.splitlines())
+    return {line[1]: int(line[2]) for line in lines if line is not None}
 
 
 def _majors(text: str) -> Mapping[str, int]:
     """Read the character devices; the numbers of block devices are others."""
-    found = map(_MAJOR.fullmatch, text.partition(_BLOCK)[0].splitlines())
-    return {line[2]: int(line[1]) for line in found if line is not None}
+    lines = map(_MAJOR.fullmatch, text.partition(_BLOCK)[0].splitlines())
+    return {line[2]: int(line[1]) for line in lines if line is not None}

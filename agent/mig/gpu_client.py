@@ -1,4 +1,7 @@
-"""Performs steps on one GPU, journalled; enables MIG mode."""
+"""One GPU at the driver: GpuClient performs journalled steps, MigModeClient enables MIG mode.
+
+Every change is written to the journal before the driver is asked for it.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,14 +21,14 @@ from agent.mig.plan import (
     Reconfiguration,
     placement_name,
 )
-from agent.mig.progress import mode_off
+from agent.mig.progress import mig_off_reason
 from allocator.model.board import Placement
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-LOOKING: Final = 15.0  # seconds that the driver has to list instances or processes
-CUTTING: Final = 60.0  # seconds that it has for one change: 10 s have been seen
-_BEGUN: Final = Mark(half=True)  # of a place at which any UUID is the one that was waited for
+READ_TIMEOUT: Final = 15.0  # seconds for the driver to list instances or processes
+CHANGE_TIMEOUT: Final = 60.0  # seconds for one change; 10 s have been seen
+_PREPARED: Final = Mark(pending=True)  # of a place at which any UUID is the one that was waited for
 log = structlog.get_logger(__name__)
 
 
@@ -48,7 +51,7 @@ class JournalWriter(Protocol):
 
 
 class GpuClient:
-    """Cuts one GPU, called *gpu*; never two cuts at once."""
+    """Reconfigures one GPU, called *gpu*; callers make one change at a time."""
 
     def __init__(self, gpu: str, worker: DriverCaller, journal: JournalWriter) -> None:
         """Touch nothing yet."""
@@ -56,14 +59,16 @@ class GpuClient:
         self._worker = worker
         self._journal = journal
 
-    async def make(self, cut: Reconfiguration, *, wanted: Callable[[], bool]) -> None:
-        """Perform the steps of *cut*; stop between two of them once it is not *wanted* any more.
+    async def perform(
+        self, reconfiguration: Reconfiguration, *, wanted: Callable[[], bool]
+    ) -> None:
+        """Perform the steps; stop between two of them once *wanted* returns false.
 
         Raises DriverError where the driver refuses, OSError where the journal cannot be written.
         What was created until then is removed again, as far as the driver lets us.
         """
-        bare: Instance | None = None
-        for step in cut.steps:
+        without_compute: Instance | None = None
+        for step in reconfiguration.steps:
             if not wanted():
                 break
             log.info(
@@ -78,15 +83,15 @@ class GpuClient:
                 case DestroyInstance(instance):
                     await self._destroy_instance(instance)
                 case Create(placed):
-                    bare = await self._create(placed)
+                    without_compute = await self._create(placed)
                 case CreateCompute(placed, instance):
-                    await self._complete(placed, instance or bare)
+                    await self._create_compute(placed, instance or without_compute)
                 case _:
                     assert_never(step)
 
-    async def look(self) -> tuple[Instance, ...]:
+    async def instances(self) -> tuple[Instance, ...]:
         """Return the instances that the driver lists."""
-        return await self._worker.call(self._driver.instances, self._gpu, within=LOOKING)
+        return await self._worker.call(self._driver.instances, self._gpu, within=READ_TIMEOUT)
 
     @property
     def _driver(self) -> Driver:
@@ -94,70 +99,76 @@ class GpuClient:
 
     async def _destroy_compute(self, instance: Instance) -> None:
         await self._journal.write(JournalAct.DOOM, place_of(instance), instance.uuid)
-        await self._take_compute(instance)
+        await self._call_destroy_compute(instance)
 
-    async def _take_compute(self, instance: Instance) -> None:
+    async def _call_destroy_compute(self, instance: Instance) -> None:
         if instance.compute is not None:
             call = self._driver.destroy_compute
-            await self._worker.call(call, self._gpu, instance.id, instance.compute, within=CUTTING)
+            await self._worker.call(
+                call, self._gpu, instance.id, instance.compute, within=CHANGE_TIMEOUT
+            )
 
     async def _destroy_instance(self, instance: Instance) -> None:
         place = place_of(instance)
         mark = self._journal.marks.get(place)
-        if mark is None or not mark.half:
+        if mark is None or not mark.pending:
             await self._journal.write(JournalAct.DOOM, place, None if mark is None else mark.uuid)
-        await self._take_instance(instance)
+        await self._call_destroy_instance(instance)
 
-    async def _take_instance(self, instance: Instance) -> None:
+    async def _call_destroy_instance(self, instance: Instance) -> None:
         call = self._driver.destroy_instance
-        await self._worker.call(call, self._gpu, instance.id, within=CUTTING)
+        await self._worker.call(call, self._gpu, instance.id, within=CHANGE_TIMEOUT)
         await self._journal.write(JournalAct.GONE, place_of(instance))
 
     async def _create(self, placed: Placement) -> Instance:
         """Create without compute; one that the driver put elsewhere does not stay."""
-        await self._journal.write(JournalAct.PREPARE, self._place(placed))
+        await self._journal.write(JournalAct.PREPARE, self._key(placed))
         profile = placed.profile.id
         call = self._driver.create_instance
-        made = await self._worker.call(call, self._gpu, profile, placed.start, within=CUTTING)
-        if place_of(made) != self._place(placed):
+        made = await self._worker.call(
+            call, self._gpu, profile, placed.start, within=CHANGE_TIMEOUT
+        )
+        if place_of(made) != self._key(placed):
             await self._undo(made)
             raise _wrong_instance_error("create_instance", placed, made)
         return made
 
-    async def _complete(self, placed: Placement, bare: Instance | None) -> None:
+    async def _create_compute(self, placed: Placement, without_compute: Instance | None) -> None:
         """Create compute and read the whole back; all of it goes if that fails."""
-        if bare is None:
+        if without_compute is None:
             raise DriverError(
                 Fault.ABSENT, "create_compute", f"no instance {placement_name(placed)}"
             )
-        if self._journal.marks.get(self._place(placed)) != _BEGUN:
-            await self._journal.write(JournalAct.PREPARE, self._place(placed))
+        if self._journal.marks.get(self._key(placed)) != _PREPARED:
+            await self._journal.write(JournalAct.PREPARE, self._key(placed))
         try:
             call = self._driver.create_compute
-            made = await self._worker.call(call, self._gpu, bare.id, within=CUTTING)
-            if made.uuid is None or made not in await self.look():
+            made = await self._worker.call(
+                call, self._gpu, without_compute.id, within=CHANGE_TIMEOUT
+            )
+            if made.uuid is None or made not in await self.instances():
                 raise _wrong_instance_error("create_compute", placed, made)
         except DriverError:
-            await self._undo(bare)
+            await self._undo(without_compute)
             raise
-        await self._journal.write(JournalAct.COMMIT, self._place(placed), made.uuid)
+        await self._journal.write(JournalAct.COMMIT, self._key(placed), made.uuid)
 
     async def _undo(self, made: Instance) -> None:
         """Remove what we have just created; what resists is left to the next look."""
         with suppress(DriverError):
-            for instance in await self.look():
+            for instance in await self.instances():
                 if instance.id == made.id:
-                    await self._take_compute(instance)
-                    await self._take_instance(instance)
+                    await self._call_destroy_compute(instance)
+                    await self._call_destroy_instance(instance)
 
-    def _place(self, placed: Placement) -> PlacementKey:
+    def _key(self, placed: Placement) -> PlacementKey:
         return PlacementKey(gpu=self._gpu, profile=placed.profile.id, start=placed.start)
 
 
 def _wrong_instance_error(call: str, placed: Placement, made: Instance) -> DriverError:
-    found = f"profile {made.profile} at slot {made.start}, {made.uuid or 'no UUID'}"
+    created = f"profile {made.profile} at slot {made.start}, {made.uuid or 'no UUID'}"
     return DriverError(
-        Fault.OTHER, call, f"asked for {placement_name(placed)}, the driver created {found}"
+        Fault.OTHER, call, f"asked for {placement_name(placed)}, the driver created {created}"
     )
 
 
@@ -178,17 +189,17 @@ class UnfitGpuError(Exception):
 
 
 class MigOffError(UnfitGpuError):
-    """It is out of MIG mode, so that it has none any more."""
+    """The GPU is not in MIG mode, so it has no instances."""
 
 
 class MigModeClient:
     """Knows the GPU called *gpu* as a device, in ``known`` once it was found."""
 
-    def __init__(self, gpu: str, worker: DriverCaller, may_switch: Callable[[], bool]) -> None:
-        """Look at nothing yet; *may_switch* says whether the node's owner lets us."""
+    def __init__(self, gpu: str, worker: DriverCaller, may_enable_mig: Callable[[], bool]) -> None:
+        """Look at nothing yet; *may_enable_mig* says whether the node's owner lets us."""
         self._gpu = gpu
         self._worker = worker
-        self._may_switch = may_switch
+        self._may_enable_mig = may_enable_mig
         self.known: Device | None = None
 
     async def device(self, *, promised: bool) -> Device:
@@ -198,16 +209,16 @@ class MigModeClient:
         promised on it. From Hopper on, a reboot ends the mode and enabling it needs no reset. Older
         GPUs need a reset, which the agent never makes.
 
-        Raises UncutError with what the node's owner should do, UnfitError for a GPU that is not
+        Raises MigOffError with what the node's owner should do, UnfitGpuError for a GPU that is not
         listed, or DriverError.
         """
-        if self.known is None or not _cut(self.known):
+        if self.known is None or not _in_mig_mode(self.known):
             self.known = await self._device()
-            ours = promised and self._may_switch() and not self.known.ampere_or_older
-            if ours and self.known.mig is not None and not _cut(self.known):
+            ours = promised and self._may_enable_mig() and not self.known.ampere_or_older
+            if ours and self.known.mig is not None and not _in_mig_mode(self.known):
                 self.known = await self._enable_mig(self.known)
-        if not _cut(self.known):
-            raise MigOffError(mode_off(self.known))
+        if not _in_mig_mode(self.known):
+            raise MigOffError(mig_off_reason(self.known))
         return self.known
 
     def forget(self) -> None:
@@ -216,20 +227,20 @@ class MigModeClient:
 
     async def _device(self) -> Device:
         driver = self._worker.driver
-        for device in await self._worker.call(driver.devices, within=LOOKING):
+        for device in await self._worker.call(driver.devices, within=READ_TIMEOUT):
             if device.uuid == self._gpu:
                 return device
         raise UnfitGpuError("the driver does not list this GPU")
 
     async def _enable_mig(self, device: Device) -> Device:
         driver = self._worker.driver
-        clients = await self._worker.call(driver.processes, self._gpu, within=LOOKING)
+        clients = await self._worker.call(driver.processes, self._gpu, within=READ_TIMEOUT)
         if clients:
             return device
         log.warning("enabling MIG mode", gpu=self._gpu, model=device.model)
-        mode = await self._worker.call(driver.enable_mig, self._gpu, within=CUTTING)
+        mode = await self._worker.call(driver.enable_mig, self._gpu, within=CHANGE_TIMEOUT)
         return replace(device, mig=mode)
 
 
-def _cut(device: Device) -> bool:
+def _in_mig_mode(device: Device) -> bool:
     return device.mig is not None and device.mig.current

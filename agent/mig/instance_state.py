@@ -1,4 +1,4 @@
-"""Standing: which instances on a GPU are ours, in use, or promised.
+"""Instance state: which instances on a GPU are ours, in use, or promised.
 
 The driver knows which instances exist, the journal which of them are ours; they may disagree.
 """
@@ -54,9 +54,9 @@ class LiveInstance:
 class GpuSituation:
     """One GPU at one moment: what is there, what the journal marks as ours, what is promised.
 
-    ``used`` has the pids on each UUID that processes run on. ``held`` are places at which a
-    container may run, promised or not. ``cramped`` are promises for which the driver found no room
-    though their slots were free: engines are not ours to count, so all that is idle makes way.
+    ``used`` has pids by the UUID of their instance. ``held`` are placements at which a container
+    may run, promised or not. ``without_room`` are promised placements for which the driver found no
+    room though their slots were free: some engine is exhausted, so every idle instance makes way.
     """
 
     board: Board
@@ -65,17 +65,17 @@ class GpuSituation:
     used: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     promised: frozenset[Placement] = frozenset()
     held: frozenset[Placement] = frozenset()
-    cramped: frozenset[Placement] = frozenset()
+    without_room: frozenset[Placement] = frozenset()
 
     @property
     def live_instances(self) -> tuple[LiveInstance, ...]:
-        """Return every instance with its standing."""
+        """Return every instance with its state."""
         return tuple(map(self._live_instance, self.present))
 
     def at(self, placed: Placement) -> LiveInstance | None:
         """Return what stands at exactly this place."""
-        found = (i for i in self.present if _is_at(i, placed))
-        return next(map(self._live_instance, found), None)
+        instances = (i for i in self.present if _is_placed_at(i, placed))
+        return next(map(self._live_instance, instances), None)
 
     def _live_instance(self, instance: Instance) -> LiveInstance:
         placed = placement_of(self.board, instance)
@@ -87,7 +87,7 @@ class GpuSituation:
             pids=() if instance.uuid is None else self.used.get(instance.uuid, ()),
             held=placed in self.held,
             promised=placed in self.promised,
-            unfinished=instance.uuid is None and mark is not None and mark.half,
+            unfinished=instance.uuid is None and mark is not None and mark.pending,
         )
 
 
@@ -118,7 +118,7 @@ def current_placement(board: Board, placed: Placement) -> Placement | None:
     return None
 
 
-def _is_at(instance: Instance, placed: Placement) -> bool:
+def _is_placed_at(instance: Instance, placed: Placement) -> bool:
     return instance.profile == placed.profile.id and instance.start == placed.start
 
 
@@ -131,7 +131,7 @@ def _is_ours(mark: Mark | None, instance: Instance) -> bool:
     return mark is not None and (mark.uuid is None or instance.uuid in {None, mark.uuid})
 
 
-def corrections(
+def journal_corrections(
     situation: GpuSituation, gpu: str
 ) -> Iterator[tuple[JournalAct, PlacementKey, str | None]]:
     """Yield what the journal should say of *gpu* and does not: act, place and UUID.
@@ -141,16 +141,16 @@ def corrections(
     became ours with its tenant: the journal was lost, or another agent made it. Nothing is held
     before it was ready, so it is no stranger's that came first.
     """
-    there = {place_of(instance): instance for instance in situation.present}
+    instances = {place_of(instance): instance for instance in situation.present}
     for place, mark in sorted(situation.marks.items(), key=lambda pair: pair[0]):
         if place.gpu != gpu:
             continue
-        found = there.get(place)
-        if found is None or not _is_ours(mark, found):
+        instance = instances.get(place)
+        if instance is None or not _is_ours(mark, instance):
             yield JournalAct.GONE, place, None
-        elif mark.half and found.uuid is not None:
-            yield JournalAct.COMMIT, place, found.uuid
-    for place, found in sorted(there.items(), key=lambda pair: pair[0]):
-        unknown = place not in situation.marks and found.uuid is not None
-        if unknown and placement_of(situation.board, found) in situation.held:
-            yield JournalAct.COMMIT, place, found.uuid
+        elif mark.pending and instance.uuid is not None:
+            yield JournalAct.COMMIT, place, instance.uuid
+    for place, instance in sorted(instances.items(), key=lambda pair: pair[0]):
+        unknown = place not in situation.marks and instance.uuid is not None
+        if unknown and placement_of(situation.board, instance) in situation.held:
+            yield JournalAct.COMMIT, place, instance.uuid

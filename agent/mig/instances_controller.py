@@ -13,10 +13,10 @@ from typing import Final, Never
 import structlog
 
 from agent.driver.driver import Device, DriverError
-from agent.mig.gpu_client import LOOKING
+from agent.mig.gpu_client import READ_TIMEOUT
 from agent.mig.gpu_controller import DesiredInstances, GpuController, MigServices
 from agent.mig.instance_state import LiveInstance
-from agent.mig.progress import Delay, FailedReconfiguration, answer, waiting_message
+from agent.mig.progress import Delay, FailedReconfiguration, instance_or_delay, waiting_message
 from agent.share import NotYetError, ReadyInstance
 from allocator.model.board import Placement
 
@@ -25,8 +25,8 @@ ByGpu = Mapping[str, Collection[Placement]]
 log = structlog.get_logger(__name__)
 
 
-def _nobody() -> None:
-    """Tell nobody."""
+def _ignore() -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class _Watched:
 
 
 class InstancesController:
-    """Makes, keeps and tells the MIG instances of a node; ``run`` does the work."""
+    """Creates and reports the MIG instances of a node; ``run`` does the work."""
 
     def __init__(
         self,
-        tools: MigServices,
+        services: MigServices,
         *,
-        changed: Callable[[], None] = _nobody,
+        changed: Callable[[], None] = _ignore,
         patience: float = PATIENCE,
     ) -> None:
         """Look at nothing yet.
@@ -52,13 +52,13 @@ class InstancesController:
         *changed* is called when ``present`` or ``troubles`` may have changed; *patience* is how
         many seconds ``ensure`` waits.
         """
-        self._tools = tools
+        self._services = services
         self._changed = changed
         self._patience = patience
         self._gpus: dict[str, _Watched] = {}
-        self._wants: Mapping[str, DesiredInstances] | None = None
-        self._more = asyncio.Event()
-        self._news = asyncio.Event()
+        self._desired: Mapping[str, DesiredInstances] | None = None
+        self._gpu_added = asyncio.Event()
+        self._progress_made = asyncio.Event()
 
     async def set_desired(self, promised: ByGpu, *, held: ByGpu | None = None) -> None:
         """Set what is promised, by the GPU's UUID, and at which places containers may run.
@@ -68,14 +68,14 @@ class InstancesController:
         from before the node's last boot.
         """
         running = held or {}
-        self._wants = {
+        self._desired = {
             gpu: DesiredInstances(frozenset(promised.get(gpu, ())), frozenset(running.get(gpu, ())))
             for gpu in promised.keys() | running.keys()
         }
-        for gpu in self._wants:
+        for gpu in self._desired:
             self._watch(gpu)
         for gpu, watched in self._gpus.items():
-            if watched.gpu.set_desired(self._wants.get(gpu, DesiredInstances())):
+            if watched.gpu.set_desired(self._desired.get(gpu, DesiredInstances())):
                 watched.wake.set()
         self._wake()
 
@@ -88,36 +88,36 @@ class InstancesController:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
         while True:
-            news = self._news
-            found = self._answer(gpu, placed)
-            if isinstance(found, ReadyInstance):
-                return found
+            progress_made = self._progress_made
+            result = self._instance_or_delay(gpu, placed)
+            if isinstance(result, ReadyInstance):
+                return result
             left = deadline - loop.time()
-            if found.lasting or left <= 0:
-                raise NotYetError(waiting_message(gpu, placed, found.why))
+            if result.lasting or left <= 0:
+                raise NotYetError(waiting_message(gpu, placed, result.why))
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await news.wait()
+                    await progress_made.wait()
 
     def live_instances(self) -> tuple[LiveInstance, ...]:
         """Return all instances as they were last seen, by GPU and id."""
         live_instances = [
-            one for watched in self._gpus.values() for one in watched.gpu.progress.present
+            one for watched in self._gpus.values() for one in watched.gpu.progress.instances
         ]
         return tuple(sorted(live_instances, key=lambda one: (one.instance.gpu, one.instance.id)))
 
     def failures(self) -> Mapping[str, tuple[FailedReconfiguration, ...]]:
         """Return what failed and is tried again, by the GPU's UUID."""
         return {
-            gpu: tuple(watched.gpu.progress.troubles.values())
+            gpu: tuple(watched.gpu.progress.failures.values())
             for gpu, watched in sorted(self._gpus.items())
         }
 
     async def settle(self) -> None:
-        """Look at all GPUs, and make the cuts that can be made now: once, before registering."""
-        driver = self._tools.worker.driver
+        """Settle all GPUs once, before registering with kubelet."""
+        driver = self._services.worker.driver
         try:
-            self.notice(await self._tools.worker.call(driver.devices, within=LOOKING))
+            self.notice(await self._services.worker.call(driver.devices, within=READ_TIMEOUT))
         except DriverError as error:  # they are noticed later
             log.warning("GPUs not listed yet", why=str(error))
         async with asyncio.TaskGroup() as group:
@@ -125,7 +125,7 @@ class InstancesController:
                 group.create_task(watched.gpu.settle())
 
     def notice(self, devices: Iterable[Device]) -> None:
-        """Watch those that are in MIG mode: what stands on them is told, promised or not."""
+        """Watch those in MIG mode: their instances are reported, promised or not."""
         for device in devices:
             if device.mig is not None and device.mig.current:
                 self._watch(device.uuid)
@@ -135,27 +135,27 @@ class InstancesController:
         async with asyncio.TaskGroup() as group:
             followed: set[str] = set()
             while True:
-                self._more.clear()
+                self._gpu_added.clear()
                 for gpu in self._gpus.keys() - followed:
-                    group.create_task(self._follow(self._gpus[gpu]))
+                    group.create_task(self._keep_settled(self._gpus[gpu]))
                     followed.add(gpu)
-                await self._more.wait()
+                await self._gpu_added.wait()
 
-    def _answer(self, gpu: str, placed: Placement) -> ReadyInstance | Delay:
+    def _instance_or_delay(self, gpu: str, placed: Placement) -> ReadyInstance | Delay:
         watched = self._gpus.get(gpu)
-        if watched is None or not watched.gpu.promises(watched.gpu.place(placed)):
+        if watched is None or not watched.gpu.is_promised(watched.gpu.place(placed)):
             return Delay("the agent has not seen its entry yet")
-        return answer(watched.gpu.progress, watched.gpu.place(placed))
+        return instance_or_delay(watched.gpu.progress, watched.gpu.place(placed))
 
     def _watch(self, gpu: str) -> None:
         if gpu not in self._gpus:
-            watched = _Watched(GpuController(gpu, self._tools, changed=self._notify))
-            if self._wants is not None:
-                watched.gpu.set_desired(self._wants.get(gpu, DesiredInstances()))
+            watched = _Watched(GpuController(gpu, self._services, changed=self._notify))
+            if self._desired is not None:
+                watched.gpu.set_desired(self._desired.get(gpu, DesiredInstances()))
             self._gpus[gpu] = watched
-            self._more.set()
+            self._gpu_added.set()
 
-    async def _follow(self, watched: _Watched) -> Never:
+    async def _keep_settled(self, watched: _Watched) -> Never:
         while True:
             watched.wake.clear()
             await watched.gpu.settle()
@@ -169,5 +169,5 @@ class InstancesController:
 
     def _wake(self) -> None:
         """Let everyone who waits look again."""
-        self._news.set()
-        self._news = asyncio.Event()
+        self._progress_made.set()
+        self._progress_made = asyncio.Event()

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import msgspec
 
-_SHOWN: Final = 60  # characters of a damaged line that a report quotes
+_EXCERPT_LENGTH: Final = 60  # characters of a damaged line that a report quotes
 
 
 class JournalAct(StrEnum):
@@ -45,12 +45,12 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """That a place is ours: ``half`` while something was announced and not concluded.
+    """That a place is ours: ``pending`` while a change was announced and not concluded.
 
     ``uuid`` is that of the instance which is ours there, ``None`` before it is known.
     """
 
-    half: bool
+    pending: bool
     uuid: str | None = None
 
 
@@ -76,14 +76,14 @@ def apply_record(marks: Marks, record: JournalRecord) -> Marks:
     rest = {place: mark for place, mark in marks.items() if place != record.place}
     if record.act is not JournalAct.GONE:
         half = record.act is not JournalAct.COMMIT
-        rest[record.place] = Mark(half=half, uuid=record.uuid)
+        rest[record.place] = Mark(pending=half, uuid=record.uuid)
     return MappingProxyType(rest)
 
 
 def records_of(marks: Marks, boot: str) -> Iterable[JournalRecord]:
     """Return the fewest records that say the same as *marks*."""
     for place, mark in sorted(marks.items(), key=lambda pair: pair[0]):
-        act = JournalAct.PREPARE if mark.half else JournalAct.COMMIT
+        act = JournalAct.PREPARE if mark.pending else JournalAct.COMMIT
         yield JournalRecord(boot=boot, act=act, place=place, uuid=mark.uuid)
 
 
@@ -118,4 +118,4 @@ def _record(line: bytes) -> JournalRecord | None:
 
 
 def _excerpt(line: bytes) -> str:
-    return ascii(line[:_SHOWN].decode(errors="replace"))
+    return ascii(line[:_EXCERPT_LENGTH].decode(errors="replace"))

@@ -24,14 +24,14 @@ from agent.mig.journal import (
     records_of,
 )
 
-_LINES: Final = 512  # appended before the file is written anew
-_ONLY_US: Final = 0o600
-_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-_ANEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_APPENDED: Final = 512  # appended before the file is written anew
+_FILE_MODE: Final = 0o600
+_APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class JournalInUseError(Exception):
-    """Another process has the journal open: two agents must not cut the same GPUs."""
+    """Another process has the journal open: two agents must not reconfigure the same GPUs."""
 
 
 class Journal:
@@ -71,14 +71,16 @@ class Journal:
         os.close(self._lock)
 
     def _append(self, record: JournalRecord) -> None:
-        if self._lines >= _LINES:
+        if self._lines >= _MOST_APPENDED:
             file = self._rewrite()
             os.close(self._file)
             self._file, self._lines = file, 0
         try:
-            self._put(self._file, line_of(record))
+            self._write_synced(self._file, line_of(record))
         except OSError:
-            self._lines = _LINES  # a full disk may have taken half of it: start on a new file
+            self._lines = (
+                _MOST_APPENDED  # a full disk may have taken half of it: start on a new file
+            )
             raise
         self._lines += 1
         self.marks = apply_record(self.marks, record)
@@ -87,9 +89,9 @@ class Journal:
         """Replace the file by the fewest lines that say the same; return it open at its end."""
         unfinished = self._path.with_name(f"{self._path.name}.new")
         lines = b"".join(line_of(record) for record in records_of(self.marks, self._boot))
-        file = os.open(unfinished, _ANEW, _ONLY_US)
+        file = os.open(unfinished, _CREATE_FLAGS, _FILE_MODE)
         try:
-            self._put(file, lines)
+            self._write_synced(file, lines)
         finally:
             os.close(file)
         unfinished.replace(self._path)
@@ -98,9 +100,9 @@ class Journal:
             self._sync(folder)
         finally:
             os.close(folder)
-        return os.open(self._path, _APPEND)
+        return os.open(self._path, _APPEND_FLAGS)
 
-    def _put(self, file: int, data: bytes) -> None:
+    def _write_synced(self, file: int, data: bytes) -> None:
         if os.write(file, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         self._sync(file)
@@ -115,7 +117,7 @@ def _content(path: Path) -> bytes:
 
 def _open_locked(path: Path) -> int:
     """Return *path* open and locked; the lock ends with the process, however that ends."""
-    file = os.open(path, _ANEW, _ONLY_US)
+    file = os.open(path, _CREATE_FLAGS, _FILE_MODE)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

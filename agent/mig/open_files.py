@@ -1,4 +1,4 @@
-"""Holders: the processes that keep a device file open and so block a MIG change."""
+"""Open files: the processes that keep a device file open and so block a MIG change."""
 
 import os
 from collections.abc import Collection, Iterator
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_MOST: Final = 8  # holders told; more make no text clearer
-_LONGEST: Final = 32  # characters of a process's name, which is its own choice
+_MOST_HOLDERS: Final = 8  # holders told; more make no text clearer
+_LONGEST_NAME: Final = 32  # characters of a process's name, which is its own choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class OpenFiles:
         for process in self._processes():
             if any(path in paths for path in _open_files(process)):
                 file_holders.append(FileHolder(int(process.name), _name(process)))
-            if len(file_holders) == _MOST:
+            if len(file_holders) == _MOST_HOLDERS:
                 break
         return tuple(file_holders)
 
@@ -71,4 +71,4 @@ def _name(process: Path) -> str:
         text = (process / "comm").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "?"
-    return "".join(c if c.isprintable() else "?" for c in text.strip()[:_LONGEST])
+    return "".join(c if c.isprintable() else "?" for c in text.strip()[:_LONGEST_NAME])

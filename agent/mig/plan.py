@@ -1,4 +1,4 @@
-"""Cutting: which MIG instances of one GPU to destroy and create, so that every entry has its own.
+"""Plan: which MIG instances of one GPU to destroy and create, so that every entry has its own.
 
 The result is data: steps to perform, and for each entry that must wait a reason for its user. An
 instance that is in use or was not created by this agent is never touched. An idle one stays until
@@ -15,7 +15,7 @@ from agent.driver.driver import Instance
 from agent.mig.instance_state import GpuSituation, LiveInstance, current_placement
 from allocator.model.board import Placement
 
-_TOLD: Final = 4  # pids that a text names
+_MOST_PIDS: Final = 4  # pids that a text names
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +87,20 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconfigurationPlan:
-    """What to do about one GPU: placements that are ready, cuts in their order, and the blocked."""
+    """What to do about one GPU: ready placements, ordered changes, blocked ones."""
 
     ready: Mapping[Placement, Instance] = field(default_factory=lambda: MappingProxyType({}))
-    cuts: tuple[Reconfiguration, ...] = ()
+    reconfigurations: tuple[Reconfiguration, ...] = ()
     blocked: tuple[Blocked, ...] = ()
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A plan in the making; ``doomed`` are ids of instances that go, ``taken`` slots given out."""
+    """A plan in the making; ``to_remove`` are instance ids, ``taken`` the slots given out."""
 
     situation: GpuSituation
     ready: dict[Placement, Instance] = field(default_factory=dict)
-    cuts: list[Reconfiguration] = field(default_factory=list)
+    reconfigurations: list[Reconfiguration] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
     to_remove: set[int] = field(default_factory=set)
     taken: dict[Placement, int] = field(default_factory=dict)
@@ -118,9 +118,9 @@ class _Draft:
         elif instance is None:
             self._make_room(placed)
         elif not instance.ours:
-            self._block(placed, BlockedBy.FOREIGN, _foreign(instance), instance)
+            self._block(placed, BlockedBy.FOREIGN, _foreign_text(instance), instance)
         elif instance.instance.uuid is None:
-            self._cut(placed, (CreateCompute(placed, instance.instance),))
+            self._reconfigure(placed, (CreateCompute(placed, instance.instance),))
         else:
             self.taken[placed] = placed.mask
             self.ready[placed] = instance.instance
@@ -131,47 +131,56 @@ class _Draft:
 
     def _make_room(self, placed: Placement) -> None:
         """Destroy what is idle in the way of *placed*, or say what is not."""
-        standing = [
+        existing = [
             one for one in self.situation.live_instances if one.instance.id not in self.to_remove
         ]
         board = self.situation.board
-        hit = [one for one in standing if one.mask(board) & placed.mask]
-        alike = [one for one in standing if one.placed and one.placed.profile == placed.profile]
+        in_the_way = [one for one in existing if one.mask(board) & placed.mask]
+        same_profile = [
+            one for one in existing if one.placed and one.placed.profile == placed.profile
+        ]
         surplus = 0
         if placed.profile.limit is not None:  # slots may be free where engines are not
-            surplus = len(alike) - len([o for o in hit if o in alike]) + 1 - placed.profile.limit
-        spare = [one for one in alike if one.idle and one not in hit]
-        hit += spare[: max(surplus, 0)]
-        if placed in self.situation.cramped:
-            hit += [one for one in standing if one.idle and one not in hit]
-        fixed = [one for one in hit if not one.idle]
-        if surplus > len(spare):
-            fixed += [one for one in alike if not one.idle and one not in fixed]
-        if fixed:
-            self._block_by(placed, fixed)
+            surplus = (
+                len(same_profile)
+                - len([o for o in in_the_way if o in same_profile])
+                + 1
+                - placed.profile.limit
+            )
+        removable = [one for one in same_profile if one.idle and one not in in_the_way]
+        in_the_way += removable[: max(surplus, 0)]
+        if placed in self.situation.without_room:
+            in_the_way += [one for one in existing if one.idle and one not in in_the_way]
+        immovable = [one for one in in_the_way if not one.idle]
+        if surplus > len(removable):
+            immovable += [one for one in same_profile if not one.idle and one not in immovable]
+        if immovable:
+            self._block_by(placed, immovable)
             return
-        self.to_remove |= {one.instance.id for one in hit}
-        removals = (step for one in hit for step in removal(one.instance))
-        self._cut(placed, (*removals, Create(placed), CreateCompute(placed)))
+        self.to_remove |= {one.instance.id for one in in_the_way}
+        removals = (step for one in in_the_way for step in removal_steps(one.instance))
+        self._reconfigure(placed, (*removals, Create(placed), CreateCompute(placed)))
 
-    def _cut(self, placed: Placement, steps: tuple[Step, ...]) -> None:
+    def _reconfigure(self, placed: Placement, steps: tuple[Step, ...]) -> None:
         self.taken[placed] = placed.mask
-        self.cuts.append(Reconfiguration(placed=placed, steps=steps))
+        self.reconfigurations.append(Reconfiguration(placed=placed, steps=steps))
 
-    def _block_by(self, placed: Placement, fixed: Iterable[LiveInstance]) -> None:
+    def _block_by(self, placed: Placement, instances: Iterable[LiveInstance]) -> None:
         causes = {
-            BlockedBy.FOREIGN: [one for one in fixed if not one.ours],
-            BlockedBy.PROMISED: [one for one in fixed if one.ours and one.promised],
-            BlockedBy.BUSY: [one for one in fixed if one.ours and one.busy and not one.promised],
+            BlockedBy.FOREIGN: [one for one in instances if not one.ours],
+            BlockedBy.PROMISED: [one for one in instances if one.ours and one.promised],
+            BlockedBy.BUSY: [
+                one for one in instances if one.ours and one.busy and not one.promised
+            ],
         }
-        words = {
-            BlockedBy.FOREIGN: _foreign,
+        texts = {
+            BlockedBy.FOREIGN: _foreign_text,
             BlockedBy.PROMISED: _promised_text,
-            BlockedBy.BUSY: _busy,
+            BlockedBy.BUSY: _busy_text,
         }
         for cause, live_instances in causes.items():
             if live_instances:
-                self._block(placed, cause, words[cause](live_instances[0]), *live_instances)
+                self._block(placed, cause, texts[cause](live_instances[0]), *live_instances)
                 return
 
     def _block(self, placed: Placement, cause: BlockedBy, why: str, *by: LiveInstance) -> None:
@@ -182,7 +191,9 @@ class _Draft:
         """Remove what was announced, never finished, and is promised to nobody."""
         for one in self.situation.live_instances:
             if one.unfinished and one.idle and one.instance.id not in self.to_remove:
-                self.cuts.append(Reconfiguration(placed=None, steps=tuple(removal(one.instance))))
+                self.reconfigurations.append(
+                    Reconfiguration(placed=None, steps=tuple(removal_steps(one.instance)))
+                )
 
 
 def plan(situation: GpuSituation) -> ReconfigurationPlan:
@@ -193,7 +204,7 @@ def plan(situation: GpuSituation) -> ReconfigurationPlan:
     draft.sweep()
     return ReconfigurationPlan(
         ready=MappingProxyType(draft.ready),
-        cuts=tuple(draft.cuts),
+        reconfigurations=tuple(draft.reconfigurations),
         blocked=tuple(draft.blocked),
     )
 
@@ -205,7 +216,7 @@ def _order(situation: GpuSituation, placed: Placement) -> tuple[bool, bool, int,
     return not whole, placed not in situation.held, -size, placed.start, placed.profile.id
 
 
-def removal(instance: Instance) -> Iterator[Step]:
+def removal_steps(instance: Instance) -> Iterator[Step]:
     """Yield the steps that remove *instance*."""
     if instance.compute is not None:
         yield DestroyCompute(instance)
@@ -224,7 +235,7 @@ def _instance_name(one: LiveInstance) -> str:
     return f"the MIG instance {instance.uuid or instance.id} ({what})"
 
 
-def _foreign(one: LiveInstance) -> str:
+def _foreign_text(one: LiveInstance) -> str:
     return f"{_instance_name(one)} was not created by this agent, which leaves it alone"
 
 
@@ -232,13 +243,13 @@ def _promised_text(one: LiveInstance) -> str:
     return f"{_instance_name(one)} is promised to another container"
 
 
-def _busy(one: LiveInstance) -> str:
+def _busy_text(one: LiveInstance) -> str:
     if one.pids:
-        return f"{_instance_name(one)} is still in use by {pids(one.pids)}"
+        return f"{_instance_name(one)} is still in use by {pids_text(one.pids)}"
     return f"{_instance_name(one)} is held by a container that may still be running"
 
 
-def pids(found: Sequence[int]) -> str:
+def pids_text(numbers: Sequence[int]) -> str:
     """Return process ids as people read them, some of them."""
-    more = ", …" if len(found) > _TOLD else ""
-    return f"pid {', '.join(map(str, found[:_TOLD]))}{more}"
+    more = ", …" if len(numbers) > _MOST_PIDS else ""
+    return f"pid {', '.join(map(str, numbers[:_MOST_PIDS]))}{more}"

@@ -15,11 +15,11 @@ from allocator.model.board import Placement
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 
-_STUCK: Final = 3  # failures in a row after which an operator should know
+_STUCK_AFTER: Final = 3  # failures in a row after which an operator should know
 
 
 class Outcome(StrEnum):
-    """How an attempt to cut a GPU ended. Public API: a metric's label."""
+    """How an attempt to reconfigure a GPU ended. Public API: a metric's label."""
 
     DONE = "done"
     FAILED = "failed"
@@ -27,10 +27,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedReconfiguration:
-    """A cut that failed *failures* times in a row, why, and when it is tried again.
+    """A reconfiguration that failed *failures* times in a row, why, and when it is tried again.
 
     ``what`` is the place that is to be filled, or to be cleared where nothing is promised at it.
-    ``due`` is in seconds of a monotonic clock.
+    ``due`` is in seconds of the monotonic clock.
     """
 
     what: str
@@ -41,7 +41,7 @@ class FailedReconfiguration:
     @property
     def is_stuck(self) -> bool:
         """Say whether it has failed too often to be only slow."""
-        return self.failures >= _STUCK
+        return self.failures >= _STUCK_AFTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +49,16 @@ class Progress:
     """What the last look at one GPU found, by the places promised; the rest says why.
 
     ``unreachable`` are promises that have their instance, but not the files to reach it by.
-    ``problem`` says why there has been no look since; ``troubles`` are by the place of the cut.
+    ``problem`` says why there has been no look since; ``failures`` are by the placement concerned.
     """
 
-    present: tuple[LiveInstance, ...] = ()
+    instances: tuple[LiveInstance, ...] = ()
     ready: Mapping[PlacementKey, ReadyInstance] = field(
         default_factory=lambda: MappingProxyType({})
     )
     blocked: Mapping[PlacementKey, Blocked] = field(default_factory=lambda: MappingProxyType({}))
     unreachable: Mapping[PlacementKey, str] = field(default_factory=lambda: MappingProxyType({}))
-    troubles: Mapping[PlacementKey, FailedReconfiguration] = field(
+    failures: Mapping[PlacementKey, FailedReconfiguration] = field(
         default_factory=lambda: MappingProxyType({})
     )
     problem: str = ""
@@ -72,20 +72,20 @@ class Delay:
     lasting: bool = False
 
 
-def answer(progress: Progress, place: PlacementKey) -> ReadyInstance | Delay:
+def instance_or_delay(progress: Progress, place: PlacementKey) -> ReadyInstance | Delay:
     """Return the instance that is promised at *place*, or why it is not there."""
     ready = progress.ready.get(place)
     blocked = progress.blocked.get(place)
-    trouble = progress.troubles.get(place)
+    failure = progress.failures.get(place)
     if ready is not None:
         return ready
     if progress.problem:
         return Delay(progress.problem, lasting=True)
     if blocked is not None:
         return Delay(blocked.why, lasting=blocked.is_lasting)
-    if trouble is not None:
-        times = "once" if trouble.failures == 1 else f"{trouble.failures} times"
-        return Delay(f"{trouble.why} (tried {times})", lasting=trouble.is_stuck)
+    if failure is not None:
+        times = "once" if failure.failures == 1 else f"{failure.failures} times"
+        return Delay(f"{failure.why} (tried {times})", lasting=failure.is_stuck)
     return Delay(progress.unreachable.get(place, "it is being created"))
 
 
@@ -99,14 +99,14 @@ def mode_clash(mode: Mode, before: Gpu | None) -> str:
 
     The mode was changed, by hand or by a reboot, while the GPU had entries that need the other one.
     """
-    cut = mode is Mode.MIG
-    if before is None or all((grant.mode is Mode.MIG) is cut for grant in before.grants):
+    in_mig_mode = mode is Mode.MIG
+    if before is None or all((grant.mode is Mode.MIG) is in_mig_mode for grant in before.grants):
         return ""
-    what, state = ("shares without MIG", "on") if cut else ("MIG instances", "off")
+    what, state = ("shares without MIG", "on") if in_mig_mode else ("MIG instances", "off")
     return f"its MIG mode is {state}, but {what} are promised on it"
 
 
-def mode_off(device: Device) -> str:
+def mig_off_reason(device: Device) -> str:
     """Return why *device* has no instances, and how to change that."""
     if device.mig is None:
         return f"{device.model} does not support MIG"
@@ -115,26 +115,28 @@ def mode_off(device: Device) -> str:
     return f"MIG mode is off: drain the node and run nvidia-smi -i {device.pci} -mig 1"
 
 
-def recuts(before: Progress, now: Progress, *, seconds: float) -> Iterator[tuple[Outcome, str]]:
-    """Yield how a GPU changed between two looks, and which pending cuts failed."""
-    old, new = _layout(before.present), _layout(now.present)
-    if new != old:
-        yield Outcome.DONE, f"{old} → {new} in {seconds:.1f} s"
-    left = f"layout unknown: {now.problem}" if now.problem else f"layout now: {new}"
-    for place, trouble in now.troubles.items():
-        if trouble != before.troubles.get(place):
-            yield Outcome.FAILED, f"{trouble.what}: {trouble.why}; {left}"
+def reconfigurations(
+    before: Progress, now: Progress, *, seconds: float
+) -> Iterator[tuple[Outcome, str]]:
+    """Yield how a GPU changed between two looks, and which pending changes failed."""
+    old_layout, new_layout = _layout(before.instances), _layout(now.instances)
+    if new_layout != old_layout:
+        yield Outcome.DONE, f"{old_layout} → {new_layout} in {seconds:.1f} s"
+    layout_text = f"layout unknown: {now.problem}" if now.problem else f"layout now: {new_layout}"
+    for place, failure in now.failures.items():
+        if failure != before.failures.get(place):
+            yield Outcome.FAILED, f"{failure.what}: {failure.why}; {layout_text}"
 
 
 def _layout(present: Iterable[LiveInstance]) -> str:
-    """Return how a GPU is cut, as ``1g.5gb at 0, 1 + 3g.20gb at 4``: instances by memory slot."""
+    """Return the instances by memory slot, as ``1g.5gb at 0, 1 + 3g.20gb at 4``."""
     starts: dict[str, list[int]] = {}
     for one in sorted(present, key=lambda one: one.instance.start):
-        starts.setdefault(_shape(one), []).append(one.instance.start)
-    cut = (f"{shape} at {', '.join(map(str, found))}" for shape, found in starts.items())
-    return " + ".join(cut) or "no instances"
+        starts.setdefault(_instance_kind(one), []).append(one.instance.start)
+    groups = (f"{shape} at {', '.join(map(str, slots))}" for shape, slots in starts.items())
+    return " + ".join(groups) or "no instances"
 
 
-def _shape(one: LiveInstance) -> str:
+def _instance_kind(one: LiveInstance) -> str:
     name = f"profile {one.instance.profile}" if one.placed is None else one.placed.profile.name
     return name if one.instance.uuid else f"{name} without compute instance"

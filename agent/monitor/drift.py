@@ -15,9 +15,11 @@ from allocator.ledger.drift import DriftKind
 from allocator.model.untrusted import quote
 
 KINDS: Final = (DriftKind.MISSING, DriftKind.EXTRA, DriftKind.DIFFERENT)  # what a node can tell of
-LASTING: Final = 10.0  # seconds; an instance takes some to be made, and a process some to end
+LASTING_SECONDS: Final = (
+    10.0  # seconds; an instance takes some to be made, and a process some to end
+)
 Key = tuple[DriftKind, str, str]
-_MISUSES: Final = MappingProxyType(
+_VIOLATION_DRIFTS: Final = MappingProxyType(
     {
         Misuse.UNPROMISED: (DriftKind.EXTRA, "uses it without an entry on this node"),
         Misuse.DEVICE: (DriftKind.EXTRA, "uses a device there that its entry does not list"),
@@ -44,22 +46,22 @@ class HardwareDrift:
         return self.kind, self.gpu, self.what
 
 
-def drifts(picture: ObservedUse, violations: Iterable[Violation]) -> tuple[HardwareDrift, ...]:
-    """Return what differs, each once: from *picture*, and from the violations *found* in it."""
-    all_of_them = (
-        *_missing_instances(picture),
+def drifts(observed: ObservedUse, violations: Iterable[Violation]) -> tuple[HardwareDrift, ...]:
+    """Return what differs, each once: from what was *observed*, and from the *violations* in it."""
+    differences = (
+        *_missing_instances(observed),
         *_violation_drifts(violations),
-        *_foreign_processes(picture),
+        *_foreign_processes(observed),
     )
-    return tuple({drift.key: drift for drift in all_of_them}.values())
+    return tuple({drift.key: drift for drift in differences}.values())
 
 
-def _missing_instances(picture: ObservedUse) -> Iterator[HardwareDrift]:
+def _missing_instances(observed: ObservedUse) -> Iterator[HardwareDrift]:
     """Yield MIG instances that were promised and are not there, or lack compute."""
-    if picture.instances is None:
+    if observed.instances is None:
         return
-    there = {(i.gpu, i.profile, i.start) for i in picture.instances if i.uuid is not None}
-    for share in picture.shares:
+    there = {(i.gpu, i.profile, i.start) for i in observed.instances if i.uuid is not None}
+    for share in observed.shares:
         owner = share.owner
         for grant in share.grants:
             placed = grant.placed
@@ -72,21 +74,21 @@ def _missing_instances(picture: ObservedUse) -> Iterator[HardwareDrift]:
 
 def _violation_drifts(violations: Iterable[Violation]) -> Iterator[HardwareDrift]:
     for violation in violations:
-        if (misuse := _MISUSES.get(violation.kind)) is not None:
-            kind, words = misuse
+        if (kind_and_text := _VIOLATION_DRIFTS.get(violation.kind)) is not None:
+            kind, words = kind_and_text
             pod = violation.pod
             yield HardwareDrift(
                 kind=kind, gpu=violation.gpu, what=f"pod {_name(pod)} {words}", pod=pod
             )
 
 
-def _foreign_processes(picture: ObservedUse) -> Iterator[HardwareDrift]:
+def _foreign_processes(observed: ObservedUse) -> Iterator[HardwareDrift]:
     """Yield GPUs on which processes hold memory that no pod of this node answers for."""
-    for seen in picture.seen:
-        known = seen.cell is not None and seen.cell.uid in picture.pods
-        if seen.process.memory and not known:
+    for located in observed.processes:
+        known = located.cgroup is not None and located.cgroup.uid in observed.pods
+        if located.process.memory and not known:
             what = "processes outside the pods of this node hold memory on it"
-            yield HardwareDrift(kind=DriftKind.EXTRA, gpu=seen.process.gpu, what=what)
+            yield HardwareDrift(kind=DriftKind.EXTRA, gpu=located.process.gpu, what=what)
 
 
 def _name(pod: LocalPod) -> str:
@@ -98,7 +100,7 @@ class LastingDrift:
     """Since when each difference lasts, in monotonic seconds, and which have been reported."""
 
     since: Mapping[Key, float] = field(default_factory=lambda: MappingProxyType({}))
-    keys: frozenset[Key] = frozenset()
+    reported: frozenset[Key] = frozenset()
 
     def advance(
         self, hardware_drifts: Iterable[HardwareDrift], now: float
@@ -106,6 +108,6 @@ class LastingDrift:
         """Return the next state, and the differences that lasted long enough to be reported."""
         present = {drift.key: drift for drift in hardware_drifts}
         since = {key: self.since.get(key, now) for key in present}
-        lasting = frozenset(key for key, began in since.items() if now - began >= LASTING)
-        due = tuple(present[key] for key in present if key in lasting - self.keys)
+        lasting = frozenset(key for key, began in since.items() if now - began >= LASTING_SECONDS)
+        due = tuple(present[key] for key in present if key in lasting - self.reported)
         return LastingDrift(since, lasting), due

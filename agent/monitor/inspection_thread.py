@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Final
 
 from agent.driver.driver import Device, Process
-from agent.monitor.measurement import Count, container_of
+from agent.monitor.measurement import RegionCount, container_of
 from agent.monitor.violation import (
     LocalPod,
     LocatedProcess,
@@ -18,19 +18,27 @@ from agent.monitor.violation import (
     by_pod,
 )
 from agent.node.process_files import Processes, Resident
-from agent.region.decode import Region, Slot, Unreadable, totals
-from agent.region.feedback import BLOCKED, RELEASED, RegionFlags, Task, orders
+from agent.region.decode import Region, RegionSlot, Unreadable, totals
+from agent.region.feedback import (
+    BLOCKED,
+    RELEASED,
+    RegionFlags,
+    SharingContainer,
+    flags_by_container,
+)
 from agent.region.region_files import FILE, RegionFiles, RegionReading, limits_of
-from agent.region.seed import Limit, Write, corrections, introductions
-from agent.region.seed import orders as ordered
+from agent.region.seed import Limit, Write, limit_corrections, node_pid_writes
+from agent.region.seed import flag_writes as ordered
 from agent.share import Share
 
-SPARING: Final = 100.0  # a walk of all processes is followed by so many times its length without
-SKEW: Final = 60  # seconds that a last kernel may lie ahead
+CENSUS_PAUSE_FACTOR: Final = (
+    100.0  # a walk of all processes is followed by so many times its length without
+)
+MOST_CLOCK_SKEW: Final = 60  # seconds that a last kernel may lie ahead
 REGION: Final = "/tmp/vgpu"  # where the container has it
 _MIB: Final = 1024 * 1024
-Inner = Mapping[int, int]  # processes of one container: numbers on the node by their own
-Place = tuple[str, str]  # a pod's uid and a container's name
+NodePids = Mapping[int, int]  # processes of one container: numbers on the node by their own
+ContainerKey = tuple[str, str]  # a pod's uid and a container's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +57,10 @@ class InspectionResult:
     ``held_back`` are containers whose launches wait for one of higher priority.
     """
 
-    seen: tuple[LocatedProcess, ...]
-    counts: tuple[Count, ...]
+    processes: tuple[LocatedProcess, ...]
+    counts: tuple[RegionCount, ...]
     violations: tuple[Violation, ...]
-    held_back: frozenset[Place]
+    held_back: frozenset[ContainerKey]
     faults: int
 
 
@@ -61,7 +69,7 @@ class _OpenRegion:
     """A region that was read, whose it is, and what it should limit."""
 
     key: str  # what tells it from all others on this node
-    place: Place
+    container: ContainerKey
     share: Share
     limits: tuple[Limit, ...]
     reading: RegionReading
@@ -75,7 +83,7 @@ class _RegionFacts:
     region: Region
     basis: tuple[tuple[Limit, ...], frozenset[int], tuple[Device, ...]]
     wrong: tuple[Write, ...]
-    count: Count
+    count: RegionCount
 
 
 class Inspector:
@@ -94,70 +102,74 @@ class Inspector:
         self._processes = processes
         self._now = now
         self._ticks = ticks
-        self._turn = Lock()
-        self._rest = 0.0
-        self._dead: frozenset[tuple[str, int, int]] = frozenset()
-        self._known: dict[str, _RegionFacts] = {}
+        self._lock = Lock()
+        self._census_due = 0.0
+        self._ended: frozenset[tuple[str, int, int]] = frozenset()
+        self._facts: dict[str, _RegionFacts] = {}
 
-    def inspect(self, processes: Sequence[Process], site: InspectedNode) -> InspectionResult:
+    def inspect(self, processes: Sequence[Process], node: InspectedNode) -> InspectionResult:
         """Look at what *processes* on GPUs and all regions say, and put the regions right."""
-        with self._turn:
-            return self._inspect(processes, site)
+        with self._lock:
+            return self._inspect(processes, node)
 
-    def _inspect(self, processes: Sequence[Process], site: InspectedNode) -> InspectionResult:
-        seen, inner = self._locate_processes(processes, site)
-        opened, violations = self._open_regions(site)
+    def _inspect(self, processes: Sequence[Process], node: InspectedNode) -> InspectionResult:
+        seen, inner = self._locate_processes(processes, node)
+        opened, violations = self._open_regions(node)
         faults = len(violations)
-        self._census(opened, site, inner)
-        live = {one.key: self._live(one, inner[one.place]) for one in opened}
-        known = {one.key: self._judge(one, live[one.key], site.devices) for one in opened}
-        self._known = known
-        wanted = orders(
-            {one.key: _task(one, live=bool(live[one.key])) for one in opened},
+        self._find_unknown_processes(opened, node, inner)
+        live = {one.key: self._live(one, inner[one.container]) for one in opened}
+        known = {one.key: self._judge(one, live[one.key], node.devices) for one in opened}
+        self._facts = known
+        wanted = flags_by_container(
+            {one.key: _sharing_container(one, live=bool(live[one.key])) for one in opened},
             now=self._now(),
         )
         for one in opened:
             wrong = known[one.key].wrong
             self._write(
-                one, [*wrong, *introductions(one.region, inner[one.place])], wanted[one.key]
+                one, [*wrong, *node_pid_writes(one.region, inner[one.container])], wanted[one.key]
             )
             if wrong:
                 violations.append(
-                    _violation(one.share, site, "were changed and have been restored")
+                    _violation(one.share, node, "were changed and have been restored")
                 )
         counts = tuple(judged.count for judged in known.values())
         return InspectionResult(
-            seen=seen,
+            processes=seen,
             counts=counts,
             violations=tuple(violations),
-            held_back=frozenset(one.place for one in opened if wanted[one.key].recent == BLOCKED),
+            held_back=frozenset(
+                one.container for one in opened if wanted[one.key].recent == BLOCKED
+            ),
             faults=faults + sum(t.corrupt for count in counts for t in count.totals.values()),
         )
 
-    def release(self, site: InspectedNode) -> None:
+    def release(self, node: InspectedNode) -> None:
         """Let all held-back containers launch kernels, because this agent is about to stop."""
-        with self._turn:
-            for one in self._open_regions(site)[0]:
-                if one.region.recent < RELEASED:
-                    self._write(one, (), RegionFlags(switch=one.region.switch, recent=RELEASED))
+        with self._lock:
+            for one in self._open_regions(node)[0]:
+                if one.region.recent_kernel < RELEASED:
+                    self._write(
+                        one, (), RegionFlags(switch=one.region.utilization_switch, recent=RELEASED)
+                    )
 
     def _locate_processes(
-        self, processes: Sequence[Process], site: InspectedNode
-    ) -> tuple[tuple[LocatedProcess, ...], dict[Place, dict[int, int]]]:
+        self, processes: Sequence[Process], node: InspectedNode
+    ) -> tuple[tuple[LocatedProcess, ...], dict[ContainerKey, dict[int, int]]]:
         """Return processes with where they run, and their numbers; who has ended is left out."""
-        found = {pid: self._processes.resident(pid) for pid in {p.pid for p in processes}}
-        inner: dict[Place, dict[int, int]] = defaultdict(dict)
-        shares = by_pod(site.shares)
-        for resident in found.values():
+        residents = {pid: self._processes.resident(pid) for pid in {p.pid for p in processes}}
+        inner: dict[ContainerKey, dict[int, int]] = defaultdict(dict)
+        shares = by_pod(node.shares)
+        for resident in residents.values():
             if resident is not None:
-                _introduce(resident, site.pods, shares, inner=inner)
-        residents = ((process, found[process.pid]) for process in processes)
-        return tuple(LocatedProcess(p, r.cell) for p, r in residents if r is not None), inner
+                _note_process(resident, node.pods, shares, inner=inner)
+        located = ((process, residents[process.pid]) for process in processes)
+        return tuple(LocatedProcess(p, r.cgroup) for p, r in located if r is not None), inner
 
-    def _open_regions(self, site: InspectedNode) -> tuple[list[_OpenRegion], list[Violation]]:
+    def _open_regions(self, node: InspectedNode) -> tuple[list[_OpenRegion], list[Violation]]:
         """Read all regions; one of ours that cannot be read was tampered with."""
         opened, violations = [], []
-        for share in site.shares:
+        for share in node.shares:
             limits = limits_of(share)
             if not limits:
                 continue
@@ -167,7 +179,7 @@ class Inspector:
                     case Region() as region:
                         one = _OpenRegion(
                             key="/".join((*place, reading.name)),
-                            place=place,
+                            container=place,
                             share=share,
                             limits=limits,
                             reading=reading,
@@ -176,74 +188,79 @@ class Inspector:
                         opened.append(one)
                     case Unreadable(why=why, missing=missing):
                         if reading.name == FILE and not missing:
-                            violations.append(_violation(share, site, f"cannot be read: {why}"))
+                            violations.append(_violation(share, node, f"cannot be read: {why}"))
         return opened, violations
 
-    def _census(
-        self, opened: Sequence[_OpenRegion], site: InspectedNode, inner: dict[Place, dict[int, int]]
+    def _find_unknown_processes(
+        self,
+        opened: Sequence[_OpenRegion],
+        node: InspectedNode,
+        inner: dict[ContainerKey, dict[int, int]],
     ) -> None:
         """Learn of processes that are on no GPU yet, where a region has one that nobody knows."""
         unknown = {
-            (one.key, slot.index, slot.pid): one.place
+            (one.key, slot.index, slot.pid): one.container
             for one in opened
             for slot in one.region.slots
-            if not slot.node_pid and slot.pid not in inner[one.place]
+            if not slot.node_pid and slot.pid not in inner[one.container]
         }
         began = self._ticks()
-        if not unknown or began < self._rest:
+        if not unknown or began < self._census_due:
             return
-        shares = by_pod(site.shares)
-        for resident in self._processes.everyone():
-            _introduce(resident, site.pods, shares, inner=inner)
-        self._dead = frozenset(key for key, place in unknown.items() if key[2] not in inner[place])
+        shares = by_pod(node.shares)
+        for resident in self._processes.pod_processes():
+            _note_process(resident, node.pods, shares, inner=inner)
+        self._ended = frozenset(key for key, place in unknown.items() if key[2] not in inner[place])
         ended = self._ticks()
-        self._rest = ended + SPARING * (ended - began)
+        self._census_due = ended + CENSUS_PAUSE_FACTOR * (ended - began)
 
-    def _live(self, one: _OpenRegion, inner: Inner) -> frozenset[int]:
+    def _live(self, one: _OpenRegion, inner: NodePids) -> frozenset[int]:
         """Return the numbers of slots whose processes live, or may."""
         return frozenset(
             slot.index
             for slot in one.region.slots
             if slot.pid in inner
-            or (self._lives(slot, one.place[0]) if slot.node_pid else self._may_live(one, slot))
+            or (self._lives(slot, one.container[0]) if slot.node_pid else self._may_live(one, slot))
         )
 
-    def _lives(self, slot: Slot, uid: str) -> bool:
+    def _lives(self, slot: RegionSlot, uid: str) -> bool:
         resident = self._processes.resident(slot.node_pid)
-        return resident is not None and resident.cell is not None and resident.cell.uid == uid
+        return resident is not None and resident.cgroup is not None and resident.cgroup.uid == uid
 
-    def _may_live(self, one: _OpenRegion, slot: Slot) -> bool:
-        return (one.key, slot.index, slot.pid) not in self._dead
+    def _may_live(self, one: _OpenRegion, slot: RegionSlot) -> bool:
+        return (one.key, slot.index, slot.pid) not in self._ended
 
-    def _write(self, one: _OpenRegion, corrected: Sequence[Write], wanted: RegionFlags) -> None:
-        ordering = ordered(one.region, switch=wanted.switch, recent=wanted.recent)
-        if corrected or ordering:
-            uid, container = one.place
-            writes = (*corrected, *ordering)
+    def _write(self, one: _OpenRegion, corrections: Sequence[Write], wanted: RegionFlags) -> None:
+        flags = ordered(one.region, switch=wanted.switch, recent=wanted.recent)
+        if corrections or flags:
+            uid, container = one.container
+            writes = (*corrections, *flags)
             self._regions.write(uid, container, reading=one.reading, writes=writes)
 
     def _judge(
         self, one: _OpenRegion, live: frozenset[int], devices: tuple[Device, ...]
     ) -> _RegionFacts:
         """Judge a region, or return what was found of the very same one at the last look."""
-        known = self._known.get(one.key)
+        known = self._facts.get(one.key)
         basis = one.limits, live, devices
         if known is not None and known.region is one.region and known.basis == basis:
             return known
         return _RegionFacts(
             region=one.region,
             basis=basis,
-            wrong=corrections(one.region, one.limits),
+            wrong=limit_corrections(one.region, one.limits),
             count=self._count(one, live, devices),
         )
 
-    def _count(self, one: _OpenRegion, live: Collection[int], devices: Sequence[Device]) -> Count:
+    def _count(
+        self, one: _OpenRegion, live: Collection[int], devices: Sequence[Device]
+    ) -> RegionCount:
         promised = {grant.gpu for grant in one.share.grants}
         sizes = {d.uuid: d.memory * _MIB for d in devices if d.uuid in promised}
-        uid, container = one.place
+        uid, container = one.container
         last = one.region.last_kernel
-        known = live and last is not None and last <= self._now() + SKEW
-        return Count(
+        known = live and last is not None and last <= self._now() + MOST_CLOCK_SKEW
+        return RegionCount(
             uid=uid,
             container=container,
             totals=totals(one.region, sizes, lambda slot: slot.index in live),
@@ -251,34 +268,34 @@ class Inspector:
         )
 
 
-def _introduce(
+def _note_process(
     resident: Resident,
     pods: Mapping[str, LocalPod],
     shares: Mapping[str, Shares],
     *,
-    inner: dict[Place, dict[int, int]],
+    inner: dict[ContainerKey, dict[int, int]],
 ) -> None:
     """Note a process under its own number, unless another of its container bears that too.
 
     A process on a GPU is noted first, and is the one that the library means.
     """
-    cell = resident.cell
-    container = None if cell is None else container_of(cell, pods, shares)
-    if cell is not None and container is not None and resident.inner is not None:
-        inner[cell.uid, container].setdefault(resident.inner, resident.pid)
+    cgroup = resident.cgroup
+    container = None if cgroup is None else container_of(cgroup, pods, shares)
+    if cgroup is not None and container is not None and resident.inner_pid is not None:
+        inner[cgroup.uid, container].setdefault(resident.inner_pid, resident.pid)
 
 
-def _task(one: _OpenRegion, *, live: bool) -> Task:
+def _sharing_container(one: _OpenRegion, *, live: bool) -> SharingContainer:
     gpus = frozenset(grant.gpu for grant in one.share.grants)
-    return Task(gpus=gpus, priority=one.share.priority, region=one.region, live=live)
+    return SharingContainer(gpus=gpus, priority=one.share.priority, region=one.region, live=live)
 
 
-def _violation(share: Share, site: InspectedNode, what: str) -> Violation:
+def _violation(share: Share, node: InspectedNode, what: str) -> Violation:
     owner = share.owner
     known = LocalPod(uid=owner.uid, namespace=owner.namespace, name=owner.pod)
     return Violation(
         kind=ViolationKind.LIMITS,
-        pod=site.pods.get(owner.uid, known),
+        pod=node.pods.get(owner.uid, known),
         container=owner.container,
         gpu=share.grants[0].gpu,
         note=f"its limits in {REGION}/{FILE} {what}",

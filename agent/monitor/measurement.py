@@ -6,83 +6,85 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.driver.driver import Process
-from agent.monitor.samples import MeasuredUse, Place
+from agent.monitor.samples import MeasuredUse, ShareKey
 from agent.monitor.violation import LocalPod, ObservedUse, Shares, by_pod
 from agent.node.cgroup import PodCgroup
-from agent.region.decode import Total
+from agent.region.decode import GpuTotals
 from allocator.model.request import Mode
 
 _MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
+class RegionCount:
     """What one region of a container says: its totals by GPU, and its last kernel."""
 
     uid: str
     container: str
-    totals: Mapping[str, Total]
+    totals: Mapping[str, GpuTotals]
     last_kernel: int | None
 
 
 def container_of(
-    cell: PodCgroup, pods: Mapping[str, LocalPod], shares: Mapping[str, Shares]
+    cgroup: PodCgroup, pods: Mapping[str, LocalPod], shares: Mapping[str, Shares]
 ) -> str | None:
-    """Return the name of the container that runs in *cell*, ``None`` where it is not known.
+    """Return the name of the container that runs in *cgroup*, ``None`` where it is not known.
 
     The API server tells containers' ids a moment after they started; until it has told any, a pod
     with one of the *shares*, which are by uid, leaves no choice.
     """
-    pod = pods.get(cell.uid)
+    pod = pods.get(cgroup.uid)
     if pod is not None and pod.containers:
-        return pod.containers.get(cell.container or "")
-    names = {share.owner.container for share in shares.get(cell.uid, ())}
+        return pod.containers.get(cgroup.container or "")
+    names = {share.owner.container for share in shares.get(cgroup.uid, ())}
     return names.pop() if len(names) == 1 else None
 
 
 def measure_shares(
-    picture: ObservedUse, counts: Iterable[Count], *, answered: Collection[str]
-) -> dict[Place, MeasuredUse]:
+    observed: ObservedUse, counts: Iterable[RegionCount], *, answered: Collection[str]
+) -> dict[ShareKey, MeasuredUse]:
     """Return what is known of each share; *answered* are the GPUs whose processes are known."""
-    host: dict[Place, list[Process]] = defaultdict(list)
+    processes: dict[ShareKey, list[Process]] = defaultdict(list)
     unclear: set[tuple[str, str]] = set()  # pods and GPUs, where nobody knows whose a process is
-    shares = by_pod(picture.shares)
-    for seen in picture.seen:
-        if seen.cell is None:
+    shares = by_pod(observed.shares)
+    for seen in observed.processes:
+        if seen.cgroup is None:
             continue
-        name = container_of(seen.cell, picture.pods, shares)
+        name = container_of(seen.cgroup, observed.pods, shares)
         if name is not None:
-            host[seen.cell.uid, name, seen.process.gpu].append(seen.process)
+            processes[seen.cgroup.uid, name, seen.process.gpu].append(seen.process)
         else:
-            unclear.add((seen.cell.uid, seen.process.gpu))
-    counted: dict[Place, list[tuple[Total, int | None]]] = defaultdict(list)
+            unclear.add((seen.cgroup.uid, seen.process.gpu))
+    counted: dict[ShareKey, list[tuple[GpuTotals, int | None]]] = defaultdict(list)
     for count in counts:
         for gpu, total in count.totals.items():
             counted[count.uid, count.container, gpu].append((total, count.last_kernel))
     return {
-        place: _measure_share(
+        key: _measure_share(
             grant.mode,
-            tuple(host.get(place, ()))
+            tuple(processes.get(key, ()))
             if grant.gpu in answered and (share.owner.uid, grant.gpu) not in unclear
             else None,
-            counted[place],
+            counted[key],
         )
-        for share in picture.shares
+        for share in observed.shares
         for grant in share.grants
-        for place in [(share.owner.uid, share.owner.container, grant.gpu)]
+        for key in [(share.owner.uid, share.owner.container, grant.gpu)]
     }
 
 
 def _measure_share(
-    mode: Mode, host: tuple[Process, ...] | None, counted: Sequence[tuple[Total, int | None]]
+    mode: Mode,
+    processes: tuple[Process, ...] | None,
+    counted: Sequence[tuple[GpuTotals, int | None]],
 ) -> MeasuredUse:
-    seen = None if host is None else _bytes(host)
+    seen = None if processes is None else _bytes(processes)
     own = sum(total.total for total, _ in counted) if counted else None
     kernels = [last for _, last in counted if last is not None]
     return MeasuredUse(
         memory=own if mode is Mode.HAMI_CORE else seen,
         host=seen,
-        cores=None if mode is Mode.MIG else _cores(host, [total for total, _ in counted]),
+        cores=None if mode is Mode.MIG else _cores(processes, [total for total, _ in counted]),
         last_kernel=max(kernels, default=None),
     )
 
@@ -94,7 +96,7 @@ def _bytes(processes: Iterable[Process]) -> int | None:
     return sum(known) * _MIB if len(known) == len(amounts) else None
 
 
-def _cores(host: tuple[Process, ...] | None, counted: Sequence[Total]) -> int | None:
+def _cores(host: tuple[Process, ...] | None, counted: Sequence[GpuTotals]) -> int | None:
     """Return the percent of compute, from the driver where it tells, else from the library."""
     known = [p.utilization for p in host or () if p.utilization is not None]
     if known or host == ():

@@ -17,30 +17,30 @@ from agent.monitor.samples import MetricSample, MonitorSnapshot, samples
 from agent.monitor.violation import ViolationKind
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-MOST: Final = 10_000  # samples of one scrape
+MOST_SAMPLES: Final = 10_000  # samples of one scrape
 
 
 class _Gauges(Collector):
     """Exports the figures of the last monitoring cycle; nothing before the first."""
 
     def __init__(
-        self, figures: Callable[[], MonitorSnapshot | None], old: Callable[[], bool]
+        self, snapshot: Callable[[], MonitorSnapshot | None], old: Callable[[], bool]
     ) -> None:
-        self._figures = figures
+        self._snapshot = snapshot
         self._old = old
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        figures = self._figures()
-        if figures is None:
+        snapshot = self._snapshot()
+        if snapshot is None:
             return
-        found: dict[MetricFamily, list[MetricSample]] = defaultdict(list)
-        for number, sample in enumerate(samples(figures, old=self._old())):
-            if number < MOST:
-                found[sample.family].append(sample)
+        samples_by_family: dict[MetricFamily, list[MetricSample]] = defaultdict(list)
+        for number, sample in enumerate(samples(snapshot, old=self._old())):
+            if number < MOST_SAMPLES:
+                samples_by_family[sample.family].append(sample)
         for family in (*OURS, *OLD):
-            if family in found:
+            if family in samples_by_family:
                 metric = GaugeMetricFamily(family.name, family.about, labels=family.labels)
-                for sample in found[family]:
+                for sample in samples_by_family[family]:
                     metric.add_metric(sample.labels, sample.value)
                 yield metric
 
@@ -52,11 +52,11 @@ class AgentMetrics:
         self,
         *,
         version: str,
-        figures: Callable[[], MonitorSnapshot | None],
+        snapshot: Callable[[], MonitorSnapshot | None],
         hung: Callable[[], float],
         old: Callable[[], bool],
     ) -> None:
-        """Export *figures*, and under the names of Volcano's plugin too while *old* says so.
+        """Export *snapshot*, and under the names of Volcano's plugin too while *old* says so.
 
         *hung* gives the seconds for which a call to the driver keeps others waiting in vain.
         """
@@ -80,7 +80,7 @@ class AgentMetrics:
         self._failures = Counter(
             "vgpu_monitor_failures", "Monitoring cycles that failed.", registry=self._registry
         )
-        self._cuts = Counter(
+        self._reconfigurations = Counter(
             "vgpu_mig_reconfigurations",
             "Attempts to create or remove MIG instances.",
             ["outcome"],
@@ -95,8 +95,8 @@ class AgentMetrics:
         for kind in ViolationKind:
             self._violations.labels(kind)
         for outcome in Outcome:
-            self._cuts.labels(outcome)
-        self._registry.register(_Gauges(figures, old))
+            self._reconfigurations.labels(outcome)
+        self._registry.register(_Gauges(snapshot, old))
 
     def count_violation(self, kind: ViolationKind) -> None:
         """Count a violation that began."""
@@ -110,9 +110,9 @@ class AgentMetrics:
         """Count a monitoring cycle that failed."""
         self._failures.inc()
 
-    def recut(self, outcome: Outcome) -> None:
-        """Count an attempt to cut a GPU."""
-        self._cuts.labels(outcome).inc()
+    def count_reconfiguration(self, outcome: Outcome) -> None:
+        """Count an attempt to reconfigure a GPU."""
+        self._reconfigurations.labels(outcome).inc()
 
     def exposition(self) -> tuple[str, bytes]:
         """Return what a scrape gets: content type and text."""

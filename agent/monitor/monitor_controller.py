@@ -25,10 +25,10 @@ from agent.monitor.violation import (
     Violation,
     ViolationChanges,
     ViolationKind,
-    change,
     evicts,
-    foreign,
+    foreign_memory,
     unique_violations,
+    violation_changes,
     violations,
 )
 from agent.region.region_files import RegionFiles, limits_of
@@ -37,12 +37,14 @@ from allocator.config.settings import Enforcement
 from allocator.model.units import MiB
 from kube.clock import SYSTEM, Clock
 
-EVERY: Final = 1.8  # seconds from look to look: what one finds was never there for two seconds
-SOON: Final = 0.4  # seconds to the look that confirms a violation before its pod is evicted
-PATIENCE: Final = 5.0  # seconds that the driver has to tell of one GPU
-AGAIN: Final = 10.0  # seconds between attempts to evict one pod
-EVICTING: Final = 1.0  # seconds that a look waits for the API server
-SWEEP: Final = 30.0  # seconds between searches for regions of pods that are over
+INTERVAL: Final = 1.8  # seconds from look to look: what one finds was never there for two seconds
+CONFIRM_INTERVAL: Final = (
+    0.4  # seconds to the look that confirms a violation before its pod is evicted
+)
+GPU_TIMEOUT: Final = 5.0  # seconds that the driver has to tell of one GPU
+EVICTION_INTERVAL: Final = 10.0  # seconds between attempts to evict one pod
+EVICTION_TIMEOUT: Final = 1.0  # seconds that a look waits for the API server
+SWEEP_INTERVAL: Final = 30.0  # seconds between searches for regions of pods that are over
 log = structlog.get_logger(__name__)
 
 
@@ -108,23 +110,23 @@ class MonitorCounters(Protocol):
 class MonitorServices:
     """What a monitor works with; *node* is our Node's name.
 
-    *unused* is called now and then while no container has an entry that uses the library.
+    *remove_unused* is called now and then while no container has an entry that uses the library.
     """
 
     node: str
     worker: DriverThread
-    around: MonitorSource
+    source: MonitorSource
     inspector: Inspector
     regions: RegionFiles
-    unused: Callable[[], object]
+    remove_unused: Callable[[], object]
     evictor: PodEvictor
-    news: MonitorEvents
-    tally: MonitorCounters
+    events: MonitorEvents
+    counters: MonitorCounters
     clock: Clock = SYSTEM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Host:
+class _DriverView:
     """The driver's view: processes and usage of those GPUs of which it told."""
 
     processes: Mapping[str, tuple[Process, ...]] = field(
@@ -136,166 +138,182 @@ class _Host:
 class Monitor:
     """Keeps ``figures``, which is replaced and never edited, and acts by them."""
 
-    def __init__(self, means: MonitorServices) -> None:
+    def __init__(self, services: MonitorServices) -> None:
         """Know nothing yet."""
-        self._means = means
-        self._standing: tuple[Violation, ...] = ()
-        self._course = LastingDrift()
-        self._asked: dict[str, float] = {}
-        self._swept: float | None = None
-        self.figures: MonitorSnapshot | None = None
-        self.told: Callable[[], None] = lambda: None
+        self._services = services
+        self._ongoing: tuple[Violation, ...] = ()
+        self._lasting_drift = LastingDrift()
+        self._eviction_asked_at: dict[str, float] = {}
+        self._swept_at: float | None = None
+        self.snapshot: MonitorSnapshot | None = None
+        self.on_snapshot: Callable[[], None] = lambda: None
 
     @property
     def foreign(self) -> Mapping[str, MiB]:
         """Return the memory that nobody was promised and somebody holds, by GPU; may be partial."""
-        figures = self.figures
-        return {} if figures is None or figures.foreign is None else figures.foreign
+        snapshot = self.snapshot
+        return {} if snapshot is None or snapshot.foreign is None else snapshot.foreign
 
     async def run(self) -> Never:
         """Look again and again; how long a look takes is part of the time between two."""
-        clock = self._means.clock
+        clock = self._services.clock
         while True:
             began = clock.monotonic()
             try:
-                unconfirmed = await self.look()
+                unconfirmed = await self.run_cycle()
             except Exception:
                 # What a tenant wrote must never end the agent, which serves all others.
                 log.exception("monitor cycle failed")
-                self._means.tally.count_failure()
+                self._services.counters.count_failure()
                 unconfirmed = False
-            pause = SOON if unconfirmed else max(SOON, EVERY - (clock.monotonic() - began))
+            pause = (
+                CONFIRM_INTERVAL
+                if unconfirmed
+                else max(CONFIRM_INTERVAL, INTERVAL - (clock.monotonic() - began))
+            )
             await clock.sleep(pause)
 
-    async def look(self) -> bool:
+    async def run_cycle(self) -> bool:
         """Look once; say whether somebody is to be evicted if the next look finds the same."""
-        around = self._means.around
-        devices, shares = around.devices(), around.shares()
+        source = self._services.source
+        devices, shares = source.devices(), source.shares()
         if devices is None or shares is None:
-            self.figures = None
+            self.snapshot = None
             return False
-        site = InspectedNode(devices=devices, shares=shares, pods=around.pods())
-        host = await self._host(devices)
-        seen = [process for found in host.processes.values() for process in found]
-        inspection_result = await asyncio.to_thread(self._means.inspector.inspect, seen, site)
-        picture = ObservedUse(
-            seen=inspection_result.seen,
-            shares=shares,
-            pods=site.pods,
-            instances=around.instances(),
-            unpromised=around.unpromised_gpus(),
+        node = InspectedNode(devices=devices, shares=shares, pods=source.pods())
+        host = await self._driver_view(devices)
+        processes = [process for of_gpu in host.processes.values() for process in of_gpu]
+        inspection_result = await asyncio.to_thread(
+            self._services.inspector.inspect, processes, node
         )
-        self.figures = self._figures(picture, site, host, inspection_result=inspection_result)
-        self.told()
-        self._follow(self.figures.drifts)
-        unconfirmed = await self._follow_up(self.figures.violations, host.processes.keys())
-        await self._sweep(shares, {uid for uid, _ in picture.unpromised})
+        observed = ObservedUse(
+            processes=inspection_result.processes,
+            shares=shares,
+            pods=node.pods,
+            instances=source.instances(),
+            unpromised=source.unpromised_gpus(),
+        )
+        self.snapshot = self._take_snapshot(
+            observed, node, host, inspection_result=inspection_result
+        )
+        self.on_snapshot()
+        self._report_drift(self.snapshot.drifts)
+        unconfirmed = await self._report_violations(self.snapshot.violations, host.processes.keys())
+        await self._sweep(shares, {uid for uid, _ in observed.unpromised})
         return unconfirmed
 
     async def release(self) -> None:
         """Release the containers that are held back, because nothing would until the next agent."""
-        around = self._means.around
-        devices, shares = around.devices(), around.shares()
+        source = self._services.source
+        devices, shares = source.devices(), source.shares()
         if devices is not None and shares is not None:
-            site = InspectedNode(devices=devices, shares=shares, pods=around.pods())
-            await asyncio.to_thread(self._means.inspector.release, site)
+            node = InspectedNode(devices=devices, shares=shares, pods=source.pods())
+            await asyncio.to_thread(self._services.inspector.release, node)
 
-    async def _host(self, devices: Sequence[Device]) -> _Host:
+    async def _driver_view(self, devices: Sequence[Device]) -> _DriverView:
         processes: dict[str, tuple[Process, ...]] = {}
         usage: dict[str, Usage] = {}
-        worker = self._means.worker
+        worker = self._services.worker
         for device in devices if worker.hung_call is None else ():  # who would only wait behind it
             try:
-                found = await worker.call(
-                    _processes_and_usage, worker.driver, device.uuid, within=PATIENCE
+                answer = await worker.call(
+                    _processes_and_usage, worker.driver, device.uuid, within=GPU_TIMEOUT
                 )
-                processes[device.uuid], usage[device.uuid] = found
+                processes[device.uuid], usage[device.uuid] = answer
             except DriverError as error:
                 log.debug("GPU not read", gpu=device.uuid, why=str(error))
                 if error.fault is Fault.UNAVAILABLE:  # nor will it tell of the others
                     break
-        return _Host(processes=processes, usage=usage)
+        return _DriverView(processes=processes, usage=usage)
 
-    def _figures(
+    def _take_snapshot(
         self,
-        picture: ObservedUse,
-        site: InspectedNode,
-        host: _Host,
+        observed: ObservedUse,
+        node: InspectedNode,
+        driver_view: _DriverView,
         *,
         inspection_result: InspectionResult,
     ) -> MonitorSnapshot:
-        around, answered = self._means.around, host.processes.keys()
+        source, answered = self._services.source, driver_view.processes.keys()
         # What a driver that is silent for a moment does not confirm is not over.
-        held = (
-            v
-            for v in self._standing
-            if v.gpu not in answered and v.kind is not ViolationKind.LIMITS
+        unconfirmed = (
+            v for v in self._ongoing if v.gpu not in answered and v.kind is not ViolationKind.LIMITS
         )
-        wrong = unique_violations((*violations(picture), *held, *inspection_result.violations))
+        ongoing = unique_violations(
+            (*violations(observed), *unconfirmed, *inspection_result.violations)
+        )
         return MonitorSnapshot(
-            node=self._means.node,
-            now=self._means.clock.wall().timestamp(),
-            devices=site.devices,
-            shares=site.shares,
-            instances=tuple(picture.instances or ()),
-            usage=host.usage,
-            foreign=foreign(picture, answered),
-            sick=around.unhealthy_gpus(),
-            stuck=around.stuck_instances(),
-            measured=measure_shares(picture, inspection_result.counts, answered=answered),
-            violations=wrong,
-            drifts=(*drifts(picture, wrong), *self._silent_gpu_drifts(answered)),
+            node=self._services.node,
+            now=self._services.clock.wall().timestamp(),
+            devices=node.devices,
+            shares=node.shares,
+            instances=tuple(observed.instances or ()),
+            usage=driver_view.usage,
+            foreign=foreign_memory(observed, answered),
+            unhealthy=source.unhealthy_gpus(),
+            stuck=source.stuck_instances(),
+            measured=measure_shares(observed, inspection_result.counts, answered=answered),
+            violations=ongoing,
+            drifts=(*drifts(observed, ongoing), *self._silent_gpu_drifts(answered)),
             held_back=inspection_result.held_back,
             faults=inspection_result.faults,
         )
 
     def _silent_gpu_drifts(self, answered: Collection[str]) -> tuple[HardwareDrift, ...]:
         """Return the last known foreign use of GPUs that did not answer in this cycle."""
-        before = () if self.figures is None else self.figures.drifts
+        before = () if self.snapshot is None else self.snapshot.drifts
         return tuple(d for d in before if d.pod is None and d.gpu not in answered)
 
-    def _follow(self, hardware_drifts: Sequence[HardwareDrift]) -> None:
+    def _report_drift(self, hardware_drifts: Sequence[HardwareDrift]) -> None:
         """Tell once of each difference that has lasted."""
-        self._course, due = self._course.advance(hardware_drifts, self._means.clock.monotonic())
+        self._lasting_drift, due = self._lasting_drift.advance(
+            hardware_drifts, self._services.clock.monotonic()
+        )
         for drift in due:
-            self._means.news.record_drift(drift)
+            self._services.events.record_drift(drift)
             log.warning("drift found", gpu=drift.gpu, what=drift.what)
 
-    async def _follow_up(self, now: Sequence[Violation], answered: Collection[str]) -> bool:
+    async def _report_violations(
+        self, ongoing: Sequence[Violation], answered: Collection[str]
+    ) -> bool:
         """Tell what began and evict what is confirmed; say whether what began may evict."""
-        means = self._means
-        enforcement = means.around.enforcement()
-        violation_changes: ViolationChanges = change(self._standing, now, enforcement)
-        self._standing = tuple(now)
-        for violation in violation_changes.begun:
-            means.tally.count_violation(violation.kind)
-            means.news.record_violation(violation)
+        services = self._services
+        enforcement = services.source.enforcement()
+        changes: ViolationChanges = violation_changes(self._ongoing, ongoing, enforcement)
+        self._ongoing = tuple(ongoing)
+        for violation in changes.begun:
+            services.counters.count_violation(violation.kind)
+            services.events.record_violation(violation)
             log.warning("isolation violation", kind=str(violation.kind), **_log_fields(violation))
-        await asyncio.gather(*(self._evict(v) for v in violation_changes.due if v.gpu in answered))
-        self._asked = {v.pod.uid: self._asked[v.pod.uid] for v in now if v.pod.uid in self._asked}
-        return enforcement is Enforcement.EVICT and any(map(evicts, violation_changes.begun))
+        await asyncio.gather(*(self._evict(v) for v in changes.due if v.gpu in answered))
+        self._eviction_asked_at = {
+            v.pod.uid: self._eviction_asked_at[v.pod.uid]
+            for v in ongoing
+            if v.pod.uid in self._eviction_asked_at
+        }
+        return enforcement is Enforcement.EVICT and any(map(evicts, changes.begun))
 
     async def _evict(self, violation: Violation) -> None:
-        pod, now = violation.pod, self._means.clock.monotonic()
-        asked = self._asked.get(pod.uid)
-        if asked is None or now - asked >= AGAIN:
-            self._asked[pod.uid] = now
-            self._means.tally.count_eviction()
+        pod, now = violation.pod, self._services.clock.monotonic()
+        asked = self._eviction_asked_at.get(pod.uid)
+        if asked is None or now - asked >= EVICTION_INTERVAL:
+            self._eviction_asked_at[pod.uid] = now
+            self._services.counters.count_eviction()
             with suppress(TimeoutError):  # it is asked for again if the pod stays
-                async with asyncio.timeout(EVICTING):
-                    await self._means.evictor.evict(pod, violation.note)
+                async with asyncio.timeout(EVICTION_TIMEOUT):
+                    await self._services.evictor.evict(pod, violation.note)
 
     async def _sweep(self, shares: Sequence[Share], unpromised: Collection[str]) -> None:
         """Remove now and then what pods that are over left behind."""
-        now = self._means.clock.monotonic()
-        if self._swept is not None and now - self._swept < SWEEP:
+        now = self._services.clock.monotonic()
+        if self._swept_at is not None and now - self._swept_at < SWEEP_INTERVAL:
             return
-        self._swept = now
+        self._swept_at = now
         live = frozenset(share.owner.uid for share in shares).union(unpromised)
-        for name in await asyncio.to_thread(self._means.regions.collect, live):
+        for name in await asyncio.to_thread(self._services.regions.collect, live):
             log.info("region removed", name=name)
         if not any(map(limits_of, shares)):
-            await asyncio.to_thread(self._means.unused)
+            await asyncio.to_thread(self._services.remove_unused)
 
 
 def _processes_and_usage(driver: Driver, gpu: str) -> tuple[tuple[Process, ...], Usage]:

@@ -48,7 +48,7 @@ from allocator.model.units import WHOLE_GPU, MiB
 from allocator.model.usage import peak_grants
 
 _MIB: Final = 1024 * 1024
-_ZONE: Final = "vGPU"  # a constant label of Volcano's plugin
+_VOLCANO_ZONE: Final = "vGPU"  # a constant label of Volcano's plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class MeasuredUse:
     last_kernel: int | None = None
 
 
-Place = tuple[str, str, str]  # a pod's uid, a container's name, a GPU's uuid
+ShareKey = tuple[str, str, str]  # a pod's uid, a container's name, a GPU's uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +83,8 @@ class MonitorSnapshot:
     """All there is to export at one moment, *now* in Unix seconds.
 
     ``held_back`` are the uids and containers whose kernels wait for those of a higher priority.
-    ``usage`` and ``sick`` (a reason) are by GPU, and so is ``foreign``, which is ``None`` where no
-    driver tells; ``stuck`` are MIG instances that could not be made or removed. ``faults``
+    ``usage``, ``unhealthy`` (a reason), ``foreign`` are by GPU; ``foreign`` is ``None`` where the
+    driver does not tell; ``stuck`` are MIG instances that could not be made or removed. ``faults``
     counts figures and regions that cannot be believed.
     """
 
@@ -95,27 +95,27 @@ class MonitorSnapshot:
     instances: tuple[Instance, ...]
     usage: Mapping[str, Usage]
     foreign: Mapping[str, MiB] | None
-    sick: Mapping[str, str]
+    unhealthy: Mapping[str, str]
     stuck: Mapping[str, int]
-    measured: Mapping[Place, MeasuredUse]
+    measured: Mapping[ShareKey, MeasuredUse]
     violations: tuple[Violation, ...]
     drifts: tuple[HardwareDrift, ...]
     held_back: frozenset[tuple[str, str]]
     faults: int
 
 
-def samples(figures: MonitorSnapshot, *, old: bool) -> Iterator[MetricSample]:
+def samples(snapshot: MonitorSnapshot, *, old: bool) -> Iterator[MetricSample]:
     """Yield all samples, those under *old* names too if asked for; no labels come twice."""
-    names = _names(figures.devices)
-    for device in figures.devices:
-        yield from _device(figures, device, name=names[device.uuid])
+    names = _names(snapshot.devices)
+    for device in snapshot.devices:
+        yield from _device(snapshot, device, name=names[device.uuid])
         if old:
-            yield from _old_device(figures, device)
-    for tenancy in _tenancies(figures.shares):
-        yield from _container(figures, tenancy, device=names.get(tenancy.gpu, tenancy.gpu))
+            yield from _old_device(snapshot, device)
+    for gpu_share in _gpu_shares(snapshot.shares):
+        yield from _container(snapshot, gpu_share, device=names.get(gpu_share.gpu, gpu_share.gpu))
         if old:
-            yield from _old_container(figures, tenancy)
-    yield from _node(figures, names)
+            yield from _old_container(snapshot, gpu_share)
+    yield from _node(snapshot, names)
 
 
 def _names(devices: Iterable[Device]) -> dict[str, str]:
@@ -123,11 +123,11 @@ def _names(devices: Iterable[Device]) -> dict[str, str]:
 
     The driver counts anew when a GPU is gone, and one that is gone is told of as a sick one.
     """
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for device in devices:
         index = str(device.index)
-        found[device.uuid] = device.uuid if index in found.values() else index
-    return found
+        names[device.uuid] = device.uuid if index in names.values() else index
+    return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,12 +146,12 @@ class _GpuShare:
         return owner.namespace, owner.pod, owner.container
 
     @property
-    def place(self) -> Place:
+    def key(self) -> ShareKey:
         """Return under what it is measured."""
         return self.share.owner.uid, self.share.owner.container, self.gpu
 
 
-def _tenancies(shares: Iterable[Share]) -> Iterator[_GpuShare]:
+def _gpu_shares(shares: Iterable[Share]) -> Iterator[_GpuShare]:
     """Yield each container's GPUs; of pods that bear one name, the last promised is meant.
 
     Its predecessor of the same name may still be on its way out.
@@ -175,44 +175,46 @@ def _held_grants(shares: Iterable[Share], gpu: str) -> list[Grant]:
     return [grant for containers in pods.values() for grant in peak_grants(containers)]
 
 
-def _device(figures: MonitorSnapshot, device: Device, *, name: str) -> Iterator[MetricSample]:
-    place = figures.node, name
+def _device(snapshot: MonitorSnapshot, device: Device, *, name: str) -> Iterator[MetricSample]:
+    gpu_labels = snapshot.node, name
     in_mig = device.mig is not None and device.mig.current
     mode = Mode.MIG if in_mig else Mode.HAMI_CORE
-    promised = _held_grants(figures.shares, device.uuid)
-    yield MetricSample(INFO, (*place, device.model, mode, device.uuid), 1)
-    yield MetricSample(MEMORY, place, device.memory * _MIB)
-    yield MetricSample(PROMISED, place, sum(grant.memory for grant in promised) * _MIB)
-    yield MetricSample(CORES_PROMISED, place, sum(grant.cores for grant in promised) / WHOLE_GPU)
-    usage = figures.usage.get(device.uuid)
+    promised = _held_grants(snapshot.shares, device.uuid)
+    yield MetricSample(INFO, (*gpu_labels, device.model, mode, device.uuid), 1)
+    yield MetricSample(MEMORY, gpu_labels, device.memory * _MIB)
+    yield MetricSample(PROMISED, gpu_labels, sum(grant.memory for grant in promised) * _MIB)
+    yield MetricSample(
+        CORES_PROMISED, gpu_labels, sum(grant.cores for grant in promised) / WHOLE_GPU
+    )
+    usage = snapshot.usage.get(device.uuid)
     if usage is not None:
-        yield MetricSample(USED, place, usage.memory * _MIB)
+        yield MetricSample(USED, gpu_labels, usage.memory * _MIB)
         if usage.utilization is not None:
-            yield MetricSample(CORES_USED, place, usage.utilization / 100)
-    if figures.foreign is not None and device.uuid in figures.foreign:
-        yield MetricSample(FOREIGN, place, figures.foreign[device.uuid] * _MIB)
-    if device.uuid in figures.sick:
+            yield MetricSample(CORES_USED, gpu_labels, usage.utilization / 100)
+    if snapshot.foreign is not None and device.uuid in snapshot.foreign:
+        yield MetricSample(FOREIGN, gpu_labels, snapshot.foreign[device.uuid] * _MIB)
+    if device.uuid in snapshot.unhealthy:
         # What follows a colon may hold numbers that change, each of which were a series.
-        reason = figures.sick[device.uuid].partition(":")[0]
-        yield MetricSample(UNHEALTHY, (*place, reason), 1)
+        reason = snapshot.unhealthy[device.uuid].partition(":")[0]
+        yield MetricSample(UNHEALTHY, (*gpu_labels, reason), 1)
     if in_mig:
-        yield MetricSample(STUCK, place, figures.stuck.get(device.uuid, 0))
-        yield from _instances(figures, device, place=place)
+        yield MetricSample(STUCK, gpu_labels, snapshot.stuck.get(device.uuid, 0))
+        yield from _instances(snapshot, device, gpu_labels=gpu_labels)
 
 
 def _instances(
-    figures: MonitorSnapshot, device: Device, *, place: tuple[str, str]
+    snapshot: MonitorSnapshot, device: Device, *, gpu_labels: tuple[str, str]
 ) -> Iterator[MetricSample]:
     """Yield what MIG instances there are; one that lacks compute can serve nobody."""
     names = {p.id: p.name for p in device.board.profiles} if device.board is not None else {}
     owners = {
         (grant.placed.profile.id, grant.placed.start): share.owner
-        for share in figures.shares
+        for share in snapshot.shares
         for grant in share.grants
         if grant.gpu == device.uuid and grant.placed is not None
     }
     counts: Counter[tuple[str, str]] = Counter()
-    for instance in figures.instances:
+    for instance in snapshot.instances:
         if instance.gpu == device.uuid:
             profile = names.get(instance.profile, str(instance.profile))
             owner = owners.get((instance.profile, instance.start))
@@ -221,17 +223,17 @@ def _instances(
             if instance.uuid is not None:
                 who = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
                 at = instance.uuid, profile, str(instance.start)
-                yield MetricSample(INSTANCE, (*place, *at, *who), 1)
+                yield MetricSample(INSTANCE, (*gpu_labels, *at, *who), 1)
     for (profile, state), number in sorted(counts.items()):
-        yield MetricSample(INSTANCES, (*place, profile, state), number)
+        yield MetricSample(INSTANCES, (*gpu_labels, profile, state), number)
 
 
 def _container(
-    figures: MonitorSnapshot, tenancy: _GpuShare, *, device: str
+    snapshot: MonitorSnapshot, gpu_share: _GpuShare, *, device: str
 ) -> Iterator[MetricSample]:
-    labels = (*tenancy.container_labels, device)
-    yield MetricSample(LIMIT, labels, tenancy.memory)
-    measured = figures.measured.get(tenancy.place, MeasuredUse())
+    labels = (*gpu_share.container_labels, device)
+    yield MetricSample(LIMIT, labels, gpu_share.memory)
+    measured = snapshot.measured.get(gpu_share.key, MeasuredUse())
     if measured.memory is not None:
         yield MetricSample(CONTAINER_USED, labels, measured.memory)
     if measured.host is not None:
@@ -240,41 +242,41 @@ def _container(
         yield MetricSample(CONTAINER_CORES, labels, measured.cores / 100)
     if measured.last_kernel is not None:
         yield MetricSample(LAST_KERNEL, labels, measured.last_kernel)
-    if tenancy.place[:2] in figures.held_back:
+    if gpu_share.key[:2] in snapshot.held_back:
         yield MetricSample(HELD_BACK, labels, 1)
 
 
-def _node(figures: MonitorSnapshot, names: Mapping[str, str]) -> Iterator[MetricSample]:
+def _node(snapshot: MonitorSnapshot, names: Mapping[str, str]) -> Iterator[MetricSample]:
     """Yield what is wrong on this node, once of pods that bear one name."""
     wrong = {
         (v.pod.namespace, v.pod.name, v.container, names.get(v.gpu, v.gpu), v.kind)
-        for v in figures.violations
+        for v in snapshot.violations
     }
     for labels in sorted(wrong):
         yield MetricSample(VIOLATION, labels, 1)
-    drifts = Counter(drift.kind for drift in figures.drifts)
+    drifts = Counter(drift.kind for drift in snapshot.drifts)
     for kind in KINDS:
-        yield MetricSample(DRIFT, (figures.node, kind), drifts[kind])
-    yield MetricSample(FAULTS, (figures.node,), figures.faults)
+        yield MetricSample(DRIFT, (snapshot.node, kind), drifts[kind])
+    yield MetricSample(FAULTS, (snapshot.node,), snapshot.faults)
 
 
-def _old_device(figures: MonitorSnapshot, device: Device) -> Iterator[MetricSample]:
-    usage = figures.usage.get(device.uuid)
-    labels = _ZONE, str(device.index), device.uuid
+def _old_device(snapshot: MonitorSnapshot, device: Device) -> Iterator[MetricSample]:
+    usage = snapshot.usage.get(device.uuid)
+    labels = _VOLCANO_ZONE, str(device.index), device.uuid
     if usage is not None:
         yield MetricSample(OLD_HOST_MEMORY, labels, usage.memory * _MIB)
         if usage.utilization is not None:
             yield MetricSample(OLD_HOST_CORES, labels, usage.utilization)
 
 
-def _old_container(figures: MonitorSnapshot, tenancy: _GpuShare) -> Iterator[MetricSample]:
-    labels = (_ZONE, *tenancy.container_labels, str(tenancy.position), tenancy.gpu)
-    yield MetricSample(OLD_LIMIT, labels, tenancy.memory)
-    measured = figures.measured.get(tenancy.place, MeasuredUse())
+def _old_container(snapshot: MonitorSnapshot, gpu_share: _GpuShare) -> Iterator[MetricSample]:
+    labels = (_VOLCANO_ZONE, *gpu_share.container_labels, str(gpu_share.position), gpu_share.gpu)
+    yield MetricSample(OLD_LIMIT, labels, gpu_share.memory)
+    measured = snapshot.measured.get(gpu_share.key, MeasuredUse())
     if measured.memory is not None:
         yield MetricSample(OLD_USED, labels, measured.memory)
         yield MetricSample(OLD_MEMORY, labels, measured.memory)
     if measured.cores is not None:
         yield MetricSample(OLD_CORES, labels, measured.cores)
     if measured.last_kernel is not None:
-        yield MetricSample(OLD_LAST_KERNEL, labels, max(0.0, figures.now - measured.last_kernel))
+        yield MetricSample(OLD_LAST_KERNEL, labels, max(0.0, snapshot.now - measured.last_kernel))

@@ -21,10 +21,10 @@ from allocator.model.units import NO_MEMORY, MiB
 
 # The driver counts what the library does not see: a context of each process, the code it loads,
 # a collective library's buffers.
-CONTEXT: Final = MiB(512)  # of one process
+CONTEXT_ALLOWANCE: Final = MiB(512)  # of one process
 MOST_CONTEXTS: Final = 4  # further processes bring no further allowance
-SHOWN: Final = 4  # processes named in a note
-SLACK: Final = 50  # one in so many MiB of the promise comes on top
+MOST_PIDS_NAMED: Final = 4  # processes named in a note
+SLACK_DIVISOR: Final = 50  # one in so many MiB of the promise comes on top
 
 
 class ViolationKind(StrEnum):
@@ -49,15 +49,15 @@ class LocalPod:
     namespace: str
     name: str
     containers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    kept: bool = False
+    exempt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedProcess:
-    """A process on a GPU, and where it runs; ``cell`` is ``None`` outside pods."""
+    """A process on a GPU, and where it runs; ``cgroup`` is ``None`` outside pods."""
 
     process: Process
-    cell: PodCgroup | None
+    cgroup: PodCgroup | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class ObservedUse:
     ``instances`` are ``None`` while nobody has looked.
     """
 
-    seen: Sequence[LocatedProcess]
+    processes: Sequence[LocatedProcess]
     shares: Sequence[Share]
     pods: Mapping[str, LocalPod]
     instances: Sequence[Instance] | None = ()
@@ -99,10 +99,10 @@ Shares = Sequence[Share]
 
 def by_pod(shares: Iterable[Share]) -> dict[str, Shares]:
     """Return *shares* by the uid of their pod."""
-    found: dict[str, list[Share]] = defaultdict(list)
+    shares_by_pod: dict[str, list[Share]] = defaultdict(list)
     for share in shares:
-        found[share.owner.uid].append(share)
-    return dict(found)
+        shares_by_pod[share.owner.uid].append(share)
+    return dict(shares_by_pod)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,36 +120,41 @@ class _Group:
         return Violation(kind=kind, pod=self.pod, container=self.container, gpu=self.gpu, note=note)
 
 
-def violations(picture: ObservedUse) -> tuple[Violation, ...]:
+def violations(observed: ObservedUse) -> tuple[Violation, ...]:
     """Return all violations; processes of pods that the API server does not know are skipped."""
-    promised = by_pod(picture.shares)
-    instances = picture.instances or ()
+    promised = by_pod(observed.shares)
+    instances = observed.instances or ()
     # An instance that was made a moment ago, or that nobody has looked at, is not judged.
     known = {None, *(instance.uuid for instance in instances)}
-    found = []
-    for group in _groups(picture, promised):
+    violations_ = []
+    for group in _groups(observed, promised):
         if group.pod.uid not in promised:
             note = f"uses {group.gpu} without an entry: {_pids(group.processes)}"
-            found.append(group.violation(ViolationKind.UNPROMISED, note))
+            violations_.append(group.violation(ViolationKind.UNPROMISED, note))
             continue
-        astray = known - _allowed_instances(group.grants, instances)
-        if stray := tuple(p for p in group.processes if p.instance in astray):
-            note = f"uses {stray[0].instance or group.gpu}, not in its entry: {_pids(stray)}"
-            found.append(group.violation(ViolationKind.DEVICE, note))
-        elif note := _excess(group):
-            found.append(group.violation(ViolationKind.MEMORY, note))
-    return tuple(found)
+        forbidden = known - _allowed_instances(group.grants, instances)
+        if misplaced := tuple(p for p in group.processes if p.instance in forbidden):
+            note = (
+                f"uses {misplaced[0].instance or group.gpu}, not in its entry: {_pids(misplaced)}"
+            )
+            violations_.append(group.violation(ViolationKind.DEVICE, note))
+        elif note := _memory_excess(group):
+            violations_.append(group.violation(ViolationKind.MEMORY, note))
+    return tuple(violations_)
 
 
-def _groups(picture: ObservedUse, promised: Mapping[str, Shares]) -> Iterator[_Group]:
+def _groups(observed: ObservedUse, promised: Mapping[str, Shares]) -> Iterator[_Group]:
     uses: dict[tuple[str, str, str], list[Process]] = defaultdict(list)
-    for seen in picture.seen:
-        if seen.cell is not None and (pod := picture.pods.get(seen.cell.uid)) is not None:
-            container = pod.containers.get(seen.cell.container or "", "")
-            uses[pod.uid, container, seen.process.gpu].append(seen.process)
+    for located in observed.processes:
+        if (
+            located.cgroup is not None
+            and (pod := observed.pods.get(located.cgroup.uid)) is not None
+        ):
+            container = pod.containers.get(located.cgroup.container or "", "")
+            uses[pod.uid, container, located.process.gpu].append(located.process)
     for (uid, container, gpu), processes in sorted(uses.items(), key=lambda item: item[0]):
         yield _Group(
-            pod=picture.pods[uid],
+            pod=observed.pods[uid],
             container=container,
             gpu=gpu,
             processes=tuple(processes),
@@ -175,11 +180,15 @@ def _allowed_instances(
     return frozenset(own | {None}) if grants else frozenset()
 
 
-def _excess(group: _Group) -> str:
+def _memory_excess(group: _Group) -> str:
     """Return a note on memory above the limit, empty if there is none; MIG enforces its own."""
     soft = [grant.memory for grant in group.grants if grant.mode is not Mode.MIG]
     promised, used = sum(soft), sum(p.memory or 0 for p in group.processes)
-    allowed = promised + promised // SLACK + CONTEXT * min(len(group.processes), MOST_CONTEXTS)
+    allowed = (
+        promised
+        + promised // SLACK_DIVISOR
+        + CONTEXT_ALLOWANCE * min(len(group.processes), MOST_CONTEXTS)
+    )
     if not soft or used <= allowed:
         return ""
     return f"uses {used} of {promised} MiB on {group.gpu}: {_pids(group.processes)}"
@@ -187,30 +196,34 @@ def _excess(group: _Group) -> str:
 
 def _pids(processes: Sequence[Process]) -> str:
     numbers = [str(process.pid) for process in processes]
-    shown = numbers if len(numbers) <= SHOWN else [*numbers[:SHOWN], f"{len(numbers) - SHOWN} more"]
+    shown = (
+        numbers
+        if len(numbers) <= MOST_PIDS_NAMED
+        else [*numbers[:MOST_PIDS_NAMED], f"{len(numbers) - MOST_PIDS_NAMED} more"]
+    )
     return f"pid {', '.join(shown)}"
 
 
-def foreign(picture: ObservedUse, gpus: Iterable[str]) -> dict[str, MiB]:
+def foreign_memory(observed: ObservedUse, gpus: Iterable[str]) -> dict[str, MiB]:
     """Return by GPU the memory of processes that nobody was promised it for.
 
     They are outside pods, or their pod has no share of that GPU. What is told as unpromised is
     taken already, and would count twice. What the driver does not tell of a process counts as
     nothing.
     """
-    promised = {(s.owner.uid, grant.gpu) for s in picture.shares for grant in s.grants}
-    promised |= picture.unpromised
-    held = dict.fromkeys(gpus, NO_MEMORY)
-    for seen in picture.seen:
-        process, uid = seen.process, seen.cell.uid if seen.cell else ""
-        if process.gpu in held and (uid, process.gpu) not in promised:
-            held[process.gpu] = MiB(held[process.gpu] + (process.memory or 0))
-    return held
+    promised = {(s.owner.uid, grant.gpu) for s in observed.shares for grant in s.grants}
+    promised |= observed.unpromised
+    memory = dict.fromkeys(gpus, NO_MEMORY)
+    for located in observed.processes:
+        process, uid = located.process, located.cgroup.uid if located.cgroup else ""
+        if process.gpu in memory and (uid, process.gpu) not in promised:
+            memory[process.gpu] = MiB(memory[process.gpu] + (process.memory or 0))
+    return memory
 
 
-def unique_violations(found: Iterable[Violation]) -> tuple[Violation, ...]:
+def unique_violations(violations_: Iterable[Violation]) -> tuple[Violation, ...]:
     """Return each violation once, whatever was noted about it."""
-    return tuple({violation.key: violation for violation in found}.values())
+    return tuple({violation.key: violation for violation in violations_}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +234,7 @@ class ViolationChanges:
     due: tuple[Violation, ...]
 
 
-def change(
+def violation_changes(
     before: Collection[Violation], now: Collection[Violation], enforcement: Enforcement
 ) -> ViolationChanges:
     """Return what to do, given the violations *now* and *before*, one look ago.
@@ -239,4 +252,4 @@ def change(
 
 def evicts(violation: Violation) -> bool:
     """Say whether a pod may be evicted for it: changed limits are put right, which is enough."""
-    return violation.kind is not ViolationKind.LIMITS and not violation.pod.kept
+    return violation.kind is not ViolationKind.LIMITS and not violation.pod.exempt

@@ -14,12 +14,12 @@ from allocator.placement.fit import hardware
 from allocator.request.quantity import parse
 
 
-def most(board: Board) -> int:
+def most_instances(board: Board) -> int:
     """Return how many instances fit on *board* at once."""
-    return fullest(board, [1] * len(board.profiles))
+    return largest_sum(board, [1] * len(board.profiles))
 
 
-def fullest(board: Board, worth: Sequence[int]) -> int:
+def largest_sum(board: Board, worth: Sequence[int]) -> int:
     """Return the largest sum of *worth*, by profile, over all layouts of *board*.
 
     Instances are intervals of memory slots, so the best from each slot on follows from the slots
@@ -36,7 +36,7 @@ def fullest(board: Board, worth: Sequence[int]) -> int:
     return best[0]
 
 
-def slots(gpus: Iterable[Gpu]) -> int:
+def total_slots(gpus: Iterable[Gpu]) -> int:
     """Return how many containers the GPUs serve at once: the slots that our plugin registers."""
     return sum(gpu.slots for gpu in gpus)
 
@@ -49,49 +49,53 @@ def capacity(
     Unhealthy GPUs count, because kubelet's sums contain the pods on them. *cores_scaling* is the
     setting deviceCoreScaling; it raises the total, not what one GPU has.
     """
-    found: dict[str, int] = {}
-    for words in vocabularies:
-        serving = [gpu for gpu in gpus if words.mode is None or hardware(words.mode) is gpu.mode]
-        for name, amount in _amounts(words, cores_scaling):
+    totals: dict[str, int] = {}
+    for vocabulary in vocabularies:
+        serving = [
+            gpu for gpu in gpus if vocabulary.mode is None or hardware(vocabulary.mode) is gpu.mode
+        ]
+        for name, amount in _amounts(vocabulary, cores_scaling):
             if total := sum(map(amount, serving)):
-                found[name] = total
-    return found
+                totals[name] = total
+    return totals
 
 
-def _amounts(words: Vocabulary, cores_scaling: float) -> list[tuple[str, Callable[[Gpu], int]]]:
+def _amounts(
+    vocabulary: Vocabulary, cores_scaling: float
+) -> list[tuple[str, Callable[[Gpu], int]]]:
     """List the resources of a vocabulary with what one GPU has of each."""
-    factor, scaling = words.memory_factor, max(1.0, cores_scaling)
+    factor, scaling = vocabulary.memory_factor, max(1.0, cores_scaling)
 
     def memory(gpu: Gpu) -> int:
-        return _most(gpu, gpu.memory // factor, lambda profile: profile.memory // factor)
+        return _gpu_total(gpu, gpu.memory // factor, lambda profile: profile.memory // factor)
 
     def cores(gpu: Gpu) -> int:
-        return int(scaling * _most(gpu, WHOLE_GPU, lambda profile: profile.cores))
+        return int(scaling * _gpu_total(gpu, WHOLE_GPU, lambda profile: profile.cores))
 
     def percent(gpu: Gpu) -> int:
-        return _most(gpu, _percent(gpu), lambda profile: profile.percent)
+        return _gpu_total(gpu, _percent(gpu), lambda profile: profile.percent)
 
     def count(_: Gpu) -> int:
         return 1
 
     rows = (
-        (words.memory, memory),
-        (words.cores, cores),
-        (words.percent, percent),
-        (None if words.count == words.slot else words.count, count),
+        (vocabulary.memory, memory),
+        (vocabulary.cores, cores),
+        (vocabulary.percent, percent),
+        (None if vocabulary.count == vocabulary.slot else vocabulary.count, count),
     )
     return [(name, amount) for name, amount in rows if name is not None]
 
 
-def _most(gpu: Gpu, shared: int, of: Callable[[ProfileCapacity], int]) -> int:
+def _gpu_total(gpu: Gpu, shared: int, of: Callable[[ProfileCapacity], int]) -> int:
     """Return what a GPU holds at most: *shared* in software, else the best layout's sum."""
     if gpu.mode is not Mode.MIG or gpu.board is None:
         return shared
     worth = []
     for profile in gpu.board.profiles:
-        rungs = profiles_of(gpu.board, profile.name)
-        worth.append(max(map(of, rungs), default=0))
-    return fullest(gpu.board, worth)
+        profiles = profiles_of(gpu.board, profile.name)
+        worth.append(max(map(of, profiles), default=0))
+    return largest_sum(gpu.board, worth)
 
 
 def _percent(gpu: Gpu) -> int:
@@ -100,7 +104,7 @@ def _percent(gpu: Gpu) -> int:
 
 
 def unaccounted_capacity(
-    gpus: Iterable[Gpu], entries: Iterable[Entry], tenants: Iterable[NodePod]
+    gpus: Iterable[Gpu], entries: Iterable[Entry], pods: Iterable[NodePod]
 ) -> dict[str, int]:
     """Return the requests of bound pods that the capacity of the GPUs does not cover.
 
@@ -117,9 +121,9 @@ def unaccounted_capacity(
         )
     }
     total: dict[str, int] = {}
-    for tenant in tenants:
-        if not tenant.over and tenant.uid not in accounted:
-            for name, amount in tenant.requests.items():
+    for pod in pods:
+        if not pod.ended and pod.uid not in accounted:
+            for name, amount in pod.requests.items():
                 total[name] = total.get(name, 0) + amount
     return total
 
@@ -148,19 +152,19 @@ def slot_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
 
 
 def changes(
-    standing: Mapping[str, str | int], wanted: Mapping[str, int], ours: Iterable[str]
+    existing: Mapping[str, str | int], wanted: Mapping[str, int], ours: Iterable[str]
 ) -> dict[str, str | None]:
     """Return the changes to ``status.capacity``; ``None`` removes a key.
 
     A key is never set to 0: a restarting kubelet checks running pods against it and would end them.
     """
-    gone = {name: None for name in ours if name not in wanted and name in standing}
-    new = {
+    removed = {name: None for name in ours if name not in wanted and name in existing}
+    changed = {
         name: str(amount)
         for name, amount in wanted.items()
-        if _number(standing.get(name)) != amount
+        if _number(existing.get(name)) != amount
     }
-    return gone | new
+    return removed | changed
 
 
 def _number(text: str | int | None) -> int | None:

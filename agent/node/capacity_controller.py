@@ -1,4 +1,4 @@
-"""The keeper of the Node: our label, the capacity that no device plugin reports, and the taint.
+"""The controller of the Node: our label, the capacity that no device plugin reports, and the taint.
 
 Capacity is written only after the register annotation of vc-scheduler, which crashes otherwise. It
 is withdrawn by deleting its keys: a restarting kubelet would end running pods if they were 0. The
@@ -21,11 +21,11 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, KubeError
 
-EVERY: Final = 1.0  # seconds between two looks at what changed
+INTERVAL: Final = 1.0  # seconds between two looks at what changed
 # Kubelet writes its own figure for what another plugin had registered, every ten seconds for five
 # minutes, and 0 at the end. Ours comes right after each, and not more often.
-AGAIN: Final = 10.0  # most seconds between two writes of one and the same capacity
-STABLE: Final = 60.0  # seconds for which it must stand to count as accepted
+LONGEST_REWRITE_PAUSE: Final = 10.0  # most seconds between two writes of one and the same capacity
+STABLE_AFTER: Final = 60.0  # seconds for which it must stand to count as accepted
 LONGEST_PAUSE: Final = 30.0
 log = structlog.get_logger(__name__)
 
@@ -44,13 +44,13 @@ class CapacityController:
     ) -> None:
         """Write through *calls*; *version* is what the label says."""
         self._calls = calls
-        self._around = informer
+        self._informer = informer
         self._hardware = hardware
         self._version = version
         self._clock = clock
         self._changed = informer.subscribe()
         self._written: Mapping[str, int] | None = None
-        self._at = 0.0  # when that was written
+        self._written_at = 0.0  # when that was written
         self._undone = 0  # how often in a row it was changed by somebody else
         self._pause = 0.0  # seconds before it is written once more
         self.serving = False
@@ -70,43 +70,43 @@ class CapacityController:
                 failures += 1
                 log.warning("Node not updated", why=str(error))
                 self._changed.set()
-            pause = self._clock.backoff(failures, first=EVERY, most=LONGEST_PAUSE)
-            await self._clock.sleep(pause if failures else EVERY)
+            pause = self._clock.backoff(failures, first=INTERVAL, most=LONGEST_PAUSE)
+            await self._clock.sleep(pause if failures else INTERVAL)
 
     async def sweep(self) -> None:
         """Bring label, capacity and taint up to date; raises :class:`KubeError`."""
-        node = self._around.node
-        if node is None or not self._around.is_configured or self._around.is_upstream:
+        node = self._informer.node
+        if node is None or not self._informer.is_configured or self._informer.is_upstream:
             return
         if node.label != self._version:
-            await self._note(node, {"labels": {AGENT_LABEL: self._version}})
-        if not self.may_show(node):
+            await self._patch_metadata(node, {"labels": {AGENT_LABEL: self._version}})
+        if not self.may_write_capacity(node):
             return
-        if self._around.synced and await self._show(node) and self.serving:
+        if self._informer.synced and await self._write_capacity(node) and self.serving:
             await self._untaint(node)
 
-    def may_show(self, node: OwnNode) -> bool:
+    def may_write_capacity(self, node: OwnNode) -> bool:
         """Say whether capacity, slots included, may appear.
 
         Not beside another plugin, unless it stands already; nor before the register, where asked.
         """
-        if self._around.plugin_conflict and not self.serving:
+        if self._informer.plugin_conflict and not self.serving:
             return False
-        return node.registered or not self._around.settings.volcano_register
+        return node.has_volcano_register or not self._informer.settings.volcano_register
 
-    async def _show(self, node: OwnNode) -> bool:
+    async def _write_capacity(self, node: OwnNode) -> bool:
         """Write capacity; say whether it stands."""
-        hardware, stored_gpu_node = self._hardware(), self._around.gpu_node
+        hardware, stored_gpu_node = self._hardware(), self._informer.gpu_node
         if hardware is None or stored_gpu_node is None:
             return False
-        informer = self._around
-        told = served_gpus(
-            hardware, informer.devices, informer.node_config, before=stored_gpu_node.ledger
+        informer = self._informer
+        served = served_gpus(
+            hardware, informer.device_config, informer.node_config, before=stored_gpu_node.ledger
         )
-        wanted = self._desired_capacity([one.gpu for one in told])
-        names = node.names | wanted.keys() | capacity.slot_names(informer.vocabularies)
-        if names != node.names:
-            await self._note(node, {"annotations": {CAPACITY_KEY: _join(names)}})
+        wanted = self._desired_capacity([one.gpu for one in served])
+        names = node.added_resources | wanted.keys() | capacity.slot_names(informer.vocabularies)
+        if names != node.added_resources:
+            await self._patch_metadata(node, {"annotations": {CAPACITY_KEY: _join(names)}})
         changed = capacity.changes(node.capacity, wanted, self._owned_names(node))
         if not changed:
             return True
@@ -121,30 +121,32 @@ class CapacityController:
 
     def _owned_names(self, node: OwnNode) -> frozenset[str]:
         """Return what is ours to write or take away: a slot only once it is called otherwise."""
-        words = self._around.vocabularies
-        return capacity.writable_names(words) | (node.names - capacity.slot_names(words))
+        words = self._informer.vocabularies
+        return capacity.writable_names(words) | (node.added_resources - capacity.slot_names(words))
 
     def _is_due(self, wanted: Mapping[str, int]) -> bool:
         """Say whether to write *wanted* now; what others undo is rewritten with back-off."""
         now = self._clock.monotonic()
-        if wanted != self._written or now - self._at >= STABLE:
+        if wanted != self._written or now - self._written_at >= STABLE_AFTER:
             self._undone, self._pause = 0, 0.0
-        elif now - self._at < self._pause:
+        elif now - self._written_at < self._pause:
             return False
         else:
             self._undone += 1
-            self._pause = self._clock.backoff(self._undone, first=EVERY, most=AGAIN)
-        self._written, self._at = wanted, now
+            self._pause = self._clock.backoff(
+                self._undone, first=INTERVAL, most=LONGEST_REWRITE_PAUSE
+            )
+        self._written, self._written_at = wanted, now
         return True
 
     def _desired_capacity(self, gpus: Sequence[Gpu]) -> dict[str, int]:
-        informer = self._around
+        informer = self._informer
         own = informer.node_config.cores_scaling if informer.node_config else None
-        scaling = own or informer.devices.cores_scaling
+        scaling = own or informer.device_config.cores_scaling
         most = capacity.capacity(gpus, informer.vocabularies, cores_scaling=scaling)
         stored_gpu_node = informer.gpu_node
         entries = () if stored_gpu_node is None else stored_gpu_node.ledger.entries
-        extra = capacity.unaccounted_capacity(gpus, entries, informer.tenants.values())
+        extra = capacity.unaccounted_capacity(gpus, entries, informer.pods.values())
         return capacity.desired_capacity(
             most, extra, capacity.writable_names(informer.vocabularies)
         )
@@ -152,8 +154,8 @@ class CapacityController:
     async def _untaint(self, node: OwnNode) -> None:
         if NOT_READY_TAINT not in node.taints:
             return
-        place = node.taints.index(NOT_READY_TAINT)
-        path = f"/spec/taints/{place}"
+        index = node.taints.index(NOT_READY_TAINT)
+        path = f"/spec/taints/{index}"
         ops = (
             {"op": "test", "path": f"{path}/key", "value": NOT_READY_TAINT},
             {"op": "remove", "path": path},
@@ -161,7 +163,7 @@ class CapacityController:
         await self._calls.json_patch(f"{NODES}/{node.name}", ops)
         log.info("startup taint removed", taint=NOT_READY_TAINT)
 
-    async def _note(self, node: OwnNode, metadata: Mapping[str, object]) -> None:
+    async def _patch_metadata(self, node: OwnNode, metadata: Mapping[str, object]) -> None:
         await self._calls.merge_patch(f"{NODES}/{node.name}", {"metadata": metadata})
 
     async def withdraw(self) -> frozenset[str]:
@@ -170,18 +172,18 @@ class CapacityController:
         Capacity goes first: a scheduler that still saw it would look for what backs it. Returns
         the slots that kubelet still counts, for five minutes after it lost sight of the plugin.
         """
-        node = self._around.node
+        node = self._informer.node
         if node is None:
             return frozenset()
-        slots = capacity.slot_names(self._around.vocabularies) & node.capacity.keys()
+        slots = capacity.slot_names(self._informer.vocabularies) & node.capacity.keys()
         gone = {name for name in slots if node.capacity[name] == "0"}  # kubelet's last word
         if changed := capacity.changes(node.capacity, {}, self._owned_names(node) | gone):
             await self._calls.merge_patch(
                 f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
             )
-        if node.label is not None or node.names:
+        if node.label is not None or node.added_resources:
             nothing = {"labels": {AGENT_LABEL: None}, "annotations": {CAPACITY_KEY: None}}
-            await self._note(node, nothing)
+            await self._patch_metadata(node, nothing)
         return slots - gone
 
 

@@ -14,7 +14,7 @@ _UID: Final = "[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 # <slice>:cri-containerd:<id> as one part.
 _POD: Final = re.compile(rf"(?:^|/)(?:[a-z.-]*-)?pod({_UID})(?:\.slice)?(?=[/:]|$)")
 _CONTAINER: Final = re.compile(r"[/:](?:[a-z]+(?:-[a-z]+)*[-:])?([0-9a-f]{64})(?:\.scope)?(?=/|$)")
-_START: Final = 19  # among the fields of /proc/<pid>/stat after the name, counted from 0
+_START_TIME_FIELD: Final = 19  # among the fields of /proc/<pid>/stat after the name, counted from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class PodCgroup:
     container: str | None
 
 
-def cell_of(text: str) -> PodCgroup | None:
+def pod_cgroup_of(text: str) -> PodCgroup | None:
     """Return where a process runs whose ``/proc/<pid>/cgroup`` is *text*, ``None`` outside pods.
 
     Lines are ``number:controllers:path``, one per hierarchy of version 1 and ``0::path`` for
@@ -39,17 +39,21 @@ def cell_of(text: str) -> PodCgroup | None:
     return None
 
 
-def _uid(written: str) -> str:
-    return written.replace("_", "-")
+def _uid(text: str) -> str:
+    return text.replace("_", "-")
 
 
-def start_of(stat: str) -> int | None:
+def start_time_of(stat: str) -> int | None:
     """Return when a process started, in ticks since boot, from its ``/proc/<pid>/stat``.
 
     The name is between parentheses and may hold anything, parentheses too.
     """
     fields = stat.rpartition(")")[2].split()
-    return int(fields[_START]) if len(fields) > _START and fields[_START].isdecimal() else None
+    return (
+        int(fields[_START_TIME_FIELD])
+        if len(fields) > _START_TIME_FIELD and fields[_START_TIME_FIELD].isdecimal()
+        else None
+    )
 
 
 def inner_pid_of(status: str) -> int | None:

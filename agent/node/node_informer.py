@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from agent.node.other_plugins import plugin_conflict, slot_conflict
-from agent.node.pods import NodePod, tenant
+from agent.node.pods import NodePod, parse_pod
 from allocator.catalog.keys import CAPACITY_KEY
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.cluster.configmaps import (
@@ -34,7 +34,7 @@ from kube.clock import SYSTEM, Clock
 from kube.watch import WatchHealth, WatchSource, follow
 
 PODS: Final = "/api/v1/pods"
-PLUGINS: Final = "kube-system"  # where Volcano's device plugin has its ConfigMaps
+PLUGIN_NAMESPACE: Final = "kube-system"  # where Volcano's device plugin has its ConfigMaps
 KINDS: Final = ("gpunode", "node", "pods", "settings", "devices", "nodeconfig")
 T = TypeVar("T")
 
@@ -85,8 +85,8 @@ class OwnNode:
     uid: str
     runtime: str
     label: str | None
-    names: frozenset[str]
-    registered: bool
+    added_resources: frozenset[str]
+    has_volcano_register: bool
     capacity: Mapping[str, str]
     allocatable: Mapping[str, str]
     taints: tuple[str, ...]
@@ -102,8 +102,8 @@ class StoredGpuNode:
     @property
     def status(self) -> Mapping[str, Any]:
         """Return the status as it stands."""
-        found: Mapping[str, Any] = self.document.get("status") or {}
-        return found
+        status: Mapping[str, Any] = self.document.get("status") or {}
+        return status
 
 
 def decode_gpu_node(raw: bytes) -> StoredGpuNode:
@@ -122,8 +122,8 @@ def own_node(raw: bytes) -> OwnNode:
         uid=metadata.uid,
         runtime=status.system.runtime if status.system else "",
         label=(metadata.labels or {}).get(AGENT_LABEL),
-        names=frozenset(filter(None, annotations.get(CAPACITY_KEY, "").split(","))),
-        registered=bool(annotations.get(REGISTER) and annotations.get(HANDSHAKE)),
+        added_resources=frozenset(filter(None, annotations.get(CAPACITY_KEY, "").split(","))),
+        has_volcano_register=bool(annotations.get(REGISTER) and annotations.get(HANDSHAKE)),
         capacity=status.capacity or {},
         allocatable=status.allocatable or {},
         taints=tuple(taint.key for taint in node.spec.taints or ()),
@@ -139,40 +139,40 @@ class NodeInformer:
     namespace: str  # where our settings live
     clock: Clock = SYSTEM
     node: OwnNode | None = None
-    tenants: Mapping[str, NodePod] = field(default_factory=dict)
+    pods: Mapping[str, NodePod] = field(default_factory=dict)
     settings: Settings = DEFAULTS
-    devices: DeviceConfig = field(default_factory=DeviceConfig)
+    device_config: DeviceConfig = field(default_factory=DeviceConfig)
     node_config: NodeConfig | None = None
     vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
-    pulses: dict[str, WatchHealth] = field(
+    watch_health: dict[str, WatchHealth] = field(
         default_factory=lambda: {kind: WatchHealth() for kind in KINDS}
     )
-    registered: frozenset[str] = frozenset()  # ids of slots that kubelet had before we came
+    registered_ids: frozenset[str] = frozenset()  # ids of slots that kubelet had before we came
     _stored: StoredGpuNode | None = None
-    _wakers: list[asyncio.Event] = field(default_factory=list)
+    _subscribers: list[asyncio.Event] = field(default_factory=list)
 
     def subscribe(self) -> asyncio.Event:
         """Return an event that is set from now on whenever anything changed."""
-        made = asyncio.Event()
-        made.set()
-        self._wakers.append(made)
-        return made
+        event = asyncio.Event()
+        event.set()
+        self._subscribers.append(event)
+        return event
 
     def notify(self) -> None:
         """Let everybody look again."""
-        for waker in self._wakers:
-            waker.set()
+        for subscriber in self._subscribers:
+            subscriber.set()
 
     @property
     def synced(self) -> bool:
         """Say whether every watch has delivered a whole picture."""
-        return all(pulse.synced for pulse in self.pulses.values())
+        return all(pulse.synced for pulse in self.watch_health.values())
 
     @property
     def is_configured(self) -> bool:
         """Say whether what a site set up is known, and the Node itself."""
-        kinds = ("settings", "devices", "nodeconfig", "node")
-        return all(self.pulses[kind].synced for kind in kinds)
+        required = ("settings", "devices", "nodeconfig", "node")
+        return all(self.watch_health[kind].synced for kind in required)
 
     @property
     def is_upstream(self) -> bool:
@@ -187,8 +187,8 @@ class NodeInformer:
             return "setting nodeAgent leaves the nodes to another plugin"
         if node is None:
             return ""
-        slot = slot_conflict(node.allocatable, self.devices.count_name, self.registered)
-        return slot or plugin_conflict(node.allocatable, node.names, self.vocabularies)
+        slot = slot_conflict(node.allocatable, self.device_config.count_name, self.registered_ids)
+        return slot or plugin_conflict(node.allocatable, node.added_resources, self.vocabularies)
 
     @property
     def gpu_node(self) -> StoredGpuNode | None:
@@ -206,16 +206,24 @@ class NodeInformer:
         name = f"metadata.name={self.name}"
         async with asyncio.TaskGroup() as group:
             own = _source(GPU_NODES, decode_gpu_node, name)
-            group.create_task(self._follow("gpunode", own, self._store_own))
-            group.create_task(self._follow("node", _source(NODES, own_node, name), self._self))
-            pods = _source(PODS, tenant, f"spec.nodeName={self.name}")
-            group.create_task(self._follow("pods", pods, self._pods))
-            group.create_task(self._config("settings", self.namespace, SETTINGS_NAME))
-            group.create_task(self._config("devices", PLUGINS, DEVICE_CONFIG_NAME))
-            group.create_task(self._config("nodeconfig", PLUGINS, NODE_CONFIG_NAME))
+            group.create_task(self._follow("gpunode", own, self._store_gpu_node))
+            group.create_task(
+                self._follow("node", _source(NODES, own_node, name), self._store_node)
+            )
+            pods = _source(PODS, parse_pod, f"spec.nodeName={self.name}")
+            group.create_task(self._follow("pods", pods, self._store_pods))
+            group.create_task(self._follow_config_map("settings", self.namespace, SETTINGS_NAME))
+            group.create_task(
+                self._follow_config_map("devices", PLUGIN_NAMESPACE, DEVICE_CONFIG_NAME)
+            )
+            group.create_task(
+                self._follow_config_map("nodeconfig", PLUGIN_NAMESPACE, NODE_CONFIG_NAME)
+            )
 
-    async def _config(self, kind: str, namespace: str, name: str) -> None:
-        accept = {"settings": self._settings, "devices": self._devices}.get(kind, self._nodes)
+    async def _follow_config_map(self, kind: str, namespace: str, name: str) -> None:
+        accept = {"settings": self._store_settings, "devices": self._store_device_config}.get(
+            kind, self._store_node_config
+        )
 
         def publish(config_maps: Mapping[str, ConfigMap]) -> None:
             if name in config_maps:
@@ -232,50 +240,50 @@ class NodeInformer:
             publish(found)
             self.notify()
 
-        pulse = self.pulses[kind]
+        pulse = self.watch_health[kind]
         await follow(self.client, source, apply, pulse=pulse, clock=self.clock)
 
-    def _store_own(self, stored_gpu_nodes: Mapping[str, StoredGpuNode]) -> None:
+    def _store_gpu_node(self, stored_gpu_nodes: Mapping[str, StoredGpuNode]) -> None:
         new = stored_gpu_nodes.get(self.name)
         if new is None:
             self._stored = None
         else:
             self.learn(new)
 
-    def _self(self, nodes: Mapping[str, OwnNode]) -> None:
+    def _store_node(self, nodes: Mapping[str, OwnNode]) -> None:
         self.node = nodes.get(self.name)
 
-    def _pods(self, pods: Mapping[str, NodePod]) -> None:
-        self.tenants = pods
+    def _store_pods(self, pods: Mapping[str, NodePod]) -> None:
+        self.pods = pods
 
-    def _settings(self, data: Mapping[str, str]) -> None:
-        found = settings_in(data)
-        if found is not None:
-            self.settings = found[0]
+    def _store_settings(self, data: Mapping[str, str]) -> None:
+        settings = settings_in(data)
+        if settings is not None:
+            self.settings = settings[0]
             self._update_vocabularies()
 
-    def _devices(self, data: Mapping[str, str]) -> None:
+    def _store_device_config(self, data: Mapping[str, str]) -> None:
         device_config = device_config_in(data)
         if device_config is not None:
-            self.devices = device_config
+            self.device_config = device_config
             self._update_vocabularies()
 
-    def _nodes(self, data: Mapping[str, str]) -> None:
+    def _store_node_config(self, data: Mapping[str, str]) -> None:
         node_configs = node_configs_in(data)
         if node_configs is not None:
             self.node_config = node_configs.get(self.name)
 
     def _update_vocabularies(self) -> None:
-        self.vocabularies = configured_vocabularies(self.settings, self.devices)
+        self.vocabularies = configured_vocabularies(self.settings, self.device_config)
 
 
 def _source(path: str, decode: Callable[[bytes], T], selector: str) -> WatchSource[T]:
     return WatchSource(path=path, decode=decode, key=_key, selectors={"fieldSelector": selector})
 
 
-def _key(found: object) -> str:
+def _key(item: object) -> str:
     """Return by what one is told from others of its kind: a pod by its uid, the rest by name."""
-    match found:
+    match item:
         case StoredGpuNode(ledger=ledger):
             return ledger.name
         case NodePod(uid=uid):
@@ -283,7 +291,7 @@ def _key(found: object) -> str:
         case OwnNode(name=name) | ConfigMap(name=name):
             return name
         case _:
-            raise TypeError(type(found).__name__)
+            raise TypeError(type(item).__name__)
 
 
 def _is_older(one: Ledger, other: Ledger) -> bool:

@@ -1,4 +1,4 @@
-"""Rivals: whether another device plugin already serves the GPUs of this node.
+"""Other plugins: whether another device plugin already serves the GPUs of this node.
 
 Two plugins would each give out the same GPU. So the agent does not serve beside another one.
 """
@@ -12,20 +12,23 @@ from allocator.catalog.vocabularies import FOREIGN, Vocabulary
 from allocator.model.untrusted import quote
 from allocator.request.quantity import parse
 
-_HOW: Final = "remove either that plugin or the agent from the node"
+_REMEDY: Final = "remove either that plugin or the agent from the node"
 
 
 def plugin_conflict(
-    allocatable: Mapping[str, str], ours: Collection[str], vocabularies: Iterable[Vocabulary]
+    allocatable: Mapping[str, str],
+    added_resources: Collection[str],
+    vocabularies: Iterable[Vocabulary],
 ) -> str:
     """Return a sentence about another plugin on this node, empty where there is none.
 
-    *ours* are the resources that an agent of ours added: in a vocabulary of ours what nobody of us
-    added has a plugin behind it. A plugin that is gone leaves resources with nothing allocatable.
+    *added_resources* are those that our agent added to the Node. Any other resource of our
+    vocabularies comes from a plugin. A plugin that is gone leaves resources of which nothing is
+    allocatable.
     """
-    spoken = writable_names(vocabularies).difference(ours)
+    our_names = writable_names(vocabularies).difference(added_resources)
     for name in sorted(allocatable):
-        if (name in spoken or name.startswith(FOREIGN)) and _is_positive(allocatable[name]):
+        if (name in our_names or name.startswith(FOREIGN)) and _is_positive(allocatable[name]):
             return _conflict_text(name)
     return ""
 
@@ -35,14 +38,14 @@ def slot_conflict(allocatable: Mapping[str, str], resource: str, registered: Ite
 
     *registered* are the ids that kubelet last heard of for *resource*; ours look like ours.
     """
-    theirs = not all(map(is_slot, registered))
+    foreign = not all(map(is_slot, registered))
     return (
-        _conflict_text(resource) if theirs and _is_positive(allocatable.get(resource, "0")) else ""
+        _conflict_text(resource) if foreign and _is_positive(allocatable.get(resource, "0")) else ""
     )
 
 
 def _conflict_text(resource: str) -> str:
-    return f"another device plugin serves {quote(resource)} on this node: {_HOW}"
+    return f"another device plugin serves {quote(resource)} on this node: {_REMEDY}"
 
 
 def _is_positive(text: str) -> bool:

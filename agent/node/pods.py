@@ -1,4 +1,4 @@
-"""Tenants: the pods of this node, as the API server describes them.
+"""The pods of this node, as the API server describes them.
 
 A container's own variables decide only which annotations are read: other webhooks may have moved
 it within the pod, so its annotation prefix is taken from there.
@@ -18,11 +18,11 @@ from allocator.model.request import Priority, Stage
 from allocator.request.quantity import LARGEST, parse
 from allocator.volcano.device_list import HAMI_IDS, HAMI_NODE, IDS, NODE
 
-_OVER: Final = frozenset({"Succeeded", "Failed"})
+_FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _PRIORITY: Final = "CUDA_TASK_PRIORITY"
-_REGION: Final = "/tmp/vgpu"
-_MIRROR: Final = "kubernetes.io/config.mirror"
+_REGION_MOUNT_PATH: Final = "/tmp/vgpu"
+_MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _ALWAYS: Final = "Always"
 
 
@@ -110,86 +110,76 @@ _POD: Final = msgspec.json.Decoder(_Pod)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodContainer:
-    """One container of a pod's spec; ``stage`` says when it runs.
-
-    ``key`` is its annotation prefix, as ``c0``. ``injected`` says that it sees devices by its
-    annotation and by nothing that it could have written itself, ``mounts`` that admission
-    mounted its region. ``started`` says that it runs or ran, ``done`` that it is an init
-    container that has ended well. ``asks`` has the extended resources that it asks for.
-    ``priority`` is what admission injected, for a spec does not change any more.
-    """
+    """One container of a pod's spec."""
 
     name: str
-    stage: Stage
-    key: str
-    injected: bool
-    mounts: bool
-    started: bool
-    done: bool
+    stage: Stage  # when it runs
+    key: str  # its annotation prefix, as ``c0``
+    injected: bool  # sees devices by our annotation, and by nothing that its author wrote
+    has_mounts: bool  # admission mounted its region
+    started: bool  # runs or ran
+    completed: bool  # an init container that has ended well
     running: bool
-    asks: frozenset[str]
-    priority: Priority
+    resources: frozenset[str]  # names of the extended resources that it asks for
+    priority: Priority  # as injected: a spec does not change any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePod:
-    """One pod that is bound to this node; ``vessels`` are its containers, init first.
-
-    ``over`` says that its phase is final, ``kept`` that somebody would bring it back here. ``told``
-    is the assignment its annotations tell of, as JSON, or empty; ``volcano`` and ``hami`` are the
-    lists of devices that those schedulers made for this node, or empty. ``requests`` is what
-    kubelet counts for it of each extended resource, ``ids`` has its containers' names by runtime
-    ids.
-    """
+    """One pod that is bound to this node."""
 
     uid: str
     namespace: str
     name: str
     node: str
-    over: bool
-    kept: bool
-    told: str
-    volcano: str
-    hami: str
-    requests: Mapping[str, int]
-    ids: Mapping[str, str]
-    vessels: tuple[PodContainer, ...]
+    ended: bool  # its phase is final
+    recreated_here: bool  # by a DaemonSet, or by kubelet (a static pod)
+    assignment: str  # annotation, as JSON, or empty
+    volcano_devices: str  # Volcano's list of devices, if it is for this node, or empty
+    hami_devices: str  # HAMi's, likewise
+    requests: Mapping[str, int]  # what kubelet counts of each extended resource
+    container_names: Mapping[str, str]  # by the runtime's ids
+    containers: tuple[PodContainer, ...]  # init containers first
 
     @property
     def has_started(self) -> bool:
         """Say whether any of its containers runs or ran."""
-        return any(vessel.started for vessel in self.vessels)
+        return any(container.started for container in self.containers)
 
-    def vessel(self, name: str) -> PodContainer | None:
+    def container(self, name: str) -> PodContainer | None:
         """Return the container called *name*."""
-        return next((vessel for vessel in self.vessels if vessel.name == name), None)
+        return next((container for container in self.containers if container.name == name), None)
 
 
-def tenant(raw: bytes) -> NodePod:
+def parse_pod(raw: bytes) -> NodePod:
     """Read a pod that the API server sent; raises ``ValueError`` where it is none."""
     pod = _POD.decode(raw)
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     annotations = metadata.annotations or {}
     container_statuses = {s.name: s for s in status.container_statuses or ()}
-    told_init = {s.name: s for s in status.init_container_statuses or ()}
-    beside = status.ephemeral_container_statuses or ()
+    init_statuses = {s.name: s for s in status.init_container_statuses or ()}
+    ephemeral_statuses = status.ephemeral_container_statuses or ()
     init = spec.init_containers or ()
     return NodePod(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
         node=spec.node_name,
-        over=status.phase in _OVER,
-        kept=_is_daemon_or_static(metadata),
-        told=annotations.get(ASSIGNMENT_KEY, ""),
-        volcano=annotations.get(IDS, "") if annotations.get(NODE) == spec.node_name else "",
-        hami=annotations.get(HAMI_IDS, "") if annotations.get(HAMI_NODE) == spec.node_name else "",
+        ended=status.phase in _FINAL_PHASES,
+        recreated_here=_is_daemon_or_static(metadata),
+        assignment=annotations.get(ASSIGNMENT_KEY, ""),
+        volcano_devices=annotations.get(IDS, "") if annotations.get(NODE) == spec.node_name else "",
+        hami_devices=annotations.get(HAMI_IDS, "")
+        if annotations.get(HAMI_NODE) == spec.node_name
+        else "",
         requests=MappingProxyType(_requests(spec.containers, init)),
-        ids=MappingProxyType(_ids((*container_statuses.values(), *told_init.values(), *beside))),
-        vessels=(
-            *(_vessel(f"i{i}", c, told_init.get(c.name)) for i, c in enumerate(init)),
+        container_names=MappingProxyType(
+            _ids((*container_statuses.values(), *init_statuses.values(), *ephemeral_statuses))
+        ),
+        containers=(
+            *(_pod_container(f"i{i}", c, init_statuses.get(c.name)) for i, c in enumerate(init)),
             *(
-                _vessel(f"c{i}", c, container_statuses.get(c.name))
+                _pod_container(f"c{i}", c, container_statuses.get(c.name))
                 for i, c in enumerate(spec.containers)
             ),
         ),
@@ -200,7 +190,7 @@ def _is_daemon_or_static(metadata: _Metadata) -> bool:
     """Say whether a DaemonSet or kubelet (a static pod) would recreate the pod here."""
     owners = metadata.owner_references or ()
     daemon = any(owner.kind == "DaemonSet" and owner.controller for owner in owners)
-    return daemon or _MIRROR in (metadata.annotations or {})
+    return daemon or _MIRROR_ANNOTATION in (metadata.annotations or {})
 
 
 def _ids(statuses: Iterable[_ContainerStatus]) -> dict[str, str]:
@@ -208,26 +198,28 @@ def _ids(statuses: Iterable[_ContainerStatus]) -> dict[str, str]:
     return {s.id.rpartition("/")[2]: s.name for s in statuses if s.id}
 
 
-def _vessel(place: str, container: _Container, status: _ContainerStatus | None) -> PodContainer:
+def _pod_container(
+    place: str, container: _Container, status: _ContainerStatus | None
+) -> PodContainer:
     state = None if status is None else status.state
     last = None if status is None else status.last_state
     ended = None if state is None else state.terminated
     running = state is not None and state.running is not None
     env = {v.name: v for v in container.env or ()}  # of one name the last one holds
-    keys = {name: key for name, v in env.items() if (key := _key(v)) is not None}
+    keys = {name: key for name, v in env.items() if (key := _annotation_key(v)) is not None}
     return PodContainer(
         name=container.name,
         stage=_stage(place, container),
         key=min(keys.values(), default=place),
         injected=_VISIBLE in keys,
-        mounts=any(
-            mount.name == REGIONS_VOLUME and mount.mount_path.rstrip("/") == _REGION
+        has_mounts=any(
+            mount.name == REGIONS_VOLUME and mount.mount_path.rstrip("/") == _REGION_MOUNT_PATH
             for mount in container.volume_mounts or ()
         ),
         started=running or ended is not None or bool(last and last.terminated),
-        done=place[0] == "i" and ended is not None and ended.exit_code == 0,
+        completed=place[0] == "i" and ended is not None and ended.exit_code == 0,
         running=running,
-        asks=frozenset(_limits(container)),
+        resources=frozenset(_limits(container)),
         priority=_priority(env) if _VISIBLE in keys else Priority.LOW,
     )
 
@@ -238,7 +230,7 @@ def _stage(place: str, container: _Container) -> Stage:
     return Stage.SIDECAR if container.restart_policy == _ALWAYS else Stage.INIT
 
 
-def _key(variable: _Variable) -> str | None:
+def _annotation_key(variable: _Variable) -> str | None:
     source = variable.value_from
     reference = None if source is None else source.field_ref
     return None if reference is None else key_in(reference.field_path)
@@ -255,16 +247,16 @@ def _requests(apps: Sequence[_Container], init: Sequence[_Container]) -> dict[st
 
     An extended resource has whole amounts; what cannot be read counts nothing.
     """
-    beside: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
     most: dict[str, int] = {}
     for container in init:
         wanted = _limits(container)
         if container.restart_policy == _ALWAYS:
-            beside = _sum((beside, wanted))
-            most = _largest(most, beside)
+            sidecars = _sum((sidecars, wanted))
+            most = _largest(most, sidecars)
         else:
-            most = _largest(most, _sum((beside, wanted)))
-    return _largest(most, _sum((beside, *map(_limits, apps))))
+            most = _largest(most, _sum((sidecars, wanted)))
+    return _largest(most, _sum((sidecars, *map(_limits, apps))))
 
 
 def _limits(container: _Container) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import Final
 
 # Longest id, both fields and their tags, in bytes: kubelet takes 4 MiB in one message.
 _DEVICE_BYTES: Final = 27
-MOST: Final = 4 * 1024 * 1024 // _DEVICE_BYTES
+MOST_SLOTS: Final = 4 * 1024 * 1024 // _DEVICE_BYTES
 _NAME: Final = re.compile(r"slot-[0-9]{4,6}")
 
 
@@ -28,7 +28,7 @@ class SlotOffer:
     soft: bool = True
 
 
-NOTHING: Final = SlotOffer(total=0, healthy=0)
+NO_SLOTS: Final = SlotOffer(total=0, healthy=0)
 
 
 def slot_name(number: int) -> str:
@@ -42,13 +42,13 @@ def is_slot(name: str) -> bool:
 
 
 def list_slots(offer: SlotOffer, used: Collection[str]) -> tuple[tuple[str, bool], ...]:
-    """Return every slot and whether it is sound, given the ids in *use*.
+    """Return every slot and whether it is sound, given the ids in use, *used*.
 
     A used slot that the offer no longer reaches stays, unsound, until it is free: its container
     could not restart under an id that kubelet has never heard of.
     """
-    names = [slot_name(number) for number in range(min(max(offer.total, 0), MOST))]
-    beyond = sorted(set(used).difference(names))[: MOST - len(names)]
+    names = [slot_name(number) for number in range(min(max(offer.total, 0), MOST_SLOTS))]
+    beyond = sorted(set(used).difference(names))[: MOST_SLOTS - len(names)]
     taken = [name for name in names if name in used]
     free = [name for name in names if name not in used]
     sound = frozenset((*taken, *free)[: max(offer.healthy, 0)])

@@ -13,7 +13,7 @@ import msgspec
 
 from agent.driver.driver import Device
 from agent.mig.progress import mode_clash
-from agent.node.capacity import most
+from agent.node.capacity import most_instances
 from allocator.catalog.boards import board_named
 from allocator.config.device_config import DeviceConfig, NodeConfig
 from allocator.ledger.ledger import Ledger
@@ -25,7 +25,7 @@ from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY, MiB
 
 Json = dict[str, object]
-STEP: Final = 256  # MiB in which memory of others is told
+MEMORY_STEP: Final = 256  # MiB in which memory of others is told
 LONGEST_REASON: Final = 256  # characters; the CRD's bound
 
 
@@ -43,15 +43,15 @@ class RealisedInstance:
 class Hardware:
     """What the driver says, and what was made of it.
 
-    ``sick`` tells by UUID why a GPU must not be promised, ``others`` the MiB that processes
-    without a promise hold, as measured.
+    ``unhealthy`` has by UUID why a GPU takes no entries, ``foreign_memory`` the MiB that processes
+    without an entry hold, as measured.
     """
 
     devices: tuple[Device, ...]
     driver: str = ""  # its version
     instances: tuple[RealisedInstance, ...] = ()
-    sick: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    others: Mapping[str, MiB] = field(default_factory=lambda: MappingProxyType({}))
+    unhealthy: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    foreign_memory: Mapping[str, MiB] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,21 +105,23 @@ def _served_gpu(
     if mode is Mode.MIG and board is None:  # nothing could be promised, and nothing read
         mode, reason = Mode.HAMI_CORE, "its MIG profiles are unknown"
     before = gpus.get(device.uuid)
-    reason = hardware.sick.get(device.uuid, "") or reason or mode_clash(mode, before)
+    reason = hardware.unhealthy.get(device.uuid, "") or reason or mode_clash(mode, before)
     if device.memory < 1:  # an object that says so would be refused as a whole
         reason = reason or "the driver does not report its memory"
-    others = hardware.others.get(device.uuid, NO_MEMORY)
+    foreign_memory = hardware.foreign_memory.get(device.uuid, NO_MEMORY)
     gpu = Gpu(
         uuid=device.uuid,
         index=device.index,
         model=device.model,
         memory=max(device.memory, MiB(1)),
         mode=mode,
-        slots=slots if board is None else most(board),
+        slots=slots if board is None else most_instances(board),
         board=board,
         healthy=not reason,
         numa=device.numa,
-        foreign=rounded_memory(before.foreign if before else NO_MEMORY, min(others, device.memory)),
+        foreign=rounded_memory(
+            before.foreign if before else NO_MEMORY, min(foreign_memory, device.memory)
+        ),
         instances=tuple(i.placed for i in hardware.instances if i.gpu == device.uuid),
         links=device.links,
         switch=device.switch,
@@ -135,35 +137,39 @@ def _mode(device: Device, wanted: NodeConfig | None) -> tuple[Mode, str]:
     """Return the mode that a GPU serves in, and why it may not be used in it.
 
     A node that the configuration does not list serves each GPU as it is. From Hopper on a reboot
-    ends MIG mode; where the node is to be cut, the first promise brings it back without a reset.
+    ends MIG mode; on a node set up for MIG the first entry enables it again, without a reset.
     """
     if device.mig is None:
         return Mode.HAMI_CORE, ""
-    found = Mode.MIG if device.mig.current else Mode.HAMI_CORE
-    if wanted is None or wanted.mode is found:
-        return found, ""
+    current = Mode.MIG if device.mig.current else Mode.HAMI_CORE
+    if wanted is None or wanted.mode is current:
+        return current, ""
     if wanted.mode is Mode.MIG and not device.ampere_or_older:
         return Mode.MIG, ""
     switch = 1 if wanted.mode is Mode.MIG else 0
-    return found, (
+    return current, (
         f"operatingmode is {wanted.mode}, but MIG is {'off' if switch else 'on'}: drain the "
         f"node and run nvidia-smi -i {device.pci} -mig {switch}"
     )
 
 
-def rounded_memory(memory: MiB, now: MiB) -> MiB:
-    """Return what to tell of *now* MiB, having *told* something before.
+def rounded_memory(reported: MiB, measured: MiB) -> MiB:
+    """Return what to report for *measured* MiB, *reported* being what was reported last.
 
     Rounded up to steps, more at once, less only when it is less by two steps, or nothing.
     """
-    rounded = -(-now // STEP) * STEP
-    same = rounded <= memory and memory - rounded < 2 * STEP and (now > 0 or memory == 0)
-    return memory if same else MiB(rounded)
+    rounded = -(-measured // MEMORY_STEP) * MEMORY_STEP
+    same = (
+        rounded <= reported
+        and reported - rounded < 2 * MEMORY_STEP
+        and (measured > 0 or reported == 0)
+    )
+    return reported if same else MiB(rounded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAccount:
-    """All that a status says; ``shut`` tells why no GPU may be promised now, or is empty.
+    """All that a status says; ``closed`` says why no GPU may be promised now, or is empty.
 
     One that is ``leaving`` has no inventory, so that nothing is promised on it ever again.
     """
@@ -175,23 +181,25 @@ class NodeAccount:
     unpromised: tuple[Entry, ...] = ()
     held: Collection[str] = ()
     generation: int = 0
-    shut: str = ""
+    closed: str = ""
     leaving: bool = False
 
 
 def document(account: NodeAccount) -> Json:
     """Return ``status`` as the API server keeps it: JSON, and nothing empty."""
     gpus = account.gpus
-    if account.shut:
-        gpus = tuple(replace(one, reason=one.reason or account.shut) for one in gpus)
+    if account.closed:
+        gpus = tuple(replace(one, reason=one.reason or account.closed) for one in gpus)
     node = Node(
         name=account.identity.name,
         gpus=tuple(replace(one.gpu, healthy=one.gpu.healthy and not one.reason) for one in gpus),
     )
     written: Json = msgspec.json.decode(msgspec.json.encode(status_of(node, account.unpromised)))
-    told = written["gpus"]
-    if isinstance(told, list):
-        written["gpus"] = [wire | _extras(one) for wire, one in zip(told, gpus, strict=True)]
+    gpu_documents = written["gpus"]
+    if isinstance(gpu_documents, list):
+        written["gpus"] = [
+            wire | _extras(one) for wire, one in zip(gpu_documents, gpus, strict=True)
+        ]
     served = {one.gpu.uuid for one in gpus}
     written["instances"] = [_instance(i) for i in account.instances if i.gpu in served]
     written |= {

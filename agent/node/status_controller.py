@@ -22,11 +22,11 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 
-SETTLED: Final = 1.0  # seconds for which changes are collected, where nobody waits
-LOOK_AGAIN: Final = 2.0  # seconds after which processes that linger are looked for anew
+SETTLE_SECONDS: Final = 1.0  # seconds for which changes are collected, where nobody waits
+PROCESS_CHECK_INTERVAL: Final = 2.0  # seconds after which processes that linger are looked for anew
 # Seconds after a hold in which a container may be on its way to its first process; a pod that was
 # seen with a process since, a sandbox's too, shows one until the last container is over.
-GRACE: Final = 10.0
+START_GRACE: Final = 10.0
 NEVER: Final = float("-inf")
 ATTEMPTS: Final = 5  # at one write, each on the newest version
 FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
@@ -50,19 +50,19 @@ class StatusController:
     def __init__(
         self, calls: ApiClient, informer: NodeInformer, facts: StatusFacts, *, clock: Clock = SYSTEM
     ) -> None:
-        """Write through *calls* what *around* and *facts* say."""
+        """Write through *calls* what *informer* and *facts* say."""
         self._calls = calls
-        self._around = informer
+        self._informer = informer
         self._facts = facts
         self._clock = clock
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._urgent = asyncio.Event()
         self._changed = informer.subscribe()
-        self._since: dict[str, float] = {}  # when each entry was last held for a start
-        self._begun = False
-        self._let_go: frozenset[str] = frozenset()  # by writes since the last that was answered
+        self._held_since: dict[str, float] = {}  # when each entry was last held for a start
+        self._recovered = False
+        self._released: frozenset[str] = frozenset()  # by writes since the last that was answered
         # What was written last, and what the API server made of it: an older schema drops fields.
-        self._told: tuple[Json, Mapping[str, Any]] | None = None
+        self._last_write: tuple[Json, Mapping[str, Any]] | None = None
         self._processes: tuple[float, frozenset[str]] = NEVER, frozenset()
         self.written = 0  # writes so far
         self.leaving = False  # nothing is to be promised here any more
@@ -74,7 +74,7 @@ class StatusController:
         while no API server answers.
         """
         if self._is_held(uid):
-            self._since[uid] = self._clock.monotonic()
+            self._held_since[uid] = self._clock.monotonic()
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(uid, []).append(waiter)
@@ -83,12 +83,12 @@ class StatusController:
 
     def _is_held(self, uid: str) -> bool:
         """Say whether an entry is held for sure: only we let go, and no write of ours may have."""
-        stored_gpu_node = self._around.gpu_node
+        stored_gpu_node = self._informer.gpu_node
         return (
-            self._begun
+            self._recovered
             and stored_gpu_node is not None
             and stored_gpu_node.ledger.boot == self._facts.boot
-            and uid in stored_gpu_node.ledger.held - self._let_go
+            and uid in stored_gpu_node.ledger.held - self._released
             and stored_gpu_node.ledger.entry(uid) is not None
         )
 
@@ -107,21 +107,23 @@ class StatusController:
                 missing = dict.fromkeys(waiting, f"its start cannot be recorded: {error}")
                 pause = self._clock.backoff(failures, first=FIRST_PAUSE, most=LONGEST_PAUSE)
                 self._changed.set()
-                _answer(waiting, missing)
+                _resolve_waiters(waiting, missing)
                 await self._clock.sleep(pause)
                 continue
-            _answer(waiting, missing)
+            _resolve_waiters(waiting, missing)
 
     async def _wait_due(self) -> None:
         """Wait for a hold, or for a change to settle, or until it is time to look again."""
         if not self._changed.is_set():
-            await self._patience(LOOK_AGAIN if self._since else LONGEST_PAUSE, self._changed)
+            await self._wait(
+                PROCESS_CHECK_INTERVAL if self._held_since else LONGEST_PAUSE, self._changed
+            )
         if self._changed.is_set() and not self._urgent.is_set():
-            await self._patience(SETTLED)
+            await self._wait(SETTLE_SECONDS)
         self._urgent.clear()
         self._changed.clear()
 
-    async def _patience(self, seconds: float, also: asyncio.Event | None = None) -> None:
+    async def _wait(self, seconds: float, also: asyncio.Event | None = None) -> None:
         events = [self._urgent, *(() if also is None else (also,))]
         tasks = [asyncio.ensure_future(event.wait()) for event in events]
         tasks.append(asyncio.ensure_future(self._clock.sleep(seconds)))
@@ -137,7 +139,7 @@ class StatusController:
         Raises :class:`KubeError` where the API server does not take it.
         """
         alive = await self._alive(fresh=not holds)
-        stored_gpu_node = self._around.gpu_node
+        stored_gpu_node = self._informer.gpu_node
         refused: KubeError | None = None
         for _ in range(ATTEMPTS):
             if (
@@ -152,7 +154,10 @@ class StatusController:
             if stored_gpu_node is None or account is None:
                 return dict.fromkeys(holds, "the status of its node is not known yet")
             wanted = document(account)
-            if stored_gpu_node.status != wanted and self._told != (wanted, stored_gpu_node.status):
+            if stored_gpu_node.status != wanted and self._last_write != (
+                wanted,
+                stored_gpu_node.status,
+            ):
                 try:
                     stored_gpu_node = await self._write(stored_gpu_node, wanted, account.held)
                 except (ConflictError, InvalidError) as error:
@@ -170,17 +175,17 @@ class StatusController:
         """
         now = self._clock.monotonic()
         at, known = self._processes
-        if fresh or now - at >= LOOK_AGAIN:
+        if fresh or now - at >= PROCESS_CHECK_INTERVAL:
             known = frozenset(await self._facts.alive())
             self._processes = now, known
         return known
 
     async def _read(self) -> StoredGpuNode | None:
         try:
-            raw = await self._calls.get(f"{GPU_NODES}/{self._around.name}")
+            raw = await self._calls.get(f"{GPU_NODES}/{self._informer.name}")
         except NotFoundError:
             return None
-        return self._around.learn(decode_gpu_node(raw))
+        return self._informer.learn(decode_gpu_node(raw))
 
     async def _write(
         self, stored_gpu_node: StoredGpuNode, wanted: Json, held: Collection[str]
@@ -194,47 +199,50 @@ class StatusController:
             },
             {"op": "add", "path": "/status", "value": wanted},
         )
-        self._let_go |= stored_gpu_node.ledger.held.difference(held)
-        raw = await self._calls.json_patch(f"{GPU_NODES}/{self._around.name}/status", ops)
-        self._let_go = frozenset()
+        self._released |= stored_gpu_node.ledger.held.difference(held)
+        raw = await self._calls.json_patch(f"{GPU_NODES}/{self._informer.name}/status", ops)
+        self._released = frozenset()
         self.written += 1
         answer = decode_gpu_node(raw)
-        self._told = wanted, answer.status
-        return self._around.learn(answer)
+        self._last_write = wanted, answer.status
+        return self._informer.learn(answer)
 
     def _account(
         self, stored_gpu_node: StoredGpuNode, holds: Collection[str], alive: frozenset[str]
     ) -> NodeAccount | None:
         """Return what there is to say, ``None`` before enough is known to say anything."""
-        informer, node = self._around, self._around.node
+        informer, node = self._informer, self._informer.node
         # Who leaves needs no driver to say so; it may have gone before.
         hardware = self._facts.hardware() or (Hardware(devices=()) if self.leaving else None)
         if node is None or hardware is None or not informer.synced or informer.is_upstream:
             return None
         now = self._clock.monotonic()
-        self._since |= dict.fromkeys(
+        self._held_since |= dict.fromkeys(
             (uid for uid in holds if stored_gpu_node.ledger.entry(uid)), now
         )
-        live = [tenant for tenant in informer.tenants.values() if not tenant.over]
-        started = [t for t in live if uses_gpus(t, informer.vocabularies)]
+        running = [tenant for tenant in informer.pods.values() if not tenant.ended]
+        started = [t for t in running if uses_gpus(t, informer.vocabularies)]
         entries, unknown = find_unaccounted(
             stored_gpu_node.document,
             stored_gpu_node.ledger,
-            tenants=started,
+            pods=started,
             instances=hardware.instances,
             vocabularies=informer.vocabularies,
         )
         return NodeAccount(
             identity=self._identity(node),
             gpus=served_gpus(
-                hardware, informer.devices, informer.node_config, before=stored_gpu_node.ledger
+                hardware,
+                informer.device_config,
+                informer.node_config,
+                before=stored_gpu_node.ledger,
             ),
             driver=hardware.driver,
             instances=hardware.instances,
             unpromised=entries,
             held=self._held_uids(stored_gpu_node, started, alive),
             generation=stored_gpu_node.ledger.generation,
-            shut=informer.plugin_conflict or _closed_reason(unknown),
+            closed=informer.plugin_conflict or _closed_reason(unknown),
             leaving=self.leaving,
         )
 
@@ -247,33 +255,35 @@ class StatusController:
         """Return the entries whose containers may have started and have not all gone yet."""
         ledger = stored_gpu_node.ledger
         before = ledger.held if ledger.boot == self._facts.boot else frozenset()
-        if not self._begun:  # the agent before us may have held them a moment ago
-            self._begun = True
-            self._since = dict.fromkeys(before, self._clock.monotonic()) | self._since
-        known = {*before, *self._since, *(tenant.uid for tenant in started)}
-        self._since |= dict.fromkeys(self._since.keys() & alive, NEVER)
+        if not self._recovered:  # the agent before us may have held them a moment ago
+            self._recovered = True
+            self._held_since = dict.fromkeys(before, self._clock.monotonic()) | self._held_since
+        known = {*before, *self._held_since, *(pod.uid for pod in started)}
+        self._held_since |= dict.fromkeys(self._held_since.keys() & alive, NEVER)
         held = frozenset(
             uid for uid in known if ledger.entry(uid) is not None and not self._is_gone(uid, alive)
         )
-        self._since = {uid: at for uid, at in self._since.items() if uid in held}
+        self._held_since = {uid: at for uid, at in self._held_since.items() if uid in held}
         return held
 
     def _is_gone(self, uid: str, alive: Collection[str]) -> bool:
         """Say whether no container of pod *uid* runs, nor is about to."""
         if uid in alive:
             return False
-        tenant = self._around.tenants.get(uid)
-        if tenant is not None:
-            return tenant.over
+        pod = self._informer.pods.get(uid)
+        if pod is not None:
+            return pod.ended
         # Deleted by force, or so new that only kubelet has heard of it.
-        at = self._since.get(uid)
-        return at is None or self._clock.monotonic() - at >= GRACE
+        at = self._held_since.get(uid)
+        return at is None or self._clock.monotonic() - at >= START_GRACE
 
 
 _NO_ENTRY: Final = "it no longer has an entry on this node"
 
 
-def _answer(waiting: Mapping[str, list[asyncio.Future[None]]], missing: Mapping[str, str]) -> None:
+def _resolve_waiters(
+    waiting: Mapping[str, list[asyncio.Future[None]]], missing: Mapping[str, str]
+) -> None:
     for uid, waiters in waiting.items():
         for waiter in waiters:
             if waiter.done():

@@ -1,4 +1,4 @@
-"""Unpromised: what runs on the GPUs of a node without an entry in the ledger.
+"""Unaccounted use: what runs on the GPUs of a node without an entry in the ledger.
 
 The ledger may have been lost, or another plugin may have served the node before. What such pods use
 is reported, so that it is given to no other pod; where it is unknown, that is reported.
@@ -20,47 +20,51 @@ from allocator.model.units import NO_CORES
 from allocator.model.untrusted import parse_untrusted_json
 from allocator.volcano.device_list import ListedDevice, parts
 
-ELSEWHERE: Final = "foreign"  # where a pod has its namespace: an instance that is nobody's pod's
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # since when is not known, and must not move
+FOREIGN_NAMESPACE: Final = (
+    "foreign"  # where a pod has its namespace: an instance that is nobody's pod's
+)
+_UNKNOWN_SINCE: Final = datetime(
+    1970, 1, 1, tzinfo=UTC
+)  # since when is not known, and must not move
 
 
-def uses_gpus(tenant: NodePod, vocabularies: Collection[Vocabulary]) -> bool:
-    """Say whether a container of *tenant* that has started may use a GPU: ours, or another's."""
-    return tenant.has_started and any(_is_gpu(name, vocabularies) for name in tenant.requests)
+def uses_gpus(pod: NodePod, vocabularies: Collection[Vocabulary]) -> bool:
+    """Say whether a container of *pod* that has started may use a GPU: ours, or another's."""
+    return pod.has_started and any(_is_gpu(name, vocabularies) for name in pod.requests)
 
 
 def find_unaccounted(
     document: Mapping[str, object],
     ledger: Ledger,
     *,
-    tenants: Iterable[NodePod],
+    pods: Iterable[NodePod],
     instances: Iterable[RealisedInstance],
     vocabularies: Collection[Vocabulary],
 ) -> tuple[tuple[Entry, ...], tuple[NodePod, ...]]:
     """Return what is in use without an entry, and the pods of which nobody knows what they use.
 
-    *document* is *ledger* as it was read; *tenants* are those that :func:`uses_gpus` is true of.
+    *document* is *ledger* as it was read; *pods* are those that :func:`uses_gpus` is true of.
     One that has instances of another's making needs no entry: those are kept free of promises
     anyway.
     """
     foreign = [instance for instance in instances if instance.foreign]
-    kept = Counter(instance.gpu for instance in foreign)
+    unclaimed = Counter(instance.gpu for instance in foreign)
     entries: list[Entry] = []
     unknown: list[NodePod] = []
-    for tenant in sorted(tenants, key=lambda tenant: tenant.uid):  # the same words each time
-        if ledger.entry(tenant.uid) is not None:
+    for pod in sorted(pods, key=lambda tenant: tenant.uid):  # the same words each time
+        if ledger.entry(pod.uid) is not None:
             continue
-        devices = _listed_devices(tenant, vocabularies)
-        found = _annotated_entry(
-            document, tenant, parse_untrusted_json(tenant.told) or _shares(devices)
+        devices = _listed_devices(pod, vocabularies)
+        entry = _annotated_entry(
+            document, pod, parse_untrusted_json(pod.assignment) or _as_assignment(devices)
         )
-        cut = Counter(d.uuid for part in devices.values() for d in part if d.position)
-        if found is not None and found.containers:
-            entries.append(found)
-        elif cut and cut <= kept:
-            kept -= cut
+        mig_devices = Counter(d.uuid for part in devices.values() for d in part if d.position)
+        if entry is not None and entry.containers:
+            entries.append(entry)
+        elif mig_devices and mig_devices <= unclaimed:
+            unclaimed -= mig_devices
         else:
-            unknown.append(tenant)
+            unknown.append(pod)
     entries += map(_foreign_entry, foreign)
     return tuple(sorted(entries, key=lambda entry: entry.uid)), tuple(unknown)
 
@@ -69,19 +73,21 @@ def _is_gpu(name: str, vocabularies: Iterable[Vocabulary]) -> bool:
     return name.startswith(FOREIGN) or any(name in words.resources for words in vocabularies)
 
 
-def _annotated_entry(document: Mapping[str, object], tenant: NodePod, told: object) -> Entry | None:
-    """Read what is *told* of a pod; which of its containers take turns, its spec says."""
-    pod = {"namespace": tenant.namespace, "name": tenant.name, "uid": tenant.uid}
-    entry = annotated_entry(document, pod, told) if told else None
+def _annotated_entry(
+    document: Mapping[str, object], pod: NodePod, assignment: object
+) -> Entry | None:
+    """Return the entry that *assignment* describes; stages come from the pod's spec."""
+    metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    entry = annotated_entry(document, metadata, assignment) if assignment else None
     if entry is None:
         return None
-    stages = {vessel.name: vessel.stage for vessel in tenant.vessels}
+    stages = {container.name: container.stage for container in pod.containers}
     containers = (replace(c, stage=stages.get(c.name, Stage.APP)) for c in entry.containers)
     return replace(entry, containers=tuple(containers))
 
 
 def _listed_devices(
-    tenant: NodePod, vocabularies: Collection[Vocabulary]
+    pod: NodePod, vocabularies: Collection[Vocabulary]
 ) -> Mapping[str, tuple[ListedDevice, ...]]:
     """Return what another scheduler's list gives each container, memory in MiB; or nothing.
 
@@ -89,19 +95,21 @@ def _listed_devices(
     with another number of parts is not of this pod.
     """
     units = (words.memory_factor for words in vocabularies if words.name == VOLCANO.name)
-    written, factor = parts(tenant.volcano), next(units, 1)
-    if not written:
-        written, factor = parts(tenant.hami), 1
-    names = [v.name for v in tenant.vessels if any(_is_gpu(name, vocabularies) for name in v.asks)]
-    if len(names) != len(written):
+    listed, factor = parts(pod.volcano_devices), next(units, 1)
+    if not listed:
+        listed, factor = parts(pod.hami_devices), 1
+    names = [
+        v.name for v in pod.containers if any(_is_gpu(name, vocabularies) for name in v.resources)
+    ]
+    if len(names) != len(listed):
         return {}
     return {
         name: tuple(ListedDevice(d.uuid, d.memory * factor, d.cores, d.position) for d in part)
-        for name, part in zip(names, written, strict=True)
+        for name, part in zip(names, listed, strict=True)
     }
 
 
-def _shares(devices: Mapping[str, tuple[ListedDevice, ...]]) -> list[Json]:
+def _as_assignment(devices: Mapping[str, tuple[ListedDevice, ...]]) -> list[Json]:
     """Return what a list says as an assignment tells it; nothing where it names instances."""
     if any(device.position for part in devices.values() for device in part):
         return []
@@ -135,9 +143,9 @@ def _foreign_entry(instance: RealisedInstance) -> Entry:
     name = f"{instance.gpu}-{placed.profile.name}-{placed.start}".lower()
     uid = instance.uuid or f"{instance.gpu[:48]}-{placed.profile.id}-{placed.start}"
     return Entry(
-        namespace=ELSEWHERE,
+        namespace=FOREIGN_NAMESPACE,
         pod=name[:253],
         uid=uid[:64],
-        since=_BEGINNING,
-        containers=(ContainerGrants(name=ELSEWHERE, grants=(grant,)),),
+        since=_UNKNOWN_SINCE,
+        containers=(ContainerGrants(name=FOREIGN_NAMESPACE, grants=(grant,)),),
     )

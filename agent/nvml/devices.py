@@ -73,15 +73,15 @@ def fixed_facts(device: Handle, uuid: str, sysfs: Path) -> FixedFacts:
 def mig_mode(device: Handle) -> MigMode | None:
     """Return the MIG mode now and after the next reset, ``None`` where the product has none.
 
-    A GPU that only fails to tell must not pass for one that is never cut: that raises NvmlError.
+    A GPU that only fails to tell must not pass for one without MIG: that raises NvmlError.
     """
     try:
-        told = ask(pynvml.nvmlDeviceGetMigMode, device)
+        modes = ask(pynvml.nvmlDeviceGetMigMode, device)
     except NvmlError as error:
         if error.fault is not Fault.NOT_SUPPORTED:
             raise
         return None
-    return MigMode(current=bool(told[0]), pending=bool(told[1]))
+    return MigMode(current=bool(modes[0]), pending=bool(modes[1]))
 
 
 def switch_mig_on(gpu: str) -> MigMode:
@@ -114,20 +114,20 @@ def recovery(device: Handle) -> Recovery | None:
     return _RECOVERIES.get(int(fields[0].value.uiVal))
 
 
-def links_of(gpu: FixedFacts, beside: tuple[FixedFacts, ...]) -> tuple[str, ...]:
-    """Return the UUIDs of those GPUs of *beside* that NVLink joins with *gpu*."""
+def links_of(gpu: FixedFacts, gpus: tuple[FixedFacts, ...]) -> tuple[str, ...]:
+    """Return the UUIDs of those of *gpus* that NVLink joins with *gpu*."""
     return tuple(
         other.uuid
-        for other in beside
+        for other in gpus
         if other.uuid != gpu.uuid and (other.pci in gpu.peers or (gpu.switched and other.switched))
     )
 
 
 def _ampere_or_older(device: Handle) -> bool:
     """Say whether MIG mode needs a reset; what cannot be told is treated with that care."""
-    told = ask_if_supported(pynvml.nvmlDeviceGetArchitecture, device)
-    if told is not None and told != pynvml.NVML_DEVICE_ARCH_UNKNOWN:
-        return bool(told <= pynvml.NVML_DEVICE_ARCH_AMPERE)
+    architecture = ask_if_supported(pynvml.nvmlDeviceGetArchitecture, device)
+    if architecture is not None and architecture != pynvml.NVML_DEVICE_ARCH_UNKNOWN:
+        return bool(architecture <= pynvml.NVML_DEVICE_ARCH_AMPERE)
     capability = ask_if_supported(pynvml.nvmlDeviceGetCudaComputeCapability, device)
     return capability is None or int(capability[0]) <= _LAST_WITH_RESET
 

@@ -35,8 +35,8 @@ class ErrorEvents:
             return
         if self._set is None:
             self._set = ask(pynvml.nvmlEventSetCreate)
-        told = ask_if_supported(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0
-        wanted = int(told) & pynvml.nvmlEventTypeXidCriticalError
+        supported = ask_if_supported(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0
+        wanted = int(supported) & pynvml.nvmlEventTypeXidCriticalError
         if wanted:
             ask(pynvml.nvmlDeviceRegisterEvents, device, wanted, self._set)
         address = _address(device)

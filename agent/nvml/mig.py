@@ -210,9 +210,9 @@ def create_compute(device: Handle, gpu_instance: Handle, shape: ComputeProfile) 
     with _destroy_on_error(pynvml.nvmlComputeInstanceDestroy, made):
         compute = compute_of(device, made)
         wanted = (int(ask(pynvml.nvmlGpuInstanceGetInfo, gpu_instance).id), compute.id)
-        found = _mig_ids(ask(pynvml.nvmlDeviceGetHandleByUUID, compute.uuid))
-        if found != wanted:
-            text = f"{compute.uuid} leads to instances {found}, expected {wanted}"
+        named = _mig_ids(ask(pynvml.nvmlDeviceGetHandleByUUID, compute.uuid))
+        if named != wanted:
+            text = f"{compute.uuid} leads to instances {named}, expected {wanted}"
             raise DriverError(Fault.OTHER, create.__name__, text)
     return compute
 

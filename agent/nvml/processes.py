@@ -81,14 +81,14 @@ def utilization(device: Handle, now: float) -> dict[int, int]:
     return {int(s.pid): int(s.smUtil) for s in newest if int(s.smUtil) <= _WHOLE}
 
 
-def usage_of(device: Handle, *, cut: bool) -> Usage:
-    """Return what is used of *device* in all; where it is *cut* nobody measures utilization."""
-    told = ask_if_supported(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
-    if told is None:  # the first version counts what the driver keeps for itself as used
-        told = ask(pynvml.nvmlDeviceGetMemoryInfo, device)
-    rates = None if cut else ask_if_supported(pynvml.nvmlDeviceGetUtilizationRates, device)
+def usage_of(device: Handle, *, in_mig_mode: bool) -> Usage:
+    """Return what is used of *device* in all; utilization is not measured where *in_mig_mode*."""
+    memory_info = ask_if_supported(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
+    if memory_info is None:  # the first version counts what the driver keeps for itself as used
+        memory_info = ask(pynvml.nvmlDeviceGetMemoryInfo, device)
+    rates = None if in_mig_mode else ask_if_supported(pynvml.nvmlDeviceGetUtilizationRates, device)
     return Usage(
-        memory=MiB(-(-int(told.used) // MIB)),
+        memory=MiB(-(-int(memory_info.used) // MIB)),
         utilization=None if rates is None else int(rates.gpu),
     )
 

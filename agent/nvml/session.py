@@ -61,8 +61,8 @@ class NvmlSession:
         # by UUID: handles, and what does not change but takes many calls to learn
         self._handles: dict[str, Handle] = {}
         self._fixed: dict[str, FixedFacts] = {}
-        self._facts: dict[str, tuple[ProfileFacts, ...]] = {}
-        self._shapes: dict[tuple[str, int], tuple[ComputeProfile, ...]] = {}
+        self._profile_facts: dict[str, tuple[ProfileFacts, ...]] = {}
+        self._compute_profiles_by_id: dict[tuple[str, int], tuple[ComputeProfile, ...]] = {}
 
     def versions(self) -> Versions:
         """Return the versions of driver and library."""
@@ -76,9 +76,9 @@ class NvmlSession:
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs that can be read; others are logged, once for each reason."""
         devices = tuple(self._readable())
-        beside = tuple(self._fixed[device.uuid] for device in devices)
+        facts = tuple(self._fixed[device.uuid] for device in devices)
         return tuple(
-            replace(device, links=links_of(self._fixed[device.uuid], beside)) for device in devices
+            replace(device, links=links_of(self._fixed[device.uuid], facts)) for device in devices
         )
 
     def _readable(self) -> Iterator[Device]:
@@ -97,8 +97,8 @@ class NvmlSession:
         known = self._fixed.get(uuid)
         if known is None or not known.has_nvlink:
             known = self._fixed[uuid] = fixed_facts(handle, uuid, self._sysfs)
-        told = ask_if_supported(pynvml.nvmlDeviceGetMemoryInfo, handle)
-        total = None if told is None else int(told.total) or None
+        memory_info = ask_if_supported(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        total = None if memory_info is None else int(memory_info.total) or None
         mig = mig_mode(handle)
         facts = () if mig is None else self._profiles_if_allowed(uuid, handle)
         board = board_of(known.model, facts, total=total)
@@ -125,8 +125,8 @@ class NvmlSession:
         """Return all GPU instances of one GPU, those without a compute instance too."""
         device = self._device(gpu)
         handles = gpu_instances(device, self._profiles(gpu, device))
-        found = (self._read_instance(gpu, device, handle) for handle in handles)
-        return tuple(instance for instance in found if instance is not None)
+        instances = (self._read_instance(gpu, device, handle) for handle in handles)
+        return tuple(instance for instance in instances if instance is not None)
 
     def _read_instance(self, gpu: str, device: Handle, handle: Handle) -> Instance | None:
         """Return a GPU instance by its handle, ``None`` if it is gone by now.
@@ -188,7 +188,7 @@ class NvmlSession:
     def usage(self, gpu: str) -> Usage:
         """Return what is used of one GPU, as far as told without what the driver keeps."""
         device = self._device(gpu)
-        return usage_of(device, cut=in_mig_mode(device))
+        return usage_of(device, in_mig_mode=in_mig_mode(device))
 
     def events(self) -> tuple[DriverEvent, ...]:
         """Return the critical errors since the last call, without waiting."""
@@ -270,9 +270,9 @@ class NvmlSession:
 
     def _profiles(self, gpu: str, device: Handle) -> tuple[ProfileFacts, ...]:
         """Return a GPU's profiles, asked for again as long as there are none: MIG may be off."""
-        profile_factses = self._facts.get(gpu) or profile_facts(device)
-        self._facts[gpu] = profile_factses
-        return profile_factses
+        facts = self._profile_facts.get(gpu) or profile_facts(device)
+        self._profile_facts[gpu] = facts
+        return facts
 
     def _profiles_if_allowed(self, gpu: str, device: Handle) -> tuple[ProfileFacts, ...]:
         """Return a GPU's profiles; none where placements are withheld, which leaves the GPU."""
@@ -293,6 +293,6 @@ class NvmlSession:
     def _compute_profiles(
         self, gpu: str, profile: int, instance: Handle
     ) -> tuple[ComputeProfile, ...]:
-        found = self._shapes.get((gpu, profile)) or compute_profiles(instance)
-        self._shapes[gpu, profile] = found
-        return found
+        profiles = self._compute_profiles_by_id.get((gpu, profile)) or compute_profiles(instance)
+        self._compute_profiles_by_id[gpu, profile] = profiles
+        return profiles

@@ -9,16 +9,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agent.region.layout import LAYOUTS, MAGIC, MOST_DEVICES, MOST_PROCESSES, UUID_SIZE, Layout
+from agent.region.layout import (
+    LAYOUTS,
+    MAGIC,
+    MOST_DEVICES,
+    MOST_PROCESSES,
+    NODE_PID_AT,
+    RUNNING,
+    SM_UTIL_AT,
+    UUID_SIZE,
+    Layout,
+    Tail,
+)
 
-HEAD: Final = 12  # bytes from which, with the size, the layout is known
+IDENTIFYING_BYTES: Final = 12  # bytes from which, with the size, the layout is known
 # Slots that are read: more contexts than fit on a GPU, and few enough that a tenant who fills
 # them all costs the agent little.
-MOST_READ: Final = 256
+MOST_SLOTS_READ: Final = 256
 _HEX: Final = frozenset("0123456789abcdefABCDEF-")
-_LIMITS: Final = struct.Struct(f"<{MOST_DEVICES}Q")
-_TAIL: Final = struct.Struct("<iiii")
-_WORD: Final = struct.Struct("<Q")
+_U64_PER_DEVICE: Final = struct.Struct(f"<{MOST_DEVICES}Q")
+_TAIL_FORMAT: Final = struct.Struct("<iiii")
+_U64: Final = struct.Struct("<Q")
+_I32: Final = struct.Struct("<i")
+# context, module, data, offset and total, in bytes (device_memory_t of hami-core)
+_USED: Final = struct.Struct("<5Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +44,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class DeviceUse:
     """What one process says it uses of one device: bytes, and percent of compute."""
 
     total: int
@@ -41,7 +55,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class RegionSlot:
     """A process's record: number *index* in the region, the process by its own and the node's id.
 
     ``node_pid`` is 0 while unknown. ``uses`` has as many elements as the region has devices.
@@ -51,28 +65,23 @@ class Slot:
     pid: int
     node_pid: int
     running: bool
-    uses: tuple[Use, ...]
+    uses: tuple[DeviceUse, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """What a region says.
-
-    ``uuids`` are its devices in the order in which the library numbers them, ``None`` where the
-    name is none; empty until a process has asked for its devices. ``limits`` (bytes, 0 is none)
-    and ``cores`` (percent) have 16 elements. ``last_kernel`` is in Unix seconds, ``None`` where
-    unknown.
-    """
+    """What a region says."""
 
     layout: Layout
+    # By the library's number of the device; None: no valid name. Empty until a process has asked.
     uuids: tuple[str | None, ...]
-    limits: tuple[int, ...]
-    cores: tuple[int, ...]
-    slots: tuple[Slot, ...]
-    switch: int
-    recent: int
+    limits: tuple[int, ...]  # bytes by device, 16 elements; 0: no limit
+    cores: tuple[int, ...]  # percent by device, 16 elements
+    slots: tuple[RegionSlot, ...]
+    utilization_switch: int
+    recent_kernel: int
     priority: int
-    last_kernel: int | None
+    last_kernel: int | None  # Unix seconds; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +95,7 @@ class RegionBytes:
 
 def layout_of(size: int, head: bytes) -> Layout | Unreadable:
     """Return the layout of a file of *size* bytes that begins with *head* (12 bytes)."""
-    if len(head) < HEAD:
+    if len(head) < IDENTIFYING_BYTES:
         return Unreadable(f"{size} bytes are too few for a region")
     magic, major, minor = struct.unpack_from("<iII", head)
     if magic == 0:
@@ -101,11 +110,11 @@ def layout_of(size: int, head: bytes) -> Layout | Unreadable:
 
 def slots_taken(layout: Layout, tail: bytes) -> int | Unreadable:
     """Return how many slots to read, by what the *tail* of a region says are taken."""
-    if len(tail) < layout.size - 1 - layout.process_count:
+    if len(tail) < layout.region_size - layout.process_count:
         return Unreadable(f"truncated at {layout.process_count + len(tail)} bytes")
-    taken = int(_TAIL.unpack_from(tail)[0])
+    taken = Tail._make(_TAIL_FORMAT.unpack_from(tail)).process_count
     if 0 <= taken <= MOST_PROCESSES:
-        return min(taken, MOST_READ)
+        return min(taken, MOST_SLOTS_READ)
     return Unreadable(f"{taken} process slots, expected 0 to {MOST_PROCESSES}")
 
 
@@ -116,19 +125,19 @@ def region_of(layout: Layout, windows: RegionBytes) -> Region | Unreadable:
         return taken
     if len(windows.header) < layout.slots or len(windows.slots) < taken * layout.slot.size:
         return Unreadable("truncated while being read")
-    devices = _WORD.unpack_from(windows.header, layout.device_count)[0]
+    devices = _U64.unpack_from(windows.header, layout.device_count)[0]
     if devices > MOST_DEVICES:
         return Unreadable(f"{devices} devices, expected at most {MOST_DEVICES}")
-    _, switch, recent, priority = _TAIL.unpack_from(windows.tail)
+    tail = Tail._make(_TAIL_FORMAT.unpack_from(windows.tail))
     return Region(
         layout=layout,
         uuids=tuple(_uuid(windows.header, layout.uuids + i * UUID_SIZE) for i in range(devices)),
-        limits=_LIMITS.unpack_from(windows.header, layout.memory_limits),
-        cores=_LIMITS.unpack_from(windows.header, layout.core_limits),
+        limits=_U64_PER_DEVICE.unpack_from(windows.header, layout.memory_limits),
+        cores=_U64_PER_DEVICE.unpack_from(windows.header, layout.core_limits),
         slots=_slots(layout, windows.slots, taken=taken, devices=devices),
-        switch=switch,
-        recent=recent,
-        priority=priority,
+        utilization_switch=tail.utilization_switch,
+        recent_kernel=tail.recent_kernel,
+        priority=tail.priority,
         last_kernel=_last_kernel(layout, windows.tail),
     )
 
@@ -136,7 +145,7 @@ def region_of(layout: Layout, windows: RegionBytes) -> Region | Unreadable:
 def _last_kernel(layout: Layout, tail: bytes) -> int | None:
     if layout.last_kernel is None:
         return None
-    return _WORD.unpack_from(tail, layout.last_kernel - layout.process_count)[0] or None
+    return _U64.unpack_from(tail, layout.last_kernel - layout.process_count)[0] or None
 
 
 def _uuid(header: bytes, at: int) -> str | None:
@@ -146,37 +155,44 @@ def _uuid(header: bytes, at: int) -> str | None:
     return text if kind in {"GPU", "MIG"} and rest and _HEX.issuperset(rest) else None
 
 
-def _slots(layout: Layout, data: bytes, *, taken: int, devices: int) -> tuple[Slot, ...]:
-    """Decode the slots that a process stands in; one whose process left has number 0."""
-    found = []
+def _slots(layout: Layout, data: bytes, *, taken: int, devices: int) -> tuple[RegionSlot, ...]:
+    """Decode the slots in use; the pid is 0 in a slot whose process has left."""
+    slots = []
     for index in range(taken):
         at = index * layout.slot.size
-        pid, node_pid = struct.unpack_from("<ii", data, at)
+        pid = _I32.unpack_from(data, at)[0]
+        node_pid = _I32.unpack_from(data, at + NODE_PID_AT)[0]
         if pid > 0:
-            status = struct.unpack_from("<i", data, at + layout.slot.status)[0]
+            status = _I32.unpack_from(data, at + layout.slot.status)[0]
             uses = tuple(_use(layout, data, (at, device)) for device in range(devices))
-            slot = Slot(
-                index=index, pid=pid, node_pid=max(0, node_pid), running=status == 1, uses=uses
+            slot = RegionSlot(
+                index=index,
+                pid=pid,
+                node_pid=max(0, node_pid),
+                running=status == RUNNING,
+                uses=uses,
             )
-            found.append(slot)
-    return tuple(found)
+            slots.append(slot)
+    return tuple(slots)
 
 
-def _use(layout: Layout, data: bytes, place: tuple[int, int]) -> Use:
+def _use(layout: Layout, data: bytes, slot_and_device: tuple[int, int]) -> DeviceUse:
     shape = layout.slot
-    slot, device = place
-    context, module, content, _, total = struct.unpack_from(
-        "<5Q", data, slot + shape.used + device * shape.stride
+    slot, device = slot_and_device
+    context, module, content, _, total = _USED.unpack_from(
+        data, slot + shape.used + device * shape.stride
     )
     utilization = None
     if shape.utilization is not None:
-        at = slot + shape.utilization + device * shape.utilization_stride + 16
-        utilization = _WORD.unpack_from(data, at)[0]
-    return Use(total=total, context=context, module=module, data=content, utilization=utilization)
+        at = slot + shape.utilization + device * shape.utilization_stride + SM_UTIL_AT
+        utilization = _U64.unpack_from(data, at)[0]
+    return DeviceUse(
+        total=total, context=context, module=module, data=content, utilization=utilization
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
+class GpuTotals:
     """What a container's live processes use of one GPU, in bytes and percent.
 
     ``corrupt`` counts figures that no GPU of this size could have reached.
@@ -191,8 +207,8 @@ class Total:
 
 
 def totals(
-    region: Region, sizes: Mapping[str, int], alive: Callable[[Slot], bool]
-) -> dict[str, Total]:
+    region: Region, sizes: Mapping[str, int], alive: Callable[[RegionSlot], bool]
+) -> dict[str, GpuTotals]:
     """Add up by GPU what live processes use of those in *sizes* (bytes).
 
     A library that frees what it counted twice underflows to nearly 2**64; a figure beyond the
@@ -200,25 +216,25 @@ def totals(
     tenant's invention.
     """
     slots = [slot for slot in region.slots if alive(slot)]
-    found: dict[str, Total] = {}
+    totals_by_gpu: dict[str, GpuTotals] = {}
     for device, uuid in enumerate(region.uuids):
-        if uuid is not None and uuid in sizes and uuid not in found:
-            found[uuid] = _total([slot.uses[device] for slot in slots], sizes[uuid])
-    return found
+        if uuid is not None and uuid in sizes and uuid not in totals_by_gpu:
+            totals_by_gpu[uuid] = _total([slot.uses[device] for slot in slots], sizes[uuid])
+    return totals_by_gpu
 
 
-def _total(uses: Sequence[Use], size: int) -> Total:
+def _total(uses: Sequence[DeviceUse], size: int) -> GpuTotals:
     corrupt = sum(use.total > size for use in uses)
     measured = [use.utilization for use in uses if use.utilization is not None]
-    return Total(
-        total=_sum((use.total for use in uses), size),
-        context=_sum((use.context for use in uses), size),
-        module=_sum((use.module for use in uses), size),
-        data=_sum((use.data for use in uses), size),
-        utilization=min(100, _sum(measured, 100)) if measured else None,
+    return GpuTotals(
+        total=_plausible_sum((use.total for use in uses), size),
+        context=_plausible_sum((use.context for use in uses), size),
+        module=_plausible_sum((use.module for use in uses), size),
+        data=_plausible_sum((use.data for use in uses), size),
+        utilization=min(100, _plausible_sum(measured, 100)) if measured else None,
         corrupt=corrupt,
     )
 
 
-def _sum(figures: Iterable[int], most: int) -> int:
+def _plausible_sum(figures: Iterable[int], most: int) -> int:
     return sum(figure for figure in figures if figure <= most)

@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.region.decode import Region
-from agent.region.seed import LAUNCHED, ON
+from agent.region.seed import LAUNCHED, LIMITS_ON
 from allocator.model.request import Priority
 
 BLOCKED: Final = -1
 RELEASED: Final = 0
-OFF: Final = 0
+LIMITS_OFF: Final = 0
 # Seconds after its last kernel that a container counts as active. The library notes the time once
 # a second, and for containers without a compute limit nothing but the time.
-ACTIVE: Final = 5
+ACTIVE_SECONDS: Final = 5
 # Layouts whose library reads the switch at every launch. Some versions of the later ones read it
 # once, when a process starts, so that one that starts alone would never be limited again.
-FOLLOWING: Final = frozenset("ABC")
+SWITCH_READ_AT_EVERY_LAUNCH: Final = frozenset("ABC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class SharingContainer:
     """A container that shares GPUs.
 
     Its ``priority`` is what admission let it have, never what the region says: its tenant writes
@@ -47,30 +47,38 @@ class RegionFlags:
     recent: int
 
 
-def orders(tasks: Mapping[str, Task], *, now: float) -> dict[str, RegionFlags]:
+def flags_by_container(
+    containers: Mapping[str, SharingContainer], *, now: float
+) -> dict[str, RegionFlags]:
     """Return what to set in the region of each task, at *now* in Unix seconds."""
     active = Counter(
-        (gpu, task.priority) for task in tasks.values() if _active(task, now) for gpu in task.gpus
+        (gpu, task.priority)
+        for task in containers.values()
+        if _is_active(task, now)
+        for gpu in task.gpus
     )
-    first = {gpu: min(p for g, p in active if g == gpu) for gpu in {gpu for gpu, _ in active}}
-    found = {}
-    for key, task in tasks.items():
-        held_back = any(first.get(gpu, task.priority) < task.priority for gpu in task.gpus)
+    first_priority = {
+        gpu: min(p for g, p in active if g == gpu) for gpu in {gpu for gpu, _ in active}
+    }
+    flags = {}
+    for key, task in containers.items():
+        held_back = any(first_priority.get(gpu, task.priority) < task.priority for gpu in task.gpus)
         contended = held_back or any(active[gpu, task.priority] > 1 for gpu in task.gpus)
-        limited = contended or task.region.layout.name not in FOLLOWING
-        found[key] = RegionFlags(
-            switch=ON if limited else OFF, recent=BLOCKED if held_back else _count_down(task.region)
+        limited = contended or task.region.layout.name not in SWITCH_READ_AT_EVERY_LAUNCH
+        flags[key] = RegionFlags(
+            switch=LIMITS_ON if limited else LIMITS_OFF,
+            recent=BLOCKED if held_back else _counted_down(task.region),
         )
-    return found
+    return flags
 
 
-def _active(task: Task, now: float) -> bool:
+def _is_active(container: SharingContainer, now: float) -> bool:
     """Say whether a task has launched a kernel of late; a time to come is an invention."""
-    last = task.region.last_kernel
-    launched = last is not None and -ACTIVE <= now - last <= ACTIVE
-    return task.live and (launched or task.region.recent > 1)
+    last = container.region.last_kernel
+    launched = last is not None and -ACTIVE_SECONDS <= now - last <= ACTIVE_SECONDS
+    return container.live and (launched or container.region.recent_kernel > 1)
 
 
-def _count_down(region: Region) -> int:
+def _counted_down(region: Region) -> int:
     """Return the next recent kernel: the library sets 2 at a launch, and it is counted down."""
-    return min(max(RELEASED, region.recent - 1), LAUNCHED - 1)
+    return min(max(RELEASED, region.recent_kernel - 1), LAUNCHED - 1)

@@ -6,7 +6,7 @@ apart, and two of them have the same version.
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 MAGIC: Final = 19920718  # the first four bytes, written last: 0 is a region in the making
 MOST_DEVICES: Final = 16
@@ -14,6 +14,20 @@ MOST_PROCESSES: Final = 1024
 UUID_SIZE: Final = 96
 SEMAPHORE_SIZE: Final = 32
 VERSIONS_AT: Final = 4  # two u32, where a layout has them
+# Offsets in one process's slot (hami-core, multiprocess_memory_limit.h, shrreg_proc_slot_t).
+NODE_PID_AT: Final = 4  # i32, after the container's own number of the process
+# Offset in one device's utilization record: u64 dec_util, enc_util, sm_util (device_util_t there).
+SM_UTIL_AT: Final = 16
+RUNNING: Final = 1  # status of a slot whose process is not suspended
+
+
+class Tail(NamedTuple):
+    """The four i32 that begin at ``Layout.process_count``."""
+
+    process_count: int  # slots taken
+    utilization_switch: int
+    recent_kernel: int
+    priority: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +71,11 @@ class Layout:
     last_kernel: int | None
 
     @property
+    def region_size(self) -> int:
+        """Return the bytes of the region itself: the library makes the file one byte longer."""
+        return self.size - 1
+
+    @property
     def utilization_switch(self) -> int:
         """Return where the switch of compute limits is."""
         return self.process_count + 4
@@ -72,7 +91,7 @@ class Layout:
         return self.process_count + 12
 
 
-_A: Final = Layout(
+_LAYOUT_A: Final = Layout(
     name="A",
     size=804681,
     version=None,
@@ -87,8 +106,8 @@ _A: Final = Layout(
     last_kernel=None,
 )
 # The same header before larger slots.
-_B: Final = replace(
-    _A,
+_LAYOUT_B: Final = replace(
+    _LAYOUT_A,
     name="B",
     size=1197897,
     slot=ProcessSlot(
@@ -96,7 +115,7 @@ _B: Final = replace(
     ),
     process_count=1197880,
 )
-_C: Final = Layout(
+_LAYOUT_C: Final = Layout(
     name="C",
     size=2008953,
     version=(1, 1),
@@ -110,7 +129,7 @@ _C: Final = Layout(
     process_count=2008896,
     last_kernel=2008912,
 )
-_D: Final = Layout(
+_LAYOUT_D: Final = Layout(
     name="D",
     size=2008985,
     version=(1, 1),
@@ -125,7 +144,7 @@ _D: Final = Layout(
     last_kernel=2008944,
 )
 # What D put between others stands in spare room here, so that all is where C has it.
-_E: Final = replace(_C, name="E", version=(1, 2), semaphores=(24, 2008920))
-LAYOUTS: Final = (_A, _B, _C, _D, _E)
+_LAYOUT_E: Final = replace(_LAYOUT_C, name="E", version=(1, 2), semaphores=(24, 2008920))
+LAYOUTS: Final = (_LAYOUT_A, _LAYOUT_B, _LAYOUT_C, _LAYOUT_D, _LAYOUT_E)
 BY_NAME: Final = MappingProxyType({layout.name: layout for layout in LAYOUTS})
-SEEDED: Final = _E  # what the library that the agent installs works with
+SEEDED: Final = _LAYOUT_E  # what the library that the agent installs works with

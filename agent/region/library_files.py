@@ -1,4 +1,4 @@
-"""Installing the interception library on the node."""
+"""Installing the interception library on the node: from the image, or a stand-in for simulation."""
 
 import hashlib
 import os
@@ -16,7 +16,9 @@ NAME: Final = "libvgpu.so"
 LARGEST: Final = 256 * 1024 * 1024  # bytes
 _ELF: Final = b"\x7fELF"
 _PREFIX: Final = 16  # characters of the SHA-256 in a file's name
-_OURS: Final = re.compile(rf"libvgpu\.so\.(?:[0-9a-f]{{{_PREFIX}}}|[0-9a-f]+\.unfinished)")
+_INSTALLED_BY_AGENT: Final = re.compile(
+    rf"libvgpu\.so\.(?:[0-9a-f]{{{_PREFIX}}}|[0-9a-f]+\.unfinished)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def install(root: Path, source: Path = SOURCE) -> Installed | Absent:
     try:
         folder.mkdir(0o755, parents=True, exist_ok=True)
         _write(folder / name, content)
-        _name(folder / name, folder / NAME)
+        _link(folder / name, folder / NAME)
         _write(folder / PRELOAD_LIBRARY, preload)
         _write(folder / PRELOAD_NOTHING, b"")
     except OSError as error:
@@ -63,8 +65,8 @@ def missing_reason(root: Path, installed: Installed) -> str:
     """
     folder = root / LIBRARY_DIRECTORY.lstrip("/")
     with suppress(OSError):
-        whole = (folder / NAME).samefile(folder / installed.name)
-        if whole and (folder / NAME).is_file() and (folder / PRELOAD_LIBRARY).is_file():
+        is_installed = (folder / NAME).samefile(folder / installed.name)
+        if is_installed and (folder / NAME).is_file() and (folder / PRELOAD_LIBRARY).is_file():
             return ""
     return f"{LIBRARY_DIRECTORY}/{NAME} is missing or was replaced: restart the agent"
 
@@ -78,7 +80,7 @@ def sweep(root: Path, installed: Installed) -> tuple[str, ...]:
     folder = root / LIBRARY_DIRECTORY.lstrip("/")
     removed = []
     for path in sorted(folder.glob(f"{NAME}.*")):
-        if path.name != installed.name and _OURS.fullmatch(path.name):
+        if path.name != installed.name and _INSTALLED_BY_AGENT.fullmatch(path.name):
             with suppress(OSError):
                 path.unlink()
                 removed.append(path.name)
@@ -102,14 +104,14 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-def _name(file: Path, name: Path) -> None:
-    """Let *name* stand for *file*, and for nothing in between."""
+def _link(file: Path, link: Path) -> None:
+    """Let *link* stand for *file*, and for nothing in between."""
     with suppress(FileNotFoundError):
-        if not name.is_symlink() and name.samefile(file):
+        if not link.is_symlink() and link.samefile(file):
             return
-    unfinished = _unfinished_path(name)
+    unfinished = _unfinished_path(link)
     unfinished.hardlink_to(file)
-    unfinished.replace(name)
+    unfinished.replace(link)
 
 
 def _unfinished_path(path: Path) -> Path:
@@ -118,14 +120,14 @@ def _unfinished_path(path: Path) -> Path:
 
 
 FOLDER: Final = Path("/opt/vgpu")  # of our image
-_PUBLISHED: Final = "lib/nvidia"  # where in it the image of its authors is copied to
-_PLAYED: Final = b"simulated GPUs need no library\n"
+_PUBLISHED_IN: Final = "lib/nvidia"  # where in it the image of its authors is copied to
+_SIMULATED_CONTENT: Final = b"simulated GPUs need no library\n"
 
 
 def install_from(root: Path, folder: Path) -> Installed | Absent:
     """Install the library of *folder*, whose name may carry a version, below *root*."""
     paths = [
-        path for place in ("", _PUBLISHED) for path in sorted((folder / place).glob(f"{NAME}*"))
+        path for place in ("", _PUBLISHED_IN) for path in sorted((folder / place).glob(f"{NAME}*"))
     ]
     return install(root, paths[0] if paths else folder / NAME)
 
@@ -135,7 +137,11 @@ def install_simulated(root: Path) -> Installed | Absent:
     folder = root / LIBRARY_DIRECTORY.lstrip("/")
     try:
         folder.mkdir(0o755, parents=True, exist_ok=True)
-        for name, content in ((NAME, _PLAYED), (PRELOAD_LIBRARY, b""), (PRELOAD_NOTHING, b"")):
+        for name, content in (
+            (NAME, _SIMULATED_CONTENT),
+            (PRELOAD_LIBRARY, b""),
+            (PRELOAD_NOTHING, b""),
+        ):
             path = folder / name
             if not path.is_file() or path.read_bytes() != content:
                 unfinished = folder / f"{name}.unfinished"

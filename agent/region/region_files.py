@@ -30,7 +30,7 @@ from agent.region.seed import (
     Seed,
     UnlimitedError,
     Write,
-    corrections,
+    limit_corrections,
     seed_region,
 )
 from agent.share import NotYetError, Share
@@ -38,11 +38,11 @@ from allocator.catalog.injection import REGIONS_DIRECTORY
 from allocator.model.request import Mode
 
 FILE: Final = "vgpu.cache"
-LOOKS: Final = 80  # at processes that should be gone
-BETWEEN: Final = 0.25  # seconds between them; all together less than kubelet's 30
-SHOWN: Final = 8  # processes named in a refusal
+VACATE_CHECKS: Final = 80  # at processes that should be gone
+VACATE_INTERVAL: Final = 0.25  # seconds between them; all together less than kubelet's 30
+MOST_PIDS_NAMED: Final = 8  # processes named in a refusal
 TICK: Final = 1.0  # seconds; far more than one of the kernel's clock
-PATIENCE: Final = 300.0  # seconds that a directory of nobody known is kept
+UNKNOWN_KEPT: Final = 300.0  # seconds that a directory of nobody known is kept
 _UNFINISHED: Final = ".seed-"
 _DIRECTORY_MODE: Final = 0o755
 _FILE_MODE: Final = 0o666  # containers run as any user, and all of them write
@@ -75,7 +75,7 @@ class _Directory:
     """A directory at one *version*, where that is sure: readers of its regions by name."""
 
     version: tuple[int, int] | None
-    readers: Mapping[str, safe_files.Reader]
+    readers: Mapping[str, safe_files.RegionReader]
 
 
 class RegionFiles:
@@ -98,10 +98,10 @@ class RegionFiles:
         self._base = str(root / REGIONS_DIRECTORY.lstrip("/"))
         self._processes = processes
         self._now = now
-        self._sound = semaphore() == SEMAPHORE
+        self._semaphore_matches = semaphore() == SEMAPHORE
         self._live: frozenset[str] = frozenset()
-        self._over: frozenset[str] = frozenset()
-        self._open: dict[tuple[str, str], _Directory] = {}
+        self._ended: frozenset[str] = frozenset()
+        self._directories: dict[tuple[str, str], _Directory] = {}
 
     async def seed(self, share: Share) -> str:
         """Make the region of a container that is about to start; return its directory's path.
@@ -114,14 +114,14 @@ class RegionFiles:
 
     async def vacate(self, uid: str) -> None:
         """Return once no process of the pod *uid* is left; raises NotYetError."""
-        left = await asyncio.to_thread(self._tenants, uid)
-        for _ in range(LOOKS):
+        left = await asyncio.to_thread(self._residents_of, uid)
+        for _ in range(VACATE_CHECKS):
             if not left:
                 return
-            await asyncio.sleep(BETWEEN)
-            left = await asyncio.to_thread(self._tenants, uid)
-        some = ", ".join(str(one.pid) for one in left[:SHOWN])
-        raise NotYetError(f"processes of the previous pod {uid} are still running: pid {some}")
+            await asyncio.sleep(VACATE_INTERVAL)
+            left = await asyncio.to_thread(self._residents_of, uid)
+        pids = ", ".join(str(one.pid) for one in left[:MOST_PIDS_NAMED])
+        raise NotYetError(f"processes of the previous pod {uid} are still running: pid {pids}")
 
     def _seed(self, share: Share) -> str:
         owner = share.owner
@@ -130,17 +130,17 @@ class RegionFiles:
         why = library.why if isinstance(library, Absent) else missing_reason(self._root, library)
         if why:
             raise NotYetError(f"hami-core is unavailable on this node: {why}")
-        if not self._sound:
+        if not self._semaphore_matches:
             raise NotYetError("libvgpu.so cannot use the semaphores of the agent's C library")
         try:
             seed = seed_region(limits_of(share), priority=share.priority, now=int(self._now()))
-            with self._top() as top:
+            with self._base_directory() as top:
                 with suppress(FileExistsError):
                     os.mkdir(name, _DIRECTORY_MODE, dir_fd=top)
                 with safe_files.directory(name, at=top) as here:
                     os.fchmod(here, _DIRECTORY_MODE)
                     if not self._repair_live(here, share):
-                        _replace(here, top, seed)
+                        _replace_region(here, top, seed)
         except UnlimitedError as error:
             raise NotYetError(
                 f'container "{owner.container}" cannot be limited: {error}'
@@ -159,9 +159,9 @@ class RegionFiles:
         place = uid, container
         try:
             path = self._path(uid, container)
-            readers = self._readers(place, path)
+            readers = self._readers_of(place, path)
         except (OSError, NotYetError):
-            self._forget([place])
+            self._close_readers([place])
             return ()
         return tuple(
             RegionReading(name=name, region=reader.read(f"{path}/{name}"))
@@ -187,51 +187,57 @@ class RegionFiles:
         *live* are the uids that the ledger has entries for. A pod that was among them before is
         over at once, one never seen after a while; none while a process of it lives.
         """
-        self._over = (self._over | self._live) - frozenset(live)
+        self._ended = (self._ended | self._live) - frozenset(live)
         self._live = frozenset(live)
-        self._forget([place for place in self._open if place[0] not in live])
+        self._close_readers([place for place in self._directories if place[0] not in live])
         try:
-            with self._top() as top:
-                found = [name for name in safe_files.file_names(top) if _uid(name) not in live]
-                self._over &= {_uid(name) for name in found}
-                to_remove = [n for n in found if _uid(n) in self._over or self._old(n, top)]
+            with self._base_directory() as top:
+                names = [name for name in safe_files.file_names(top) if _uid(name) not in live]
+                self._ended &= {_uid(name) for name in names}
+                to_remove = [
+                    n for n in names if _uid(n) in self._ended or self._is_abandoned(n, top)
+                ]
                 if to_remove:
-                    inhabited = {one.cell.uid for one in self._processes.everyone() if one.cell}
+                    inhabited = {
+                        one.cgroup.uid for one in self._processes.pod_processes() if one.cgroup
+                    }
                     to_remove = [name for name in to_remove if _uid(name) not in inhabited]
                 for name in to_remove:
-                    safe_files.quarantine(name, at=top, top=top)
+                    safe_files.quarantine(name, at=top, quarantine_fd=top)
                 safe_files.purge_quarantine(top)
         except OSError as error:
             log.warning("region cleanup failed", why=str(error))
             return ()
         return tuple(sorted(name for name in to_remove if "_" in name))
 
-    def _readers(self, place: tuple[str, str], path: str) -> Mapping[str, safe_files.Reader]:
+    def _readers_of(
+        self, place: tuple[str, str], path: str
+    ) -> Mapping[str, safe_files.RegionReader]:
         """Return readers by the names in a directory, which is listed again where it changed."""
         status = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
         # A change within one tick of the kernel's clock after another bears the same time.
         settled = self._now() - status.st_ctime > TICK
         version = (status.st_ino, status.st_ctime_ns) if settled else None
-        known = self._open.get(place)
+        known = self._directories.get(place)
         if known is not None and version is not None and known.version == version:
             return known.readers
         with safe_files.directory(path) as here:
-            names = safe_files.names(here, FILE)
+            names = safe_files.region_names(here, FILE)
         before = {} if known is None else known.readers
         for name in before.keys() - set(names):
             before[name].close()
-        readers = {name: before.get(name) or safe_files.Reader() for name in names}
-        self._open[place] = _Directory(version, readers)
+        readers = {name: before.get(name) or safe_files.RegionReader() for name in names}
+        self._directories[place] = _Directory(version, readers)
         return readers
 
-    def _forget(self, places: Iterable[tuple[str, str]]) -> None:
+    def _close_readers(self, places: Iterable[tuple[str, str]]) -> None:
         for place in places:
-            known = self._open.pop(place, None)
+            known = self._directories.pop(place, None)
             for reader in known.readers.values() if known is not None else ():
                 reader.close()
 
     @contextmanager
-    def _top(self) -> Iterator[int]:
+    def _base_directory(self) -> Iterator[int]:
         Path(self._base).mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
         with safe_files.directory(self._base) as top:
             yield top
@@ -241,24 +247,24 @@ class RegionFiles:
 
     def _repair_live(self, here: int, share: Share) -> bool:
         """Set a region right that is in use, and say whether there is one."""
-        found = safe_files.read(FILE, here)
-        if isinstance(found, Unreadable) or not found.slots or found.layout is not SEEDED:
+        region = safe_files.read(FILE, here)
+        if isinstance(region, Unreadable) or not region.slots or region.layout is not SEEDED:
             return False
         inode = os.stat(FILE, dir_fd=here, follow_symlinks=False).st_ino
-        if not self._processes.is_mapped(self._tenants(share.owner.uid), inode):
+        if not self._processes.is_mapped(self._residents_of(share.owner.uid), inode):
             return False
-        writes = corrections(found, limits_of(share))
-        return safe_files.amend(FILE, here, layout=found.layout, writes=writes)
+        writes = limit_corrections(region, limits_of(share))
+        return safe_files.amend(FILE, here, layout=region.layout, writes=writes)
 
-    def _tenants(self, uid: str) -> tuple[Resident, ...]:
-        residents = self._processes.everyone()
-        return tuple(one for one in residents if one.cell is not None and one.cell.uid == uid)
+    def _residents_of(self, uid: str) -> tuple[Resident, ...]:
+        residents = self._processes.pod_processes()
+        return tuple(one for one in residents if one.cgroup is not None and one.cgroup.uid == uid)
 
-    def _old(self, name: str, top: int) -> bool:
+    def _is_abandoned(self, name: str, top: int) -> bool:
         """Say whether nobody has changed a directory for long; this time no tenant can set."""
         with suppress(OSError):
             changed = os.stat(name, dir_fd=top, follow_symlinks=False).st_ctime
-            return self._now() - changed > PATIENCE
+            return self._now() - changed > UNKNOWN_KEPT
         return False
 
 
@@ -274,19 +280,19 @@ def _uid(name: str) -> str:
     return name.partition("_")[0]
 
 
-def _replace(here: int, top: int, seed: Seed) -> None:
+def _replace_region(here: int, top: int, seed: Seed) -> None:
     """Give a directory its region whole: it is written where no tenant can reach it."""
-    _clear(here, top)
+    _remove_regions(here, top)
     unfinished = f"{_UNFINISHED}{secrets.token_hex(8)}"
     safe_files.create(unfinished, top, seed, mode=_FILE_MODE)
     os.rename(unfinished, FILE, src_dir_fd=top, dst_dir_fd=here)
 
 
-def _clear(here: int, top: int) -> None:
+def _remove_regions(here: int, top: int) -> None:
     """Remove the regions of ended processes, and a directory that stands in the way."""
-    for name in safe_files.names(here, FILE):
+    for name in safe_files.region_names(here, FILE):
         with suppress(FileNotFoundError):
             if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
-                safe_files.quarantine(name, at=here, top=top)
+                safe_files.quarantine(name, at=here, quarantine_fd=top)
             else:
                 os.unlink(name, dir_fd=here)

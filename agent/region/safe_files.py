@@ -1,4 +1,8 @@
-"""Opening, reading and removing files that tenants own."""
+"""Opening, reading, writing and removing files that tenants own.
+
+Links and files of another type are refused before they are opened. Directories to be removed are
+renamed into a quarantine first, and emptied there level by level.
+"""
 
 import itertools
 import os
@@ -12,7 +16,7 @@ from typing import Final
 import structlog
 
 from agent.region.decode import (
-    HEAD,
+    IDENTIFYING_BYTES,
     Region,
     RegionBytes,
     Unreadable,
@@ -25,11 +29,11 @@ from agent.region.seed import Seed, Write
 
 SUFFIX: Final = ".cache"
 MOST_NAMES: Final = 64  # names looked at in one directory, and
-MOST_FILES: Final = 2  # further regions read
-_HEADER: Final = max(layout.slots for layout in LAYOUTS)
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-_AMEND: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
-_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+MOST_OTHER_REGIONS: Final = 2  # further regions read
+_LONGEST_HEADER: Final = max(layout.slots for layout in LAYOUTS)
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_AMEND_FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RefusedError(OSError):
@@ -48,7 +52,7 @@ def directory(path: str, *, at: int | None = None) -> Iterator[int]:
 
 
 @contextmanager
-def _regular(name: str, at: int, flags: int) -> Iterator[int]:
+def _regular_file(name: str, at: int, flags: int) -> Iterator[int]:
     fd = _open_regular(name, at, flags)
     try:
         yield fd
@@ -60,13 +64,13 @@ def _open_regular(name: str, at: int | None, flags: int) -> int:
     """Open a regular file with one name; what it is, is known before it is opened for use."""
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
-        _check(os.fstat(handle))
+        _check_regular(os.fstat(handle))
         return os.open(f"/proc/self/fd/{handle}", flags)
     finally:
         os.close(handle)
 
 
-def _check(status: os.stat_result) -> None:
+def _check_regular(status: os.stat_result) -> None:
     """Raise RefusedError for what is no regular file, or has a second name."""
     if not stat.S_ISREG(status.st_mode):
         raise RefusedError(f"not a regular file: type {stat.filemode(status.st_mode)[0]!r}")
@@ -80,14 +84,14 @@ def file_names(at: int, *, most: int | None = None) -> tuple[str, ...]:
         return tuple(entry.name for entry in islice(entries, most))
 
 
-def names(at: int, first: str) -> tuple[str, ...]:
+def region_names(at: int, first: str) -> tuple[str, ...]:
     """Return the names of regions in a directory: *first*, there or not, then some others."""
     some = sorted(file_names(at, most=MOST_NAMES))
     others = (name for name in some if name.endswith(SUFFIX) and name != first)
-    return (first, *islice(others, MOST_FILES))
+    return (first, *islice(others, MOST_OTHER_REGIONS))
 
 
-class Reader:
+class RegionReader:
     """A region file that is looked at again and again; opened anew when another has its name."""
 
     def __init__(self) -> None:
@@ -101,10 +105,10 @@ class Reader:
         """Return what the file at *path* says now: the very same value while it does not change."""
         try:
             status = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
-            _check(status)
+            _check_regular(status)
             if self._fd is None or self._file != (status.st_dev, status.st_ino):
                 self.close()
-                self._fd = _open_regular(path, None, _READ)
+                self._fd = _open_regular(path, None, _READ_FLAGS)
                 self._file = status.st_dev, status.st_ino
             return self._decode(self._fd, os.fstat(self._fd).st_size)
         except FileNotFoundError:
@@ -121,10 +125,10 @@ class Reader:
         self._fd = self._windows = self._region = None
 
     def _decode(self, fd: int, size: int) -> Region | Unreadable:
-        found = _windows(fd, size)
-        if isinstance(found, Unreadable):
-            return found
-        layout, windows = found
+        content = _read_windows(fd, size)
+        if isinstance(content, Unreadable):
+            return content
+        layout, windows = content
         if self._region is None or windows != self._windows:
             self._windows, self._region = windows, region_of(layout, windows)
         return self._region
@@ -133,17 +137,17 @@ class Reader:
 def read(name: str, at: int) -> Region | Unreadable:
     """Read the region called *name* in directory *at* once."""
     try:
-        with _regular(name, at, _READ) as fd:
-            found = _windows(fd, os.fstat(fd).st_size)
+        with _regular_file(name, at, _READ_FLAGS) as fd:
+            content = _read_windows(fd, os.fstat(fd).st_size)
     except OSError as error:
         return Unreadable(str(error))
-    return found if isinstance(found, Unreadable) else region_of(*found)
+    return content if isinstance(content, Unreadable) else region_of(*content)
 
 
-def _windows(fd: int, size: int) -> tuple[Layout, RegionBytes] | Unreadable:
+def _read_windows(fd: int, size: int) -> tuple[Layout, RegionBytes] | Unreadable:
     """Read what is needed of an open file, by the layout that its beginning and size tell."""
-    header = os.pread(fd, _HEADER, 0)
-    layout = layout_of(size, header[:HEAD])
+    header = os.pread(fd, _LONGEST_HEADER, 0)
+    layout = layout_of(size, header[:IDENTIFYING_BYTES])
     if isinstance(layout, Unreadable):
         return layout
     tail = os.pread(fd, layout.size - layout.process_count, layout.process_count)
@@ -157,8 +161,8 @@ def _windows(fd: int, size: int) -> tuple[Layout, RegionBytes] | Unreadable:
 def amend(name: str, at: int, *, layout: Layout, writes: Sequence[Write]) -> bool:
     """Write into the region called *name*, if it still is one of *layout*; say whether it was."""
     try:
-        with _regular(name, at, _AMEND) as fd:
-            if layout_of(os.fstat(fd).st_size, os.pread(fd, HEAD, 0)) is not layout:
+        with _regular_file(name, at, _AMEND_FLAGS) as fd:
+            if layout_of(os.fstat(fd).st_size, os.pread(fd, IDENTIFYING_BYTES, 0)) is not layout:
                 return False
             for write in writes:
                 before = os.pread(fd, len(write.after), write.at - len(write.after))
@@ -171,7 +175,7 @@ def amend(name: str, at: int, *, layout: Layout, writes: Sequence[Write]) -> boo
 
 def create(name: str, at: int, seed: Seed, *, mode: int) -> None:
     """Write *seed* into a new file; raises ``OSError``, ``FileExistsError`` where there is one."""
-    fd = os.open(name, _CREATE, 0o600, dir_fd=at)
+    fd = os.open(name, _CREATE_FLAGS, 0o600, dir_fd=at)
     try:
         os.ftruncate(fd, seed.size)
         for offset, data in seed.parts:
@@ -181,33 +185,40 @@ def create(name: str, at: int, seed: Seed, *, mode: int) -> None:
         os.close(fd)
 
 
-MOST: Final = 10_000  # names removed at a time; a tenant may leave any number
-_BURIED: Final = ".buried-"
+MOST_REMOVED: Final = 10_000  # names removed at a time; a tenant may leave any number
+_QUARANTINE_PREFIX: Final = ".buried-"
 log = structlog.get_logger(__name__)
 
 
-def quarantine(name: str, *, at: int, top: int) -> None:
-    """Take a directory of *at* out of its place into *top*, to be emptied; a file is removed."""
+def quarantine(name: str, *, at: int, quarantine_fd: int) -> None:
+    """Move a directory of *at* into the quarantine, to be emptied; remove a file."""
     with suppress(FileNotFoundError):
         try:
-            os.rename(name, f"{_BURIED}{secrets.token_hex(8)}/", src_dir_fd=at, dst_dir_fd=top)
+            os.rename(
+                name,
+                f"{_QUARANTINE_PREFIX}{secrets.token_hex(8)}/",
+                src_dir_fd=at,
+                dst_dir_fd=quarantine_fd,
+            )
         except NotADirectoryError:
             os.unlink(name, dir_fd=at)
 
 
-def purge_quarantine(top: int) -> None:
-    """Empty what is buried in *top*, level by level: a tree may be deeper than any stack."""
+def purge_quarantine(quarantine_fd: int) -> None:
+    """Empty the quarantine level by level: a tree may be deeper than any stack."""
     budget = itertools.count()
     stuck: set[str] = set()
-    while graves := [n for n in file_names(top) if n.startswith(_BURIED) and n not in stuck]:
-        for grave in graves:
+    while folders := [
+        n for n in file_names(quarantine_fd) if n.startswith(_QUARANTINE_PREFIX) and n not in stuck
+    ]:
+        for folder in folders:
             try:
-                with directory(grave, at=top) as here:
-                    for name in file_names(here, most=MOST):
-                        if next(budget) >= MOST:
+                with directory(folder, at=quarantine_fd) as here:
+                    for name in file_names(here, most=MOST_REMOVED):
+                        if next(budget) >= MOST_REMOVED:
                             return
-                        quarantine(name, at=here, top=top)
-                os.rmdir(grave, dir_fd=top)
+                        quarantine(name, at=here, quarantine_fd=quarantine_fd)
+                os.rmdir(folder, dir_fd=quarantine_fd)
             except OSError as error:
-                stuck.add(grave)
-                log.warning("directory not removed", name=grave, why=str(error))
+                stuck.add(folder)
+                log.warning("directory not removed", name=folder, why=str(error))

@@ -10,18 +10,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.region.decode import Region
-from agent.region.layout import MAGIC, MOST_DEVICES, SEEDED, SEMAPHORE_SIZE, VERSIONS_AT
+from agent.region.layout import (
+    MAGIC,
+    MOST_DEVICES,
+    NODE_PID_AT,
+    SEEDED,
+    SEMAPHORE_SIZE,
+    VERSIONS_AT,
+)
 from allocator.model.request import Priority
 
 # A process-shared glibc semaphore of value 1, on 64-bit machines (glibc 2.21 and later).
 SEMAPHORE: Final = struct.pack("<QI", 1, 0x80).ljust(SEMAPHORE_SIZE, b"\0")
 NO_LIMIT: Final = 100  # percent: the library's own word for compute without a limit
-ON: Final = 1
+LIMITS_ON: Final = 1
 LAUNCHED: Final = 2  # what the library stores as recent kernel at every launch it limits
-_LIMITS: Final = struct.Struct(f"<{MOST_DEVICES}Q")
+_U64_PER_DEVICE: Final = struct.Struct(f"<{MOST_DEVICES}Q")
 _TAIL: Final = struct.Struct("<iiiiQ")
-_WORD: Final = struct.Struct("<Q")
-_INT: Final = struct.Struct("<i")
+_U64: Final = struct.Struct("<Q")
+_I32: Final = struct.Struct("<i")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +69,14 @@ def seed_region(
     memory, cores = limit_arrays(limits)
     layout = SEEDED
     major, minor = layout.version or (0, 0)
-    tail = _TAIL.pack(0, ON, LAUNCHED, priority, now)
+    tail = _TAIL.pack(0, LIMITS_ON, LAUNCHED, priority, now)
     return Seed(
         size=layout.size,
         parts=(
             (VERSIONS_AT, struct.pack("<II", major, minor)),
             *((at, semaphore) for at in layout.semaphores),
-            (layout.memory_limits, _LIMITS.pack(*memory)),
-            (layout.core_limits, _LIMITS.pack(*cores)),
+            (layout.memory_limits, _U64_PER_DEVICE.pack(*memory)),
+            (layout.core_limits, _U64_PER_DEVICE.pack(*cores)),
             (layout.process_count, tail),
             (0, struct.pack("<i", MAGIC)),
         ),
@@ -95,7 +102,7 @@ class Write:
     after: bytes = b""
 
 
-def corrections(region: Region, limits: Sequence[Limit]) -> tuple[Write, ...]:
+def limit_corrections(region: Region, limits: Sequence[Limit]) -> tuple[Write, ...]:
     """Return what to write where, so that *region* limits its container as promised.
 
     Only the devices that were promised count: what an older library wrote for others says
@@ -106,14 +113,14 @@ def corrections(region: Region, limits: Sequence[Limit]) -> tuple[Write, ...]:
     writes = []
     for k in range(len(limits)):
         if region.limits[k] != memory[k]:
-            writes.append(Write(layout.memory_limits + 8 * k, _WORD.pack(memory[k])))
+            writes.append(Write(layout.memory_limits + 8 * k, _U64.pack(memory[k])))
         if (region.cores[k] or NO_LIMIT) != cores[k]:
-            writes.append(Write(layout.core_limits + 8 * k, _WORD.pack(cores[k])))
+            writes.append(Write(layout.core_limits + 8 * k, _U64.pack(cores[k])))
     return tuple(writes)
 
 
-def introductions(region: Region, processes: Mapping[int, int]) -> tuple[Write, ...]:
-    """Return what tells the library its *processes*' numbers on the node, by their own.
+def node_pid_writes(region: Region, processes: Mapping[int, int]) -> tuple[Write, ...]:
+    """Return what writes each process's pid on the node into its slot; *processes* are by own pid.
 
     It limits no compute of a process whose number it does not know, and finds out by itself only
     where no neighbour starts at the same moment. A slot is written as long as it is the process's.
@@ -121,20 +128,20 @@ def introductions(region: Region, processes: Mapping[int, int]) -> tuple[Write, 
     layout = region.layout
     return tuple(
         Write(
-            layout.slots + slot.index * layout.slot.size + _INT.size,
-            _INT.pack(processes[slot.pid]),
-            after=_INT.pack(slot.pid),
+            layout.slots + slot.index * layout.slot.size + NODE_PID_AT,
+            _I32.pack(processes[slot.pid]),
+            after=_I32.pack(slot.pid),
         )
         for slot in region.slots
         if processes.get(slot.pid, slot.node_pid) != slot.node_pid
     )
 
 
-def orders(region: Region, *, switch: int, recent: int) -> tuple[Write, ...]:
+def flag_writes(region: Region, *, switch: int, recent: int) -> tuple[Write, ...]:
     """Return what sets the utilization switch and the recent kernel."""
     layout = region.layout
     wanted = (
-        (layout.utilization_switch, region.switch, switch),
-        (layout.recent_kernel, region.recent, recent),
+        (layout.utilization_switch, region.utilization_switch, switch),
+        (layout.recent_kernel, region.recent_kernel, recent),
     )
-    return tuple(Write(at, _INT.pack(value)) for at, now, value in wanted if now != value)
+    return tuple(Write(at, _I32.pack(value)) for at, now, value in wanted if now != value)

@@ -1,4 +1,4 @@
-"""Vgpu agent: parts and wiring."""
+"""The agent: AgentParts builds the parts and wires them, Agent starts their tasks, run() serves."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Final, Never
 import structlog
 
 from agent.deviceplugin.entry_client import EntryClient
-from agent.deviceplugin.shares import placements
+from agent.deviceplugin.shares import placements_of
 from agent.doctor.container_runtime import containerd_major, reads_cdi
 from agent.doctor.facts_files import configurations
 from agent.driver.driver import Device, Driver
@@ -30,12 +30,12 @@ from agent.node.status import rounded_memory
 from agent.node.status_controller import StatusController, StatusFacts
 from agent.region.library_files import Absent, Installed, install_from, install_simulated, sweep
 from agent.region.region_files import RegionFiles
-from agent.serve.device_plugin import Paths, PluginServices, Service
+from agent.serve.device_plugin import DevicePluginService, Paths, PluginServices
 from agent.serve.http import Answers, serve_http
 from agent.serve.monitor_view import Evictor, MonitorView
 from agent.serve.node_events import REPORTER, NodeEvents
-from agent.serve.options import AgentOptions, DriverKind, boot_of, real, simulated_driver
-from agent.serve.withdrawal_controller import EVERY, WithdrawalController
+from agent.serve.options import AgentOptions, DriverKind, boot_of, nvml_driver, simulated_driver
+from agent.serve.withdrawal_controller import INTERVAL, WithdrawalController
 from allocator.cli.process import Start, background, stop_event
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY
@@ -59,30 +59,37 @@ class AgentParts:
         state = root / STATE_DIRECTORY
         state.mkdir(parents=True, exist_ok=True)
         self.paths = Paths(root=root, kubelet=options.kubelet, state=state)
-        self.around = NodeInformer(client, options.node, options.namespace)
-        self.events = Recorder(client, controller=REPORTER, instance=options.node)
-        self.announcements = NodeEvents(self._node, self.events.record)
-        self.worker = DriverThread(self._driver())
+        self.node_informer = NodeInformer(client, options.node, options.namespace)
+        self.recorder = Recorder(client, controller=REPORTER, instance=options.node)
+        self.node_events = NodeEvents(self._node, self.recorder.record)
+        self.driver_thread = DriverThread(self._driver())
         self.processes = Processes(root)
-        hardware_listeners = HardwareListeners(self.around.notify, self.announcements.health)
-        self.survey = HardwareInformer(
-            self.worker, hardware_listeners, policy=HealthPolicy(xids=options.xids)
+        hardware_listeners = HardwareListeners(
+            self.node_informer.notify, self.node_events.record_health
+        )
+        self.hardware_informer = HardwareInformer(
+            self.driver_thread, hardware_listeners, policy=HealthPolicy(xids=options.xids)
         )
         self.journal = Journal(state / "mig.journal", boot=self.boot)
         for damage in self.journal.damage:
             log.warning("damaged line in the MIG journal", what=damage)
         self.metrics = AgentMetrics(
             version=self.version,
-            figures=lambda: self.monitor.figures,
-            hung=lambda: 0.0 if (hung := self.worker.hung_call) is None else hung.seconds,
-            old=lambda: self.around.settings.plugin_metrics,
+            snapshot=lambda: self.monitor.snapshot,
+            hung=lambda: 0.0 if (hung := self.driver_thread.hung_call) is None else hung.seconds,
+            old=lambda: self.node_informer.settings.plugin_metrics,
         )
-        self.instances = InstancesController(self._tools(), changed=self.survey.renew)
-        self.survey.instances = self.instances
-        facts = StatusFacts(self.boot, lambda: self.survey.hardware, self.alive)
-        self.writer = StatusController(client, self.around, facts)
-        self.keeper = CapacityController(
-            client, self.around, lambda: self.survey.hardware, version=self.version
+        self.instances = InstancesController(
+            self._mig_services(), changed=self.hardware_informer.refresh
+        )
+        self.hardware_informer.instances = self.instances
+        facts = StatusFacts(self.boot, lambda: self.hardware_informer.hardware, self.alive)
+        self.status_controller = StatusController(client, self.node_informer, facts)
+        self.capacity_controller = CapacityController(
+            client,
+            self.node_informer,
+            lambda: self.hardware_informer.hardware,
+            version=self.version,
         )
         library = (
             install_simulated(root) if self._is_simulated else install_from(root, options.library)
@@ -90,8 +97,8 @@ class AgentParts:
         if isinstance(library, Absent):
             log.warning("hami-core unavailable on this node", why=library.why)
         self.regions = RegionFiles(root, self.processes, library=library)
-        self.monitor = Monitor(self._means(client, library))
-        self.monitor.told = self._take_over
+        self.monitor = Monitor(self._monitor_services(client, library))
+        self.monitor.on_snapshot = self._update_foreign_memory
 
     @property
     def version(self) -> str:
@@ -106,20 +113,20 @@ class AgentParts:
 
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs as far as they are known."""
-        hardware = self.survey.hardware
+        hardware = self.hardware_informer.hardware
         return () if hardware is None else hardware.devices
 
     async def alive(self) -> frozenset[str]:
         """Return the uids of the pods that have processes on this node."""
-        everyone = await asyncio.to_thread(self.processes.everyone)
-        return frozenset(one.cell.uid for one in everyone if one.cell is not None)
+        everyone = await asyncio.to_thread(self.processes.pod_processes)
+        return frozenset(one.cgroup.uid for one in everyone if one.cgroup is not None)
 
     async def close(self) -> None:
         """Let go of the driver, the journal, and whom we hold back; all else stays as it is."""
         try:
             await self.monitor.release()
         finally:
-            await self.worker.close()
+            await self.driver_thread.close()
             self.journal.close()
 
     @property
@@ -129,29 +136,29 @@ class AgentParts:
     def _driver(self) -> Driver:
         options = self._options
         if not self._is_simulated:
-            return real(options.root)
+            return nvml_driver(options.root)
         state = self.paths.state / "simulated.json"
         return simulated_driver(options.fleet, node=options.node, boot=self.boot, state=state)
 
-    def _tools(self) -> MigServices:
+    def _mig_services(self) -> MigServices:
         root = self._options.root
         return MigServices(
-            worker=self.worker,
+            worker=self.driver_thread,
             journal=self.journal,
-            nodes=NoFiles() if self._is_simulated else Capabilities(root),
-            holding=OpenFiles(root),
+            device_files=NoFiles() if self._is_simulated else Capabilities(root),
+            open_files=OpenFiles(root),
             clock=SYSTEM,
-            counted=self.metrics.recut,
-            told=self.announcements.recut,
-            may_switch=self._for_mig,
+            count_outcome=self.metrics.count_reconfiguration,
+            report=self.node_events.record_reconfiguration,
+            may_enable_mig=self._may_enable_mig,
         )
 
-    def _for_mig(self) -> bool:
+    def _may_enable_mig(self) -> bool:
         """Say whether the node's owner set it up for MIG: what a reboot undid may be made good."""
-        own = self.around.node_config
+        own = self.node_informer.node_config
         return own is not None and own.mode is Mode.MIG
 
-    def _means(self, client: Client, library: Installed | Absent) -> MonitorServices:
+    def _monitor_services(self, client: Client, library: Installed | Absent) -> MonitorServices:
         root = self._options.root
 
         def sweep_unused() -> object:
@@ -159,28 +166,31 @@ class AgentParts:
 
         return MonitorServices(
             node=self._options.node,
-            worker=self.worker,
-            around=MonitorView(self.around, self.survey, self.instances),
+            worker=self.driver_thread,
+            source=MonitorView(self.node_informer, self.hardware_informer, self.instances),
             inspector=Inspector(self.regions, self.processes),
             regions=self.regions,
-            unused=sweep_unused,
+            remove_unused=sweep_unused,
             evictor=Evictor(client),
-            news=self.announcements,
-            tally=self.metrics,
+            events=self.node_events,
+            counters=self.metrics,
         )
 
-    def _take_over(self) -> None:
+    def _update_foreign_memory(self) -> None:
         """Take over what the monitor saw: memory of others is nobody's to promise."""
-        memories = self.survey.others
-        now = self.monitor.foreign.items()
-        found = {gpu: rounded_memory(memories.get(gpu, NO_MEMORY), held) for gpu, held in now}
-        if found != memories:
-            self.survey.others = {**memories, **found}  # of a GPU that is silent, what it said last
-            self.survey.renew()
+        before = self.hardware_informer.foreign_memory
+        measured = self.monitor.foreign.items()
+        rounded = {gpu: rounded_memory(before.get(gpu, NO_MEMORY), held) for gpu, held in measured}
+        if rounded != before:
+            self.hardware_informer.foreign_memory = {
+                **before,
+                **rounded,
+            }  # of a GPU that is silent, what it said last
+            self.hardware_informer.refresh()
 
     def _node(self) -> Reference:
         """Return what Events about the node regard."""
-        node = self.around.node
+        node = self.node_informer.node
         uid = "" if node is None else node.uid
         return Reference(api_version="v1", kind="Node", name=self._options.node, uid=uid)
 
@@ -216,36 +226,40 @@ class Agent:
     def begin(self, start: Start) -> None:
         """Start everything, or the withdrawal alone."""
         parts = self.parts
-        start(parts.around.run(), "watches")
-        start(parts.events.run(), "events")
-        start(parts.survey.run(), "survey")
+        start(parts.node_informer.run(), "watches")
+        start(parts.recorder.run(), "events")
+        start(parts.hardware_informer.run(), "survey")
         start(self._status(), "status")
         if self.options.withdraw:
-            parts.writer.leaving = True
+            parts.status_controller.leaving = True
             leaving = WithdrawalController(
-                parts.around, parts.keeper, parts.paths, cdi=parts.cdi, alive=parts.alive
+                parts.node_informer,
+                parts.capacity_controller,
+                parts.paths,
+                cdi=parts.cdi,
+                alive=parts.alive,
             )
             start(leaving.run(), "withdrawal")
             start(self._release_forever(), "release")
             return
         start(self._instances(), "instances")
-        start(parts.keeper.run(), "node")
+        start(parts.capacity_controller.run(), "node")
         start(self._serve(), "service")
         start(parts.monitor.run(), "monitor")
 
     def not_ready_reason(self) -> str:
         """Return why pods cannot be served now; empty if they can."""
         parts = self.parts
-        if not parts.around.synced:
+        if not parts.node_informer.synced:
             return "not all watches of the API server have synced yet"
         if self.options.withdraw:  # the DaemonSet goes on to the next node
             return ""
-        if parts.survey.hardware is None:
+        if parts.hardware_informer.hardware is None:
             return "the driver has not answered yet"
-        if (hung := parts.survey.hung_call) is not None:
+        if (hung := parts.hardware_informer.hung_call) is not None:
             return f"the driver hangs: {hung.call} has been running for {hung.seconds:.0f} s"
-        return parts.around.plugin_conflict or (
-            "" if parts.keeper.serving else "not registered with kubelet"
+        return parts.node_informer.plugin_conflict or (
+            "" if parts.capacity_controller.serving else "not registered with kubelet"
         )
 
     async def _status(self) -> Never:
@@ -254,37 +268,37 @@ class Agent:
         A status without them would take every GPU in MIG mode out of service for a moment.
         """
         parts = self.parts
-        changed = parts.around.subscribe()
-        while not (parts.survey.settled or self.options.withdraw):
+        changed = parts.node_informer.subscribe()
+        while not (parts.hardware_informer.instances_known or self.options.withdraw):
             await changed.wait()
             changed.clear()
-        await parts.writer.run()
+        await parts.status_controller.run()
 
     async def _release_forever(self) -> Never:
         """Release containers that a killed agent may have left held back."""
         while True:
             await self.parts.monitor.release()
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(INTERVAL)
 
     async def _instances(self) -> Never:
-        """Look at what is cut already, then keep it as the ledger says."""
+        """Settle the existing instances, then keep them in line with the ledger."""
         parts = self.parts
-        changed = parts.around.subscribe()
-        while parts.survey.hardware is None:  # a driver that is being installed
+        changed = parts.node_informer.subscribe()
+        while parts.hardware_informer.hardware is None:  # a driver that is being installed
             await changed.wait()
             changed.clear()
         await parts.instances.settle()
-        parts.survey.settled = True
-        parts.survey.renew()
-        parts.around.notify()
+        parts.hardware_informer.instances_known = True
+        parts.hardware_informer.refresh()
+        parts.node_informer.notify()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_promises())
+            group.create_task(self._follow_entries())
             group.create_task(parts.instances.run())
         raise RuntimeError("the task of the MIG instances ended")
 
-    async def _follow_promises(self) -> Never:
+    async def _follow_entries(self) -> Never:
         """Pass on what is promised, and at which places containers may run."""
-        informer = self.parts.around
+        informer = self.parts.node_informer
         changed = informer.subscribe()
         while True:
             await changed.wait()
@@ -296,37 +310,43 @@ class Agent:
             same = ledger.boot == self.parts.boot
             held = [entry for entry in ledger.entries if same and entry.uid in ledger.held]
             await self.parts.instances.set_desired(
-                placements(ledger.entries), held=placements(held)
+                placements_of(ledger.entries), held=placements_of(held)
             )
 
-    async def _with_cdi(self, runtime: str) -> bool:
+    async def _reads_cdi(self, runtime: str) -> bool:
         """Say whether *runtime* hears of devices through CDI, as it is configured now."""
         major = containerd_major(runtime)
-        known = await asyncio.to_thread(configurations, self.options.root, major=major)
-        found = reads_cdi(runtime, known)
-        paths = [one.path for one in known]
-        log.info("container runtime inspected", runtime=runtime, configured=paths, reads_cdi=found)
-        return found
+        configured = await asyncio.to_thread(configurations, self.options.root, major=major)
+        with_cdi = reads_cdi(runtime, configured)
+        paths = [one.path for one in configured]
+        log.info(
+            "container runtime inspected", runtime=runtime, configured=paths, reads_cdi=with_cdi
+        )
+        return with_cdi
 
     async def _serve(self) -> Never:
         """Serve kubelet once it is known how this node is set up."""
         parts = self.parts
-        informer, changed = parts.around, parts.around.subscribe()
+        informer, changed = parts.node_informer, parts.node_informer.subscribe()
         while not informer.is_configured or informer.node is None:
             await changed.wait()
             changed.clear()
-        with_cdi = await self._with_cdi(informer.node.runtime)
-        promises = EntryClient(
-            self.client, informer, parts.writer, devices=parts.devices, unguarded=not with_cdi
+        with_cdi = await self._reads_cdi(informer.node.runtime)
+        entries = EntryClient(
+            self.client,
+            informer,
+            parts.status_controller,
+            devices=parts.devices,
+            unguarded=not with_cdi,
         )
-        backing = PluginServices(
+        services = PluginServices(
             informer=informer,
-            survey=parts.survey,
-            keeper=parts.keeper,
-            promises=promises,
+            hardware_informer=parts.hardware_informer,
+            capacity_controller=parts.capacity_controller,
+            entries=entries,
             instances=parts.instances,
             regions=parts.regions,
             alive=parts.alive,
-            news=parts.announcements,
+            events=parts.node_events,
         )
-        await Service(backing, parts.paths, cdi=parts.cdi if with_cdi else None).run()
+        await DevicePluginService(services, parts.paths, cdi=parts.cdi if with_cdi else None).run()

@@ -13,7 +13,7 @@ from agent.region.library_files import FOLDER
 from agent.serve import agent as app
 from agent.serve import options as agent_options
 from agent.serve.http import ListenAddress
-from agent.serve.options import DriverKind, FleetError, real
+from agent.serve.options import DriverKind, FleetError, nvml_driver
 from allocator.cli.options import (
     ADDRESS,
     HostPort,
@@ -149,7 +149,7 @@ def doctor(root: Path, kubelet: Path, output: str) -> None:
     Changes nothing. Exits with 1 if any check fails, otherwise with 0.
     """
     log_lines()
-    patient = doctor_cli.DoctorTarget(driver=real(root), root=root, kubelet=kubelet)
+    patient = doctor_cli.DoctorTarget(driver=nvml_driver(root), root=root, kubelet=kubelet)
     doctor_findings = asyncio.run(doctor_cli.examine(patient))
     sys.exit(
         doctor_cli.print_findings(doctor_findings, doctor_cli.DoctorOutput(output), sys.stdout)

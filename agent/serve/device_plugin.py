@@ -21,9 +21,9 @@ from agent.deviceplugin.prestart_server import (
     StartServices,
 )
 from agent.deviceplugin.registration_client import PluginPlace, RegistrationClient
-from agent.deviceplugin.slot_files import Slots
+from agent.deviceplugin.slot_files import SlotFiles
 from agent.health.hardware_informer import HardwareInformer
-from agent.node.capacity import slots
+from agent.node.capacity import total_slots
 from agent.node.capacity_controller import CapacityController
 from agent.node.node_informer import NodeInformer
 from agent.node.slots import SlotOffer
@@ -32,8 +32,8 @@ from agent.node.status_controller import Alive
 from allocator.model.request import Mode
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
-EVERY: Final = 5.0  # seconds between two looks at slots whose holders are gone
-SOON: Final = 1.0  # seconds in which a registration that came or went is noticed
+SWEEP_INTERVAL: Final = 5.0  # seconds between two looks at slots whose holders are gone
+OFFER_INTERVAL: Final = 1.0  # seconds in which a registration that came or went is noticed
 log = structlog.get_logger(__name__)
 
 
@@ -56,28 +56,28 @@ class PluginServices:
     """What the starts of containers rest on."""
 
     informer: NodeInformer
-    survey: HardwareInformer
-    keeper: CapacityController
-    promises: EntryClient
+    hardware_informer: HardwareInformer
+    capacity_controller: CapacityController
+    entries: EntryClient
     instances: InstanceProvider
     regions: RegionProvider
     alive: Alive
-    news: StartEvents
+    events: StartEvents
 
 
-class Service:
+class DevicePluginService:
     """Registers the plugin once it may, and keeps its offer true."""
 
-    def __init__(self, backing: PluginServices, paths: Paths, *, cdi: Path | None) -> None:
+    def __init__(self, services: PluginServices, paths: Paths, *, cdi: Path | None) -> None:
         """Touch nothing yet; *cdi* is where the runtime reads documents, ``None`` if it does not.
 
         The resource is the one that is configured now: under another name we start anew.
         """
-        self._backing = backing
+        self._services = services
         self._paths = paths
-        self._resource = backing.informer.devices.count_name
-        self._slots = Slots(paths.root, cdi=cdi)
-        self._changed = backing.informer.subscribe()
+        self._resource = services.informer.device_config.count_name
+        self._slots = SlotFiles(paths.root, cdi=cdi)
+        self._changed = services.informer.subscribe()
 
     async def run(self) -> Never:
         """Serve for ever; raises OSError where the node's files cannot be written."""
@@ -85,16 +85,16 @@ class Service:
         owners = OwnerClient(
             self._resource, self._paths.plugins / CHECKPOINT, lister=lister, pods=self._pods
         )
-        backing = self._backing
-        parts = StartServices(
+        services = self._services
+        start_services = StartServices(
             owners=owners,
-            promises=backing.promises,
-            instances=backing.instances,
-            regions=backing.regions,
+            entries=services.entries,
+            instances=services.instances,
+            regions=services.regions,
             slots=self._slots,
-            news=backing.news,
+            events=services.events,
         )
-        plugin = DevicePlugin(self._slots, PreStart(parts))
+        plugin = DevicePlugin(self._slots, PreStart(start_services))
         await self._wait_until_allowed()
         place = PluginPlace(
             resource=self._resource,
@@ -110,21 +110,25 @@ class Service:
 
     async def _wait_until_allowed(self) -> None:
         """Wait until slots may be offered: GPUs are known and no other plugin serves them."""
-        told = ""
+        logged = ""
         while True:
             self._changed.clear()
-            informer = self._backing.informer
+            informer = self._services.informer
             known = await asyncio.to_thread(self._registered_ids)
-            if known != informer.registered:
-                informer.registered = known
+            if known != informer.registered_ids:
+                informer.registered_ids = known
                 informer.notify()
-            node, hardware = informer.node, self._backing.survey.hardware
-            if informer.plugin_conflict != told:
-                told = informer.plugin_conflict
-                log.warning("competing device plugin", why=told)
+            node, hardware = informer.node, self._services.hardware_informer.hardware
+            if informer.plugin_conflict != logged:
+                logged = informer.plugin_conflict
+                log.warning("competing device plugin", why=logged)
             ready = informer.is_configured and hardware is not None and hardware.devices
-            if ready and node is not None and self._backing.keeper.may_show(node):
-                informer.registered = frozenset()  # from here on they are ours
+            if (
+                ready
+                and node is not None
+                and self._services.capacity_controller.may_write_capacity(node)
+            ):
+                informer.registered_ids = frozenset()  # from here on they are ours
                 return
             await self._changed.wait()
 
@@ -138,43 +142,46 @@ class Service:
 
     async def _update_offer(self, plugin: DevicePlugin, registration: RegistrationClient) -> None:
         """Tell kubelet of as many slots as the GPUs have, and others that it knows."""
-        informer, survey = self._backing.informer, self._backing.survey
+        informer, survey = self._services.informer, self._services.hardware_informer
         while True:
             self._changed.clear()
-            if informer.devices.count_name != self._resource:
-                raise RuntimeError(f"the slot resource is now {informer.devices.count_name}")
+            if informer.device_config.count_name != self._resource:
+                raise RuntimeError(f"the slot resource is now {informer.device_config.count_name}")
             if survey.hardware is not None:
                 stored_gpu_node = informer.gpu_node
-                told = served_gpus(
+                served = served_gpus(
                     survey.hardware,
-                    informer.devices,
+                    informer.device_config,
                     informer.node_config,
                     before=None if stored_gpu_node is None else stored_gpu_node.ledger,
                 )
-                well = [one.gpu for one in told if one.gpu.healthy]
-                total, soft = slots(one.gpu for one in told), not told or any(map(_soft, told))
-                plugin.offer(SlotOffer(total=total, healthy=slots(well), soft=soft))
-            if registration.registered != self._backing.keeper.serving:
-                self._backing.keeper.serving = registration.registered
+                healthy = [one.gpu for one in served if one.gpu.healthy]
+                total, soft = (
+                    total_slots(one.gpu for one in served),
+                    not served or any(map(_is_shareable, served)),
+                )
+                plugin.offer(SlotOffer(total=total, healthy=total_slots(healthy), soft=soft))
+            if registration.registered != self._services.capacity_controller.serving:
+                self._services.capacity_controller.serving = registration.registered
                 informer.notify()
-            await _wait_at_most(self._changed, SOON)
+            await _wait_at_most(self._changed, OFFER_INTERVAL)
 
     async def _sweep_forever(self) -> Never:
         """Empty the slots of pods that are over and have no process left."""
-        informer = self._backing.informer
+        informer = self._services.informer
         while True:
             if informer.synced:
-                alive = frozenset(await self._backing.alive())
-                live = {uid for uid, tenant in informer.tenants.items() if not tenant.over}
+                alive = frozenset(await self._services.alive())
+                live = {uid for uid, tenant in informer.pods.items() if not tenant.ended}
                 await asyncio.to_thread(self._slots.sweep, live | alive)
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(SWEEP_INTERVAL)
 
     def _pods(self) -> Mapping[str, PodName]:
-        tenants = self._backing.informer.tenants
-        return {uid: PodName(t.namespace, t.name) for uid, t in tenants.items() if not t.over}
+        tenants = self._services.informer.pods
+        return {uid: PodName(t.namespace, t.name) for uid, t in tenants.items() if not t.ended}
 
 
-def _soft(served_gpu: ServedGpu) -> bool:
+def _is_shareable(served_gpu: ServedGpu) -> bool:
     """Say whether the GPU may be shared without MIG."""
     return served_gpu.gpu.mode is not Mode.MIG
 

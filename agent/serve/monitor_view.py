@@ -1,4 +1,4 @@
-"""The view: what the monitor reads about this node, and the evictions it requests."""
+"""Monitor view: what the monitor reads about this node, and the evictions it requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ class MonitorView:
     """Answers from what the agent's other parts know."""
 
     informer: NodeInformer
-    survey: HardwareInformer
-    made: InstancesController
+    hardware_informer: HardwareInformer
+    instances_controller: InstancesController
 
     def devices(self) -> tuple[Device, ...] | None:
         """Return the GPUs that are served; those that the configuration filters out are not."""
-        hardware, node = self.survey.hardware, self.informer.node_config
+        hardware, node = self.hardware_informer.hardware, self.informer.node_config
         if hardware is None or not self.informer.synced:
             return None
         return tuple(
@@ -48,7 +48,7 @@ class MonitorView:
         stored_gpu_node, devices = self.informer.gpu_node, self.devices()
         if stored_gpu_node is None or devices is None:
             return None
-        return shares_of(stored_gpu_node.ledger.entries, self.informer.tenants, devices)
+        return shares_of(stored_gpu_node.ledger.entries, self.informer.pods, devices)
 
     def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
         """Return the uids of pods with each GPU that the status says they use without an entry."""
@@ -68,32 +68,32 @@ class MonitorView:
                 uid=uid,
                 namespace=t.namespace,
                 name=t.name,
-                containers=t.ids,
-                kept=t.kept or self._predates_ledger(t),
+                containers=t.container_names,
+                exempt=t.recreated_here or self._predates_ledger(t),
             )
-            for uid, t in self.informer.tenants.items()
+            for uid, t in self.informer.pods.items()
         }
 
-    def _predates_ledger(self, tenant: NodePod) -> bool:
+    def _predates_ledger(self, pod: NodePod) -> bool:
         """Say whether a pod was there before our ledger: nothing starts without an entry in it."""
         stored_gpu_node = self.informer.gpu_node
-        known = stored_gpu_node is not None and stored_gpu_node.ledger.entry(tenant.uid) is not None
-        return not known and uses_gpus(tenant, self.informer.vocabularies)
+        known = stored_gpu_node is not None and stored_gpu_node.ledger.entry(pod.uid) is not None
+        return not known and uses_gpus(pod, self.informer.vocabularies)
 
     def instances(self) -> tuple[Instance, ...] | None:
         """Return the MIG instances that exist, ``None`` before all GPUs were looked at."""
-        if not self.survey.settled:
+        if not self.hardware_informer.instances_known:
             return None
-        return tuple(present.instance for present in self.made.live_instances())
+        return tuple(present.instance for present in self.instances_controller.live_instances())
 
     def unhealthy_gpus(self) -> Mapping[str, str]:
         """Return why GPUs must not be promised, by UUID."""
-        hardware = self.survey.hardware
-        return {} if hardware is None else hardware.sick
+        hardware = self.hardware_informer.hardware
+        return {} if hardware is None else hardware.unhealthy
 
     def stuck_instances(self) -> Mapping[str, int]:
         """Return how many MIG instances could not be made or removed, by the GPU's UUID."""
-        troubles = self.made.failures().items()
+        troubles = self.instances_controller.failures().items()
         return {
             gpu: sum(trouble.is_stuck for trouble in failed_reconfigurations)
             for gpu, failed_reconfigurations in troubles

@@ -25,7 +25,7 @@ def allocation_note(share: Share, content: ContainerEdits) -> str:
     return f"container {quote(share.owner.container)}: {'; '.join(given)}"
 
 
-def gist(sentence: str) -> str:
+def without_numbers(sentence: str) -> str:
     """Return what is left of *sentence* without its numbers."""
     return _DIGITS.sub("", sentence)
 
@@ -41,22 +41,22 @@ REPORTER: Final = f"{OWN}agent"
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _EventKind:
     severity: Severity
     reason: str
     action: str
 
 
-_ALLOCATED: Final = _Kind(Severity.NORMAL, "VgpuAllocated", "Allocate")
-_REFUSED: Final = _Kind(Severity.WARNING, "VgpuAllocateFailed", "Allocate")
-_SICK: Final = _Kind(Severity.WARNING, "GpuUnhealthy", "Check")
-_WELL: Final = _Kind(Severity.NORMAL, "GpuRecovered", "Check")
-_DRIFT: Final = _Kind(Severity.WARNING, "VgpuDrift", "Reconcile")
-_BREACHED: Final = _Kind(Severity.WARNING, "VgpuLimitBreached", "Enforce")
-_UNPROMISED: Final = _Kind(Severity.WARNING, "VgpuUnpromisedUse", "Enforce")
-_RECUT: Final = {
-    Outcome.DONE: _Kind(Severity.NORMAL, "MigReconfigured", "Reconfigure"),
-    Outcome.FAILED: _Kind(Severity.WARNING, "MigReconfigureFailed", "Reconfigure"),
+_ALLOCATED: Final = _EventKind(Severity.NORMAL, "VgpuAllocated", "Allocate")
+_REFUSED: Final = _EventKind(Severity.WARNING, "VgpuAllocateFailed", "Allocate")
+_UNHEALTHY: Final = _EventKind(Severity.WARNING, "GpuUnhealthy", "Check")
+_RECOVERED: Final = _EventKind(Severity.NORMAL, "GpuRecovered", "Check")
+_DRIFT: Final = _EventKind(Severity.WARNING, "VgpuDrift", "Reconcile")
+_BREACHED: Final = _EventKind(Severity.WARNING, "VgpuLimitBreached", "Enforce")
+_UNPROMISED: Final = _EventKind(Severity.WARNING, "VgpuUnpromisedUse", "Enforce")
+_RECONFIGURATION: Final = {
+    Outcome.DONE: _EventKind(Severity.NORMAL, "MigReconfigured", "Reconfigure"),
+    Outcome.FAILED: _EventKind(Severity.WARNING, "MigReconfigureFailed", "Reconfigure"),
 }
 
 
@@ -70,34 +70,34 @@ class NodeEvents:
     def __init__(self, node: Callable[[], Reference], tell: Callable[[Event], None]) -> None:
         """Say nothing yet."""
         self._node = node
-        self._tell = tell
-        self._given: dict[str, tuple[str, str]] = {}
+        self._send = tell
+        self._allocated: dict[str, tuple[str, str]] = {}
         self._refused: dict[str, tuple[str, str]] = {}
 
     def record_allocation(self, slot: str, share: Share, content: ContainerEdits) -> None:
         """Say once what a container received; *slot* is the first of its slots."""
         note = allocation_note(share, content)
-        said = share.owner.uid, note
-        if self._given.get(slot) != said:
-            self._given[slot] = said
-            self._of_pod(_ALLOCATED, share.owner, note)
+        last = share.owner.uid, note
+        if self._allocated.get(slot) != last:
+            self._allocated[slot] = last
+            self._record_on_pod(_ALLOCATED, share.owner, note)
 
     def record_refusal(self, slot: str, owner: Owner, why: str) -> None:
         """Say why a container cannot start: in the words of before, where only numbers changed."""
         note = f"container {quote(owner.container)}: {why}"
         uid, before = self._refused.get(slot, ("", ""))
-        if uid == owner.uid and gist(before) == gist(note):
+        if uid == owner.uid and without_numbers(before) == without_numbers(note):
             note = before
         self._refused[slot] = owner.uid, note
-        self._of_pod(_REFUSED, owner, note)
+        self._record_on_pod(_REFUSED, owner, note)
 
-    def recut(self, gpu: str, outcome: Outcome, note: str) -> None:
+    def record_reconfiguration(self, gpu: str, outcome: Outcome, note: str) -> None:
         """Say that instances of *gpu* came and went, or that they should have and did not."""
-        self._of_gpu(_RECUT[outcome], gpu, note)
+        self._record_on_gpu(_RECONFIGURATION[outcome], gpu, note)
 
-    def health(self, gpu: str, why: str) -> None:
+    def record_health(self, gpu: str, why: str) -> None:
         """Say *why* a GPU left service; empty where it is back."""
-        self._of_gpu(_SICK if why else _WELL, gpu, why or "is healthy again")
+        self._record_on_gpu(_UNHEALTHY if why else _RECOVERED, gpu, why or "is healthy again")
 
     def record_violation(self, violation: Violation) -> None:
         """Report a violation on its pod."""
@@ -107,33 +107,33 @@ class NodeEvents:
             else _UNPROMISED
         )
         who = f"container {quote(violation.container)} " if violation.container else ""
-        self._say(kind, f"{who}{violation.note}", about=_pod(violation.pod))
+        self._record(kind, f"{who}{violation.note}", about=_pod(violation.pod))
 
     def record_drift(self, drift: HardwareDrift) -> None:
         """Report on the Node a difference from the ledger."""
         note = f"GPU {quote(drift.gpu)}: {drift.what}"
-        beside = None if drift.pod is None else _pod(drift.pod)
-        self._say(_DRIFT, note, about=self._node(), beside=beside)
+        related = None if drift.pod is None else _pod(drift.pod)
+        self._record(_DRIFT, note, about=self._node(), related=related)
 
-    def _of_pod(self, kind: _Kind, owner: Owner, note: str) -> None:
+    def _record_on_pod(self, kind: _EventKind, owner: Owner, note: str) -> None:
         pod, space = owner.pod, owner.namespace
         about = Reference(api_version="v1", kind="Pod", name=pod, namespace=space, uid=owner.uid)
-        self._say(kind, note, about=about, beside=self._node())
+        self._record(kind, note, about=about, related=self._node())
 
-    def _of_gpu(self, kind: _Kind, gpu: str, note: str) -> None:
-        self._say(kind, f"GPU {quote(gpu)}: {note}", about=self._node())
+    def _record_on_gpu(self, kind: _EventKind, gpu: str, note: str) -> None:
+        self._record(kind, f"GPU {quote(gpu)}: {note}", about=self._node())
 
-    def _say(
-        self, kind: _Kind, note: str, *, about: Reference, beside: Reference | None = None
+    def _record(
+        self, kind: _EventKind, note: str, *, about: Reference, related: Reference | None = None
     ) -> None:
-        self._tell(
+        self._send(
             Event(
                 regarding=about,
                 severity=kind.severity,
                 reason=kind.reason,
                 action=kind.action,
                 note=note,
-                related=beside,
+                related=related,
             )
         )
 

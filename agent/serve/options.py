@@ -1,4 +1,4 @@
-"""Options of the agent; which driver."""
+"""Options of the agent, and the driver that they select."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -43,15 +43,15 @@ def simulated_driver(fleet: Path, *, node: str, boot: str, state: Path) -> Drive
         text = fleet.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FleetError(f"{fleet} cannot be read: {error}") from error
-    found = simulated_node(text, node=node, boot=boot)
-    if isinstance(found, Rejected):
-        raise FleetError(f"{fleet}: {found}")
-    for warning in found.warnings:
+    loaded = simulated_node(text, node=node, boot=boot)
+    if isinstance(loaded, Rejected):
+        raise FleetError(f"{fleet}: {loaded}")
+    for warning in loaded.warnings:
         log.warning("malformed fleet file", what=str(warning))
-    return SimulatedDriver(found.value, file=state)
+    return SimulatedDriver(loaded.value, file=state)
 
 
-def real(root: Path) -> Driver:
+def nvml_driver(root: Path) -> Driver:
     """Return the NVIDIA driver of the machine whose files are below *root*."""
     return NvmlDriver(sysfs=root / "sys")
 

@@ -23,7 +23,7 @@ from agent.serve.device_plugin import Paths
 from allocator.catalog.injection import LIBRARY_DIRECTORY
 from kube.errors import KubeError
 
-EVERY: Final = 5.0  # seconds between looks at what is left
+INTERVAL: Final = 5.0  # seconds between looks at what is left
 log = structlog.get_logger(__name__)
 
 
@@ -40,12 +40,12 @@ class WithdrawalController:
         alive: Alive,
     ) -> None:
         """Touch nothing yet."""
-        self._around = informer
-        self._keeper = keeper
+        self._informer = informer
+        self._capacity_controller = keeper
         self._paths = paths
         self._cdi = cdi
         self._alive = alive
-        self._told: tuple[Collection[str], Collection[str]] | None = None
+        self._last_logged: tuple[Collection[str], Collection[str]] | None = None
 
     async def run(self) -> Never:
         """Withdraw until told to stop."""
@@ -54,29 +54,29 @@ class WithdrawalController:
                 await self.step()
             except (KubeError, OSError) as error:
                 log.warning("withdrawal incomplete", why=str(error))
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(INTERVAL)
 
     async def step(self) -> None:
         """Take back what can be taken back now; raises KubeError, OSError."""
-        if not self._around.synced:
+        if not self._informer.synced:
             return
-        counted = await self._keeper.withdraw()
+        counted = await self._capacity_controller.withdraw()
         (self._paths.plugins / ENDPOINT).unlink(missing_ok=True)
-        pods = await self._tenants()
+        pods = await self._pods_with_files()
         if not pods:
             await asyncio.to_thread(self._remove)
-        if (pods, counted) != self._told:
-            self._told = pods, counted
+        if (pods, counted) != self._last_logged:
+            self._last_logged = pods, counted
             log.info(_progress_text(pods, counted), pods=sorted(pods), counted=sorted(counted))
 
-    async def _tenants(self) -> frozenset[str]:
+    async def _pods_with_files(self) -> frozenset[str]:
         """Return the uids of pods that may have our files mounted."""
-        informer = self._around
+        informer = self._informer
         names = {name for words in informer.vocabularies for name in words.resources}
         live = {
             uid
-            for uid, tenant in informer.tenants.items()
-            if not tenant.over and not names.isdisjoint(tenant.requests)
+            for uid, tenant in informer.pods.items()
+            if not tenant.ended and not names.isdisjoint(tenant.requests)
         }
         stored_gpu_node = informer.gpu_node
         held = frozenset() if stored_gpu_node is None else stored_gpu_node.ledger.held

@@ -70,7 +70,7 @@ def marked(found: GpuNode) -> set[str | None]:
     """Return the instances that the journal says are whole and ours; no other line may stand."""
     history = read((found.node.host.folder / JOURNAL).read_bytes(), found.node.host.boot_id)
     assert not history.damage
-    return {None if mark.half else mark.uuid for mark in history.marks.values()}
+    return {None if mark.pending else mark.uuid for mark in history.marks.values()}
 
 
 def lines(found: GpuNode, act: JournalAct) -> int:

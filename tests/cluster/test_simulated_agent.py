@@ -110,11 +110,15 @@ class Node:
             try:
                 Agent(self.options, client, parts).begin(start)
                 async with asyncio.timeout(WITHIN):
-                    changed = parts.around.subscribe()
-                    while not parts.around.synced or parts.survey.hardware is None:
+                    changed = parts.node_informer.subscribe()
+                    while (
+                        not parts.node_informer.synced or parts.hardware_informer.hardware is None
+                    ):
                         await changed.wait()
                         changed.clear()
-                yield EntryClient(client, parts.around, parts.writer, devices=parts.devices)
+                yield EntryClient(
+                    client, parts.node_informer, parts.status_controller, devices=parts.devices
+                )
             finally:
                 await parts.close()
         await asyncio.sleep(FAREWELL)

@@ -57,8 +57,8 @@ async def live(driver: Driver, journal: Journal, places: list[Placement]) -> dic
     tools = MigServices(
         worker=DriverThread(driver),
         journal=journal,
-        nodes=NoFiles(),
-        holding=OpenFiles(Path("/nowhere")),
+        device_files=NoFiles(),
+        open_files=OpenFiles(Path("/nowhere")),
         clock=SYSTEM,
     )
     instances = InstancesController(tools, patience=0)

@@ -123,8 +123,8 @@ class Node:
         tools = MigServices(
             worker=Direct(self.driver, fuse, self.untouchable),
             journal=self.journal,
-            nodes=NoFiles(),
-            holding=OpenFiles(Path("/nowhere")),
+            device_files=NoFiles(),
+            open_files=OpenFiles(Path("/nowhere")),
             clock=self.clock.clock(),
         )
         self.instances = InstancesController(tools, patience=0)

@@ -70,8 +70,8 @@ class Desk:
         self.tools = MigServices(
             worker=Direct(RelayedDriver(self._relay), Fuse(), lambda _: False),
             journal=self.journal,
-            nodes=self.files,
-            holding=self.open,
+            device_files=self.files,
+            open_files=self.open,
             clock=self.clock.clock(),
         )
         self.restart()

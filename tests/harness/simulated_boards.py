@@ -87,13 +87,13 @@ def scenes(draw: st.DrawFn) -> Scene:
 def _mark(kind: str, instance: Instance) -> Mark | None:
     match kind:
         case "ours":
-            return Mark(half=instance.uuid is None, uuid=instance.uuid)
+            return Mark(pending=instance.uuid is None, uuid=instance.uuid)
         case "half":
-            return Mark(half=True, uuid=instance.uuid)
+            return Mark(pending=True, uuid=instance.uuid)
         case "unknown":
-            return Mark(half=True)
+            return Mark(pending=True)
         case "other":
-            return Mark(half=False, uuid="MIG-of-another")
+            return Mark(pending=False, uuid="MIG-of-another")
         case _:
             return None
 

@@ -105,7 +105,7 @@ class Scene:
                 for place, item in known.kept.items()
                 if place.resource == "pods"
             }
-            seen = {uid: "over" if t.over else "" for uid, t in self.around.tenants.items()}
+            seen = {uid: "over" if t.ended else "" for uid, t in self.around.pods.items()}
             wanted = {u: "over" if p in {"Failed", "Succeeded"} else "" for u, p in pods.items()}
             return version == self.stored["metadata"]["resourceVersion"] and seen == wanted
 

@@ -62,7 +62,7 @@ class Node:
             MonitorServices(
                 node="gpu-1",
                 worker=self.worker,
-                around=self,
+                source=self,
                 inspector=Inspector(
                     kept,
                     Processes(self.root),
@@ -70,17 +70,17 @@ class Node:
                     ticks=clock.monotonic,
                 ),
                 regions=kept,
-                unused=lambda: None,
+                remove_unused=lambda: None,
                 evictor=self,
-                news=NodeEvents(lambda: NODE, self.events.append),
-                tally=self,
+                events=NodeEvents(lambda: NODE, self.events.append),
+                counters=self,
                 clock=clock,
             )
         )
 
     def look(self) -> None:
         """Let the monitor look once."""
-        asyncio.run(self.monitor.look())
+        asyncio.run(self.monitor.run_cycle())
 
     def seed(self, of: Share) -> Path:
         """Return the file that *of*'s container finds."""

@@ -14,7 +14,7 @@ from agent.deviceplugin.plugin_server import DevicePlugin
 from agent.deviceplugin.podresources_client import PodResources
 from agent.deviceplugin.prestart_server import PreStart, RegionProvider, StartServices
 from agent.deviceplugin.registration_client import PluginPlace, RegistrationClient
-from agent.deviceplugin.slot_files import Slots
+from agent.deviceplugin.slot_files import SlotFiles
 from agent.node.slots import SlotOffer
 from agent.serve.node_events import NodeEvents
 from agent.share import DeviceNode, NotYetError, Owner, ReadyInstance, Share
@@ -60,7 +60,7 @@ class Ledger:
                     pod=owner.pod,
                     containers=(container,),
                 )
-                return Share(owner=sole, grants=grants, key="c0", mounts=self.mounting)
+                return Share(owner=sole, grants=grants, key="c0", has_mounts=self.mounting)
         raise NotYetError(f"{owner.pod} has no entry in the ledger")
 
     async def hold(self, uid: str) -> None:
@@ -100,7 +100,7 @@ class Site:
     root: Path
     kubelet: Kubelet
     ledger: Ledger
-    slots: Slots
+    slots: SlotFiles
     plugin: DevicePlugin
     prestart: PreStart
     registration: RegistrationClient
@@ -119,15 +119,15 @@ def site(root: Path, *, cdi: bool = True, kubelet: Kubelet | None = None, count:
     owners = OwnerClient(
         kubelet.resource, kubelet.checkpoint, lister=resources, pods=lambda: ledger.pods
     )
-    slots = Slots(root, cdi=root / "cdi" if cdi else None)
+    slots = SlotFiles(root, cdi=root / "cdi" if cdi else None)
     news = NodeEvents(lambda: NODE, ledger.told.append)
     parts = StartServices(
         owners=owners,
-        promises=ledger,
+        entries=ledger,
         instances=ledger,
         regions=ledger,
         slots=slots,
-        news=news,
+        events=news,
     )
     prestart = PreStart(parts)
     plugin = DevicePlugin(slots, prestart)

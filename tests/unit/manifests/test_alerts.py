@@ -40,7 +40,7 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
     asked = {name for rule in RULES for name in re.findall(r"\bvgpu_\w+", rule["expr"])}
     metrics = WebhookMetrics(version="0")
     metrics.set_certificate_expiry(1.0)
-    agent = AgentMetrics(version="0", figures=lambda: None, hung=lambda: 0.0, old=lambda: False)
+    agent = AgentMetrics(version="0", snapshot=lambda: None, hung=lambda: 0.0, old=lambda: False)
     exposed = generate_latest(metrics.registry).decode() + agent.exposition()[1].decode()
     known = {family.name for family in OURS}
     known |= set(re.findall(r"(?m)^# TYPE (\w+) ", exposed))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from agent.node.status import Hardware
-from agent.node.status_controller import GRACE
+from agent.node.status_controller import START_GRACE
 from agent.share import NotYetError
 from kube.errors import KubeError
 from tests.integration.agent.clusterside import (
@@ -190,7 +190,7 @@ def test_a_pod_deleted_by_force_is_waited_for_a_while() -> None:
         await scene.told()
         assert scene.status["held"] == [uid]
 
-        scene.time.now += GRACE
+        scene.time.now += START_GRACE
         await scene.writer.flush()
         assert scene.status["held"] == []
 
@@ -241,7 +241,7 @@ def test_after_a_crash_what_is_gone_meanwhile_is_let_go(alive: set[str], held: l
         await scene.told()
         assert scene.status["held"] == ["u"]  # a moment ago it may have been let start
 
-        scene.time.now += GRACE
+        scene.time.now += START_GRACE
         await scene.writer.flush()
         assert scene.status["held"] == held
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from agent.driver.driver import Device, Driver, DriverError, DriverEvent, Fault, Usage, Versions
 from agent.driver.driver_thread import DriverThread, HungCall
-from agent.health.hardware_informer import PATIENCE, HardwareInformer, HardwareListeners
+from agent.health.hardware_informer import LIST_TIMEOUT, HardwareInformer, HardwareListeners
 from agent.mig.instance_state import LiveInstance
 from agent.node.status import Hardware
 from allocator.model.units import MiB
@@ -62,7 +62,7 @@ class Scene:
 
     def sick(self) -> set[str]:
         hardware = self.survey.hardware
-        return set() if hardware is None else set(hardware.sick)
+        return set() if hardware is None else set(hardware.unhealthy)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def test_what_does_not_change_is_told_once() -> None:
 
     async def act(scene: Scene) -> None:
         for _ in range(3):
-            await scene.survey.look()
+            await scene.survey.poll()
 
         assert len(scene.told) == 1
         assert scene.survey.hardware is not None
@@ -104,11 +104,11 @@ def test_a_driver_that_is_not_there_yet_says_nothing() -> None:
 
     async def act(scene: Scene) -> None:
         scene.board.broken = True
-        await scene.survey.look()
+        await scene.survey.poll()
         assert scene.survey.hardware is None
 
         scene.board.broken = False
-        await scene.survey.look()
+        await scene.survey.poll()
         assert scene.survey.hardware is not None
 
     play(act)
@@ -118,10 +118,10 @@ def test_a_driver_that_fails_takes_no_gpu_away() -> None:
     """Its promises are still there; after some failures in a row nothing more is promised."""
 
     async def act(scene: Scene) -> None:
-        await scene.survey.look()
+        await scene.survey.poll()
         scene.board.broken = True
         for _ in range(5):
-            await scene.survey.look()
+            await scene.survey.poll()
 
         assert scene.survey.hardware is not None
         assert len(scene.survey.hardware.devices) == 2
@@ -136,22 +136,25 @@ def test_behind_a_call_that_hangs_nobody_waits() -> None:
 
     async def story(worker: DriverThread) -> None:
         scene = Scene(board, worker)
-        await scene.survey.look()
+        await scene.survey.poll()
         with pytest.raises(DriverError):
             await worker.call(gate.wait, within=0.01)
         early = scene.survey.hung_call
-        now[0] = PATIENCE
+        now[0] = LIST_TIMEOUT
         with capture_logs() as logs:
-            async with asyncio.timeout(PATIENCE):  # one look that waited would take as long
+            async with asyncio.timeout(LIST_TIMEOUT):  # one look that waited would take as long
                 for _ in range(3):
-                    await scene.survey.look()
+                    await scene.survey.poll()
 
         assert [(e["event"], e.get("call")) for e in logs][:1] == [("driver hangs", "wait")]
         assert [e["event"] for e in logs].count("driver hangs") == 1
-        assert (early, scene.survey.hung_call) == (None, HungCall(call="wait", seconds=PATIENCE))
+        assert (early, scene.survey.hung_call) == (
+            None,
+            HungCall(call="wait", seconds=LIST_TIMEOUT),
+        )
         assert scene.sick() == {"GPU-0", "GPU-1"}
         gate.set()
-        assert await worker.call(board.devices, within=PATIENCE)
+        assert await worker.call(board.devices, within=LIST_TIMEOUT)
         assert scene.survey.hung_call is None
 
     worker = DriverThread(board, clock=lambda: now[0])  # type: ignore[arg-type]
@@ -166,10 +169,10 @@ def test_a_gpu_that_fell_off_the_bus_stays_as_a_sick_one() -> None:
     """Containers may have it; and its Node is told, once."""
 
     async def act(scene: Scene) -> None:
-        await scene.survey.look()
+        await scene.survey.poll()
         del scene.board.gpus[1]
         for _ in range(5):
-            await scene.survey.look()
+            await scene.survey.poll()
 
         assert scene.sick() == {"GPU-1"}
         assert [uuid for uuid, why in scene.health if why] == ["GPU-1"]
@@ -181,9 +184,9 @@ def test_a_critical_error_makes_one_gpu_sick_at_once() -> None:
     """Of the others nothing is said."""
 
     async def act(scene: Scene) -> None:
-        await scene.survey.look()
+        await scene.survey.poll()
         scene.board.happened = [DriverEvent(gpu="GPU-0", xid=79)]
-        await scene.survey.look()
+        await scene.survey.poll()
 
         assert scene.sick() == {"GPU-0"}
 
@@ -194,12 +197,12 @@ def test_what_is_learned_elsewhere_is_taken_over() -> None:
     """Memory of others, which the monitor measures."""
 
     async def act(scene: Scene) -> None:
-        await scene.survey.look()
-        scene.survey.others = {"GPU-0": MiB(512)}
-        scene.survey.renew()
+        await scene.survey.poll()
+        scene.survey.foreign_memory = {"GPU-0": MiB(512)}
+        scene.survey.refresh()
 
         assert scene.survey.hardware is not None
-        assert scene.survey.hardware.others == {"GPU-0": 512}
+        assert scene.survey.hardware.foreign_memory == {"GPU-0": 512}
         assert len(scene.told) == 2
 
     play(act)
@@ -224,9 +227,9 @@ def test_each_look_shows_the_gpus_to_who_cuts_them() -> None:
     async def act(scene: Scene) -> None:
         scene.survey.instances = noticed = Noticed()
         scene.board.gpus = [gpu(0)]
-        await scene.survey.look()
+        await scene.survey.poll()
         scene.board.gpus = [gpu(0), gpu(1)]
-        await scene.survey.look()
+        await scene.survey.poll()
 
         assert noticed.gpus == ["GPU-0", "GPU-0", "GPU-1"]
 

@@ -101,7 +101,7 @@ def test_a_process_that_ended_meanwhile_is_nobodys(tmp_path: Path, cache: Path) 
         bury(tmp_path / "proc", tenant.pid)
         process = Process(pid=tenant.pid, gpu=GPU, memory=MiB(1))
 
-        assert inspector(tmp_path).inspect([process], site(share())).seen == ()
+        assert inspector(tmp_path).inspect([process], site(share())).processes == ()
 
 
 def test_containers_without_the_library_have_no_region(tmp_path: Path, cache: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from agent.driver.driver import DriverError
-from agent.monitor.drift import LASTING
-from agent.monitor.monitor_controller import AGAIN, PATIENCE
+from agent.monitor.drift import LASTING_SECONDS
+from agent.monitor.monitor_controller import EVICTION_INTERVAL, GPU_TIMEOUT
 from agent.monitor.samples import MeasuredUse
 from agent.monitor.violation import ViolationKind
-from agent.region.feedback import ACTIVE
+from agent.region.feedback import ACTIVE_SECONDS
 from agent.region.layout import SEEDED
 from allocator.config.settings import Enforcement
 from allocator.model.request import Priority
@@ -27,7 +27,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def measured(node: Node, gpu: str = GPU, uid: str = UID) -> MeasuredUse:
-    figures = node.monitor.figures
+    figures = node.monitor.snapshot
     assert figures is not None
     return figures.measured[uid, "main", gpu]
 
@@ -124,13 +124,13 @@ def test_who_goes_first_holds_back_the_others_while_it_computes(
         urgent.tell("launch")
         node.look()
         meanwhile = patient.tell("launch"), urgent.tell("launch")
-        figures = node.monitor.figures
+        figures = node.monitor.snapshot
         asyncio.run(node.monitor.release())
         without_us = patient.tell("launch")
         urgent.tell("launch")
         node.look()
         again = patient.tell("launch")
-        node.ahead = ACTIVE + 2.0
+        node.ahead = ACTIVE_SECONDS + 2.0
         node.look()
         node.look()
 
@@ -153,8 +153,8 @@ def test_a_violation_is_told_once(node: Node) -> None:
     assert (event.reason, event.regarding.uid) == ("VgpuLimitBreached", UID)
     assert "12000 of 8192 MiB" in event.note
     assert (node.counted, node.evictions) == ([ViolationKind.MEMORY], [])
-    assert node.monitor.figures is not None
-    assert [v.kind for v in node.monitor.figures.violations] == [ViolationKind.MEMORY]
+    assert node.monitor.snapshot is not None
+    assert [v.kind for v in node.monitor.snapshot.violations] == [ViolationKind.MEMORY]
 
 
 def test_eviction_follows_at_the_second_look_and_is_not_repeated_at_once(node: Node) -> None:
@@ -164,7 +164,7 @@ def test_eviction_follows_at_the_second_look_and_is_not_repeated_at_once(node: N
         node.enrol(tenant)
         node.use(tenant, 500, gpu=OTHER)
         counts = []
-        for pause in (1, 1, AGAIN / 2, AGAIN):
+        for pause in (1, 1, EVICTION_INTERVAL / 2, EVICTION_INTERVAL):
             node.look()
             counts.append(len(node.evictions))
             node.clock.now += pause
@@ -198,9 +198,11 @@ def test_while_the_driver_hangs_regions_are_looked_after(node: Node) -> None:
     async def story() -> None:
         with pytest.raises(DriverError):
             await node.worker.call(gate.wait, within=0.01)
-        async with asyncio.timeout(2 * PATIENCE):  # which each look that waited would take half of
+        async with asyncio.timeout(
+            2 * GPU_TIMEOUT
+        ):  # which each look that waited would take half of
             for _ in range(3):
-                await node.monitor.look()
+                await node.monitor.run_cycle()
 
     file = node.seed(share())
     with file.open("r+b") as region:
@@ -236,7 +238,7 @@ def test_what_nobody_answers_for_is_told_once_of_the_node(node: Node) -> None:
             node.lose(GPU, lost=lost)
             node.look()
             told.append(len(node.events))
-            node.clock.now += LASTING / 2
+            node.clock.now += LASTING_SECONDS / 2
 
     assert told == [0, 0, 1, 1, 1]
     (event,) = node.events
@@ -247,12 +249,12 @@ def test_what_nobody_answers_for_is_told_once_of_the_node(node: Node) -> None:
 def test_figures_of_a_node_that_nobody_knows_any_more_end(node: Node) -> None:
     """Stale ones would say that they were measured now."""
     node.look()
-    before = node.monitor.figures
+    before = node.monitor.snapshot
     node.promised = None
     node.look()
 
     assert before is not None
-    assert node.monitor.figures is None
+    assert node.monitor.snapshot is None
 
 
 class EnoughError(Exception):

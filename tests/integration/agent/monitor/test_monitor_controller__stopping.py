@@ -32,7 +32,9 @@ def test_whom_a_killed_agent_held_back_one_that_leaves_lets_go() -> None:
     opened: list[BinaryIO] = []
 
     async def act(scene: Scene) -> None:
-        await until(lambda: scene.parts.around.synced and scene.parts.survey.hardware)
+        await until(
+            lambda: scene.parts.node_informer.synced and scene.parts.hardware_informer.hardware
+        )
         uid, gpu = scene.bind("p"), scene.parts.devices()[1].uuid
         scene.change(f"{GPU_NODES}/n", spec=spec_of([entry(uid, soft_grant(1000, 30, gpu=gpu))]))
         folder = await scene.parts.regions.seed(share(soft_grant(1000, 30, gpu=gpu), uid=uid))

@@ -122,7 +122,9 @@ def test_vc_scheduler_finds_its_register_first() -> None:
         annotations = {REGISTER: "GPU-0,10,1,NVIDIA-T4,true,hami-core:", HANDSHAKE: "Reported x"}
         metadata = scene.node["metadata"]
         scene.change(f"{NODE}/n", metadata=metadata | {"annotations": annotations})
-        await until(lambda: scene.around.node is not None and scene.around.node.registered)
+        await until(
+            lambda: scene.around.node is not None and scene.around.node.has_volcano_register
+        )
         assert (await swept(scene))[MEMORY] == "30720"
 
     play(act)

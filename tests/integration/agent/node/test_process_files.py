@@ -15,7 +15,7 @@ def test_the_kernel_is_understood() -> None:
     found = Processes().resident(os.getpid())
 
     assert found is not None
-    assert found.inner is not None
+    assert found.inner_pid is not None
     assert found.started > 0
 
 
@@ -41,10 +41,10 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     second = node.resident(os.getpid())
 
     assert first is not None
-    assert first.cell == PodCgroup(UID, ID)
+    assert first.cgroup == PodCgroup(UID, ID)
     assert kept == first
     assert second is not None
-    assert (second.cell, second.started) == (PodCgroup(NEIGHBOUR, ID), 22)
+    assert (second.cgroup, second.started) == (PodCgroup(NEIGHBOUR, ID), 22)
 
 
 def test_a_containers_first_process_is_found_once_it_is_inside(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_containers_first_process_is_found_once_it_is_inside(tmp_path: Path) -
         group.write_text(text)
         found = node.resident(os.getpid())
         assert found is not None
-        cells.append(found.cell)
+        cells.append(found.cgroup)
         now[0] += pause
     assert cells == [None, *[PodCgroup(UID, ID)] * 3]
 
@@ -81,7 +81,7 @@ def test_what_has_been_outside_for_long_stays_there(tmp_path: Path) -> None:
     found = node.resident(os.getpid())
 
     assert found is not None
-    assert found.cell is None
+    assert found.cgroup is None
 
 
 def test_everyone_is_whoever_runs_in_a_pod(tmp_path: Path) -> None:
@@ -92,6 +92,6 @@ def test_everyone_is_whoever_runs_in_a_pod(tmp_path: Path) -> None:
     (tmp_path / "proc" / str(os.getppid()) / "cgroup").write_text("0::/system.slice/x.service\n")
     (tmp_path / "proc/self").mkdir()
 
-    assert [one.pid for one in node.everyone()] == [os.getpid()]
+    assert [one.pid for one in node.pod_processes()] == [os.getpid()]
     bury(tmp_path / "proc", os.getpid())
-    assert node.everyone() == ()
+    assert node.pod_processes() == ()

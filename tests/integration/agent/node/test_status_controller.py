@@ -49,7 +49,7 @@ def test_a_field_that_the_schema_drops_is_not_written_for_ever() -> None:
         await scene.writer.flush()
         pruned = {key: value for key, value in scene.status.items() if key != "bootID"}
         scene.change(f"{GPU_NODES}/n", status=pruned)
-        scene.writer._told = (scene.writer._told[0], pruned)  # type: ignore[index] # noqa: SLF001
+        scene.writer._last_write = (scene.writer._last_write[0], pruned)  # type: ignore[index] # noqa: SLF001
         await scene.told()
 
         assert len(scene.writes(STATUS)) == 1
@@ -96,7 +96,7 @@ def test_a_pod_of_another_plugin_takes_what_its_scheduler_listed() -> None:
         place = f"{PODS}/older"
         metadata = scene.server.objects.read(parsed(place))["metadata"]
         scene.change(place, metadata=metadata | {"annotations": listed})
-        await until(lambda: uid in scene.around.tenants and scene.around.tenants[uid].volcano)
+        await until(lambda: uid in scene.around.pods and scene.around.pods[uid].volcano_devices)
         await scene.writer.flush()
 
         (found,) = scene.status["unpromised"]
@@ -124,7 +124,7 @@ def test_a_change_of_the_hardware_is_told() -> None:
     async def act(scene: Scene) -> None:
         async with writing(scene):
             await until(lambda: scene.status)
-            scene.hardware = Hardware(devices=(gpu(0),), sick={"GPU-0": "Xid 79"})
+            scene.hardware = Hardware(devices=(gpu(0),), unhealthy={"GPU-0": "Xid 79"})
             scene.around.notify()
             await until(lambda: len(scene.status["gpus"]) == 1)
 

@@ -37,8 +37,8 @@ async def older(scene: Scene, annotations: dict[str, str], *limits: str) -> str:
     scene.change(f"{PODS}/older", metadata=metadata, spec=spec)
 
     def heard() -> bool:
-        found = scene.around.tenants.get(uid)
-        return found is not None and bool(found.volcano or found.hami)
+        found = scene.around.pods.get(uid)
+        return found is not None and bool(found.volcano_devices or found.hami_devices)
 
     await until(heard)
     return uid
@@ -99,7 +99,7 @@ def test_what_it_holds_already_does_not_stand_in_its_way() -> None:
     async def act(scene: Scene) -> None:
         uid = await older(scene, VOLCANOS)
         gpus = scene.hardware.devices if scene.hardware else ()
-        scene.hardware = Hardware(devices=gpus, others={"GPU-1": MiB(15000)})
+        scene.hardware = Hardware(devices=gpus, foreign_memory={"GPU-1": MiB(15000)})
         await scene.writer.flush()
         await scene.caught_up()
         await commit(scene)

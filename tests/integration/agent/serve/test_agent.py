@@ -16,7 +16,7 @@ from agent.deviceplugin.cdi import file_name
 from agent.driver.driver import DriverError, Instance
 from agent.driver.driver_thread import DriverThread
 from agent.health.hardware_informer import HardwareInformer, HardwareListeners
-from agent.node.status_controller import SETTLED
+from agent.node.status_controller import SETTLE_SECONDS
 from agent.serve.agent import Agent, AgentParts
 from agent.serve.http import ListenAddress
 from agent.serve.options import BOOT_ID, AgentOptions, DriverKind
@@ -172,11 +172,11 @@ def test_nothing_is_told_of_a_gpu_before_its_instances_are_known() -> None:
     """An agent that starts anew takes no GPU out of service, not even while it looks."""
 
     async def act(scene: Scene) -> None:
-        driver = scene.parts.worker.driver
+        driver = scene.parts.driver_thread.driver
         known = driver.instances
 
         def late(gpu: str) -> tuple[Instance, ...]:
-            threading.Event().wait(2 * SETTLED)
+            threading.Event().wait(2 * SETTLE_SECONDS)
             return known(gpu)
 
         with patch.object(driver, "instances", late):
@@ -199,7 +199,7 @@ def test_a_promise_becomes_what_its_container_receives(index: int) -> None:
         uid, gpu = scene.bind("p"), scene.uuid(index)
         grant = mig_grant("1g.5gb", 6, gpu=gpu) if index == 0 else soft_grant(3000, 50, gpu=gpu)
         scene.change(f"{GPU_NODES}/n", spec=spec_of([entry(uid, grant)]))
-        await until(lambda: uid in scene.parts.around.tenants)
+        await until(lambda: uid in scene.parts.node_informer.pods)
 
         held = await scene.kubelet.admit(uid, "p")
         await scene.kubelet.run(held)
@@ -238,12 +238,12 @@ def test_a_driver_that_hangs_is_said_where_readiness_is_asked_for() -> None:
 
     async def act(scene: Scene) -> None:
         await scene.served()
-        survey = scene.parts.survey
-        worker = DriverThread(scene.parts.worker.driver, clock=lambda: now[0])
-        scene.parts.survey = HardwareInformer(
+        survey = scene.parts.hardware_informer
+        worker = DriverThread(scene.parts.driver_thread.driver, clock=lambda: now[0])
+        scene.parts.hardware_informer = HardwareInformer(
             worker, HardwareListeners(lambda: None, lambda _, __: None)
         )
-        scene.parts.survey.hardware = survey.hardware
+        scene.parts.hardware_informer.hardware = survey.hardware
         with pytest.raises(DriverError):
             await worker.call(gate.wait, within=0.01)
         before = scene.agent.not_ready_reason()
@@ -256,7 +256,7 @@ def test_a_driver_that_hangs_is_said_where_readiness_is_asked_for() -> None:
         gate.set()
         await worker.call(worker.driver.versions, within=60.0)
         assert scene.agent.not_ready_reason() == ""
-        scene.parts.survey = survey
+        scene.parts.hardware_informer = survey
 
     try:
         play(act)

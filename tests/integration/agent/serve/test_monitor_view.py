@@ -68,7 +68,7 @@ def test_a_pod_that_is_older_than_the_ledger_is_not_evicted(tmp_path: Path) -> N
 
         pods = view_of(scene, tmp_path).pods()
 
-        assert {uid for uid, pod in pods.items() if pod.kept} == {older}
+        assert {uid for uid, pod in pods.items() if pod.exempt} == {older}
         assert pods.keys() == {older, newer, waiting}
 
     play(act)
@@ -96,7 +96,7 @@ def test_instances_are_not_known_before_all_gpus_were_looked_at(tmp_path: Path) 
     async def act(scene: Scene) -> None:
         view = view_of(scene, tmp_path)
         before = view.instances()
-        view.survey.settled = True
+        view.hardware_informer.instances_known = True
 
         assert (before, view.instances()) == (None, ())
 

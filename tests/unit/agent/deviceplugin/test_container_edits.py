@@ -10,9 +10,9 @@ from agent.deviceplugin import cdi
 from agent.deviceplugin.container_edits import (
     ContainerEdits,
     HostMount,
-    of_gpus,
-    of_instances,
-    of_library,
+    hami_core_edits,
+    memory_only_edits,
+    mig_edits,
     slot_mounts,
 )
 from agent.share import DeviceNode, Owner, ReadyInstance, Share
@@ -36,7 +36,7 @@ def ready(uuid: str, minor: int) -> ReadyInstance:
 
 
 def library(*grants: Grant) -> ContainerEdits:
-    return of_library(share(*grants), library="/lib", region="/regions/uid-1_main")
+    return hami_core_edits(share(*grants), library="/lib", region="/regions/uid-1_main")
 
 
 amounts = st.integers(min_value=1, max_value=80000)
@@ -84,7 +84,7 @@ def test_instances_are_shown_by_uuid_with_their_files() -> None:
     """A MIG share is its instances and their capability files, without the library."""
     grants = mig_grant("1g.5gb", 3, gpu="GPU-a"), mig_grant("1g.5gb", 0, gpu="GPU-b")
 
-    found = of_instances(share(*grants), (ready("MIG-1", 30), ready("MIG-2", 31)))
+    found = mig_edits(share(*grants), (ready("MIG-1", 30), ready("MIG-2", 31)))
 
     assert dict(found.env)["NVIDIA_VISIBLE_DEVICES"] == "MIG-1,MIG-2"
     assert [node.minor for node in found.nodes] == [30, 31]
@@ -96,7 +96,7 @@ def test_what_nothing_enforces_is_shown_only() -> None:
     """A memory-only share shows its GPU; a vocabulary's own variables stay the pod's."""
     grant = Grant(gpu="GPU-a", mode=Mode.MEMORY_ONLY, memory=MiB(1000), cores=CorePercent(0))
 
-    found = of_gpus(share(grant))
+    found = memory_only_edits(share(grant))
 
     assert dict(found.env)["NVIDIA_VISIBLE_DEVICES"] == "GPU-a"
     assert not [name for name, _ in found.env if name.startswith("ALIYUN")]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.deviceplugin.container_edits import ContainerEdits, HostMount
-from agent.deviceplugin.slot_files import Slots
+from agent.deviceplugin.slot_files import SlotFiles
 from agent.share import Owner
 
 OWNER = Owner(uid="uid-1", namespace="team-a", pod="train-0", containers=("main",))
@@ -17,9 +17,9 @@ CONTENT = ContainerEdits(
 DOCUMENT = "vgpu-admission.io-slot_slot-0000.json"
 
 
-def slots(root: Path, *, cdi: bool = True) -> Slots:
+def slots(root: Path, *, cdi: bool = True) -> SlotFiles:
     """Open the slots below *root* as a process that starts does."""
-    found = Slots(root, cdi=root / "cdi" if cdi else None)
+    found = SlotFiles(root, cdi=root / "cdi" if cdi else None)
     found.recover()
     return found
 

@@ -10,35 +10,37 @@ from hypothesis import strategies as st
 
 from agent.driver.driver import DriverEvent, Fault, Recovery
 from agent.health.health import (
-    UNSEEN,
+    NO_CONDITIONS,
     Conditions,
-    HealthLook,
+    HealthObservation,
     HealthPolicy,
-    Patience,
+    HealthTiming,
     next_conditions,
 )
 
 A, B = "GPU-a", "GPU-b"
 WELL: Mapping[str, Fault | None] = {A: None, B: None}
-PATIENCE = Patience(misses=3, quiet=300, well=30, longest=480, forgotten=3600)
+PATIENCE = HealthTiming(misses=3, quiet=300, well=30, longest=480, forgotten=3600)
 POLICY = HealthPolicy(patience=PATIENCE)
 STEP = 10.0  # seconds between rounds
 
 Round = tuple[tuple[int, ...], Fault | None]  # XIDs and the answer of GPU A
 
 
-def after(rounds: Sequence[Round], start: Conditions = UNSEEN, *, now: float = 0) -> Conditions:
+def after(
+    rounds: Sequence[Round], start: Conditions = NO_CONDITIONS, *, now: float = 0
+) -> Conditions:
     return history(rounds, start, now=now)[-1]
 
 
 def history(
-    rounds: Sequence[Round], start: Conditions = UNSEEN, *, now: float = 0
+    rounds: Sequence[Round], start: Conditions = NO_CONDITIONS, *, now: float = 0
 ) -> list[Conditions]:
     states = [start]
     for n, (xids, fault) in enumerate(rounds):
         events = tuple(DriverEvent(gpu=A, xid=xid) for xid in xids)
         probes = {A: fault, B: None}
-        look = HealthLook(events=events, probes=probes)
+        look = HealthObservation(events=events, probes=probes)
         states.append(next_conditions(states[-1], look, now=now + n * STEP, policy=POLICY))
     return states
 
@@ -49,7 +51,10 @@ def seconds(count: float) -> list[Round]:
 
 def test_a_gpu_that_answers_is_in_service() -> None:
     """Nothing seen is nothing wrong."""
-    assert [c.why for c in next_conditions(UNSEEN, HealthLook(probes=WELL), now=0).values()] == [
+    assert [
+        c.why
+        for c in next_conditions(NO_CONDITIONS, HealthObservation(probes=WELL), now=0).values()
+    ] == [
         None,
         None,
     ]
@@ -77,7 +82,9 @@ def test_only_the_gpu_that_reported_is_concerned() -> None:
     assert after([((79,), None)])[B].why is None
 
     everybody = next_conditions(
-        UNSEEN, HealthLook(events=(DriverEvent(gpu=None, xid=119),), probes=WELL), now=0
+        NO_CONDITIONS,
+        HealthObservation(events=(DriverEvent(gpu=None, xid=119),), probes=WELL),
+        now=0,
     )
 
     assert all(condition.why for condition in everybody.values())
@@ -126,7 +133,7 @@ def test_the_drivers_own_word_is_believed(needed: Recovery) -> None:
     state = after([((95,), None)])
     for told, now in ((needed, 10), (Recovery.NOTHING, 20), (Recovery.NOTHING, 50)):
         assert state[A].why is not None
-        look = HealthLook(probes=WELL, needs={A: told, B: None})
+        look = HealthObservation(probes=WELL, needs={A: told, B: None})
         state = next_conditions(state, look, now=now, policy=POLICY)
 
     assert state[A].why is None
@@ -137,7 +144,7 @@ def test_a_driver_that_needs_nothing_does_not_end_an_error() -> None:
     state = after([((119,), None)])
 
     for now in (1e6, 2e6):
-        look = HealthLook(probes=WELL, needs={A: Recovery.NOTHING})
+        look = HealthObservation(probes=WELL, needs={A: Recovery.NOTHING})
         state = next_conditions(state, look, now=now, policy=POLICY)
 
     assert state[A].why is not None
@@ -192,20 +199,22 @@ def test_a_missed_probe_begins_the_trial_anew() -> None:
 
 def test_each_relapse_makes_the_trial_longer() -> None:
     """Until the longest; and a GPU that was well for an hour has a clean slate."""
-    condition, waits, now = UNSEEN, [], 0.0
+    condition, waits, now = NO_CONDITIONS, [], 0.0
     for _ in range(7):
         condition = next_conditions(
-            condition, HealthLook(probes={A: Fault.LOST}), now=now, policy=POLICY
+            condition, HealthObservation(probes={A: Fault.LOST}), now=now, policy=POLICY
         )
         began = now
         while condition[A].why is not None:
             now += STEP
             condition = next_conditions(
-                condition, HealthLook(probes={A: None}), now=now, policy=POLICY
+                condition, HealthObservation(probes={A: None}), now=now, policy=POLICY
             )
         waits.append(now - began - STEP)
 
-    rested = next_conditions(condition, HealthLook(probes={A: None}), now=now + 3600, policy=POLICY)
+    rested = next_conditions(
+        condition, HealthObservation(probes={A: None}), now=now + 3600, policy=POLICY
+    )
 
     assert waits == [30, 60, 120, 240, 480, 480, 480]
     assert rested[A].relapses == 0
@@ -247,7 +256,9 @@ def test_a_flapping_gpu_hardly_flaps_the_inventory(runs: list[tuple[int, Fault |
 
 def test_a_gpu_that_is_not_probed_any_more_is_forgotten() -> None:
     """One that was taken out of the machine leaves nothing behind."""
-    assert set(next_conditions(after([((79,), None)]), HealthLook(probes={B: None}), now=0)) == {B}
+    assert set(
+        next_conditions(after([((79,), None)]), HealthObservation(probes={B: None}), now=0)
+    ) == {B}
 
 
 def test_the_clock_may_stand_still() -> None:
@@ -255,7 +266,7 @@ def test_the_clock_may_stand_still() -> None:
     state = after([((), Fault.LOST)])
 
     for _ in range(10):
-        state = next_conditions(state, HealthLook(probes=WELL), now=0, policy=POLICY)
+        state = next_conditions(state, HealthObservation(probes=WELL), now=0, policy=POLICY)
 
     assert state[A].why is not None
     assert state[A] == replace(state[A], well=0)

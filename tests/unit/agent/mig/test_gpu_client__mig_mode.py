@@ -10,7 +10,7 @@ from agent.driver.driver import DriverError, Fault, MigMode, Process
 from agent.driver.simulated_files import SimulatedDriver
 from agent.driver.simulated_machine import State, change_gpu
 from agent.mig.gpu_client import MigModeClient, UnfitGpuError
-from agent.mig.progress import mode_off
+from agent.mig.progress import mig_off_reason
 from allocator.model.units import MiB
 from tests.builders.model import placed
 from tests.fakes.driver import A100, H200, T4, Faults, RelayedDriver, machine
@@ -51,14 +51,14 @@ def test_the_mode_is_switched_on_in_one_case_only(
     else:
         with pytest.raises(UnfitGpuError) as raised:
             asyncio.run(modes.device(promised=promised))
-        assert str(raised.value) == mode_off(driver.devices()[0])
+        assert str(raised.value) == mig_off_reason(driver.devices()[0])
     assert faults.calls["enable_mig"] == switched
 
 
 def test_a_driver_that_refuses_is_asked_again(tmp_path: Path) -> None:
     """When the driver does not switch, the user reads why, and it is tried at the next look."""
     desk = Desk(tmp_path, off(H200))
-    desk.tools = replace(desk.tools, may_switch=lambda: True)
+    desk.tools = replace(desk.tools, may_enable_mig=lambda: True)
     desk.restart()
     desk.faults.at["enable_mig", 1] = Fault.NO_PERMISSION
     wanted = placed("1g.18gb", 0, H200)

@@ -130,7 +130,7 @@ def test_the_next_process_knows_what_was_ours(tmp_path: Path) -> None:
     journal.close()
 
     again = Journal(path, boot="one")
-    assert again.marks == {A: Mark(half=False, uuid="MIG-1"), B: Mark(half=True)}
+    assert again.marks == {A: Mark(pending=False, uuid="MIG-1"), B: Mark(pending=True)}
     again.close()
     after_reboot = Journal(path, boot="two")
     assert after_reboot.marks == {}
@@ -180,14 +180,14 @@ def test_a_full_disk_leaves_no_half_line_behind(tmp_path: Path) -> None:
     full = True
     with pytest.raises(OSError, match="No space left"):
         write(journal, (JournalAct.GONE, A, None))
-    assert journal.marks == {A: Mark(half=False, uuid="MIG-1")}
+    assert journal.marks == {A: Mark(pending=False, uuid="MIG-1")}
 
     full = False
     write(journal, (JournalAct.PREPARE, B, None))
     journal.close()
 
     again = Journal(path, boot="one")
-    assert again.marks == {A: Mark(half=False, uuid="MIG-1"), B: Mark(half=True)}
+    assert again.marks == {A: Mark(pending=False, uuid="MIG-1"), B: Mark(pending=True)}
     assert again.damage == ()
     again.close()
 
@@ -208,7 +208,7 @@ def test_it_does_not_grow_for_ever(tmp_path: Path) -> None:
     assert len(path.read_bytes().splitlines()) <= 513
     journal.close()
     again = Journal(path, boot="one")
-    assert again.marks == {B: Mark(half=False, uuid="MIG-2")}
+    assert again.marks == {B: Mark(pending=False, uuid="MIG-2")}
     again.close()
 
 

@@ -85,7 +85,7 @@ def test_every_promise_gets_its_place_unless_it_is_obstructed(scene: Scene) -> N
     """After the steps a promised place has a whole instance, exactly if nothing fixed was there."""
     planned = plan(scene.situation)
 
-    state = performed(scene.state, planned.cuts)
+    state = performed(scene.state, planned.reconfigurations)
 
     blocked = {one.placed for one in planned.blocked}
     event(f"{len(blocked)} of {len(scene.situation.promised)} blocked")
@@ -99,7 +99,7 @@ def test_every_promise_gets_its_place_unless_it_is_obstructed(scene: Scene) -> N
 @given(scenes())
 def test_what_is_fixed_is_never_touched(scene: Scene) -> None:
     """Instances of others, in use, held or promised are afterwards as they were."""
-    state = performed(scene.state, plan(scene.situation).cuts)
+    state = performed(scene.state, plan(scene.situation).reconfigurations)
 
     for one in scene.situation.live_instances:
         whole = one.instance.uuid is not None
@@ -121,11 +121,16 @@ def test_what_is_ready_is_what_stood_there(scene: Scene) -> None:
 def test_no_more_is_destroyed_than_must_be(scene: Scene) -> None:
     """No smaller set of idle instances makes room for the same promises."""
     planned = plan(scene.situation)
-    doomed = {s.instance for c in planned.cuts for s in c.steps if isinstance(s, DestroyInstance)}
+    doomed = {
+        s.instance
+        for c in planned.reconfigurations
+        for s in c.steps
+        if isinstance(s, DestroyInstance)
+    }
     unfinished = {o.instance for o in scene.situation.live_instances if o.unfinished and o.idle}
     wanted = [
         cut.placed
-        for cut in planned.cuts
+        for cut in planned.reconfigurations
         if cut.placed is not None and any(isinstance(s, Create) for s in cut.steps)
     ]
     idle = [
@@ -163,7 +168,7 @@ def test_overlapping_promises_are_not_both_served(scene: Scene, data: st.DataObj
 
     planned = plan(replace(scene.situation, promised=promised))
 
-    served = [*planned.ready, *(c.placed for c in planned.cuts if c.placed is not None)]
+    served = [*planned.ready, *(c.placed for c in planned.reconfigurations if c.placed is not None)]
     told = {one.placed for one in planned.blocked}
     assert sum(p.mask for p in served).bit_count() == sum(p.mask.bit_count() for p in served)
     assert len(served) == len(set(served))
@@ -193,7 +198,7 @@ def found(
     )
 
 
-OURS = Mark(half=False)
+OURS = Mark(pending=False)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +222,8 @@ OURS = Mark(half=False)
         ),
         pytest.param(
             found(
-                (placed("1g.5gb", 0), Mark(half=False, uuid="MIG-x")), promised=placed("1g.5gb", 0)
+                (placed("1g.5gb", 0), Mark(pending=False, uuid="MIG-x")),
+                promised=placed("1g.5gb", 0),
             ),
             BlockedBy.FOREIGN,
             "was not created by this agent",
@@ -256,8 +262,8 @@ def test_without_room_for_engines_all_that_is_idle_makes_way() -> None:
     wanted = placed("1g.5gb", 6)
     situation = found((placed("2g.10gb", 0), OURS), promised=wanted)
 
-    kept = plan(situation).cuts
-    cleared = plan(replace(situation, cramped=frozenset({wanted}))).cuts
+    kept = plan(situation).reconfigurations
+    cleared = plan(replace(situation, without_room=frozenset({wanted}))).reconfigurations
 
     assert [type(step) for step in kept[0].steps] == [Create, CreateCompute]
     assert [type(step) for step in cleared[0].steps] == [

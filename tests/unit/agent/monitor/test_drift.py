@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.monitor.drift import LASTING, HardwareDrift, LastingDrift, drifts
+from agent.monitor.drift import LASTING_SECONDS, HardwareDrift, LastingDrift, drifts
 from agent.monitor.violation import ObservedUse, violations
 from agent.monitor.violation import ViolationKind as Misuse
 from agent.node.cgroup import PodCgroup
@@ -70,7 +70,7 @@ def test_a_sentence_stays_while_figures_change() -> None:
     assert drifts(before, violations(before)) == drifts(after, violations(after))
 
 
-LOOKS = st.lists(st.tuples(st.floats(0.1, 2 * LASTING), st.booleans()), max_size=30)
+LOOKS = st.lists(st.tuples(st.floats(0.1, 2 * LASTING_SECONDS), st.booleans()), max_size=30)
 
 
 def told(looks: Iterable[tuple[float, bool]]) -> list[float]:
@@ -97,7 +97,7 @@ def test_each_onset_is_told_at_most_once_and_only_after_it_has_lasted(
     for pause, there in looks:
         now += pause
         began = (now if began is None else began) if there else None
-        if began is not None and now - began >= LASTING:
+        if began is not None and now - began >= LASTING_SECONDS:
             expected.add(began)
 
     assert len(told(looks)) == len(expected)
@@ -105,7 +105,7 @@ def test_each_onset_is_told_at_most_once_and_only_after_it_has_lasted(
 
 def test_it_is_told_again_when_it_comes_back() -> None:
     """Which is another onset."""
-    lasting = [(0.0, True), (LASTING, True), (LASTING, True)]
+    lasting = [(0.0, True), (LASTING_SECONDS, True), (LASTING_SECONDS, True)]
 
     assert len(told(lasting)) == 1
     assert len(told([*lasting, (1.0, False), *lasting])) == 2

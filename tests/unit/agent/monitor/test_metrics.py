@@ -50,7 +50,7 @@ def figures(
         ),
         usage={SOFT: Usage(memory=MiB(4000), utilization=37)},
         foreign={SOFT: MiB(700)},
-        sick={CUT: "Xid 79: it has been silent for 12 s"},
+        unhealthy={CUT: "Xid 79: it has been silent for 12 s"},
         stuck={CUT: 1},
         measured=measured,
         violations=(),
@@ -96,7 +96,7 @@ WRONG = replace(
 
 def exposed(found: MonitorSnapshot | None, *, old: bool = True) -> str:
     metrics = AgentMetrics(
-        version="0.1.0", figures=lambda: found, hung=lambda: 0.0, old=lambda: old
+        version="0.1.0", snapshot=lambda: found, hung=lambda: 0.0, old=lambda: old
     )
     kind, body = metrics.exposition()
     assert kind.startswith("text/plain")
@@ -192,10 +192,10 @@ def test_hostile_names_stay_in_their_labels() -> None:
 def test_each_attempt_to_cut_a_gpu_counts(tmp_path: Path) -> None:
     """One that failed and the one that made up for it."""
     metrics = AgentMetrics(
-        version="0.1.0", figures=lambda: None, hung=lambda: 0.0, old=lambda: False
+        version="0.1.0", snapshot=lambda: None, hung=lambda: 0.0, old=lambda: False
     )
     desk = Desk(tmp_path)
-    desk.tools = replace(desk.tools, counted=metrics.recut)
+    desk.tools = replace(desk.tools, count_outcome=metrics.count_reconfiguration)
     desk.restart()
     desk.faults.at["create_instance", 1] = Fault.OTHER
 

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from agent.driver.driver import Instance, Process
 from agent.monitor.violation import (
-    CONTEXT,
+    CONTEXT_ALLOWANCE,
     MOST_CONTEXTS,
     LocalPod,
     LocatedProcess,
     ObservedUse,
     Violation,
     ViolationKind,
-    change,
-    foreign,
+    foreign_memory,
+    violation_changes,
     violations,
 )
 from agent.node.cgroup import PodCgroup
@@ -60,7 +60,7 @@ def seen(
 def picture(
     *processes: LocatedProcess, shares: tuple[Share, ...] = (), pod: LocalPod = POD
 ) -> ObservedUse:
-    return ObservedUse(seen=processes, shares=shares, pods={pod.uid: pod}, instances=INSTANCES)
+    return ObservedUse(processes=processes, shares=shares, pods={pod.uid: pod}, instances=INSTANCES)
 
 
 def kinds(looked_at: ObservedUse) -> list[ViolationKind]:
@@ -75,8 +75,8 @@ OWN = (share(mig_grant("1g.5gb", 0)),)
     ("process", "shares", "kind"),
     [
         pytest.param(seen(8000), SOFT, None, id="all-of-it"),
-        pytest.param(seen(8000 + 160 + CONTEXT), SOFT, None, id="with-its-context"),
-        pytest.param(seen(8001 + 160 + CONTEXT), SOFT, ViolationKind.MEMORY, id="more"),
+        pytest.param(seen(8000 + 160 + CONTEXT_ALLOWANCE), SOFT, None, id="with-its-context"),
+        pytest.param(seen(8001 + 160 + CONTEXT_ALLOWANCE), SOFT, ViolationKind.MEMORY, id="more"),
         pytest.param(seen(None), SOFT, None, id="the-driver-does-not-tell"),
         pytest.param(seen(gpu="GPU-1"), SOFT, ViolationKind.DEVICE, id="another-gpu"),
         pytest.param(
@@ -118,7 +118,7 @@ def test_processes_of_one_container_add_up() -> None:
 @given(count=st.integers(1, 64))
 def test_an_allowance_does_not_grow_with_processes(count: int) -> None:
     """Who forks a hundred processes gains four contexts."""
-    most = 8000 + 160 + MOST_CONTEXTS * CONTEXT
+    most = 8000 + 160 + MOST_CONTEXTS * CONTEXT_ALLOWANCE
     crowd = [seen(-(-(most + 1) // count)) for _ in range(count)]
 
     assert kinds(picture(*crowd, shares=SOFT)) == [ViolationKind.MEMORY]
@@ -136,7 +136,7 @@ def test_foreign_is_what_nobody_was_promised_there() -> None:
         shares=SOFT,
     )
 
-    assert foreign(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 210, "GPU-1": 40000}
+    assert foreign_memory(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 210, "GPU-1": 40000}
 
 
 def test_what_is_told_as_unpromised_is_not_counted_twice() -> None:
@@ -145,13 +145,13 @@ def test_what_is_told_as_unpromised_is_not_counted_twice() -> None:
         picture(seen(3000), seen(50, gpu="GPU-1")), unpromised=frozenset({("u1", "GPU-0")})
     )
 
-    assert foreign(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 0, "GPU-1": 50}
+    assert foreign_memory(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 0, "GPU-1": 50}
 
 
 def violation(
     kind: ViolationKind = ViolationKind.MEMORY, *, kept: bool = False, note: str = ""
 ) -> Violation:
-    pod = LocalPod(uid="u1", namespace="a", name="b", kept=kept)
+    pod = LocalPod(uid="u1", namespace="a", name="b", exempt=kept)
     return Violation(kind=kind, pod=pod, container="main", gpu="GPU-0", note=note)
 
 
@@ -168,9 +168,9 @@ def test_the_first_look_tells_and_the_second_evicts(
     one: Violation, enforcement: Enforcement, due: bool
 ) -> None:
     """A violation begins once, whatever its numbers do, and is acted on where it lasts."""
-    first = change([], [one], enforcement)
-    later = violation(one.kind, kept=one.pod.kept, note="other numbers")
-    second = change([one], [later], enforcement)
+    first = violation_changes([], [one], enforcement)
+    later = violation(one.kind, kept=one.pod.exempt, note="other numbers")
+    second = violation_changes([one], [later], enforcement)
 
     assert (first.begun, first.due) == ((one,), ())
     assert second.begun == ()

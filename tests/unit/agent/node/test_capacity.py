@@ -13,13 +13,13 @@ from agent.node.capacity import (
     capacity,
     changes,
     desired_capacity,
-    fullest,
-    most,
-    slots,
+    largest_sum,
+    most_instances,
+    total_slots,
     unaccounted_capacity,
     writable_names,
 )
-from agent.node.pods import NodePod, tenant
+from agent.node.pods import NodePod, parse_pod
 from allocator.catalog.vocabularies import (
     GPUSHARE,
     SLOT,
@@ -74,7 +74,7 @@ def pod_of(request: PodRequest, uid: str, *, factor: int = 1) -> NodePod:
             item["restartPolicy"] = "Always"
         parts[kind].append(item)
     raw = {"metadata": {"uid": uid, "name": uid}, "spec": {**parts, "nodeName": "n"}}
-    return tenant(json.dumps(raw).encode())
+    return parse_pod(json.dumps(raw).encode())
 
 
 def limits(asked: ContainerRequest, factor: int) -> dict[str, str]:
@@ -149,9 +149,9 @@ def test_what_the_ledger_accepts_kubelet_accepts(
     factor = data.draw(st.sampled_from(FACTORS))
     words = (configure_vocabulary(VOLCANO, memory_factor=factor), GPUSHARE)
     gpus = [gpu(product, index=i, mode=mode) for i in range(2)]
-    gpus = [replace(g, slots=most(g.board)) if g.board is not None else g for g in gpus]
+    gpus = [replace(g, slots=most_instances(g.board)) if g.board is not None else g for g in gpus]
     known = ledger(node("n", *gpus))
-    limit = capacity(known.node.gpus, words) | {SLOT: slots(known.node.gpus)}
+    limit = capacity(known.node.gpus, words) | {SLOT: total_slots(known.node.gpus)}
     tenants: list[NodePod] = []
     for number in range(data.draw(st.integers(1, 12))):
         request = data.draw(requests(factor))
@@ -172,8 +172,8 @@ def test_a_full_board_is_counted_in_full() -> None:
     """The best layout decides: seven small instances have more multiprocessors than one large."""
     shapes = board(A100_40)
 
-    assert most(shapes) == 7
-    assert fullest(shapes, [profile.sms for profile in shapes.profiles]) == 98
+    assert most_instances(shapes) == 7
+    assert largest_sum(shapes, [profile.sms for profile in shapes.profiles]) == 98
     assert capacity([gpu(A100_40, mode=Mode.MIG)], [VOLCANO])["volcano.sh/vgpu-memory"] == 40192
 
 

@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.driver.driver import Device
-from agent.node.capacity_controller import AGAIN, EVERY, STABLE, CapacityController
+from agent.node.capacity_controller import (
+    INTERVAL,
+    LONGEST_REWRITE_PAUSE,
+    STABLE_AFTER,
+    CapacityController,
+)
 from agent.node.node_informer import NodeInformer, decode_gpu_node, own_node
 from agent.node.status import Hardware
 from allocator.model.units import MiB
@@ -42,7 +47,7 @@ class Contest(FakeApiClient):
         }
         self.writes: list[float] = []
         self.around = NodeInformer(Client(Access(url="http://localhost")), "n", "system")
-        for pulse in self.around.pulses.values():
+        for pulse in self.around.watch_health.values():
             pulse.synced = True
         raw = json.dumps({"metadata": {"name": "n"}, "spec": {"entries": []}}).encode()
         self.around.learn(decode_gpu_node(raw))
@@ -81,7 +86,7 @@ class Contest(FakeApiClient):
             if every is not None and second % every == 0:
                 self.undo()
             asyncio.run(self.keeper.sweep())
-            self.time.now += EVERY
+            self.time.now += INTERVAL
 
 
 def test_what_kubelet_undoes_every_ten_seconds_is_back_at_once_each_time() -> None:
@@ -103,10 +108,10 @@ def test_whoever_is_faster_is_not_raced(every: int, lasting: int) -> None:
     contest = Contest()
     contest.pass_by(lasting, every)
 
-    late = [at for at in contest.writes if at > contest.writes[0] + 4 * AGAIN]
-    assert all(b - a >= AGAIN / 2 for a, b in pairwise(late))
-    assert len(contest.writes) <= 6 + lasting / (AGAIN / 2)
-    contest.pass_by(int(AGAIN) + 1)
+    late = [at for at in contest.writes if at > contest.writes[0] + 4 * LONGEST_REWRITE_PAUSE]
+    assert all(b - a >= LONGEST_REWRITE_PAUSE / 2 for a, b in pairwise(late))
+    assert len(contest.writes) <= 6 + lasting / (LONGEST_REWRITE_PAUSE / 2)
+    contest.pass_by(int(LONGEST_REWRITE_PAUSE) + 1)
     assert contest.stands
 
 
@@ -114,7 +119,7 @@ def test_patience_ends_with_the_quarrel() -> None:
     """What stood for a while and is undone then is back at once, and again."""
     contest = Contest()
     contest.pass_by(60, every=1)
-    contest.pass_by(int(AGAIN + STABLE) + 1)
+    contest.pass_by(int(LONGEST_REWRITE_PAUSE + STABLE_AFTER) + 1)
     for _ in range(2):
         contest.undo()
         contest.pass_by(1)

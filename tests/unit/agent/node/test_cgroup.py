@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.node.cgroup import PodCgroup, cell_of, inner_pid_of, start_of
+from agent.node.cgroup import PodCgroup, inner_pid_of, pod_cgroup_of, start_time_of
 
 UID = "6a7d1c58-02c5-4b55-9b5e-7a3c2f1e0d9b"
 LOW = UID.replace("-", "_")
@@ -46,7 +46,7 @@ SLICE = f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{LOW}.s
 @pytest.mark.parametrize("line", ["0::{}", "12:pids:/\n4:memory:{}\n0::/"], ids=["v2", "v1"])
 def test_every_form_of_a_path_names_pod_and_container(path: str, line: str) -> None:
     """Whatever driver and runtime, and whatever the container made below itself."""
-    assert cell_of(line.format(path)) == PodCgroup(UID, ID)
+    assert pod_cgroup_of(line.format(path)) == PodCgroup(UID, ID)
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def test_every_form_of_a_path_names_pod_and_container(path: str, line: str) -> N
 )
 def test_a_process_outside_pods_has_no_cell(text: str) -> None:
     """It is the node's own."""
-    assert cell_of(text) is None
+    assert pod_cgroup_of(text) is None
 
 
 def test_a_pod_without_container_is_still_its_pod() -> None:
     """A static pod's uid is a digest without dashes; what runs beside its containers has none."""
-    assert cell_of(f"0::/kubepods/pod{'a' * 32}") == PodCgroup("a" * 32, None)
+    assert pod_cgroup_of(f"0::/kubepods/pod{'a' * 32}") == PodCgroup("a" * 32, None)
 
 
 @given(st.text())
@@ -75,14 +75,14 @@ def test_a_process_that_names_itself_cannot_hide_its_start(name: str) -> None:
     """The name is the tenant's; the fields after its last parenthesis are the kernel's."""
     tail = " ".join(["S", *map(str, range(4, 52))])
 
-    assert start_of(f"17 ({name}) {tail}") == 22
+    assert start_time_of(f"17 ({name}) {tail}") == 22
 
 
 @given(st.text() | st.text("0::/pod-_.slicekubefNS \t\n" + UID))
 def test_whatever_proc_says_is_read_without_fault(text: str) -> None:
     """A process may end between two reads and leave half a file."""
-    assert isinstance(cell_of(text), PodCgroup | None)
-    assert isinstance(start_of(text), int | None)
+    assert isinstance(pod_cgroup_of(text), PodCgroup | None)
+    assert isinstance(start_time_of(text), int | None)
     assert isinstance(inner_pid_of(text), int | None)
 
 

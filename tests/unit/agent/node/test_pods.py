@@ -10,11 +10,11 @@ import pytest
 from agent.deviceplugin.shares import (
     StillRunsError,
     next_container,
-    placements,
+    placements_of,
     share_of,
     shares_of,
 )
-from agent.node.pods import NodePod, tenant
+from agent.node.pods import NodePod, parse_pod
 from agent.share import NotYetError, Owner
 from allocator.config.settings import Settings
 from allocator.model.allocation import ContainerGrants, Entry
@@ -33,7 +33,7 @@ WAITING: Mapping[str, object] = {"waiting": {"reason": "PodInitializing"}}
 
 def read(found: dict[str, Any], **more: object) -> NodePod:
     found["metadata"] |= {"uid": "u", "name": "p", "namespace": "team-a"}
-    return tenant(json.dumps(found | more).encode())
+    return parse_pod(json.dumps(found | more).encode())
 
 
 def states(kind: str, **by_name: Mapping[str, object]) -> dict[str, Any]:
@@ -47,17 +47,17 @@ def test_what_admission_injected_is_recognised() -> None:
         received(written(container("side"), container("main", limits))), around(Settings())
     )
 
-    (side, main) = read(pod).vessels
+    (side, main) = read(pod).containers
 
     assert (side.injected, side.key) == (False, "c0")
-    assert (main.injected, main.key, main.mounts) == (True, "c1", True)
+    assert (main.injected, main.key, main.has_mounts) == (True, "c1", True)
 
 
 def test_when_a_container_runs_its_place_says() -> None:
     """An init container that is always restarted stays; the others are over before the apps."""
     first = [container("first"), container("side", restartPolicy="Always")]
 
-    found = read(written(container("main"), init=first)).vessels
+    found = read(written(container("main"), init=first)).containers
 
     assert [vessel.stage for vessel in found] == [Stage.INIT, Stage.SIDECAR, Stage.APP]
 
@@ -68,9 +68,9 @@ def test_a_variable_that_is_given_twice_is_what_it_is_given_last() -> None:
     pod = admitted(received(written(container("main", limits))), around(Settings()))
     env = pod["spec"]["containers"][0]["env"]
     env.append({"name": "CUDA_TASK_PRIORITY", "value": "0"})
-    high = read(pod).vessels[0]
+    high = read(pod).containers[0]
     env.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"})
-    blunt = read(pod).vessels[0]
+    blunt = read(pod).containers[0]
 
     assert (high.injected, high.priority) == (True, Priority.HIGH)
     assert (blunt.injected, blunt.priority) == (False, Priority.LOW)
@@ -82,7 +82,7 @@ def test_a_container_put_first_later_does_not_move_the_key() -> None:
     pod = admitted(received(written(container("main", limits))), around(Settings()))
     pod["spec"]["containers"].insert(0, container("proxy"))
 
-    assert [v.key for v in read(pod).vessels] == ["c0", "c0"]
+    assert [v.key for v in read(pod).containers] == ["c0", "c0"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_amounts_that_are_none_count_nothing(amount: str) -> None:
 def test_what_is_no_pod_is_refused_in_one_way(raw: bytes) -> None:
     """The watch leaves such an object as it was last understood."""
     with pytest.raises(ValueError):  # noqa: PT011 -- msgspec's errors are its children
-        tenant(raw)
+        parse_pod(raw)
 
 
 def test_null_is_nothing() -> None:
@@ -130,7 +130,7 @@ def test_null_is_nothing() -> None:
 
     found = read(odd)
 
-    assert (found.has_started, found.over, found.told, dict(found.requests)) == (
+    assert (found.has_started, found.ended, found.assignment, dict(found.requests)) == (
         False,
         False,
         "",
@@ -160,7 +160,7 @@ def test_containers_are_known_by_the_runtimes_ids() -> None:
         "ephemeralContainerStatuses": [{"name": "debug", "containerID": f"cri-o://{'b' * 64}"}],
     }
 
-    assert read(written(container("main")), status=status).ids == {
+    assert read(written(container("main")), status=status).container_names == {
         "a" * 64: "main",
         "b" * 64: "debug",
     }
@@ -180,7 +180,7 @@ def test_evicting_some_pods_helps_nothing(metadata: dict[str, object], *, kept: 
     pod = written(container("main"))
     pod["metadata"] |= metadata
 
-    assert read(pod).kept is kept
+    assert read(pod).recreated_here is kept
 
 
 OWNER = Owner(uid="u", namespace="team-a", pod="p", containers=("main",))
@@ -253,7 +253,7 @@ def test_without_cdi_only_what_admission_guards_may_start() -> None:
     """Nothing else would keep it from another tenant's GPU."""
     promised = entry("u", soft_grant(1))
 
-    assert share_of(OWNER, bound(), promised, devices=DEVICES).mounts is False
+    assert share_of(OWNER, bound(), promised, devices=DEVICES).has_mounts is False
     with pytest.raises(NotYetError, match="was not admitted"):
         share_of(OWNER, bound(), promised, devices=DEVICES, unguarded=True)
 
@@ -288,6 +288,6 @@ def test_places_are_gathered_from_all_containers() -> None:
     )
     one = Entry(namespace="a", pod="p", uid="u", since=NOON, containers=several)
 
-    assert placements([one, entry("v", soft_grant(1))]) == {
+    assert placements_of([one, entry("v", soft_grant(1))]) == {
         "GPU-0": {placed("1g.5gb", 0), placed("3g.20gb", 4)}
     }

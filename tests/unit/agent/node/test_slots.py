@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.node.slots import MOST, SlotOffer, is_slot, list_slots, slot_name
+from agent.node.slots import MOST_SLOTS, SlotOffer, is_slot, list_slots, slot_name
 from agent.proto import deviceplugin_pb2 as pb
 
 offers = st.builds(
@@ -36,11 +36,11 @@ def test_sick_gpus_take_free_slots_first(offer: SlotOffer, used: frozenset[str])
 
 def test_the_longest_list_fits_into_one_message() -> None:
     """Kubelet hangs up on a message of more than 4 MiB, and the node would offer nothing."""
-    everything = list_slots(SlotOffer(total=10 * MOST, healthy=0), frozenset())
+    everything = list_slots(SlotOffer(total=10 * MOST_SLOTS, healthy=0), frozenset())
     devices = [pb.Device(ID=name, health="Unhealthy") for name, _ in everything]
     message = pb.ListAndWatchResponse(devices=devices)
 
-    assert len(everything) == MOST
+    assert len(everything) == MOST_SLOTS
     assert message.ByteSize() <= 4 * 1024 * 1024
 
 

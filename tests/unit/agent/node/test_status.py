@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.driver.driver import Device, MigMode
 from agent.node.status import (
-    STEP,
+    MEMORY_STEP,
     Hardware,
     Identity,
     NodeAccount,
@@ -166,7 +166,7 @@ def test_a_gpu_that_is_filtered_out_is_nobodys() -> None:
 
 def test_a_sick_gpu_stays_with_its_reason() -> None:
     """Its promises have to be seen; nothing more is promised on it."""
-    (found,) = told(Hardware(devices=(device(T4),), sick={"GPU-0": "Xid 79"}))["gpus"]
+    (found,) = told(Hardware(devices=(device(T4),), unhealthy={"GPU-0": "Xid 79"}))["gpus"]
 
     assert (found["healthy"], found["reason"]) == (False, "Xid 79")
 
@@ -205,7 +205,7 @@ def test_where_something_unknown_runs_nothing_is_promised() -> None:
         Hardware(devices=(device(T4), device(T4, 1))), DeviceConfig(), None, before=None
     )
 
-    status: dict[str, Any] = document(NodeAccount(identity=WHO, gpus=gpus, shut="why not"))
+    status: dict[str, Any] = document(NodeAccount(identity=WHO, gpus=gpus, closed="why not"))
 
     assert [(g["healthy"], g["reason"]) for g in status["gpus"]] == [(False, "why not")] * 2
 
@@ -216,8 +216,8 @@ def test_memory_of_others_is_told_in_steps(amounts: list[int]) -> None:
     before = MiB(0)
     for amount in map(MiB, amounts):
         now = rounded_memory(before, amount)
-        assert now % STEP == 0
-        assert amount <= now < amount + 3 * STEP
+        assert now % MEMORY_STEP == 0
+        assert amount <= now < amount + 3 * MEMORY_STEP
         assert rounded_memory(now, amount) == now
         assert (now == 0) == (amount == 0)
         before = now

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.node.pods import NodePod, tenant
+from agent.node.pods import NodePod, parse_pod
 from agent.node.status import RealisedInstance
 from agent.node.unaccounted import find_unaccounted, uses_gpus
 from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, configure_vocabulary
@@ -49,7 +49,7 @@ def pod(
     statuses = [{"name": name} | (RUNNING if started else {}) for name in names]
     metadata = {"uid": uid, "name": uid, "namespace": "team-a", "annotations": annotations}
     written = {"metadata": metadata, "spec": spec, "status": {"containerStatuses": statuses}}
-    return tenant(json.dumps(written).encode())
+    return parse_pod(json.dumps(written).encode())
 
 
 def found(
@@ -62,7 +62,7 @@ def found(
     entries, unknown = find_unaccounted(
         gpu_node(NODE, holding),
         ledger(NODE, holding),
-        tenants=tenants,
+        pods=tenants,
         instances=instances,
         vocabularies=(configure_vocabulary(VOLCANO, memory_factor=factor), GPUSHARE),
     )
@@ -224,7 +224,7 @@ def test_an_instance_of_somebody_else_keeps_its_slots(uuid: str | None) -> None:
 
     entries, again = (
         find_unaccounted(
-            gpu_node(node), ledger(node), tenants=[], instances=[theirs], vocabularies=(VOLCANO,)
+            gpu_node(node), ledger(node), pods=[], instances=[theirs], vocabularies=(VOLCANO,)
         )[0]
         for _ in range(2)
     )

@@ -8,11 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.region.decode import (
-    HEAD,
-    MOST_READ,
+    IDENTIFYING_BYTES,
+    MOST_SLOTS_READ,
+    GpuTotals,
     Region,
     RegionBytes,
-    Total,
     Unreadable,
     layout_of,
     region_of,
@@ -25,10 +25,10 @@ from agent.region.seed import (
     Seed,
     UnlimitedError,
     Write,
-    corrections,
-    introductions,
+    flag_writes,
     limit_arrays,
-    orders,
+    limit_corrections,
+    node_pid_writes,
     seed_region,
 )
 from allocator.model.request import Priority
@@ -53,7 +53,7 @@ def written(seed: Seed) -> bytearray:
 def read(content: bytes | bytearray) -> Region | Unreadable:
     """Read a whole file the way the agent reads windows of it."""
     data = bytes(content)
-    layout = layout_of(len(data), data[:HEAD])
+    layout = layout_of(len(data), data[:IDENTIFYING_BYTES])
     if isinstance(layout, Unreadable):
         return layout
     tail = data[layout.process_count :]
@@ -93,7 +93,7 @@ def attached(layout: Layout, uuids: Sequence[str], slots: Sequence[tuple[int, in
 
 
 def use(content: bytearray, *, slot: int, device: int, total: int) -> None:
-    layout = layout_of(len(content), bytes(content[:HEAD]))
+    layout = layout_of(len(content), bytes(content[:IDENTIFYING_BYTES]))
     assert isinstance(layout, Layout)
     at = layout.slots + slot * layout.slot.size + layout.slot.used + device * layout.slot.stride
     struct.pack_into("<Q", content, at + 32, total)
@@ -108,8 +108,13 @@ def test_what_is_seeded_is_read(limits: list[Limit], priority: Priority, now: in
     assert region.layout is SEEDED
     assert (region.limits, region.cores) == limit_arrays(limits)
     assert (region.priority, region.last_kernel) == (priority, now)
-    assert (region.switch, region.recent, region.slots, region.uuids) == (1, 2, (), ())
-    assert corrections(region, limits) == ()
+    assert (region.utilization_switch, region.recent_kernel, region.slots, region.uuids) == (
+        1,
+        2,
+        (),
+        (),
+    )
+    assert limit_corrections(region, limits) == ()
 
 
 def test_the_magic_number_is_the_last_part() -> None:
@@ -138,9 +143,9 @@ def test_a_region_without_limits_is_not_made(limits: list[Limit]) -> None:
 def test_corrections_restore_the_promise(ours: list[Limit], theirs: list[Limit]) -> None:
     """Whatever the limits were set to, the devices that were promised have theirs again."""
     content = written(seed_region(theirs, priority=Priority.LOW, now=1))
-    corrected = readable(applied(content, corrections(readable(content), ours)))
+    corrected = readable(applied(content, limit_corrections(readable(content), ours)))
 
-    assert corrections(corrected, ours) == ()
+    assert limit_corrections(corrected, ours) == ()
     assert corrected.limits[: len(ours)] == tuple(limit.memory for limit in ours)
 
 
@@ -193,7 +198,7 @@ def test_figures_that_cannot_be_are_nothing() -> None:
 
     assert region.uuids == (GPU, GPU, None, OTHER)
     assert totals(region, {GPU: 1000}, lambda _: True) == {
-        GPU: Total(total=10, utilization=0, corrupt=1)
+        GPU: GpuTotals(total=10, utilization=0, corrupt=1)
     }
 
 
@@ -202,12 +207,12 @@ def test_figures_that_cannot_be_are_nothing() -> None:
 def test_a_process_is_introduced_once(processes: dict[int, int]) -> None:
     """Afterwards its slot has its number on the node, and there is nothing left to say."""
     content = attached(SEEDED, [GPU], [(pid, 0) for pid in processes])
-    writes = introductions(readable(content), processes)
+    writes = node_pid_writes(readable(content), processes)
     region = readable(applied(content, writes))
 
     assert len(writes) == len(processes)
     assert {slot.pid: slot.node_pid for slot in region.slots} == processes
-    assert introductions(region, processes) == ()
+    assert node_pid_writes(region, processes) == ()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
@@ -247,10 +252,10 @@ def test_a_compute_limit_that_its_tenant_changed_is_put_right(
 def test_orders_change_two_words() -> None:
     """Nothing is written that stands there already."""
     content = written(seed_region([Limit(1, 30)], priority=Priority.LOW, now=1))
-    changed = applied(content, orders(readable(content), switch=0, recent=-1))
+    changed = applied(content, flag_writes(readable(content), switch=0, recent=-1))
 
-    assert (readable(changed).switch, readable(changed).recent) == (0, -1)
-    assert orders(readable(changed), switch=0, recent=-1) == ()
+    assert (readable(changed).utilization_switch, readable(changed).recent_kernel) == (0, -1)
+    assert flag_writes(readable(changed), switch=0, recent=-1) == ()
 
 
 @given(
@@ -273,9 +278,9 @@ def test_whatever_a_tenant_writes_is_read_without_fault(
     region = read(content[:length])
 
     if isinstance(region, Region):
-        assert len(region.slots) <= MOST_READ
+        assert len(region.slots) <= MOST_SLOTS_READ
         found = totals(region, {GPU: 1000}, lambda _: True)
-        assert all(total.total <= 1000 * MOST_READ for total in found.values())
+        assert all(total.total <= 1000 * MOST_SLOTS_READ for total in found.values())
 
 
 @given(header=st.binary(max_size=1900), slots=st.binary(max_size=64), tail=st.binary(max_size=80))

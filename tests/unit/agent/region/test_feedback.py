@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.region.decode import Region
-from agent.region.feedback import RegionFlags, Task, orders
+from agent.region.feedback import RegionFlags, SharingContainer, flags_by_container
 from agent.region.layout import BY_NAME
 from allocator.model.request import Priority
 
@@ -21,7 +21,7 @@ def task(  # noqa: PLR0913 -- a row of the table names the one or two that matte
     recent: int = 0,
     layout: str = "C",
     said: int = LOW,
-) -> Task:
+) -> SharingContainer:
     """Return a task on GPUs named by letters; *said* is the priority in its region."""
     region = Region(
         layout=BY_NAME[layout],
@@ -29,20 +29,20 @@ def task(  # noqa: PLR0913 -- a row of the table names the one or two that matte
         limits=(0,) * 16,
         cores=(100,) * 16,
         slots=(),
-        switch=1,
-        recent=recent,
+        utilization_switch=1,
+        recent_kernel=recent,
         priority=said,
         last_kernel=last,
     )
-    return Task(gpus=frozenset(gpus), priority=priority, region=region, live=True)
+    return SharingContainer(gpus=frozenset(gpus), priority=priority, region=region, live=True)
 
 
 BUSY = 999
 
 
-def told(*tasks: Task) -> list[tuple[int, int]]:
+def told(*tasks: SharingContainer) -> list[tuple[int, int]]:
     """Return switch and recent kernel of each."""
-    found = orders({str(k): t for k, t in enumerate(tasks)}, now=NOW)
+    found = flags_by_container({str(k): t for k, t in enumerate(tasks)}, now=NOW)
     return [(found[str(k)].switch, found[str(k)].recent) for k in range(len(tasks))]
 
 
@@ -80,7 +80,7 @@ def told(*tasks: Task) -> list[tuple[int, int]]:
         pytest.param([task(recent=1), task(recent=1)], [(0, 0), (0, 0)], id="counted-out"),
     ],
 )
-def test_orders(tasks: list[Task], expected: list[tuple[int, int]]) -> None:
+def test_orders(tasks: list[SharingContainer], expected: list[tuple[int, int]]) -> None:
     """As Volcano's monitor gives them, with the kernel's time where there is one."""
     assert told(*tasks) == expected
 
@@ -106,7 +106,7 @@ def test_a_limit_is_lifted_only_where_it_comes_back(layout: str, switch: int) ->
 def test_a_tenant_cannot_hold_back_its_neighbour(said: int, recent: int, last: int | None) -> None:
     """Whatever it writes into its region, the other's launches go on."""
     liar = task(said=said, recent=recent, last=last, layout="E")
-    found = orders({"liar": liar, "other": task(last=BUSY)}, now=NOW)
+    found = flags_by_container({"liar": liar, "other": task(last=BUSY)}, now=NOW)
 
     assert found["other"].recent == 0
     assert found["liar"] in {RegionFlags(1, 0), RegionFlags(1, 1)}
@@ -128,6 +128,8 @@ def test_a_clock_that_is_a_little_ahead_is_believed() -> None:
 
 def test_what_has_no_process_is_not_active() -> None:
     """A region is seeded with the time, and its container may never launch."""
-    idle = Task(gpus=frozenset("0"), priority=HIGH, region=task(last=BUSY).region, live=False)
+    idle = SharingContainer(
+        gpus=frozenset("0"), priority=HIGH, region=task(last=BUSY).region, live=False
+    )
 
     assert told(idle, task(last=BUSY))[1] == (0, 0)

@@ -42,7 +42,7 @@ def said() -> Said:
 @pytest.fixture
 def desk(tmp_path: Path, said: Said) -> Desk:
     desk = Desk(tmp_path)
-    desk.tools = replace(desk.tools, told=said.by.recut)
+    desk.tools = replace(desk.tools, report=said.by.record_reconfiguration)
     desk.restart()
     return desk
 
@@ -146,8 +146,8 @@ def test_a_foreign_instance_is_not_told_as_our_work(desk: Desk, said: Said) -> N
 
 def test_a_gpu_that_leaves_service_is_told(said: Said) -> None:
     """With the reason, and again when it is back."""
-    said.by.health("GPU-1", "Xid 79")
-    said.by.health("GPU-1", "")
+    said.by.record_health("GPU-1", "Xid 79")
+    said.by.record_health("GPU-1", "")
 
     assert said.short == [
         ("GpuUnhealthy", 'GPU "GPU-1": Xid 79'),

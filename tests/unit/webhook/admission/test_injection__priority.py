@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from agent.deviceplugin.shares import shares_of
-from agent.node.pods import tenant
+from agent.node.pods import parse_pod
 from allocator.catalog.keys import PRIORITY_KEY
 from allocator.config.settings import NodeAgent, Settings
 from allocator.model.decision import Reason
@@ -34,7 +34,7 @@ def share(found: Json) -> Priority:
     found["metadata"] |= {"uid": "u", "name": "p", "namespace": "team-a"}
     found["spec"]["nodeName"] = "n"
     (one,) = shares_of(
-        [entry("u", soft_grant(1))], {"u": tenant(json.dumps(found).encode())}, DEVICES
+        [entry("u", soft_grant(1))], {"u": parse_pod(json.dumps(found).encode())}, DEVICES
     )
     return one.priority
 
