@@ -24,6 +24,7 @@ from allocator.model.decision import Finding, Reason
 from allocator.model.request import Priority
 from allocator.model.untrusted import escaped
 from allocator.model.value import Value
+from allocator.request.pod_fields import EnvVar
 from webhook.admission.containers import ContainerRef, normal
 from webhook.admission.injection import (
     RESERVED,
@@ -34,7 +35,7 @@ from webhook.admission.injection import (
     same_volume,
 )
 from webhook.review.json_patch import Entry
-from webhook.review.pod_schema import EnvVar, Pod
+from webhook.review.pod_schema import Pod
 
 _KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS
 _RESERVED_KEYS: Final = (CDI_PREFIX, OWN)

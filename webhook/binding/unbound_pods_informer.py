@@ -8,23 +8,9 @@ import msgspec
 
 from kube.shared_informer import SharedInformer
 from webhook.review.binding_schema import LivePod, UnreadablePodError, live_pod
+from webhook.review.pod_schema import PlacedPod
 
-
-class _Metadata(msgspec.Struct, gc=False):
-    name: str
-    namespace: str
-
-
-class _Spec(msgspec.Struct, rename="camel", gc=False):
-    node_name: str = ""
-
-
-class _Placed(msgspec.Struct, gc=False):
-    metadata: _Metadata
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-_PLACED: Final = msgspec.json.Decoder(_Placed)
+_PLACED: Final = msgspec.json.Decoder(PlacedPod)
 
 
 @dataclass(frozen=True, slots=True)
