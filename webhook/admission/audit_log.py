@@ -1,4 +1,4 @@
-"""The journal: decision records as lines, written behind the answers, never in their way."""
+"""Decision records as lines, written behind the answers, never in their way."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Binding: whether a pod may go to a node, and what it is then to be promised there.
+"""Whether a pod may be bound to a node, and what it is to get there.
 
 The registry refuses a Binding of a gated, deleted or bound pod only after the hooks ran, so what
 it would refuse is denied before anything is committed (docs/design.md, commit rule 1).

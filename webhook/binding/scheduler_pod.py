@@ -27,11 +27,11 @@ def unbound_pod(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) ->
 
 def watched_pod(raw: bytes, vocabularies: Sequence[Vocabulary]) -> SchedulingPod:
     """Read any pod; what it asks for only where a scheduler already makes room for it."""
-    found = _POD.decode(raw)
-    if found.spec.node_name or not found.status.nominated_node_name:
-        return _pod(found, None)
+    queued = _POD.decode(raw)
+    if queued.spec.node_name or not queued.status.nominated_node_name:
+        return _pod(queued, None)
     pod = _REVIEWED.decode(raw)
-    nominee = _pod(found, pod_claim(pod, vocabularies))
+    nominee = _pod(queued, pod_claim(pod, vocabularies))
     hint = (pod.metadata.annotations or {}).get(HINT_KEY)
     return replace(nominee, hinted=hint == nominee.nominated)
 

@@ -1,4 +1,4 @@
-"""Pending: the pods that have no node yet, so that a bind need not ask for each."""
+"""The pods without a node, followed by a watch, so that a bind need not read each."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Reviews of Bindings, and the pods they are about: the few fields that the commit rests on."""
+"""Reviews of Bindings, and the live pods that they are about."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -87,8 +87,8 @@ class LivePod:
 def parse(body: bytes) -> BindingReview:
     """Decode one review of a Binding.
 
-    Raises as :func:`opened` does, and :class:`BadObjectError` where the review carries no Binding
-    of a named pod to a named node.
+    Raises as :func:`decode_review` does, and :class:`BadObjectError` where the review carries
+    no Binding of a named pod to a named node.
     """
     return _binding_review(decode_review(_REVIEW, body).request)
 
