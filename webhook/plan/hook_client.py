@@ -1,4 +1,4 @@
-"""Caller: what an API server does with our hook, and what its users then read."""
+"""What an API server does with our hook, and what its users then read."""
 
 import base64
 import ssl

@@ -1,4 +1,4 @@
-"""Plans: what would become of a pod on a given fleet, and what it would take if nothing fits."""
+"""What would become of a pod on a given fleet, and what it would take if nothing fits."""
 
 from dataclasses import dataclass
 from typing import assert_never
@@ -45,7 +45,7 @@ class Plan:
 
 
 def plan(made: ManifestPod[Pod], context: AdmissionContext) -> Plan:
-    """Decide about one pod as at CREATE, then look for a place on the snapshot of *around*."""
+    """Decide about one pod as at CREATE, then look for a place on the snapshot of *context*."""
     outcome = decide(made.pod, context)
     answer = answer_of(made.pod, outcome)
     request = _request(made.pod, outcome, context)

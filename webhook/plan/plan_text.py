@@ -1,4 +1,4 @@
-"""Plan text: a plan as lines of at most 80 columns, each part with the tone it is said in."""
+"""A plan as lines of at most 80 columns, each part with its tone (see terminal_lines)."""
 
 from collections.abc import Iterator
 from typing import Final, assert_never

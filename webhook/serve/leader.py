@@ -1,4 +1,4 @@
-"""Duties: what one replica at a time does for the ledger, beside answering reviews."""
+"""Wiring of the controllers that the leader runs, one replica at a time."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
