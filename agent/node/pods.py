@@ -15,10 +15,17 @@ import msgspec
 from allocator.catalog.injection import REGIONS_VOLUME, key_in
 from allocator.catalog.keys import ASSIGNMENT_KEY
 from allocator.model.request import Priority, Stage
+from allocator.request.pod_fields import (
+    EnvVar,
+    MountPoint,
+    NodeNameSpec,
+    OwnerKind,
+    PodPhase,
+    ResourceLimits,
+)
 from allocator.request.quantity import LARGEST, parse
 from allocator.volcano.device_list import HAMI_IDS, HAMI_NODE, IDS, NODE
 
-_FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _PRIORITY: Final = "CUDA_TASK_PRIORITY"
 _REGION_MOUNT_PATH: Final = "/tmp/vgpu"
@@ -26,83 +33,53 @@ _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _ALWAYS: Final = "Always"
 
 
-class _FieldRef(msgspec.Struct, rename="camel", gc=False):
-    field_path: str = ""
-
-
-class _ValueFrom(msgspec.Struct, rename="camel", gc=False):
-    field_ref: _FieldRef | None = None
-
-
-class _Variable(msgspec.Struct, rename="camel", gc=False):
+class _Container(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str
-    value: str | None = None
-    value_from: _ValueFrom | None = None
-
-
-class _VolumeMount(msgspec.Struct, rename="camel", gc=False):
-    name: str = ""
-    mount_path: str = ""
-
-
-class _Resources(msgspec.Struct, gc=False):
-    limits: dict[str, str | int] | None = None
-
-
-class _Container(msgspec.Struct, rename="camel", gc=False):
-    name: str
-    env: tuple[_Variable, ...] | None = None
-    resources: _Resources | None = None
-    volume_mounts: tuple[_VolumeMount, ...] | None = None
+    env: tuple[EnvVar, ...] | None = None
+    resources: ResourceLimits | None = None
+    volume_mounts: tuple[MountPoint, ...] | None = None
     restart_policy: str | None = None
 
 
-class _Terminated(msgspec.Struct, rename="camel", gc=False):
+class _Terminated(msgspec.Struct, frozen=True, rename="camel", gc=False):
     exit_code: int = 0
 
 
-class _State(msgspec.Struct, gc=False):
+class _State(msgspec.Struct, frozen=True, gc=False):
     running: dict[str, object] | None = None
     terminated: _Terminated | None = None
 
 
-class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
+class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str
     id: str = msgspec.field(name="containerID", default="")
     state: _State | None = None
     last_state: _State | None = None
 
 
-class _Owner(msgspec.Struct, gc=False):
-    kind: str = ""
-    controller: bool | None = None
-
-
-class _Metadata(msgspec.Struct, rename="camel", gc=False):
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     uid: str
     name: str
     namespace: str = ""
     annotations: dict[str, str] | None = None
-    owner_references: tuple[_Owner, ...] | None = None
+    owner_references: tuple[OwnerKind, ...] | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel", gc=False):
-    node_name: str = ""
+class _Spec(NodeNameSpec, frozen=True, rename="camel", gc=False):
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] | None = None
 
 
-class _Status(msgspec.Struct, rename="camel", gc=False):
-    phase: str = ""
+class _Status(PodPhase, frozen=True, rename="camel", gc=False):
     container_statuses: tuple[_ContainerStatus, ...] | None = None
     init_container_statuses: tuple[_ContainerStatus, ...] | None = None
     ephemeral_container_statuses: tuple[_ContainerStatus, ...] | None = None
 
 
-class _Pod(msgspec.Struct, gc=False):
+class _Pod(msgspec.Struct, frozen=True, gc=False):
     metadata: _Metadata
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
 
 
 _POD: Final = msgspec.json.Decoder(_Pod)
@@ -165,7 +142,7 @@ def parse_pod(raw: bytes) -> NodePod:
         namespace=metadata.namespace,
         name=metadata.name,
         node=spec.node_name,
-        ended=status.phase in _FINAL_PHASES,
+        ended=status.over,
         recreated_here=_is_daemon_or_static(metadata),
         assignment=annotations.get(ASSIGNMENT_KEY, ""),
         volcano_devices=annotations.get(IDS, "") if annotations.get(NODE) == spec.node_name else "",
@@ -230,13 +207,13 @@ def _stage(place: str, container: _Container) -> Stage:
     return Stage.SIDECAR if container.restart_policy == _ALWAYS else Stage.INIT
 
 
-def _annotation_key(variable: _Variable) -> str | None:
+def _annotation_key(variable: EnvVar) -> str | None:
     source = variable.value_from
     reference = None if source is None else source.field_ref
     return None if reference is None else key_in(reference.field_path)
 
 
-def _priority(env: Mapping[str, _Variable]) -> Priority:
+def _priority(env: Mapping[str, EnvVar]) -> Priority:
     stated = env.get(_PRIORITY)
     high = stated is not None and stated.value == str(Priority.HIGH.value)
     return Priority.HIGH if high else Priority.LOW

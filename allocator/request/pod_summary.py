@@ -9,13 +9,13 @@ import msgspec
 from allocator.catalog.keys import ASSIGNMENT_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.untrusted import is_safe_name
+from allocator.request.pod_fields import NodeNameSpec, PodPhase
 
-_OVER: Final = frozenset({"Succeeded", "Failed"})
 # Volcano's names for a pod's PodGroup.
 _GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 
 
-class _Metadata(msgspec.Struct, rename="camel", gc=False):
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     uid: str
     namespace: str = ""
     name: str = ""
@@ -23,28 +23,23 @@ class _Metadata(msgspec.Struct, rename="camel", gc=False):
     annotations: dict[str, str] | None = None
 
 
-class _Resources(msgspec.Struct, gc=False):
-    limits: dict[str, msgspec.Raw] | None = None
+class _Resources(msgspec.Struct, frozen=True, gc=False):
+    limits: dict[str, msgspec.Raw] | None = None  # amounts are not read, whatever they are
 
 
-class _Container(msgspec.Struct, gc=False):
+class _Container(msgspec.Struct, frozen=True, gc=False):
     resources: _Resources | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel", gc=False):
-    node_name: str = ""
+class _Spec(NodeNameSpec, frozen=True, rename="camel", gc=False):
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] | None = None
 
 
-class _Status(msgspec.Struct, gc=False):
-    phase: str = ""
-
-
-class _Pod(msgspec.Struct, gc=False):
+class _Pod(msgspec.Struct, frozen=True, gc=False):
     metadata: _Metadata
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
+    spec: _Spec = _Spec()
+    status: PodPhase = PodPhase()
 
 
 _POD: Final = msgspec.json.Decoder(_Pod)
@@ -89,7 +84,7 @@ def pod_summary(raw: bytes) -> PodSummary:
         name=metadata.name,
         node=spec.node_name,
         deleting=metadata.deletion_timestamp is not None,
-        over=pod.status.phase in _OVER,
+        over=pod.status.over,
         extended=_extended_resources((*spec.containers, *(spec.init_containers or ()))),
         told=annotations.get(ASSIGNMENT_KEY, ""),
         group=next(filter(is_safe_name, (annotations.get(key, "") for key in _GROUP_KEYS)), ""),

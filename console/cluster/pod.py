@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -11,23 +11,7 @@ from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import Finding
 from allocator.model.request import PodRequest
 from allocator.request.parse import parse_request
-
-_OVER: Final = frozenset({"Succeeded", "Failed"})
-
-
-class ResourcesView(msgspec.Struct, frozen=True):
-    """What a container may use."""
-
-    limits: dict[str, str | int] | None = None
-    requests: dict[str, str | int] | None = None
-
-
-class ContainerView(msgspec.Struct, frozen=True, rename="camel"):
-    """A container of any kind."""
-
-    name: str
-    resources: ResourcesView | None = None
-    restart_policy: str | None = None
+from allocator.request.pod_fields import NodeNameSpec, PodPhase, SpecContainer
 
 
 class ObjectOwner(msgspec.Struct, frozen=True):
@@ -52,20 +36,13 @@ class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
         return any(owner.uid in uids for owner in self.owner_references or ())
 
 
-class Spec(msgspec.Struct, frozen=True, rename="camel"):
+class Spec(NodeNameSpec, frozen=True, rename="camel"):
     """What it runs, and where."""
 
-    containers: tuple[ContainerView, ...] = ()
-    init_containers: tuple[ContainerView, ...] | None = None
-    node_name: str = ""
+    containers: tuple[SpecContainer, ...] = ()
+    init_containers: tuple[SpecContainer, ...] | None = None
     scheduler_name: str = ""
     scheduling_gates: tuple[dict[str, str], ...] | None = None
-
-
-class PodStatus(msgspec.Struct, frozen=True):
-    """How far it has come."""
-
-    phase: str = ""
 
 
 class PodView(msgspec.Struct, frozen=True):
@@ -73,7 +50,7 @@ class PodView(msgspec.Struct, frozen=True):
 
     metadata: PodMetadata
     spec: Spec
-    status: PodStatus = PodStatus()
+    status: PodPhase = PodPhase()
 
     @property
     def namespace(self) -> str:
@@ -88,7 +65,7 @@ class PodView(msgspec.Struct, frozen=True):
     @property
     def over(self) -> bool:
         """Say whether its containers have ended for good."""
-        return self.status.phase in _OVER
+        return self.status.over
 
 
 def pod_of(document: Mapping[str, Any]) -> PodView:

@@ -8,8 +8,9 @@ from allocator.catalog.vocabularies import VOLCANO
 from allocator.config.manifest import ManifestPod
 from allocator.model.request import ContainerRequest, Filters, Mode, PodRequest, Stage
 from allocator.model.units import NO_CORES, CorePercent, MiB
+from allocator.request.pod_fields import SpecContainer
 from allocator.request.resource_names import MOST_MEMORY
-from console.cluster.pod import ContainerView, PodMetadata, PodView, Spec
+from console.cluster.pod import PodMetadata, PodView, Spec
 
 CONTAINER: Final = "main"
 MEMORY_ACCEPTED: Final = "MiB, such as 18000, 18000Mi or 18Gi"
@@ -58,7 +59,7 @@ def memory_of(text: str) -> MiB | None:
 
 def imagined_pod(namespace: str) -> ManifestPod[PodView]:
     """Return a pod in *namespace* that no manifest makes: it has no name and no place."""
-    spec = Spec(containers=(ContainerView(name=CONTAINER),))
+    spec = Spec(containers=(SpecContainer(name=CONTAINER),))
     pod = PodView(metadata=PodMetadata(namespace=namespace), spec=spec)
     return ManifestPod(
         kind="Pod", name="", place="", sent={"metadata": {"namespace": namespace}}, pod=pod

@@ -49,7 +49,7 @@ class Rash(BindingHandler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._desks = _Hurried(
+        self._queues = _Hurried(
             calls=self.calls,
             ledgers=self.ledgers,
             stands=self.stands,

@@ -1,4 +1,4 @@
-"""Spots: containers with their place in a pod, and whether they need a closer look."""
+"""ContainerRef: containers with their place in a pod, and whether they need a closer look."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -59,7 +59,7 @@ class ContainerRef(Value, frozen=True):  # built far faster than a frozen datacl
         return "c" if self.kind == "containers" else "i"
 
 
-def spots_of(kind: str, containers: Sequence[Container]) -> list[ContainerRef]:
+def container_refs_of(kind: str, containers: Sequence[Container]) -> list[ContainerRef]:
     """Return the *containers* that the field *kind* of a spec holds, each with its place."""
     return [
         ContainerRef(
@@ -69,12 +69,12 @@ def spots_of(kind: str, containers: Sequence[Container]) -> list[ContainerRef]:
     ]
 
 
-def spots(pod: Pod) -> list[ContainerRef]:
+def container_refs(pod: Pod) -> list[ContainerRef]:
     """Return the containers that CREATE may carry, init containers first."""
     spec = pod.spec
-    main = spots_of("containers", spec.containers)
+    main = container_refs_of("containers", spec.containers)
     first = spec.init_containers
-    return [*spots_of("initContainers", first), *main] if first else main
+    return [*container_refs_of("initContainers", first), *main] if first else main
 
 
 def normal(path: str) -> str:

@@ -11,20 +11,15 @@ from allocator.placement.choose import PlacementPolicy
 
 
 class AdmissionContext(Value, frozen=True):
-    """The input of a decision besides the pod: settings, a snapshot, its namespace.
-
-    ``host_paths`` says whether the namespace admits hostPath volumes; ``None`` is unknown.
-    ``prefer`` is the namespace's own preference between modes, ``high_priority`` says whether its
-    pods may hold back others, ``geometries`` how an operator allows GPUs to be cut.
-    """
+    """What a decision rests on besides the pod: settings, one snapshot, its namespace."""
 
     settings: Settings
     snapshot: Snapshot
     vocabularies: Sequence[Vocabulary] = VOCABULARIES
-    host_paths: bool | None = None
-    prefer: Prefer | None = None
-    high_priority: bool = False
-    geometries: Geometries | None = None
+    host_paths: bool | None = None  # whether the namespace admits hostPath volumes; None: unknown
+    prefer: Prefer | None = None  # the namespace's own preference between modes
+    high_priority: bool = False  # whether pods of the namespace may hold back others
+    geometries: Geometries | None = None  # which sets of MIG instances an operator allows
 
     @property
     def terms(self) -> PlacementPolicy:

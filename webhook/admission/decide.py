@@ -1,18 +1,19 @@
 """One pod at CREATE: parse, check, rewrite; confirm at validation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.model.decision import Finding, Reason
+from allocator.model.decision import Finding, ModeChoice, Reason
 from allocator.model.request import PodRequest
-from allocator.placement.mode import choose_mode
+from allocator.model.value import Value
+from allocator.placement.mode import ModeDecision, choose_mode
 from allocator.request.admitted import Asked, earlier_pass, named_mode, without_chosen_mode
 from allocator.request.parse import parse_request
 from webhook.admission import reinvocation, tenant_checks
-from webhook.admission.containers import ContainerRef, spots
+from webhook.admission.containers import ContainerRef, container_refs
 from webhook.admission.context import AdmissionContext
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.admission.rewrite import Rewrite, blind
@@ -40,7 +41,7 @@ def decide(pod: Pod, context: AdmissionContext) -> Outcome:
 def _without_request(pod: Pod) -> Outcome:
     """Hide GPUs from a pod that asks for none; refuse forged grants."""
     findings = list(tenant_checks.annotations(pod))
-    everyone = spots(pod)
+    everyone = container_refs(pod)
     for container in everyone:
         findings += tenant_checks.container(tenant_checks.CheckedContainer(container, Column.VOID))
     if findings:
@@ -49,42 +50,84 @@ def _without_request(pod: Pod) -> Outcome:
     return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
 
 
+class _AskedRequest(Value, frozen=True):
+    """A pod's request as it was first asked, without what an earlier pass of admission chose."""
+
+    pod: Pod
+    container_refs: Sequence[ContainerRef]
+    vocabulary: Vocabulary
+    request: PodRequest
+    resources: Mapping[str, Mapping[str, str]]  # as they stand, by asking container
+    asked: Asked
+    text: str  # *asked*, encoded
+    digest: str  # names what was asked
+    chosen_before: ModeChoice | None  # by an earlier pass that is believed
+
+
 def _with_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> Outcome:
-    """Decide about a pod that asks for vGPU."""
-    vocabulary = next(v for v in context.vocabularies if v.name == request.vocabulary)
-    everyone = spots(pod)
-    now = _asking_resources(everyone, request, vocabulary)
-    claim = earlier_pass(pod.metadata.annotations or {}, vocabulary)
-    before = reinvocation.confirm_earlier(claim, now, vocabulary=vocabulary) if claim else None
-    request = without_chosen_mode(request, claim)
-    asked = before.asked if before else Asked(mode=named_mode(request), containers=now)
-    text = reinvocation.encode_asked(asked)
-    digest = _digest(pod, text, constraints=request.constraints)
+    """Decide about a pod that asks for vGPU: what was asked, the mode, the rewritten pod.
+
+    The order matters: the digest names what was asked, whatever is chosen later. So it comes
+    first, it is the same in each pass, and a refusal for want of a mode carries it as well.
+    """
+    asked = _asked_request(pod, request, context)
     decided = choose_mode(
-        request,
+        asked.request,
         context.snapshot,
         settings=context.settings,
         prefer=context.prefer,
-        earlier=before.choice if before else None,
+        earlier=asked.chosen_before,
     )
     if decided.chosen is None:
-        return Refused(first=decided.findings[0], rest=decided.findings[1:], digest=digest)
-    rewrite = Rewrite(
+        return Refused(first=decided.findings[0], rest=decided.findings[1:], digest=asked.digest)
+    return _rewrite(asked, decided.request, decided.chosen, context=context)
+
+
+def _asked_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> _AskedRequest:
+    """Return what was asked before admission changed the pod, if an earlier pass did."""
+    vocabulary = next(v for v in context.vocabularies if v.name == request.vocabulary)
+    refs = container_refs(pod)
+    resources = _asking_resources(refs, request, vocabulary)
+    claim = earlier_pass(pod.metadata.annotations or {}, vocabulary)
+    earlier = (
+        reinvocation.confirm_earlier(claim, resources, vocabulary=vocabulary) if claim else None
+    )
+    request = without_chosen_mode(request, claim)
+    asked = earlier.asked if earlier else Asked(mode=named_mode(request), containers=resources)
+    text = reinvocation.encode_asked(asked)
+    return _AskedRequest(
         pod=pod,
-        spots=everyone,
-        request=decided.request,
-        choice=decided.chosen.choice,
+        container_refs=refs,
         vocabulary=vocabulary,
+        request=request,
+        resources=resources,
+        asked=asked,
+        text=text,
+        digest=_digest(pod, text, constraints=request.constraints),
+        chosen_before=earlier.choice if earlier else None,
+    )
+
+
+def _rewrite(
+    asked: _AskedRequest, request: PodRequest, chosen: ModeDecision, *, context: AdmissionContext
+) -> Outcome:
+    """Return the rewritten pod, or what forbids it."""
+    rewrite = Rewrite(
+        pod=asked.pod,
+        container_refs=asked.container_refs,
+        request=request,
+        choice=chosen.choice,
+        vocabulary=asked.vocabulary,
         settings=context.settings,
-        resources=now,
+        resources=asked.resources,
         host_paths=context.host_paths,
         high_priority=context.high_priority,
     )
-    intent, findings = rewrite.intent(text, digest)
-    warnings = (*map(str, decided.chosen.warnings), *rewrite.warnings())
+    intent, findings = rewrite.intent(asked.text, asked.digest)
+    warnings = (*map(str, chosen.warnings), *rewrite.warnings())
     if findings:
-        return Refused(findings[0], tuple(findings[1:]), digest, warnings)
-    return Rewritten(decided.request, rewrite.choice, asked, digest, intent, warnings)
+        return Refused(findings[0], tuple(findings[1:]), asked.digest, warnings)
+    return Rewritten(request, rewrite.choice, asked.asked, asked.digest, intent, warnings)
 
 
 def _asking_resources(
@@ -93,9 +136,9 @@ def _asking_resources(
     """Return the resources of each asking container as they stand."""
     asking = {container.name for container in request.containers}
     return {
-        spot.container.name: reinvocation.visible(spot.container, vocabulary)
-        for spot in everyone
-        if spot.container.name in asking
+        ref.container.name: reinvocation.visible(ref.container, vocabulary)
+        for ref in everyone
+        if ref.container.name in asking
     }
 
 

@@ -7,7 +7,7 @@ from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import Finding, Reason
 from webhook.admission import tenant_checks
-from webhook.admission.containers import ContainerRef, spots_of
+from webhook.admission.containers import ContainerRef, container_refs_of
 from webhook.admission.context import AdmissionContext
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Untouched
 from webhook.admission.rewrite import blind
@@ -20,7 +20,7 @@ _KIND: Final = "ephemeralContainers"
 def decide(pod: Pod, before: Pod | None, context: AdmissionContext) -> Outcome:
     """Judge the ephemeral containers that *pod* has and *before* had not; old ones are fixed."""
     known = {c.name for c in (before.spec.ephemeral_containers or ())} if before else set()
-    everyone = spots_of(_KIND, pod.spec.ephemeral_containers or ())
+    everyone = container_refs_of(_KIND, pod.spec.ephemeral_containers or ())
     added = [container for container in everyone if container.container.name not in known]
     shares = any(
         _asks(c, context) for c in (*pod.spec.containers, *(pod.spec.init_containers or ()))

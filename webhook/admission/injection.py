@@ -25,8 +25,9 @@ from allocator.catalog.injection import (
 from allocator.catalog.vocabularies import OWN
 from allocator.model.request import Priority
 from allocator.model.value import Value
+from allocator.request.pod_fields import EnvVar
 from webhook.review.json_patch import Entry
-from webhook.review.pod_schema import EnvVar, Volume, VolumeMount
+from webhook.review.pod_schema import Volume, VolumeMount
 
 
 class InjectionValues(Value, frozen=True):

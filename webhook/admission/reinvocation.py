@@ -40,16 +40,16 @@ def _in_base32(digest: bytes) -> str:
 def visible(container: Container, vocabulary: Vocabulary) -> dict[str, str]:
     """Return the vocabulary's resources as they stand in *container*, slot included."""
     resources = container.resources
-    found: dict[str, str] = {}
+    shown: dict[str, str] = {}
     if resources is None:
-        return found
+        return shown
     names = _resource_names(vocabulary)
     for source in (resources.limits, resources.requests):
         if source:
             for name in names:
-                if name in source and name not in found:
-                    found[name] = str(source[name])
-    return found
+                if name in source and name not in shown:
+                    shown[name] = str(source[name])
+    return shown
 
 
 @lru_cache(maxsize=8)

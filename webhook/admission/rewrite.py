@@ -54,22 +54,17 @@ def blind(container: ContainerRef) -> ContainerIntent | None:
 
 
 class Rewrite(Value, frozen=True):
-    """Everything that the rewriting of one pod rests on.
-
-    ``spots`` are all containers of the pod, ``resources`` holds what each asking one showed
-    when it was received, and ``host_paths`` whether its namespace admits hostPath volumes;
-    ``None`` is unknown. ``high_priority`` says that the namespace lets a pod hold back others.
-    """
+    """Everything that the rewriting of one pod rests on."""
 
     pod: Pod
-    spots: Sequence[ContainerRef]
+    container_refs: Sequence[ContainerRef]  # all containers of the pod
     request: PodRequest
     choice: ModeChoice
     vocabulary: Vocabulary
     settings: Settings
-    resources: Mapping[str, Mapping[str, str]]
-    host_paths: bool | None
-    high_priority: bool
+    resources: Mapping[str, Mapping[str, str]]  # as received, by asking container
+    host_paths: bool | None  # whether the namespace admits hostPath volumes; None: unknown
+    high_priority: bool  # whether the namespace lets a pod hold back others
 
     @property
     def column(self) -> Column:
@@ -95,21 +90,21 @@ class Rewrite(Value, frozen=True):
         column = self.column
         mounting = self._mounts_library(column)
         asking = {container.name: container for container in self.request.containers}
-        keys = keys_of(spot for spot in self.spots if spot.container.name in asking)
+        keys = keys_of(ref for ref in self.container_refs if ref.container.name in asking)
         findings = self._pod_findings()
         refusing = self.settings.privileged is Tolerance.REFUSE
         changes: list[ContainerIntent] = []
-        for spot in self.spots:
-            container = asking.get(spot.container.name)
+        for ref in self.container_refs:
+            container = asking.get(ref.container.name)
             if container is None:
-                subject, change = tenant_checks.CheckedContainer(spot, Column.VOID), blind(spot)
+                subject, change = tenant_checks.CheckedContainer(ref, Column.VOID), blind(ref)
             else:
                 key = keys[container.name]
-                subject = self._subject(spot, container, column=column, key=key)
+                subject = self._subject(ref, container, column=column, key=key)
                 change = self._change(container, subject, mounting=mounting)
             findings += tenant_checks.container(subject)
             if refusing:
-                findings += tenant_checks.privileged_findings(spot)
+                findings += tenant_checks.privileged_findings(ref)
             if change is not None:
                 changes.append(change)
         intent = Intent(
@@ -135,9 +130,9 @@ class Rewrite(Value, frozen=True):
         ]
 
     def _subject(
-        self, spot: ContainerRef, container: ContainerRequest, *, column: Column, key: str
+        self, ref: ContainerRef, container: ContainerRequest, *, column: Column, key: str
     ) -> tenant_checks.CheckedContainer:
-        """Return *spot* with all that we would write into it, volumes or not.
+        """Return *ref* with all that we would write into it, volumes or not.
 
         A namespace's policy may change between two passes, so what a mounting pass wrote is
         recognised by one that does not mount.
@@ -153,7 +148,7 @@ class Rewrite(Value, frozen=True):
             priority=self.request.priority,
         )
         return tenant_checks.CheckedContainer(
-            spot, column, key, variables(column, amounts), mounts(column, container.name)
+            ref, column, key, variables(column, amounts), mounts(column, container.name)
         )
 
     def _change(
@@ -164,20 +159,20 @@ class Rewrite(Value, frozen=True):
         mounting: bool,
     ) -> ContainerIntent | None:
         """Return what is still missing in one asking container."""
-        spot, env = subject.spot, subject.env
-        if spot.reserved or not mounting:
-            present = spot.reserved if mounting else spot.reserved | _VOLUME_ROWS
+        ref, env = subject.ref, subject.env
+        if ref.reserved or not mounting:
+            present = ref.reserved if mounting else ref.reserved | _VOLUME_ROWS
             env = tuple([entry for entry in env if entry["name"] not in present])
         new = subject.mounts if mounting else ()
-        if spot.near:
-            standing = spot.container.volume_mounts or ()
-            new = tuple([e for e in new if not any(same_mount(m, e) for m in standing)])
+        if ref.near:
+            mounted = ref.container.volume_mounts or ()
+            new = tuple([e for e in new if not any(same_mount(m, e) for m in mounted)])
         resources, removed = self._resources(container)
         if not (env or new or resources or removed):
             return None
         return ContainerIntent(
-            kind=spot.kind,
-            index=spot.index,
+            kind=ref.kind,
+            index=ref.index,
             env=env,
             mounts=new,
             resources=resources,
@@ -225,20 +220,19 @@ class Rewrite(Value, frozen=True):
         return self.vocabulary.mode_key
 
     def _volumes(self) -> tuple[Entry, ...]:
-        standing = {volume.name for volume in self.pod.spec.volumes or ()}
-        return tuple([entry for entry in VOLUMES if entry["name"] not in standing])
+        present = {volume.name for volume in self.pod.spec.volumes or ()}
+        return tuple([entry for entry in VOLUMES if entry["name"] not in present])
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about a pod that is admitted."""
         if self.settings.privileged is Tolerance.WARN:
-            for container in self.spots:
+            for container in self.container_refs:
                 for finding in tenant_checks.privileged_findings(container):
                     yield str(finding)
         if self.column is Column.UPSTREAM:
-            for container in self.spots:
-                if container.container.env_from:
-                    place = container.place
-                    yield f"{place}: envFrom could override a variable of the device plugin"
+            for ref in self.container_refs:
+                if ref.container.env_from:
+                    yield f"{ref.place}: envFrom could override a variable of the device plugin"
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
         if volcano and self.vocabulary.mode_key is None:
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
@@ -254,9 +248,8 @@ def keys_of(asking: Iterable[ContainerRef]) -> dict[str, str]:
     keys: dict[str, str] = {}
     taken: set[str] = set()
     for container in everyone:
-        key = (
-            _key_read(container) if container.reserved else ""
-        )  # an earlier pass leaves reserved names
+        # An earlier pass leaves reserved names.
+        key = _key_read(container) if container.reserved else ""
         if key and key[0] == container.letter and key not in taken:
             keys[container.container.name] = key
             taken.add(key)

@@ -24,6 +24,7 @@ from allocator.model.decision import Finding, Reason
 from allocator.model.request import Priority
 from allocator.model.untrusted import escaped
 from allocator.model.value import Value
+from allocator.request.pod_fields import EnvVar
 from webhook.admission.containers import ContainerRef, normal
 from webhook.admission.injection import (
     RESERVED,
@@ -34,7 +35,7 @@ from webhook.admission.injection import (
     same_volume,
 )
 from webhook.review.json_patch import Entry
-from webhook.review.pod_schema import EnvVar, Pod
+from webhook.review.pod_schema import Pod
 
 _KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS
 _RESERVED_KEYS: Final = (CDI_PREFIX, OWN)
@@ -122,7 +123,7 @@ class CheckedContainer(Value, frozen=True):
     ``key`` is its own annotation prefix.
     """
 
-    spot: ContainerRef
+    ref: ContainerRef
     column: Column
     key: str = ""
     env: tuple[Entry, ...] = ()
@@ -132,23 +133,23 @@ class CheckedContainer(Value, frozen=True):
 def container(subject: CheckedContainer) -> list[Finding]:
     """Find settings that would lift a limit in one container."""
     findings: list[Finding] = []
-    if subject.spot.reserved:
+    if subject.ref.reserved:
         findings += _variables(subject)
-    if subject.spot.near:
+    if subject.ref.near:
         findings += _mounts(subject)
     return findings
 
 
 def _variables(subject: CheckedContainer) -> Iterator[Finding]:
     """Find reserved variables whose value is not the one that we would write."""
-    spot = subject.spot
-    for number, present in enumerate(spot.container.env or ()):
+    ref = subject.ref
+    for number, present in enumerate(ref.container.env or ()):
         if present.name not in RESERVED or _variable_fits(present, subject):
             continue
         yield Finding(
             reason=Reason.RESERVED_VARIABLE,
-            place=spot.place,
-            field=f"{spot.field}.env[{number}]",
+            place=ref.place,
+            field=f"{ref.field}.env[{number}]",
             what=f"variable {present.name} is reserved for vGPU limits",
             remedy="remove it",
         )
@@ -170,16 +171,16 @@ def _variable_fits(present: EnvVar, subject: CheckedContainer) -> bool:
 
 def _mounts(subject: CheckedContainer) -> Iterator[Finding]:
     """Find mounts at, above or below a path that carries the interception library."""
-    spot = subject.spot
-    for number, present in enumerate(spot.container.volume_mounts or ()):
+    ref = subject.ref
+    for number, present in enumerate(ref.container.volume_mounts or ()):
         path = normal(present.mount_path)
         hit = _reserved_path(path, subject.column)
         if hit is None or any(same_mount(present, entry) for entry in subject.mounts):
             continue
         yield Finding(
             reason=Reason.RESERVED_MOUNT,
-            place=spot.place,
-            field=f"{spot.field}.volumeMounts[{number}]",
+            place=ref.place,
+            field=f"{ref.field}.volumeMounts[{number}]",
             what=f"mount at {escaped(path)} would hide {hit}, which carries the vGPU limits",
             remedy="mount it elsewhere",
         )
@@ -196,14 +197,14 @@ def _reserved_path(path: str, column: Column) -> str | None:
     return None
 
 
-def privileged_findings(spot: ContainerRef) -> Iterator[Finding]:
+def privileged_findings(ref: ContainerRef) -> Iterator[Finding]:
     """Find a container that sees every device whatever it was given."""
-    security = spot.container.security_context
+    security = ref.container.security_context
     if security is not None and security.privileged:
         yield Finding(
             reason=Reason.PRIVILEGED,
-            place=spot.place,
-            field=f"{spot.field}.securityContext.privileged",
+            place=ref.place,
+            field=f"{ref.field}.securityContext.privileged",
             what="is privileged: it sees every GPU, and no limit holds",
             remedy="remove privileged or the vGPU request",
         )

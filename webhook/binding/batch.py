@@ -37,15 +37,15 @@ def decide_batch(
     results: list[Commit | Denied] = []
     for bind, context in wishes:
         demand = context.snapshot.demand
-        found = assign(ledger, bind.wanted, terms=context.terms, demand=demand)
-        if isinstance(found, NoFit):
-            results.append(no_fit_denial(bind, found))
+        assigned = assign(ledger, bind.wanted, terms=context.terms, demand=demand)
+        if isinstance(assigned, NoFit):
+            results.append(no_fit_denial(bind, assigned))
             continue
-        entry = entry_of(bind, found, now)
+        entry = entry_of(bind, assigned, now)
         if (why := _unwritable_denial(ledger, entry)) is not None:
             results.append(why)
             continue
-        results.append(_promise(bind, context, found, entry=entry, ledger=ledger))
+        results.append(_promise(bind, context, assigned, entry=entry, ledger=ledger))
         ledger = with_entry(ledger, entry)
     return results
 

@@ -28,7 +28,7 @@ from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
 from allocator.volcano.device_list import IDS, ListedDevice, encode_list
-from webhook.admission.containers import spots
+from webhook.admission.containers import container_refs
 from webhook.admission.rewrite import keys_of
 from webhook.binding.decide import BindRequest
 from webhook.review.binding_schema import Binding
@@ -42,20 +42,16 @@ _DONE: Final = str(2**64 - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What was committed: *entry* for *wish*, as *assignment* on *node*, whose agent serves it.
-
-    ``version`` names the ledger that it was decided on: ``<uid>/<generation>``. ``demand`` is what
-    was learned until then.
-    """
+    """What was committed for one bind."""
 
     bind: BindRequest
-    assignment: Assignment
-    entry: Entry
-    node: Node
-    version: str
-    served_by: NodeAgent
+    assignment: Assignment  # what the pod got
+    entry: Entry  # the same, as the ledger records it
+    node: Node  # as it was decided on, without the pod
+    version: str  # of the ledger that it was decided on: "<uid>/<generation>"
+    served_by: NodeAgent  # whose agent or plugin serves the node
     vocabularies: Sequence[Vocabulary]
-    demand: Demand = NOTHING_LEARNED
+    demand: Demand = NOTHING_LEARNED  # as learned until then
 
 
 def strip_reserved(binding: Binding, vocabularies: Iterable[Vocabulary]) -> list[Operation]:
@@ -113,7 +109,7 @@ def annotations(promise: Commit, now: datetime) -> dict[str, str]:
     """Return all annotations of a bound pod: Volcano's six, ours, and those its env reads."""
     bind, mode = promise.bind, promise.assignment.mode
     held = wire_of(promise.entry)["containers"]
-    found = {
+    values = {
         **_volcano(promise, now),
         bind.vocabulary.mode_key or MODE_KEY: str(mode),
         MODE_SOURCE_KEY: str(bind.source),
@@ -121,10 +117,10 @@ def annotations(promise: Commit, now: datetime) -> dict[str, str]:
         ASSIGNMENT_KEY: orjson.dumps(held).decode(),
     }
     if MODE_KEY in (bind.live.pod.metadata.annotations or {}):
-        found[MODE_KEY] = str(mode)
+        values[MODE_KEY] = str(mode)
     if promise.served_by is NodeAgent.OURS:
-        found.update(_container_annotations(promise))
-    return found
+        values.update(_container_annotations(promise))
+    return values
 
 
 def _volcano(promise: Commit, now: datetime) -> dict[str, str]:
@@ -177,7 +173,7 @@ def _container_annotations(promise: Commit) -> Iterator[tuple[str, str]]:
     }
     keys = keys_of(
         container
-        for container in spots(promise.bind.live.pod)
+        for container in container_refs(promise.bind.live.pod)
         if container.container.name in asking
     )
     for held in promise.assignment.containers:

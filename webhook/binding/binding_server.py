@@ -1,6 +1,6 @@
 """The bind webhook: reviews a Binding and commits one entry for its pod.
 
-What the API server would refuse is denied before anything is committed; ``desks`` commits.
+What the API server would refuse is denied before anything is committed; ``commit_client`` commits.
 """
 
 import asyncio
@@ -53,39 +53,40 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class BindingHandler:
-    """Answers reviews of Bindings, each within *patience* seconds.
+    """Answers reviews of Bindings, each within ``patience`` seconds.
 
-    ``around`` returns the surroundings of a namespace. ``reserved`` returns the nodes on which a
-    pod uid has a promise as far as is known: it bounds waste, never safety. ``remember`` takes
-    the record of each bind of a pod that asks for vGPU, ``counted`` its decision and the code of
-    its reason, ``took`` how many seconds any bind took.
-    ``pods`` and ``ledgers`` return what caches know: a pod by namespace and name, if it has no
-    node, and a node's ledger. Both are believed only as far as the API server will check.
-    ``stands`` says whether a ledger's status is of its Node as it runs now, as far as is known.
-    ``arrived`` learns demand from a pod's uid, what it asked for, and whether the node was full;
-    ``denied`` takes a pod's uid and what it was told where it is promised nothing on its node.
-    ``underway`` knows who is being bound.
+    What ``pods`` and ``ledgers`` return of caches is believed only as far as the API server will
+    check it.
     """
 
     calls: ApiClient
-    around: Callable[[str], AdmissionContext]
+    around: Callable[[str], AdmissionContext]  # by namespace
+    # The nodes with an entry for a pod uid, as far as is known: it bounds waste, never safety.
     reserved: Callable[[str], frozenset[str]]
+    # A cached pod by namespace and name, if it has no node.
     pods: Callable[[str, str], LivePod | None] = lambda _namespace, _name: None
+    # A cached ledger by node.
     ledgers: Callable[[str], Ledger | None] = lambda _: None
+    # Whether a ledger's status is of its Node as it runs now, as far as is known.
     stands: Callable[[Ledger], bool] = lambda _: True
+    # Takes the record of each bind of a pod that asks for vGPU.
     remember: Callable[[Mapping[str, Any]], None] = lambda _: None
+    # Learns demand: the pod's uid, what it asked for, and whether the node was full.
     arrived: Callable[[str, PodRequest, bool], None] = lambda _uid, _request, _failed: None
+    # Takes a pod's uid and the refusal's text where its node has nothing for it.
     denied: Callable[[str, str], None] = lambda _uid, _text: None
+    # Counts the decision and the code of its reason.
     counted: Callable[[str, str], None] = lambda _decision, _reason: None
+    # Takes the seconds that any bind took.
     took: Callable[[float], None] = lambda _: None
-    underway: AssumedPods = field(default_factory=AssumedPods)
+    underway: AssumedPods = field(default_factory=AssumedPods)  # pods being bound
     clock: Clock = SYSTEM
     patience: float = PATIENCE
-    _desks: CommitQueues = field(init=False)
+    _queues: CommitQueues = field(init=False)
 
     def __post_init__(self) -> None:
-        """Set the desks up."""
-        self._desks = CommitQueues(
+        """Make the queues of all nodes."""
+        self._queues = CommitQueues(
             calls=self.calls,
             ledgers=self.ledgers,
             stands=self.stands,
@@ -176,21 +177,21 @@ class BindingHandler:
             return refusal
         if not bind.bound.request.dry_run:
             return await self.promise(bind, context)
-        return await self._desks.preview(bind, context)
+        return await self._queues.preview(bind, context)
 
     async def promise(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
-        """Commit what the node of *wish* has for it, or say why it has nothing."""
+        """Commit what the node of *bind* has for it, or say why it has nothing."""
         pod, outcome = _on_its_way(bind), None
         self.underway.begin(pod)
         try:
-            outcome = await self._desks.promise(bind, context)
+            outcome = await self._queues.promise(bind, context)
         finally:
             self.underway.end(pod, promised=isinstance(outcome, Commit))
         return outcome
 
     async def _promising_nodes(self, uid: str, nodes: Iterable[str]) -> frozenset[str]:
         """Return those of *nodes* that promise something to pod *uid*, past all caches."""
-        ledgers = await asyncio.gather(*map(self._desks.ledger, nodes))
+        ledgers = await asyncio.gather(*map(self._queues.ledger, nodes))
         return frozenset(one.name for one in ledgers if one is not None and one.entry(uid))
 
 

@@ -44,67 +44,64 @@ class LateError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _WaitingBind:
-    """One bind that waits for its node; ``won`` is set once the ledger says so."""
+    """One bind that waits for its node; ``outcome`` is set once the ledger says so."""
 
     bind: BindRequest
     context: AdmissionContext
-    until: float  # monotonic seconds
-    won: Outcome | None = None
+    deadline: float  # monotonic seconds
+    outcome: Outcome | None = None
 
 
 @dataclass(slots=True)
 class _CommitQueue:
     """The queue of one node: the holder of the lock serves all that wait.
 
-    ``left`` is the GPUNode as our last write left it, while somebody waits.
+    ``last_written`` is the GPUNode as our last write left it, while somebody waits.
     """
 
     node: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: list[_WaitingBind] = field(default_factory=list)
-    left: bytes = b""
+    last_written: bytes = b""
 
 
 @dataclass(slots=True, kw_only=True)
 class CommitQueues:
-    """All nodes' desks.
-
-    ``ledgers`` returns a node's ledger as far as a cache knows it. ``stands`` says whether a
-    ledger's status is of its Node as it runs now, as far as is known.
-    """
+    """The queues of all nodes."""
 
     calls: ApiClient
-    ledgers: Callable[[str], Ledger | None]
+    ledgers: Callable[[str], Ledger | None]  # a cached ledger by node
+    # Whether a ledger's status is of its Node as it runs now, as far as is known.
     stands: Callable[[Ledger], bool]
     clock: Clock
     patience: float = PATIENCE
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
-    _desks: dict[str, _CommitQueue] = field(default_factory=dict)
-    _pauses: dict[str, float] = field(default_factory=dict)  # by node, until when; the oldest first
+    _queues: dict[str, _CommitQueue] = field(default_factory=dict)
+    _pauses: dict[str, float] = field(default_factory=dict)  # by node, its end; the oldest first
 
     async def promise(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
-        """Commit what the node of *wish* has for it, or say why it has nothing.
+        """Commit what the node of *bind* has for it, or say why it has nothing.
 
         Raises :class:`LateError` where its turn does not come in time.
         """
-        bid = _WaitingBind(bind, context, until=self.clock.monotonic() + LAST_TURN)
+        waiting_bind = _WaitingBind(bind, context, deadline=self.clock.monotonic() + LAST_TURN)
         node = bind.bound.node
-        desk = self._desks.setdefault(node, _CommitQueue(node))
-        desk.waiting.append(bid)
+        queue = self._queues.setdefault(node, _CommitQueue(node))
+        queue.waiting.append(waiting_bind)
         try:
-            await self._wait_served(desk, bid)
+            await self._wait_served(queue, waiting_bind)
         finally:
-            desk.waiting.remove(bid)
-            if not desk.waiting and self._desks.get(node) is desk and not desk.lock.locked():
-                del self._desks[node]
-        return _outcome_of(bid)
+            queue.waiting.remove(waiting_bind)
+            if not queue.waiting and self._queues.get(node) is queue and not queue.lock.locked():
+                del self._queues[node]
+        return _outcome_of(waiting_bind)
 
     async def preview(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Say what :meth:`promise` would, and commit nothing."""
-        bid = _WaitingBind(bind, context, until=inf)
-        desk = _CommitQueue(bind.bound.node, waiting=[bid])
-        await self._serve(desk, await self.ledger(desk.node), dry=True)
-        return _outcome_of(bid)
+        waiting_bind = _WaitingBind(bind, context, deadline=inf)
+        queue = _CommitQueue(bind.bound.node, waiting=[waiting_bind])
+        await self._serve(queue, await self.ledger(queue.node), dry=True)
+        return _outcome_of(waiting_bind)
 
     async def ledger(self, node: str) -> Ledger | None:
         """Read a node's ledger past all caches."""
@@ -114,17 +111,17 @@ class CommitQueues:
             return None
         return _read(raw)
 
-    async def _wait_served(self, desk: _CommitQueue, bid: _WaitingBind) -> None:
-        """Wait in the queue until *bid* is served, by this task or another."""
+    async def _wait_served(self, queue: _CommitQueue, waiting_bind: _WaitingBind) -> None:
+        """Wait in the queue until *waiting_bind* is served, by this task or another."""
         failures = 0
-        while bid.won is None:
-            async with desk.lock:
-                if bid.won is None:
-                    await self._wait_pause(desk.node)
-                    await self._take_turn(desk)
-            if bid.won is None and self.clock.monotonic() >= bid.until:
+        while waiting_bind.outcome is None:
+            async with queue.lock:
+                if waiting_bind.outcome is None:
+                    await self._wait_pause(queue.node)
+                    await self._take_turn(queue)
+            if waiting_bind.outcome is None and self.clock.monotonic() >= waiting_bind.deadline:
                 raise LateError(f"no turn at the ledger within {LAST_TURN} seconds")
-            if bid.won is None:  # somebody else wrote first
+            if waiting_bind.outcome is None:  # somebody else wrote first
                 failures += 1
                 await self.clock.sleep(self.clock.backoff(failures, first=0.02, most=0.3))
 
@@ -142,71 +139,81 @@ class CommitQueues:
         while next(iter(self._pauses.values())) <= now:
             del self._pauses[next(iter(self._pauses))]
 
-    async def _take_turn(self, desk: _CommitQueue) -> None:
+    async def _take_turn(self, queue: _CommitQueue) -> None:
         """Serve the queue on the cached ledger, and the rest on a fresh read."""
         async with self._turns:
-            known = _read(desk.left) if desk.left else self.ledgers(desk.node)
-            if known is None or not await self._serve(desk, known, certain=False):
-                await self._serve(desk, await self.ledger(desk.node))
+            known = _read(queue.last_written) if queue.last_written else self.ledgers(queue.node)
+            if known is None or not await self._serve(queue, known, certain=False):
+                await self._serve(queue, await self.ledger(queue.node))
 
-    def _open(self, desk: _CommitQueue) -> list[_WaitingBind]:
-        """Return who is to be served; a pod's second bid finds the first one's entry later."""
+    def _open(self, queue: _CommitQueue) -> list[_WaitingBind]:
+        """Return who is to be served; a pod's second bind finds the first one's entry later."""
         now = self.clock.monotonic()
-        bids = [bid for bid in desk.waiting if bid.won is None and now < bid.until]
-        return list({bid.bind.live.uid: bid for bid in reversed(bids)}.values())[::-1]
+        binds = [
+            waiting_bind
+            for waiting_bind in queue.waiting
+            if waiting_bind.outcome is None and now < waiting_bind.deadline
+        ]
+        return list(
+            {waiting_bind.bind.live.uid: waiting_bind for waiting_bind in reversed(binds)}.values()
+        )[::-1]
 
     async def _serve(
-        self, desk: _CommitQueue, ledger: Ledger | None, *, certain: bool = True, dry: bool = False
+        self, queue: _CommitQueue, ledger: Ledger | None, *, certain: bool = True, dry: bool = False
     ) -> bool:
         """Serve who waits on *ledger*, all of them or, where it moves, none.
 
         Says whether nobody of them has to wait for another attempt.
         """
-        bids = self._open(desk)
-        if ledger is None or not bids:
-            _turn_away(bids)
+        binds = self._open(queue)
+        if ledger is None or not binds:
+            _turn_away(binds)
             return True
-        known = bids[0].context.snapshot.nodes.get(desk.node)
+        known = binds[0].context.snapshot.nodes.get(queue.node)
         ledger = replace(
             ledger,
             # A Node that is back takes nothing before its agent has accounted for it.
             inventory=ledger.inventory if self.stands(ledger) else "",
             node=keep_volcano_positions(ledger.node, known),
         )
-        results = decide_batch(ledger, [(bid.bind, bid.context) for bid in bids], self.clock.wall())
+        results = decide_batch(
+            ledger,
+            [(waiting_bind.bind, waiting_bind.context) for waiting_bind in binds],
+            self.clock.wall(),
+        )
         entries = [result.entry for result in results if isinstance(result, Commit)]
-        if entries and not dry and not await self._commit(desk, ledger, entries):
+        if entries and not dry and not await self._commit(queue, ledger, entries):
             return False
-        for bid, result in zip(bids, results, strict=True):
+        for waiting_bind, result in zip(binds, results, strict=True):
             if certain or isinstance(result, Commit):
-                bid.won = result
-        return all(bid.won is not None for bid in bids)
+                waiting_bind.outcome = result
+        return all(waiting_bind.outcome is not None for waiting_bind in binds)
 
-    async def _commit(self, desk: _CommitQueue, ledger: Ledger, entries: Sequence[Entry]) -> bool:
+    async def _commit(self, queue: _CommitQueue, ledger: Ledger, entries: Sequence[Entry]) -> bool:
         """Commit *entries*; false where the ledger had moved."""
-        path, ops = f"{GPU_NODES}/{desk.node}", commit_all(ledger, entries)
-        desk.left = b""
+        path, ops = f"{GPU_NODES}/{queue.node}", commit_all(ledger, entries)
+        queue.last_written = b""
         try:
-            desk.left = await self.calls.json_patch(path, ops, timeout=self.patience)
+            queue.last_written = await self.calls.json_patch(path, ops, timeout=self.patience)
         except (ConflictError, InvalidError, NotFoundError):
             return False
-        self._pause(desk.node)
+        self._pause(queue.node)
         return True
 
 
-def _turn_away(bids: Iterable[_WaitingBind]) -> None:
+def _turn_away(binds: Iterable[_WaitingBind]) -> None:
     """Answer for a node without a GPUNode."""
-    for bid in bids:
-        upstream = bid.context.settings.node_agent is NodeAgent.UPSTREAM
-        text = f'node "{bid.bind.bound.node}" has no GPUs known to vgpu-admission'
-        bid.won = ServedUpstream() if upstream else forbidden(text)
+    for waiting_bind in binds:
+        upstream = waiting_bind.context.settings.node_agent is NodeAgent.UPSTREAM
+        text = f'node "{waiting_bind.bind.bound.node}" has no GPUs known to vgpu-admission'
+        waiting_bind.outcome = ServedUpstream() if upstream else forbidden(text)
 
 
 def _read(raw: bytes) -> Ledger:
     return read_text(raw)[0]
 
 
-def _outcome_of(bid: _WaitingBind) -> Outcome:
-    if bid.won is None:
+def _outcome_of(waiting_bind: _WaitingBind) -> Outcome:
+    if waiting_bind.outcome is None:
         raise RuntimeError("a bind left its queue without an outcome")
-    return bid.won
+    return waiting_bind.outcome

@@ -80,15 +80,15 @@ def late_claim(
     bind: BindRequest, ledger: Ledger, document: Mapping[str, Any], *, upstream: bool
 ) -> LateClaim | Refusal:
     """Return the claim of a bound pod, or why it has none; *document* is the JSON of *ledger*."""
-    uid, told = bind.live.uid, _annotated_assignment(bind.live)
+    uid, assignment = bind.live.uid, _annotated_assignment(bind.live)
     entry = ledger.entry(uid)
     if entry is not None:
         return _claim_with(bind, entry.containers, LateBasis.KEPT)
-    found = next((held for held in ledger.unpromised if held.uid == uid), None)
-    if found is not None:
-        return _confirm(bind, found, told, ledger=ledger)
+    in_use = next((held for held in ledger.unpromised if held.uid == uid), None)
+    if in_use is not None:
+        return _confirm(bind, in_use, assignment, ledger=ledger)
     if upstream:
-        return _by_annotations(bind, document, told, ledger=ledger)
+        return _by_annotations(bind, document, assignment, ledger=ledger)
     return conflict(_RUNS) if bind.live.started else LateClaim(bind, LateBasis.CHOSEN)
 
 
@@ -98,14 +98,14 @@ _RUNS: Final = f"its containers use GPUs without an entry in the ledger; {_ANEW}
 
 
 def _confirm(
-    bind: BindRequest, entry: Entry, told: object, *, ledger: Ledger
+    bind: BindRequest, entry: Entry, assignment: object, *, ledger: Ledger
 ) -> LateClaim | Refusal:
     """Claim what the agent *found* in use if the annotations agree."""
-    if told is not None:
+    if assignment is not None:
         holds = _as_asked(bind, entry.containers, ledger)
         return (
             _claim_with(bind, holds, LateBasis.CONFIRMED)
-            if _is_same(told, entry)
+            if _is_same(assignment, entry)
             else conflict(_DRIFTED)
         )
     listed = _listed_grants(bind, ledger)
@@ -145,9 +145,9 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
 def _as_asked(
     bind: BindRequest, container_grantses: Iterable[ContainerGrants], ledger: Ledger
 ) -> tuple[ContainerGrants, ...]:
-    """Return the GPUs and places that were *told*, with as much of each as the pod asks for.
+    """Return *container_grantses* with as much of each GPU as the pod asks for.
 
-    What it does not ask for stays as it was told, and is refused by whoever commits it.
+    Grants of containers that ask for nothing stay as they are; the commit refuses them.
     """
     asks = {
         container_request.name: container_request
@@ -190,16 +190,16 @@ def _claim_with(bind: BindRequest, holds: tuple[ContainerGrants, ...], how: Late
 
 
 def _by_annotations(
-    bind: BindRequest, document: Mapping[str, Any], told: object, *, ledger: Ledger
+    bind: BindRequest, document: Mapping[str, Any], annotated: object, *, ledger: Ledger
 ) -> LateClaim | Refusal:
     """Believe what its own scheduler wrote, because the plugin that serves the node does.
 
     An assignment of ours says where all of it is; Volcano's list says which GPUs, so it may be no
     other. Where an instance sits it does not say.
     """
-    if told is not None:
+    if annotated is not None:
         pod = {"namespace": bind.bound.namespace, "name": bind.bound.pod, "uid": bind.live.uid}
-        entry = annotated_entry(document, pod, told)
+        entry = annotated_entry(document, pod, annotated)
         if entry is None:
             return conflict(_DRIFTED)
         return _claim_with(bind, _as_asked(bind, entry.containers, ledger), LateBasis.TOLD)
@@ -224,9 +224,9 @@ def _annotated_assignment(live: LivePod) -> object:
     return parse_untrusted_json((live.pod.metadata.annotations or {}).get(ASSIGNMENT_KEY, ""))
 
 
-def _is_same(told: object, entry: Entry) -> bool:
-    found: object = orjson.loads(orjson.dumps(wire_of(entry)["containers"]))
-    return _without_stages(told) == _without_stages(found)
+def _is_same(assignment: object, entry: Entry) -> bool:
+    committed: object = orjson.loads(orjson.dumps(wire_of(entry)["containers"]))
+    return _without_stages(assignment) == _without_stages(committed)
 
 
 def _without_stages(containers: object) -> object:
@@ -246,8 +246,8 @@ def late_annotations(promise: Commit, written: Mapping[str, str]) -> dict[str, s
 
     Where a pod's own scheduler and plugin are at work, their six keys are theirs.
     """
-    found = annotations(promise, promise.entry.since)
+    values = annotations(promise, promise.entry.since)
     theirs = promise.served_by is NodeAgent.UPSTREAM
     if theirs and written.get(NODE) == promise.assignment.node:
-        return {key: text for key, text in found.items() if key.startswith(OWN)}
-    return found
+        return {key: text for key, text in values.items() if key.startswith(OWN)}
+    return values

@@ -50,11 +50,11 @@ class PodsWithoutGpuNode:
         self._clock = clock
         self._since: dict[str, float] = {}  # monotonic seconds by uid; infinite once it was told
 
-    def know(self, found: Mapping[str, tuple[PodSummary, str]]) -> None:
+    def know(self, pods_and_lacks: Mapping[str, tuple[PodSummary, str]]) -> None:
         """Take all pods that are stranded now by uid, each with what its node lacks."""
         now = self._clock.monotonic()
-        self._since = {uid: self._since.get(uid, now) for uid in found}
-        for uid, (pod, why) in found.items():
+        self._since = {uid: self._since.get(uid, now) for uid in pods_and_lacks}
+        for uid, (pod, why) in pods_and_lacks.items():
             if now - self._since[uid] >= AFTER:
                 self._since[uid] = inf
                 self._tell(pod, why)
@@ -85,13 +85,13 @@ class LateCommitController:
     clock: Clock = SYSTEM
     _missing: frozenset[str] = frozenset()
     _fine: dict[str, tuple[PodSummary, Ledger]] = field(default_factory=dict)
-    _kept: Backoff[tuple[PodSummary, str]] = field(init=False)
+    _backoff: Backoff[tuple[PodSummary, str]] = field(init=False)
     _stranded: PodsWithoutGpuNode = field(init=False)
-    _abreast: Workqueue[str] = field(default_factory=Workqueue)
+    _queue: Workqueue[str] = field(default_factory=Workqueue)
 
     def __post_init__(self) -> None:
         """Begin without failures."""
-        self._kept = Backoff(self.clock)
+        self._backoff = Backoff(self.clock)
         self._stranded = PodsWithoutGpuNode(self._report_stranded, self.clock)
 
     async def sweep(self) -> None:
@@ -99,14 +99,14 @@ class LateCommitController:
 
         Once is not enough: the entry of a pod that was just bound may be on its way to us.
         """
-        found = self._pods_without_entry()
-        twice = [place for place in found if place[0].uid in self._missing]
-        self._missing = frozenset(pod.uid for pod, _ in found)
-        due = {place[0].uid: place for place in self._kept.due_keys(twice)}
-        await self._abreast.run_each(due, self._try_commit)
+        without_entry = self._pods_without_entry()
+        twice = [place for place in without_entry if place[0].uid in self._missing]
+        self._missing = frozenset(pod.uid for pod, _ in without_entry)
+        due = {place[0].uid: place for place in self._backoff.due_keys(twice)}
+        await self._queue.run_each(due, self._try_commit)
 
     async def _try_commit(self, place: tuple[PodSummary, str]) -> None:
-        pod, failed = place[0], partial(self._kept.note_failure, place)
+        pod, failed = place[0], partial(self._backoff.note_failure, place)
         who = f"{pod.namespace}/{pod.name}"
         with isolated("late commit failed", failed, pod=who):
             try:
@@ -128,7 +128,7 @@ class LateCommitController:
             return []
         there = [pod for pod in pods.values() if pod.extended and pod.node]
         fine, self._fine = self._fine, {}
-        found = []
+        without_entry = []
         stranded: dict[str, tuple[PodSummary, str]] = {}
         for pod in there:
             ledger, before = ledgers.get(pod.node), fine.get(pod.uid)
@@ -144,9 +144,9 @@ class LateCommitController:
             elif pod.told and ledger.entry(pod.uid) is not None:
                 self._fine[pod.uid] = pod, ledger
             elif pod.asks(self.caches.around(pod.namespace).vocabularies):
-                found.append((pod, ledger.resource_version))
+                without_entry.append((pod, ledger.resource_version))
         self._stranded.know(stranded)
-        return found
+        return without_entry
 
     def _report_stranded(self, pod: PodSummary, why: str) -> None:
         """Say what the node of *pod* lacks; without a GPUNode another plugin may serve it."""
@@ -195,9 +195,9 @@ class LateCommitController:
         outcome = await self.binder.promise(claim.bind, context)
         if isinstance(outcome, Commit):
             written = claim.bind.live.pod.metadata.annotations or {}
-            told = late_annotations(outcome, written)
+            added = late_annotations(outcome, written)
             path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-            changes = {"metadata": {"uid": pod.uid, "annotations": told}}
+            changes = {"metadata": {"uid": pod.uid, "annotations": added}}
             await self.calls.merge_patch(path, changes)
             self._record(claim, outcome)
             self.tell(_event(pod, "VgpuAssigned", note=_WAYS[claim.how]))
@@ -233,8 +233,8 @@ class LateCommitController:
             raw = await self.calls.get(f"{GPU_NODES}/{node}")
         except NotFoundError:
             return None
-        found: dict[str, Any] = msgspec.json.decode(raw)
-        return found
+        document: dict[str, Any] = msgspec.json.decode(raw)
+        return document
 
 
 _UNREAD: Final = "its entry cannot be read; delete the pod so that it is rescheduled"

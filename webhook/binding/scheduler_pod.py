@@ -14,37 +14,10 @@ from allocator.ledger.assign import PodClaim
 from allocator.model.decision import Finding
 from allocator.request.admitted import admitted_request
 from allocator.request.parse import parse_request
-from webhook.review import pod_schema
+from webhook.review.pod_schema import Pod, QueuedPod
 
-_OVER: Final = frozenset({"Succeeded", "Failed"})
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    uid: str = ""
-    name: str = ""
-    namespace: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    node_name: str = ""
-    priority: int | None = None
-
-
-class _Status(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    phase: str = ""
-    nominated_node_name: str = ""
-
-
-class _Pod(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
-_POD: Final = msgspec.json.Decoder(_Pod)
-_REVIEWED: Final = msgspec.json.Decoder(pod_schema.Pod)
+_POD: Final = msgspec.json.Decoder(QueuedPod)
+_REVIEWED: Final = msgspec.json.Decoder(Pod)
 
 
 def unbound_pod(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) -> SchedulingPod:
@@ -54,17 +27,17 @@ def unbound_pod(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) ->
 
 def watched_pod(raw: bytes, vocabularies: Sequence[Vocabulary]) -> SchedulingPod:
     """Read any pod; what it asks for only where a scheduler already makes room for it."""
-    found = _POD.decode(raw)
-    if found.spec.node_name or not found.status.nominated_node_name:
-        return _pod(found, None)
+    queued = _POD.decode(raw)
+    if queued.spec.node_name or not queued.status.nominated_node_name:
+        return _pod(queued, None)
     pod = _REVIEWED.decode(raw)
-    nominee = _pod(found, pod_claim(pod, vocabularies))
+    nominee = _pod(queued, pod_claim(pod, vocabularies))
     hint = (pod.metadata.annotations or {}).get(HINT_KEY)
     return replace(nominee, hinted=hint == nominee.nominated)
 
 
 def pod_claim(
-    pod: pod_schema.Pod, vocabularies: Sequence[Vocabulary]
+    pod: Pod, vocabularies: Sequence[Vocabulary]
 ) -> PodClaim | tuple[Finding, ...] | None:
     """Return what a pod asks for; a mode that was the best at CREATE may be revised."""
     present = pod.metadata.annotations or {}
@@ -80,7 +53,7 @@ def pod_claim(
     return PodClaim(uid=pod.metadata.uid or "", request=admitted.request, mode=admitted.mode)
 
 
-def _pod(pod: _Pod, wanted: PodClaim | tuple[Finding, ...] | None) -> SchedulingPod:
+def _pod(pod: QueuedPod, wanted: PodClaim | tuple[Finding, ...] | None) -> SchedulingPod:
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     return SchedulingPod(
         uid=metadata.uid,
@@ -92,7 +65,7 @@ def _pod(pod: _Pod, wanted: PodClaim | tuple[Finding, ...] | None) -> Scheduling
         nominated=status.nominated_node_name,
         deleting=metadata.deletion_timestamp is not None,
         leaves=_time(metadata.deletion_timestamp),
-        over=status.phase in _OVER,
+        over=status.over,
         wanted=wanted,
     )
 

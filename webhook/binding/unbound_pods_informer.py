@@ -1,4 +1,4 @@
-"""Pending: the pods that have no node yet, so that a bind need not ask for each."""
+"""The pods without a node, followed by a watch, so that a bind need not read each."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -8,23 +8,9 @@ import msgspec
 
 from kube.shared_informer import SharedInformer
 from webhook.review.binding_schema import LivePod, UnreadablePodError, live_pod
+from webhook.review.pod_schema import PlacedPod
 
-
-class _Metadata(msgspec.Struct, gc=False):
-    name: str
-    namespace: str
-
-
-class _Spec(msgspec.Struct, rename="camel", gc=False):
-    node_name: str = ""
-
-
-class _Placed(msgspec.Struct, gc=False):
-    metadata: _Metadata
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-_PLACED: Final = msgspec.json.Decoder(_Placed)
+_PLACED: Final = msgspec.json.Decoder(PlacedPod)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ async def ask_hook(calls: aiohttp.ClientSession, url: str, made: ManifestPod[Pod
     async with calls.post(url, data=review(made), headers=headers) as reply:
         body = await reply.read()
         if reply.status != HTTPStatus.OK:
-            said = escaped(body.decode(errors="replace"))
-            raise HookError(f"the webhook answered {reply.status}: {said}")
+            text = escaped(body.decode(errors="replace"))
+            raise HookError(f"the webhook answered {reply.status}: {text}")
     response = orjson.loads(body)["response"]
     patch = base64.b64decode(response.get("patch", ""))
     status = response.get("status", {})

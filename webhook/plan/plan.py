@@ -45,7 +45,7 @@ class Plan:
 
 
 def plan(made: ManifestPod[Pod], context: AdmissionContext) -> Plan:
-    """Decide about one pod as at CREATE, then look for a place on the snapshot of *around*."""
+    """Decide about one pod as at CREATE, then look for a place on the snapshot of *context*."""
     outcome = decide(made.pod, context)
     answer = answer_of(made.pod, outcome)
     request = _request(made.pod, outcome, context)
@@ -78,17 +78,17 @@ def plan(made: ManifestPod[Pod], context: AdmissionContext) -> Plan:
 
 def answer_of(pod: Pod, outcome: Outcome) -> Answer:
     """Return what the webhook says to a CREATE with this *outcome*."""
-    said = tuple(warnings(outcome.warnings))
+    shown = tuple(warnings(outcome.warnings))
     match outcome:
         case Refused():
             status = refusal(outcome)
             return Answer(
-                allowed=False, warnings=said, message=status.message, reason=status.reason
+                allowed=False, warnings=shown, message=status.message, reason=status.reason
             )
         case Rewritten(intent=intent) | GpusHidden(intent=intent):
-            return Answer(allowed=True, operations=tuple(operations(pod, intent)), warnings=said)
+            return Answer(allowed=True, operations=tuple(operations(pod, intent)), warnings=shown)
         case Untouched():
-            return Answer(allowed=True, warnings=said)
+            return Answer(allowed=True, warnings=shown)
         case _:
             assert_never(outcome)
 

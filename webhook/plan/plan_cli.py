@@ -62,7 +62,7 @@ def answer(question: PlanInput, streams: Streams) -> int:
         return ERROR
     plans = [(display_name(name), plan(made, context)) for name, made in pods]
     _print(plans, question.output, streams.output)
-    return exit_code(found.verdict for _, found in plans)
+    return exit_code(one_plan.verdict for _, one_plan in plans)
 
 
 def surroundings(*, fleet: str, name: str, settings: Settings) -> AdmissionContext:
@@ -97,7 +97,7 @@ def _print(plans: Sequence[tuple[str, Plan]], output: PlanOutput, stream: TextIO
         text = orjson.dumps(document(plans), option=orjson.OPT_INDENT_2)
         stream.write(f"{text.decode()}\n")
         return
-    for number, (name, found) in enumerate(plans):
+    for number, (name, one_plan) in enumerate(plans):
         if number:
             stream.write("\n")
-        show(lines(found, name), stream)
+        show(lines(one_plan, name), stream)

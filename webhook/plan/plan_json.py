@@ -1,4 +1,4 @@
-"""Plan documents: plans in the shape that scripts read, which docs/plan.md describes."""
+"""Plans as JSON, in the shape that scripts read, which docs/plan.md describes."""
 
 from collections.abc import Sequence
 from typing import Any, Final

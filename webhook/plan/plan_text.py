@@ -1,4 +1,4 @@
-"""Plan text: a plan as lines of at most 80 columns, each part with the tone it is said in."""
+"""A plan as lines of at most 80 columns, each part with its tone (see terminal_lines)."""
 
 from collections.abc import Iterator
 from typing import Final, assert_never
@@ -36,9 +36,9 @@ def lines(plan: Plan, file: str, *, tried: bool = True) -> Iterator[Line]:
     yield from row("asked", _asked_text(plan))
     yield from _answer_lines(plan)
     if plan.outlook is not None:
-        said, mode = plan.answer.message, _admitted_mode(plan)
-        yield from feasibility_text.placement_lines(plan.outlook, given=mode, said=said)
-        yield from feasibility_text.remedy_lines(plan.outlook, said=said)
+        message, mode = plan.answer.message, _admitted_mode(plan)
+        yield from feasibility_text.placement_lines(plan.outlook, given=mode, said=message)
+        yield from feasibility_text.remedy_lines(plan.outlook, said=message)
         if tried and plan.verdict is not FeasibilityVerdict.REFUSED:
             yield from feasibility_text.candidate_lines(plan.outlook.choice)
     yield from _change_lines(plan)
@@ -68,9 +68,9 @@ def _literally(pod: Pod) -> Iterator[str]:
     for container in (*(pod.spec.init_containers or ()), *pod.spec.containers):
         resources = container.resources
         if resources is not None and (
-            told := known.own_amounts(resources.requests, resources.limits)
+            stated := known.own_amounts(resources.requests, resources.limits)
         ):
-            amounts = (f"{escaped(name)} {escaped(amount)}" for name, amount in told.items())
+            amounts = (f"{escaped(name)} {escaped(amount)}" for name, amount in stated.items())
             yield f"{escaped(container.name)}: {', '.join(amounts)}"
 
 

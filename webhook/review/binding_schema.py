@@ -1,4 +1,4 @@
-"""Reviews of Bindings, and the pods they are about: the few fields that the commit rests on."""
+"""Reviews of Bindings, and the live pods that they are about."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ from webhook.review.admission_review import (
     UserInfo,
     decode_review,
 )
-from webhook.review.pod_schema import Metadata, Pod
+from webhook.review.pod_schema import Metadata, Pod, StoredPod, StoredStatus
 
 
 class BindingTarget(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -48,50 +48,9 @@ class _Review(msgspec.Struct, frozen=True, rename="camel", gc=False):
     kind: str = ""
 
 
-class _Gate(msgspec.Struct, frozen=True, gc=False):
-    name: str = ""
-
-
-class _LiveMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    uid: str
-    deletion_timestamp: str | None = None
-
-
-class _LiveSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    node_name: str = ""
-    scheduling_gates: tuple[_Gate, ...] | None = None
-
-
-class _State(msgspec.Struct, frozen=True, gc=False):
-    running: dict[str, msgspec.Raw] | None = None
-    terminated: dict[str, msgspec.Raw] | None = None
-
-    @property
-    def has_run(self) -> bool:
-        return self.running is not None or self.terminated is not None
-
-
-class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    state: _State | None = None
-    last_state: _State | None = None
-
-
-class _LiveStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    phase: str = ""
-    container_statuses: tuple[_ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
-
-
-class _Live(msgspec.Struct, frozen=True, gc=False):
-    metadata: _LiveMetadata
-    spec: _LiveSpec = _LiveSpec()
-    status: _LiveStatus = _LiveStatus()
-
-
 _REVIEW: Final = msgspec.json.Decoder(_Review)
-_LIVE: Final = msgspec.json.Decoder(_Live)
+_LIVE: Final = msgspec.json.Decoder(StoredPod)
 _POD: Final = msgspec.json.Decoder(Pod)
-_OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
 class UnreadablePodError(ValueError):
@@ -128,8 +87,8 @@ class LivePod:
 def parse(body: bytes) -> BindingReview:
     """Decode one review of a Binding.
 
-    Raises as :func:`opened` does, and :class:`BadObjectError` where the review carries no Binding
-    of a named pod to a named node.
+    Raises as :func:`decode_review` does, and :class:`BadObjectError` where the review carries
+    no Binding of a named pod to a named node.
     """
     return _binding_review(decode_review(_REVIEW, body).request)
 
@@ -175,12 +134,12 @@ def live_pod(raw: bytes) -> LivePod:
         node=live.spec.node_name,
         gated=bool(live.spec.scheduling_gates),
         deleting=live.metadata.deletion_timestamp is not None,
-        over=live.status.phase in _OVER,
+        over=live.status.over,
         started=_has_started(live.status),
     )
 
 
-def _has_started(status: _LiveStatus) -> bool:
+def _has_started(status: StoredStatus) -> bool:
     container_statuses = (
         *(status.container_statuses or ()),
         *(status.init_container_statuses or ()),

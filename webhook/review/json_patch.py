@@ -1,4 +1,4 @@
-"""Patches: the JSON Patch operations that carry out an intended change of a pod.
+"""The JSON Patch operations that carry out an intended change of a pod.
 
 Operations are built from the intent, never by comparing two documents, and only add what is
 missing: a patch that decodes but does not apply fails the pod whatever the failure policy,

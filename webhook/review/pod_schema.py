@@ -1,49 +1,34 @@
-"""The JSON of pods, as far as admission reads it: a few fields of each part, within bounds."""
+"""The JSON of pods as hooks and schedulers' questions need it: a few fields, within bounds.
+
+``Pod`` is what admission reads, of a pod under review and of one that is stored. The others are
+read beside it: ``StoredPod`` for a bind, ``QueuedPod`` for the order of schedulers and
+``PlacedPod`` to find a pod by name.
+"""
 
 from typing import Annotated, Final
 
 import msgspec
 
+from allocator.request.pod_fields import (
+    EnvVar,
+    MountPoint,
+    NodeNameSpec,
+    OwnerKind,
+    PodPhase,
+    SpecContainer,
+)
+
 MOST_CONTAINERS: Final = 512
 MOST_ENTRIES: Final = 4096  # variables or mounts of one container, volumes of one pod
-
-
-class FieldRef(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A downward API reference."""
-
-    field_path: str = ""
-
-
-class ValueFrom(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Where a variable's value comes from; other sources than a field are not told apart."""
-
-    field_ref: FieldRef | None = None
-
-
-class EnvVar(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """One explicit variable."""
-
-    name: str
-    value: str | None = None
-    value_from: ValueFrom | None = None
 
 
 class EnvFrom(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """A source of variables that we cannot see into."""
 
 
-class Resources(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Quantities as the API server canonicalised them."""
-
-    limits: dict[str, str | int] | None = None
-    requests: dict[str, str | int] | None = None
-
-
-class VolumeMount(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class VolumeMount(MountPoint, frozen=True, rename="camel", gc=False):
     """A mount of a volume into a container."""
 
-    name: str = ""
-    mount_path: str = ""
     sub_path: str | None = None
     sub_path_expr: str | None = None
     read_only: bool | None = None
@@ -55,18 +40,15 @@ class SecurityContext(msgspec.Struct, frozen=True, rename="camel", gc=False):
     privileged: bool | None = None
 
 
-class Container(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class Container(SpecContainer, frozen=True, rename="camel", gc=False):
     """A container of any kind."""
 
-    name: str
     env: Annotated[tuple[EnvVar, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
     env_from: tuple[EnvFrom, ...] | None = None
-    resources: Resources | None = None
     volume_mounts: (
         Annotated[tuple[VolumeMount, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None
     ) = None
     security_context: SecurityContext | None = None
-    restart_policy: str | None = None
 
 
 class HostPath(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -96,13 +78,11 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
     scheduler_name: str | None = None
 
 
-class OwnerReference(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class OwnerReference(OwnerKind, frozen=True, gc=False):
     """The object that made this one."""
 
-    kind: str = ""
     name: str = ""
     uid: str = ""
-    controller: bool | None = None
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -121,3 +101,100 @@ class Pod(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     metadata: Metadata = Metadata()
     spec: PodSpec = PodSpec()
+
+
+class SchedulingGate(msgspec.Struct, frozen=True, gc=False):
+    """What keeps schedulers from the pod until it is removed."""
+
+    name: str = ""
+
+
+class StoredMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Which pod it is, and whether it is being deleted."""
+
+    uid: str
+    deletion_timestamp: str | None = None
+
+
+class StoredSpec(NodeNameSpec, frozen=True, rename="camel", gc=False):
+    """Where the pod is, and whether it may be scheduled."""
+
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+
+
+class ContainerState(msgspec.Struct, frozen=True, gc=False):
+    """What a container does or did; its other state is that it waits."""
+
+    running: dict[str, msgspec.Raw] | None = None
+    terminated: dict[str, msgspec.Raw] | None = None
+
+    @property
+    def has_run(self) -> bool:
+        """Say whether it runs or ran."""
+        return self.running is not None or self.terminated is not None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A container as kubelet reports it."""
+
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+
+
+class StoredStatus(PodPhase, frozen=True, rename="camel", gc=False):
+    """How far the pod has come."""
+
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class StoredPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod as the API server has it: what a bind rests on beside its request."""
+
+    metadata: StoredMetadata
+    spec: StoredSpec = StoredSpec()
+    status: StoredStatus = StoredStatus()
+
+
+class QueuedMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Which pod it is, since when, and until when; times as RFC 3339."""
+
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class QueuedSpec(NodeNameSpec, frozen=True, rename="camel", gc=False):
+    """Where the pod is, and how important."""
+
+    priority: int | None = None
+
+
+class QueuedStatus(PodPhase, frozen=True, rename="camel", gc=False):
+    """How far the pod has come, and the node that a scheduler makes room on for it."""
+
+    nominated_node_name: str = ""
+
+
+class QueuedPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod as schedulers rank it."""
+
+    metadata: QueuedMetadata = QueuedMetadata()
+    spec: QueuedSpec = QueuedSpec()
+    status: QueuedStatus = QueuedStatus()
+
+
+class PodKey(msgspec.Struct, frozen=True, gc=False):
+    """The name of a pod."""
+
+    name: str
+    namespace: str
+
+
+class PlacedPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod's name and node."""
+
+    metadata: PodKey
+    spec: NodeNameSpec = NodeNameSpec()

@@ -137,8 +137,8 @@ async def _show(
                 answer = with_user_message(
                     await ask_hook(calls, url, sample.made), sample.made, sample.file
                 )
-                found = replace(plan(sample.made, context), answer=answer)
-                show([*lines(found, sample.file, tried=False), ()], output)
+                answered = replace(plan(sample.made, context), answer=answer)
+                show([*lines(answered, sample.file, tried=False), ()], output)
         if options.stay:
             onlooker.awake = True
             with _example_folder(authority, samples[0]) as folder:

@@ -78,7 +78,7 @@ class CachedPodDecoder:
         self._last: tuple[bytes, tuple[Vocabulary, ...], SchedulingPod] | None = None
 
     def __call__(self, raw: msgspec.Raw) -> SchedulingPod:
-        """Return the pod; raises as :func:`webhook.binding.scheduler_pod.unbound` does."""
+        """Return the pod; raises as :func:`webhook.binding.scheduler_pod.unbound_pod` does."""
         text, vocabularies, last = bytes(raw), self._vocabularies(), self._last
         if last is not None and last[0] == text and last[1] is vocabularies:
             return last[2]

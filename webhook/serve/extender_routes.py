@@ -1,4 +1,4 @@
-"""The extender's port: paths to questions, bodies within bounds, and answers for what is none.
+"""HTTP of the extender: paths of its verbs, bounds of bodies, answers to malformed requests.
 
 Only the last part of a path counts, because configurations in the wild put their own before it.
 """

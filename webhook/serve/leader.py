@@ -1,4 +1,4 @@
-"""Duties: the controllers that only the lease holder runs."""
+"""Wiring of the controllers that the leader runs, one replica at a time."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

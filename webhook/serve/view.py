@@ -15,15 +15,15 @@ PREFER_KEY: Final = "vgpu-admission.io/prefer"
 def view_of(inventory: Inventory, name: str) -> AdmissionView:
     """Return what a decision in namespace *name* rests on, now."""
     namespace = inventory.namespace(name)
-    said = namespace.annotations if namespace is not None else {}
-    prefer = said.get(PREFER_KEY, "")
+    annotations = namespace.annotations if namespace is not None else {}
+    prefer = annotations.get(PREFER_KEY, "")
     context = AdmissionContext(
         settings=inventory.settings,
         snapshot=inventory.snapshot(),
         vocabularies=inventory.vocabularies,
         host_paths=None if namespace is None else namespace.host_paths,
         prefer=Prefer(prefer) if prefer in set(Prefer) else None,
-        high_priority=said.get(HIGH_KEY) == HIGH_ALLOWED,
+        high_priority=annotations.get(HIGH_KEY) == HIGH_ALLOWED,
         geometries=inventory.device_config.geometries,
     )
     return AdmissionView(

@@ -27,7 +27,7 @@ BOOKKEEPING: Final = {"metadata.resourceVersion", "metadata.generation", "metada
 # What is kept only until somebody's turn has come, or for some seconds.
 PASSING: Final = (
     "UnschedulableController._turns",
-    "CommitQueues._desks",
+    "CommitQueues._queues",
     "GangController._refusals",
     "Journal._pending",
     "Recorder._waiting",

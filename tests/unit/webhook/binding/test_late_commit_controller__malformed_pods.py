@@ -86,7 +86,7 @@ class Site:
             ),
             tell=self.events.append,
             clock=clock,
-            _abreast=Workqueue(patience=patience),
+            _queue=Workqueue(patience=patience),
         )
 
     def ledgers(self) -> dict[str, Ledger]:

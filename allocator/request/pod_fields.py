@@ -1,0 +1,83 @@
+"""Parts of a pod that several programs read alike: their types, defaults, and what may be null.
+
+A field with ``| None`` may be null or absent; any other may be absent, but null is an error. Each
+program adds the fields that it needs, in a struct that builds on one of these, and no more: what
+is not declared is not decoded, so that nothing unreadable there can make a pod unreadable.
+"""
+
+from typing import Final
+
+import msgspec
+
+_FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+
+
+class FieldRef(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A downward API reference."""
+
+    field_path: str = ""
+
+
+class ValueFrom(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Where a variable's value comes from; other sources than a field look like none."""
+
+    field_ref: FieldRef | None = None
+
+
+class EnvVar(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """One explicit variable."""
+
+    name: str
+    value: str | None = None
+    value_from: ValueFrom | None = None
+
+
+class MountPoint(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A volume by name, and where a container sees it."""
+
+    name: str = ""
+    mount_path: str = ""
+
+
+class ResourceLimits(msgspec.Struct, frozen=True, gc=False):
+    """What a container may use at most: quantities as the API server canonicalised them."""
+
+    limits: dict[str, str | int] | None = None
+
+
+class Resources(ResourceLimits, frozen=True, gc=False):
+    """What a container may use at most, and what it asks to be scheduled for."""
+
+    requests: dict[str, str | int] | None = None
+
+
+class SpecContainer(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A container of any kind, as far as its request goes."""
+
+    name: str
+    resources: Resources | None = None
+    restart_policy: str | None = None
+
+
+class OwnerKind(msgspec.Struct, frozen=True, gc=False):
+    """What kind of object made this one, and whether it manages it."""
+
+    kind: str = ""
+    controller: bool | None = None
+
+
+class NodeNameSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The node of a pod that the API server sent; empty until it is bound."""
+
+    node_name: str = ""
+
+
+class PodPhase(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """How far a pod has come, in one word."""
+
+    phase: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Say whether its containers have ended for good."""
+        return self.phase in _FINAL_PHASES
