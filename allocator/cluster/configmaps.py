@@ -12,7 +12,7 @@ from allocator.config.device_config import (
     load_device_config,
     load_node_config,
 )
-from allocator.config.settings import Settings, SettingsError, settings_of
+from allocator.config.settings import Settings, SettingsError, load_settings
 from allocator.model.problem import Loaded, Rejected
 
 SETTINGS_NAME: Final = "vgpu-admission-settings"
@@ -29,13 +29,15 @@ def settings_in(data: Mapping[str, str]) -> tuple[Settings, str] | None:
     """Return our settings and a digest of their text; ``None`` leaves the last good ones."""
     text = data.get(_SETTINGS, "")
     try:
-        settings = settings_of(text)
+        loaded = load_settings(text)
     except SettingsError as error:
         log.error("settings kept as they were", why=str(error))  # noqa: TRY400 -- no traceback
         return None
+    for warning in loaded.warnings:
+        log.warning("setting ignored", why=str(warning))
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
     log.info("settings loaded", digest=digest)
-    return settings, digest
+    return loaded.value, digest
 
 
 def device_config_in(data: Mapping[str, str]) -> DeviceConfig | None:

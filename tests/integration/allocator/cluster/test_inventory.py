@@ -134,7 +134,7 @@ def test_a_node_that_goes_takes_its_gpus_along() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["fleet: [open", "fleet: open\ngangDeadlock: report"], ids=["no-yaml", "removed-key"]
+    "bad", ["fleet: [open", "fleet: open\nflet: open"], ids=["no-yaml", "unknown-key"]
 )
 def test_settings_are_taken_up_while_running_and_broken_ones_are_not(bad: str) -> None:
     """The last good settings stay in force."""
