@@ -60,10 +60,10 @@ class Credentials:
         try:
             self._load()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            told = f"cannot load the credentials for {self._access.url}: {shorten(str(error))}"
+            message = f"cannot load the credentials for {self._access.url}: {shorten(str(error))}"
             if self._material is None:
-                raise ConfigError(told) from error
-            log.warning("previous credentials kept", why=told)
+                raise ConfigError(message) from error
+            log.warning("previous credentials kept", why=message)
         self._read_at = now
 
     def _load(self) -> None:

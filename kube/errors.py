@@ -41,8 +41,8 @@ class ApiError(KubeError):
         super().__init__(status, reason, self.message)
 
     def __str__(self) -> str:
-        said = f"{self.status} {self.reason}: {self.message}"
-        return f"{self.place}: {said}" if self.place else said
+        text = f"{self.status} {self.reason}: {self.message}"
+        return f"{self.place}: {text}" if self.place else text
 
 
 class NotFoundError(ApiError):
@@ -94,16 +94,16 @@ def refusal(body: bytes | msgspec.Raw, *, status: int = 0, place: str = "") -> A
     (a proxy's page) is not quoted.
     """
     try:
-        said = msgspec.json.decode(body, type=_Status)
+        status_object = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        said = _Status(kind="")
-    if said.kind != "Status":
-        said = _Status(kind="", message=_NO_SUCH_KIND if status == 404 else _NO_STATUS)  # noqa: PLR2004 - HTTP
-    status = status or said.code
+        status_object = _Status(kind="")
+    if status_object.kind != "Status":
+        status_object = _Status(kind="", message=_NO_SUCH_KIND if status == 404 else _NO_STATUS)  # noqa: PLR2004 - HTTP
+    status = status or status_object.code
     kind = _BY_STATUS.get(status, ApiError)
-    if said.reason == "AlreadyExists":
+    if status_object.reason == "AlreadyExists":
         kind = AlreadyExistsError
-    return kind(status, said.reason or "Unknown", said.message, place=place)
+    return kind(status, status_object.reason or "Unknown", status_object.message, place=place)
 
 
 def must_relist(error: KubeError) -> bool:

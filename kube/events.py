@@ -95,10 +95,10 @@ class Recorder:
     """
 
     def __init__(
-        self, writer: ApiClient, *, controller: str, instance: str, clock: Clock = SYSTEM
+        self, client: ApiClient, *, controller: str, instance: str, clock: Clock = SYSTEM
     ) -> None:
         """Report as *controller*, such as ``vgpu-admission.io/webhook``, from one *instance*."""
-        self._writer = writer
+        self._client = client
         self._reporter = {"reportingController": controller, "reportingInstance": instance[:128]}
         self._clock = clock
         self._waiting: asyncio.Queue[Event] = asyncio.Queue(MOST_WAITING)
@@ -139,7 +139,7 @@ class Recorder:
         name = self._new_name(event.regarding)
         now = self._clock.monotonic()
         body = self._body(event, name=name, namespace=namespace)
-        await self._writer.create(collection, msgspec.json.encode(body))
+        await self._client.create(collection, msgspec.json.encode(body))
         self.tally.written += 1
         self._series[key] = _Series(path=f"{collection}/{name}", seen=now, written=now)
         self._series.move_to_end(key)
@@ -156,7 +156,7 @@ class Recorder:
         last = micro_time(self._clock.wall())
         changes = {"series": {"count": series.count, "lastObservedTime": last}}
         try:
-            await self._writer.merge_patch(series.path, changes)
+            await self._client.merge_patch(series.path, changes)
             self.tally.written += 1
         except NotFoundError:  # it outlived its time to live
             await self._begin(key, event)

@@ -48,7 +48,7 @@ class Timing:
 class LeaseRecord:
     """A Lease as read; ``term`` is its number of transitions, ``duration`` seconds."""
 
-    version: str
+    resource_version: str
     holder: str
     term: int
     duration: int | None
@@ -63,8 +63,8 @@ class ElectionStep(StrEnum):
     WAIT = "wait"
 
 
-def move(
-    record: LeaseRecord | None, *, mine: bool, unchanged: float, duration: int
+def next_step(
+    record: LeaseRecord | None, *, held_by_us: bool, unchanged_for: float, duration: int
 ) -> ElectionStep:
     """Decide from what the Lease says and for how many seconds we saw it not change.
 
@@ -73,9 +73,9 @@ def move(
     """
     if record is None:
         return ElectionStep.CREATE
-    if mine:
+    if held_by_us:
         return ElectionStep.RENEW
-    if not record.holder or unchanged > max(record.duration or duration, 1):
+    if not record.holder or unchanged_for > max(record.duration or duration, 1):
         return ElectionStep.TAKE
     return ElectionStep.WAIT
 
@@ -95,7 +95,7 @@ class _Lease(msgspec.Struct):
     spec: _Spec | None = None
 
 
-def parse(body: bytes) -> LeaseRecord:
+def parse_lease(body: bytes) -> LeaseRecord:
     """Read a ``coordination.k8s.io/v1`` Lease; raises :class:`UnreadableError`."""
     try:
         lease = msgspec.json.decode(body, type=_Lease)
@@ -103,7 +103,7 @@ def parse(body: bytes) -> LeaseRecord:
         raise UnreadableError(f"not a Lease: {shorten(str(error))}") from error
     spec = lease.spec or _Spec()
     return LeaseRecord(
-        version=lease.metadata.resource_version,
+        resource_version=lease.metadata.resource_version,
         holder=spec.holder_identity or "",
         term=spec.lease_transitions or 0,
         duration=spec.lease_duration_seconds,
@@ -147,21 +147,21 @@ class Election:
 
     def __init__(
         self,
-        store: ApiClient,
+        client: ApiClient,
         candidate: LeaseCandidate,
         *,
         timing: Timing | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         """Contact nobody yet."""
-        self._store = store
+        self._client = client
         self._candidate = candidate
         self._timing = timing or Timing()
         self._clock = clock
-        self._seen = ("", -math.inf)  # a version, and when we first saw it
-        self._latest = -1  # the highest term we know of
+        self._last_change = ("", -math.inf)  # a version, and when we first saw it
+        self._highest_term = -1  # the highest term we know of
         self._term: int | None = None  # ours, if the Lease named us when we last looked
-        self._since = self._until = -math.inf  # when we lead
+        self._leads_from = self._leads_until = -math.inf  # when we lead
         self.elected = asyncio.Event()
 
     @property
@@ -170,7 +170,7 @@ class Election:
 
         ``elected`` is the same for tasks that wait: it is cleared up to one round later.
         """
-        return self._since <= self._clock.monotonic() < self._until
+        return self._leads_from <= self._clock.monotonic() < self._leads_until
 
     @property
     def term(self) -> int | None:
@@ -199,35 +199,39 @@ class Election:
             )
         except KubeError as error:
             log.warning("leader election failed", lease=self._candidate.name, why=str(error))
-        self._announce()
+        self._update_elected()
 
     async def _read(self) -> LeaseRecord | None:
         """Read the Lease and note when it last changed, by our clock."""
         try:
-            record = parse(await self._store.get(self._candidate.path, timeout=self._patience()))
+            record = parse_lease(
+                await self._client.get(self._candidate.path, timeout=self._call_timeout())
+            )
         except NotFoundError:
             record = None
-        if record is not None and record.version != self._seen[0]:
-            self._seen = (record.version, self._clock.monotonic())
+        if record is not None and record.resource_version != self._last_change[0]:
+            self._last_change = (record.resource_version, self._clock.monotonic())
         if record is not None:
-            self._latest = max(self._latest, record.term)
+            self._highest_term = max(self._highest_term, record.term)
         return record
 
     async def _advance(self, record: LeaseRecord | None) -> None:
-        mine = (
+        held_by_us = (
             record is not None
             and record.holder == self._candidate.identity
             and record.term == self._term
         )
-        if not mine:
+        if not held_by_us:
             self._resign()
-        unchanged = self._clock.monotonic() - self._seen[1]
-        chosen = move(record, mine=mine, unchanged=unchanged, duration=self._timing.duration)
+        unchanged = self._clock.monotonic() - self._last_change[1]
+        chosen = next_step(
+            record, held_by_us=held_by_us, unchanged_for=unchanged, duration=self._timing.duration
+        )
         match chosen:
             case ElectionStep.RENEW:
-                await self._hold(record, number=self._latest)
+                await self._write_ourselves(record, number=self._highest_term)
             case ElectionStep.TAKE:
-                await self._hold(record, number=self._latest + 1)
+                await self._write_ourselves(record, number=self._highest_term + 1)
             case ElectionStep.CREATE:
                 await self._create()
             case ElectionStep.WAIT:
@@ -241,14 +245,14 @@ class Election:
         So we lead only when that one's term has surely ended. On a first installation there was
         none, and we lead at once.
         """
-        vanished = self._latest >= 0
-        await self._hold(None, number=self._latest + 1)
+        vanished = self._highest_term >= 0
+        await self._write_ourselves(None, number=self._highest_term + 1)
         if vanished:
-            self._since = self._clock.monotonic() + self._timing.duration
+            self._leads_from = self._clock.monotonic() + self._timing.duration
 
-    async def _hold(self, record: LeaseRecord | None, *, number: int) -> None:
+    async def _write_ourselves(self, record: LeaseRecord | None, *, number: int) -> None:
         """Write ourselves into the Lease at the version read, and count from before we wrote."""
-        sent = self._clock.monotonic()
+        sent_at = self._clock.monotonic()
         now = micro_time(self._clock.wall())
         spec: dict[str, object] = {
             "holderIdentity": self._candidate.identity,
@@ -258,16 +262,16 @@ class Election:
         }
         if self._term != number:
             spec["acquireTime"] = now
-        written = parse(await self._write(record, spec))
-        self._seen = (written.version, self._clock.monotonic())
-        self._latest = self._term = number
-        self._until = sent + self._timing.renew_within
+        written = parse_lease(await self._write(record, spec))
+        self._last_change = (written.resource_version, self._clock.monotonic())
+        self._highest_term = self._term = number
+        self._leads_until = sent_at + self._timing.renew_within
 
     async def _write(self, record: LeaseRecord | None, spec: Mapping[str, object]) -> bytes:
         if record is not None:
-            changes = {"metadata": {"resourceVersion": record.version}, "spec": spec}
-            return await self._store.merge_patch(
-                self._candidate.path, changes, timeout=self._patience()
+            changes = {"metadata": {"resourceVersion": record.resource_version}, "spec": spec}
+            return await self._client.merge_patch(
+                self._candidate.path, changes, timeout=self._call_timeout()
             )
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
@@ -275,16 +279,16 @@ class Election:
             "metadata": {"name": self._candidate.name},
             "spec": spec,
         }
-        return await self._store.create(
-            self._candidate.collection, msgspec.json.encode(lease), timeout=self._patience()
+        return await self._client.create(
+            self._candidate.collection, msgspec.json.encode(lease), timeout=self._call_timeout()
         )
 
-    def _patience(self) -> float:
+    def _call_timeout(self) -> float:
         """Return the seconds a call may take: a leader's ends before its term does."""
-        left = self._until - self._clock.monotonic()
+        left = self._leads_until - self._clock.monotonic()
         return max(SHORTEST_CALL, min(self._timing.retry_every, left if left > 0 else math.inf))
 
-    def _announce(self) -> None:
+    def _update_elected(self) -> None:
         if self.is_leader and not self.elected.is_set():
             log.info("leading", lease=self._candidate.name, term=self._term)
             self.elected.set()
@@ -294,18 +298,18 @@ class Election:
 
     def _resign(self) -> None:
         self._term = None
-        self._since = self._until = -math.inf
+        self._leads_from = self._leads_until = -math.inf
 
     async def _release(self) -> None:
         """Stop leading, then say so, at the version we last saw, so that it can harm nobody."""
         held = self._term is not None
         self._resign()
-        self._announce()
+        self._update_elected()
         if not held:
             return
         changes = {
-            "metadata": {"resourceVersion": self._seen[0]},
+            "metadata": {"resourceVersion": self._last_change[0]},
             "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
         }
         with suppress(KubeError):
-            await self._store.merge_patch(self._candidate.path, changes, timeout=RELEASE_TIMEOUT)
+            await self._client.merge_patch(self._candidate.path, changes, timeout=RELEASE_TIMEOUT)

@@ -29,31 +29,31 @@ _IDENTIFIED: Final = msgspec.json.Decoder(_Identified)
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _DecodedParts:
     """What the parts made of one object, in their order."""
 
     uid: str
     of: tuple[Any, ...]
 
 
-class _Part(Generic[T]):
+class _Consumer(Generic[T]):
     """One part's picture, by uid."""
 
     def __init__(self, read: Callable[[bytes], T | None], know: Publish[T]) -> None:
         self.read = read
-        self._know = know
+        self._publish = know
         self._picture: Mapping[str, T] = {}
 
     def renew(self, made: Mapping[str, T | None]) -> None:
         """Replace the picture by one with *made*, where ``None`` is nothing to this part."""
         picture = dict(self._picture)
-        for uid, found in made.items():
-            if found is None:
+        for uid, decoded in made.items():
+            if decoded is None:
                 picture.pop(uid, None)
             else:
-                picture[uid] = found
+                picture[uid] = decoded
         self._picture = picture
-        self._know(MappingProxyType(picture), made.keys())
+        self._publish(MappingProxyType(picture), made.keys())
 
 
 class SharedInformer:
@@ -63,28 +63,28 @@ class SharedInformer:
         """Watch for nobody yet."""
         self._path = path
         self._clock = clock
-        self._parts: list[_Part[Any]] = []
+        self._consumers: list[_Consumer[Any]] = []
 
-    def add(self, read: Callable[[bytes], T | None], know: Publish[T]) -> None:
+    def add(self, read: Callable[[bytes], T | None], publish: Publish[T]) -> None:
         """Let *know* take all that *read* makes of objects, by uid, and the uids that may differ.
 
         *read* returns ``None`` of an object that is nothing to it. What it raises as ``ValueError``
         or msgspec's errors leaves the object as it was last understood, for all parts.
         """
-        self._parts.append(_Part(read, know))
+        self._consumers.append(_Consumer(read, publish))
 
     async def follow(self, client: Client) -> Never:
         """Follow, for ever, as :func:`kube.watch.follow_changes` does; RBAC: list, watch."""
         source = WatchSource(path=self._path, decode=self.read, key=lambda made: made.uid)
         await follow_changes(client, source, self.publish, clock=self._clock)
 
-    def read(self, raw: bytes) -> _Parts:
+    def read(self, raw: bytes) -> _DecodedParts:
         """Let each part make of an object what it needs."""
         uid = _IDENTIFIED.decode(raw).metadata.uid
-        return _Parts(uid, tuple(part.read(raw) for part in self._parts))
+        return _DecodedParts(uid, tuple(part.read(raw) for part in self._consumers))
 
-    def publish(self, partses: Mapping[str, _Parts], touched: Collection[str]) -> None:
+    def publish(self, objects: Mapping[str, _DecodedParts], touched: Collection[str]) -> None:
         """Tell each part of those objects that it was *touched* by."""
-        changes = {uid: partses.get(uid) for uid in touched}
-        for index, part in enumerate(self._parts):
+        changes = {uid: objects.get(uid) for uid in touched}
+        for index, part in enumerate(self._consumers):
             part.renew({uid: made and made.of[index] for uid, made in changes.items()})

@@ -20,8 +20,8 @@ PAGE: Final = 100  # objects per page of a plain list
 LIST_TIMEOUT: Final = 30.0  # seconds for one page
 SHORTEST_WATCH: Final = 300  # seconds; drawn at random, so that replicas do not reconnect together
 LONGEST_WATCH: Final = 600
-GRACE: Final = 30.0  # seconds after which we end a watch that the server should have ended
-STABLE: Final = 30.0  # seconds that a round must last to count as healthy
+END_GRACE: Final = 30.0  # seconds after which we end a watch that the server should have ended
+HEALTHY_ROUND: Final = 30.0  # seconds that a round must last to count as healthy
 FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
 LONGEST_PAUSE: Final = 30.0
 log = structlog.get_logger(__name__)
@@ -50,15 +50,17 @@ class WatchSource(Generic[T]):
 class WatchHealth:
     """How a watch fares, for metrics and readiness; written by :func:`follow` alone."""
 
-    heard: float | None = None  # monotonic seconds of the server's last word, bookmarks included
+    last_heard: float | None = (
+        None  # monotonic seconds of the server's last word, bookmarks included
+    )
     synced: bool = False  # a whole picture has been published
     lists: int = 0
     failures: int = 0
-    misread: int = 0  # objects that could not be decoded
+    undecodable: int = 0  # objects that could not be decoded
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the server's last word, ``None`` before the first."""
-        return None if self.heard is None else now - self.heard
+        return None if self.last_heard is None else now - self.last_heard
 
 
 # Unknown or forbidden options, or an etcd too old for it (an ERROR event with code 500).
@@ -74,7 +76,7 @@ async def follow(
     source: WatchSource[T],
     publish: Callable[[Mapping[str, T]], None],
     *,
-    pulse: WatchHealth | None = None,
+    health: WatchHealth | None = None,
     clock: Clock = SYSTEM,
 ) -> Never:
     """Publish a new picture of *source* after each change, for ever; RBAC: list, watch.
@@ -84,7 +86,9 @@ async def follow(
     list, and the old picture stays until the new one is whole. No failure of the server or the
     network ends it; what *publish* raises does.
     """
-    await follow_changes(client, source, lambda found, _: publish(found), pulse=pulse, clock=clock)
+    await follow_changes(
+        client, source, lambda found, _: publish(found), health=health, clock=clock
+    )
 
 
 async def follow_changes(
@@ -92,23 +96,23 @@ async def follow_changes(
     source: WatchSource[T],
     publish: Publish[T],
     *,
-    pulse: WatchHealth | None = None,
+    health: WatchHealth | None = None,
     clock: Clock = SYSTEM,
 ) -> Never:
     """Do as :func:`follow` does, and tell *publish* too which keys may differ from before.
 
     After a list these are all keys there are and were, so that who goes by them misses nothing.
     """
-    follower = _Follower(client, source, publish, pulse=pulse or WatchHealth(), clock=clock)
+    follower = _Follower(client, source, publish, health=health or WatchHealth(), clock=clock)
     failures = 0
     while True:
         began = clock.monotonic()
-        calm = await follower.round()
+        ended_normally = await follower.round()
         lasted = clock.monotonic() - began
-        if calm and lasted >= FIRST_PAUSE:
+        if ended_normally and lasted >= FIRST_PAUSE:
             failures = 0
             continue
-        failures = 1 if lasted >= STABLE else failures + 1
+        failures = 1 if lasted >= HEALTHY_ROUND else failures + 1
         await clock.sleep(clock.backoff(failures, first=FIRST_PAUSE, most=LONGEST_PAUSE))
 
 
@@ -121,40 +125,40 @@ class _Follower(Generic[T]):
         source: WatchSource[T],
         publish: Publish[T],
         *,
-        pulse: WatchHealth,
+        health: WatchHealth,
         clock: Clock,
     ) -> None:
         self._client = client
         self._source = source
         self._publish = publish
-        self._pulse = pulse
+        self._health = health
         self._clock = clock
         self._objects: dict[str, T] = {}
-        self._since: str | None = None  # None: the next round begins with a list
-        self._streams = True  # until the server turns out not to list by streaming
+        self._resume_version: str | None = None  # None: the next round begins with a list
+        self._can_stream_lists = True  # until the server turns out not to list by streaming
 
     async def round(self) -> bool:
         """List if need be, watch until the stream ends, and say whether it ended in peace."""
         try:
-            if self._since is not None:
+            if self._resume_version is not None:
                 await self._watch(listing=False)
             else:
-                await self._begin()
+                await self._list_and_watch()
         except KubeError as error:
-            self._pulse.failures += 1
+            self._health.failures += 1
             if must_relist(error):
-                self._since = None
+                self._resume_version = None
             log.warning("watch failed", path=self._source.path, why=str(error))
             return False
         return True
 
-    async def _begin(self) -> None:
+    async def _list_and_watch(self) -> None:
         """List by streaming, or page by page once the server turned out not to do that."""
-        if self._streams:
+        if self._can_stream_lists:
             try:
                 await self._watch(listing=True)
             except _NoStreamedListError as error:
-                self._streams = False
+                self._can_stream_lists = False
                 log.info(
                     "no streaming list, listing in pages", path=self._source.path, why=str(error)
                 )
@@ -169,7 +173,7 @@ class _Follower(Generic[T]):
         params = {**self._source.selectors, "limit": str(PAGE)}
         while True:
             body = await self._client.get(self._source.path, params=params, timeout=LIST_TIMEOUT)
-            page = frames.page(body)
+            page = frames.parse_page(body)
             for item in page.items or ():
                 self._put(objects, item)
             if not page.metadata.continue_:
@@ -180,28 +184,28 @@ class _Follower(Generic[T]):
 
     async def _watch(self, *, listing: bool) -> None:
         """Follow one stream to its end; *listing* asks it to begin with all there is."""
-        draft: dict[str, T] = {}
-        patience = asyncio.timeout(self._source.sync_within if listing else None)
+        listed: dict[str, T] = {}
+        sync_timeout = asyncio.timeout(self._source.sync_within if listing else None)
         try:
-            async with patience, self._open(listing=listing) as batches:
+            async with sync_timeout, self._open(listing=listing) as batches:
                 async for lines in batches:
                     self._note_heard()
                     if not listing:
                         self._advance(lines)
                         continue
-                    folded = self._fold(draft, lines)
+                    folded = self._fold(listed, lines)
                     if folded.complete:
                         listing = False
-                        patience.reschedule(None)
-                        self._publish_list(draft, folded.version)
+                        sync_timeout.reschedule(None)
+                        self._publish_list(listed, folded.version)
         except ApiError as error:
             if listing and error.status in _NO_STREAMED_LIST:
                 raise _NoStreamedListError(str(error)) from error
             raise
         except TimeoutError as error:
-            if patience.expired():
-                told = f"incomplete after {self._source.sync_within} s"
-                raise _NoStreamedListError(told) from error
+            if sync_timeout.expired():
+                message = f"incomplete after {self._source.sync_within} s"
+                raise _NoStreamedListError(message) from error
             raise
         if listing:
             raise _NoStreamedListError("the stream ended before the list was complete")
@@ -211,7 +215,7 @@ class _Follower(Generic[T]):
         begin = (
             {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             if listing
-            else {"resourceVersion": self._since or ""}
+            else {"resourceVersion": self._resume_version or ""}
         )
         params = {
             **self._source.selectors,
@@ -220,22 +224,22 @@ class _Follower(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(lasts),
         }
-        return self._client.stream(self._source.path, params=params, timeout=lasts + GRACE)
+        return self._client.stream(self._source.path, params=params, timeout=lasts + END_GRACE)
 
     def _advance(self, lines: Iterable[bytes]) -> None:
         """Replace the picture by what it is after *lines*, if they change it."""
         objects = dict(self._objects)
         folded = self._fold(objects, lines)
         if folded.touched:
-            self._renew(objects, folded.version, folded.touched)
+            self._replace_objects(objects, folded.version, folded.touched)
         else:
-            self._since = folded.version or self._since
+            self._resume_version = folded.version or self._resume_version
 
     def _fold(self, objects: dict[str, T], lines: Iterable[bytes]) -> "_Batch":
         """Bring *objects* up to date; raises what an ERROR event says."""
         folded = _Batch()
         last: msgspec.Raw | None = None
-        for frame in frames.readable(lines, self._note_misread):
+        for frame in frames.readable_frames(lines, self._note_misread):
             match frame.type:
                 case "ADDED" | "MODIFIED":
                     folded.touched |= self._put(objects, frame.object)
@@ -251,7 +255,7 @@ class _Follower(Generic[T]):
                     )
             last = frame.object
         if last is not None:
-            folded.version = frames.version(last)
+            folded.version = frames.resource_version_of(last)
         return folded
 
     def _put(self, objects: dict[str, T], raw: msgspec.Raw, *, gone: bool = False) -> set[str]:
@@ -273,28 +277,30 @@ class _Follower(Generic[T]):
             self._note_misread(error)
         except Exception:
             # What is odd about one object must not end the program, and the next one after it.
-            self._pulse.misread += 1
+            self._health.undecodable += 1
             log.exception("object decoder failed", path=self._source.path)
         return None
 
     def _note_misread(self, error: Exception) -> None:
-        self._pulse.misread += 1
+        self._health.undecodable += 1
         log.warning("malformed object", path=self._source.path, why=shorten(str(error)))
 
     def _publish_list(self, objects: dict[str, T], version: str | None) -> None:
         """Make *objects*, which are all there are, the picture."""
-        self._pulse.lists += 1
-        self._renew(objects, version, self._objects.keys() | objects.keys())
+        self._health.lists += 1
+        self._replace_objects(objects, version, self._objects.keys() | objects.keys())
 
-    def _renew(self, objects: dict[str, T], version: str | None, touched: Collection[str]) -> None:
+    def _replace_objects(
+        self, objects: dict[str, T], version: str | None, touched: Collection[str]
+    ) -> None:
         """Make *objects* the picture; nobody may edit them from now on."""
         self._objects = objects
-        self._since = version or self._since
-        self._pulse.synced = True
+        self._resume_version = version or self._resume_version
+        self._health.synced = True
         self._publish(MappingProxyType(objects), touched)
 
     def _note_heard(self) -> None:
-        self._pulse.heard = self._clock.monotonic()
+        self._health.last_heard = self._clock.monotonic()
 
 
 @dataclass(slots=True)

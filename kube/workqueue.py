@@ -9,8 +9,8 @@ import structlog
 
 from kube.clock import SYSTEM, Clock
 
-AT_ONCE: Final = 16  # calls of the API server by one duty
-PATIENCE: Final = 0.5  # seconds for which the rest of a duty waits for what hangs
+MOST_CALLS: Final = 16  # calls of the API server by one duty
+WAIT_SECONDS: Final = 0.5  # seconds for which the rest of a duty waits for what hangs
 log = structlog.get_logger(__name__)
 K = TypeVar("K")
 T = TypeVar("T")
@@ -34,10 +34,10 @@ def isolated(
 class Workqueue(Generic[K]):
     """Works on objects by key, some at a time and each once at a time."""
 
-    def __init__(self, *, most: int = AT_ONCE, patience: float = PATIENCE) -> None:
+    def __init__(self, *, most: int = MOST_CALLS, wait_seconds: float = WAIT_SECONDS) -> None:
         """Work on *most* at a time."""
         self._turns = asyncio.Semaphore(most)
-        self._patience = patience
+        self._wait_seconds = wait_seconds
         self._busy: dict[K, asyncio.Task[None]] = {}
 
     async def run_each(self, items: Mapping[K, T], work: Callable[[T], Awaitable[None]]) -> None:
@@ -46,7 +46,7 @@ class Workqueue(Generic[K]):
         What takes longer goes on beside what comes next; what it raises is logged.
         """
         begun = {
-            key: asyncio.create_task(self._one(key, item, work))
+            key: asyncio.create_task(self._run_one(key, item, work))
             for key, item in items.items()
             if key not in self._busy
         }
@@ -54,13 +54,13 @@ class Workqueue(Generic[K]):
             return
         self._busy |= begun
         try:
-            await asyncio.wait(begun.values(), timeout=self._patience)
+            await asyncio.wait(begun.values(), timeout=self._wait_seconds)
         except asyncio.CancelledError:
             for task in self._busy.values():
                 task.cancel()
             raise
 
-    async def _one(self, key: K, item: T, work: Callable[[T], Awaitable[None]]) -> None:
+    async def _run_one(self, key: K, item: T, work: Callable[[T], Awaitable[None]]) -> None:
         try:
             async with self._turns:
                 with isolated("left undone", of=str(key)):
@@ -69,8 +69,8 @@ class Workqueue(Generic[K]):
             del self._busy[key]
 
 
-FIRST: Final = 1.0  # seconds
-LONGEST: Final = 30.0
+FIRST_BACKOFF: Final = 1.0  # seconds
+LONGEST_BACKOFF: Final = 30.0
 
 
 class Backoff(Generic[K]):
@@ -83,26 +83,26 @@ class Backoff(Generic[K]):
 
     def due_keys(self, keys: Iterable[K]) -> list[K]:
         """Return those of *keys* whose time has come, and forget all others that failed."""
-        ks = list(keys)
-        self._failed = {key: self._failed[key] for key in ks if key in self._failed}
+        all_keys = list(keys)
+        self._failed = {key: self._failed[key] for key in all_keys if key in self._failed}
         now = self._clock.monotonic()
-        return [key for key in ks if now >= self._failed.get(key, (0, now))[1]]
+        return [key for key in all_keys if now >= self._failed.get(key, (0, now))[1]]
 
     def note_failure(self, key: K) -> None:
         """Put *key* off, each time for longer."""
         failures = self._failed.get(key, (0, 0.0))[0] + 1
-        pause = self._clock.backoff(failures, first=FIRST, most=LONGEST)
+        pause = self._clock.backoff(failures, first=FIRST_BACKOFF, most=LONGEST_BACKOFF)
         self._failed[key] = (failures, self._clock.monotonic() + pause)
 
 
-EVERY: Final = 1.0  # seconds; a freed GPU is to be seen within two
-LONGEST_PAUSE: Final = 30.0  # seconds after sweeps that failed as a whole
+SWEEP_SECONDS: Final = 1.0  # seconds; a freed GPU is to be seen within two
+LONGEST_SWEEP_PAUSE: Final = 30.0  # seconds after sweeps that failed as a whole
 
 
 async def run_while_leading(
     sweep: Callable[[], Awaitable[None]],
     leading: Callable[[], bool],
-    every: float = EVERY,
+    every: float = SWEEP_SECONDS,
     *,
     failed: Callable[[], None] = lambda: None,
     clock: Clock = SYSTEM,
@@ -123,5 +123,5 @@ async def run_while_leading(
                 failures += 1
                 log.exception("sweep failed")
                 failed()
-                pause = max(every, clock.backoff(failures, first=every, most=LONGEST_PAUSE))
+                pause = max(every, clock.backoff(failures, first=every, most=LONGEST_SWEEP_PAUSE))
         await clock.sleep(pause)

@@ -16,7 +16,12 @@ from allocator.catalog.injection import REGIONS_VOLUME, key_in
 from allocator.catalog.keys import ASSIGNMENT_KEY
 from allocator.model.request import Priority, Stage
 from allocator.request.quantity import LARGEST, parse
-from allocator.volcano.device_list import HAMI_IDS, HAMI_NODE, IDS, NODE
+from allocator.volcano.device_list import (
+    HAMI_LIST_ANNOTATION,
+    HAMI_LIST_NODE_ANNOTATION,
+    LIST_ANNOTATION,
+    LIST_NODE_ANNOTATION,
+)
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -182,8 +187,12 @@ def tenant(raw: bytes) -> NodePod:
         over=status.phase in _OVER,
         kept=_is_daemon_or_static(metadata),
         told=annotations.get(ASSIGNMENT_KEY, ""),
-        volcano=annotations.get(IDS, "") if annotations.get(NODE) == spec.node_name else "",
-        hami=annotations.get(HAMI_IDS, "") if annotations.get(HAMI_NODE) == spec.node_name else "",
+        volcano=annotations.get(LIST_ANNOTATION, "")
+        if annotations.get(LIST_NODE_ANNOTATION) == spec.node_name
+        else "",
+        hami=annotations.get(HAMI_LIST_ANNOTATION, "")
+        if annotations.get(HAMI_LIST_NODE_ANNOTATION) == spec.node_name
+        else "",
         requests=MappingProxyType(_requests(spec.containers, init)),
         ids=MappingProxyType(_ids((*container_statuses.values(), *told_init.values(), *beside))),
         vessels=(

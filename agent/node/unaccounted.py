@@ -18,7 +18,7 @@ from allocator.model.allocation import ContainerGrants, Entry, Grant
 from allocator.model.request import Mode, Stage
 from allocator.model.units import NO_CORES
 from allocator.model.untrusted import parse_untrusted_json
-from allocator.volcano.device_list import ListedDevice, parts
+from allocator.volcano.device_list import ListedDevice, parse_device_list
 
 ELSEWHERE: Final = "foreign"  # where a pod has its namespace: an instance that is nobody's pod's
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # since when is not known, and must not move
@@ -89,9 +89,9 @@ def _listed_devices(
     with another number of parts is not of this pod.
     """
     units = (words.memory_factor for words in vocabularies if words.name == VOLCANO.name)
-    written, factor = parts(tenant.volcano), next(units, 1)
+    written, factor = parse_device_list(tenant.volcano), next(units, 1)
     if not written:
-        written, factor = parts(tenant.hami), 1
+        written, factor = parse_device_list(tenant.hami), 1
     names = [v.name for v in tenant.vessels if any(_is_gpu(name, vocabularies) for name in v.asks)]
     if len(names) != len(written):
         return {}

@@ -45,18 +45,18 @@ def stop_event() -> asyncio.Event:
 
 # New objects until the young ones are looked through, which takes a millisecond; the last number
 # keeps Python from looking through all of them by itself.
-THRESHOLDS: Final = (10_000, 20, 1_000_000)
-EVERY: Final = 3600.0  # seconds between two looks at everything
-PATIENCE: Final = 1.0  # seconds between two questions whether the picture is whole
+GC_THRESHOLDS: Final = (10_000, 20, 1_000_000)
+FULL_COLLECTION_SECONDS: Final = 3600.0  # seconds between two looks at everything
+POLL_SECONDS: Final = 1.0  # seconds between two questions whether the picture is whole
 
 
-async def freeze_when_settled(whole: Callable[[], bool], clock: Clock = SYSTEM) -> Never:
+async def freeze_when_settled(is_settled: Callable[[], bool], clock: Clock = SYSTEM) -> Never:
     """Leave alone what is there once *whole* says that it is; look through it once an hour."""
-    gc.set_threshold(*THRESHOLDS)
-    while not whole():
-        await clock.sleep(PATIENCE)
+    gc.set_threshold(*GC_THRESHOLDS)
+    while not is_settled():
+        await clock.sleep(POLL_SECONDS)
     while True:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        await clock.sleep(EVERY)
+        await clock.sleep(FULL_COLLECTION_SECONDS)

@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Final
 
 from allocator.extender.index import Index, NodeInfo
-from allocator.extender.pod import FIRST, SchedulingPod
+from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
 from kube.clock import SYSTEM, Clock
 
-STAYS: Final = 2.0  # seconds after a decision, by when watches have told of a promise
-EXPECTED: Final = 3.0  # seconds after a question, by when its Binding has come, if any
+KEPT_AFTER_COMMIT: Final = 2.0  # seconds after a decision, by when watches have told of a promise
+EXPECTED_FOR: Final = 3.0  # seconds after a question, by when its Binding has come, if any
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class _AssumedPod:
 
 
 @dataclass(slots=True)
-class _Node:
+class _AssumedNode:
     """Those on their way to one node, by uid; ``pods`` are those of them that ``site`` has not.
 
     ``pods`` is ``None`` where they are to be found anew, which is also due at ``until``.
     """
 
-    going: dict[str, _AssumedPod] = field(default_factory=dict)
-    site: NodeInfo | None = None
+    assumed: dict[str, _AssumedPod] = field(default_factory=dict)
+    info: NodeInfo | None = None
     pods: tuple[SchedulingPod, ...] | None = None
     until: float = inf
 
@@ -50,18 +50,18 @@ class AssumedPods:
     def __init__(self, clock: Clock = SYSTEM) -> None:
         """Know of nobody yet."""
         self._clock = clock
-        self._going: dict[str, _AssumedPod] = {}  # by uid
-        self._nodes: dict[str, _Node] = {}
+        self._assumed: dict[str, _AssumedPod] = {}  # by uid
+        self._nodes: dict[str, _AssumedNode] = {}
         self._pods: Mapping[str, SchedulingPod] = MappingProxyType(
             {}
         )  # as a watch of all of them tells
 
     def expect(self, pod: SchedulingPod, node: str) -> None:
         """Count *pod* as taking what it wants on *node* for now, where its Binding may go."""
-        going = self._going.get(pod.uid)
-        if going is None or going.expected:
-            expected = replace(pod, nominated=node, priority=FIRST)
-            until = self._clock.monotonic() + EXPECTED
+        known = self._assumed.get(pod.uid)
+        if known is None or known.expected:
+            expected = replace(pod, nominated=node, priority=BINDING_PRIORITY)
+            until = self._clock.monotonic() + EXPECTED_FOR
             self._put(_AssumedPod(expected, until, expected=True))
 
     def begin(self, pod: SchedulingPod) -> None:
@@ -70,11 +70,11 @@ class AssumedPods:
 
     def end(self, pod: SchedulingPod, *, promised: bool) -> None:
         """Forget *pod*, which had begun; if it was *promised* something, once others tell of it."""
-        going = self._going.get(pod.uid)
-        if going is None or going.pod is not pod:  # it came a second time
+        known = self._assumed.get(pod.uid)
+        if known is None or known.pod is not pod:  # it came a second time
             return
         if promised:
-            self._put(_AssumedPod(pod, self._clock.monotonic() + STAYS))
+            self._put(_AssumedPod(pod, self._clock.monotonic() + KEPT_AFTER_COMMIT))
         else:
             self._drop(pod.uid)
 
@@ -82,55 +82,55 @@ class AssumedPods:
         """Return *index* with those who are underway nominated, but for whom it knows bound."""
         if index.pods is not self._pods:
             self._pods = index.pods
-            self._drop_arrived()
+            self._drop_bound()
         now = self._clock.monotonic()
-        found: dict[str, tuple[SchedulingPod, ...]] = {}
+        nominations: dict[str, tuple[SchedulingPod, ...]] = {}
         for name, node in list(self._nodes.items()):
-            site = index.sites.get(name)
-            if node.pods is None or node.site is not site or node.until <= now:
-                self._renew(node, site, now)
+            info = index.node_infos.get(name)
+            if node.pods is None or node.info is not info or node.until <= now:
+                self._renew(node, info, now)
             if node.pods:
-                found[name] = node.pods
-        if not found:
+                nominations[name] = node.pods
+        if not nominations:
             return index
         for name, pods in index.nominations.items():
-            there = found.get(name, ())
+            there = nominations.get(name, ())
             uids = {pod.uid for pod in there}
-            found[name] = (*there, *(pod for pod in pods if pod.uid not in uids))
-        return replace(index, nominations=MappingProxyType(found))
+            nominations[name] = (*there, *(pod for pod in pods if pod.uid not in uids))
+        return replace(index, nominations=MappingProxyType(nominations))
 
-    def _drop_arrived(self) -> None:
+    def _drop_bound(self) -> None:
         """Expect nobody who is bound by now, wherever that is, or will not be."""
-        expected = [uid for uid, going in self._going.items() if going.expected]
+        expected = [uid for uid, going in self._assumed.items() if going.expected]
         for pod in filter(None, map(self._pods.get, expected)):
             if pod.node or pod.over or pod.deleting:
                 self._drop(pod.uid)
 
-    def _put(self, going: _AssumedPod) -> None:
+    def _put(self, assumed: _AssumedPod) -> None:
         """Take *going*, in the place of what was known of this pod where it goes the same way."""
-        pod = going.pod
-        before = self._going.get(pod.uid)
+        pod = assumed.pod
+        before = self._assumed.get(pod.uid)
         if before is not None and before.pod.nominated != pod.nominated:
             self._drop(pod.uid)
-        self._going[pod.uid] = going
-        node = self._nodes.setdefault(pod.nominated, _Node())
-        node.going[pod.uid] = going
+        self._assumed[pod.uid] = assumed
+        node = self._nodes.setdefault(pod.nominated, _AssumedNode())
+        node.assumed[pod.uid] = assumed
         node.pods = None
 
     def _drop(self, uid: str) -> None:
-        name = self._going.pop(uid).pod.nominated
+        name = self._assumed.pop(uid).pod.nominated
         node = self._nodes[name]
-        del node.going[uid]
+        del node.assumed[uid]
         node.pods = None
-        if not node.going:
+        if not node.assumed:
             del self._nodes[name]
 
-    def _renew(self, node: _Node, site: NodeInfo | None, now: float) -> None:
+    def _renew(self, node: _AssumedNode, site: NodeInfo | None, now: float) -> None:
         """Forget whom *site* knows or who has been long enough; keep the order of the others."""
         known: Collection[str] = () if site is None else site.entries
-        for uid, going in list(node.going.items()):
+        for uid, going in list(node.assumed.items()):
             if going.until is not None and (uid in known or going.until <= now):
                 self._drop(uid)
-        left = node.going.values()
-        node.site, node.pods = site, tuple(g.pod for g in left if g.pod.uid not in known)
+        left = node.assumed.values()
+        node.info, node.pods = site, tuple(g.pod for g in left if g.pod.uid not in known)
         node.until = min((g.until for g in left if g.until is not None), default=inf)

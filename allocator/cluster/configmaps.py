@@ -18,16 +18,16 @@ from allocator.model.problem import Loaded, Rejected
 SETTINGS_NAME: Final = "vgpu-admission-settings"
 DEVICE_CONFIG_NAME: Final = "volcano-vgpu-device-config"
 NODE_CONFIG_NAME: Final = "volcano-vgpu-node-config"
-_SETTINGS: Final = "settings.yaml"
-_DEVICES: Final = "device-config.yaml"
-_NODE: Final = "config.json"
+_SETTINGS_DATA_KEY: Final = "settings.yaml"
+_DEVICE_CONFIG_DATA_KEY: Final = "device-config.yaml"
+_NODE_CONFIG_DATA_KEY: Final = "config.json"
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
 def settings_in(data: Mapping[str, str]) -> tuple[Settings, str] | None:
     """Return our settings and a digest of their text; ``None`` leaves the last good ones."""
-    text = data.get(_SETTINGS, "")
+    text = data.get(_SETTINGS_DATA_KEY, "")
     try:
         loaded = load_settings(text)
     except SettingsError as error:
@@ -42,12 +42,16 @@ def settings_in(data: Mapping[str, str]) -> tuple[Settings, str] | None:
 
 def device_config_in(data: Mapping[str, str]) -> DeviceConfig | None:
     """Return the device plugin's configuration; ``None`` leaves the last good one."""
-    return _usable_value("device configuration", load_device_config(data.get(_DEVICES, "")))
+    return _usable_value(
+        "device configuration", load_device_config(data.get(_DEVICE_CONFIG_DATA_KEY, ""))
+    )
 
 
 def node_configs_in(data: Mapping[str, str]) -> Mapping[str, NodeConfig] | None:
     """Return what the plugin is told about each node; ``None`` leaves the last good one."""
-    return _usable_value("node configuration", load_node_config(data.get(_NODE, "{}")))
+    return _usable_value(
+        "node configuration", load_node_config(data.get(_NODE_CONFIG_DATA_KEY, "{}"))
+    )
 
 
 def _usable_value(what: str, loaded: Loaded[T] | Rejected) -> T | None:

@@ -10,10 +10,10 @@ import structlog
 
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
-from allocator.ledger.ledger import Ledger, read_text
+from allocator.ledger.ledger import Ledger, parse_ledger_text
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.model.gpu import Node
-from allocator.volcano.register import HANDSHAKE, REGISTER
+from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from allocator.volcano.registered_capacity import restore_register
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
@@ -30,7 +30,7 @@ class _Metadata(msgspec.Struct, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-class _Object(msgspec.Struct, frozen=True):
+class _ApiObject(msgspec.Struct, frozen=True):
     metadata: _Metadata
     data: dict[str, str] | None = None
 
@@ -48,7 +48,7 @@ class _NodeObject(msgspec.Struct, frozen=True):
     status: _NodeStatus | None = None
 
 
-_OBJECT: Final = msgspec.json.Decoder(_Object)
+_OBJECT: Final = msgspec.json.Decoder(_ApiObject)
 _NODE: Final = msgspec.json.Decoder(_NodeObject)
 
 
@@ -57,13 +57,13 @@ class Namespace:
     """What admission needs to know about a namespace."""
 
     name: str
-    enforce: str = ""
+    pod_security: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def host_paths(self) -> bool:
+    def allows_host_paths(self) -> bool:
         """Say whether Pod Security admits hostPath volumes there."""
-        return self.enforce not in {"baseline", "restricted"}
+        return self.pod_security not in {"baseline", "restricted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class GpuNodeObject:
 
     name: str
     node: Node | None
-    promises: Mapping[str, datetime]
+    since_by_uid: Mapping[str, datetime]
     ledger: Ledger
 
 
@@ -88,29 +88,33 @@ class NodeObject:
     """
 
     name: str
-    text: str
+    register: str
     uid: str = ""
     boot: str = ""
-    agent: bool = False
+    has_agent: bool = False
     handshake: str = ""
-    beside: str = ""
-    version: str = ""
+    saved_register: str = ""
+    resource_version: str = ""
 
     @property
     def full_register(self) -> str:
         """Return the register with nothing taken off by us."""
-        return restore_register(self.text, self.beside)
+        return restore_register(self.register, self.saved_register)
 
-    def machine(self, announced: Node | None = None) -> NodeIdentity:
+    def identity(self, registered: Node | None = None) -> NodeIdentity:
         """Return it as its GPUNode goes by it, with what its register was read as."""
         return NodeIdentity(
-            name=self.name, uid=self.uid, boot=self.boot, agent=self.agent, announced=announced
+            name=self.name,
+            uid=self.uid,
+            boot=self.boot,
+            agent=self.has_agent,
+            registered=registered,
         )
 
 
-def gpu_node(raw: bytes) -> GpuNodeObject:
+def decode_gpu_node(raw: bytes) -> GpuNodeObject:
     """Read a GPUNode; what is odd about it is said once per version."""
-    ledger, decoded = read_text(raw)
+    ledger, decoded = parse_ledger_text(raw)
     for problem in decoded.problems:
         log.warning("GPUNode is odd", node=decoded.node.name, what=str(problem))
     node = decoded.node if decoded.node.gpus else None
@@ -124,22 +128,22 @@ def decode_node(raw: bytes) -> NodeObject:
     metadata, system = node.metadata, node.status and node.status.system
     return NodeObject(
         name=metadata.name,
-        text=(metadata.annotations or {}).get(REGISTER, ""),
+        register=(metadata.annotations or {}).get(REGISTER_ANNOTATION, ""),
         uid=metadata.uid,
         boot=system.boot if system else "",
-        agent=AGENT_LABEL in (metadata.labels or {}),
-        handshake=(metadata.annotations or {}).get(HANDSHAKE, ""),
-        beside=(metadata.annotations or {}).get(REGISTER_KEY, ""),
-        version=metadata.version,
+        has_agent=AGENT_LABEL in (metadata.labels or {}),
+        handshake=(metadata.annotations or {}).get(HANDSHAKE_ANNOTATION, ""),
+        saved_register=(metadata.annotations or {}).get(REGISTER_KEY, ""),
+        resource_version=metadata.version,
     )
 
 
-def namespace(raw: bytes) -> Namespace:
+def decode_namespace(raw: bytes) -> Namespace:
     """Read a namespace."""
     metadata = _OBJECT.decode(raw).metadata
     return Namespace(
         name=metadata.name,
-        enforce=(metadata.labels or {}).get(POD_SECURITY, ""),
+        pod_security=(metadata.labels or {}).get(POD_SECURITY, ""),
         annotations=metadata.annotations or {},
     )
 
@@ -152,7 +156,7 @@ class ConfigMap:
     data: Mapping[str, str]
 
 
-def config_map(raw: bytes) -> ConfigMap:
+def decode_config_map(raw: bytes) -> ConfigMap:
     """Read a ConfigMap."""
-    found = _OBJECT.decode(raw)
-    return ConfigMap(found.metadata.name, found.data or {})
+    api_object = _OBJECT.decode(raw)
+    return ConfigMap(api_object.metadata.name, api_object.data or {})

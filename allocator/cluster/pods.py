@@ -11,12 +11,12 @@ class Pods:
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self.seen: Mapping[str, PodSummary] | None = None
+        self.by_uid: Mapping[str, PodSummary] | None = None
 
     def follow(self, watch: SharedInformer) -> None:
         """Take part in a watch of all pods."""
-        watch.add(pod_summary, lambda pods, _: self.know(pods))
+        watch.add(pod_summary, lambda pods, _: self.replace(pods))
 
-    def know(self, pods: Mapping[str, PodSummary]) -> None:
+    def replace(self, pods: Mapping[str, PodSummary]) -> None:
         """Take what a watch says of all pods."""
-        self.seen = pods
+        self.by_uid = pods

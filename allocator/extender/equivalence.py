@@ -20,18 +20,18 @@ from allocator.placement.fleet import Shape, shape_of
 class GpuClass:
     """GPUs that answer alike to whoever asks without naming a UUID; ``room`` is that of one."""
 
-    room: Headroom
+    headroom: Headroom
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class GpuGroup:
     """So many GPUs of one likeness; nodes that are alike in it share one."""
 
-    likeness: GpuClass
+    gpu_class: GpuClass
     count: int
 
 
-Rooms = tuple[GpuGroup, ...]
+GpuGroups = tuple[GpuGroup, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
@@ -46,11 +46,11 @@ class NodeClass:
     """
 
     node: Node
-    hard: Rooms
-    soft: Rooms
-    first: GpuGroup | None
+    mig_groups: GpuGroups
+    shared_groups: GpuGroups
+    emptiest: GpuGroup | None
     shape: Shape
-    sound: Shape
+    healthy_shape: Shape
     load: NodeLoad
     fresh: bool
     closed: bool
@@ -60,38 +60,40 @@ class NodeClass:
 class NodeClasses:
     """Makes standings, one for all nodes in equal state, for as long as anybody holds it."""
 
-    _likenesses: WeakValueDictionary[object, GpuClass] = field(default_factory=WeakValueDictionary)
-    _rooms: WeakValueDictionary[object, GpuGroup] = field(default_factory=WeakValueDictionary)
-    _standings: WeakValueDictionary[object, NodeClass] = field(default_factory=WeakValueDictionary)
+    _gpu_classes: WeakValueDictionary[object, GpuClass] = field(default_factory=WeakValueDictionary)
+    _gpu_groups: WeakValueDictionary[object, GpuGroup] = field(default_factory=WeakValueDictionary)
+    _node_classes: WeakValueDictionary[object, NodeClass] = field(
+        default_factory=WeakValueDictionary
+    )
 
     def class_of(self, node: Node, *, closed: bool) -> NodeClass:
         """Return the standing of *node*."""
-        counts = Counter(map(self._likeness, node.gpus))
+        counts = Counter(map(self._gpu_class, node.gpus))
         key = node.fresh, closed, frozenset(counts.items())
-        node_class = self._standings.get(key)
+        node_class = self._node_classes.get(key)
         if node_class is None:
-            rooms = [self._room(likeness, count) for likeness, count in counts.items()]
-            node_class = self._standings[key] = _node_class(
+            groups = [self._gpu_group(likeness, count) for likeness, count in counts.items()]
+            node_class = self._node_classes[key] = _node_class(
                 node,
-                rooms,
+                groups,
                 shape=shape_of(node.gpus),
-                sound=shape_of(gpu for gpu in node.gpus if gpu.healthy),
+                healthy_shape=shape_of(gpu for gpu in node.gpus if gpu.healthy),
                 closed=closed,
             )
         return node_class
 
-    def _room(self, likeness: GpuClass, count: int) -> GpuGroup:
-        gpu_group = self._rooms.get((likeness, count))
+    def _gpu_group(self, gpu_class: GpuClass, count: int) -> GpuGroup:
+        gpu_group = self._gpu_groups.get((gpu_class, count))
         if gpu_group is None:
-            gpu_group = self._rooms[likeness, count] = GpuGroup(likeness, count)
+            gpu_group = self._gpu_groups[gpu_class, count] = GpuGroup(gpu_class, count)
         return gpu_group
 
-    def _likeness(self, gpu: Gpu) -> GpuClass:
-        room = headroom(gpu)
-        key = gpu.healthy, room.likeness
-        gpu_class = self._likenesses.get(key)
+    def _gpu_class(self, gpu: Gpu) -> GpuClass:
+        free = headroom(gpu)
+        key = gpu.healthy, free.likeness
+        gpu_class = self._gpu_classes.get(key)
         if gpu_class is None:
-            gpu_class = self._likenesses[key] = GpuClass(room)
+            gpu_class = self._gpu_classes[key] = GpuClass(free)
         return gpu_class
 
 
@@ -100,22 +102,30 @@ def single_node_class(node: Node, *, like: NodeClass) -> NodeClass:
 
     *like* is how the same GPUs stood, as healthy as now, with other promises on them.
     """
-    same = {id(one.likeness.room.gpu): one for one in (*like.hard, *like.soft) if one.count == 1}
-    rooms = [same.get(id(gpu)) or GpuGroup(GpuClass(headroom(gpu)), 1) for gpu in node.gpus]
-    return _node_class(node, rooms, shape=like.shape, sound=like.sound, closed=False)
+    group_by_gpu = {
+        id(one.gpu_class.headroom.gpu): one
+        for one in (*like.mig_groups, *like.shared_groups)
+        if one.count == 1
+    }
+    groups = [
+        group_by_gpu.get(id(gpu)) or GpuGroup(GpuClass(headroom(gpu)), 1) for gpu in node.gpus
+    ]
+    return _node_class(
+        node, groups, shape=like.shape, healthy_shape=like.healthy_shape, closed=False
+    )
 
 
 def _node_class(
-    node: Node, rooms: Iterable[GpuGroup], *, shape: Shape, sound: Shape, closed: bool
+    node: Node, groups: Iterable[GpuGroup], *, shape: Shape, healthy_shape: Shape, closed: bool
 ) -> NodeClass:
-    ordered = sorted(rooms, key=_emptiness, reverse=True)
+    ordered = sorted(groups, key=_emptiness, reverse=True)
     return NodeClass(
         node=node,
-        hard=tuple(group for group in ordered if _is_cut(group)),
-        soft=tuple(group for group in ordered if not _is_cut(group)),
-        first=ordered[0] if ordered and not closed else None,
+        mig_groups=tuple(group for group in ordered if _is_mig(group)),
+        shared_groups=tuple(group for group in ordered if not _is_mig(group)),
+        emptiest=ordered[0] if ordered and not closed else None,
         shape=shape,
-        sound=sound,
+        healthy_shape=healthy_shape,
         load=load_of(node),
         fresh=node.fresh,
         closed=closed,
@@ -123,9 +133,9 @@ def _node_class(
 
 
 def _emptiness(group: GpuGroup) -> tuple[int, int]:
-    free = group.likeness.room
+    free = group.gpu_class.headroom
     return free.memory, -free.cores
 
 
-def _is_cut(group: GpuGroup) -> bool:
-    return group.likeness.room.gpu.mode is Mode.MIG
+def _is_mig(group: GpuGroup) -> bool:
+    return group.gpu_class.headroom.gpu.mode is Mode.MIG

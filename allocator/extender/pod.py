@@ -9,7 +9,9 @@ from allocator.ledger.assign import PodClaim
 from allocator.model.allocation import Entry
 from allocator.model.decision import Finding
 
-FIRST: Final = 2**31 - 1  # the priority of a pod that is being bound: nobody comes before it
+BINDING_PRIORITY: Final = (
+    2**31 - 1
+)  # the priority of a pod that is being bound: nobody comes before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +35,9 @@ class SchedulingPod:
     nominated: str = ""
     hinted: bool = False
     deleting: bool = False
-    leaves: datetime | None = None
+    deadline: datetime | None = None
     over: bool = False
-    wanted: PodClaim | tuple[Finding, ...] | None = None
+    claim: PodClaim | tuple[Finding, ...] | None = None
 
     @property
     def queue_key(self) -> tuple[int, str, str]:
@@ -43,7 +45,9 @@ class SchedulingPod:
         return -self.priority, self.created, self.uid
 
 
-LINGERS: Final = timedelta(seconds=60)  # after a pod's end, until its node has surely said so
+END_REPORT_TIME: Final = timedelta(
+    seconds=60
+)  # after a pod's end, until its node has surely said so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ class Terminations:
     """
 
     now: datetime
-    began: datetime
+    watching_since: datetime
     ended: Mapping[str, datetime]
 
     def is_overdue(self, entry: Entry, pod: SchedulingPod | None) -> bool:
@@ -64,12 +68,12 @@ class Terminations:
         Then it is taken like any other, until it is free.
         """
         end = self._end(entry, pod)
-        return end is None or end <= self.now - LINGERS
+        return end is None or end <= self.now - END_REPORT_TIME
 
     def _end(self, entry: Entry, pod: SchedulingPod | None) -> datetime | None:
         """Return when *pod* ended, or will at the latest; ``None`` where nobody will see that."""
         if pod is None:  # gone, or not heard of yet, as a promise that is new may be told of first
-            return max(self.ended.get(entry.uid, self.began), entry.since)
+            return max(self.ended.get(entry.uid, self.watching_since), entry.since)
         if pod.over:
-            return self.ended.get(entry.uid, self.began)
-        return pod.leaves
+            return self.ended.get(entry.uid, self.watching_since)
+        return pod.deadline

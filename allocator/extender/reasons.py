@@ -22,7 +22,7 @@ RESERVED: Final = FailureReason("GPUs reserved for pods nominated to the node")
 UNREADABLE: Final = FailureReason("GPU request cannot be read", lasting=True)
 TOO_FEW: Final = FailureReason("too few GPUs with room")
 # What a GPU lacks now; of several, that of the GPU which comes closest is the last.
-NOW: Final = MappingProxyType(
+CURRENT: Final = MappingProxyType(
     {
         Reason.MODE_UNAVAILABLE: FailureReason("GPUs in another mode"),
         Reason.MODEL_UNAVAILABLE: FailureReason("GPU model not accepted"),
@@ -33,10 +33,10 @@ NOW: Final = MappingProxyType(
         Reason.CORES_SHORT: FailureReason("GPU cores short"),
     }
 )
-CLOSENESS: Final = MappingProxyType({reason: i for i, reason in enumerate(NOW)})
-CLOSEST: Final = tuple(NOW.values())
+CLOSENESS: Final = MappingProxyType({reason: i for i, reason in enumerate(CURRENT)})
+CLOSEST: Final = tuple(CURRENT.values())
 # What a node lacks even when it is empty.
-EVER: Final = MappingProxyType(
+LASTING: Final = MappingProxyType(
     {
         Reason.MODE_UNAVAILABLE: FailureReason("GPUs in another mode", lasting=True),
         Reason.MODEL_UNAVAILABLE: FailureReason("GPU model not accepted", lasting=True),

@@ -13,8 +13,8 @@ from allocator.model.request import FillPolicy, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
 from allocator.placement.topology import Idle, worth
 
-MOST: Final = 10  # the scale of kube-scheduler's extenders
-_FULL: Final = 1000
+MOST_SCORE: Final = 10  # the scale of kube-scheduler's extenders
+_THOUSANDTHS: Final = 1000
 
 
 class NodeLoad(NamedTuple):
@@ -39,37 +39,39 @@ def load_of(node: Node) -> NodeLoad:
     if not gpus:
         return IDLE
     return NodeLoad(
-        _mean([_memory(gpu) for gpu in gpus], [gpu.memory for gpu in gpus]),
-        _mean([_cores(gpu) for gpu in gpus]),
-        _mean([_part(len(gpu.grants), gpu.slots) for gpu in gpus]),
+        _mean([_memory_taken(gpu) for gpu in gpus], [gpu.memory for gpu in gpus]),
+        _mean([_cores_taken(gpu) for gpu in gpus]),
+        _mean([_thousandths_taken(len(gpu.grants), gpu.slots) for gpu in gpus]),
     )
 
 
 def score(
-    load: NodeLoad, packing: FillPolicy, weights: ScoreWeights, *, near: int | None = None
+    load: NodeLoad, fill_policy: FillPolicy, weights: ScoreWeights, *, closeness: int | None = None
 ) -> int:
     """Return the score of a node: by binpack the busy one's is high, by spread the idle one's.
 
     *near* says, in thousandths, how close together the GPUs that the pod asks for could be there;
     ``None`` counts for nothing.
     """
-    return scorer(packing, weights, near=near)(load)
+    return scorer(fill_policy, weights, near=closeness)(load)
 
 
 @lru_cache(maxsize=64)
-def scorer(packing: FillPolicy, weights: ScoreWeights, *, near: int | None = None) -> Scorer:
+def scorer(
+    fill_policy: FillPolicy, weights: ScoreWeights, *, closeness: int | None = None
+) -> Scorer:
     """Return :func:`score` for many nodes at a time: all that is equal is worked out once."""
     parts = weights.memory, weights.cores, weights.shares
     total = sum(parts)
-    spread = packing is FillPolicy.SPREAD
-    base, sign = (total * _FULL, -1) if spread else (0, 1)
-    if near is not None:
+    spread = fill_policy is FillPolicy.SPREAD
+    base, sign = (total * _THOUSANDTHS, -1) if spread else (0, 1)
+    if closeness is not None:
         total += weights.topology
-        base += weights.topology * near
-    by_memory, by_cores, by_shares = (MOST * sign * part for part in parts)
-    whole = _FULL * total
+        base += weights.topology * closeness
+    by_memory, by_cores, by_shares = (MOST_SCORE * sign * part for part in parts)
+    whole = _THOUSANDTHS * total
     # The least that is taken sets a node apart from idle ones: up by binpack, and down by spread.
-    base = MOST * base + (0 if spread else whole - 1)
+    base = MOST_SCORE * base + (0 if spread else whole - 1)
 
     def score_load(load: NodeLoad) -> int:
         memory, cores, shares = load
@@ -79,7 +81,7 @@ def scorer(packing: FillPolicy, weights: ScoreWeights, *, near: int | None = Non
     return score_load
 
 
-def closeness(idle: Idle, request: PodRequest) -> int | None:
+def gpu_closeness(idle: Idle, request: PodRequest) -> int | None:
     """Return, in thousandths, how close as many *idle* GPUs are as a container of *request* wants.
 
     ``None`` is for a pod of single GPUs, and for a node whose topology is not known. It differs
@@ -89,20 +91,24 @@ def closeness(idle: Idle, request: PodRequest) -> int | None:
     return worth(idle, count) if count > 1 else None
 
 
-def _memory(gpu: Gpu) -> int:
+def _memory_taken(gpu: Gpu) -> int:
     if gpu.mode is Mode.MIG and gpu.board is not None:
-        return _part(gpu.taken_slots.bit_count(), gpu.board.slots)
-    return _part(gpu.memory_promised + gpu.foreign, gpu.memory)
+        return _thousandths_taken(gpu.taken_slots.bit_count(), gpu.board.slots)
+    return _thousandths_taken(gpu.memory_promised + gpu.foreign, gpu.memory)
 
 
-def _cores(gpu: Gpu) -> int:
+def _cores_taken(gpu: Gpu) -> int:
     """Return what is taken of the compute; an instance has its part, whatever was asked."""
-    return _memory(gpu) if gpu.mode is Mode.MIG else _part(gpu.cores_promised, WHOLE_GPU)
+    return (
+        _memory_taken(gpu)
+        if gpu.mode is Mode.MIG
+        else _thousandths_taken(gpu.cores_promised, WHOLE_GPU)
+    )
 
 
-def _part(taken: int, total: int) -> int:
+def _thousandths_taken(taken: int, total: int) -> int:
     """Return the thousandths taken, within bounds: what came from outside may exceed them."""
-    return min(_FULL, taken * _FULL // total) if total > 0 else _FULL
+    return min(_THOUSANDTHS, taken * _THOUSANDTHS // total) if total > 0 else _THOUSANDTHS
 
 
 def _mean(parts: Sequence[int], sizes: Sequence[int] | None = None) -> int:
@@ -127,17 +133,17 @@ def score_json(name: str, score: int) -> bytes:
 
 def favourite(table: ScoreTable, names: Sequence[str]) -> str:
     """Return the one of *names* that scores most; nothing where no other scores less."""
-    best, found = 0, ""
+    best, favourite_name = 0, ""
     for name in table.scores.keys() & set(names):
         score = table.scores[name]
         if score > best:
-            best, found = score, name
+            best, favourite_name = score, name
         elif score == best:
-            found = ""
-    return found
+            favourite_name = ""
+    return favourite_name
 
 
-class Ratings:
+class ScoreTables:
     """Tables of all nodes, kept up to date node by node."""
 
     def __init__(self) -> None:

@@ -28,11 +28,11 @@ from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Problem
 from allocator.model.usage import peak_grants
 
-STATUSES: Final = 2048  # that are remembered as read, a few kilobytes each
-PROMISES: Final = 8192
-_INVENTORIED: Final = StatusWire.__struct_encode_fields__
+MOST_CACHED_STATUSES: Final = 2048  # that are remembered as read, a few kilobytes each
+MOST_CACHED_ENTRIES: Final = 8192
+_INVENTORY_FIELDS: Final = StatusWire.__struct_encode_fields__
 _encode: Final = msgspec.json.Encoder().encode
-_PARTS: Final = msgspec.json.Decoder(PartsWire)
+_PARTS_DECODER: Final = msgspec.json.Decoder(PartsWire)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class DecodedGpuNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Status:
+class _DecodedStatus:
     """What a status says, whatever is promised; ``gpus`` have their instances.
 
     ``blurs`` are the problems with what is in use or live, ``problems`` those before.
@@ -60,7 +60,7 @@ class _Status:
     complete: bool
     unpromised: tuple[Entry, ...]
     problems: tuple[Problem, ...]
-    blurs: tuple[Problem, ...]
+    closing_problems: tuple[Problem, ...]
 
 
 def decode_text(raw: bytes) -> DecodedGpuNode:
@@ -70,16 +70,18 @@ def decode_text(raw: bytes) -> DecodedGpuNode:
     objects in which they stand alike.
     """
     try:
-        parts = _PARTS.decode(raw)
+        parts = _PARTS_DECODER.decode(raw)
     except msgspec.ValidationError:
         return decode(msgspec.json.decode(raw))
-    told = [b'"%s":%s' % (k.encode(), parts.status[k]) for k in _INVENTORIED if k in parts.status]
-    status = _status(b"{%s}" % b",".join(told))
-    entries = [_promise(bytes(entry), status) for entry in parts.spec.entries]
-    read = tuple(entry for entry in entries if entry is not None)
-    if status.problems or status.blurs or len(read) < len(entries):
+    members = [
+        b'"%s":%s' % (k.encode(), parts.status[k]) for k in _INVENTORY_FIELDS if k in parts.status
+    ]
+    status = _decode_status(b"{%s}" % b",".join(members))
+    entries = [_decode_entry(bytes(entry), status) for entry in parts.spec.entries]
+    decoded = tuple(entry for entry in entries if entry is not None)
+    if status.problems or status.closing_problems or len(decoded) < len(entries):
         return decode(msgspec.json.decode(raw))
-    return _assemble(parts.metadata.name, status, read, fresh=status.complete)
+    return _assemble(parts.metadata.name, status, decoded, fresh=status.complete)
 
 
 def decode(document: object) -> DecodedGpuNode:
@@ -88,25 +90,35 @@ def decode(document: object) -> DecodedGpuNode:
     top = FieldPlace("", notes)
     named = convert(document, NamedWire, top)
     parts = document if isinstance(document, Mapping) else {}
-    status = _status(_encode(_inventory_part(parts.get("status") or {})))
+    status = _decode_status(_encode(_inventory_part(parts.get("status") or {})))
     fresh = status.complete and not notes.errors
-    unclear = len(notes.errors)
+    errors_before_spec = len(notes.errors)
     spec = convert(parts.get("spec") or {}, SpecWire, top.at("spec")) or SpecWire()
-    entries = tuple(_promises(spec.entries, status, top.at("spec.entries")))
-    closed = bool(status.blurs) or len(notes.errors) > unclear
-    problems = (*notes.errors[:unclear], *status.problems, *notes.errors[unclear:], *status.blurs)
+    entries = tuple(_decode_entries(spec.entries, status, top.at("spec.entries")))
+    closed = bool(status.closing_problems) or len(notes.errors) > errors_before_spec
+    problems = (
+        *notes.errors[:errors_before_spec],
+        *status.problems,
+        *notes.errors[errors_before_spec:],
+        *status.closing_problems,
+    )
     name = "" if named is None else named.metadata.name
     decoded_gpu_node = _assemble(name, status, entries, fresh=fresh, closed=closed)
     return replace(decoded_gpu_node, problems=problems)
 
 
 def _assemble(
-    name: str, status: _Status, entries: tuple[Entry, ...], *, fresh: bool, closed: bool = False
+    name: str,
+    status: _DecodedStatus,
+    entries: tuple[Entry, ...],
+    *,
+    fresh: bool,
+    closed: bool = False,
 ) -> DecodedGpuNode:
     promised = {entry.uid for entry in entries}
     unpromised = tuple(entry for entry in status.unpromised if entry.uid not in promised)
-    held = _by_gpu((*entries, *unpromised))
-    gpus = tuple(_with_grants(gpu, held.get(gpu.uuid), closed=closed) for gpu in status.gpus)
+    grants = _grants_by_gpu((*entries, *unpromised))
+    gpus = tuple(_with_grants(gpu, grants.get(gpu.uuid), closed=closed) for gpu in status.gpus)
     node = Node(name=name, gpus=gpus, fresh=fresh)
     return DecodedGpuNode(node=node, entries=entries, unpromised=unpromised)
 
@@ -115,15 +127,15 @@ def _inventory_part(status: object) -> object:
     """Leave out what changes with every start of a container and is not read here."""
     if not isinstance(status, Mapping):
         return status
-    return {key: status[key] for key in _INVENTORIED if key in status}
+    return {key: status[key] for key in _INVENTORY_FIELDS if key in status}
 
 
-def _by_gpu(entries: Iterable[Entry]) -> Mapping[str, list[Grant]]:
-    held: dict[str, list[Grant]] = {}
+def _grants_by_gpu(entries: Iterable[Entry]) -> Mapping[str, list[Grant]]:
+    grants: dict[str, list[Grant]] = {}
     for entry in entries:
         for grant in peak_grants(entry.containers):
-            held.setdefault(grant.gpu, []).append(grant)
-    return held
+            grants.setdefault(grant.gpu, []).append(grant)
+    return grants
 
 
 def _with_grants(gpu: Gpu, grants: Sequence[Grant] | None, *, closed: bool) -> Gpu:
@@ -132,20 +144,20 @@ def _with_grants(gpu: Gpu, grants: Sequence[Grant] | None, *, closed: bool) -> G
     return replace(gpu, healthy=gpu.healthy and not closed, grants=tuple(grants or ()))
 
 
-@lru_cache(maxsize=STATUSES)
-def _status(raw: bytes) -> _Status:
+@lru_cache(maxsize=MOST_CACHED_STATUSES)
+def _decode_status(raw: bytes) -> _DecodedStatus:
     """Read a status as JSON."""
     notes = Notes()
     place = FieldPlace("status", notes)
     status = convert(msgspec.json.decode(raw), StatusWire, place) or StatusWire()
     inventory = inventory_of(status, place)
     complete = status.gpus is not None and not notes.errors
-    clear = len(notes.errors)
+    errors_before_live = len(notes.errors)
     unpromised = tuple(entries_of(status.unpromised, inventory, place.at("unpromised")))
     live: dict[str, list[Placement]] = {}
     for uuid, placed in instances_of(status, inventory, place):
         live.setdefault(uuid, []).append(placed)
-    return _Status(
+    return _DecodedStatus(
         inventory=inventory,
         gpus=tuple(
             replace(gpu, instances=tuple(live[uuid])) if uuid in live else gpu
@@ -153,22 +165,24 @@ def _status(raw: bytes) -> _Status:
         ),
         complete=complete,
         unpromised=unpromised,
-        problems=tuple(notes.errors[:clear]),
-        blurs=tuple(notes.errors[clear:]),
+        problems=tuple(notes.errors[:errors_before_live]),
+        closing_problems=tuple(notes.errors[errors_before_live:]),
     )
 
 
-def _promises(written: Sequence[object], status: _Status, place: FieldPlace) -> Iterator[Entry]:
+def _decode_entries(
+    written: Sequence[object], status: _DecodedStatus, place: FieldPlace
+) -> Iterator[Entry]:
     for i, item in enumerate(written):
-        entry = _promise(_encode(item), status)
+        entry = _decode_entry(_encode(item), status)
         if entry is not None:
             yield entry
         else:  # say where
             yield from entries_of([item], status.inventory, place, first=i)
 
 
-@lru_cache(maxsize=PROMISES)
-def _promise(raw: bytes, status: _Status) -> Entry | None:
+@lru_cache(maxsize=MOST_CACHED_ENTRIES)
+def _decode_entry(raw: bytes, status: _DecodedStatus) -> Entry | None:
     """Read an entry as JSON; ``None`` where anything is wrong with it."""
     notes = Notes()
     entries = list(entries_of([msgspec.json.decode(raw)], status.inventory, FieldPlace("", notes)))

@@ -60,7 +60,7 @@ class GpuInventory:
     """GPUs without what is promised on them, and the shapes by which promises are read."""
 
     gpus: Mapping[str, Gpu]
-    shapes: Mapping[str, Board | None]
+    boards: Mapping[str, Board | None]
 
 
 def convert(value: object, kind: type[W], place: FieldPlace) -> W | None:
@@ -92,24 +92,24 @@ def inventory_of(status: StatusWire, place: FieldPlace) -> GpuInventory:
     """Return the GPUs that can be read, each with how it may be cut."""
     boards = [_board(item, place.at(f"boards[{i}]")) for i, item in enumerate(status.boards)]
     gpus: dict[str, Gpu] = {}
-    shapes: dict[str, Board | None] = {}
+    boards_by_uuid: dict[str, Board | None] = {}
     for i, item in enumerate(status.gpus or ()):
-        there = place.at(f"gpus[{i}]")
-        wire = convert(item, GpuWire, there)
+        gpu_place = place.at(f"gpus[{i}]")
+        wire = convert(item, GpuWire, gpu_place)
         if wire is not None and wire.uuid in gpus:
-            there.note_wrong(f"{quote(wire.uuid)} twice", "each GPU once")
+            gpu_place.note_wrong(f"{quote(wire.uuid)} twice", "each GPU once")
         elif wire is not None and wire.mode is Mode.MEMORY_ONLY:  # a grant's mode, no GPU's
-            there.at("mode").note_wrong(quote(wire.mode), f"{Mode.MIG} or {Mode.HAMI_CORE}")
+            gpu_place.at("mode").note_wrong(quote(wire.mode), f"{Mode.MIG} or {Mode.HAMI_CORE}")
         elif wire is not None:
-            shapes[wire.uuid] = board = _shape(wire, boards, there)
+            boards_by_uuid[wire.uuid] = board = _board_of_gpu(wire, boards, gpu_place)
             gpus[wire.uuid] = _gpu(wire, board)
-    return GpuInventory(gpus=gpus, shapes=shapes)
+    return GpuInventory(gpus=gpus, boards=boards_by_uuid)
 
 
 def _board(item: object, place: FieldPlace) -> Board | None:
     wire = convert(item, BoardWire, place)
     if wire is None or not all(
-        _plausible(profile, wire.slots, place.at(f"profiles[{i}]"))
+        _is_plausible(profile, wire.slots, place.at(f"profiles[{i}]"))
         for i, profile in enumerate(wire.profiles)
     ):
         return None
@@ -117,7 +117,7 @@ def _board(item: object, place: FieldPlace) -> Board | None:
     return _intern(Board(name=wire.name, slots=wire.slots, profiles=profiles))
 
 
-def _plausible(profile: ProfileWire, slots: int, place: FieldPlace) -> bool:
+def _is_plausible(profile: ProfileWire, slots: int, place: FieldPlace) -> bool:
     if shape_of(profile.name) is None:
         place.note_wrong(
             f"name {quote(profile.name)}", "a MIG profile such as 1g.5gb or 1g.10gb+me"
@@ -152,7 +152,7 @@ def _intern(board: Board) -> Board:
     return board
 
 
-def _shape(wire: GpuWire, boards: Sequence[Board | None], place: FieldPlace) -> Board | None:
+def _board_of_gpu(wire: GpuWire, boards: Sequence[Board | None], place: FieldPlace) -> Board | None:
     """Return how the GPU may be cut: as its node says, else as the catalogue does."""
     if wire.board is not None and wire.board < len(boards):
         return boards[wire.board]
@@ -197,7 +197,7 @@ def instances_of(
 def _placement(
     wire: InstanceWire | DeviceWire, inventory: GpuInventory, place: FieldPlace
 ) -> Placement | None:
-    board, start = inventory.shapes.get(wire.gpu), wire.start
+    board, start = inventory.boards.get(wire.gpu), wire.start
     profile = None if board is None else canonical_profile(board, wire.profile or "")
     if board and profile and start is not None and start + profile.size <= board.slots:
         return Placement(profile, start)

@@ -38,12 +38,12 @@ class LedgerDrift:
     what: str
 
 
-def drifts(ledger: Ledger, pods: Mapping[str, PodSummary]) -> Iterator[LedgerDrift]:
+def find_drifts(ledger: Ledger, pods: Mapping[str, PodSummary]) -> Iterator[LedgerDrift]:
     """Yield what differs on one node; *pods* are all pods by uid."""
     for entry in ledger.entries:
-        who = quote(f"{entry.namespace}/{entry.pod}")
+        pod_name = quote(f"{entry.namespace}/{entry.pod}")
         if ledger.inventory and not _has_gpus(ledger, entry):
-            what = f"pod {who} is promised what the node does not have"
+            what = f"pod {pod_name} is promised what the node does not have"
             yield _drift(DriftKind.MISSING, ledger, entry.uid, what=what)
         pod = pods.get(entry.uid)
         if (
@@ -52,23 +52,23 @@ def drifts(ledger: Ledger, pods: Mapping[str, PodSummary]) -> Iterator[LedgerDri
             and pod.told
             and not _matches_annotation(pod, entry)
         ):
-            what = f"pod {who} was told otherwise than it is promised"
+            what = f"pod {pod_name} was told otherwise than it is promised"
             yield _drift(DriftKind.DIFFERENT, ledger, entry.uid, what=what)
-    promised = {entry.uid for entry in (*ledger.entries, *ledger.unread)}
+    promised = {entry.uid for entry in (*ledger.entries, *ledger.unreadable)}
     for uid in sorted(ledger.held - promised):
         what = f"containers of pod {quote(uid)} may run without a promise"
         yield _drift(DriftKind.EXTRA, ledger, uid, what=what)
     for entry in ledger.unpromised:
-        who = quote(f"{entry.namespace}/{entry.pod}")
+        pod_name = quote(f"{entry.namespace}/{entry.pod}")
         yield _drift(
-            DriftKind.EXTRA, ledger, entry.uid, what=f"pod {who} uses what it was not promised"
+            DriftKind.EXTRA, ledger, entry.uid, what=f"pod {pod_name} uses what it was not promised"
         )
     yield from _unreadable_drifts(ledger)
 
 
 def _unreadable_drifts(ledger: Ledger) -> Iterator[LedgerDrift]:
     """Yield what of a GPUNode says nothing to anybody, and for whom."""
-    for entry in ledger.unread:
+    for entry in ledger.unreadable:
         who = quote(f"{entry.namespace}/{entry.pod}") if entry.pod else "an unnamed pod"
         what = f"the promise to {who} cannot be read: nothing is promised here until it is gone"
         yield _drift(DriftKind.UNREADABLE, ledger, entry.uid, what=what)

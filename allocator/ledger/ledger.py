@@ -17,16 +17,16 @@ from allocator.model.usage import without_entries
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
-class _Whose(msgspec.Struct):
+class _PodName(msgspec.Struct):
     namespace: str
     name: str
 
 
-class _Named(msgspec.Struct):
-    pod: _Whose
+class _EntryPodName(msgspec.Struct):
+    pod: _PodName
 
 
-class _Since(msgspec.Struct):
+class _EntrySince(msgspec.Struct):
     since: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -43,11 +43,11 @@ def unreadable_entry(element: object) -> Entry:
     One that does not say since when it stands never ages.
     """
     try:
-        pod = msgspec.convert(element, _Named).pod
+        pod = msgspec.convert(element, _EntryPodName).pod
     except msgspec.ValidationError:
-        pod = _Whose("", "")
+        pod = _PodName("", "")
     try:
-        since = msgspec.convert(element, _Since).since
+        since = msgspec.convert(element, _EntrySince).since
     except msgspec.ValidationError:
         since = _NEVER
     named = is_safe_name(pod.namespace) and is_safe_name(pod.name)  # they become part of a path
@@ -77,28 +77,28 @@ class _Status(msgspec.Struct, rename="camel"):
     held: tuple[str, ...] = ()
 
 
-class _Object(msgspec.Struct):
+class _GpuNode(msgspec.Struct):
     metadata: _Metadata
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _Pod(msgspec.Struct):
+class _EntryPod(msgspec.Struct):
     uid: str
 
 
-class _Entry(msgspec.Struct):
-    pod: _Pod
+class _EntryUid(msgspec.Struct):
+    pod: _EntryPod
 
 
 class _Spec(msgspec.Struct):
-    entries: list[_Entry] | None = None
+    entries: list[_EntryUid] | None = None
 
 
-class _Whole(_Object):
+class _GpuNodeWithUids(_GpuNode):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-_WHOLE: Final = msgspec.json.Decoder(_Whole)
+_DECODER: Final = msgspec.json.Decoder(_GpuNodeWithUids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +125,9 @@ class Ledger:
     observed_generation: int
     deleting: bool
     held: frozenset[str]
-    written: tuple[str, ...] | None
+    entry_uids: tuple[str, ...] | None
     entries: tuple[Entry, ...]
-    unread: tuple[Entry, ...] = ()
+    unreadable: tuple[Entry, ...] = ()
     unpromised: tuple[Entry, ...]
     node: Node
     problems: tuple[Problem, ...] = ()
@@ -152,28 +152,30 @@ def parse_ledger(document: Mapping[str, Any]) -> Ledger:
     what else is odd, ``gpunode`` says how it is read.
     """
     entries, decoded = (document.get("spec") or {}).get("entries"), decode(document)
-    ledger = _ledger(msgspec.convert(document, _Object), decoded, _entry_uids(entries))
+    ledger = _ledger(msgspec.convert(document, _GpuNode), decoded, _entry_uids(entries))
     readable = {entry.uid for entry in decoded.entries}
     others = [e for e in entries if uid_of(e) not in readable] if isinstance(entries, list) else ()
-    return replace(ledger, unread=tuple(map(unreadable_entry, others)))
+    return replace(ledger, unreadable=tuple(map(unreadable_entry, others)))
 
 
-def read_text(raw: bytes) -> tuple[Ledger, DecodedGpuNode]:
+def parse_ledger_text(raw: bytes) -> tuple[Ledger, DecodedGpuNode]:
     """Read a GPUNode as JSON, and what ``gpunode`` says of it; raises as :func:`read` does."""
     decoded = decode_text(raw)
     try:
-        whole = _WHOLE.decode(raw)
+        gpu_node = _DECODER.decode(raw)
     except msgspec.ValidationError:
         return parse_ledger(msgspec.json.decode(raw)), decoded
-    entries = whole.spec.entries
+    entries = gpu_node.spec.entries
     if len(entries or ()) != len(decoded.entries):
         return parse_ledger(msgspec.json.decode(raw)), decoded
-    written = None if entries is None else tuple(entry.pod.uid for entry in entries)
-    return _ledger(whole, decoded, written), decoded
+    entry_uids = None if entries is None else tuple(entry.pod.uid for entry in entries)
+    return _ledger(gpu_node, decoded, entry_uids), decoded
 
 
-def _ledger(found: _Object, decoded: DecodedGpuNode, written: tuple[str, ...] | None) -> Ledger:
-    metadata, status = found.metadata, found.status
+def _ledger(
+    gpu_node: _GpuNode, decoded: DecodedGpuNode, entry_uids: tuple[str, ...] | None
+) -> Ledger:
+    metadata, status = gpu_node.metadata, gpu_node.status
     return Ledger(
         name=metadata.name,
         uid=metadata.uid,
@@ -186,7 +188,7 @@ def _ledger(found: _Object, decoded: DecodedGpuNode, written: tuple[str, ...] | 
         observed_generation=status.observed_generation,
         deleting=metadata.deletion_timestamp is not None,
         held=frozenset(status.held),
-        written=written,
+        entry_uids=entry_uids,
         entries=decoded.entries,
         unpromised=decoded.unpromised,
         node=decoded.node,
@@ -204,7 +206,7 @@ def is_accounted(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
     What either side does not say is not compared.
     """
     pairs = ((ledger.node_uid, node_uid), (ledger.boot, boot))
-    return all(mine == its or not mine or not its for mine, its in pairs)
+    return all(recorded == actual or not recorded or not actual for recorded, actual in pairs)
 
 
 def node_for(ledger: Ledger, uid: str) -> Node:
@@ -218,14 +220,14 @@ def _pod_entries(ledger: Ledger, uid: str) -> list[Entry]:
 
 
 def annotated_entry(
-    document: Mapping[str, Any], pod: Mapping[str, str], told: object
+    document: Mapping[str, Any], pod: Mapping[str, str], containers: object
 ) -> Entry | None:
     """Return the entry that a pod's annotations tell of, read as if it stood in this GPUNode.
 
     *pod* has its namespace, name and uid; *told* is what ``assignment`` holds. ``None`` where the
     GPUNode cannot have promised that.
     """
-    entry = {"pod": pod, "since": "1970-01-01T00:00:00Z", "containers": told}
+    entry = {"pod": pod, "since": "1970-01-01T00:00:00Z", "containers": containers}
     decoded_gpu_node = decode({**document, "spec": {"entries": [entry]}})
     return (
         decoded_gpu_node.entries[0]

@@ -15,7 +15,7 @@ from allocator.ledger.ledger import Ledger, is_accounted
 from allocator.ledger.schema import status_of
 from allocator.model.gpu import Node
 
-REPORTED: Final[str] = (
+REGISTER_DRIVER: Final[str] = (
     NodeAgent.UPSTREAM.value
 )  # stands for the driver in a status that was read off a register
 
@@ -32,48 +32,48 @@ class NodeIdentity:
     uid: str
     boot: str
     agent: bool = False
-    announced: Node | None = None
+    registered: Node | None = None
 
 
 class GpuNodeAction(Enum):
     """What may be done to a GPUNode without a status to write."""
 
     CREATE = auto()
-    SHUT = auto()  # no commit until the inventory is written anew
+    CLOSE = auto()  # no commit until the inventory is written anew
     DELETE = auto()
-    RELEASE = auto()  # take the finalizer off
+    REMOVE_FINALIZER = auto()  # take the finalizer off
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WriteStatus:
     """Write these fields of the status, as its agent would."""
 
     status: Mapping[str, object]
 
 
-Step = GpuNodeAction | Report
+Step = GpuNodeAction | WriteStatus
 
 
-def due_step(machine: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool) -> Step | None:
+def due_step(node: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool) -> Step | None:
     """Return the next step for a GPUNode, ``None`` where it is as it should be.
 
     ``None`` as *machine* or *ledger* is one that does not exist. *upstream* says that another
     plugin serves the nodes and their registers are their inventory.
     """
     if ledger is None:
-        carries = machine is not None and (machine.agent or machine.announced is not None)
-        return GpuNodeAction.CREATE if carries else None
+        has_gpus = node is not None and (node.agent or node.registered is not None)
+        return GpuNodeAction.CREATE if has_gpus else None
     if ledger.deleting:
-        return None if _promises(ledger) else GpuNodeAction.RELEASE
-    if machine is None:
+        return None if _has_entries(ledger) else GpuNodeAction.REMOVE_FINALIZER
+    if node is None:
         return _orphan_step(ledger)
-    if upstream and machine.announced is not None:
-        return _report(machine, machine.announced, ledger)
+    if upstream and node.registered is not None:
+        return _register_status(node, node.registered, ledger)
     # The plugin that served it has left nothing to read, or its word or an earlier life's is here.
-    told = not upstream and status_is_current(
-        ledger, node_uid=machine.uid, boot=machine.boot, upstream=False
+    current = not upstream and status_is_current(
+        ledger, node_uid=node.uid, boot=node.boot, upstream=False
     )
-    return GpuNodeAction.SHUT if ledger.inventory and not told else None
+    return GpuNodeAction.CLOSE if ledger.inventory and not current else None
 
 
 def status_is_current(ledger: Ledger, *, node_uid: str, boot: str, upstream: bool) -> bool:
@@ -81,24 +81,24 @@ def status_is_current(ledger: Ledger, *, node_uid: str, boot: str, upstream: boo
 
     What a register told stands as long as its plugin serves the nodes, which *upstream* says.
     """
-    right = upstream or ledger.driver != REPORTED
-    return right and is_accounted(ledger, node_uid=node_uid, boot=boot)
+    by_right_agent = upstream or ledger.driver != REGISTER_DRIVER
+    return by_right_agent and is_accounted(ledger, node_uid=node_uid, boot=boot)
 
 
 def _orphan_step(ledger: Ledger) -> Step | None:
     if ledger.inventory:
-        return GpuNodeAction.SHUT
-    return None if _promises(ledger) else GpuNodeAction.DELETE
+        return GpuNodeAction.CLOSE
+    return None if _has_entries(ledger) else GpuNodeAction.DELETE
 
 
-def _report(machine: NodeIdentity, announced: Node, ledger: Ledger) -> Report | None:
-    identity = {"nodeUID": machine.uid, "bootID": machine.boot, "driver": REPORTED}
-    status = {**identity, **status_of(announced)}
-    standing = (ledger.inventory, ledger.node_uid, ledger.boot, ledger.driver)
-    same = standing == (status["inventory"], *identity.values())
-    return None if same else Report({k: v for k, v in status.items() if v != ""})
+def _register_status(node: NodeIdentity, registered: Node, ledger: Ledger) -> WriteStatus | None:
+    identity = {"nodeUID": node.uid, "bootID": node.boot, "driver": REGISTER_DRIVER}
+    status = {**identity, **status_of(registered)}
+    written = (ledger.inventory, ledger.node_uid, ledger.boot, ledger.driver)
+    same = written == (status["inventory"], *identity.values())
+    return None if same else WriteStatus({k: v for k, v in status.items() if v != ""})
 
 
-def _promises(ledger: Ledger) -> bool:
+def _has_entries(ledger: Ledger) -> bool:
     """Say whether anything is promised, also what cannot be read."""
-    return bool(ledger.written)
+    return bool(ledger.entry_uids)

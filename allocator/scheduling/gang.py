@@ -47,7 +47,7 @@ def members_of(
     for pod in pods:
         if pod.group and not pod.over and not pod.deleting:
             groups[pod.namespace, pod.group].append(pod)
-    return {name: _members(found, vocabularies) for name, found in groups.items()}
+    return {name: _members(group, vocabularies) for name, group in groups.items()}
 
 
 def _members(pods: Sequence[PodSummary], vocabularies: Sequence[Vocabulary]) -> Members:

@@ -19,8 +19,8 @@ from allocator.model.request import Mode
 from allocator.model.units import MiB
 from allocator.model.untrusted import quote
 
-REGISTER: Final = "volcano.sh/node-vgpu-register"
-HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
+REGISTER_ANNOTATION: Final = "volcano.sh/node-vgpu-register"
+HANDSHAKE_ANNOTATION: Final = "volcano.sh/node-vgpu-handshake"
 _MAX_TEXT: Final = 256 * 1024  # all annotations of an object together
 _MAX_RECORDS: Final = 256
 _MAX_NUMBER: Final = 2**31 - 1
@@ -32,7 +32,7 @@ _BOOLEANS: Final = {  # those of Go's strconv.ParseBool
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
-_PATIENCE: Final = timedelta(seconds=60)
+_UNANSWERED_AFTER: Final = timedelta(seconds=60)
 _PROBE_FORMAT: Final = "%Y.%m.%d %H:%M:%S"
 _REPORT_TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{1,9})?(?: ([+-]\d{4}))?\b", re.ASCII
@@ -67,7 +67,7 @@ class NodeRegister:
 def decode_register(text: str) -> NodeRegister:
     """Read the annotation; the last colon is optional, empty records only count."""
     if len(text) > _MAX_TEXT:
-        problem = _problem(REGISTER, f"{len(text)} characters", f"at most {_MAX_TEXT}")
+        problem = _problem(REGISTER_ANNOTATION, f"{len(text)} characters", f"at most {_MAX_TEXT}")
         return NodeRegister(records=(), problems=(problem,))
     parts = text.removesuffix(":").split(":") if text else []
     records: dict[str, RegisterRecord] = {}
@@ -75,48 +75,52 @@ def decode_register(text: str) -> NodeRegister:
     for index, part in enumerate(parts[:_MAX_RECORDS]):
         if not part.strip():
             continue
-        record, found = _decode(index, part)
-        problems.extend(found)
+        record, record_problems = _decode_record(index, part)
+        problems.extend(record_problems)
         if record is not None and record.uuid in records:
             problems.append(_entry_problem(index, f"{quote(record.uuid)} twice", "each GPU once"))
         elif record is not None:
             records[record.uuid] = record
     if len(parts) > _MAX_RECORDS:
-        problems.append(_problem(REGISTER, f"{len(parts)} records", f"at most {_MAX_RECORDS}"))
+        problems.append(
+            _problem(REGISTER_ANNOTATION, f"{len(parts)} records", f"at most {_MAX_RECORDS}")
+        )
     return NodeRegister(records=tuple(records.values()), problems=tuple(problems))
 
 
-def _decode(index: int, part: str) -> tuple[RegisterRecord | None, list[Problem]]:
+def _decode_record(index: int, part: str) -> tuple[RegisterRecord | None, list[Problem]]:
     fields = part.split(",")
     if len(fields) not in _FIELDS:
         accepted = "5 or 6 fields: uuid,count,memory,type,health[,mode]"
         return None, [_entry_problem(index, f"{len(fields)} fields in {quote(part)}", accepted)]
-    uuid, count, memory, kind, health = fields[:5]
+    uuid, count, memory, product, health = fields[:5]
     fatal = [
         _entry_problem(index, f"{name} {quote(value)}", accepted)
         for name, value, accepted, good in (
             ("uuid", uuid, "letters, digits and dashes", _UUID.fullmatch(uuid)),
             ("count", count, f"0 to {_MAX_NUMBER}", count == "0" or _positive(count)),
             ("memory", memory, f"1 to {_MAX_NUMBER}", _positive(memory)),
-            ("type", kind, "a product name", _TYPE.fullmatch(kind)),
+            ("type", product, "a product name", _TYPE.fullmatch(product)),
         )
         if not good
     ]
     if fatal:
         return None, fatal
-    mode, odd = _mode(index, fields[5] if len(fields) > _FIELDS[0] else Mode.HAMI_CORE)
+    mode, tolerated = _mode(index, fields[5] if len(fields) > _FIELDS[0] else Mode.HAMI_CORE)
     if health not in _BOOLEANS:
-        odd.append(_entry_problem(index, f"health {quote(health)}, read as false", "true or false"))
+        tolerated.append(
+            _entry_problem(index, f"health {quote(health)}, read as false", "true or false")
+        )
     record = RegisterRecord(
         index=index,
         uuid=uuid,
         count=_positive(count),
         memory=_positive(memory),
-        product=kind.removeprefix(_TYPE_PREFIX),
+        product=product.removeprefix(_TYPE_PREFIX),
         healthy=_BOOLEANS.get(health, False),
         mode=mode,
     )
-    return record, odd
+    return record, tolerated
 
 
 def _mode(index: int, text: str) -> tuple[Mode, list[Problem]]:
@@ -134,7 +138,7 @@ def _positive(text: str) -> int:
 
 
 def _entry_problem(index: int, what: str, accepted: str) -> Problem:
-    return _problem(f"{REGISTER}[{index}]", what, accepted)
+    return _problem(f"{REGISTER_ANNOTATION}[{index}]", what, accepted)
 
 
 def _problem(path: str, what: str, accepted: str) -> Problem:
@@ -212,7 +216,7 @@ class Handshake:
     def is_unanswered(self, now: datetime) -> bool:
         """Say whether the plugin is gone: deleted, or probed for more than a minute."""
         if self.phase is HandshakePhase.REQUESTING and self.at is not None:
-            return now - self.at > _PATIENCE
+            return now - self.at > _UNANSWERED_AFTER
         return self.phase is HandshakePhase.DELETED
 
 

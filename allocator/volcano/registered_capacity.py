@@ -55,23 +55,23 @@ def full_register(ledger: Ledger, *, present: str, factor: int) -> str:
     *present* is what it said so far, and stays to the letter where it says the same. *factor* is
     the site's gpuMemoryFactor.
     """
-    full = encode_register(sorted(ledger.node.gpus, key=_place), factor=factor)
+    full = encode_register(sorted(ledger.node.gpus, key=_index_then_uuid), factor=factor)
     read = node_from_register(ledger.name, present, factor=factor).node.gpus
     same = not full or full == encode_register(read, factor=factor)
     return present if same else full
 
 
-def reminder(shown: str, full: str) -> str:
+def saved_register(shown: str, full: str) -> str:
     """Return what is kept beside register *shown* so that *full* can be put back; else nothing."""
     return "" if shown == full else f"{_digest(shown)} {full}"
 
 
-def restore_register(shown: str, beside: str) -> str:
+def restore_register(shown: str, saved: str) -> str:
     """Return what register *shown* said before something was taken off, by what is kept *beside*.
 
     Where somebody else wrote it since, it is that.
     """
-    digest, _, full = beside.partition(" ")
+    digest, _, full = saved.partition(" ")
     return full if full and digest == _digest(shown) else shown
 
 
@@ -109,7 +109,7 @@ def registered_gpus(
     others nothing to give; *shut* says that none may be promised to anybody.
     """
     promised = list(entries)
-    mode = _mode(gpus)
+    mode = _most_common_mode(gpus)
     return tuple(
         replace(
             _registered_gpu(
@@ -117,15 +117,15 @@ def registered_gpus(
             ),
             mode=mode,
         )
-        for gpu in sorted(gpus, key=_place)
+        for gpu in sorted(gpus, key=_index_then_uuid)
     )
 
 
-def _place(gpu: Gpu) -> tuple[int, str]:
+def _index_then_uuid(gpu: Gpu) -> tuple[int, str]:
     return gpu.index, gpu.uuid
 
 
-def _mode(gpus: Iterable[Gpu]) -> Mode:
+def _most_common_mode(gpus: Iterable[Gpu]) -> Mode:
     modes = Counter(gpu.mode for gpu in gpus)
     return max((Mode.HAMI_CORE, Mode.MIG), key=lambda mode: modes[mode])
 
@@ -133,21 +133,21 @@ def _mode(gpus: Iterable[Gpu]) -> Mode:
 def _registered_gpu(
     gpu: Gpu, entries: Iterable[Entry], counted: Collection[str], *, closed: bool
 ) -> Gpu:
-    seen, held = _split(gpu, entries, counted)
+    seen, held = _counted_and_held(gpu, entries, counted)
     memory = sum(grant.memory for grant in held) - sum(grant.memory for grant in seen)
     cores = sum(grant.cores for grant in held)
     # Cores cannot be registered.
-    alone = cores >= WHOLE_GPU and cores > sum(grant.cores for grant in seen)
+    taken_alone = cores >= WHOLE_GPU and cores > sum(grant.cores for grant in seen)
     free = gpu.slots - (len(held) - len(seen))
     return replace(
         gpu,
         memory=MiB(max(0, gpu.memory - gpu.foreign - memory)),
         # As many as it counts itself: nobody joins, and nobody leaves.
-        slots=max(0, min(free, len(seen)) if closed or alone else free),
+        slots=max(0, min(free, len(seen)) if closed or taken_alone else free),
     )
 
 
-def _split(
+def _counted_and_held(
     gpu: Gpu, entries: Iterable[Entry], counted: Collection[str]
 ) -> tuple[list[Grant], list[Grant]]:
     """Return what deviceshare counts on *gpu* by itself, and what is held there, that included."""
@@ -170,12 +170,12 @@ def _listed_grants(gpu: Gpu, entry: Entry) -> list[Grant]:
         for held in entry.containers
         if held.stage is Stage.APP
         for grant in held.grants
-        if grant.gpu == gpu.uuid and _nameable(gpu, grant)
+        if grant.gpu == gpu.uuid and _is_listed(gpu, grant)
     ]
     return grants[:1] if gpu.mode is Mode.MIG else grants
 
 
-def _nameable(gpu: Gpu, grant: Grant) -> bool:
+def _is_listed(gpu: Gpu, grant: Grant) -> bool:
     """Say whether a device list tells deviceshare of *grant*; an instance needs a position."""
     if hardware(grant.mode) is not gpu.mode:
         return False
@@ -187,7 +187,7 @@ def needs_report(handshake: str, now: datetime) -> bool:
 
     An answer is taken for the occasion of the next question, so a question is left to stand.
     """
-    found = decode_handshake(handshake)
-    if found is None or found.phase is not HandshakePhase.REQUESTING:
-        return found is None or found.phase is HandshakePhase.DELETED
-    return found.at is None or now - found.at >= ANSWER_AFTER
+    current = decode_handshake(handshake)
+    if current is None or current.phase is not HandshakePhase.REQUESTING:
+        return current is None or current.phase is HandshakePhase.DELETED
+    return current.at is None or now - current.at >= ANSWER_AFTER

@@ -18,33 +18,33 @@ _POD: Final = (*_GPU, "podName")
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class SampleFamily:
     """One metric: what it says, and its label names."""
 
     name: str
-    about: str
+    documentation: str
     labels: tuple[str, ...] = _GPU
 
 
-SHARED: Final = Family(
+SHARED: Final = SampleFamily(
     "volcano_vgpu_device_shared_number", "The number of vgpu tasks sharing this card"
 )
-MEMORY: Final = Family(
+MEMORY: Final = SampleFamily(
     "volcano_vgpu_device_allocated_memory", "The number of vgpu memory allocated in this card"
 )
-CORES: Final = Family(
+CORES: Final = SampleFamily(
     "volcano_vgpu_device_allocated_cores",
     "The percentage of gpu compute cores allocated in this card",
 )
-LIMIT: Final = Family(
+LIMIT: Final = SampleFamily(
     "volcano_vgpu_device_memory_limit", "The number of total device memory in this card"
 )
-POD_MEMORY: Final = Family(
+POD_MEMORY: Final = SampleFamily(
     "volcano_vgpu_device_memory_allocation_for_a_certain_pod",
     "The vgpu device memory allocated for a certain pod",
     _POD,
 )
-POD_CORES: Final = Family(
+POD_CORES: Final = SampleFamily(
     "volcano_vgpu_device_core_allocation_for_a_certain_pod",
     "The vgpu device core allocated for a certain pod",
     _POD,
@@ -56,12 +56,12 @@ FAMILIES: Final = (SHARED, MEMORY, CORES, LIMIT, POD_MEMORY, POD_CORES)
 class SchedulerSample:
     """One value; memory is in units of the site's gpuMemoryFactor, cores are in percent."""
 
-    family: Family
+    family: SampleFamily
     labels: tuple[str, ...]
     value: int
 
 
-def samples(node: Node, entries: Iterable[Entry], *, factor: int) -> Iterator[SchedulerSample]:
+def samples_of(node: Node, entries: Iterable[Entry], *, factor: int) -> Iterator[SchedulerSample]:
     """Yield what is promised on *node* by *entries*; *factor* is the site's gpuMemoryFactor."""
     held = list(entries)
     for gpu in node.gpus:

@@ -91,9 +91,9 @@ def _pod(pod: _Pod, wanted: PodClaim | tuple[Finding, ...] | None) -> Scheduling
         node=spec.node_name,
         nominated=status.nominated_node_name,
         deleting=metadata.deletion_timestamp is not None,
-        leaves=_time(metadata.deletion_timestamp),
+        deadline=_time(metadata.deletion_timestamp),
         over=status.phase in _OVER,
-        wanted=wanted,
+        claim=wanted,
     )
 
 
