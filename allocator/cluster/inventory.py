@@ -191,7 +191,7 @@ class Inventory:
         return all(pulse.synced for pulse in self.watches.values())
 
     def age(self) -> float | None:
-        """Return the seconds since all ``REQUIRED_KINDS`` were heard about, ``None`` before that."""
+        """Return seconds since all ``REQUIRED_KINDS`` were heard about, ``None`` before that."""
         now = self._clock.monotonic()
         ages = [age for kind in REQUIRED_KINDS if (age := self.watches[kind].age(now)) is not None]
         return max(ages) if len(ages) == len(REQUIRED_KINDS) else None

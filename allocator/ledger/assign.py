@@ -1,4 +1,4 @@
-"""Commitment: which GPUs a pod is promised on the node that a scheduler bound it to."""
+"""Which GPUs a pod gets on the node it is bound to: earlier entry, scheduler's list, best fit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,37 +20,31 @@ from allocator.placement.fleet import snapshot_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodClaim:
-    """What pod *uid* is to get; ``mode`` is final unless it is ``None``.
-
-    ``gpus`` are those that a scheduler picked, ``positions`` the MIG positions that it picked on
-    some of them: a wish, which needs no belief. ``holds`` is what its containers may be using
-    already: nothing else will do then.
-    """
+    """What one pod is to get."""
 
     uid: str
     request: PodRequest
-    mode: Mode | None = None
-    gpus: tuple[str, ...] = ()
-    positions: tuple[tuple[str, str], ...] = ()
-    in_use: tuple[ContainerGrants, ...] = ()
+    mode: Mode | None = None  # final; None leaves the choice open
+    gpus: tuple[str, ...] = ()  # UUIDs that the scheduler picked; preferred, never required
+    positions: tuple[tuple[str, str], ...] = ()  # GPU and MIG position that it picked; likewise
+    in_use: tuple[ContainerGrants, ...] = ()  # what containers may use already; then required
 
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """Why the pod gets nothing here; ``later`` says that it might once others are gone."""
+    """Why the pod gets nothing on this node."""
 
     finding: Finding
-    later: bool
+    later: bool  # it may fit once other pods are gone
 
 
 def assign(
     ledger: Ledger, claim: PodClaim, *, terms: PlacementPolicy, demand: Demand = NOTHING_LEARNED
 ) -> Assignment | NoFit:
-    """Choose on one node: what the pod was promised there, else the wish, else the best.
+    """Return its earlier entry, else a fit on the GPUs that the scheduler picked, else the best fit.
 
-    An earlier promise that still stands is kept to the letter, because the Binding that
-    carries it may yet land (docs/design.md, commit rule 3). One that is held already is never
-    exchanged.
+    An earlier entry that is still possible is kept unchanged, because the Binding that carries it
+    may yet land (docs/design.md, commit rule 3). One that is held is never replaced.
     """
     if ledger.closed:
         return NoFit(_closed_finding(ledger), later=True)
@@ -76,7 +70,7 @@ def assign(
 
 
 def _request_for_picked_gpus(claim: PodClaim) -> PodRequest | None:
-    """Return the request narrowed to those of the scheduler's GPUs that the user accepts."""
+    """Return the request restricted to the scheduler's GPUs that the pod's filters accept."""
     request = claim.request
     gpus = tuple(uuid for uuid in claim.gpus if request.filters.uuid_fits(uuid))
     if not gpus:
@@ -85,7 +79,7 @@ def _request_for_picked_gpus(claim: PodClaim) -> PodRequest | None:
 
 
 def _sort_by_gpu_index(assignment: Assignment, node: Node) -> Assignment:
-    """List each container's GPUs by index: limit *k* is that of the k-th GPU NVML lists."""
+    """Sort each container's GPUs by index: NVML lists them so, and limits go by that order."""
     index = {gpu.uuid: gpu.index for gpu in node.gpus}
     containers = tuple(
         replace(c, grants=tuple(sorted(c.grants, key=lambda g: index[g.gpu])))
@@ -97,10 +91,10 @@ def _sort_by_gpu_index(assignment: Assignment, node: Node) -> Assignment:
 def _earlier_assignment(
     node: Node, earlier: Sequence[ContainerGrants], claim: PodClaim
 ) -> Assignment | None:
-    """Return an *earlier* promise that can still be kept, else ``None``.
+    """Return *earlier* grants as an assignment, ``None`` where they are no longer possible.
 
-    Other pods cannot have taken it, because each saw it; the inventory may have changed. Which
-    containers take turns the pod says itself: promises did not always tell.
+    No other pod can have taken them, but the inventory may have changed. The stage of a container
+    comes from the request, because older entries did not record it.
     """
     modes = {grant.mode for held in earlier for grant in held.grants}
     mode = claim.mode or claim.request.named_mode
@@ -124,7 +118,7 @@ def _earlier_assignment(
 
 
 def _has_room(gpus: Mapping[str, Gpu], grants: Sequence[Grant]) -> bool:
-    """Say whether every GPU exists, works, and has room for its part of *grants*, a pod's."""
+    """Say whether every GPU of *grants*, one pod's, exists, is healthy and has room for them."""
     names = {grant.gpu for grant in grants}
     return names <= gpus.keys() and all(
         _gpu_has_room(gpus[name], [grant for grant in grants if grant.gpu == name])

@@ -1,4 +1,4 @@
-"""Bounds: what a ledger can hold, so that whoever reads it next can read all of it."""
+"""JSON Patches that add or remove entries of a GPUNode: what they test, and their bounds."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ _UNTRACKED: Final[Operation] = {"op": "add", "path": "/metadata/managedFields", 
 
 
 def with_entry(ledger: Ledger, entry: Entry) -> Ledger:
-    """Return *ledger* as the next decision must see it, once *entry* is about to be committed."""
+    """Return *ledger* as if *entry* had been committed, for the next decision of a batch."""
     others = tuple(other for other in ledger.entries if other.uid != entry.uid)
     unpromised = tuple(other for other in ledger.unpromised if other.uid != entry.uid)
     node = with_grants(node_for(ledger, entry.uid), peak_grants(entry.containers))
@@ -35,11 +35,11 @@ def with_entry(ledger: Ledger, entry: Entry) -> Ledger:
 
 
 def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...]:
-    """Return one patch that promises *entries*, of different pods, on *ledger* as it was read.
+    """Return one patch that adds *entries*, of different pods, to *ledger* as it was read.
 
-    It fails as a whole where promises or inventory have changed since. A pod that has an entry
-    keeps its place in the list, with a new ``since``; to exchange what it was promised, nothing at
-    all may have changed, because its containers may start on it at any moment.
+    It fails as a whole where entries or inventory have changed since. A pod that has an entry
+    keeps its place in the list, with a new ``since``. A patch that replaces grants also tests the
+    resource version, because containers may start on them at any moment.
     """
     uids = ledger.entry_uids or ()
     duplicates = [i for entry in entries for i in _indexes_of(uids, entry.uid)[1:]]
@@ -60,7 +60,7 @@ def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...
 
 
 def remove_entries(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
-    """Return the patch that removes what pods *uids* were promised; empty where that is nothing.
+    """Return the patch that removes the entries of pods *uids*; empty where there are none.
 
     It fails where anything about the GPUNode has changed since it was read (docs/design.md, commit
     rule 3).
@@ -84,7 +84,7 @@ def _put_entry(uids: Sequence[str], entry: Entry) -> Iterator[Operation]:
 
 
 def _is_unchanged(ledger: Ledger, entry: Entry) -> bool:
-    """Say whether *entry* promises its pod what it was promised before."""
+    """Say whether *entry* has the same grants as the entry that its pod has already."""
     before = ledger.entry(entry.uid)
     return before is not None and before.containers == entry.containers
 
@@ -101,7 +101,7 @@ def _indexes_of(uids: Sequence[str], uid: str) -> list[int]:
 
 
 def _remove_at(indexes: Iterable[int]) -> list[Operation]:
-    """Remove from the back, so that no index moves before it is used."""
+    """Return removals from the last index to the first, so that none shifts another."""
     return [{"op": "remove", "path": f"{_ENTRIES}/{i}"} for i in sorted(indexes, reverse=True)]
 
 
@@ -114,15 +114,15 @@ def _add(path: str, value: object) -> Operation:
 
 
 def is_full(ledger: Ledger, uid: str) -> bool:
-    """Say whether the list of promises is as long as it may be, and pod *uid* not in it."""
+    """Say whether the list has its maximum length and no entry of pod *uid*."""
     uids = ledger.entry_uids or ()
     return len(uids) >= MOST_ENTRIES and uid not in uids
 
 
 def readback_problems(ledger: Ledger, entry: Entry) -> tuple[Problem, ...]:
-    """Say what of *entry* could not be read back from *ledger* if it were written there.
+    """Return what of *entry* could not be decoded once it was written into *ledger*.
 
-    A promise that cannot be read closes its node, so this is asked before each is written.
+    An unreadable entry closes its node, so every entry is checked before it is written.
     """
     notes, boards = Notes(), {gpu.uuid: gpu.board for gpu in ledger.node.gpus}
     place = FieldPlace("spec.entries", notes)

@@ -1,8 +1,8 @@
-"""GPUNode, the object per node that holds promises (spec) and inventory (status), as a Node.
+"""Decodes a GPUNode, which holds entries (spec) and inventory (status), into a Node.
 
 Whatever its content, an object becomes a Node and a list of problems, never an exception. Doubt
-costs capacity, not safety: a promise or an instance that cannot be read may hold anything, so it
-closes the node's GPUs for new grants; a GPU that cannot be read leaves the node unfit to refuse on.
+costs capacity, not safety: an unreadable entry or instance may hold anything, so it closes the
+GPUs of the node. With an unreadable GPU the node is not fresh: no pod is refused because of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Problem
 from allocator.model.usage import peak_grants
 
-MOST_CACHED_STATUSES: Final = 2048  # that are remembered as read, a few kilobytes each
+MOST_CACHED_STATUSES: Final = 2048  # decoded ones, a few kilobytes each
 MOST_CACHED_ENTRIES: Final = 8192
 _INVENTORY_FIELDS: Final = StatusWire.__struct_encode_fields__
 _encode: Final = msgspec.json.Encoder().encode
@@ -37,37 +37,30 @@ _PARTS_DECODER: Final = msgspec.json.Decoder(PartsWire)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedGpuNode:
-    """What a GPUNode says; ``node`` has every readable promise on its GPUs.
+    """The content of a GPUNode."""
 
-    ``unpromised`` is what the agent found in use by pods that have no entry: taken all the same.
-    """
-
-    node: Node
-    entries: tuple[Entry, ...] = ()
-    unpromised: tuple[Entry, ...] = ()
+    node: Node  # with the grants of all entries below
+    entries: tuple[Entry, ...] = ()  # the readable ones
+    unpromised: tuple[Entry, ...] = ()  # in use by pods without an entry, as the agent reports
     problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _DecodedStatus:
-    """What a status says, whatever is promised; ``gpus`` have their instances.
-
-    ``blurs`` are the problems with what is in use or live, ``problems`` those before.
-    """
+    """The content of a status, without the entries of the spec."""
 
     inventory: GpuInventory
-    gpus: tuple[Gpu, ...]
-    complete: bool
+    gpus: tuple[Gpu, ...]  # with their live MIG instances
+    complete: bool  # it lists GPUs, and all of them could be read
     unpromised: tuple[Entry, ...]
-    problems: tuple[Problem, ...]
-    closing_problems: tuple[Problem, ...]
+    problems: tuple[Problem, ...]  # with boards and GPUs
+    closing_problems: tuple[Problem, ...]  # with what is in use or live; these close the node
 
 
 def decode_text(raw: bytes) -> DecodedGpuNode:
-    """Read a GPUNode as JSON, as :func:`decode` does, looking only into what is new.
+    """Decode a GPUNode in JSON, as :func:`decode` does, with caches of entries and statuses.
 
-    A promise changes one entry of many and nothing of the status, so both are read once for all
-    objects in which they stand alike.
+    A commit changes one entry and nothing of the status, so equal bytes are decoded once.
     """
     try:
         parts = _PARTS_DECODER.decode(raw)
@@ -85,7 +78,7 @@ def decode_text(raw: bytes) -> DecodedGpuNode:
 
 
 def decode(document: object) -> DecodedGpuNode:
-    """Read a GPUNode that was parsed from JSON."""
+    """Decode a GPUNode that was parsed from JSON."""
     notes = Notes()
     top = FieldPlace("", notes)
     named = convert(document, NamedWire, top)
@@ -124,7 +117,7 @@ def _assemble(
 
 
 def _inventory_part(status: object) -> object:
-    """Leave out what changes with every start of a container and is not read here."""
+    """Return the fields decoded here; others, like ``held``, change whenever a container starts."""
     if not isinstance(status, Mapping):
         return status
     return {key: status[key] for key in _INVENTORY_FIELDS if key in status}
@@ -146,7 +139,7 @@ def _with_grants(gpu: Gpu, grants: Sequence[Grant] | None, *, closed: bool) -> G
 
 @lru_cache(maxsize=MOST_CACHED_STATUSES)
 def _decode_status(raw: bytes) -> _DecodedStatus:
-    """Read a status as JSON."""
+    """Decode a status in JSON."""
     notes = Notes()
     place = FieldPlace("status", notes)
     status = convert(msgspec.json.decode(raw), StatusWire, place) or StatusWire()
@@ -183,7 +176,7 @@ def _decode_entries(
 
 @lru_cache(maxsize=MOST_CACHED_ENTRIES)
 def _decode_entry(raw: bytes, status: _DecodedStatus) -> Entry | None:
-    """Read an entry as JSON; ``None`` where anything is wrong with it."""
+    """Decode an entry in JSON; ``None`` where anything is wrong with it."""
     notes = Notes()
     entries = list(entries_of([msgspec.json.decode(raw)], status.inventory, FieldPlace("", notes)))
     return entries[0] if entries and not notes.errors else None

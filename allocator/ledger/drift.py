@@ -1,6 +1,7 @@
-"""Drift: where the ledger, the agent and the pods' annotations do not tell the same story.
+"""Drift: differences between the ledger, the agent's report and the annotations of pods.
 
-It is reported and never guessed away: entries are the authority, but what runs is what it is.
+Drift is reported, never corrected here: entries are the authority, but containers run on what they
+were given.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,30 +17,30 @@ from allocator.model.allocation import Entry
 from allocator.model.untrusted import parse_untrusted_json, quote
 from allocator.request.pod_summary import PodSummary
 
-MOST_PROBLEMS: Final = 8  # that are told of one node; nobody mends more at a time
+MOST_PROBLEMS: Final = 8  # reported of one node at a time
 
 
 class DriftKind(StrEnum):
-    """How what is there differs from what is promised; a label of a metric."""
+    """How something differs from the ledger; the value is a label of a metric."""
 
-    MISSING = "missing"  # promised, and not there
-    EXTRA = "extra"  # in use, and not promised
-    DIFFERENT = "different"  # told otherwise than promised
-    UNREADABLE = "unreadable"  # written, and nobody can tell what
+    MISSING = "missing"  # an entry names a GPU that the node does not have
+    EXTRA = "extra"  # in use without an entry
+    DIFFERENT = "different"  # the pod's annotation differs from its entry
+    UNREADABLE = "unreadable"  # part of the GPUNode cannot be decoded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerDrift:
-    """One difference on *node* about pod *uid*; ``what`` is a sentence about it."""
+    """One difference on one node."""
 
     kind: DriftKind
     node: str
-    uid: str
-    what: str
+    uid: str  # of the pod, empty where none is known
+    what: str  # a sentence for the node's owner
 
 
 def find_drifts(ledger: Ledger, pods: Mapping[str, PodSummary]) -> Iterator[LedgerDrift]:
-    """Yield what differs on one node; *pods* are all pods by uid."""
+    """Yield the differences on one node; *pods* are all pods by uid."""
     for entry in ledger.entries:
         pod_name = quote(f"{entry.namespace}/{entry.pod}")
         if ledger.inventory and not _has_gpus(ledger, entry):
@@ -67,7 +68,7 @@ def find_drifts(ledger: Ledger, pods: Mapping[str, PodSummary]) -> Iterator[Ledg
 
 
 def _unreadable_drifts(ledger: Ledger) -> Iterator[LedgerDrift]:
-    """Yield what of a GPUNode says nothing to anybody, and for whom."""
+    """Yield a difference for each unreadable entry and each problem of the GPUNode."""
     for entry in ledger.unreadable:
         who = quote(f"{entry.namespace}/{entry.pod}") if entry.pod else "an unnamed pod"
         what = f"the promise to {who} cannot be read: nothing is promised here until it is gone"
@@ -81,7 +82,7 @@ def _drift(kind: DriftKind, ledger: Ledger, uid: str, *, what: str) -> LedgerDri
 
 
 def _has_gpus(ledger: Ledger, entry: Entry) -> bool:
-    """Say whether every GPU of *entry* exists, in the mode that it was promised in."""
+    """Say whether every GPU of *entry* exists and is in the mode of its grant."""
     boards = {gpu.uuid: gpu.board for gpu in ledger.node.gpus}
     return all(
         grant.gpu in boards and (grant.placed is None or boards[grant.gpu] is not None)
@@ -91,6 +92,6 @@ def _has_gpus(ledger: Ledger, entry: Entry) -> bool:
 
 
 def _matches_annotation(pod: PodSummary, entry: Entry) -> bool:
-    """Say whether *pod* tells of exactly what *entry* promises."""
+    """Say whether the annotation of *pod* has exactly the grants of *entry*."""
     promised: object = msgspec.json.decode(msgspec.json.encode(wire_of(entry)["containers"]))
     return parse_untrusted_json(pod.told) == promised

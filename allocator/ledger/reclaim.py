@@ -1,8 +1,8 @@
-"""Reclaiming: when a promise may be taken back, by the rules that no Binding can slip through.
+"""When an entry may be removed, so that no Binding in flight can rely on it.
 
-A promise to a pod that is not bound ages (docs/design.md, commit rule 3). One to a pod that is over
-goes when the agent no longer holds it, and has seen the version that says so under the boot of now
-(commit rule 4).
+The entry of a pod that is not bound expires (docs/design.md, commit rule 3). The entry of a pod
+that is over goes once the agent does not hold it any more, and has seen this generation of the
+GPUNode in this boot (commit rule 4).
 """
 
 from collections.abc import Mapping
@@ -21,24 +21,20 @@ UNBOUND_AGE: Final = timedelta(seconds=90)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimEvidence:
-    """What was read after the ledger, past all caches; ``None`` was not found.
+    """What was read from the API server, without caches, after the ledger."""
 
-    *pod* was read by the entry's name, *machine* is the Node. *now* was taken before all reads.
-    *agent* says that an agent of ours serves the node: without one a pod is over when it is gone.
-    """
-
-    pod: PodSummary | None
-    node: NodeIdentity | None
-    now: datetime
-    agent: bool
+    pod: PodSummary | None  # by the name in the entry; None: not found
+    node: NodeIdentity | None  # None: not found
+    now: datetime  # taken before all reads
+    agent: bool  # our agent serves the node; without it, an ended pod is released at once
 
 
 def may_be_reclaimable(
     since: datetime, pod: PodSummary | None, *, node: str, now: datetime
 ) -> bool:
-    """Say whether a promise made *since* on *node* is worth a closer look.
+    """Say whether an entry of *since* on *node* is worth reading everything about.
 
-    *pod* comes from a cache, so nothing may be taken back on its word.
+    *pod* comes from a cache, which is never enough to remove an entry.
     """
     if pod is None or pod.over:
         return True
@@ -58,10 +54,10 @@ def is_reclaimable(ledger: Ledger, entry: Entry, evidence: ReclaimEvidence) -> b
 def possible_owner(
     ledger: Ledger, entry: Entry, pods: Mapping[str, PodSummary]
 ) -> PodSummary | None:
-    """Return a living pod that *entry*, which names none, may be of, as if it were the one.
+    """Return a running pod that may own *entry*, which lacks a name or a uid, with its uid.
 
-    Of an entry without a uid that is any pod on the node that has no other. *pods* come from a
-    cache: whoever is missed there is on its way here, and gets its promise late.
+    For an entry without a uid, that is any pod on the node that has no entry. *pods* come from a
+    cache; a pod that it lacks still gets its own entry by a late commit.
     """
     if entry.uid:
         return pods.get(entry.uid)
@@ -74,11 +70,11 @@ def possible_owner(
 
 
 def _is_released(ledger: Ledger, uid: str, node: NodeIdentity | None) -> bool:
-    """Say whether nothing of pod *uid* can run any more on what it was promised.
+    """Say whether no container of pod *uid* can still run on the GPUs of its entry.
 
-    An entry without a uid may be of anybody who is held and has no other.
-    The agent says so of this very ledger and this boot. Without a Node there is nobody to say it:
-    then nothing else may be promised either, until an agent has accounted for what is live.
+    The agent has to say so for this generation and this boot. An entry without a uid may belong to
+    any held pod without an entry. Without a Node there is no agent: the entry may go once the
+    GPUNode is closed, and an agent that returns accounts for what is live before it opens again.
     """
     if node is None:
         return not ledger.inventory
