@@ -1,4 +1,4 @@
-"""Client: calls to the API server, with credentials, a deadline and retries."""
+"""Calls of the API server, with credentials, a deadline and retries."""
 
 import errno
 import socket
@@ -35,13 +35,13 @@ _T = TypeVar("_T")
 
 
 class CallOptions(TypedDict, total=False):
-    """What any call accepts: ``timeout`` in seconds for all its attempts, ``dry_run``."""
+    """What any call accepts."""
 
-    timeout: float
-    dry_run: bool
+    timeout: float  # seconds for all attempts together
+    dry_run: bool  # validate and admit, but store nothing
 
 
-# Nobody reads warnings of fields that a schema lacks, and looking for them costs the server time.
+# We ignore warnings about unknown fields, and looking for them costs the server time.
 _NO_FIELD_WARNINGS: Final = MappingProxyType({"fieldValidation": "Ignore"})
 
 

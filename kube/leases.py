@@ -1,4 +1,18 @@
-"""Leader election, its rules included."""
+"""Leader election by a Lease: one replica leads at a time.
+
+A candidate is in one of these states; each round reads the Lease and takes one step
+(:func:`next_step`):
+
+- following: another holds the Lease. It waits until the Lease has not changed for the holder's
+  ``leaseDurationSeconds``, by its own clock, or has no holder; then it takes the Lease.
+- leading: from ``_leads_from`` until ``_leads_until``, which each renewal moves on. A leader that
+  cannot renew stops leading at ``_leads_until``, before another may take the Lease.
+- elected, not leading yet: it created a Lease that had vanished, so the former leader may not know
+  that its term is over. It leads once that term has surely ended.
+- released: on cancellation it stops leading, then empties the Lease.
+
+Terms are numbered by ``leaseTransitions``.
+"""
 
 import asyncio
 import math
@@ -25,15 +39,15 @@ from kube.errors import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds. The holder stops ``renew_within`` after its last renewal, others wait ``duration``.
+    """Times in seconds.
 
-    The difference covers clocks that run at different speeds and pauses between looking at
-    ``leading`` and acting on it.
+    The difference between ``duration`` and ``renew_within`` covers clocks that run at different
+    speeds, and pauses between asking :attr:`Election.is_leader` and acting on the answer.
     """
 
-    duration: int = 15
-    renew_within: float = 10.0
-    retry_every: float = 2.0
+    duration: int = 15  # others wait so long after the last change of the Lease
+    renew_within: float = 10.0  # the holder stops leading so long after its last renewal
+    retry_every: float = 2.0  # between rounds
 
     def __post_init__(self) -> None:
         """Refuse timings under which two could lead or nobody could renew."""
@@ -46,30 +60,30 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """A Lease as read; ``term`` is its number of transitions, ``duration`` seconds."""
+    """A Lease as read."""
 
     resource_version: str
-    holder: str
-    term: int
-    duration: int | None
+    holder: str  # identity, empty where there is none
+    term: int  # spec.leaseTransitions
+    duration: int | None  # spec.leaseDurationSeconds
 
 
 class ElectionStep(StrEnum):
     """What one round of an election does."""
 
-    CREATE = "create"
-    RENEW = "renew"
-    TAKE = "take"
-    WAIT = "wait"
+    CREATE = "create"  # there is no Lease
+    RENEW = "renew"  # it is ours
+    TAKE = "take"  # its holder has released it or stopped renewing it
+    WAIT = "wait"  # its holder leads
 
 
 def next_step(
     record: LeaseRecord | None, *, held_by_us: bool, unchanged_for: float, duration: int
 ) -> ElectionStep:
-    """Decide from what the Lease says and for how many seconds we saw it not change.
+    """Return the step for a Lease that we have not seen change for *unchanged_for* seconds.
 
-    Times in the record are the other machine's and are not looked at: a clock that is wrong
-    there neither ends nor prolongs a term here.
+    Times written in the Lease come from another machine's clock and are ignored, so that a wrong
+    clock there neither ends nor prolongs a term here.
     """
     if record is None:
         return ElectionStep.CREATE
@@ -117,15 +131,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseCandidate:
-    """Who stands for which Lease.
-
-    ``identity`` must be this process's own: a restarted one with the same identity does not
-    inherit the term but waits like any other.
-    """
+    """Which process wants which Lease."""
 
     namespace: str
     name: str
-    identity: str
+    identity: str  # unique to this process; a restarted one does not inherit a term by it
 
     @property
     def collection(self) -> str:
@@ -141,8 +151,8 @@ class LeaseCandidate:
 class Election:
     """Holds a Lease whenever it can; RBAC: leases get, create, patch in its namespace.
 
-    Whoever acts as leader still writes with a resource version, or carries ``term``: no lock
-    can stop a process that was paused between looking and writing.
+    A leader's writes must still test a resource version or carry ``term``, because no lease can
+    stop a process that was paused between asking :attr:`is_leader` and writing.
     """
 
     def __init__(
@@ -153,35 +163,35 @@ class Election:
         timing: Timing | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Contact nobody yet."""
+        """Take part once :meth:`run` is called."""
         self._client = client
         self._candidate = candidate
         self._timing = timing or Timing()
         self._clock = clock
-        self._last_change = ("", -math.inf)  # a version, and when we first saw it
-        self._highest_term = -1  # the highest term we know of
-        self._term: int | None = None  # ours, if the Lease named us when we last looked
-        self._leads_from = self._leads_until = -math.inf  # when we lead
+        self._last_change = ("", -math.inf)  # a resource version, and when we first saw it
+        self._highest_term = -1  # that was seen in the Lease; -1: never saw one
+        self._term: int | None = None  # of our holding the Lease, as far as we know
+        self._leads_from = self._leads_until = -math.inf  # monotonic seconds
         self.elected = asyncio.Event()
 
     @property
     def is_leader(self) -> bool:
-        """Say whether we lead at this moment; ask right before each act of a leader.
+        """Say whether we lead at this moment; to be asked right before each act of a leader.
 
-        ``elected`` is the same for tasks that wait: it is cleared up to one round later.
+        Tasks may wait for ``elected`` instead, which is cleared up to one round late.
         """
         return self._leads_from <= self._clock.monotonic() < self._leads_until
 
     @property
     def term(self) -> int | None:
-        """Return the number of the term we lead.
+        """Return the number of our term, ``None`` while we do not lead.
 
-        Each new holder's is higher, unless somebody deletes the Lease.
+        It grows with each new holder, unless the Lease is deleted.
         """
         return self._term if self.is_leader else None
 
     async def run(self) -> Never:
-        """Stand for election for ever; on cancellation hand the Lease back at once."""
+        """Run rounds for ever; on cancellation release the Lease at once."""
         try:
             while True:
                 await self.round()
@@ -190,7 +200,7 @@ class Election:
             await self._release()
 
     async def round(self) -> None:
-        """Read the Lease and make one move; failures of the server only cost time."""
+        """Read the Lease and take one step; errors of the API server only cost time."""
         try:
             await self._advance(await self._read())
         except (ConflictError, AlreadyExistsError) as error:
@@ -240,10 +250,10 @@ class Election:
                 assert_never(chosen)
 
     async def _create(self) -> None:
-        """Hold a new Lease; if there was one before, its leader may not know yet that it is gone.
+        """Create the Lease.
 
-        So we lead only when that one's term has surely ended. On a first installation there was
-        none, and we lead at once.
+        If we saw one before, its leader may not know yet that it is gone, so we lead only after
+        ``duration``. On a first installation we lead at once.
         """
         vanished = self._highest_term >= 0
         await self._write_ourselves(None, number=self._highest_term + 1)
@@ -251,7 +261,7 @@ class Election:
             self._leads_from = self._clock.monotonic() + self._timing.duration
 
     async def _write_ourselves(self, record: LeaseRecord | None, *, number: int) -> None:
-        """Write ourselves into the Lease at the version read, and count from before we wrote."""
+        """Write our identity at the version read; our term counts from before the write."""
         sent_at = self._clock.monotonic()
         now = micro_time(self._clock.wall())
         spec: dict[str, object] = {
@@ -284,7 +294,7 @@ class Election:
         )
 
     def _call_timeout(self) -> float:
-        """Return the seconds a call may take: a leader's ends before its term does."""
+        """Return the seconds a call may take, so that a leader's ends before its term."""
         left = self._leads_until - self._clock.monotonic()
         return max(SHORTEST_CALL, min(self._timing.retry_every, left if left > 0 else math.inf))
 
@@ -301,7 +311,7 @@ class Election:
         self._leads_from = self._leads_until = -math.inf
 
     async def _release(self) -> None:
-        """Stop leading, then say so, at the version we last saw, so that it can harm nobody."""
+        """Stop leading, then empty the Lease, unless it has changed since we last wrote it."""
         held = self._term is not None
         self._resign()
         self._update_elected()

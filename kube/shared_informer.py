@@ -1,6 +1,6 @@
-"""Shared: one watch of a kind of object for several consumers, each with its own decoder.
+"""One watch of a collection for several consumers, each with its own decoder.
 
-Every watch costs the API server one message per change, and this process the reading of it.
+Every watch costs the API server one message per change, and this process the parsing of it.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -30,14 +30,14 @@ _IDENTIFIED: Final = msgspec.json.Decoder(_Identified)
 
 @dataclass(frozen=True, slots=True)
 class _DecodedParts:
-    """What the parts made of one object, in their order."""
+    """One object as each consumer decoded it."""
 
     uid: str
-    of: tuple[Any, ...]
+    of: tuple[Any, ...]  # in the order of the consumers; None: nothing to that one
 
 
 class _Consumer(Generic[T]):
-    """One part's picture, by uid."""
+    """One consumer with its decoder and its objects by uid."""
 
     def __init__(self, read: Callable[[bytes], T | None], know: Publish[T]) -> None:
         self.read = read
@@ -45,7 +45,7 @@ class _Consumer(Generic[T]):
         self._picture: Mapping[str, T] = {}
 
     def renew(self, made: Mapping[str, T | None]) -> None:
-        """Replace the picture by one with *made*, where ``None`` is nothing to this part."""
+        """Publish the objects with the changes *made*; ``None`` removes an object."""
         picture = dict(self._picture)
         for uid, decoded in made.items():
             if decoded is None:
@@ -57,10 +57,10 @@ class _Consumer(Generic[T]):
 
 
 class SharedInformer:
-    """A watch on the collection at *path*, of which parts may be added until it is followed."""
+    """A watch on the collection at *path*; consumers are added before it is followed."""
 
     def __init__(self, path: str, *, clock: Clock = SYSTEM) -> None:
-        """Watch for nobody yet."""
+        """Begin without consumers."""
         self._path = path
         self._clock = clock
         self._consumers: list[_Consumer[Any]] = []
@@ -79,12 +79,12 @@ class SharedInformer:
         await follow_changes(client, source, self.publish, clock=self._clock)
 
     def read(self, raw: bytes) -> _DecodedParts:
-        """Let each part make of an object what it needs."""
+        """Decode an object for every consumer."""
         uid = _IDENTIFIED.decode(raw).metadata.uid
         return _DecodedParts(uid, tuple(part.read(raw) for part in self._consumers))
 
     def publish(self, objects: Mapping[str, _DecodedParts], touched: Collection[str]) -> None:
-        """Tell each part of those objects that it was *touched* by."""
+        """Pass the objects *touched* on to every consumer."""
         changes = {uid: objects.get(uid) for uid in touched}
         for index, part in enumerate(self._consumers):
             part.renew({uid: made and made.of[index] for uid, made in changes.items()})

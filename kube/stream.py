@@ -1,4 +1,4 @@
-"""Bounded bodies, watch lines, list pages."""
+"""Reads answers of the API server within bounds: bodies, lines of a watch, pages of a list."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -77,7 +77,7 @@ END_OF_LIST: Final = "k8s.io/initial-events-end"
 
 
 class TooDeepError(UnreadableError):
-    """What is nested deeper than can be read; whoever writes an object may nest parts of it."""
+    """JSON nested deeper than the parser allows, as a user may write it into an object."""
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -126,7 +126,7 @@ def readable_frames(
 ) -> Iterator[Frame]:
     """Parse the lines of a watch; raises :class:`UnreadableError`.
 
-    One that is nested too deep is told to *odd*, and its object stays as it was last understood.
+    A line that is nested too deeply is passed to *report* and skipped.
     """
     for line in lines:
         if not line:

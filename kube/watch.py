@@ -1,4 +1,18 @@
-"""Watch: keeps one kind of object as an immutable snapshot, replaced at each change."""
+"""Follows the objects of one collection as an immutable mapping, replaced at each change.
+
+A follower is in one of these states:
+
+- listing by stream: one watch that begins with all objects (``sendInitialEvents``) and goes on as
+  a watch after the bookmark that ends the list;
+- listing in pages, once the server turned out not to stream lists;
+- watching from the last resource version seen, bookmarks included, until the stream ends;
+- pausing after a failure, or after a round shorter than ``FIRST_PAUSE``, with a back-off from
+  ``FIRST_PAUSE`` to ``LONGEST_PAUSE``.
+
+After a watch ends, the next one resumes from its last version. Only a version that the server has
+forgotten, or an answer that makes no sense, leads to a new list; until that is complete the
+objects of the last one stay.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -21,7 +35,7 @@ LIST_TIMEOUT: Final = 30.0  # seconds for one page
 SHORTEST_WATCH: Final = 300  # seconds; drawn at random, so that replicas do not reconnect together
 LONGEST_WATCH: Final = 600
 END_GRACE: Final = 30.0  # seconds after which we end a watch that the server should have ended
-HEALTHY_ROUND: Final = 30.0  # seconds that a round must last to count as healthy
+HEALTHY_ROUND: Final = 30.0  # seconds that a failed round must have lasted to reset the back-off
 FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
 LONGEST_PAUSE: Final = 30.0
 log = structlog.get_logger(__name__)
@@ -31,35 +45,30 @@ Publish = Callable[[Mapping[str, T], Collection[str]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSource(Generic[T]):
-    """One kind of object: ``path`` of its collection, and what to make of each object.
+    """A collection, and how its objects are decoded.
 
-    ``decode`` takes the object's JSON and ``key`` what it made; what they raise as
-    :class:`ValueError` or msgspec's errors leaves the object as it was last understood.
-    ``selectors`` are the API's ``labelSelector`` and ``fieldSelector``. A streamed list that is
-    not complete within ``sync_within`` seconds is given up for one in pages.
+    An object for which ``decode`` or ``key`` raises stays as it was last decoded.
     """
 
-    path: str
-    decode: Callable[[bytes], T]
-    key: Callable[[T], str]
-    selectors: Mapping[str, str] = field(default_factory=dict)
-    sync_within: float = 60.0
+    path: str  # of the collection
+    decode: Callable[[bytes], T]  # takes the object's JSON
+    key: Callable[[T], str]  # takes what decode returned
+    selectors: Mapping[str, str] = field(default_factory=dict)  # labelSelector, fieldSelector
+    sync_within: float = 60.0  # seconds for a streamed list, before one in pages is tried
 
 
 @dataclass(slots=True, kw_only=True)
 class WatchHealth:
-    """How a watch fares, for metrics and readiness; written by :func:`follow` alone."""
+    """The state of a watch, for metrics and readiness; written by :func:`follow_changes` alone."""
 
-    last_heard: float | None = (
-        None  # monotonic seconds of the server's last word, bookmarks included
-    )
-    synced: bool = False  # a whole picture has been published
-    lists: int = 0
-    failures: int = 0
+    last_heard: float | None = None  # monotonic seconds of the last message, also a bookmark
+    synced: bool = False  # a complete list has been published
+    lists: int = 0  # published so far
+    failures: int = 0  # rounds that ended in an error
     undecodable: int = 0  # objects that could not be decoded
 
     def age(self, now: float) -> float | None:
-        """Return the seconds since the server's last word, ``None`` before the first."""
+        """Return the seconds since the server's last message, ``None`` before the first."""
         return None if self.last_heard is None else now - self.last_heard
 
 
@@ -79,12 +88,10 @@ async def follow(
     health: WatchHealth | None = None,
     clock: Clock = SYSTEM,
 ) -> Never:
-    """Publish a new picture of *source* after each change, for ever; RBAC: list, watch.
+    """Publish all objects of *source* by key after each change, for ever; RBAC: list, watch.
 
-    Changes that arrived together are published together. A stream that closes is resumed at the
-    last version seen, bookmarks included; a version that the server has forgotten leads to a new
-    list, and the old picture stays until the new one is whole. No failure of the server or the
-    network ends it; what *publish* raises does.
+    Changes that arrive together are published together. No failure of the server or the network
+    ends this; an exception of *publish* does.
     """
     await follow_changes(
         client, source, lambda found, _: publish(found), health=health, clock=clock
@@ -99,9 +106,9 @@ async def follow_changes(
     health: WatchHealth | None = None,
     clock: Clock = SYSTEM,
 ) -> Never:
-    """Do as :func:`follow` does, and tell *publish* too which keys may differ from before.
+    """Do as :func:`follow` does, and pass *publish* the keys that may have changed as well.
 
-    After a list these are all keys there are and were, so that who goes by them misses nothing.
+    After a list these are all keys before and after it, so that no change can be missed.
     """
     follower = _Follower(client, source, publish, health=health or WatchHealth(), clock=clock)
     failures = 0
@@ -117,7 +124,7 @@ async def follow_changes(
 
 
 class _Follower(Generic[T]):
-    """Holds the picture, and the version from which the next watch resumes."""
+    """The objects of one collection, and the version from which the next watch resumes."""
 
     def __init__(
         self,
@@ -138,7 +145,7 @@ class _Follower(Generic[T]):
         self._can_stream_lists = True  # until the server turns out not to list by streaming
 
     async def round(self) -> bool:
-        """List if need be, watch until the stream ends, and say whether it ended in peace."""
+        """List if need be, watch until the stream ends, and say whether no error ended it."""
         try:
             if self._resume_version is not None:
                 await self._watch(listing=False)
@@ -153,7 +160,7 @@ class _Follower(Generic[T]):
         return True
 
     async def _list_and_watch(self) -> None:
-        """List by streaming, or page by page once the server turned out not to do that."""
+        """List by stream and watch, in pages once the server turned out not to stream lists."""
         if self._can_stream_lists:
             try:
                 await self._watch(listing=True)
@@ -168,7 +175,7 @@ class _Follower(Generic[T]):
         await self._watch(listing=False)
 
     async def _list(self) -> None:
-        """Read all pages; published only when the last one is here."""
+        """Read all pages, and publish their objects after the last one."""
         objects: dict[str, T] = {}
         params = {**self._source.selectors, "limit": str(PAGE)}
         while True:
@@ -183,7 +190,7 @@ class _Follower(Generic[T]):
         self._publish_list(objects, page.metadata.resource_version)
 
     async def _watch(self, *, listing: bool) -> None:
-        """Follow one stream to its end; *listing* asks it to begin with all there is."""
+        """Follow one stream to its end; with *listing* it begins with all objects."""
         listed: dict[str, T] = {}
         sync_timeout = asyncio.timeout(self._source.sync_within if listing else None)
         try:
@@ -227,7 +234,7 @@ class _Follower(Generic[T]):
         return self._client.stream(self._source.path, params=params, timeout=lasts + END_GRACE)
 
     def _advance(self, lines: Iterable[bytes]) -> None:
-        """Replace the picture by what it is after *lines*, if they change it."""
+        """Apply *lines* to a copy of the objects, and publish it where they change anything."""
         objects = dict(self._objects)
         folded = self._fold(objects, lines)
         if folded.touched:
@@ -236,7 +243,7 @@ class _Follower(Generic[T]):
             self._resume_version = folded.version or self._resume_version
 
     def _fold(self, objects: dict[str, T], lines: Iterable[bytes]) -> "_Batch":
-        """Bring *objects* up to date; raises what an ERROR event says."""
+        """Apply *lines* to *objects*; raises an ERROR event as an error."""
         folded = _Batch()
         last: msgspec.Raw | None = None
         for frame in frames.readable_frames(lines, self._note_misread):
@@ -259,7 +266,7 @@ class _Follower(Generic[T]):
         return folded
 
     def _put(self, objects: dict[str, T], raw: msgspec.Raw, *, gone: bool = False) -> set[str]:
-        """Take an object in, or out; return its key if that changed anything."""
+        """Put an object in, or take it out if *gone*; return its key if that changed anything."""
         read = self._read(raw)
         if read is None:
             return set()
@@ -286,14 +293,14 @@ class _Follower(Generic[T]):
         log.warning("malformed object", path=self._source.path, why=shorten(str(error)))
 
     def _publish_list(self, objects: dict[str, T], version: str | None) -> None:
-        """Make *objects*, which are all there are, the picture."""
+        """Publish *objects* as a complete list."""
         self._health.lists += 1
         self._replace_objects(objects, version, self._objects.keys() | objects.keys())
 
     def _replace_objects(
         self, objects: dict[str, T], version: str | None, touched: Collection[str]
     ) -> None:
-        """Make *objects* the picture; nobody may edit them from now on."""
+        """Publish *objects*, which nobody may edit from now on."""
         self._objects = objects
         self._resume_version = version or self._resume_version
         self._health.synced = True
@@ -305,8 +312,8 @@ class _Follower(Generic[T]):
 
 @dataclass(slots=True)
 class _Batch:
-    """What a batch of events amounted to."""
+    """The effect of a batch of events."""
 
-    version: str | None = None
-    touched: set[str] = field(default_factory=set)
-    complete: bool = False  # the bookmark that ends a streamed list was among them
+    version: str | None = None  # resource version of the last event
+    touched: set[str] = field(default_factory=set)  # keys of objects that may have changed
+    complete: bool = False  # the bookmark that ends a streamed list was among the events

@@ -53,7 +53,7 @@ def score(
     *near* says, in thousandths, how close together the GPUs that the pod asks for could be there;
     ``None`` counts for nothing.
     """
-    return scorer(fill_policy, weights, near=closeness)(load)
+    return scorer(fill_policy, weights, closeness=closeness)(load)
 
 
 @lru_cache(maxsize=64)

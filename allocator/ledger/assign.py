@@ -41,7 +41,7 @@ class NoFit:
 def assign(
     ledger: Ledger, claim: PodClaim, *, terms: PlacementPolicy, demand: Demand = NOTHING_LEARNED
 ) -> Assignment | NoFit:
-    """Return its earlier entry, else a fit on the GPUs that the scheduler picked, else the best fit.
+    """Return its earlier entry, else a fit on the GPUs the scheduler picked, else the best fit.
 
     An earlier entry that is still possible is kept unchanged, because the Binding that carries it
     may yet land (docs/design.md, commit rule 3). One that is held is never replaced.
