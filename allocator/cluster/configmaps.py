@@ -1,4 +1,4 @@
-"""Configuration that people write into ConfigMaps: believed where it can be used, else told of."""
+"""Settings and device configuration from ConfigMaps; an invalid one keeps the last good one."""
 
 import hashlib
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def settings_in(data: Mapping[str, str]) -> tuple[Settings, str] | None:
-    """Return our settings and a digest of their text; ``None`` leaves the last good ones."""
+    """Return our settings and a digest of their text; ``None``, and a log line, if invalid."""
     text = data.get(_SETTINGS_DATA_KEY, "")
     try:
         loaded = load_settings(text)
@@ -41,21 +41,21 @@ def settings_in(data: Mapping[str, str]) -> tuple[Settings, str] | None:
 
 
 def device_config_in(data: Mapping[str, str]) -> DeviceConfig | None:
-    """Return the device plugin's configuration; ``None`` leaves the last good one."""
+    """Return the device plugin's configuration; ``None``, and a log line, if invalid."""
     return _usable_value(
         "device configuration", load_device_config(data.get(_DEVICE_CONFIG_DATA_KEY, ""))
     )
 
 
 def node_configs_in(data: Mapping[str, str]) -> Mapping[str, NodeConfig] | None:
-    """Return what the plugin is told about each node; ``None`` leaves the last good one."""
+    """Return the plugin's configuration by node; ``None``, and a log line, if invalid."""
     return _usable_value(
         "node configuration", load_node_config(data.get(_NODE_CONFIG_DATA_KEY, "{}"))
     )
 
 
 def _usable_value(what: str, loaded: Loaded[T] | Rejected) -> T | None:
-    """Return a configuration that may be used; say what is odd about it, or wrong."""
+    """Return the loaded value and log its warnings, or log the problems and return ``None``."""
     if isinstance(loaded, Rejected):
         log.error("configuration kept as it was", of=what, why=str(loaded))
         return None

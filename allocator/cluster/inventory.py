@@ -1,4 +1,4 @@
-"""Inventory: the cluster as our watches last saw it, folded into snapshots when asked for."""
+"""Follows GPUNodes, Nodes, Namespaces and ConfigMaps, and keeps a Snapshot and an Index of them."""
 
 import asyncio
 from collections import OrderedDict
@@ -35,6 +35,8 @@ from allocator.ledger.ledger import Ledger
 from allocator.ledger.lifecycle import NodeIdentity, status_is_current
 from allocator.mig.learned_demand import with_arrivals
 from allocator.mig.positions import with_volcano_positions
+from allocator.model.board import Board
+from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import FillPolicy, PodRequest
 from kube.client import Client
@@ -45,21 +47,45 @@ GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
 NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
 KINDS: Final = ("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig")
-REQUIRED_KINDS: Final = (
-    "gpunodes",
-    "nodes",
-)  # answers rest on both, and either watch may die alone
+REQUIRED_KINDS: Final = ("gpunodes", "nodes")  # every answer needs both
 MOST_ARRIVALS: Final = 10_000  # pods that are known not to be new
 T = TypeVar("T")
 
 
+class DemandLearner:
+    """Learns demand for MIG profiles from pods that arrive, from each pod once."""
+
+    def __init__(self) -> None:
+        """Know of no arrival yet."""
+        self.demand: Demand = NOTHING_LEARNED
+        self._uids: OrderedDict[str, None] = OrderedDict()  # of pods known, the oldest first
+
+    def learn(
+        self, uid: str, request: PodRequest, boards: Collection[Board], *, failed: bool
+    ) -> bool:
+        """Learn from the first attempt to bind pod *uid*; return whether it was the first one.
+
+        *failed* says that the attempt failed. Further attempts are no new demand.
+        """
+        if uid in self._uids:
+            return False
+        self._uids[uid] = None
+        if len(self._uids) > MOST_ARRIVALS:
+            self._uids.popitem(last=False)
+        self.demand = with_arrivals(self.demand, request, boards, failed=failed)
+        return True
+
+
 class Inventory:
-    """Follows GPUNodes, Nodes, Namespaces and ConfigMaps; everything it hands out is a value."""
+    """The followed objects; all that its methods return are immutable values."""
 
     def __init__(
         self, client: Client, *, namespace: str, rated: bool = False, clock: Clock = SYSTEM
     ) -> None:
-        """Follow through *client*; settings live in *namespace*; *rated* is for an extender."""
+        """Follow through *client*; our settings are in *namespace*.
+
+        *rated* keeps score tables ready, for an extender.
+        """
         self._client = client
         self._namespace = namespace
         self._fill_policies = tuple(FillPolicy) if rated else ()
@@ -73,9 +99,9 @@ class Inventory:
         self._builder = IndexBuilder()
         self._index = Index(snapshot=Snapshot(version="0"))
         self._nodes_by_pod = NodesByPod()
-        self._changed: set[str] = set()  # nodes that may differ from what is folded
-        self._arrivals: OrderedDict[str, None] = OrderedDict()  # uids, the oldest first
-        self._dirty = True
+        self._changed: set[str] = set()  # nodes that may differ from those in the builder
+        self._learner = DemandLearner()
+        self._dirty = True  # _index is outdated
         self.settings: Settings = DEFAULTS
         self.settings_digest: str = "defaults"
         self.device_config = DeviceConfig()
@@ -157,8 +183,8 @@ class Inventory:
         settings = settings_in(data)
         if settings is not None:
             self.settings, self.settings_digest = settings
-            self._changed.update(self._nodes)  # whose word stands may be another matter now
-            self._dirty = True  # another way of scoring
+            self._changed.update(self._nodes)  # nodeAgent decides which status is current
+            self._dirty = True  # scores may differ
             self._update_vocabularies()
 
     def _new_devices(self, data: Mapping[str, str]) -> None:
@@ -175,19 +201,19 @@ class Inventory:
             self._reread_registers()
 
     def _reread_registers(self) -> None:
-        """Read every register annotation anew, under the configuration that holds now."""
+        """Read every register annotation again, by the present configuration."""
         factor = self.device_config.memory_factor
         self._registers.configure(factor=factor, configs=self.node_configs)
         self._changed.update(self._nodes)
         self._dirty = True
 
     def _update_vocabularies(self) -> None:
-        """Speak the vocabularies as this cluster's configuration does."""
+        """Derive the vocabularies from settings and device configuration."""
         self.vocabularies = configured_vocabularies(self.settings, self.device_config)
 
     @property
     def synced(self) -> bool:
-        """Say whether every watch has delivered a whole picture."""
+        """Say whether every watch has published a complete list."""
         return all(pulse.synced for pulse in self.watches.values())
 
     def age(self) -> float | None:
@@ -197,17 +223,14 @@ class Inventory:
         return max(ages) if len(ages) == len(REQUIRED_KINDS) else None
 
     def learn_arrival(self, uid: str, request: PodRequest, failed: bool) -> None:  # noqa: FBT001 -- a callback
-        """Learn from a pod's first attempt to be bound; later ones are no new demand."""
-        if uid in self._arrivals:
-            return
-        self._arrivals[uid] = None
-        if len(self._arrivals) > MOST_ARRIVALS:
-            self._arrivals.popitem(last=False)
+        """Learn demand from a pod that is to be bound; *failed* says that it did not fit."""
         known = self._index.snapshot
         boards = {offer.board for offer in known.offers if offer.board is not None}
-        demand = with_arrivals(known.demand, request, boards, failed=failed)
+        if not self._learner.learn(uid, request, boards, failed=failed):
+            return
         version = str(next(self._versions))  # a decision must be replayed on what was known then
-        self._index = replace(self._index, snapshot=replace(known, version=version, demand=demand))
+        snapshot = replace(known, version=version, demand=self._learner.demand)
+        self._index = replace(self._index, snapshot=snapshot)
 
     def last_heard(self) -> dict[str, float]:
         """Return when each kind was last heard about, as Unix seconds."""
@@ -216,19 +239,19 @@ class Inventory:
         return {kind: wall - age for kind, age in ages.items() if age is not None}
 
     def namespace(self, name: str) -> Namespace | None:
-        """Return what is known about a namespace."""
+        """Return a namespace as it was last seen, ``None`` where it is not known."""
         return self._namespaces.get(name)
 
     def promising_nodes(self, uid: str) -> frozenset[str]:
-        """Return the nodes that promise something to pod *uid*, as far as is known."""
+        """Return the nodes on which pod *uid* has an entry, as last seen."""
         return self._nodes_by_pod.nodes_of(uid)
 
     def snapshot(self) -> Snapshot:
-        """Return the cluster as one value; it never refuses for want of what it cannot see."""
+        """Return the cluster as one value; incomplete or stale, it refuses no pod for capacity."""
         return self.index().snapshot
 
     def index(self) -> Index:
-        """Return the same for questions about many nodes at a time."""
+        """Return the cluster prepared for questions about many nodes at a time."""
         if self._dirty:
             self._index, self._dirty = self._rebuild(), False
         index, age = self._index, self.age()
@@ -239,7 +262,7 @@ class Inventory:
         return index
 
     def _rebuild(self) -> Index:
-        """Bring what is folded up to date, at the cost of what changed."""
+        """Update the builder with the nodes that changed, and return its index."""
         for name in self._changed:
             node = self._node(name) if name in self._nodes else None
             if node is None:
@@ -250,7 +273,7 @@ class Inventory:
         return self._builder.index(
             version=str(next(self._versions)),
             complete=self.watches["gpunodes"].synced and self.watches["nodes"].synced,
-            demand=self._index.snapshot.demand,
+            demand=self._learner.demand,
             scorers=[
                 scorer(packing, self.settings.score_weights) for packing in self._fill_policies
             ],
@@ -266,7 +289,10 @@ class Inventory:
         self._builder.put(node, ledger.entries, closed=closed)
 
     def _node(self, name: str) -> Node | None:
-        """Return a node from its agent's inventory, else from the register annotation."""
+        """Return a node from its GPUNode, else from its register annotation.
+
+        With a register annotation its MIG instances keep to Volcano's positions.
+        """
         gpu_node = self._gpu_nodes.get(name)
         if gpu_node is not None and gpu_node.node is not None:
             return (
@@ -277,32 +303,38 @@ class Inventory:
         return self._registers.node(name, self._nodes[name].full_register)
 
     def nodes(self) -> Mapping[str, NodeObject] | None:
-        """Return all Nodes by name as they were read, ``None`` while not all are known."""
+        """Return all Nodes by name, ``None`` until :attr:`synced`."""
         return self._nodes if self.synced else None
 
     def node_identity(self, node: NodeObject) -> NodeIdentity:
-        """Return a Node with what its register annotation announces."""
+        """Return what decides about the GPUNode of *node*, its register included."""
         return self._registers.identity(node)
 
     def node_identities(self) -> Mapping[str, NodeIdentity] | None:
-        """Return all Nodes by name, each the same object until it changes; ``None`` so far."""
+        """Return that of all Nodes by name, ``None`` until :attr:`synced`.
+
+        Each value is the same object until its Node changes.
+        """
         return self._registers.identities(self._nodes) if self.synced else None
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
-        """Return all GPUNodes by name, the same map until one changes; ``None`` so far."""
+        """Return all GPUNodes by name, ``None`` until :attr:`synced`.
+
+        The mapping is the same object until a GPUNode changes.
+        """
         if self._ledgers is None:
             self._ledgers = {name: listed.ledger for name, listed in self._gpu_nodes.items()}
         return self._ledgers if self.synced else None
 
     def ledger(self, name: str) -> Ledger | None:
-        """Return a GPUNode as it was last heard of."""
+        """Return a GPUNode as it was last seen, ``None`` where there is none."""
         gpu_node = self._gpu_nodes.get(name)
         return None if gpu_node is None else gpu_node.ledger
 
     def is_current(self, ledger: Ledger) -> bool:
-        """Say whether the status of *ledger* holds, as far as is known of its Node.
+        """Say whether the status of *ledger* describes its Node as last seen.
 
-        One that is known to be gone takes nothing, though its GPUNode may not be shut yet.
+        It does not where the Node is gone, although its GPUNode may still be open.
         """
         node = self._nodes.get(ledger.name)
         if node is None and self.watches["nodes"].synced:

@@ -1,4 +1,4 @@
-"""Pods as schedulers rank them, nominations, terminations."""
+"""Follows all pods for the extender: who is nominated to which node, and which pods have ended."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -13,10 +13,10 @@ from kube.shared_informer import SharedInformer
 
 
 class EndedPods:
-    """Remembers each end for as long as it matters."""
+    """When pods ended, for as long as their GPUs may not have been reported free yet."""
 
     def __init__(self, clock: Clock) -> None:
-        """Have seen nothing yet."""
+        """Wait for the first list."""
         self._clock = clock
         self._watching_since: datetime | None = None
         self._pods: Mapping[str, SchedulingPod] = MappingProxyType({})
@@ -44,7 +44,7 @@ class EndedPods:
         return pod.over and not (before is not None and before.over)
 
     def terminations(self) -> Terminations | None:
-        """Return what is known by now, ``None`` before the first picture."""
+        """Return what is known at this moment, ``None`` before the first list."""
         if self._watching_since is None:
             return None
         return Terminations(
@@ -54,17 +54,21 @@ class EndedPods:
         )
 
 
-# kube-scheduler forgets a nomination as soon as the evicted pods are gone, which is before their
-# node says that their room is free. Until the pod has had its next turn, after a back-off of up
-# to ten seconds, somebody has to keep that room for it.
-REMEMBERED_SECONDS: Final = 30.0  # seconds
+# kube-scheduler clears a nomination as soon as the evicted pods are gone, which is before their
+# node reports their GPUs free. The room has to be kept for the pod until it has been tried again,
+# after a back-off of up to ten seconds.
+REMEMBERED_SECONDS: Final = 30.0
 
 
 class NominatedPods:
-    """Knows the pods that others are ranked beside, and to which nodes they are nominated."""
+    """All pods, and which of them are nominated to which node.
+
+    A nomination is a scheduler's claim. A hint is one of ours, and claims nothing until a scheduler
+    acts on it (:meth:`_confirm_hints`).
+    """
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
-        """Know of none yet."""
+        """Wait for the first list."""
         self._clock = clock
         self._ended = EndedPods(clock)
         self._pods: Mapping[str, SchedulingPod] = MappingProxyType({})
@@ -80,7 +84,7 @@ class NominatedPods:
         )  # with hints
 
     def follow(self, watch: SharedInformer, read: Callable[[bytes], SchedulingPod]) -> None:
-        """Take part in a watch of all pods, which *read* reads."""
+        """Consume a watch of all pods, which *read* decodes."""
         watch.add(read, self.update)
 
     def update(self, pods: Mapping[str, SchedulingPod], touched: Collection[str]) -> None:
@@ -105,7 +109,7 @@ class NominatedPods:
     def _note_departures(
         self, known: Mapping[str, SchedulingPod], touched: Collection[str]
     ) -> bool:
-        """Note from which nodes pods leave, and how little they matter; say whether any does."""
+        """Note nodes that pods begin to leave, with the lowest priority; say whether any does."""
         now, noted = self._clock.monotonic(), False
         for uid in touched:
             pod = self._pods.get(uid)
@@ -127,7 +131,10 @@ class NominatedPods:
         return self._departures[node][0] + REMEMBERED_SECONDS <= self._clock.monotonic()
 
     def _confirm_hints(self) -> None:
-        """Take hints for claims where somebody less important leaves: a scheduler makes room."""
+        """Turn hints into nominations where a pod of lower priority leaves the node.
+
+        Its leaving shows that a scheduler makes room there.
+        """
         for uid, pod in self._nominated.items():
             if pod.hinted and pod.nominated in self._departures:
                 _, lowest = self._departures[pod.nominated]
@@ -135,7 +142,7 @@ class NominatedPods:
                     self._nominated[uid] = replace(pod, hinted=False)
 
     def with_nominations(self, index: Index, *, hinted: bool = False) -> Index:
-        """Return *index* with the pods that are known, nominated by schedulers or also *hinted*."""
+        """Return *index* with all pods and nominations; with *hinted*, hints count as such."""
         now = self._clock.monotonic()
         if late := [uid for uid, until in self._expiry.items() if until <= now]:
             for uid in late:
@@ -154,9 +161,9 @@ class NominatedPods:
 
 
 def _nominated_pod(pod: SchedulingPod, before: SchedulingPod | None) -> SchedulingPod | None:
-    """Return *pod* with its nomination, or else with the one that it had *before*.
+    """Return *pod* with its nomination, or with the one that it had *before*.
 
-    A hint of ours claims nothing, and nobody remembers it.
+    ``None`` where it has neither. A hint that was cleared is not remembered.
     """
     if pod.node or _is_gone(pod):
         return None

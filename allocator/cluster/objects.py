@@ -1,4 +1,4 @@
-"""What is read of each object that the inventory follows: a few fields of a large world."""
+"""The fields that are read of each object that the inventory follows, and their decoders."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,10 +54,10 @@ _NODE: Final = msgspec.json.Decoder(_NodeObject)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
-    """What admission needs to know about a namespace."""
+    """What admission reads of a namespace."""
 
     name: str
-    pod_security: str = ""
+    pod_security: str = ""  # level of the label pod-security.kubernetes.io/enforce
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -68,32 +68,25 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class GpuNodeObject:
-    """A GPUNode by name; ``node`` is ``None`` where its status has no GPUs yet.
-
-    ``promises`` tells by pod uid since when, ``ledger`` all there is.
-    """
+    """A GPUNode."""
 
     name: str
-    node: Node | None
-    since_by_uid: Mapping[str, datetime]
+    node: Node | None  # None while its status lists no GPUs
+    since_by_uid: Mapping[str, datetime]  # of the entries, by pod uid
     ledger: Ledger
 
 
 @dataclass(frozen=True, slots=True)
 class NodeObject:
-    """A Node by name, with the text of its register annotation, its uid and its boot id.
-
-    ``agent`` says that it runs our agent. ``handshake`` is the annotation beside the register,
-    ``beside`` what is kept there of a register that we lowered. ``version`` is that of the object.
-    """
+    """A Node."""
 
     name: str
-    register: str
+    register: str  # Volcano's register annotation, empty where there is none
     uid: str = ""
-    boot: str = ""
-    has_agent: bool = False
-    handshake: str = ""
-    saved_register: str = ""
+    boot: str = ""  # boot id
+    has_agent: bool = False  # it runs our agent
+    handshake: str = ""  # Volcano's handshake annotation
+    saved_register: str = ""  # our annotation: the register before we took something off
     resource_version: str = ""
 
     @property
@@ -102,7 +95,7 @@ class NodeObject:
         return restore_register(self.register, self.saved_register)
 
     def identity(self, registered: Node | None = None) -> NodeIdentity:
-        """Return it as its GPUNode goes by it, with what its register was read as."""
+        """Return what decides about its GPUNode; *registered* is its register, decoded."""
         return NodeIdentity(
             name=self.name,
             uid=self.uid,
@@ -113,7 +106,7 @@ class NodeObject:
 
 
 def decode_gpu_node(raw: bytes) -> GpuNodeObject:
-    """Read a GPUNode; what is odd about it is said once per version."""
+    """Read a GPUNode, and log its problems."""
     ledger, decoded = parse_ledger_text(raw)
     for problem in decoded.problems:
         log.warning("GPUNode is odd", node=decoded.node.name, what=str(problem))
@@ -123,7 +116,7 @@ def decode_gpu_node(raw: bytes) -> GpuNodeObject:
 
 
 def decode_node(raw: bytes) -> NodeObject:
-    """Read what of a Node its GPUs are known by."""
+    """Read a Node."""
     node = _NODE.decode(raw)
     metadata, system = node.metadata, node.status and node.status.system
     return NodeObject(

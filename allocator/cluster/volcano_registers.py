@@ -1,4 +1,4 @@
-"""Registers: nodes as the annotation of Volcano's device plugin describes them, read once each."""
+"""Nodes as decoded from the register annotation of Volcano's device plugin, cached."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class VolcanoRegisters:
-    """Keeps what was read until the text or the plugin's configuration changes."""
+    """Decodes each register once, until its text or the plugin's configuration changes."""
 
     def __init__(self) -> None:
         """Know no configuration yet."""
@@ -28,7 +28,7 @@ class VolcanoRegisters:
         self._configs: Mapping[str, NodeConfig] = {}
 
     def configure(self, *, factor: int, configs: Mapping[str, NodeConfig]) -> None:
-        """Read every register anew, with *factor* MiB a unit, and *configs* by node."""
+        """Forget what was decoded; from now on use *factor* MiB a unit, and *configs* by node."""
         self._factor, self._configs = factor, configs
         self._parsed.clear()
         self._identities.clear()
@@ -41,7 +41,7 @@ class VolcanoRegisters:
                 del kept[name]
 
     def identity(self, node: NodeObject) -> NodeIdentity:
-        """Return a Node with what it announces: the same object as long as nothing changes."""
+        """Return what decides about a Node's GPUNode; the same object until the Node changes."""
         known = self._identities.get(node.name)
         if known is None or known[0] is not node:
             seen = node.identity(registered=self.node(node.name, node.full_register))
@@ -49,7 +49,7 @@ class VolcanoRegisters:
         return known[1]
 
     def identities(self, nodes: Mapping[str, NodeObject]) -> Mapping[str, NodeIdentity]:
-        """Return all *nodes* so; the same map for the same one, which nobody edits."""
+        """Return that of all *nodes*, by name; the same mapping for the same argument."""
         if self._all_identities is None or self._all_identities[0] is not nodes:
             self._all_identities = (
                 nodes,
@@ -70,7 +70,7 @@ class VolcanoRegisters:
         return known[1]
 
     def _without_excluded(self, node: Node) -> Node:
-        """Leave out the GPUs that the plugin is told to leave alone, before it says so itself."""
+        """Leave out GPUs that the configuration excludes, before the plugin's register does."""
         config = self._configs.get(node.name)
         if config is None:
             return node
