@@ -1,7 +1,7 @@
-"""Standings: what the GPUs of a node add up to, as one value that nodes in equal state share.
+"""Classes of equal nodes and equal GPUs: nodes whose GPUs are in equal state share one value.
 
-A fleet has far fewer of them than nodes, and fewer kinds of GPU room than GPUs: a question about
-thousands of nodes is answered once for each.
+A fleet has far fewer classes than nodes, so a question about thousands of nodes is answered once
+for each class.
 """
 
 from collections import Counter
@@ -18,14 +18,14 @@ from allocator.placement.fleet import Shape, shape_of
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class GpuClass:
-    """GPUs that answer alike to whoever asks without naming a UUID; ``room`` is that of one."""
+    """GPUs that are equal for any request which names no UUID."""
 
-    headroom: Headroom
+    headroom: Headroom  # of any one of them
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class GpuGroup:
-    """So many GPUs of one likeness; nodes that are alike in it share one."""
+    """A number of GPUs of one class on one node; nodes with equal groups share them."""
 
     gpu_class: GpuClass
     count: int
@@ -36,29 +36,22 @@ GpuGroups = tuple[GpuGroup, ...]
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class NodeClass:
-    """Nodes whose GPUs are alike; ``node`` is one of them.
+    """Nodes whose GPUs are in equal state."""
 
-    ``hard`` and ``soft`` are the rooms on GPUs in mode mig and in mode hami-core, the emptiest
-    first, and ``first`` is the emptiest of all where anything may be promised. ``shape`` is what
-    the node carries and ``sound`` what of it is healthy. ``load`` is how busy it is. ``fresh`` is
-    false where some inventory could not be read, so that more may be there. ``closed`` says that
-    nothing may be promised at the moment, whatever is free.
-    """
-
-    node: Node
-    mig_groups: GpuGroups
-    shared_groups: GpuGroups
-    emptiest: GpuGroup | None
-    shape: Shape
-    healthy_shape: Shape
+    node: Node  # any one of them
+    mig_groups: GpuGroups  # of GPUs in mode mig, the emptiest first
+    shared_groups: GpuGroups  # of GPUs in mode hami-core, the emptiest first
+    emptiest: GpuGroup | None  # of both; None on a closed node
+    shape: Shape  # kinds of all its GPUs
+    healthy_shape: Shape  # kinds of its healthy GPUs
     load: NodeLoad
-    fresh: bool
-    closed: bool
+    fresh: bool  # false: some inventory could not be read, so it may have more GPUs
+    closed: bool  # no GPUs may be given out at the moment, whatever is free
 
 
 @dataclass(slots=True)
 class NodeClasses:
-    """Makes standings, one for all nodes in equal state, for as long as anybody holds it."""
+    """Interns classes and groups: one object for equal ones, for as long as it is referenced."""
 
     _gpu_classes: WeakValueDictionary[object, GpuClass] = field(default_factory=WeakValueDictionary)
     _gpu_groups: WeakValueDictionary[object, GpuGroup] = field(default_factory=WeakValueDictionary)
@@ -67,7 +60,7 @@ class NodeClasses:
     )
 
     def class_of(self, node: Node, *, closed: bool) -> NodeClass:
-        """Return the standing of *node*."""
+        """Return the class of *node*."""
         counts = Counter(map(self._gpu_class, node.gpus))
         key = node.fresh, closed, frozenset(counts.items())
         node_class = self._node_classes.get(key)
@@ -98,9 +91,10 @@ class NodeClasses:
 
 
 def single_node_class(node: Node, *, like: NodeClass) -> NodeClass:
-    """Return a standing that *node* shares with no other, nor any of its GPUs with another.
+    """Return a class of *node* alone, which is not interned.
 
-    *like* is how the same GPUs stood, as healthy as now, with other promises on them.
+    *like* is the class of the same GPUs, equally healthy, with other grants; unchanged parts of it
+    are reused.
     """
     group_by_gpu = {
         id(one.gpu_class.headroom.gpu): one

@@ -1,4 +1,4 @@
-"""Judgement: whether GPUs that stand in some way take a pod, and if not, what is in its way."""
+"""One request against classes of nodes: whether they take it, and if not, why. Each judged once."""
 
 from functools import cache, partial
 from typing import Final
@@ -25,18 +25,17 @@ from allocator.placement.mig import MigOptions
 from allocator.placement.refusals import unservable_findings
 from allocator.placement.search import PlanSearch, best, places
 
-MOST_SEARCHES: Final = 32  # of one question, some milliseconds each; beyond them the bind decides
-MOST_FILTERS: Final = 16  # that are remembered; a burst is of few kinds of pods
-MOST_REUSES: Final = 256  # to one judge, who holds on to every standing that he has judged
+MOST_SEARCHES: Final = 32  # per question, some milliseconds each; beyond, the bind decides
+MOST_FILTERS: Final = 16  # that are cached; a burst has few kinds of pods
+MOST_REUSES: Final = 256  # of one filter, which keeps every class that it has judged alive
 
 
 class ClassFilter:
-    """Judges standings for one request, each once.
+    """Judges classes of nodes for one request, each once.
 
-    ``at_once`` is how many GPUs it holds at one time at most, ``questions`` how often it was asked
-    for, and ``hasty`` says that it gave up a search.
-    What is said of several containers that compete for GPUs is certain only within a bounded
-    search, and a doubt is no reason to say no.
+    ``peak_count`` is the largest number of GPUs that the request holds at one time. ``reuses``
+    counts :meth:`try_reuse`. ``gave_up_search`` says that an answer was given without a search.
+    For several containers that compete for GPUs the search is bounded; in doubt a class fits.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class ClassFilter:
         *,
         unknown: FailureReason | None = None,
     ) -> None:
-        """Judge by *terms* and learned *demand*; *unknown* is said of no standing at all."""
+        """Judge by *terms* and *demand*; *unknown* is the answer for nodes without a class."""
         named, container_requests = request.named_mode, request.containers
         self.reuses, self.gave_up_search = 0, False
         self.request, self._terms, self._demand = request, terms, demand
@@ -76,7 +75,7 @@ class ClassFilter:
         *,
         unknown: FailureReason | None,
     ) -> bool:
-        """Say whether this is who may judge this, too, and get ready for it."""
+        """Say whether this filter answers the given question, too, and prepare it for that."""
         same = self._demand is demand and self._unknown is unknown
         if not same or self.gave_up_search or self.reuses >= MOST_REUSES:
             return False
@@ -87,13 +86,13 @@ class ClassFilter:
         return True
 
     def _takes_at_first_glance(self, group: GpuGroup | None) -> bool:
-        """Say whether it is enough to look at one likeness of a node: a GPU for each container."""
+        """Say whether this group alone has a GPU for each container, so that its node fits."""
         if group is None or group.count < self.peak_count:
             return False
         return all(closeness(group.gpu_class) is None for closeness in self._closeness)
 
     def _judge(self, node_class: NodeClass | None) -> FailureReason | None:
-        """Return what is in the pod's way, ``None`` where the GPUs take it."""
+        """Return why the class does not take the pod, ``None`` where it does."""
         if node_class is None:
             return self._unknown
         if node_class.closed:
@@ -115,7 +114,7 @@ class ClassFilter:
         return sum(for_any) >= self.peak_count or self._can_place(node_class, mode)
 
     def _can_place(self, node_class: NodeClass, mode: Mode) -> bool:
-        """Say whether a search finds room for all containers together; if it may search yet."""
+        """Say whether a search finds room for all containers; true once searches are used up."""
         if not self._searches_left:
             self.gave_up_search = True
             return True
@@ -163,11 +162,11 @@ class ClassFilter:
 
 
 class ClassFilterCache:
-    """Remembers those of the last requests: pods of a burst ask alike, of nodes in equal state."""
+    """The filters of the last requests: pods of a burst have equal requests."""
 
     def __init__(self) -> None:
-        """Know none yet."""
-        self._filters: list[ClassFilter] = []  # who was asked last stands last
+        """Begin empty."""
+        self._filters: list[ClassFilter] = []  # the one used last at the end
 
     def filter_for(
         self,
@@ -177,7 +176,7 @@ class ClassFilterCache:
         *,
         unknown: FailureReason | None = None,
     ) -> ClassFilter:
-        """Return who judges that; see :class:`ClassFilter`."""
+        """Return a filter for these arguments; see :class:`ClassFilter`."""
         for number in range(len(self._filters) - 1, -1, -1):
             if self._filters[number].try_reuse(request, terms, demand, unknown=unknown):
                 class_filter = self._filters.pop(number)

@@ -1,6 +1,6 @@
-"""Steering: which of many nodes take a pod, and what stands in its way on the others.
+"""Filter: which of many nodes take a pod, and why the others do not.
 
-A question is answered once for each standing among the nodes asked about, never node by node.
+Nodes are judged by class, once for each, except the few whose answer is specific to the pod.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -34,33 +34,27 @@ from allocator.placement.fit import peak
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterContext:
-    """What an answer rests on besides pod and nodes.
-
-    ``terms`` are the operator's. ``own`` are nodes that may have a promise to this very pod, which
-    counts as free there. ``closed_world`` says that a node without inventory has nothing to give.
-    ``forecast`` remembers, from question to question, what those take who are being bound, and
-    ``judges`` what was said of standings.
-    """
+    """What an answer depends on besides pod and nodes."""
 
     terms: PlacementPolicy
-    own_nodes: Collection[str] = ()
-    closed_world: bool = True
-    projection: Projection = field(default_factory=Projection)
-    filters: ClassFilterCache = field(default_factory=ClassFilterCache)
+    own_nodes: Collection[str] = ()  # nodes where this pod may have an entry, which counts as free
+    closed_world: bool = True  # a node without inventory has no GPUs
+    projection: Projection = field(default_factory=Projection)  # kept from question to question
+    filters: ClassFilterCache = field(default_factory=ClassFilterCache)  # likewise
 
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """Nodes that take the pod, and of the others why not; both in the order asked."""
+    """The answer, both parts in the order of the question."""
 
     fitting: list[str]
-    failures: dict[str, FailureReason]
+    failures: dict[str, FailureReason]  # by name of each node that does not take the pod
 
 
 def filter_nodes(
     index: Index, pod: SchedulingPod, names: Sequence[str], *, context: FilterContext
 ) -> FilterResult:
-    """Say of each of *names* whether it takes *pod*; one that asks for nothing fits anywhere."""
+    """Return which of *names* take *pod*; one that asks for no GPU fits everywhere."""
     claim = pod.claim
     if claim is None:
         return FilterResult(list(names), {})
@@ -83,10 +77,10 @@ def filter_nodes(
 def _failures_by_class(
     index: Index, request: PodRequest, *, names: Sequence[str], context: FilterContext
 ) -> dict[str, FailureReason]:
-    """Judge nodes by their standings, as if no GPU had a name."""
+    """Return why nodes fail, by their classes, as if the pod named no GPU."""
     unknown = NO_INVENTORY if context.closed_world and index.all_nodes_known else None
     node_class = index.node_classes.get
-    if request.filters.uuids:  # those that have one of these GPUs stand apart
+    if request.filters.uuids:  # nodes that have one of these GPUs are judged individually
         without_named_gpu = LASTING[Reason.MODEL_UNAVAILABLE]
         failures = ((name, without_named_gpu if node_class(name) else unknown) for name in names)
         return {name: verdict for name, verdict in failures if verdict is not None}
@@ -113,7 +107,10 @@ def _nodes_judged_individually(
     names: Sequence[str],
     context: FilterContext,
 ) -> Iterable[str]:
-    """Return those of *names* that this pod finds otherwise than another like it."""
+    """Return the nodes of *names* whose answer is specific to this pod.
+
+    It has an entry there, it names one of their GPUs, or pods nominated there may be in its way.
+    """
     specific = {*context.own_nodes, *_nodes_with_named_gpus(index, class_filter.request)}
     if not specific and not index.nominations:
         return ()
@@ -128,7 +125,7 @@ def _nodes_judged_individually(
 
 
 def _nodes_with_named_gpus(index: Index, request: PodRequest) -> list[str]:
-    """Return the nodes that have a GPU which *request* names."""
+    """Return the nodes that have a GPU which *request* asks for or rejects by UUID."""
     named = {*request.filters.uuids, *request.filters.not_uuids}
     if not named:
         return []
@@ -139,10 +136,10 @@ def _nodes_with_named_gpus(index: Index, request: PodRequest) -> list[str]:
 def _nominations_may_conflict(
     index: Index, name: str, *, pod: SchedulingPod, class_filter: ClassFilter
 ) -> bool:
-    """Say whether those nominated to node *name* may be in the way of *pod* there.
+    """Say whether pods nominated to node *name* may be in the way of *pod* there.
 
-    Those who are being bound are not where each of them could have one of the emptiest GPUs for
-    itself and enough of these were left. Others wait for victims, and may keep the whole node.
+    Pods that are being bound are not, where each could get emptiest GPUs of its own and enough of
+    them would be left. Any other nominated pod waits for victims, and may reserve the whole node.
     """
     others = index.nominated_pods(name, pod)
     if not others or any(other.priority < BINDING_PRIORITY for other in others):
@@ -171,7 +168,10 @@ def _peak_gpus(pod: SchedulingPod) -> int:
 def _individual_judge(
     index: Index, pod: SchedulingPod, class_filter: ClassFilter, *, context: FilterContext
 ) -> Callable[[str], FailureReason | None]:
-    """Return what judges a node for this pod only: without its own promises, beside nominees."""
+    """Return a function that judges one node for this pod.
+
+    Its own entry there counts as free, and room for nominated pods as taken.
+    """
     terms, projection = context.terms, context.projection
 
     def judge_node(name: str) -> FailureReason | None:
@@ -194,12 +194,12 @@ def _individual_judge(
 def node_with_nominations(
     index: Index, name: str, pod: SchedulingPod, *, terms: PlacementPolicy
 ) -> Node | None:
-    """Return node *name* as *pod* finds it: its own promises free, that of nominees taken.
+    """Return node *name* as *pod* finds it: its own entry free, room for nominated pods taken.
 
-    ``None`` where a nominee has no place yet even once all that are ending have gone: then nobody
-    of a lower rank may take what it waits for. Who comes before *pod* takes what is free by now if
-    that is enough; who comes after it, among equals, waits for what is coming. So the first of
-    them needs to wait for its own victims only.
+    ``None`` where a nominated pod finds no room even once all ending pods are gone: then no pod of
+    lower rank may take anything there. A nominated pod before *pod* in the queue takes what is free
+    now if that is enough. One of equal priority behind it gets what ending pods will free, so that
+    the first of them waits for its own victims only.
     """
     node = index.node(name, without={pod.uid})
     if node is None:
@@ -221,6 +221,6 @@ def node_with_nominations(
 
 
 def _freed_gpus(node: Node, *, since: Node) -> Node:
-    """Return *node* with only those GPUs of which less is promised than *since*."""
+    """Return *node* with only the GPUs whose grants differ from those of *since*."""
     pairs = zip(node.gpus, since.gpus, strict=True)
     return replace(node, gpus=tuple(gpu for gpu, before in pairs if gpu is not before))

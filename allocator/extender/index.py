@@ -1,4 +1,4 @@
-"""The index: what schedulers ask about many nodes at a time, kept up to date change by change."""
+"""Index: what schedulers ask about many nodes at a time, updated node by node."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -21,51 +21,48 @@ _NONE: Entries = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """One node: its GPUs with all grants, who holds them, how it stands, and which are idle."""
+    """One node."""
 
-    node: Node
+    node: Node  # with all grants
     entries: Entries
     node_class: NodeClass
-    idle: Idle
+    idle: Idle  # its idle GPUs and how close they are to each other
 
     @property
     def closed(self) -> bool:
-        """Say whether nothing may be promised there at the moment, whatever is free."""
+        """Say whether no GPUs may be given out there at the moment, whatever is free."""
         return self.node_class.closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """The cluster at one version, as far as a scheduler asks; replaced, never edited.
-
-    ``sites``, ``standings`` and ``firsts``, the emptiest room of each, are of the nodes whose GPUs
-    are known, by name. ``ratings`` has all of them by the usual ways of scoring. ``pods`` are by
-    uid. ``nominations`` are the unbound pods that a scheduler makes room for, by node. ``endings``
-    bound how long those that end are waited for; without them nothing does. ``whole`` says that a
-    node which is not here has no inventory.
-    """
+    """The cluster at one version, as far as a scheduler asks; replaced, never edited."""
 
     snapshot: Snapshot
-    all_nodes_known: bool = False
+    all_nodes_known: bool = False  # a node that is missing below has no inventory
+    # By name, of the nodes whose GPUs are known; emptiest_groups repeats NodeClass.emptiest.
     node_infos: Mapping[str, NodeInfo] = field(default_factory=lambda: MappingProxyType({}))
     node_classes: Mapping[str, NodeClass] = field(default_factory=lambda: MappingProxyType({}))
     emptiest_groups: Mapping[str, GpuGroup | None] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    # By the usual ways of scoring.
     score_tables: Mapping[Scorer, ScoreTable] = field(default_factory=lambda: MappingProxyType({}))
+    # All pods, by uid.
     pods: Mapping[str, SchedulingPod] = field(default_factory=lambda: MappingProxyType({}))
+    # Unbound pods that a scheduler makes room for, by node.
     nominations: Mapping[str, tuple[SchedulingPod, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    terminations: Terminations | None = None
+    terminations: Terminations | None = None  # None: ending pods are waited for without limit
 
     def entries(self, name: str) -> Entries:
-        """Return what node *name* promises, by pod uid; nothing where it is not known."""
+        """Return the entries of node *name*, by pod uid; none where it is not known."""
         site = self.node_infos.get(name)
         return _NONE if site is None else site.entries
 
     def node(self, name: str, *, without: Collection[str] = ()) -> Node | None:
-        """Return node *name* as if the promises to the pods *without* were gone."""
+        """Return node *name* without the entries of the pods *without*."""
         site = self.node_infos.get(name)
         if site is None:
             return None
@@ -81,15 +78,15 @@ class Index:
         )
 
     def nomination(self, pod: SchedulingPod) -> str:
-        """Return the node where room is made for *pod*, also where its scheduler has forgotten."""
+        """Return the node *pod* is nominated to, also where its scheduler cleared that since."""
         names = (name for name, pods in self.nominations.items() for p in pods if p.uid == pod.uid)
         return pod.nominated or next(names, "")
 
 
 class IndexBuilder:
-    """Takes in one node at a time, and hands out indexes that never change.
+    """Takes one node at a time, and returns indexes that never change.
 
-    A change costs what that node costs; an index, beside it, a copy of the table of nodes.
+    A change costs the work for that node; an index costs copies of the tables of nodes.
     """
 
     def __init__(self) -> None:
@@ -104,7 +101,7 @@ class IndexBuilder:
         self._stale = 0
 
     def put(self, node: Node, entries: Iterable[Entry] = (), *, closed: bool = False) -> None:
-        """Take *node*, whose grants include those of *entries*, in place of what had its name."""
+        """Add or replace *node*, whose grants include those of *entries*."""
         entry_by_uid = MappingProxyType({entry.uid: entry for entry in entries})
         known = self._infos.get(node.name)
         if known and (known.node, known.entries, known.closed) == (node, entry_by_uid, closed):
@@ -164,15 +161,15 @@ class IndexBuilder:
 
 
 class NodesByPod:
-    """On which nodes each pod has a promise, kept up to date node by node."""
+    """On which nodes each pod has an entry, updated node by node."""
 
     def __init__(self) -> None:
-        """Know of none."""
+        """Begin empty."""
         self._uids: dict[str, frozenset[str]] = {}
         self._nodes: dict[str, frozenset[str]] = {}
 
     def put(self, name: str, uids: Iterable[str]) -> None:
-        """Take *uids* as all that node *name* promises something to."""
+        """Take *uids* as all pods with an entry on node *name*."""
         before, now = self._uids.pop(name, frozenset()), frozenset(uids)
         if now:
             self._uids[name] = now
@@ -184,5 +181,5 @@ class NodesByPod:
             self._nodes[uid] = self.nodes_of(uid) | {name}
 
     def nodes_of(self, uid: str) -> frozenset[str]:
-        """Return the nodes that promise something to pod *uid*."""
+        """Return the nodes on which pod *uid* has an entry."""
         return self._nodes.get(uid, frozenset())

@@ -17,10 +17,10 @@ EVEN_WEIGHTS: Final = ScoreWeights()
 
 @dataclass(frozen=True, slots=True)
 class NodeScores:
-    """Scores as JSON, and the node that scores more than all others, if one does."""
+    """The answer to a scheduler."""
 
-    answer: bytes
-    favourite: str = ""
+    answer: bytes  # JSON
+    favourite: str = ""  # the one node that scores more than all others, if there is one
 
 
 def score_nodes(
@@ -31,11 +31,11 @@ def score_nodes(
     weights: ScoreWeights,
     fill_policy: FillPolicy,
 ) -> NodeScores:
-    """Return the scores of *names* for *pod*, up to 10, of those that score at all.
+    """Return the scores of *names* for *pod*, 1 to 10, without nodes that score 0.
 
-    A scheduler adds nothing to a node that it hears nothing of. Of a large cluster most are idle,
-    and each that is named costs it more than all else that it does with an answer. *packing* is
-    the cluster's, and the pod's own goes before it.
+    A scheduler takes a missing node for 0. Most nodes of a large cluster are idle, and parsing each
+    named node is the scheduler's main cost of an answer. *fill_policy* is the cluster's; the pod's
+    own overrides it.
     """
     claim = pod.claim
     if not isinstance(claim, PodClaim):
@@ -59,7 +59,7 @@ def _json_list(parts: Iterable[bytes]) -> bytes:
 def _score(
     info: NodeInfo | None, *, claim: PodClaim, fill_policy: FillPolicy, weights: ScoreWeights
 ) -> int:
-    """Score one node; GPUs of a pod that asks for several had better be close together."""
+    """Return the score of one node; of a pod with several GPUs also by how close they are."""
     if info is None:
         return 0
     close = gpu_closeness(info.idle, claim.request)
@@ -67,7 +67,7 @@ def _score(
 
 
 def fullest_first(index: Index, names: Iterable[str]) -> list[str]:
-    """Return *names*, which are known, the fullest node first."""
+    """Return *names*, which must be known nodes, the fullest first."""
     fullness = {
         name: score(index.node_classes[name].load, FillPolicy.BINPACK, EVEN_WEIGHTS)
         for name in names

@@ -1,7 +1,7 @@
-"""Forecast: how nodes will stand once those who are being bound there have what they want.
+"""Projection: nodes once the pods that are being bound there have their GPUs.
 
-A burst asks about the same few nodes again and again, with one more pod on its way each time. So
-what was worked out for the last question is kept, as long as the node is the same.
+A burst asks about the same few nodes again and again, with one more pod on its way each time, so
+the last result for each node is kept and extended while the node is unchanged.
 """
 
 from collections.abc import Sequence
@@ -23,37 +23,32 @@ MOST_KNOWN: Final = 256  # nodes, those that were asked about last
 
 @dataclass(slots=True)
 class _ProjectedNode:
-    """One node once *placed* have what they want: as it is, or once all that end have gone.
+    """One node with the GPUs of the pods *placed* taken."""
 
-    ``now`` is ``None`` where one of them has no place; ``taken`` is what each of them has. ``gone``
-    are uids of those that end. ``before`` is how the node stood when it was last asked for, and
-    ``standing`` how it stands, ``None`` until somebody asks.
-    """
-
-    info: NodeInfo
+    info: NodeInfo  # the node without them
     terms: PlacementPolicy
-    now: Node | None
-    once_ended: Node
-    ending: frozenset[str]
-    last_class: NodeClass
-    placed: list[str] = field(default_factory=list)  # uids, one after another
-    taken: list[list[Grant]] = field(default_factory=list)
-    node_class: NodeClass | None = None
+    now: Node | None  # None where one of them finds no room
+    once_ended: Node  # the same without the entries of ending pods
+    ending: frozenset[str]  # uids of ending pods
+    last_class: NodeClass  # the last one that was built, whose parts are reused
+    placed: list[str] = field(default_factory=list)  # uids, in the order of placing
+    taken: list[list[Grant]] = field(default_factory=list)  # by each of them
+    node_class: NodeClass | None = None  # of now; None until it is asked for
 
 
 class Projection:
-    """Remembers the last answer about each node."""
+    """The last results, by node."""
 
     def __init__(self) -> None:
-        """Know of no node yet."""
+        """Begin empty."""
         self._known: dict[str, _ProjectedNode] = {}
 
     def node_class(
         self, index: Index, name: str, others: Sequence[SchedulingPod], *, terms: PlacementPolicy
     ) -> NodeClass | None:
-        """Return how node *name*, which is known, stands once *others* have what they want.
+        """Return the class of node *name*, which must be known, with *others* placed in turn.
 
-        They come before whoever asks, one after another; ``None`` where one of them has no place.
+        ``None`` where one of them finds no room.
         """
         known = self._known.pop(name, None)
         if (
@@ -76,12 +71,12 @@ class Projection:
 
 
 def _begins_with(others: Sequence[SchedulingPod], placed: Sequence[str]) -> bool:
-    """Say whether *others* are those *placed*, and perhaps more."""
+    """Say whether *others* begin with the pods *placed*."""
     return [other.uid for other in others[: len(placed)]] == placed
 
 
 def _is_unchanged(known: _ProjectedNode, index: Index, name: str) -> bool:
-    """Say whether the node is as it was, but that those placed first were promised just that."""
+    """Say whether the node is unchanged, or only got entries for pods placed, just as placed."""
     info = index.node_infos[name]
     if info is known.info:
         return True
@@ -125,11 +120,11 @@ def _place(known: _ProjectedNode, pod: SchedulingPod) -> None:
 
 
 def is_ending(pod: SchedulingPod | None) -> bool:
-    """Say whether what a pod was promised will be free: it is gone, over, or on its way."""
+    """Say whether a pod's GPUs will become free: it is gone, over or being deleted."""
     return pod is None or pod.deleting or pod.over
 
 
 def grants_of(node: Node, claim: PodClaim, terms: PlacementPolicy) -> list[Grant]:
-    """Return what a pod would hold on *node* at most; nothing where it does not fit."""
+    """Return the grants a pod would hold on *node* at its peak; none where it does not fit."""
     assignment = place_on(node, in_mode(claim.request, claim.mode), terms=terms)
     return [] if assignment is None else list(peak_grants(assignment.containers))

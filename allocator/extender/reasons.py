@@ -1,6 +1,6 @@
-"""Obstacles: why a node does not take a pod, in words that a scheduler can count.
+"""Why a node does not take a pod, in fixed texts.
 
-It adds up the nodes with equal texts, so none has a number or a name in it.
+A scheduler counts nodes with equal texts, so none contains a number or a name.
 """
 
 from types import MappingProxyType
@@ -10,10 +10,10 @@ from allocator.model.decision import Reason
 
 
 class FailureReason(NamedTuple):
-    """One text; ``lasting`` says that no pod is in the way, so that evicting some cannot help."""
+    """One reason."""
 
     text: str
-    lasting: bool = False
+    lasting: bool = False  # no pod is in the way, so evictions cannot help
 
 
 NO_INVENTORY: Final = FailureReason("no GPU inventory", lasting=True)
@@ -21,7 +21,7 @@ CLOSED: Final = FailureReason("GPUs not ready to be promised", lasting=True)
 RESERVED: Final = FailureReason("GPUs reserved for pods nominated to the node")
 UNREADABLE: Final = FailureReason("GPU request cannot be read", lasting=True)
 TOO_FEW: Final = FailureReason("too few GPUs with room")
-# What a GPU lacks now; of several, that of the GPU which comes closest is the last.
+# What a GPU lacks now, the ones that come closest to fitting last.
 CURRENT: Final = MappingProxyType(
     {
         Reason.MODE_UNAVAILABLE: FailureReason("GPUs in another mode"),

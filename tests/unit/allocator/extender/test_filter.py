@@ -169,7 +169,7 @@ def test_a_pods_own_promise_is_free_to_it() -> None:
     indexer.put(node("a", gpu(T4, grants=[mine])), [entry("u", mine)])
     index = indexer.index(version="1", complete=True)
 
-    assert verdicts(index, asking(pod(ask(3000))), "a", own={"a"}).fitting == ["a"]
+    assert verdicts(index, asking(pod(ask(3000))), "a", own_nodes={"a"}).fitting == ["a"]
     assert verdicts(index, asking(pod(ask(3000)), uid="v"), "a").fitting == []
 
 
