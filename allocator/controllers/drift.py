@@ -1,4 +1,4 @@
-"""Drift, told: an Event for each that lasts, and a gauge of how many there are."""
+"""Reports lasting drift: an Event on the Node for each, and a gauge of their number by kind."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,11 +12,11 @@ from kube.events import Event, Reference, Severity
 from kube.workqueue import isolated
 
 SWEEP_SECONDS: Final = 10.0  # seconds between looks
-LASTING_SECONDS: Final = 10.0  # seconds; caches of pods and ledgers are some way apart for a while
+LASTING_SECONDS: Final = 10.0  # caches of pods and of ledgers may disagree for a while
 
 
 class DriftController:
-    """Looks at all ledgers; ``count`` takes how many lasting drifts of a kind there are."""
+    """Compares all ledgers with all pods."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class DriftController:
         count: Callable[[str, int], None],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Report through *tell* and *count*."""
+        """Record Events with *record*; *count* takes a kind and its number of lasting drifts."""
         self._ledgers = ledgers
         self._pods = pods
         self._record = record
@@ -36,7 +36,7 @@ class DriftController:
         self._since: dict[LedgerDrift, float] = {}  # monotonic seconds
 
     async def sweep(self) -> None:
-        """Tell of every drift that was there ten seconds ago too."""
+        """Report every drift that has lasted for ``LASTING_SECONDS``."""
         pods, ledgers = self._pods.by_uid, self._ledgers()
         if pods is None or ledgers is None:
             return

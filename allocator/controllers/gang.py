@@ -1,4 +1,4 @@
-"""Events on PodGroups: a refusal keeps one below its minimum, or it holds GPUs and cannot start."""
+"""Events on PodGroups: a refused bind leaves one below its minimum, or it is stuck with GPUs."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -38,10 +38,7 @@ class _PodGroup(msgspec.Struct):
 
 
 class GangController:
-    """Every replica tells of refusals it gave; one at a time reports gangs that are stuck.
-
-    ``vocabularies`` are those that hold now.
-    """
+    """Every replica reports its own refusals; the leader alone reports stuck gangs."""
 
     def __init__(
         self,
@@ -52,7 +49,7 @@ class GangController:
         record: Callable[[Event], None],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Read groups through *calls*."""
+        """Read PodGroups through *client*."""
         self._client = client
         self._pods = pods
         self._vocabularies = vocabularies

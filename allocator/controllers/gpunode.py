@@ -1,7 +1,7 @@
-"""Upkeep: makes, fills, shuts and unmakes GPUNodes, as the Nodes that they stand for come and go.
+"""Creates, fills, closes and deletes GPUNodes as their Nodes come and go.
 
-What is to be done is found in caches and decided anew on what was just read; each write tests the
-version that it was decided on.
+:mod:`allocator.ledger.lifecycle` decides. Caches only show where a step may be due; it is decided
+again on objects just read, and each write tests the version that it was decided on.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,13 +27,13 @@ log = structlog.get_logger(__name__)
 
 
 class NodeCaches(Protocol):
-    """What caches tell of all Nodes and GPUNodes."""
+    """The cached Nodes and GPUNodes."""
 
     def node_identities(self) -> Mapping[str, NodeIdentity] | None:
         """Return all Nodes by name, ``None`` while not all are known."""
 
     def node_identity(self, node: NodeObject) -> NodeIdentity:
-        """Return a Node that was just read as upkeep sees it."""
+        """Return what decides about the GPUNode of a Node that was just read."""
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
         """Return all GPUNodes by name, ``None`` while not all are known."""
@@ -41,7 +41,7 @@ class NodeCaches(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """What a judgement rested on."""
+    """What a GPUNode was found in order for."""
 
     node: NodeIdentity | None
     ledger: Ledger | None
@@ -50,7 +50,7 @@ class _Compared:
     def is_unchanged(
         self, node: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool
     ) -> bool:
-        """Say whether this is the same: caches replace what has changed."""
+        """Say whether the objects are the same ones: caches replace what has changed."""
         return self.node is node and self.ledger is ledger and self.upstream is upstream
 
 
@@ -65,7 +65,7 @@ class GpuNodeController:
         upstream: Callable[[], bool],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Work through *calls*; ``upstream`` says whether another plugin serves the nodes."""
+        """Work through *client*; *upstream* says whether another plugin serves the nodes."""
         self._client = client
         self._caches = caches
         self._upstream = upstream
@@ -74,7 +74,7 @@ class GpuNodeController:
         self._in_order: dict[str, _Compared] = {}
 
     async def sweep(self) -> None:
-        """Look closer at every GPUNode that the caches say is not as it should be."""
+        """Reconcile every GPUNode for which a step is due by the caches."""
         machines, ledgers = self._caches.node_identities(), self._caches.ledgers()
         if machines is None or ledgers is None:
             return
@@ -95,10 +95,10 @@ class GpuNodeController:
     def _due_nodes(
         self, nodes: Mapping[str, NodeIdentity], ledgers: Mapping[str, Ledger]
     ) -> list[str]:
-        """Return whose GPUNode is not as it should be.
+        """Return the names of GPUNodes for which a step is due by the caches.
 
-        A sweep is every second and a judgement compares whole inventories, so nothing is judged
-        again that neither side has changed since it was found to be in order.
+        Sweeps come every second and a comparison takes whole inventories, so objects that are
+        unchanged since they were found in order are skipped.
         """
         upstream = self._upstream()
         in_order, self._in_order = self._in_order, {}
@@ -169,7 +169,7 @@ class GpuNodeController:
 
 
 def _empty_gpu_node(name: str) -> bytes:
-    """Write a GPUNode that promises nothing: it has no owner, because it outlives its Node."""
+    """Return a GPUNode without entries; it has no owner reference, because it outlives its Node."""
     metadata = {"name": name, "finalizers": [FINALIZER]}
     spec: dict[str, object] = {"entries": []}
     kind = {"apiVersion": API_VERSION, "kind": KIND}

@@ -1,8 +1,8 @@
-"""The reconciler: takes promises back from pods that were never bound, and that are over.
+"""Removes entries of pods that were never bound or are over.
 
-Its caches only say where to look. Each removal reads the GPUNode, then the pod, then the Node, and
-writes on the version that it read, so that no Binding can land in between unseen (docs/design.md,
-commit rule 3).
+Caches only show where to look. Each removal reads the GPUNode, then the pods, then the Node, and
+tests the version that it read, so that no Binding can land in between unseen (docs/design.md,
+commit rule 3). :mod:`allocator.ledger.reclaim` has the rules.
 """
 
 import asyncio
@@ -32,11 +32,7 @@ from kube.workqueue import MOST_CALLS, Backoff, Workqueue, log
 
 
 class ReclaimController:
-    """Sweeps the promises that are known; any number may run, one at a time is enough.
-
-    ``ledgers`` are the GPUNodes by name, ``None`` while not all are known. ``agent`` says whether
-    agents of ours serve the nodes.
-    """
+    """Sweeps all entries; several may run at once, one is enough."""
 
     def __init__(
         self,
@@ -47,7 +43,11 @@ class ReclaimController:
         agent: Callable[[], bool],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Remove through *calls*."""
+        """Work through *client*.
+
+        *ledgers* returns the GPUNodes by name, ``None`` while not all are known; *agent* says
+        whether our agents serve the nodes.
+        """
         self._client = client
         self._pods = pods
         self._ledgers = ledgers
@@ -57,7 +57,7 @@ class ReclaimController:
         self._queue: Workqueue[str] = Workqueue()
 
     async def sweep(self) -> None:
-        """Look closer at every promise that the caches cast doubt on."""
+        """Examine every entry that may be removable by the caches."""
         pods, ledgers = self._pods.by_uid, self._ledgers()
         if pods is None or ledgers is None:  # everything would be doubtful
             return
@@ -74,7 +74,7 @@ class ReclaimController:
         await self._queue.run_each(keys_by_node, self._sweep_node)
 
     async def _sweep_node(self, keys: Sequence[tuple[str, str, str]]) -> None:
-        """Look closer at *places* of one node."""
+        """Examine the entries *keys*, (node, pod uid, resource version), all of one node."""
         node, uids = keys[0][0], [uid for _, uid, _ in keys]
         removed: frozenset[str] = frozenset()
         try:
@@ -87,9 +87,9 @@ class ReclaimController:
                     self._backoff.note_failure(key)
 
     async def reclaim(self, node: str, *uids: str) -> frozenset[str]:
-        """Remove those promises to pods *uids* on *node* that may go; return whose went.
+        """Remove the removable entries of pods *uids* on *node*; return the uids removed.
 
-        In one write: after it, the agent has to have seen the new version before more may go.
+        In one write: after it, the agent must have seen the new version before more may go.
         """
         # Before all reads: by the time of the pods', every Binding of an aged promise must be dead,
         # also where this process is stopped for minutes between its read and its decision.
@@ -126,7 +126,7 @@ class ReclaimController:
     async def _read_pods(
         self, ledger: Ledger, entries: Sequence[Entry]
     ) -> list[tuple[Entry, PodSummary | None]]:
-        """Return *entries* with the pods that they are to, without those nobody tells about."""
+        """Return *entries* with their pods, without those whose pod could not be read."""
         turns = asyncio.Semaphore(MOST_CALLS)
 
         async def one(entry: Entry) -> list[tuple[Entry, PodSummary | None]]:

@@ -1,9 +1,9 @@
-"""Waking: schedulers that parked a pod try again when a node has room that it had not before.
+"""Makes schedulers retry unschedulable pods when GPUs have become free.
 
-kube-scheduler looks again at a pod that an extender rejected when something of the cluster changes,
-else after five minutes; the end of a pod is such a change, but comes before its GPU is free. So the
-Node's annotation changes when it is. Pods whose bind was refused need none of it: their scheduler
-backs off and tries again, after ten seconds at most.
+kube-scheduler retries a pod that an extender rejected when the cluster changes, else after five
+minutes. The end of a pod is such a change, but comes before its GPU is free, so an annotation of
+the Node is changed when it is. Pods whose bind was refused need no help: their scheduler retries
+after ten seconds at most.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class RequeueController:
-    """Compares each picture of the ledgers with the one before; only one may run."""
+    """Compares the ledgers with those of the sweep before; only the leader may run it."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class RequeueController:
         vocabularies: Callable[[], Iterable[Vocabulary]],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Wake through *calls*."""
+        """Annotate through *client*."""
         self._client = client
         self._pods = pods
         self._ledgers = ledgers
@@ -52,10 +52,10 @@ class RequeueController:
         self._backoff: Backoff[str] = Backoff(clock)
 
     async def sweep(self, term: int | None) -> None:
-        """Change the annotation of every node that has more room than before, if a pod waits.
+        """Annotate every node that has more room than before, if any pod waits for GPUs.
 
-        *term* numbers the time for which we are the one: what happened between another's last
-        look and our first one, nobody has compared.
+        *term* is the leader's. At the start of a term one open node is annotated in any case,
+        because nobody saw what changed since the former leader's last sweep.
         """
         ledgers = self._ledgers()
         if ledgers is None or self._pods.by_uid is None:
@@ -76,7 +76,7 @@ class RequeueController:
                 await self._annotate(ledgers[name])
 
     def _compare(self, ledgers: Mapping[str, Ledger], term: int | None) -> None:
-        """Note which nodes are to be told; at the beginning of a term any, for one wakes all."""
+        """Note nodes with more room; at the start of a term all open ones, as one is enough."""
         self._freed.intersection_update(ledgers)
         self._candidates.intersection_update(ledgers)
         if term != self._last_term:
@@ -106,7 +106,7 @@ class RequeueController:
             self._candidates.clear()
 
     def _has_freed(self, name: str, ledger: Ledger) -> bool:
-        """Say whether a promise went, or may have, or what is there was accounted for anew."""
+        """Say whether an entry went or may have gone, or the inventory was written again."""
         before = self._last_ledgers.get(name)
         if before is None:
             return False
@@ -128,5 +128,5 @@ class RequeueController:
 
 
 def _inventory_key(ledger: Ledger) -> tuple[str, str, str]:
-    """Return what was accounted for, and of which life of the node: after a reboot it is closed."""
+    """Return the inventory digest with the boot and the Node that it was written for."""
     return ledger.inventory, ledger.boot, ledger.node_uid

@@ -1,9 +1,9 @@
-"""Those who wait: pods that no node took are told why, and of a node that takes them after all.
+"""Pods that no node took: an Event says why, and a hint names a node that takes them after all.
 
-kube-scheduler asks about a sample of the nodes, and who is on the way to a node is in the way there
-for a moment. Where a node takes a pod that was refused everywhere, it becomes the pod's
-``nominatedNodeName``: the scheduler looks there first when it tries again, and the change makes it
-try. It is a hint: what the node lacks otherwise, the scheduler sees.
+kube-scheduler asks about a sample of the nodes, and pods on their way to a node block it for a
+moment. When a node takes a pod that was rejected everywhere, it becomes the pod's
+``nominatedNodeName``: that change makes the scheduler retry, and it tries that node first. It is
+only a hint; the scheduler still checks everything else about the node.
 """
 
 import asyncio
@@ -60,27 +60,24 @@ class EventRecorder(Protocol):
 
 @dataclass(slots=True)
 class _PodRecord:
-    """What one pod was told so far; ``since`` is monotonic seconds, ``hints`` count by node."""
+    """What was reported to one pod so far."""
 
-    since: float
-    texts: frozenset[str] = frozenset()
-    hints: Counter[str] = field(default_factory=Counter)
+    since: float  # monotonic seconds
+    texts: frozenset[str] = frozenset()  # reasons in the last Event
+    hints: Counter[str] = field(default_factory=Counter)  # given so far, by node
 
 
 @dataclass(frozen=True, slots=True)
 class _QueuedPod:
-    """A pod to be looked after when it is ``due``, in monotonic seconds.
+    """A pod in the queue."""
 
-    That is so many seconds ``after`` the look before, or 0 where there was none.
-    """
-
-    due: float
+    due: float  # monotonic seconds
     waiting: UnschedulablePod
-    after: float = 0.0
+    after: float = 0.0  # seconds since it was handled last; 0: never before
 
 
 class UnschedulableController:
-    """Looks after pods that wait, one at a time, after their schedulers have been answered."""
+    """Handles unschedulable pods one at a time, after their schedulers were answered."""
 
     def __init__(
         self,
@@ -91,9 +88,9 @@ class UnschedulableController:
         context_of: Callable[[SchedulingPod], FilterContext],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Hint through *writer*, tell through *events*.
+        """Hint through *client*, report through *events*.
 
-        *index* returns what is known beside all who are nominated: one hint at a place is enough.
+        *index* returns the cluster with hints counted as nominations, so that no room gets two.
         """
         self._client = client
         self._events = events
@@ -106,9 +103,9 @@ class UnschedulableController:
         self._hints_allowed = True  # until the API server says that we may not
 
     def enqueue(self, waiting: UnschedulablePod) -> None:
-        """Take note of a pod; one too many is dropped, for its scheduler will ask again.
+        """Queue a pod; dropped when the queue is full, because its scheduler will ask again.
 
-        So is one of which no path can be made, or that could be another: anybody may ask.
+        A pod without a uid or with an unsafe name is dropped too: schedulers are not trusted.
         """
         uid, pod = waiting.pod.uid, waiting.pod
         if not (uid and is_safe_name(pod.namespace) and is_safe_name(pod.name)):
@@ -118,7 +115,7 @@ class UnschedulableController:
             self._has_queued.set()
 
     async def run(self) -> Never:
-        """Look after pods for ever, resting thrice as long as it takes: admission goes first."""
+        """Handle pods for ever, resting three times as long as each took: admission goes first."""
         while True:
             queued = await self._next()
             began = self._clock.monotonic()
@@ -131,7 +128,7 @@ class UnschedulableController:
             await self._clock.sleep(min(REST_FACTOR * took, LONGEST_REST))
 
     async def _next(self) -> _QueuedPod:
-        """Return whose turn it is, once its scheduler has written down what it was told last."""
+        """Wait until the next pod is due, and return it."""
         while True:
             await self._has_queued.wait()
             uid, queued = min(self._queued.items(), key=lambda found: found[1].due)
@@ -147,7 +144,7 @@ class UnschedulableController:
         return queued
 
     async def _handle_queued(self, queued: _QueuedPod) -> None:
-        """Look after a pod, unless it has found its node since, and again where that may help."""
+        """Handle a pod that is still unbound, and queue it again where that may help."""
         waiting, uid = queued.waiting, queued.waiting.pod.uid
         if queued.after and not self._is_still_unbound(waiting.pod):
             return
@@ -161,9 +158,9 @@ class UnschedulableController:
         return now is not None and not (now.node or now.over or now.deleting)
 
     async def handle(self, waiting: UnschedulablePod, after: float = 0.0) -> float | None:
-        """Hint where to look; tell the user what is short where nobody has told it yet.
+        """Give a hint, else record an Event with what is short unless it was recorded already.
 
-        Returns the seconds after which to look again, which are *after* at the least, or ``None``.
+        Returns the seconds until the next attempt, at least *after*, or ``None`` for no more.
         """
         pod_record = self._record_of(waiting.pod.uid)
         if await self._hint(waiting, pod_record):

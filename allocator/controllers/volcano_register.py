@@ -1,8 +1,9 @@
-"""The registrar: keeps Volcano's register and handshake on the nodes that agents of ours serve.
+"""Keeps Volcano's register and handshake annotations on the nodes that our agents serve.
 
-It writes them and never takes them away: its scheduler crashes on a node that has capacity and no
-register. Whoever reports capacity waits until the register is there (docs/volcano.md). What is
-taken off is kept beside, and given back where the register is another's task from then on.
+They are written and never removed: Volcano's scheduler crashes on a node that has capacity and no
+register, so agents report capacity only once the register is there (docs/volcano.md). Where a
+register is lowered, the full one is saved in our annotation beside it, and restored when another
+plugin takes over.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,25 +37,22 @@ from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 from kube.workqueue import Backoff, isolated
 
-# A promise is unseen until its Binding has landed. Who wrote at once would write twice for each.
-SETTLED_SECONDS: Final = 2.0  # seconds
-NODES_PER_SLICE: Final = 50  # nodes; reviews wait for no more than those, some milliseconds
+# Volcano counts an entry once its Binding has landed; a write before that would be one too many.
+SETTLED_SECONDS: Final = 2.0
+NODES_PER_SLICE: Final = 50  # some milliseconds, for which reviews have to wait
 log = structlog.get_logger(__name__)
 Changes = Mapping[str, object]  # of a Node's metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterInputs:
-    """What caches tell, ``None`` while not all is known: Nodes, GPUNodes, and pods by uid.
+    """What registers are made from."""
 
-    ``factor`` is the site's gpuMemoryFactor. ``ours`` says that registers are for us to keep.
-    """
-
-    nodes: Mapping[str, NodeObject]
-    ledgers: Mapping[str, Ledger]
-    pods: Mapping[str, PodSummary]
-    factor: int
-    keeps_registers: bool = True
+    nodes: Mapping[str, NodeObject]  # by name
+    ledgers: Mapping[str, Ledger]  # by name
+    pods: Mapping[str, PodSummary]  # by uid
+    factor: int  # the site's gpuMemoryFactor, MiB
+    keeps_registers: bool = True  # by us; else what we lowered is restored
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Grounds: a node as one pod finds it, with room that is coming and room that is spoken for."""
+"""One node as the preemptor finds it: ended and terminating pods, and reserved room."""
 
 from dataclasses import dataclass, replace
 
@@ -16,25 +16,20 @@ from allocator.placement.choose import PlacementPolicy, in_mode, place_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionNode:
-    """One node with everybody's grants but the pod's own, and with what is spoken for.
+    """One node as a preemptor finds it; pods are given by uid."""
 
-    ``ebbing`` are pods that are gone or over: what they were promised is free once their node
-    says so. ``leaving`` are pods that were deleted and still run. ``overdue`` are neither of them
-    any more: their room should have been free by now, and is taken until it is.
-    """
-
-    node: Node
-    entries: Entries
-    ended: frozenset[str]
-    terminating: frozenset[str]
-    overdue: frozenset[str]
+    node: Node  # with all grants but the pod's own, and with room for nominated pods taken
+    entries: Entries  # of all other pods
+    ended: frozenset[str]  # gone or over: their GPUs are free once the node reports it
+    terminating: frozenset[str]  # deleted, and still running
+    overdue: frozenset[str]  # ended or terminating for too long: their room counts as taken
     request: PodRequest
     terms: PlacementPolicy
     demand: Demand
 
     @property
     def coming_uids(self) -> frozenset[str]:
-        """Return whose room is coming: theirs who are gone, over, or on their way."""
+        """Return pods whose room is becoming free."""
         return self.ended | self.terminating
 
     @property
@@ -43,7 +38,7 @@ class PreemptionNode:
         return sum(container_request.count for container_request in self.request.containers) == 1
 
     def fits(self, gone: frozenset[str]) -> bool:
-        """Say whether the pod fits once the pods *gone* are; with nobody gone is asked first."""
+        """Say whether the pod fits without the pods *gone*; to be asked without any first."""
         node, removed = self.node, [self.entries[uid] for uid in gone]
         if gone and self.wants_single_gpu:  # elsewhere on the node nothing has changed
             touched = set().union(*map(held_gpus, removed))
@@ -55,10 +50,10 @@ class PreemptionNode:
 def preemption_node(
     index: Index, name: str, *, pod: SchedulingPod, claim: PodClaim, terms: PlacementPolicy
 ) -> PreemptionNode | None:
-    """Return node *name* as *pod* finds it; ``None`` where it has nothing to hope for there.
+    """Return node *name* as *pod* finds it; ``None`` where no eviction can help.
 
-    That is a node on which nothing may be promised, and one where pods that are nominated, and no
-    less important, have not found their own room yet.
+    That is a closed node, and one where nominated pods of the same or higher priority do not find
+    room themselves.
     """
     info = index.node_infos.get(name)
     node = node_with_nominations(index, name, pod, terms=terms)

@@ -1,4 +1,4 @@
-"""Waiting: what a pod that no node takes is told, and where else it might go."""
+"""Pods that no node took: why, in numbers, and which nodes take them after all."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,10 +30,10 @@ def explain_unschedulable(
     failures: Mapping[str, FailureReason],
     terms: PlacementPolicy,
 ) -> Finding | None:
-    """Say in numbers what *pod* lacks on the nodes that did not take it.
+    """Return in numbers what *pod* lacks on the nodes that did not take it.
 
-    ``None`` where nothing is known of any of them, or the pod asks for nothing. Only some of
-    them are looked at, those first that other pods are in the way on.
+    ``None`` where none of them is known, or the pod asks for no GPU. Only some classes of nodes are
+    examined, those first where only other pods are in the way.
     """
     claim = pod.claim
     if isinstance(claim, tuple):
@@ -60,10 +60,10 @@ def _sample_classes(index: Index, failures: Mapping[str, FailureReason]) -> Iter
 def fitting_nodes(
     index: Index, pod: SchedulingPod, names: Collection[str], *, context: FilterContext
 ) -> list[str]:
-    """Return the nodes that take *pod* by now, the best first; its scheduler asked about *names*.
+    """Return the nodes that take *pod* now, the fullest first; its scheduler asked about *names*.
 
-    A scheduler of a large cluster asks about a sample, and asks no further when none of it fits:
-    there all nodes are looked at.
+    In a large cluster *names* are a sample, and a scheduler asks no further when none of it fits;
+    then all nodes are examined.
     """
     if not isinstance(pod.claim, PodClaim):
         return []
@@ -74,7 +74,7 @@ def fitting_nodes(
 def is_blocked_by_nominations(
     index: Index, pod: SchedulingPod, names: Collection[str], *, context: FilterContext
 ) -> bool:
-    """Say whether *pod* would find a node, were nobody on the way there."""
+    """Say whether *pod* would fit somewhere if no pods were nominated."""
     if not index.nominations:
         return False
     without_nominations = replace(index, nominations=_NO_NOMINATIONS)
@@ -88,8 +88,8 @@ def _reachable_nodes(index: Index, names: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class UnschedulablePod:
-    """A pod that no node took of those *names* that its scheduler asked about, and why."""
+    """A pod that no node took."""
 
     pod: SchedulingPod
-    names: Sequence[str]
-    failures: Mapping[str, FailureReason]
+    names: Sequence[str]  # of the nodes that its scheduler asked about
+    failures: Mapping[str, FailureReason]  # by node

@@ -1,4 +1,4 @@
-"""Eviction: the fewest and least important pods whose removal is enough."""
+"""The smallest, least important set of pods whose removal is enough."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,13 @@ MOST_TRIALS: Final = 256  # beyond the first set that is enough: all sets of eig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victim:
-    """A pod that may be evicted.
-
-    ``created`` is an RFC 3339 time. ``proposed`` says that the scheduler would evict it, and so
-    has held it against disruption budgets. ``gpus`` are those that it holds.
-    """
+    """A pod that may be evicted."""
 
     uid: str
     priority: int
-    created: str = ""
-    proposed: bool = False
-    gpus: frozenset[str] = frozenset()
+    created: str = ""  # RFC 3339
+    proposed: bool = False  # by the scheduler, which has checked disruption budgets for it
+    gpus: frozenset[str] = frozenset()  # UUIDs that it holds
 
 
 VictimSet = tuple[Victim, ...]
