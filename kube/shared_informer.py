@@ -66,10 +66,11 @@ class SharedInformer:
         self._consumers: list[_Consumer[Any]] = []
 
     def add(self, read: Callable[[bytes], T | None], publish: Publish[T]) -> None:
-        """Let *know* take all that *read* makes of objects, by uid, and the uids that may differ.
+        """Add a consumer: *publish* gets all that *read* made of objects, by uid.
 
-        *read* returns ``None`` of an object that is nothing to it. What it raises as ``ValueError``
-        or msgspec's errors leaves the object as it was last understood, for all parts.
+        It also gets the uids that may have changed. *read* returns ``None`` for an object that this
+        consumer does not need. An object for which it raises stays as it was last decoded, for all
+        consumers.
         """
         self._consumers.append(_Consumer(read, publish))
 

@@ -102,7 +102,7 @@ class AssumedPods:
                 self._drop(pod.uid)
 
     def _put(self, assumed: _AssumedPod) -> None:
-        """Take *going*, in the place of what was known of this pod where it goes the same way."""
+        """Add or replace one pod."""
         pod = assumed.pod
         before = self._assumed.get(pod.uid)
         if before is not None and before.pod.nominated != pod.nominated:
@@ -121,7 +121,7 @@ class AssumedPods:
             del self._nodes[name]
 
     def _renew(self, node: _AssumedNode, site: NodeInfo | None, now: float) -> None:
-        """Drop pods with an entry in *info* and pods whose time is over; keep the others' order."""
+        """Drop pods with an entry in *site* and pods whose time is over; keep the others' order."""
         known: Collection[str] = () if site is None else site.entries
         for uid, going in list(node.assumed.items()):
             if going.until is not None and (uid in known or going.until <= now):

@@ -83,7 +83,7 @@ class VolcanoRegisterController:
         *,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Write through *calls* what *world* says is due; ``None`` says that nothing is."""
+        """Write through *client* what is due by *inputs*; ``None`` of those: nothing is."""
         self._client = client
         self._inputs = inputs
         self._clock = clock
@@ -192,7 +192,7 @@ class VolcanoRegisterController:
         return known
 
     def _is_settled(self, name: str, register: _Register, node: NodeObject) -> bool:
-        """Say whether *found* has been what to write instead of what is *standing* for a while."""
+        """Say whether *register* is unlike that of *node* and has been the same for a while."""
         wanted = register.text, register.saved
         if wanted == (node.register, node.saved_register):
             self._pending.pop(name, None)

@@ -88,7 +88,7 @@ class _Preemption:
     trials: int = MOST_TRIALS  # for a better set on one node; fewer where there are many nodes
 
     def answer(self, proposed: Mapping[str, Proposal]) -> dict[str, Proposal]:
-        """Return whom to evict from which of the nodes *offered*; nobody where room is coming."""
+        """Return evictions by node, of those *proposed*; none where room is becoming free."""
         nominated = self._case(self.index.nomination(self.pod), Proposal(()))
         if nominated is not None and self._must_wait(nominated):
             return {}

@@ -32,8 +32,8 @@ def least_victims(
     By the order in which kube-scheduler compares nodes: the highest priority in it is as low as
     can be, then they are as few as can be, then their priorities add up to the least. None of
     them could stay. It is the best of all sets where that takes no more than *trials*; beyond,
-    the best of those looked at. *enough* must stay true when more are removed. *together* says
-    that only pods on one GPU help each other, because one GPU is all that is wanted.
+    the best of those looked at. *enough* must stay true when more are removed. *same_gpu* says
+    that only pods on one GPU help each other, because the pod wants a single GPU.
     """
     ordered = _sort_victims(victims)
     first = _minimal_set(ordered, enough)

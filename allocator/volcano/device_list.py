@@ -1,8 +1,8 @@
 """Volcano's list of devices, ``volcano.sh/vgpu-ids-new``: what a scheduler picked for a pod.
 
-``;`` parts containers, ``:`` ends a device, which is ``uuid,NVIDIA,memory,cores``; a MIG slot may
-be named behind the uuid as ``[group-position]``. Upstream's readers believe all of it; ours reads
-wishes, so a list with any defect is none.
+``;`` separates containers, ``:`` ends a device, which is ``uuid,NVIDIA,memory,cores``; a MIG slot
+may follow the uuid as ``[group-position]``. To us the list is only a preference, so one with any
+defect counts as none.
 """
 
 import re
@@ -25,15 +25,12 @@ _DEVICE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ListedDevice:
-    """One share: ``memory`` in units of the site's gpuMemoryFactor, ``cores`` in percent.
-
-    ``position`` names a MIG instance as Volcano's scheduler does.
-    """
+    """One device of the list."""
 
     uuid: str
-    memory: int
-    cores: int
-    position: str | None = None
+    memory: int  # in units of the site's gpuMemoryFactor
+    cores: int  # percent
+    position: str | None = None  # of a MIG instance, as group-position
 
     def __str__(self) -> str:
         place = "" if self.position is None else f"[{self.position}]"
@@ -41,20 +38,20 @@ class ListedDevice:
 
 
 def listed_uuids(text: str) -> tuple[str, ...]:
-    """Return the uuids of the GPUs in a list that somebody wrote, each once; else nothing."""
+    """Return the UUIDs of the GPUs in a list, each once; none where it is malformed."""
     return tuple(dict.fromkeys(device.uuid for part in parse_device_list(text) for device in part))
 
 
 def listed_positions(text: str) -> tuple[tuple[str, str], ...]:
-    """Return the GPUs in such a list on which a MIG position is named, each with that position."""
+    """Return GPU and position of each device in a list that names a MIG position."""
     devices = (device for part in parse_device_list(text) for device in part)
     return tuple((device.uuid, device.position) for device in devices if device.position)
 
 
 def parse_device_list(text: str) -> tuple[tuple[ListedDevice, ...], ...]:
-    """Return the devices of each container that has some; whose part is empty has none.
+    """Return the devices of each container that has any; nothing where the list is malformed.
 
-    Writers differ in which containers they leave out, never in the order of those that ask.
+    Writers differ in whether they leave out containers without GPUs, never in the order.
     """
     if not text or len(text) > _MOST_CHARACTERS:
         return ()

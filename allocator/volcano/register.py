@@ -1,8 +1,8 @@
 """Node annotations of the Volcano vGPU protocol: the GPU register and the old handshake.
 
 The register has one record per GPU, ``uuid,count,memory,type,health,mode:``, five fields until
-v1.9.4 of the plugin and six since. Unlike upstream a bad record costs itself alone, not the node,
-and the mode is each GPU's own, not that of whichever GPU came last.
+v1.9.4 of the plugin and six since. Unlike upstream, a malformed record does not spoil the others,
+and each GPU has its own mode, not that of the last record.
 """
 
 import re
@@ -41,16 +41,12 @@ _REPORT_TIME: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterRecord:
-    """One GPU of the register; ``memory`` is in units of the site's gpuMemoryFactor MiB.
+    """One GPU of the register."""
 
-    ``index`` is the place in the annotation, which upstream takes for the GPU's index. A ``count``
-    of 0 is a GPU with nothing to give.
-    """
-
-    index: int
+    index: int  # place in the annotation, which upstream takes for the GPU's index
     uuid: str
-    count: int
-    memory: int
+    count: int  # shares; 0: takes no pods
+    memory: int  # in units of the site's gpuMemoryFactor MiB
     product: str
     healthy: bool = True
     mode: Mode = Mode.HAMI_CORE
@@ -65,7 +61,7 @@ class NodeRegister:
 
 
 def decode_register(text: str) -> NodeRegister:
-    """Read the annotation; the last colon is optional, empty records only count."""
+    """Decode the annotation; the last colon is optional, and empty records only add to indexes."""
     if len(text) > _MAX_TEXT:
         problem = _problem(REGISTER_ANNOTATION, f"{len(text)} characters", f"at most {_MAX_TEXT}")
         return NodeRegister(records=(), problems=(problem,))
@@ -156,7 +152,7 @@ def encode_register(gpus: Iterable[Gpu], *, factor: int = 1) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredNode:
-    """A node as its register annotation describes it; promises are not in there."""
+    """A node as its register annotation describes it, without grants."""
 
     node: Node
     problems: tuple[Problem, ...] = ()
@@ -165,9 +161,9 @@ class RegisteredNode:
 def node_from_register(name: str, text: str, *, factor: int = 1) -> RegisteredNode:
     """Build a node from its annotation; *factor* is the site's gpuMemoryFactor.
 
-    A GPU in MIG mode that the catalogue does not know keeps that mode without a board, so that
-    nothing can be cut from it; upstream makes it, or the whole node, hami-core without a word.
-    A register with defects may lack GPUs, so such a node is not fresh enough to refuse on.
+    A GPU in MIG mode whose model the catalogue lacks gets no board, so that no instance can be
+    placed on it; upstream treats it, or the whole node, as hami-core. A register with defects may
+    lack GPUs, so its node is not fresh: no pod is refused because of it.
     """
     register = decode_register(text)
     gpus = tuple(_gpu(record, factor) for record in register.records)
@@ -199,19 +195,19 @@ def _gpu(record: RegisterRecord, factor: int) -> Gpu:
 
 
 class HandshakePhase(StrEnum):
-    """What a handshake says; the values are the words on the wire."""
+    """The first word of a handshake annotation."""
 
-    REPORTED = "Reported"  # by the plugin: alive
-    REQUESTING = "Requesting"  # by vc-scheduler: are you?
-    DELETED = "Deleted"  # by vc-scheduler: no answer
+    REPORTED = "Reported"  # written by the plugin: it is alive
+    REQUESTING = "Requesting"  # written by vc-scheduler: the plugin is to report
+    DELETED = "Deleted"  # written by vc-scheduler: the plugin did not report
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """The word and when it was written; ``at`` is ``None`` where that cannot be read."""
+    """A handshake annotation."""
 
     phase: HandshakePhase
-    at: datetime | None
+    at: datetime | None  # when it was written; None: unreadable
 
     def is_unanswered(self, now: datetime) -> bool:
         """Say whether the plugin is gone: deleted, or probed for more than a minute."""

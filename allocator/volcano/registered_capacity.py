@@ -1,10 +1,10 @@
-"""Registration: a node's GPUs as Volcano's scheduler is to see them, never roomier than they are.
+"""The register for Volcano's scheduler, less everything that it cannot see for itself.
 
-deviceshare reads the register annotation and counts what pods' annotations name. It tests no
-health, and knows nothing of memory that others hold, of promises on the way to their pod or of a
-pod that is over and not yet gone from its GPU. All of that is shown to it the one way it can see:
-as less memory and fewer slots of that GPU. Records are never taken away: a node that has capacity
-and no register crashes its scheduler, so a GPU that may not be used stays, with nothing to give.
+Its plugin deviceshare reads the register annotation and counts the devices in pods' annotations. It
+does not check health, and does not see foreign memory, entries whose pod has no annotation yet, or
+ended pods that are still on their GPU. All of these are subtracted from memory and slots of their
+GPU. Records are never removed, because a node with capacity and without a register crashes the
+scheduler; a GPU that may not be used stays listed with nothing to give.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ ANSWER_AFTER: Final = timedelta(seconds=30)
 def counted_uids(
     entries: Iterable[Entry], pods: Iterable[PodSummary], *, node: str
 ) -> frozenset[str]:
-    """Return the uids of *entries* that deviceshare counts: of live pods bound to *node*.
+    """Return the uids of *entries* that deviceshare counts: of pods on *node* that are not over.
 
-    The Binding that carried the promise brought the list of devices in the same write.
+    The Binding wrote the list of devices on them.
     """
     uids = {entry.uid for entry in entries}
     return frozenset(
@@ -50,10 +50,10 @@ def counted_uids(
 
 
 def full_register(ledger: Ledger, *, present: str, factor: int) -> str:
-    """Return the annotation for the node of *ledger* with nothing taken off.
+    """Return the register of the node of *ledger* with nothing subtracted.
 
-    *present* is what it said so far, and stays to the letter where it says the same. *factor* is
-    the site's gpuMemoryFactor.
+    *present* is the one so far, and kept to the letter where it means the same. *factor* is the
+    site's gpuMemoryFactor.
     """
     full = encode_register(sorted(ledger.node.gpus, key=_index_then_uuid), factor=factor)
     read = node_from_register(ledger.name, present, factor=factor).node.gpus
@@ -62,14 +62,14 @@ def full_register(ledger: Ledger, *, present: str, factor: int) -> str:
 
 
 def saved_register(shown: str, full: str) -> str:
-    """Return what is kept beside register *shown* so that *full* can be put back; else nothing."""
+    """Return what to save beside register *shown* to restore *full*; empty if they are equal."""
     return "" if shown == full else f"{_digest(shown)} {full}"
 
 
 def restore_register(shown: str, saved: str) -> str:
-    """Return what register *shown* said before something was taken off, by what is kept *beside*.
+    """Return the full register from the one *shown* and what was *saved* beside it.
 
-    Where somebody else wrote it since, it is that.
+    Where *shown* was written by someone else since, it is the full one itself.
     """
     digest, _, full = saved.partition(" ")
     return full if full and digest == _digest(shown) else shown
@@ -106,7 +106,7 @@ def registered_gpus(
     """Return *gpus*, by index, with what deviceshare cannot see taken off memory and slots.
 
     It knows one mode a node, that of the last record, so all get the mode of most of them, and the
-    others nothing to give; *shut* says that none may be promised to anybody.
+    others nothing to give; *closed* says that none may be given out.
     """
     promised = list(entries)
     mode = _most_common_mode(gpus)

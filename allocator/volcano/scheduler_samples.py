@@ -1,7 +1,7 @@
-"""Device samples: what is promised on each GPU, under the metric names of Volcano's scheduler.
+"""What is promised on each GPU, under the metric names of Volcano's scheduler.
 
-They keep its spelling, units and labels, so that dashboards go on working where it does not run.
-Its pods have no namespace; what pods of one name hold on one GPU is added up.
+Names, units and labels are kept, so that dashboards go on working on clusters without it. Its
+labels have no namespace, so amounts of pods with equal names on one GPU are added up.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ _POD: Final = (*_GPU, "podName")
 
 @dataclass(frozen=True, slots=True)
 class SampleFamily:
-    """One metric: what it says, and its label names."""
+    """One metric."""
 
     name: str
     documentation: str
@@ -54,11 +54,11 @@ FAMILIES: Final = (SHARED, MEMORY, CORES, LIMIT, POD_MEMORY, POD_CORES)
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSample:
-    """One value; memory is in units of the site's gpuMemoryFactor, cores are in percent."""
+    """One value of a metric."""
 
     family: SampleFamily
     labels: tuple[str, ...]
-    value: int
+    value: int  # memory in units of the site's gpuMemoryFactor, cores in percent
 
 
 def samples_of(node: Node, entries: Iterable[Entry], *, factor: int) -> Iterator[SchedulerSample]:
