@@ -1,4 +1,4 @@
-"""Client: calls to the API server, with credentials, a deadline and retries."""
+"""Calls of the API server, with credentials, a deadline and retries."""
 
 import errno
 import socket
@@ -19,7 +19,7 @@ from kube.errors import ApiError, KubeError, UnreachableError, refusal
 from kube.stream import LineStream, read_whole, translate_errors
 
 TIMEOUT: Final = 10.0  # seconds a call may take, its retries included
-SHORTEST: Final = 0.01  # seconds of an attempt; aiohttp takes 0 for "no limit"
+SHORTEST_ATTEMPT: Final = 0.01  # seconds of an attempt; aiohttp takes 0 for "no limit"
 CONNECT_TIMEOUT: Final = 5.0  # seconds for one TCP and TLS handshake
 MOST_ATTEMPTS: Final = 10  # as client-go
 LARGEST_BODY: Final = 160 << 20  # bytes; a list page of 100 objects at etcd's 1.5 MiB fits
@@ -35,14 +35,14 @@ _T = TypeVar("_T")
 
 
 class CallOptions(TypedDict, total=False):
-    """What any call accepts: ``timeout`` in seconds for all its attempts, ``dry_run``."""
+    """What any call accepts."""
 
-    timeout: float
-    dry_run: bool
+    timeout: float  # seconds for all attempts together
+    dry_run: bool  # validate and admit, but store nothing
 
 
-# Nobody reads warnings of fields that a schema lacks, and looking for them costs the server time.
-_UNWARNED: Final = MappingProxyType({"fieldValidation": "Ignore"})
+# We ignore warnings about unknown fields, and looking for them costs the server time.
+_NO_FIELD_WARNINGS: Final = MappingProxyType({"fieldValidation": "Ignore"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def _patch(path: str, body: bytes, *, content_type: str, options: CallOptions) -
     return _Call(
         method="PATCH",
         path=path,
-        params=_UNWARNED,
+        params=_NO_FIELD_WARNINGS,
         body=body,
         content_type=content_type,
         options=options,
@@ -259,7 +259,7 @@ class Client:
         failures = 0
         while True:
             try:
-                return await attempt(max(deadline - self._clock.monotonic(), SHORTEST))
+                return await attempt(max(deadline - self._clock.monotonic(), SHORTEST_ATTEMPT))
             except KubeError as error:
                 failures += 1
                 pause = _pause(error, failures, self._clock)
@@ -295,8 +295,8 @@ class Client:
         if response.status == 401:  # noqa: PLR2004 - unauthorized: the token may have rotated
             self._credentials.forget()
         after = response.headers.get("Retry-After", "")
-        said = await read_whole(response, most=LARGEST_REFUSAL, place=place)
-        error = refusal(said, status=response.status, place=place)
+        body = await read_whole(response, most=LARGEST_REFUSAL, place=place)
+        error = refusal(body, status=response.status, place=place)
         error.retry_after = float(after) if after.isascii() and after.isdigit() else None
         return error
 
@@ -319,9 +319,9 @@ def _was_refused(error: UnreachableError) -> bool:
 
 def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection = socket.socket(family, kind, protocol)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):  # Linux has them all
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return connection

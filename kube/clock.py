@@ -1,4 +1,4 @@
-"""Clock: time, sleep and randomness behind one object, so that tests can replace them."""
+"""Time, sleep and randomness behind one object, so that tests can replace them."""
 
 import asyncio
 import random
@@ -15,12 +15,12 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """``monotonic`` and ``sleep`` in seconds, ``wall`` aware UTC, ``random`` in [0, 1)."""
+    """The clocks and the source of randomness of this process."""
 
-    monotonic: Callable[[], float] = time.monotonic
-    wall: Callable[[], datetime] = _now
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    random: Callable[[], float] = random.random
+    monotonic: Callable[[], float] = time.monotonic  # seconds
+    wall: Callable[[], datetime] = _now  # UTC, with time zone
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep  # seconds
+    random: Callable[[], float] = random.random  # in [0, 1)
 
     def uniform(self, low: float, high: float) -> float:
         """Draw a number between *low* and *high*."""
@@ -29,8 +29,8 @@ class Clock:
     def backoff(self, failures: int, *, first: float, most: float) -> float:
         """Return the jittered seconds to wait after the *failures*-th failure in a row.
 
-        Half fixed, half drawn: replicas that failed together do not come back together, and
-        none comes back at once.
+        Half is fixed and half random, so that replicas which failed together retry apart, and
+        none retries at once.
         """
         full = min(most, first * 2 ** min(failures - 1, 16))
         return self.uniform(full / 2, full)

@@ -1,4 +1,4 @@
-"""Config: address and credentials of the API server, from a pod's mounts or a kubeconfig."""
+"""Address and credentials of the API server, from a pod's mounts or a kubeconfig."""
 
 import base64
 import binascii
@@ -18,20 +18,16 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to reach one API server; what is a :class:`Path` is read again when it changes.
-
-    Certificates and keys are PEM. ``ca`` ``None`` means the system's authorities; ``namespace``
-    is where we live or, from a kubeconfig, where its context points.
-    """
+    """How to reach one API server; a :class:`Path` is read again when the file changes."""
 
     url: str
-    namespace: str = "default"
-    ca: bytes | Path | None = None
+    namespace: str = "default"  # of our pod, or of the kubeconfig's context
+    ca: bytes | Path | None = None  # PEM; None: the system's authorities
     token: str | Path | None = field(default=None, repr=False)
-    certificate: bytes | Path | None = None
-    key: bytes | Path | None = field(default=None, repr=False)
-    server_name: str | None = None
-    verify: bool = True
+    certificate: bytes | Path | None = None  # PEM
+    key: bytes | Path | None = field(default=None, repr=False)  # PEM
+    server_name: str | None = None  # expected in the server's certificate, where not the host
+    verify: bool = True  # the server's certificate
 
 
 def in_cluster(
@@ -157,7 +153,7 @@ def _names_text(names: Iterable[str]) -> str:
 
 
 def _refuse_foreign(cluster: _Cluster, user: _User, place: str) -> None:
-    """Refuse what would need a program of someone else's, or a way round the API server's own."""
+    """Refuse exec plugins, auth providers, passwords and proxies."""
     instead = (
         'use a token for that user instead: kubectl config set-credentials NAME --token="$(kubectl'
         ' create token SERVICEACCOUNT)"'

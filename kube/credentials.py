@@ -1,4 +1,4 @@
-"""Credentials: the token and the TLS context, reread as their files change."""
+"""The token and the TLS context for the API server, reread as their files change."""
 
 import ssl
 import tempfile
@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Material(NamedTuple):
-    """The contents behind one :class:`Access`."""
+    """The contents of the certificates and the key of one :class:`Access`, as PEM."""
 
     ca: bytes | None
     certificate: bytes | None
@@ -24,7 +24,7 @@ class _Material(NamedTuple):
 
 
 class Credentials:
-    """Holds what proves who we are, and keeps the last good one while a file is being replaced."""
+    """Token and certificates; the last good ones stay while a file is being replaced."""
 
     def __init__(self, access: Access, clock: Clock) -> None:
         """Read nothing yet."""
@@ -50,7 +50,7 @@ class Credentials:
         return self._tls if self._tls is not None else True
 
     def forget(self) -> None:
-        """Read the files again at the next use: the server did not believe what we hold."""
+        """Read the files again at the next use, because the server answered 401."""
         self._read_at = None
 
     def _refresh(self) -> None:
@@ -60,10 +60,10 @@ class Credentials:
         try:
             self._load()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            told = f"cannot load the credentials for {self._access.url}: {shorten(str(error))}"
+            message = f"cannot load the credentials for {self._access.url}: {shorten(str(error))}"
             if self._material is None:
-                raise ConfigError(told) from error
-            log.warning("previous credentials kept", why=told)
+                raise ConfigError(message) from error
+            log.warning("previous credentials kept", why=message)
         self._read_at = now
 
     def _load(self) -> None:

@@ -1,18 +1,18 @@
-"""Errors: all exceptions that calls of the API server raise."""
+"""All exceptions that calls of the API server raise."""
 
 from typing import Final
 
 import msgspec
 
-LONGEST_MESSAGE: Final = 256  # characters of foreign text that a message of ours may carry
+LONGEST_MESSAGE: Final = 256  # characters of the server's text that a message of ours may quote
 
 
 class KubeError(Exception):
-    """Anything that went wrong between us and the API server."""
+    """Any failure of a call of the API server."""
 
 
 class ConfigError(KubeError):
-    """We cannot tell where the API server is or who we are."""
+    """The address of the API server or our credentials cannot be determined."""
 
 
 class UnreachableError(KubeError):
@@ -25,7 +25,7 @@ class UnreachableError(KubeError):
 
 
 class UnreadableError(KubeError):
-    """An answer came that is not what an API server says, or more of it than we accept."""
+    """The answer is malformed or larger than we accept."""
 
 
 class ApiError(KubeError):
@@ -41,8 +41,8 @@ class ApiError(KubeError):
         super().__init__(status, reason, self.message)
 
     def __str__(self) -> str:
-        said = f"{self.status} {self.reason}: {self.message}"
-        return f"{self.place}: {said}" if self.place else said
+        text = f"{self.status} {self.reason}: {self.message}"
+        return f"{self.place}: {text}" if self.place else text
 
 
 class NotFoundError(ApiError):
@@ -94,23 +94,23 @@ def refusal(body: bytes | msgspec.Raw, *, status: int = 0, place: str = "") -> A
     (a proxy's page) is not quoted.
     """
     try:
-        said = msgspec.json.decode(body, type=_Status)
+        status_object = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        said = _Status(kind="")
-    if said.kind != "Status":
-        said = _Status(kind="", message=_NO_SUCH_KIND if status == 404 else _NO_STATUS)  # noqa: PLR2004 - HTTP
-    status = status or said.code
+        status_object = _Status(kind="")
+    if status_object.kind != "Status":
+        status_object = _Status(kind="", message=_NO_SUCH_KIND if status == 404 else _NO_STATUS)  # noqa: PLR2004 - HTTP
+    status = status or status_object.code
     kind = _BY_STATUS.get(status, ApiError)
-    if said.reason == "AlreadyExists":
+    if status_object.reason == "AlreadyExists":
         kind = AlreadyExistsError
-    return kind(status, said.reason or "Unknown", said.message, place=place)
+    return kind(status, status_object.reason or "Unknown", status_object.message, place=place)
 
 
 def must_relist(error: KubeError) -> bool:
     """Say whether a watch must list again rather than resume where it was.
 
-    That is 410, and 504 "too large resource version" after etcd was restored; any answer that
-    does not speak of overload is taken for one, for else we could ask the same for ever.
+    So do 410, and 504 "too large resource version" after etcd was restored. Any other refusal that
+    is no sign of overload counts as well, because resuming could fail in the same way for ever.
     """
     if isinstance(error, ApiError):
         return error.status not in _OVERLOAD

@@ -1,9 +1,8 @@
-"""Events: records Events on users' objects, counted and bounded, without blocking callers.
+"""Records Events on users' objects, counted and bounded, without blocking callers.
 
-They are written as ``events.k8s.io/v1``: it has fields for who reports and what was done, its
-``series`` counts without the server's help, and its limits are checked on create, where core v1
-lets through what other clients then refuse. Both are one stored object, so ``kubectl describe``
-shows them.
+They are written as ``events.k8s.io/v1``: it has fields for reporter and action, a ``series`` with a
+count that the client keeps, and limits that are checked on create, where core v1 accepts what other
+clients then reject. Both versions are one stored object, so ``kubectl describe`` shows them.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from kube.clock import SYSTEM, Clock, micro_time
 from kube.errors import KubeError, NotFoundError
 
 LONGEST_NOTE: Final = 1024  # bytes; the server's limit
-WINDOW: Final = 600.0  # seconds within which the same sentence is counted, not repeated
+WINDOW: Final = 600.0  # seconds within which the same note is counted, not written again
 REFRESH: Final = 60.0  # seconds between two writes of one count
 BUDGET: Final = 10  # writes per object and reason within WINDOW: one a minute on average
 MOST_SERIES: Final = 1024
@@ -55,22 +54,19 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened; ``note`` is a sentence, cut and escaped when it is written.
-
-    ``reason`` and ``action`` are CamelCase words of at most 128 characters.
-    """
+    """One thing that happened to an object."""
 
     regarding: Reference
     severity: Severity
-    reason: str
-    action: str
-    note: str
+    reason: str  # CamelCase, at most 128 characters
+    action: str  # CamelCase, at most 128 characters
+    note: str  # a sentence; escaped and cut when it is written
     related: Reference | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class EventTally:
-    """What became of the Events, for metrics."""
+    """How many Events were written or not, for metrics."""
 
     written: int = 0
     failed: int = 0
@@ -79,11 +75,11 @@ class EventTally:
 
 @dataclass(slots=True, kw_only=True)
 class _Series:
-    """An Event that was written, and what happened since; times are monotonic seconds."""
+    """An Event that was written, with what happened since; times are monotonic seconds."""
 
     path: str
-    seen: float
-    written: float
+    seen: float  # when it was last recorded
+    written: float  # when its count was last written
     count: int = 1
 
 
@@ -95,10 +91,10 @@ class Recorder:
     """
 
     def __init__(
-        self, writer: ApiClient, *, controller: str, instance: str, clock: Clock = SYSTEM
+        self, client: ApiClient, *, controller: str, instance: str, clock: Clock = SYSTEM
     ) -> None:
         """Report as *controller*, such as ``vgpu-admission.io/webhook``, from one *instance*."""
-        self._writer = writer
+        self._client = client
         self._reporter = {"reportingController": controller, "reportingInstance": instance[:128]}
         self._clock = clock
         self._waiting: asyncio.Queue[Event] = asyncio.Queue(MOST_WAITING)
@@ -107,7 +103,7 @@ class Recorder:
         self.tally = EventTally()
 
     def record(self, event: Event) -> None:
-        """Take a note; neither waits nor raises."""
+        """Queue *event* for writing; neither waits nor raises."""
         try:
             self._waiting.put_nowait(event)
         except asyncio.QueueFull:
@@ -139,7 +135,7 @@ class Recorder:
         name = self._new_name(event.regarding)
         now = self._clock.monotonic()
         body = self._body(event, name=name, namespace=namespace)
-        await self._writer.create(collection, msgspec.json.encode(body))
+        await self._client.create(collection, msgspec.json.encode(body))
         self.tally.written += 1
         self._series[key] = _Series(path=f"{collection}/{name}", seen=now, written=now)
         self._series.move_to_end(key)
@@ -156,7 +152,7 @@ class Recorder:
         last = micro_time(self._clock.wall())
         changes = {"series": {"count": series.count, "lastObservedTime": last}}
         try:
-            await self._writer.merge_patch(series.path, changes)
+            await self._client.merge_patch(series.path, changes)
             self.tally.written += 1
         except NotFoundError:  # it outlived its time to live
             await self._begin(key, event)
@@ -177,7 +173,7 @@ class Recorder:
         return True
 
     def _new_name(self, regarding: Reference) -> str:
-        """Return a name no other replica takes: the object's, the microsecond, and chance."""
+        """Return a name that no other replica takes: object, microsecond and random digits."""
         base = regarding.name[:LONGEST_BASE].rstrip("-.") or "unnamed"
         moment = int(self._clock.wall().timestamp() * 1e6)
         return f"{base}.{moment:x}{int(self._clock.random() * 2**24):06x}"
@@ -200,7 +196,7 @@ class Recorder:
 
 
 def printable(note: str) -> str:
-    """Escape what a terminal would act on and cut to :data:`LONGEST_NOTE` bytes of UTF-8."""
+    """Escape control characters and cut to :data:`LONGEST_NOTE` bytes of UTF-8."""
     escaped = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in note)
     data = escaped.encode()
     if len(data) <= LONGEST_NOTE:

@@ -1,4 +1,18 @@
-"""Leader election, its rules included."""
+"""Leader election by a Lease: one replica leads at a time.
+
+A candidate is in one of these states; each round reads the Lease and takes one step
+(:func:`next_step`):
+
+- following: another holds the Lease. It waits until the Lease has not changed for the holder's
+  ``leaseDurationSeconds``, by its own clock, or has no holder; then it takes the Lease.
+- leading: from ``_leads_from`` until ``_leads_until``, which each renewal moves on. A leader that
+  cannot renew stops leading at ``_leads_until``, before another may take the Lease.
+- elected, not leading yet: it created a Lease that had vanished, so the former leader may not know
+  that its term is over. It leads once that term has surely ended.
+- released: on cancellation it stops leading, then empties the Lease.
+
+Terms are numbered by ``leaseTransitions``.
+"""
 
 import asyncio
 import math
@@ -25,15 +39,15 @@ from kube.errors import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds. The holder stops ``renew_within`` after its last renewal, others wait ``duration``.
+    """Times in seconds.
 
-    The difference covers clocks that run at different speeds and pauses between looking at
-    ``leading`` and acting on it.
+    The difference between ``duration`` and ``renew_within`` covers clocks that run at different
+    speeds, and pauses between asking :attr:`Election.is_leader` and acting on the answer.
     """
 
-    duration: int = 15
-    renew_within: float = 10.0
-    retry_every: float = 2.0
+    duration: int = 15  # others wait so long after the last change of the Lease
+    renew_within: float = 10.0  # the holder stops leading so long after its last renewal
+    retry_every: float = 2.0  # between rounds
 
     def __post_init__(self) -> None:
         """Refuse timings under which two could lead or nobody could renew."""
@@ -46,36 +60,36 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """A Lease as read; ``term`` is its number of transitions, ``duration`` seconds."""
+    """A Lease as read."""
 
-    version: str
-    holder: str
-    term: int
-    duration: int | None
+    resource_version: str
+    holder: str  # identity, empty where there is none
+    term: int  # spec.leaseTransitions
+    duration: int | None  # spec.leaseDurationSeconds
 
 
 class ElectionStep(StrEnum):
     """What one round of an election does."""
 
-    CREATE = "create"
-    RENEW = "renew"
-    TAKE = "take"
-    WAIT = "wait"
+    CREATE = "create"  # there is no Lease
+    RENEW = "renew"  # it is ours
+    TAKE = "take"  # its holder has released it or stopped renewing it
+    WAIT = "wait"  # its holder leads
 
 
-def move(
-    record: LeaseRecord | None, *, mine: bool, unchanged: float, duration: int
+def next_step(
+    record: LeaseRecord | None, *, held_by_us: bool, unchanged_for: float, duration: int
 ) -> ElectionStep:
-    """Decide from what the Lease says and for how many seconds we saw it not change.
+    """Return the step for a Lease that we have not seen change for *unchanged_for* seconds.
 
-    Times in the record are the other machine's and are not looked at: a clock that is wrong
-    there neither ends nor prolongs a term here.
+    Times written in the Lease come from another machine's clock and are ignored, so that a wrong
+    clock there neither ends nor prolongs a term here.
     """
     if record is None:
         return ElectionStep.CREATE
-    if mine:
+    if held_by_us:
         return ElectionStep.RENEW
-    if not record.holder or unchanged > max(record.duration or duration, 1):
+    if not record.holder or unchanged_for > max(record.duration or duration, 1):
         return ElectionStep.TAKE
     return ElectionStep.WAIT
 
@@ -95,7 +109,7 @@ class _Lease(msgspec.Struct):
     spec: _Spec | None = None
 
 
-def parse(body: bytes) -> LeaseRecord:
+def parse_lease(body: bytes) -> LeaseRecord:
     """Read a ``coordination.k8s.io/v1`` Lease; raises :class:`UnreadableError`."""
     try:
         lease = msgspec.json.decode(body, type=_Lease)
@@ -103,7 +117,7 @@ def parse(body: bytes) -> LeaseRecord:
         raise UnreadableError(f"not a Lease: {shorten(str(error))}") from error
     spec = lease.spec or _Spec()
     return LeaseRecord(
-        version=lease.metadata.resource_version,
+        resource_version=lease.metadata.resource_version,
         holder=spec.holder_identity or "",
         term=spec.lease_transitions or 0,
         duration=spec.lease_duration_seconds,
@@ -117,15 +131,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseCandidate:
-    """Who stands for which Lease.
-
-    ``identity`` must be this process's own: a restarted one with the same identity does not
-    inherit the term but waits like any other.
-    """
+    """Which process wants which Lease."""
 
     namespace: str
     name: str
-    identity: str
+    identity: str  # unique to this process; a restarted one does not inherit a term by it
 
     @property
     def collection(self) -> str:
@@ -141,47 +151,47 @@ class LeaseCandidate:
 class Election:
     """Holds a Lease whenever it can; RBAC: leases get, create, patch in its namespace.
 
-    Whoever acts as leader still writes with a resource version, or carries ``term``: no lock
-    can stop a process that was paused between looking and writing.
+    A leader's writes must still test a resource version or carry ``term``, because no lease can
+    stop a process that was paused between asking :attr:`is_leader` and writing.
     """
 
     def __init__(
         self,
-        store: ApiClient,
+        client: ApiClient,
         candidate: LeaseCandidate,
         *,
         timing: Timing | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Contact nobody yet."""
-        self._store = store
+        """Take part once :meth:`run` is called."""
+        self._client = client
         self._candidate = candidate
         self._timing = timing or Timing()
         self._clock = clock
-        self._seen = ("", -math.inf)  # a version, and when we first saw it
-        self._latest = -1  # the highest term we know of
-        self._term: int | None = None  # ours, if the Lease named us when we last looked
-        self._since = self._until = -math.inf  # when we lead
+        self._last_change = ("", -math.inf)  # a resource version, and when we first saw it
+        self._highest_term = -1  # that was seen in the Lease; -1: never saw one
+        self._term: int | None = None  # of our holding the Lease, as far as we know
+        self._leads_from = self._leads_until = -math.inf  # monotonic seconds
         self.elected = asyncio.Event()
 
     @property
     def is_leader(self) -> bool:
-        """Say whether we lead at this moment; ask right before each act of a leader.
+        """Say whether we lead at this moment; to be asked right before each act of a leader.
 
-        ``elected`` is the same for tasks that wait: it is cleared up to one round later.
+        Tasks may wait for ``elected`` instead, which is cleared up to one round late.
         """
-        return self._since <= self._clock.monotonic() < self._until
+        return self._leads_from <= self._clock.monotonic() < self._leads_until
 
     @property
     def term(self) -> int | None:
-        """Return the number of the term we lead.
+        """Return the number of our term, ``None`` while we do not lead.
 
-        Each new holder's is higher, unless somebody deletes the Lease.
+        It grows with each new holder, unless the Lease is deleted.
         """
         return self._term if self.is_leader else None
 
     async def run(self) -> Never:
-        """Stand for election for ever; on cancellation hand the Lease back at once."""
+        """Run rounds for ever; on cancellation release the Lease at once."""
         try:
             while True:
                 await self.round()
@@ -190,7 +200,7 @@ class Election:
             await self._release()
 
     async def round(self) -> None:
-        """Read the Lease and make one move; failures of the server only cost time."""
+        """Read the Lease and take one step; errors of the API server only cost time."""
         try:
             await self._advance(await self._read())
         except (ConflictError, AlreadyExistsError) as error:
@@ -199,35 +209,39 @@ class Election:
             )
         except KubeError as error:
             log.warning("leader election failed", lease=self._candidate.name, why=str(error))
-        self._announce()
+        self._update_elected()
 
     async def _read(self) -> LeaseRecord | None:
         """Read the Lease and note when it last changed, by our clock."""
         try:
-            record = parse(await self._store.get(self._candidate.path, timeout=self._patience()))
+            record = parse_lease(
+                await self._client.get(self._candidate.path, timeout=self._call_timeout())
+            )
         except NotFoundError:
             record = None
-        if record is not None and record.version != self._seen[0]:
-            self._seen = (record.version, self._clock.monotonic())
+        if record is not None and record.resource_version != self._last_change[0]:
+            self._last_change = (record.resource_version, self._clock.monotonic())
         if record is not None:
-            self._latest = max(self._latest, record.term)
+            self._highest_term = max(self._highest_term, record.term)
         return record
 
     async def _advance(self, record: LeaseRecord | None) -> None:
-        mine = (
+        held_by_us = (
             record is not None
             and record.holder == self._candidate.identity
             and record.term == self._term
         )
-        if not mine:
+        if not held_by_us:
             self._resign()
-        unchanged = self._clock.monotonic() - self._seen[1]
-        chosen = move(record, mine=mine, unchanged=unchanged, duration=self._timing.duration)
+        unchanged = self._clock.monotonic() - self._last_change[1]
+        chosen = next_step(
+            record, held_by_us=held_by_us, unchanged_for=unchanged, duration=self._timing.duration
+        )
         match chosen:
             case ElectionStep.RENEW:
-                await self._hold(record, number=self._latest)
+                await self._write_ourselves(record, number=self._highest_term)
             case ElectionStep.TAKE:
-                await self._hold(record, number=self._latest + 1)
+                await self._write_ourselves(record, number=self._highest_term + 1)
             case ElectionStep.CREATE:
                 await self._create()
             case ElectionStep.WAIT:
@@ -236,19 +250,19 @@ class Election:
                 assert_never(chosen)
 
     async def _create(self) -> None:
-        """Hold a new Lease; if there was one before, its leader may not know yet that it is gone.
+        """Create the Lease.
 
-        So we lead only when that one's term has surely ended. On a first installation there was
-        none, and we lead at once.
+        If we saw one before, its leader may not know yet that it is gone, so we lead only after
+        ``duration``. On a first installation we lead at once.
         """
-        vanished = self._latest >= 0
-        await self._hold(None, number=self._latest + 1)
+        vanished = self._highest_term >= 0
+        await self._write_ourselves(None, number=self._highest_term + 1)
         if vanished:
-            self._since = self._clock.monotonic() + self._timing.duration
+            self._leads_from = self._clock.monotonic() + self._timing.duration
 
-    async def _hold(self, record: LeaseRecord | None, *, number: int) -> None:
-        """Write ourselves into the Lease at the version read, and count from before we wrote."""
-        sent = self._clock.monotonic()
+    async def _write_ourselves(self, record: LeaseRecord | None, *, number: int) -> None:
+        """Write our identity at the version read; our term counts from before the write."""
+        sent_at = self._clock.monotonic()
         now = micro_time(self._clock.wall())
         spec: dict[str, object] = {
             "holderIdentity": self._candidate.identity,
@@ -258,16 +272,16 @@ class Election:
         }
         if self._term != number:
             spec["acquireTime"] = now
-        written = parse(await self._write(record, spec))
-        self._seen = (written.version, self._clock.monotonic())
-        self._latest = self._term = number
-        self._until = sent + self._timing.renew_within
+        written = parse_lease(await self._write(record, spec))
+        self._last_change = (written.resource_version, self._clock.monotonic())
+        self._highest_term = self._term = number
+        self._leads_until = sent_at + self._timing.renew_within
 
     async def _write(self, record: LeaseRecord | None, spec: Mapping[str, object]) -> bytes:
         if record is not None:
-            changes = {"metadata": {"resourceVersion": record.version}, "spec": spec}
-            return await self._store.merge_patch(
-                self._candidate.path, changes, timeout=self._patience()
+            changes = {"metadata": {"resourceVersion": record.resource_version}, "spec": spec}
+            return await self._client.merge_patch(
+                self._candidate.path, changes, timeout=self._call_timeout()
             )
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
@@ -275,16 +289,16 @@ class Election:
             "metadata": {"name": self._candidate.name},
             "spec": spec,
         }
-        return await self._store.create(
-            self._candidate.collection, msgspec.json.encode(lease), timeout=self._patience()
+        return await self._client.create(
+            self._candidate.collection, msgspec.json.encode(lease), timeout=self._call_timeout()
         )
 
-    def _patience(self) -> float:
-        """Return the seconds a call may take: a leader's ends before its term does."""
-        left = self._until - self._clock.monotonic()
+    def _call_timeout(self) -> float:
+        """Return the seconds a call may take, so that a leader's ends before its term."""
+        left = self._leads_until - self._clock.monotonic()
         return max(SHORTEST_CALL, min(self._timing.retry_every, left if left > 0 else math.inf))
 
-    def _announce(self) -> None:
+    def _update_elected(self) -> None:
         if self.is_leader and not self.elected.is_set():
             log.info("leading", lease=self._candidate.name, term=self._term)
             self.elected.set()
@@ -294,18 +308,18 @@ class Election:
 
     def _resign(self) -> None:
         self._term = None
-        self._since = self._until = -math.inf
+        self._leads_from = self._leads_until = -math.inf
 
     async def _release(self) -> None:
-        """Stop leading, then say so, at the version we last saw, so that it can harm nobody."""
+        """Stop leading, then empty the Lease, unless it has changed since we last wrote it."""
         held = self._term is not None
         self._resign()
-        self._announce()
+        self._update_elected()
         if not held:
             return
         changes = {
-            "metadata": {"resourceVersion": self._seen[0]},
+            "metadata": {"resourceVersion": self._last_change[0]},
             "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
         }
         with suppress(KubeError):
-            await self._store.merge_patch(self._candidate.path, changes, timeout=RELEASE_TIMEOUT)
+            await self._client.merge_patch(self._candidate.path, changes, timeout=RELEASE_TIMEOUT)

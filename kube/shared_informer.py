@@ -1,6 +1,6 @@
-"""Shared: one watch of a kind of object for several consumers, each with its own decoder.
+"""One watch of a collection for several consumers, each with its own decoder.
 
-Every watch costs the API server one message per change, and this process the reading of it.
+Every watch costs the API server one message per change, and this process the parsing of it.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -29,62 +29,63 @@ _IDENTIFIED: Final = msgspec.json.Decoder(_Identified)
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
-    """What the parts made of one object, in their order."""
+class _DecodedParts:
+    """One object as each consumer decoded it."""
 
     uid: str
-    of: tuple[Any, ...]
+    of: tuple[Any, ...]  # in the order of the consumers; None: nothing to that one
 
 
-class _Part(Generic[T]):
-    """One part's picture, by uid."""
+class _Consumer(Generic[T]):
+    """One consumer with its decoder and its objects by uid."""
 
     def __init__(self, read: Callable[[bytes], T | None], know: Publish[T]) -> None:
         self.read = read
-        self._know = know
+        self._publish = know
         self._picture: Mapping[str, T] = {}
 
     def renew(self, made: Mapping[str, T | None]) -> None:
-        """Replace the picture by one with *made*, where ``None`` is nothing to this part."""
+        """Publish the objects with the changes *made*; ``None`` removes an object."""
         picture = dict(self._picture)
-        for uid, found in made.items():
-            if found is None:
+        for uid, decoded in made.items():
+            if decoded is None:
                 picture.pop(uid, None)
             else:
-                picture[uid] = found
+                picture[uid] = decoded
         self._picture = picture
-        self._know(MappingProxyType(picture), made.keys())
+        self._publish(MappingProxyType(picture), made.keys())
 
 
 class SharedInformer:
-    """A watch on the collection at *path*, of which parts may be added until it is followed."""
+    """A watch on the collection at *path*; consumers are added before it is followed."""
 
     def __init__(self, path: str, *, clock: Clock = SYSTEM) -> None:
-        """Watch for nobody yet."""
+        """Begin without consumers."""
         self._path = path
         self._clock = clock
-        self._parts: list[_Part[Any]] = []
+        self._consumers: list[_Consumer[Any]] = []
 
-    def add(self, read: Callable[[bytes], T | None], know: Publish[T]) -> None:
-        """Let *know* take all that *read* makes of objects, by uid, and the uids that may differ.
+    def add(self, read: Callable[[bytes], T | None], publish: Publish[T]) -> None:
+        """Add a consumer: *publish* gets all that *read* made of objects, by uid.
 
-        *read* returns ``None`` of an object that is nothing to it. What it raises as ``ValueError``
-        or msgspec's errors leaves the object as it was last understood, for all parts.
+        It also gets the uids that may have changed. *read* returns ``None`` for an object that this
+        consumer does not need. An object for which it raises stays as it was last decoded, for all
+        consumers.
         """
-        self._parts.append(_Part(read, know))
+        self._consumers.append(_Consumer(read, publish))
 
     async def follow(self, client: Client) -> Never:
         """Follow, for ever, as :func:`kube.watch.follow_changes` does; RBAC: list, watch."""
         source = WatchSource(path=self._path, decode=self.read, key=lambda made: made.uid)
         await follow_changes(client, source, self.publish, clock=self._clock)
 
-    def read(self, raw: bytes) -> _Parts:
-        """Let each part make of an object what it needs."""
+    def read(self, raw: bytes) -> _DecodedParts:
+        """Decode an object for every consumer."""
         uid = _IDENTIFIED.decode(raw).metadata.uid
-        return _Parts(uid, tuple(part.read(raw) for part in self._parts))
+        return _DecodedParts(uid, tuple(part.read(raw) for part in self._consumers))
 
-    def publish(self, partses: Mapping[str, _Parts], touched: Collection[str]) -> None:
-        """Tell each part of those objects that it was *touched* by."""
-        changes = {uid: partses.get(uid) for uid in touched}
-        for index, part in enumerate(self._parts):
+    def publish(self, objects: Mapping[str, _DecodedParts], touched: Collection[str]) -> None:
+        """Pass the objects *touched* on to every consumer."""
+        changes = {uid: objects.get(uid) for uid in touched}
+        for index, part in enumerate(self._consumers):
             part.renew({uid: made and made.of[index] for uid, made in changes.items()})

@@ -1,4 +1,4 @@
-"""Bounded bodies, watch lines, list pages."""
+"""Reads answers of the API server within bounds: bodies, lines of a watch, pages of a list."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -69,15 +69,15 @@ def translate_errors(place: str) -> Iterator[None]:
         yield
     except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
         unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-        told = shorten(str(error)) or type(error).__name__
-        raise UnreachableError(f"{place}: no answer: {told}", sent=not unsent) from error
+        cause = shorten(str(error)) or type(error).__name__
+        raise UnreachableError(f"{place}: no answer: {cause}", sent=not unsent) from error
 
 
 END_OF_LIST: Final = "k8s.io/initial-events-end"
 
 
 class TooDeepError(UnreadableError):
-    """What is nested deeper than can be read; whoever writes an object may nest parts of it."""
+    """JSON nested deeper than the parser allows, as a user may write it into an object."""
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -116,33 +116,35 @@ _MARKS: Final = msgspec.json.Decoder(_Marked)
 _T = TypeVar("_T")
 
 
-def page(data: bytes) -> Page:
+def parse_page(data: bytes) -> Page:
     """Parse one page of a list; raises :class:`UnreadableError`."""
     return _decode(_PAGES, data)
 
 
-def readable(lines: Iterable[bytes], odd: Callable[[TooDeepError], None]) -> Iterator[Frame]:
+def readable_frames(
+    lines: Iterable[bytes], report: Callable[[TooDeepError], None]
+) -> Iterator[Frame]:
     """Parse the lines of a watch; raises :class:`UnreadableError`.
 
-    One that is nested too deep is told to *odd*, and its object stays as it was last understood.
+    A line that is nested too deeply is passed to *report* and skipped.
     """
     for line in lines:
         if not line:
             continue
         try:
-            found = frame(line)
+            parsed = parse_frame(line)
         except TooDeepError as error:
-            odd(error)
+            report(error)
         else:
-            yield found
+            yield parsed
 
 
-def frame(line: bytes) -> Frame:
+def parse_frame(line: bytes) -> Frame:
     """Parse one line of a watch; raises :class:`UnreadableError`."""
     return _decode(_FRAMES, line)
 
 
-def version(raw: msgspec.Raw) -> str:
+def resource_version_of(raw: msgspec.Raw) -> str:
     """Return the object's resource version; raises :class:`UnreadableError`."""
     return _decode(_MARKS, raw).metadata.resource_version
 

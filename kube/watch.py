@@ -1,4 +1,18 @@
-"""Watch: keeps one kind of object as an immutable snapshot, replaced at each change."""
+"""Follows the objects of one collection as an immutable mapping, replaced at each change.
+
+A follower is in one of these states:
+
+- listing by stream: one watch that begins with all objects (``sendInitialEvents``) and goes on as
+  a watch after the bookmark that ends the list;
+- listing in pages, once the server turned out not to stream lists;
+- watching from the last resource version seen, bookmarks included, until the stream ends;
+- pausing after a failure, or after a round shorter than ``FIRST_PAUSE``, with a back-off from
+  ``FIRST_PAUSE`` to ``LONGEST_PAUSE``.
+
+After a watch ends, the next one resumes from its last version. Only a version that the server has
+forgotten, or an answer that makes no sense, leads to a new list; until that is complete the
+objects of the last one stay.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,8 +34,8 @@ PAGE: Final = 100  # objects per page of a plain list
 LIST_TIMEOUT: Final = 30.0  # seconds for one page
 SHORTEST_WATCH: Final = 300  # seconds; drawn at random, so that replicas do not reconnect together
 LONGEST_WATCH: Final = 600
-GRACE: Final = 30.0  # seconds after which we end a watch that the server should have ended
-STABLE: Final = 30.0  # seconds that a round must last to count as healthy
+END_GRACE: Final = 30.0  # seconds after which we end a watch that the server should have ended
+HEALTHY_ROUND: Final = 30.0  # seconds that a failed round must have lasted to reset the back-off
 FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
 LONGEST_PAUSE: Final = 30.0
 log = structlog.get_logger(__name__)
@@ -31,34 +45,31 @@ Publish = Callable[[Mapping[str, T], Collection[str]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSource(Generic[T]):
-    """One kind of object: ``path`` of its collection, and what to make of each object.
+    """A collection, and how its objects are decoded.
 
-    ``decode`` takes the object's JSON and ``key`` what it made; what they raise as
-    :class:`ValueError` or msgspec's errors leaves the object as it was last understood.
-    ``selectors`` are the API's ``labelSelector`` and ``fieldSelector``. A streamed list that is
-    not complete within ``sync_within`` seconds is given up for one in pages.
+    An object for which ``decode`` or ``key`` raises stays as it was last decoded.
     """
 
-    path: str
-    decode: Callable[[bytes], T]
-    key: Callable[[T], str]
-    selectors: Mapping[str, str] = field(default_factory=dict)
-    sync_within: float = 60.0
+    path: str  # of the collection
+    decode: Callable[[bytes], T]  # takes the object's JSON
+    key: Callable[[T], str]  # takes what decode returned
+    selectors: Mapping[str, str] = field(default_factory=dict)  # labelSelector, fieldSelector
+    sync_within: float = 60.0  # seconds for a streamed list, before one in pages is tried
 
 
 @dataclass(slots=True, kw_only=True)
 class WatchHealth:
-    """How a watch fares, for metrics and readiness; written by :func:`follow` alone."""
+    """The state of a watch, for metrics and readiness; written by :func:`follow_changes` alone."""
 
-    heard: float | None = None  # monotonic seconds of the server's last word, bookmarks included
-    synced: bool = False  # a whole picture has been published
-    lists: int = 0
-    failures: int = 0
-    misread: int = 0  # objects that could not be decoded
+    last_heard: float | None = None  # monotonic seconds of the last message, also a bookmark
+    synced: bool = False  # a complete list has been published
+    lists: int = 0  # published so far
+    failures: int = 0  # rounds that ended in an error
+    undecodable: int = 0  # objects that could not be decoded
 
     def age(self, now: float) -> float | None:
-        """Return the seconds since the server's last word, ``None`` before the first."""
-        return None if self.heard is None else now - self.heard
+        """Return the seconds since the server's last message, ``None`` before the first."""
+        return None if self.last_heard is None else now - self.last_heard
 
 
 # Unknown or forbidden options, or an etcd too old for it (an ERROR event with code 500).
@@ -74,17 +85,17 @@ async def follow(
     source: WatchSource[T],
     publish: Callable[[Mapping[str, T]], None],
     *,
-    pulse: WatchHealth | None = None,
+    health: WatchHealth | None = None,
     clock: Clock = SYSTEM,
 ) -> Never:
-    """Publish a new picture of *source* after each change, for ever; RBAC: list, watch.
+    """Publish all objects of *source* by key after each change, for ever; RBAC: list, watch.
 
-    Changes that arrived together are published together. A stream that closes is resumed at the
-    last version seen, bookmarks included; a version that the server has forgotten leads to a new
-    list, and the old picture stays until the new one is whole. No failure of the server or the
-    network ends it; what *publish* raises does.
+    Changes that arrive together are published together. No failure of the server or the network
+    ends this; an exception of *publish* does.
     """
-    await follow_changes(client, source, lambda found, _: publish(found), pulse=pulse, clock=clock)
+    await follow_changes(
+        client, source, lambda found, _: publish(found), health=health, clock=clock
+    )
 
 
 async def follow_changes(
@@ -92,28 +103,28 @@ async def follow_changes(
     source: WatchSource[T],
     publish: Publish[T],
     *,
-    pulse: WatchHealth | None = None,
+    health: WatchHealth | None = None,
     clock: Clock = SYSTEM,
 ) -> Never:
-    """Do as :func:`follow` does, and tell *publish* too which keys may differ from before.
+    """Do as :func:`follow` does, and pass *publish* the keys that may have changed as well.
 
-    After a list these are all keys there are and were, so that who goes by them misses nothing.
+    After a list these are all keys before and after it, so that no change can be missed.
     """
-    follower = _Follower(client, source, publish, pulse=pulse or WatchHealth(), clock=clock)
+    follower = _Follower(client, source, publish, health=health or WatchHealth(), clock=clock)
     failures = 0
     while True:
         began = clock.monotonic()
-        calm = await follower.round()
+        ended_normally = await follower.round()
         lasted = clock.monotonic() - began
-        if calm and lasted >= FIRST_PAUSE:
+        if ended_normally and lasted >= FIRST_PAUSE:
             failures = 0
             continue
-        failures = 1 if lasted >= STABLE else failures + 1
+        failures = 1 if lasted >= HEALTHY_ROUND else failures + 1
         await clock.sleep(clock.backoff(failures, first=FIRST_PAUSE, most=LONGEST_PAUSE))
 
 
 class _Follower(Generic[T]):
-    """Holds the picture, and the version from which the next watch resumes."""
+    """The objects of one collection, and the version from which the next watch resumes."""
 
     def __init__(
         self,
@@ -121,40 +132,40 @@ class _Follower(Generic[T]):
         source: WatchSource[T],
         publish: Publish[T],
         *,
-        pulse: WatchHealth,
+        health: WatchHealth,
         clock: Clock,
     ) -> None:
         self._client = client
         self._source = source
         self._publish = publish
-        self._pulse = pulse
+        self._health = health
         self._clock = clock
         self._objects: dict[str, T] = {}
-        self._since: str | None = None  # None: the next round begins with a list
-        self._streams = True  # until the server turns out not to list by streaming
+        self._resume_version: str | None = None  # None: the next round begins with a list
+        self._can_stream_lists = True  # until the server turns out not to list by streaming
 
     async def round(self) -> bool:
-        """List if need be, watch until the stream ends, and say whether it ended in peace."""
+        """List if need be, watch until the stream ends, and say whether no error ended it."""
         try:
-            if self._since is not None:
+            if self._resume_version is not None:
                 await self._watch(listing=False)
             else:
-                await self._begin()
+                await self._list_and_watch()
         except KubeError as error:
-            self._pulse.failures += 1
+            self._health.failures += 1
             if must_relist(error):
-                self._since = None
+                self._resume_version = None
             log.warning("watch failed", path=self._source.path, why=str(error))
             return False
         return True
 
-    async def _begin(self) -> None:
-        """List by streaming, or page by page once the server turned out not to do that."""
-        if self._streams:
+    async def _list_and_watch(self) -> None:
+        """List by stream and watch, in pages once the server turned out not to stream lists."""
+        if self._can_stream_lists:
             try:
                 await self._watch(listing=True)
             except _NoStreamedListError as error:
-                self._streams = False
+                self._can_stream_lists = False
                 log.info(
                     "no streaming list, listing in pages", path=self._source.path, why=str(error)
                 )
@@ -164,12 +175,12 @@ class _Follower(Generic[T]):
         await self._watch(listing=False)
 
     async def _list(self) -> None:
-        """Read all pages; published only when the last one is here."""
+        """Read all pages, and publish their objects after the last one."""
         objects: dict[str, T] = {}
         params = {**self._source.selectors, "limit": str(PAGE)}
         while True:
             body = await self._client.get(self._source.path, params=params, timeout=LIST_TIMEOUT)
-            page = frames.page(body)
+            page = frames.parse_page(body)
             for item in page.items or ():
                 self._put(objects, item)
             if not page.metadata.continue_:
@@ -179,29 +190,29 @@ class _Follower(Generic[T]):
         self._publish_list(objects, page.metadata.resource_version)
 
     async def _watch(self, *, listing: bool) -> None:
-        """Follow one stream to its end; *listing* asks it to begin with all there is."""
-        draft: dict[str, T] = {}
-        patience = asyncio.timeout(self._source.sync_within if listing else None)
+        """Follow one stream to its end; with *listing* it begins with all objects."""
+        listed: dict[str, T] = {}
+        sync_timeout = asyncio.timeout(self._source.sync_within if listing else None)
         try:
-            async with patience, self._open(listing=listing) as batches:
+            async with sync_timeout, self._open(listing=listing) as batches:
                 async for lines in batches:
                     self._note_heard()
                     if not listing:
                         self._advance(lines)
                         continue
-                    folded = self._fold(draft, lines)
+                    folded = self._fold(listed, lines)
                     if folded.complete:
                         listing = False
-                        patience.reschedule(None)
-                        self._publish_list(draft, folded.version)
+                        sync_timeout.reschedule(None)
+                        self._publish_list(listed, folded.version)
         except ApiError as error:
             if listing and error.status in _NO_STREAMED_LIST:
                 raise _NoStreamedListError(str(error)) from error
             raise
         except TimeoutError as error:
-            if patience.expired():
-                told = f"incomplete after {self._source.sync_within} s"
-                raise _NoStreamedListError(told) from error
+            if sync_timeout.expired():
+                message = f"incomplete after {self._source.sync_within} s"
+                raise _NoStreamedListError(message) from error
             raise
         if listing:
             raise _NoStreamedListError("the stream ended before the list was complete")
@@ -211,7 +222,7 @@ class _Follower(Generic[T]):
         begin = (
             {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             if listing
-            else {"resourceVersion": self._since or ""}
+            else {"resourceVersion": self._resume_version or ""}
         )
         params = {
             **self._source.selectors,
@@ -220,22 +231,22 @@ class _Follower(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(lasts),
         }
-        return self._client.stream(self._source.path, params=params, timeout=lasts + GRACE)
+        return self._client.stream(self._source.path, params=params, timeout=lasts + END_GRACE)
 
     def _advance(self, lines: Iterable[bytes]) -> None:
-        """Replace the picture by what it is after *lines*, if they change it."""
+        """Apply *lines* to a copy of the objects, and publish it where they change anything."""
         objects = dict(self._objects)
         folded = self._fold(objects, lines)
         if folded.touched:
-            self._renew(objects, folded.version, folded.touched)
+            self._replace_objects(objects, folded.version, folded.touched)
         else:
-            self._since = folded.version or self._since
+            self._resume_version = folded.version or self._resume_version
 
     def _fold(self, objects: dict[str, T], lines: Iterable[bytes]) -> "_Batch":
-        """Bring *objects* up to date; raises what an ERROR event says."""
+        """Apply *lines* to *objects*; raises an ERROR event as an error."""
         folded = _Batch()
         last: msgspec.Raw | None = None
-        for frame in frames.readable(lines, self._note_misread):
+        for frame in frames.readable_frames(lines, self._note_misread):
             match frame.type:
                 case "ADDED" | "MODIFIED":
                     folded.touched |= self._put(objects, frame.object)
@@ -251,11 +262,11 @@ class _Follower(Generic[T]):
                     )
             last = frame.object
         if last is not None:
-            folded.version = frames.version(last)
+            folded.version = frames.resource_version_of(last)
         return folded
 
     def _put(self, objects: dict[str, T], raw: msgspec.Raw, *, gone: bool = False) -> set[str]:
-        """Take an object in, or out; return its key if that changed anything."""
+        """Put an object in, or take it out if *gone*; return its key if that changed anything."""
         read = self._read(raw)
         if read is None:
             return set()
@@ -273,34 +284,36 @@ class _Follower(Generic[T]):
             self._note_misread(error)
         except Exception:
             # What is odd about one object must not end the program, and the next one after it.
-            self._pulse.misread += 1
+            self._health.undecodable += 1
             log.exception("object decoder failed", path=self._source.path)
         return None
 
     def _note_misread(self, error: Exception) -> None:
-        self._pulse.misread += 1
+        self._health.undecodable += 1
         log.warning("malformed object", path=self._source.path, why=shorten(str(error)))
 
     def _publish_list(self, objects: dict[str, T], version: str | None) -> None:
-        """Make *objects*, which are all there are, the picture."""
-        self._pulse.lists += 1
-        self._renew(objects, version, self._objects.keys() | objects.keys())
+        """Publish *objects* as a complete list."""
+        self._health.lists += 1
+        self._replace_objects(objects, version, self._objects.keys() | objects.keys())
 
-    def _renew(self, objects: dict[str, T], version: str | None, touched: Collection[str]) -> None:
-        """Make *objects* the picture; nobody may edit them from now on."""
+    def _replace_objects(
+        self, objects: dict[str, T], version: str | None, touched: Collection[str]
+    ) -> None:
+        """Publish *objects*, which nobody may edit from now on."""
         self._objects = objects
-        self._since = version or self._since
-        self._pulse.synced = True
+        self._resume_version = version or self._resume_version
+        self._health.synced = True
         self._publish(MappingProxyType(objects), touched)
 
     def _note_heard(self) -> None:
-        self._pulse.heard = self._clock.monotonic()
+        self._health.last_heard = self._clock.monotonic()
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What a batch of events amounted to."""
+    """The effect of a batch of events."""
 
-    version: str | None = None
-    touched: set[str] = field(default_factory=set)
-    complete: bool = False  # the bookmark that ends a streamed list was among them
+    version: str | None = None  # resource version of the last event
+    touched: set[str] = field(default_factory=set)  # keys of objects that may have changed
+    complete: bool = False  # the bookmark that ends a streamed list was among the events

@@ -1,4 +1,9 @@
-"""Work on many objects: isolation of failures, back-off per key, run while leading."""
+"""Parts of a control loop that works on many objects.
+
+A controller is a sweep that :func:`run_while_leading` repeats. The sweep asks a :class:`Backoff`
+which keys are due, hands them to a :class:`Workqueue`, which runs several at a time, and reports
+failures back. :func:`isolated` keeps what goes wrong with one object from the others.
+"""
 
 import asyncio
 import contextlib
@@ -9,8 +14,12 @@ import structlog
 
 from kube.clock import SYSTEM, Clock
 
-AT_ONCE: Final = 16  # calls of the API server by one duty
-PATIENCE: Final = 0.5  # seconds for which the rest of a duty waits for what hangs
+MOST_CALLS: Final = 16  # concurrent calls of the API server by one controller
+WAIT_SECONDS: Final = 0.5  # for which a sweep waits for calls that hang
+FIRST_BACKOFF: Final = 1.0  # seconds after a key's first failure, doubled with each further one
+LONGEST_BACKOFF: Final = 30.0  # seconds
+SWEEP_SECONDS: Final = 1.0  # between sweeps: a freed GPU is to be seen within two seconds
+LONGEST_SWEEP_PAUSE: Final = 30.0  # seconds after sweeps that failed as a whole
 log = structlog.get_logger(__name__)
 K = TypeVar("K")
 T = TypeVar("T")
@@ -20,9 +29,9 @@ T = TypeVar("T")
 def isolated(
     what: str, failed: Callable[[], None] = lambda: None, /, **which: str
 ) -> Iterator[None]:
-    """Log any exception of the block as *what* with the fields *which*, and go on.
+    """Log any exception of the block as *what*, with the fields *which*, and go on behind it.
 
-    The block catches expected errors itself. *failed* is called after an unexpected one.
+    Errors that are to be expected are caught in the block itself. *failed* is called after others.
     """
     try:
         yield
@@ -32,21 +41,21 @@ def isolated(
 
 
 class Workqueue(Generic[K]):
-    """Works on objects by key, some at a time and each once at a time."""
+    """Runs work by key: several keys at a time, one run per key at a time."""
 
-    def __init__(self, *, most: int = AT_ONCE, patience: float = PATIENCE) -> None:
-        """Work on *most* at a time."""
+    def __init__(self, *, most: int = MOST_CALLS, wait_seconds: float = WAIT_SECONDS) -> None:
+        """Run *most* keys at a time; :meth:`run_each` returns after *wait_seconds*."""
         self._turns = asyncio.Semaphore(most)
-        self._patience = patience
+        self._wait_seconds = wait_seconds
         self._busy: dict[K, asyncio.Task[None]] = {}
 
     async def run_each(self, items: Mapping[K, T], work: Callable[[T], Awaitable[None]]) -> None:
-        """Begin *work* on each of *items* that is not worked on yet, and wait a moment for all.
+        """Start *work* on each of *items* whose key is not running, and wait for a moment.
 
-        What takes longer goes on beside what comes next; what it raises is logged.
+        Work that takes longer goes on in the background; what it raises is logged.
         """
         begun = {
-            key: asyncio.create_task(self._one(key, item, work))
+            key: asyncio.create_task(self._run_one(key, item, work))
             for key, item in items.items()
             if key not in self._busy
         }
@@ -54,13 +63,13 @@ class Workqueue(Generic[K]):
             return
         self._busy |= begun
         try:
-            await asyncio.wait(begun.values(), timeout=self._patience)
+            await asyncio.wait(begun.values(), timeout=self._wait_seconds)
         except asyncio.CancelledError:
             for task in self._busy.values():
                 task.cancel()
             raise
 
-    async def _one(self, key: K, item: T, work: Callable[[T], Awaitable[None]]) -> None:
+    async def _run_one(self, key: K, item: T, work: Callable[[T], Awaitable[None]]) -> None:
         try:
             async with self._turns:
                 with isolated("work item failed", of=str(key)):
@@ -69,48 +78,40 @@ class Workqueue(Generic[K]):
             del self._busy[key]
 
 
-FIRST: Final = 1.0  # seconds
-LONGEST: Final = 30.0
-
-
 class Backoff(Generic[K]):
-    """Remembers failures by key, for as long as the key is among what is to be done."""
+    """Counts failures in a row by key, for as long as the key is due in every sweep."""
 
     def __init__(self, clock: Clock) -> None:
-        """Count in *clock*'s monotonic time."""
+        """Know of no failure yet."""
         self._clock = clock
         self._failed: dict[K, tuple[int, float]] = {}  # how often, and until when to wait
 
     def due_keys(self, keys: Iterable[K]) -> list[K]:
-        """Return those of *keys* whose time has come, and forget all others that failed."""
-        ks = list(keys)
-        self._failed = {key: self._failed[key] for key in ks if key in self._failed}
+        """Return those of *keys* whose pause is over; forget failures of keys not among them."""
+        all_keys = list(keys)
+        self._failed = {key: self._failed[key] for key in all_keys if key in self._failed}
         now = self._clock.monotonic()
-        return [key for key in ks if now >= self._failed.get(key, (0, now))[1]]
+        return [key for key in all_keys if now >= self._failed.get(key, (0, now))[1]]
 
     def note_failure(self, key: K) -> None:
-        """Delay *key*, longer after each failure."""
+        """Pause *key*, longer with each failure in a row."""
         failures = self._failed.get(key, (0, 0.0))[0] + 1
-        pause = self._clock.backoff(failures, first=FIRST, most=LONGEST)
+        pause = self._clock.backoff(failures, first=FIRST_BACKOFF, most=LONGEST_BACKOFF)
         self._failed[key] = (failures, self._clock.monotonic() + pause)
-
-
-EVERY: Final = 1.0  # seconds; a freed GPU is to be seen within two
-LONGEST_PAUSE: Final = 30.0  # seconds after sweeps that failed as a whole
 
 
 async def run_while_leading(
     sweep: Callable[[], Awaitable[None]],
     leading: Callable[[], bool],
-    every: float = EVERY,
+    every: float = SWEEP_SECONDS,
     *,
     failed: Callable[[], None] = lambda: None,
     clock: Clock = SYSTEM,
 ) -> Never:
-    """Sweep for ever while *leading*, with *every* seconds between two sweeps.
+    """Call *sweep* for ever while *leading* says so, with *every* seconds in between.
 
-    One that raises what nobody foresaw is logged and counted by *failed*; it ends neither the
-    program nor, with the next leader, one program after the other.
+    A sweep that raises is logged, counted by *failed* and followed by a longer pause. It does not
+    end the program: the next leader would meet the same error and end as well.
     """
     failures = 0
     while True:
@@ -123,5 +124,5 @@ async def run_while_leading(
                 failures += 1
                 log.exception("sweep failed")
                 failed()
-                pause = max(every, clock.backoff(failures, first=every, most=LONGEST_PAUSE))
+                pause = max(every, clock.backoff(failures, first=every, most=LONGEST_SWEEP_PAUSE))
         await clock.sleep(pause)

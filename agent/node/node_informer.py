@@ -24,11 +24,11 @@ from allocator.cluster.configmaps import (
     settings_in,
 )
 from allocator.cluster.inventory import GPU_NODES, NODES
-from allocator.cluster.objects import AGENT_LABEL, ConfigMap, config_map
+from allocator.cluster.objects import AGENT_LABEL, ConfigMap, decode_config_map
 from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
 from allocator.config.settings import DEFAULTS, NodeAgent, Settings
 from allocator.ledger.ledger import Ledger, parse_ledger
-from allocator.volcano.register import HANDSHAKE, REGISTER
+from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.watch import WatchHealth, WatchSource, follow
@@ -123,7 +123,9 @@ def own_node(raw: bytes) -> OwnNode:
         runtime=status.system.runtime if status.system else "",
         label=(metadata.labels or {}).get(AGENT_LABEL),
         added_resources=frozenset(filter(None, annotations.get(CAPACITY_KEY, "").split(","))),
-        has_volcano_register=bool(annotations.get(REGISTER) and annotations.get(HANDSHAKE)),
+        has_volcano_register=bool(
+            annotations.get(REGISTER_ANNOTATION) and annotations.get(HANDSHAKE_ANNOTATION)
+        ),
         capacity=status.capacity or {},
         allocatable=status.allocatable or {},
         taints=tuple(taint.key for taint in node.spec.taints or ()),
@@ -230,7 +232,7 @@ class NodeInformer:
                 accept(config_maps[name].data)
 
         path = f"/api/v1/namespaces/{namespace}/configmaps"
-        source = _source(path, config_map, f"metadata.name={name}")
+        source = _source(path, decode_config_map, f"metadata.name={name}")
         await self._follow(kind, source, publish)
 
     async def _follow(
@@ -241,7 +243,7 @@ class NodeInformer:
             self.notify()
 
         pulse = self.watch_health[kind]
-        await follow(self.client, source, apply, pulse=pulse, clock=self.clock)
+        await follow(self.client, source, apply, health=pulse, clock=self.clock)
 
     def _store_gpu_node(self, stored_gpu_nodes: Mapping[str, StoredGpuNode]) -> None:
         new = stored_gpu_nodes.get(self.name)

@@ -24,7 +24,12 @@ from allocator.request.pod_fields import (
     ResourceLimits,
 )
 from allocator.request.quantity import LARGEST, parse
-from allocator.volcano.device_list import HAMI_IDS, HAMI_NODE, IDS, NODE
+from allocator.volcano.device_list import (
+    HAMI_LIST_ANNOTATION,
+    HAMI_LIST_NODE_ANNOTATION,
+    LIST_ANNOTATION,
+    LIST_NODE_ANNOTATION,
+)
 
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _PRIORITY: Final = "CUDA_TASK_PRIORITY"
@@ -145,9 +150,11 @@ def parse_pod(raw: bytes) -> NodePod:
         ended=status.over,
         recreated_here=_is_daemon_or_static(metadata),
         assignment=annotations.get(ASSIGNMENT_KEY, ""),
-        volcano_devices=annotations.get(IDS, "") if annotations.get(NODE) == spec.node_name else "",
-        hami_devices=annotations.get(HAMI_IDS, "")
-        if annotations.get(HAMI_NODE) == spec.node_name
+        volcano_devices=annotations.get(LIST_ANNOTATION, "")
+        if annotations.get(LIST_NODE_ANNOTATION) == spec.node_name
+        else "",
+        hami_devices=annotations.get(HAMI_LIST_ANNOTATION, "")
+        if annotations.get(HAMI_LIST_NODE_ANNOTATION) == spec.node_name
         else "",
         requests=MappingProxyType(_requests(spec.containers, init)),
         container_names=MappingProxyType(

@@ -18,7 +18,7 @@ from allocator.model.allocation import ContainerGrants, Entry, Grant
 from allocator.model.request import Mode, Stage
 from allocator.model.units import NO_CORES
 from allocator.model.untrusted import parse_untrusted_json
-from allocator.volcano.device_list import ListedDevice, parts
+from allocator.volcano.device_list import ListedDevice, parse_device_list
 
 FOREIGN_NAMESPACE: Final = (
     "foreign"  # where a pod has its namespace: an instance that is nobody's pod's
@@ -95,9 +95,9 @@ def _listed_devices(
     with another number of parts is not of this pod.
     """
     units = (words.memory_factor for words in vocabularies if words.name == VOLCANO.name)
-    listed, factor = parts(pod.volcano_devices), next(units, 1)
+    listed, factor = parse_device_list(pod.volcano_devices), next(units, 1)
     if not listed:
-        listed, factor = parts(pod.hami_devices), 1
+        listed, factor = parse_device_list(pod.hami_devices), 1
     names = [
         v.name for v in pod.containers if any(_is_gpu(name, vocabularies) for name in v.resources)
     ]

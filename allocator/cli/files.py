@@ -68,21 +68,21 @@ def pods_of(
 
     Raises :class:`UnusableError`.
     """
-    found = pods_in(text, kind, namespace=namespace or DEFAULT_NAMESPACE)
-    if isinstance(found, Rejected):
-        raise UnusableError(problems_text(name, found.problems))
+    pods = pods_in(text, kind, namespace=namespace or DEFAULT_NAMESPACE)
+    if isinstance(pods, Rejected):
+        raise UnusableError(problems_text(name, pods.problems))
     errors.writelines(
         f"{display_name(name)}: {warning.path}: {warning.what}; skipped\n"
-        for warning in found.warnings[:MOST_PROBLEMS]
+        for warning in pods.warnings[:MOST_PROBLEMS]
     )
-    return found.value
+    return pods.value
 
 
 def problems_text(name: str, problems: Sequence[Problem]) -> str:
     """Return what is wrong with the file *name*, a line for each problem, the first ones."""
-    found = [f"{display_name(name)}: {problem}" for problem in problems[:MOST_PROBLEMS]]
-    more = len(problems) - len(found)
-    return "\n       ".join([*found, f"and {more} more"] if more else found)
+    lines = [f"{display_name(name)}: {problem}" for problem in problems[:MOST_PROBLEMS]]
+    more = len(problems) - len(lines)
+    return "\n       ".join([*lines, f"and {more} more"] if more else lines)
 
 
 def display_name(name: str) -> str:

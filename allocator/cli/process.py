@@ -43,20 +43,20 @@ def stop_event() -> asyncio.Event:
     return stop
 
 
-# New objects until the young ones are looked through, which takes a millisecond; the last number
-# keeps Python from looking through all of them by itself.
-THRESHOLDS: Final = (10_000, 20, 1_000_000)
-EVERY: Final = 3600.0  # seconds between two looks at everything
-PATIENCE: Final = 1.0  # seconds between two questions whether the picture is whole
+# New objects before young ones are collected, which takes a millisecond; the last number keeps
+# Python from starting full collections by itself.
+GC_THRESHOLDS: Final = (10_000, 20, 1_000_000)
+FULL_COLLECTION_SECONDS: Final = 3600.0  # between full collections
+POLL_SECONDS: Final = 1.0  # between two calls of is_settled
 
 
-async def freeze_when_settled(whole: Callable[[], bool], clock: Clock = SYSTEM) -> Never:
-    """Leave alone what is there once *whole* says that it is; look through it once an hour."""
-    gc.set_threshold(*THRESHOLDS)
-    while not whole():
-        await clock.sleep(PATIENCE)
+async def freeze_when_settled(is_settled: Callable[[], bool], clock: Clock = SYSTEM) -> Never:
+    """Freeze all objects once *is_settled*, and collect garbage among them once an hour."""
+    gc.set_threshold(*GC_THRESHOLDS)
+    while not is_settled():
+        await clock.sleep(POLL_SECONDS)
     while True:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        await clock.sleep(EVERY)
+        await clock.sleep(FULL_COLLECTION_SECONDS)

@@ -1,4 +1,4 @@
-"""Configuration from ConfigMaps; a malformed one is logged and the last good one stays."""
+"""Settings and device configuration from ConfigMaps; an invalid one keeps the last good one."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,44 +12,50 @@ from allocator.config.device_config import (
     load_device_config,
     load_node_config,
 )
-from allocator.config.settings import Settings, SettingsError, settings_of
+from allocator.config.settings import Settings, SettingsError, load_settings
 from allocator.model.problem import Loaded, Rejected
 
 SETTINGS_NAME: Final = "vgpu-admission-settings"
 DEVICE_CONFIG_NAME: Final = "volcano-vgpu-device-config"
 NODE_CONFIG_NAME: Final = "volcano-vgpu-node-config"
-_SETTINGS: Final = "settings.yaml"
-_DEVICES: Final = "device-config.yaml"
-_NODE: Final = "config.json"
+_SETTINGS_DATA_KEY: Final = "settings.yaml"
+_DEVICE_CONFIG_DATA_KEY: Final = "device-config.yaml"
+_NODE_CONFIG_DATA_KEY: Final = "config.json"
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
 def settings_in(data: Mapping[str, str]) -> tuple[Settings, str] | None:
-    """Return our settings and a digest of their text; ``None`` leaves the last good ones."""
-    text = data.get(_SETTINGS, "")
+    """Return our settings and a digest of their text; ``None``, and a log line, if invalid."""
+    text = data.get(_SETTINGS_DATA_KEY, "")
     try:
-        settings = settings_of(text)
+        loaded = load_settings(text)
     except SettingsError as error:
         log.error("settings rejected, previous ones kept", why=str(error))  # noqa: TRY400 -- no traceback
         return None
+    for warning in loaded.warnings:
+        log.warning("setting ignored", why=str(warning))
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
     log.info("settings loaded", digest=digest)
-    return settings, digest
+    return loaded.value, digest
 
 
 def device_config_in(data: Mapping[str, str]) -> DeviceConfig | None:
-    """Return the device plugin's configuration; ``None`` leaves the last good one."""
-    return _usable_value("device configuration", load_device_config(data.get(_DEVICES, "")))
+    """Return the device plugin's configuration; ``None``, and a log line, if invalid."""
+    return _usable_value(
+        "device configuration", load_device_config(data.get(_DEVICE_CONFIG_DATA_KEY, ""))
+    )
 
 
 def node_configs_in(data: Mapping[str, str]) -> Mapping[str, NodeConfig] | None:
-    """Return what the plugin is told about each node; ``None`` leaves the last good one."""
-    return _usable_value("node configuration", load_node_config(data.get(_NODE, "{}")))
+    """Return the plugin's configuration by node; ``None``, and a log line, if invalid."""
+    return _usable_value(
+        "node configuration", load_node_config(data.get(_NODE_CONFIG_DATA_KEY, "{}"))
+    )
 
 
 def _usable_value(what: str, loaded: Loaded[T] | Rejected) -> T | None:
-    """Return a configuration that may be used; say what is odd about it, or wrong."""
+    """Return the loaded value and log its warnings, or log the problems and return ``None``."""
     if isinstance(loaded, Rejected):
         log.error("configuration rejected, previous one kept", of=what, why=str(loaded))
         return None

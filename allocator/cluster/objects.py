@@ -1,4 +1,4 @@
-"""What is read of each object that the inventory follows: a few fields of a large world."""
+"""The fields that are read of each object that the inventory follows, and their decoders."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ import structlog
 
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
-from allocator.ledger.ledger import Ledger, read_text
+from allocator.ledger.ledger import Ledger, parse_ledger_text
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.model.gpu import Node
-from allocator.volcano.register import HANDSHAKE, REGISTER
+from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from allocator.volcano.registered_capacity import restore_register
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
@@ -30,7 +30,7 @@ class _Metadata(msgspec.Struct, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-class _Object(msgspec.Struct, frozen=True):
+class _ApiObject(msgspec.Struct, frozen=True):
     metadata: _Metadata
     data: dict[str, str] | None = None
 
@@ -48,69 +48,66 @@ class _NodeObject(msgspec.Struct, frozen=True):
     status: _NodeStatus | None = None
 
 
-_OBJECT: Final = msgspec.json.Decoder(_Object)
+_OBJECT: Final = msgspec.json.Decoder(_ApiObject)
 _NODE: Final = msgspec.json.Decoder(_NodeObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
-    """What admission needs to know about a namespace."""
+    """What admission reads of a namespace."""
 
     name: str
-    enforce: str = ""
+    pod_security: str = ""  # level of the label pod-security.kubernetes.io/enforce
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def host_paths(self) -> bool:
+    def allows_host_paths(self) -> bool:
         """Say whether Pod Security admits hostPath volumes there."""
-        return self.enforce not in {"baseline", "restricted"}
+        return self.pod_security not in {"baseline", "restricted"}
 
 
 @dataclass(frozen=True, slots=True)
 class GpuNodeObject:
-    """A GPUNode by name; ``node`` is ``None`` where its status has no GPUs yet.
-
-    ``promises`` tells by pod uid since when, ``ledger`` all there is.
-    """
+    """A GPUNode."""
 
     name: str
-    node: Node | None
-    promises: Mapping[str, datetime]
+    node: Node | None  # None while its status lists no GPUs
+    since_by_uid: Mapping[str, datetime]  # of the entries, by pod uid
     ledger: Ledger
 
 
 @dataclass(frozen=True, slots=True)
 class NodeObject:
-    """A Node by name, with the text of its register annotation, its uid and its boot id.
-
-    ``agent`` says that it runs our agent. ``handshake`` is the annotation beside the register,
-    ``beside`` what is kept there of a register that we lowered. ``version`` is that of the object.
-    """
+    """A Node."""
 
     name: str
-    text: str
+    register: str  # Volcano's register annotation, empty where there is none
     uid: str = ""
-    boot: str = ""
-    agent: bool = False
-    handshake: str = ""
-    beside: str = ""
-    version: str = ""
+    boot: str = ""  # boot id
+    has_agent: bool = False  # it runs our agent
+    handshake: str = ""  # Volcano's handshake annotation
+    saved_register: str = ""  # our annotation: the register before we took something off
+    resource_version: str = ""
 
     @property
     def full_register(self) -> str:
         """Return the register with nothing taken off by us."""
-        return restore_register(self.text, self.beside)
+        return restore_register(self.register, self.saved_register)
 
-    def machine(self, announced: Node | None = None) -> NodeIdentity:
-        """Return it as its GPUNode goes by it, with what its register was read as."""
+    def identity(self, registered: Node | None = None) -> NodeIdentity:
+        """Return what decides about its GPUNode; *registered* is its register, decoded."""
         return NodeIdentity(
-            name=self.name, uid=self.uid, boot=self.boot, agent=self.agent, announced=announced
+            name=self.name,
+            uid=self.uid,
+            boot=self.boot,
+            agent=self.has_agent,
+            registered=registered,
         )
 
 
-def gpu_node(raw: bytes) -> GpuNodeObject:
-    """Read a GPUNode; what is odd about it is said once per version."""
-    ledger, decoded = read_text(raw)
+def decode_gpu_node(raw: bytes) -> GpuNodeObject:
+    """Read a GPUNode, and log its problems."""
+    ledger, decoded = parse_ledger_text(raw)
     for problem in decoded.problems:
         log.warning("malformed GPUNode", node=decoded.node.name, what=str(problem))
     node = decoded.node if decoded.node.gpus else None
@@ -119,27 +116,27 @@ def gpu_node(raw: bytes) -> GpuNodeObject:
 
 
 def decode_node(raw: bytes) -> NodeObject:
-    """Read what of a Node its GPUs are known by."""
+    """Read a Node."""
     node = _NODE.decode(raw)
     metadata, system = node.metadata, node.status and node.status.system
     return NodeObject(
         name=metadata.name,
-        text=(metadata.annotations or {}).get(REGISTER, ""),
+        register=(metadata.annotations or {}).get(REGISTER_ANNOTATION, ""),
         uid=metadata.uid,
         boot=system.boot if system else "",
-        agent=AGENT_LABEL in (metadata.labels or {}),
-        handshake=(metadata.annotations or {}).get(HANDSHAKE, ""),
-        beside=(metadata.annotations or {}).get(REGISTER_KEY, ""),
-        version=metadata.version,
+        has_agent=AGENT_LABEL in (metadata.labels or {}),
+        handshake=(metadata.annotations or {}).get(HANDSHAKE_ANNOTATION, ""),
+        saved_register=(metadata.annotations or {}).get(REGISTER_KEY, ""),
+        resource_version=metadata.version,
     )
 
 
-def namespace(raw: bytes) -> Namespace:
+def decode_namespace(raw: bytes) -> Namespace:
     """Read a namespace."""
     metadata = _OBJECT.decode(raw).metadata
     return Namespace(
         name=metadata.name,
-        enforce=(metadata.labels or {}).get(POD_SECURITY, ""),
+        pod_security=(metadata.labels or {}).get(POD_SECURITY, ""),
         annotations=metadata.annotations or {},
     )
 
@@ -152,7 +149,7 @@ class ConfigMap:
     data: Mapping[str, str]
 
 
-def config_map(raw: bytes) -> ConfigMap:
+def decode_config_map(raw: bytes) -> ConfigMap:
     """Read a ConfigMap."""
-    found = _OBJECT.decode(raw)
-    return ConfigMap(found.metadata.name, found.data or {})
+    api_object = _OBJECT.decode(raw)
+    return ConfigMap(api_object.metadata.name, api_object.data or {})

@@ -7,16 +7,16 @@ from kube.shared_informer import SharedInformer
 
 
 class Pods:
-    """All pods as a watch last saw them, by uid; ``seen`` is ``None`` before the first picture."""
+    """All pods as a watch last saw them; ``by_uid`` is ``None`` before the first list."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
-        self.seen: Mapping[str, PodSummary] | None = None
+        """Wait for the first list."""
+        self.by_uid: Mapping[str, PodSummary] | None = None
 
     def follow(self, watch: SharedInformer) -> None:
-        """Take part in a watch of all pods."""
-        watch.add(pod_summary, lambda pods, _: self.know(pods))
+        """Consume a watch of all pods."""
+        watch.add(pod_summary, lambda pods, _: self.replace(pods))
 
-    def know(self, pods: Mapping[str, PodSummary]) -> None:
-        """Take what a watch says of all pods."""
-        self.seen = pods
+    def replace(self, pods: Mapping[str, PodSummary]) -> None:
+        """Take *pods* as all there are."""
+        self.by_uid = pods

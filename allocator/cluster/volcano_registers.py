@@ -1,4 +1,4 @@
-"""Registers: nodes as the annotation of Volcano's device plugin describes them, read once each."""
+"""Nodes as decoded from the register annotation of Volcano's device plugin, cached."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -15,57 +15,62 @@ log = structlog.get_logger(__name__)
 
 
 class VolcanoRegisters:
-    """Keeps what was read until the text or the plugin's configuration changes."""
+    """Decodes each register once, until its text or the plugin's configuration changes."""
 
     def __init__(self) -> None:
         """Know no configuration yet."""
-        self._read: dict[str, tuple[str, Node]] = {}
-        self._machines: dict[str, tuple[NodeObject, NodeIdentity]] = {}
-        self._all: tuple[Mapping[str, NodeObject], Mapping[str, NodeIdentity]] | None = None
+        self._parsed: dict[str, tuple[str, Node]] = {}
+        self._identities: dict[str, tuple[NodeObject, NodeIdentity]] = {}
+        self._all_identities: tuple[Mapping[str, NodeObject], Mapping[str, NodeIdentity]] | None = (
+            None
+        )
         self._factor = 1
         self._configs: Mapping[str, NodeConfig] = {}
 
     def configure(self, *, factor: int, configs: Mapping[str, NodeConfig]) -> None:
-        """Read every register anew, with *factor* MiB a unit, and *configs* by node."""
+        """Forget what was decoded; from now on use *factor* MiB a unit, and *configs* by node."""
         self._factor, self._configs = factor, configs
-        self._read.clear()
-        self._machines.clear()
-        self._all = None
+        self._parsed.clear()
+        self._identities.clear()
+        self._all_identities = None
 
     def forget(self, known: Collection[str]) -> None:
         """Forget the nodes that are not among those *known*."""
-        for kept in (self._read, self._machines):
+        for kept in (self._parsed, self._identities):
             for name in kept.keys() - known:
                 del kept[name]
 
-    def machine(self, node: NodeObject) -> NodeIdentity:
-        """Return a Node with what it announces: the same object as long as nothing changes."""
-        known = self._machines.get(node.name)
+    def identity(self, node: NodeObject) -> NodeIdentity:
+        """Return what decides about a Node's GPUNode; the same object until the Node changes."""
+        known = self._identities.get(node.name)
         if known is None or known[0] is not node:
-            seen = node.machine(announced=self.node(node.name, node.full_register))
-            known = self._machines[node.name] = (node, seen)
+            seen = node.identity(registered=self.node(node.name, node.full_register))
+            known = self._identities[node.name] = (node, seen)
         return known[1]
 
-    def machines(self, nodes: Mapping[str, NodeObject]) -> Mapping[str, NodeIdentity]:
-        """Return all *nodes* so; the same map for the same one, which nobody edits."""
-        if self._all is None or self._all[0] is not nodes:
-            self._all = nodes, {name: self.machine(node) for name, node in nodes.items()}
-        return self._all[1]
+    def identities(self, nodes: Mapping[str, NodeObject]) -> Mapping[str, NodeIdentity]:
+        """Return that of all *nodes*, by name; the same mapping for the same argument."""
+        if self._all_identities is None or self._all_identities[0] is not nodes:
+            self._all_identities = (
+                nodes,
+                {name: self.identity(node) for name, node in nodes.items()},
+            )
+        return self._all_identities[1]
 
     def node(self, name: str, text: str) -> Node | None:
         """Return node *name* as *text* describes it, ``None`` where there is no text."""
         if not text:
             return None
-        known = self._read.get(name)
+        known = self._parsed.get(name)
         if known is None or known[0] != text:
             registered_node = node_from_register(name, text, factor=self._factor)
             for problem in registered_node.problems:
                 log.warning("malformed register annotation", node=name, what=str(problem))
-            known = self._read[name] = (text, self._without_excluded(registered_node.node))
+            known = self._parsed[name] = (text, self._without_excluded(registered_node.node))
         return known[1]
 
     def _without_excluded(self, node: Node) -> Node:
-        """Leave out the GPUs that the plugin is told to leave alone, before it says so itself."""
+        """Leave out GPUs that the configuration excludes, before the plugin's register does."""
         config = self._configs.get(node.name)
         if config is None:
             return node

@@ -11,11 +11,20 @@ import yaml
 
 from allocator.catalog.boards import model_named
 from allocator.model.gpu import GpuKind
+from allocator.model.problem import Loaded, Problem
 from allocator.model.request import FillPolicies, FillPolicy, Mode
 from allocator.model.units import MiB
 from allocator.model.untrusted import quote
 
 LARGEST: Final = 512 * 1024  # bytes; a ConfigMap holds at most 1 MiB of everything
+# Settings that earlier releases had, with what does their work now. They are ignored, so that an
+# upgrade with an older settings.yaml keeps everything else that stands in it.
+REMOVED: Final = MappingProxyType(
+    {
+        "bindFailure": "use the component manifests/components/bind-ignore in its place",
+        "gangDeadlock": "nothing evicts gangs any more; VgpuGangStuck still reports them",
+    }
+)
 
 
 class FleetScope(StrEnum):
@@ -156,14 +165,22 @@ class SettingsError(Exception):
 
 
 def settings_of(text: str) -> Settings:
+    """Return what :func:`load_settings` does, without its warnings."""
+    return load_settings(text).value
+
+
+def load_settings(text: str) -> Loaded[Settings]:
     """Decode the YAML of key ``settings.yaml``; an empty text means the defaults.
 
-    Raises :class:`SettingsError`.
+    Warns of each setting in :data:`REMOVED`. Raises :class:`SettingsError`.
     """
     if len(text) > LARGEST:
         raise SettingsError(f"settings.yaml has {len(text)} characters; at most {LARGEST} are read")
     try:
         document = yaml.safe_load(text)
+        removed = [name for name in REMOVED if isinstance(document, dict) and name in document]
+        for name in removed:
+            del document[name]
         settings = msgspec.convert({} if document is None else document, Settings)
     except (yaml.YAMLError, RecursionError) as error:
         raise SettingsError(f"settings.yaml is not YAML: {str(error)[:256]}") from error
@@ -172,7 +189,15 @@ def settings_of(text: str) -> Settings:
             f"settings.yaml: {str(error)[:256]}{_accepted_values(str(error))}"
         ) from error
     _check(settings)
-    return settings
+    return Loaded(value=settings, warnings=tuple(map(_removed_problem, removed)))
+
+
+def _removed_problem(name: str) -> Problem:
+    return Problem(
+        path=f"settings.yaml: {name}",
+        what=f"this setting was removed and is ignored: {REMOVED[name]}",
+        accepted="a settings.yaml without it",
+    )
 
 
 def _accepted_values(message: str) -> str:

@@ -1,4 +1,4 @@
-"""Events on PodGroups: a refusal keeps one below its minimum, or it holds GPUs and cannot start."""
+"""Events on PodGroups: a refused bind leaves one below its minimum, or it is stuck with GPUs."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -38,25 +38,22 @@ class _PodGroup(msgspec.Struct):
 
 
 class GangController:
-    """Every replica tells of refusals it gave; one at a time reports gangs that are stuck.
-
-    ``vocabularies`` are those that hold now.
-    """
+    """Every replica reports its own refusals; the leader alone reports stuck gangs."""
 
     def __init__(
         self,
-        calls: ApiClient,
+        client: ApiClient,
         pods: Pods,
         *,
         vocabularies: Callable[[], Iterable[Vocabulary]],
-        tell: Callable[[Event], None],
+        record: Callable[[Event], None],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Read groups through *calls*."""
-        self._calls = calls
+        """Read PodGroups through *client*."""
+        self._client = client
         self._pods = pods
         self._vocabularies = vocabularies
-        self._tell = tell
+        self._record = record
         self._clock = clock
         self._refusals: asyncio.Queue[tuple[str, str]] = asyncio.Queue(MOST_REFUSALS)
         self._stuck: dict[Name, tuple[Members, float]] = {}  # as what, and since when
@@ -75,17 +72,17 @@ class GangController:
 
     async def report_refusal(self, uid: str, text: str) -> None:
         """Tell the group of pod *uid*, if that leaves it below its minimum."""
-        pods = self._pods.seen or {}
+        pods = self._pods.by_uid or {}
         pod = pods.get(uid)
         if pod is None or not pod.group:
             return
         name = (pod.namespace, pod.group)
-        memberses = members_of(pods.values(), tuple(self._vocabularies()))
-        gang = await self._gang(name, memberses[name]) if name in memberses else None
+        members_by_group = members_of(pods.values(), tuple(self._vocabularies()))
+        gang = await self._gang(name, members_by_group[name]) if name in members_by_group else None
         if gang is not None and gang.members.bound < gang.least:
             bound = f"{gang.members.bound} of {gang.least} members are bound"
             note = f"bind of pod {quote(pod.name)} was refused, {bound}: {text}"
-            self._tell(_event(gang, "VgpuGangShort", note))
+            self._record(_event(gang, "VgpuGangShort", note))
 
     async def sweep(self, settings: Settings) -> None:
         """Report gangs that have been stuck for too long."""
@@ -96,10 +93,10 @@ class GangController:
                 f"{members.bound} of {gang.least} members have held GPUs for more than "
                 f"{settings.gang_timeout_seconds} s while {len(members.waiting)} wait"
             )
-            self._tell(_event(gang, "VgpuGangStuck", note))
+            self._record(_event(gang, "VgpuGangStuck", note))
 
-    async def _long_stuck(self, patience: float) -> list[Gang]:
-        pods, now = self._pods.seen, self._clock.monotonic()
+    async def _long_stuck(self, seconds: float) -> list[Gang]:
+        pods, now = self._pods.by_uid, self._clock.monotonic()
         if pods is None:
             return []
         before, self._stuck = self._stuck, {}
@@ -110,14 +107,14 @@ class GangController:
             known, since = before.get(name, (members, now))
             since = since if known == members else now  # it has made progress
             self._stuck[name] = (members, since)
-            if now - since >= patience:
+            if now - since >= seconds:
                 gang = await self._gang(name, members)
                 gangs += [gang] if gang is not None and gang.is_stuck else []
         return gangs
 
     async def _gang(self, name: Name, members: Members) -> Gang | None:
         try:
-            raw = await self._calls.get(POD_GROUPS.format(*name))
+            raw = await self._client.get(POD_GROUPS.format(*name))
             pod_group = msgspec.json.decode(raw, type=_PodGroup)
         except NotFoundError:
             return None

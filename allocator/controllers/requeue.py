@@ -1,9 +1,9 @@
-"""Requeue: makes schedulers retry parked pods when a node has more room than before.
+"""Makes schedulers retry unschedulable pods when GPUs have become free.
 
-kube-scheduler looks again at a pod that an extender rejected when something of the cluster changes,
-else after five minutes; the end of a pod is such a change, but comes before its GPU is free. So the
-Node's annotation changes when it is. Pods whose bind was refused need none of it: their scheduler
-backs off and tries again, after ten seconds at most.
+kube-scheduler retries a pod that an extender rejected when the cluster changes, else after five
+minutes. The end of a pod is such a change, but comes before its GPU is free, so an annotation of
+the Node is changed when it is. Pods whose bind was refused need no help: their scheduler retries
+after ten seconds at most.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,95 +23,95 @@ from kube.errors import KubeError, NotFoundError
 from kube.workqueue import Backoff, isolated
 
 FREED_KEY: Final = f"{OWN}freed"  # on a Node: which version of its ledger had room, in which term
-EVERY: Final = 0.25  # seconds
+SWEEP_SECONDS: Final = 0.25  # seconds
 MOST_TRIED: Final = 8  # nodes in one go of which one is enough
 log = structlog.get_logger(__name__)
 
 
 class RequeueController:
-    """Compares each picture of the ledgers with the one before; only one may run."""
+    """Compares the ledgers with those of the sweep before; only the leader may run it."""
 
     def __init__(
         self,
-        calls: ApiClient,
+        client: ApiClient,
         pods: Pods,
         *,
         ledgers: Callable[[], Mapping[str, Ledger] | None],
         vocabularies: Callable[[], Iterable[Vocabulary]],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Wake through *calls*."""
-        self._calls = calls
+        """Annotate through *client*."""
+        self._client = client
         self._pods = pods
         self._ledgers = ledgers
         self._vocabularies = vocabularies
-        self._before: Mapping[str, Ledger] = {}
-        self._compared: int | None = None  # the term that ``_before`` is of
-        self._untold: set[str] = set()  # nodes with more room
-        self._any: set[str] = set()  # of which one is enough
-        self._retries: Backoff[str] = Backoff(clock)
+        self._last_ledgers: Mapping[str, Ledger] = {}
+        self._last_term: int | None = None  # the term that ``_before`` is of
+        self._freed: set[str] = set()  # nodes with more room
+        self._candidates: set[str] = set()  # of which one is enough
+        self._backoff: Backoff[str] = Backoff(clock)
 
     async def sweep(self, term: int | None) -> None:
-        """Change the annotation of every node that has more room than before, if a pod waits.
+        """Annotate every node that has more room than before, if any pod waits for GPUs.
 
-        *term* numbers the time for which we are the one: what happened between another's last
-        look and our first one, nobody has compared.
+        *term* is the leader's. At the start of a term one open node is annotated in any case,
+        because nobody saw what changed since the former leader's last sweep.
         """
         ledgers = self._ledgers()
-        if ledgers is None or self._pods.seen is None:
+        if ledgers is None or self._pods.by_uid is None:
             return
-        left = self._untold or self._any
-        if ledgers is self._before and term == self._compared and not left:
+        left = self._freed or self._candidates
+        if ledgers is self._last_ledgers and term == self._last_term and not left:
             return
         self._compare(ledgers, term)
-        if (self._untold or self._any) and not self._somebody_waits():
-            self._untold.clear()
-            self._any.clear()
-        due = self._retries.due_keys(sorted(self._untold | self._any))
-        some = islice((name for name in due if name not in self._untold), MOST_TRIED)
-        for name in (*(name for name in due if name in self._untold), *some):
-            if not (name in self._untold or name in self._any):  # another one woke everybody
+        if (self._freed or self._candidates) and not self._has_unbound_pods():
+            self._freed.clear()
+            self._candidates.clear()
+        due = self._backoff.due_keys(sorted(self._freed | self._candidates))
+        some = islice((name for name in due if name not in self._freed), MOST_TRIED)
+        for name in (*(name for name in due if name in self._freed), *some):
+            if not (name in self._freed or name in self._candidates):  # another one woke everybody
                 continue
             with isolated(
                 "requeue annotation not written",
-                partial(self._retries.note_failure, name),
+                partial(self._backoff.note_failure, name),
                 node=name,
             ):
                 await self._annotate(ledgers[name])
 
     def _compare(self, ledgers: Mapping[str, Ledger], term: int | None) -> None:
-        """Note which nodes are to be told; at the beginning of a term any, for one wakes all."""
-        self._untold.intersection_update(ledgers)
-        self._any.intersection_update(ledgers)
-        if term != self._compared:
-            self._any = {name for name, ledger in ledgers.items() if not ledger.closed}
+        """Note nodes with more room; at the start of a term all open ones, as one is enough."""
+        self._freed.intersection_update(ledgers)
+        self._candidates.intersection_update(ledgers)
+        if term != self._last_term:
+            self._candidates = {name for name, ledger in ledgers.items() if not ledger.closed}
         else:
-            before = self._before
+            before = self._last_ledgers
             moved = [name for name, ledger in ledgers.items() if before.get(name) is not ledger]
             for name in moved:
                 with isolated("ledger comparison failed", node=name):
-                    self._untold |= {name} if self._has_freed(name, ledgers[name]) else set()
-        self._before, self._compared = ledgers, term
+                    self._freed |= {name} if self._has_freed(name, ledgers[name]) else set()
+        self._last_ledgers, self._last_term = ledgers, term
 
     async def _annotate(self, ledger: Ledger) -> None:
         # With the term: a value that stands there already would be no change, and wake nobody.
-        version = f"{ledger.uid}/{ledger.resource_version}/{self._compared}"
+        version = f"{ledger.uid}/{ledger.resource_version}/{self._last_term}"
         changes = {"metadata": {"annotations": {FREED_KEY: version}}}
         try:
-            await self._calls.merge_patch(f"{NODES}/{ledger.name}", changes)
+            await self._client.merge_patch(f"{NODES}/{ledger.name}", changes)
         except NotFoundError:  # it has left, and its room with it
-            self._untold.discard(ledger.name)
-            self._any.discard(ledger.name)
+            self._freed.discard(ledger.name)
+            self._candidates.discard(ledger.name)
         except KubeError as error:
             log.warning("requeue annotation not written", node=ledger.name, why=str(error))
-            self._retries.note_failure(ledger.name)
+            self._backoff.note_failure(ledger.name)
         else:
-            self._untold.discard(ledger.name)
-            self._any.clear()
+            self._freed.discard(ledger.name)
+            self._candidates.clear()
 
     def _has_freed(self, name: str, ledger: Ledger) -> bool:
-        """Say whether a promise went, or may have, or what is there was accounted for anew."""
-        before = self._before.get(name)
+        """Say whether an entry went or may have gone, or the inventory was written again."""
+        before = self._last_ledgers.get(name)
         if before is None:
             return False
         # What a watch that was cut off has missed came and went unseen, and another replica, which
@@ -120,17 +120,17 @@ class RequeueController:
             return True
         now = {entry.uid: entry.containers for entry in ledger.entries}
         gone = any(now.get(entry.uid) != entry.containers for entry in before.entries)
-        return gone or (bool(ledger.inventory) and _account(before) != _account(ledger))
+        return gone or (bool(ledger.inventory) and _inventory_key(before) != _inventory_key(ledger))
 
-    def _somebody_waits(self) -> bool:
-        spoken = tuple(self._vocabularies())
+    def _has_unbound_pods(self) -> bool:
+        vocabularies = tuple(self._vocabularies())
         return any(
-            pod.asks(spoken)
-            for pod in (self._pods.seen or {}).values()
+            pod.asks(vocabularies)
+            for pod in (self._pods.by_uid or {}).values()
             if pod.extended and not pod.node and not pod.over and not pod.deleting
         )
 
 
-def _account(ledger: Ledger) -> tuple[str, str, str]:
-    """Return what was accounted for, and of which life of the node: after a reboot it is closed."""
+def _inventory_key(ledger: Ledger) -> tuple[str, str, str]:
+    """Return the inventory digest with the boot and the Node that it was written for."""
     return ledger.inventory, ledger.boot, ledger.node_uid

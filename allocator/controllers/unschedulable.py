@@ -1,9 +1,9 @@
-"""Unschedulable pods: Events that say why, and hints to a node that takes them after all.
+"""Pods that no node took: an Event says why, and a hint names a node that takes them after all.
 
-kube-scheduler asks about a sample of the nodes, and who is on the way to a node is in the way there
-for a moment. Where a node takes a pod that was refused everywhere, it becomes the pod's
-``nominatedNodeName``: the scheduler looks there first when it tries again, and the change makes it
-try. It is a hint: what the node lacks otherwise, the scheduler sees.
+kube-scheduler asks about a sample of the nodes, and pods on their way to a node block it for a
+moment. When a node takes a pod that was rejected everywhere, it becomes the pod's
+``nominatedNodeName``: that change makes the scheduler retry, and it tries that node first. It is
+only a hint; the scheduler still checks everything else about the node.
 """
 
 import asyncio
@@ -16,31 +16,36 @@ from typing import Final, Never, Protocol
 import structlog
 
 from allocator.catalog.keys import HINT_KEY
-from allocator.cluster.assumed_pods import EXPECTED
+from allocator.cluster.assumed_pods import EXPECTED_FOR
 from allocator.extender.filter import FilterContext
 from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
 from allocator.model.untrusted import is_safe_name
-from allocator.scheduling.unschedulable import UnschedulablePod, is_crowded_out, takers, why
+from allocator.scheduling.unschedulable import (
+    UnschedulablePod,
+    explain_unschedulable,
+    fitting_nodes,
+    is_blocked_by_nominations,
+)
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, KubeError
 from kube.events import Event, Reference, Severity
 
-STATUS: Final = "/api/v1/namespaces/{}/pods/{}/status"
+STATUS_PATH: Final = "/api/v1/namespaces/{}/pods/{}/status"
 MOST_WAITING: Final = 1024  # pods that are remembered
 MOST_HINTS: Final = 5  # to one pod; then its scheduler has reasons that we do not see
-SETTLED: Final = 600.0  # seconds after which hints are counted anew
+RECORD_LIFETIME: Final = 600.0  # seconds after which hints are counted anew
 # Seconds after an answer, by when its scheduler has written down that the pod does not fit: that
 # write wipes out a hint that came before it.
-WRITTEN: Final = 0.25
+WRITTEN_AFTER: Final = 0.25
 # Seconds after which a pod that waits is looked at again. Those on their way, who were in its way,
 # may not come, and the watch that it was judged by may have been behind: neither is a change that
 # schedulers look at. While somebody is on the way it stays at that, else each time thrice as long.
-AGAIN: Final = EXPECTED
-SLOWER: Final = 3.0
-LATEST: Final = 30.0  # seconds; a watch that was cut off has begun anew by then
-REST: Final = 3.0  # times as long as the pod before took
+FIRST_RETRY: Final = EXPECTED_FOR
+RETRY_FACTOR: Final = 3.0
+LONGEST_RETRY: Final = 30.0  # seconds; a watch that was cut off has begun anew by then
+REST_FACTOR: Final = 3.0  # times as long as the pod before took
 LONGEST_REST: Final = 1.0  # seconds
 FORBIDDEN: Final = 403
 log = structlog.get_logger(__name__)
@@ -55,140 +60,137 @@ class EventRecorder(Protocol):
 
 @dataclass(slots=True)
 class _PodRecord:
-    """What one pod was told so far; ``since`` is monotonic seconds, ``hints`` count by node."""
+    """What was reported to one pod so far."""
 
-    since: float
-    texts: frozenset[str] = frozenset()
-    hints: Counter[str] = field(default_factory=Counter)
+    since: float  # monotonic seconds
+    texts: frozenset[str] = frozenset()  # reasons in the last Event
+    hints: Counter[str] = field(default_factory=Counter)  # given so far, by node
 
 
 @dataclass(frozen=True, slots=True)
 class _QueuedPod:
-    """A pod to be looked after when it is ``due``, in monotonic seconds.
+    """A pod in the queue."""
 
-    That is so many seconds ``after`` the look before, or 0 where there was none.
-    """
-
-    due: float
+    due: float  # monotonic seconds
     waiting: UnschedulablePod
-    after: float = 0.0
+    after: float = 0.0  # seconds since it was handled last; 0: never before
 
 
 class UnschedulableController:
-    """Looks after pods that wait, one at a time, after their schedulers have been answered."""
+    """Handles unschedulable pods one at a time, after their schedulers were answered."""
 
     def __init__(
         self,
-        writer: ApiClient,
+        client: ApiClient,
         events: EventRecorder,
         *,
         index: Callable[[], Index],
-        circumstances: Callable[[SchedulingPod], FilterContext],
+        context_of: Callable[[SchedulingPod], FilterContext],
         clock: Clock = SYSTEM,
     ) -> None:
-        """Hint through *writer*, tell through *events*.
+        """Hint through *client*, report through *events*.
 
-        *index* returns what is known beside all who are nominated: one hint at a place is enough.
+        *index* returns the cluster with hints counted as nominations, so that no room gets two.
         """
-        self._writer = writer
+        self._client = client
         self._events = events
         self._index = index
-        self._circumstances = circumstances
+        self._context_of = context_of
         self._clock = clock
-        self._turns: dict[str, _QueuedPod] = {}  # by uid
-        self._some = asyncio.Event()  # there are turns
-        self._told: OrderedDict[str, _PodRecord] = OrderedDict()
-        self._hints = True  # until the API server says that we may not
+        self._queued: dict[str, _QueuedPod] = {}  # by uid
+        self._has_queued = asyncio.Event()  # there are turns
+        self._records: OrderedDict[str, _PodRecord] = OrderedDict()
+        self._hints_allowed = True  # until the API server says that we may not
 
-    def attend(self, waiting: UnschedulablePod) -> None:
-        """Take note of a pod; one too many is dropped, for its scheduler will ask again.
+    def enqueue(self, waiting: UnschedulablePod) -> None:
+        """Queue a pod; dropped when the queue is full, because its scheduler will ask again.
 
-        So is one of which no path can be made, or that could be another: anybody may ask.
+        A pod without a uid or with an unsafe name is dropped too: schedulers are not trusted.
         """
         uid, pod = waiting.pod.uid, waiting.pod
         if not (uid and is_safe_name(pod.namespace) and is_safe_name(pod.name)):
             return
-        if uid in self._turns or len(self._turns) < MOST_WAITING:
-            self._turns[uid] = _QueuedPod(self._clock.monotonic() + WRITTEN, waiting)
-            self._some.set()
+        if uid in self._queued or len(self._queued) < MOST_WAITING:
+            self._queued[uid] = _QueuedPod(self._clock.monotonic() + WRITTEN_AFTER, waiting)
+            self._has_queued.set()
 
     async def run(self) -> Never:
-        """Look after pods for ever, resting thrice as long as it takes: admission goes first."""
+        """Handle pods for ever, resting three times as long as each took: admission goes first."""
         while True:
-            turn = await self._next()
+            queued = await self._next()
             began = self._clock.monotonic()
             try:
-                await self._take(turn)
+                await self._handle_queued(queued)
             except Exception:
                 # The outermost loop: what is odd about one pod must not end the program.
-                log.exception("waiting pod not handled", uid=turn.waiting.pod.uid)
+                log.exception("waiting pod not handled", uid=queued.waiting.pod.uid)
             took = self._clock.monotonic() - began
-            await self._clock.sleep(min(REST * took, LONGEST_REST))
+            await self._clock.sleep(min(REST_FACTOR * took, LONGEST_REST))
 
     async def _next(self) -> _QueuedPod:
-        """Return whose turn it is, once its scheduler has written down what it was told last."""
+        """Wait until the next pod is due, and return it."""
         while True:
-            await self._some.wait()
-            uid, turn = min(self._turns.items(), key=lambda found: found[1].due)
-            early = turn.due - self._clock.monotonic()
+            await self._has_queued.wait()
+            uid, queued = min(self._queued.items(), key=lambda found: found[1].due)
+            early = queued.due - self._clock.monotonic()
             if early <= 0:
                 break
-            await self._clock.sleep(min(early, WRITTEN))  # who comes meanwhile may be due before
-        del self._turns[uid]
-        if not self._turns:
-            self._some.clear()
-        return turn
+            await self._clock.sleep(
+                min(early, WRITTEN_AFTER)
+            )  # who comes meanwhile may be due before
+        del self._queued[uid]
+        if not self._queued:
+            self._has_queued.clear()
+        return queued
 
-    async def _take(self, turn: _QueuedPod) -> None:
-        """Look after a pod, unless it has found its node since, and again where that may help."""
-        waiting, uid = turn.waiting, turn.waiting.pod.uid
-        if turn.after and not self._still_waits(waiting.pod):
+    async def _handle_queued(self, queued: _QueuedPod) -> None:
+        """Handle a pod that is still unbound, and queue it again where that may help."""
+        waiting, uid = queued.waiting, queued.waiting.pod.uid
+        if queued.after and not self._is_still_unbound(waiting.pod):
             return
-        after = await self.look_after(waiting, turn.after * SLOWER)
-        if after is not None and uid not in self._turns:
-            self._turns[uid] = _QueuedPod(self._clock.monotonic() + after, waiting, after)
-            self._some.set()
+        after = await self.handle(waiting, queued.after * RETRY_FACTOR)
+        if after is not None and uid not in self._queued:
+            self._queued[uid] = _QueuedPod(self._clock.monotonic() + after, waiting, after)
+            self._has_queued.set()
 
-    def _still_waits(self, pod: SchedulingPod) -> bool:
+    def _is_still_unbound(self, pod: SchedulingPod) -> bool:
         now = self._index().pods.get(pod.uid)
         return now is not None and not (now.node or now.over or now.deleting)
 
-    async def look_after(self, waiting: UnschedulablePod, after: float = 0.0) -> float | None:
-        """Hint where to look; tell the user what is short where nobody has told it yet.
+    async def handle(self, waiting: UnschedulablePod, after: float = 0.0) -> float | None:
+        """Give a hint, else record an Event with what is short unless it was recorded already.
 
-        Returns the seconds after which to look again, which are *after* at the least, or ``None``.
+        Returns the seconds until the next attempt, at least *after*, or ``None`` for no more.
         """
         pod_record = self._record_of(waiting.pod.uid)
         if await self._hint(waiting, pod_record):
             return None
-        texts = frozenset(obstacle.text for obstacle in waiting.obstacles.values())
+        texts = frozenset(obstacle.text for obstacle in waiting.failures.values())
         if texts != pod_record.texts:
             pod_record.texts = texts
             await self._report(waiting)
         if not self._may_hint(pod_record):
             return None
-        if self._is_crowded_out(waiting):
-            return AGAIN
-        after = max(AGAIN, after)
-        return after if after <= LATEST else None
+        if self._is_blocked_by_nominations(waiting):
+            return FIRST_RETRY
+        after = max(FIRST_RETRY, after)
+        return after if after <= LONGEST_RETRY else None
 
-    def _is_crowded_out(self, waiting: UnschedulablePod) -> bool:
-        circumstances = self._circumstances(waiting.pod)
-        return is_crowded_out(
-            self._index(), waiting.pod, waiting.names, circumstances=circumstances
-        )
+    def _is_blocked_by_nominations(self, waiting: UnschedulablePod) -> bool:
+        context = self._context_of(waiting.pod)
+        return is_blocked_by_nominations(self._index(), waiting.pod, waiting.names, context=context)
 
     def _may_hint(self, pod_record: _PodRecord) -> bool:
-        return self._hints and pod_record.hints.total() < MOST_HINTS
+        return self._hints_allowed and pod_record.hints.total() < MOST_HINTS
 
     def _record_of(self, uid: str) -> _PodRecord:
         now = self._clock.monotonic()
-        pod_record = self._told.pop(uid, None)
-        if pod_record is None or now - pod_record.since > SETTLED:
+        pod_record = self._records.pop(uid, None)
+        if pod_record is None or now - pod_record.since > RECORD_LIFETIME:
             pod_record = _PodRecord(since=now)
-        self._told[uid] = pod_record
-        if len(self._told) > MOST_WAITING:
-            self._told.popitem(last=False)
+        self._records[uid] = pod_record
+        if len(self._records) > MOST_WAITING:
+            self._records.popitem(last=False)
         return pod_record
 
     async def _hint(self, waiting: UnschedulablePod, pod_record: _PodRecord) -> bool:
@@ -199,27 +201,29 @@ class UnschedulableController:
         """
         if not self._may_hint(pod_record):
             return False
-        pod, circumstances = waiting.pod, self._circumstances(waiting.pod)
-        found = takers(self._index(), pod, waiting.names, circumstances=circumstances)
-        if not found:
+        pod, context = waiting.pod, self._context_of(waiting.pod)
+        names = fitting_nodes(self._index(), pod, waiting.names, context=context)
+        if not names:
             return False
-        node = min(found, key=pod_record.hints.__getitem__)  # the best of those named least
+        node = min(names, key=pod_record.hints.__getitem__)  # the best of those named least
         pod_record.hints[node] += 1
         metadata = {"uid": pod.uid, "annotations": {HINT_KEY: node}}
         changes = {"metadata": metadata, "status": {"nominatedNodeName": node}}
         try:
-            await self._writer.merge_patch(STATUS.format(pod.namespace, pod.name), changes)
+            await self._client.merge_patch(STATUS_PATH.format(pod.namespace, pod.name), changes)
         except KubeError as error:
-            self._hints = not (isinstance(error, ApiError) and error.status == FORBIDDEN)
+            self._hints_allowed = not (isinstance(error, ApiError) and error.status == FORBIDDEN)
             log.warning("hint not written", pod=f"{pod.namespace}/{pod.name}", why=str(error))
             return False
         log.info("hint written", pod=f"{pod.namespace}/{pod.name}", node=node)
         return True
 
     async def _report(self, waiting: UnschedulablePod) -> None:
-        pod, terms = waiting.pod, self._circumstances(waiting.pod).terms
-        ask = partial(why, self._index(), pod, obstacles=waiting.obstacles, terms=terms)
-        finding = await asyncio.to_thread(ask)
+        pod, terms = waiting.pod, self._context_of(waiting.pod).terms
+        explain = partial(
+            explain_unschedulable, self._index(), pod, failures=waiting.failures, terms=terms
+        )
+        finding = await asyncio.to_thread(explain)
         if finding is None:
             return
         note = f"{finding.reason}: on {len(waiting.names)} nodes, {finding}"

@@ -1,7 +1,7 @@
-"""Standings: what the GPUs of a node add up to, as one value that nodes in equal state share.
+"""Classes of equal nodes and equal GPUs: nodes whose GPUs are in equal state share one value.
 
-A fleet has far fewer of them than nodes, and fewer kinds of GPU room than GPUs: a question about
-thousands of nodes is answered once for each.
+A fleet has far fewer classes than nodes, so a question about thousands of nodes is answered once
+for each class.
 """
 
 from collections import Counter
@@ -18,104 +18,108 @@ from allocator.placement.fleet import Shape, shape_of
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class GpuClass:
-    """GPUs that answer alike to whoever asks without naming a UUID; ``room`` is that of one."""
+    """GPUs that are equal for any request which names no UUID."""
 
-    room: Headroom
+    headroom: Headroom  # of any one of them
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class GpuGroup:
-    """So many GPUs of one likeness; nodes that are alike in it share one."""
+    """A number of GPUs of one class on one node; nodes with equal groups share them."""
 
-    likeness: GpuClass
+    gpu_class: GpuClass
     count: int
 
 
-Rooms = tuple[GpuGroup, ...]
+GpuGroups = tuple[GpuGroup, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class NodeClass:
-    """Nodes whose GPUs are alike; ``node`` is one of them.
+    """Nodes whose GPUs are in equal state."""
 
-    ``hard`` and ``soft`` are the rooms on GPUs in mode mig and in mode hami-core, the emptiest
-    first, and ``first`` is the emptiest of all where anything may be promised. ``shape`` is what
-    the node carries and ``sound`` what of it is healthy. ``load`` is how busy it is. ``fresh`` is
-    false where some inventory could not be read, so that more may be there. ``closed`` says that
-    nothing may be promised at the moment, whatever is free.
-    """
-
-    node: Node
-    hard: Rooms
-    soft: Rooms
-    first: GpuGroup | None
-    shape: Shape
-    sound: Shape
+    node: Node  # any one of them
+    mig_groups: GpuGroups  # of GPUs in mode mig, the emptiest first
+    shared_groups: GpuGroups  # of GPUs in mode hami-core, the emptiest first
+    emptiest: GpuGroup | None  # of both; None on a closed node
+    shape: Shape  # kinds of all its GPUs
+    healthy_shape: Shape  # kinds of its healthy GPUs
     load: NodeLoad
-    fresh: bool
-    closed: bool
+    fresh: bool  # false: some inventory could not be read, so it may have more GPUs
+    closed: bool  # no GPUs may be given out at the moment, whatever is free
 
 
 @dataclass(slots=True)
 class NodeClasses:
-    """Makes standings, one for all nodes in equal state, for as long as anybody holds it."""
+    """Interns classes and groups: one object for equal ones, for as long as it is referenced."""
 
-    _likenesses: WeakValueDictionary[object, GpuClass] = field(default_factory=WeakValueDictionary)
-    _rooms: WeakValueDictionary[object, GpuGroup] = field(default_factory=WeakValueDictionary)
-    _standings: WeakValueDictionary[object, NodeClass] = field(default_factory=WeakValueDictionary)
+    _gpu_classes: WeakValueDictionary[object, GpuClass] = field(default_factory=WeakValueDictionary)
+    _gpu_groups: WeakValueDictionary[object, GpuGroup] = field(default_factory=WeakValueDictionary)
+    _node_classes: WeakValueDictionary[object, NodeClass] = field(
+        default_factory=WeakValueDictionary
+    )
 
     def class_of(self, node: Node, *, closed: bool) -> NodeClass:
-        """Return the standing of *node*."""
-        counts = Counter(map(self._likeness, node.gpus))
+        """Return the class of *node*."""
+        counts = Counter(map(self._gpu_class, node.gpus))
         key = node.fresh, closed, frozenset(counts.items())
-        node_class = self._standings.get(key)
+        node_class = self._node_classes.get(key)
         if node_class is None:
-            rooms = [self._room(likeness, count) for likeness, count in counts.items()]
-            node_class = self._standings[key] = _node_class(
+            groups = [self._gpu_group(likeness, count) for likeness, count in counts.items()]
+            node_class = self._node_classes[key] = _node_class(
                 node,
-                rooms,
+                groups,
                 shape=shape_of(node.gpus),
-                sound=shape_of(gpu for gpu in node.gpus if gpu.healthy),
+                healthy_shape=shape_of(gpu for gpu in node.gpus if gpu.healthy),
                 closed=closed,
             )
         return node_class
 
-    def _room(self, likeness: GpuClass, count: int) -> GpuGroup:
-        gpu_group = self._rooms.get((likeness, count))
+    def _gpu_group(self, gpu_class: GpuClass, count: int) -> GpuGroup:
+        gpu_group = self._gpu_groups.get((gpu_class, count))
         if gpu_group is None:
-            gpu_group = self._rooms[likeness, count] = GpuGroup(likeness, count)
+            gpu_group = self._gpu_groups[gpu_class, count] = GpuGroup(gpu_class, count)
         return gpu_group
 
-    def _likeness(self, gpu: Gpu) -> GpuClass:
-        room = headroom(gpu)
-        key = gpu.healthy, room.likeness
-        gpu_class = self._likenesses.get(key)
+    def _gpu_class(self, gpu: Gpu) -> GpuClass:
+        free = headroom(gpu)
+        key = gpu.healthy, free.likeness
+        gpu_class = self._gpu_classes.get(key)
         if gpu_class is None:
-            gpu_class = self._likenesses[key] = GpuClass(room)
+            gpu_class = self._gpu_classes[key] = GpuClass(free)
         return gpu_class
 
 
 def single_node_class(node: Node, *, like: NodeClass) -> NodeClass:
-    """Return a standing that *node* shares with no other, nor any of its GPUs with another.
+    """Return a class of *node* alone, which is not interned.
 
-    *like* is how the same GPUs stood, as healthy as now, with other promises on them.
+    *like* is the class of the same GPUs, equally healthy, with other grants; unchanged parts of it
+    are reused.
     """
-    same = {id(one.likeness.room.gpu): one for one in (*like.hard, *like.soft) if one.count == 1}
-    rooms = [same.get(id(gpu)) or GpuGroup(GpuClass(headroom(gpu)), 1) for gpu in node.gpus]
-    return _node_class(node, rooms, shape=like.shape, sound=like.sound, closed=False)
+    group_by_gpu = {
+        id(one.gpu_class.headroom.gpu): one
+        for one in (*like.mig_groups, *like.shared_groups)
+        if one.count == 1
+    }
+    groups = [
+        group_by_gpu.get(id(gpu)) or GpuGroup(GpuClass(headroom(gpu)), 1) for gpu in node.gpus
+    ]
+    return _node_class(
+        node, groups, shape=like.shape, healthy_shape=like.healthy_shape, closed=False
+    )
 
 
 def _node_class(
-    node: Node, rooms: Iterable[GpuGroup], *, shape: Shape, sound: Shape, closed: bool
+    node: Node, groups: Iterable[GpuGroup], *, shape: Shape, healthy_shape: Shape, closed: bool
 ) -> NodeClass:
-    ordered = sorted(rooms, key=_emptiness, reverse=True)
+    ordered = sorted(groups, key=_emptiness, reverse=True)
     return NodeClass(
         node=node,
-        hard=tuple(group for group in ordered if _is_cut(group)),
-        soft=tuple(group for group in ordered if not _is_cut(group)),
-        first=ordered[0] if ordered and not closed else None,
+        mig_groups=tuple(group for group in ordered if _is_mig(group)),
+        shared_groups=tuple(group for group in ordered if not _is_mig(group)),
+        emptiest=ordered[0] if ordered and not closed else None,
         shape=shape,
-        sound=sound,
+        healthy_shape=healthy_shape,
         load=load_of(node),
         fresh=node.fresh,
         closed=closed,
@@ -123,9 +127,9 @@ def _node_class(
 
 
 def _emptiness(group: GpuGroup) -> tuple[int, int]:
-    free = group.likeness.room
+    free = group.gpu_class.headroom
     return free.memory, -free.cores
 
 
-def _is_cut(group: GpuGroup) -> bool:
-    return group.likeness.room.gpu.mode is Mode.MIG
+def _is_mig(group: GpuGroup) -> bool:
+    return group.gpu_class.headroom.gpu.mode is Mode.MIG

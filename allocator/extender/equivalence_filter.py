@@ -1,15 +1,15 @@
-"""Filters: whether nodes in a given state take a pod, and if not, the failure reason."""
+"""One request against classes of nodes: whether they take it, and if not, why. Each judged once."""
 
 from functools import cache, partial
 from typing import Final
 
 from allocator.config.settings import Prefer
-from allocator.extender.equivalence import GpuClass, GpuGroup, NodeClass, Rooms
+from allocator.extender.equivalence import GpuClass, GpuGroup, GpuGroups, NodeClass
 from allocator.extender.reasons import (
     CLOSED,
     CLOSENESS,
     CLOSEST,
-    EVER,
+    LASTING,
     NO_INVENTORY,
     TOO_FEW,
     FailureReason,
@@ -25,18 +25,17 @@ from allocator.placement.mig import MigOptions
 from allocator.placement.refusals import unservable_findings
 from allocator.placement.search import PlanSearch, best, places
 
-SEARCHES: Final = 32  # of one question, some milliseconds each; beyond them the bind decides
-MOST_JUDGES: Final = 16  # that are remembered; a burst is of few kinds of pods
-QUESTIONS: Final = 256  # to one judge, who holds on to every standing that he has judged
+MOST_SEARCHES: Final = 32  # per question, some milliseconds each; beyond, the bind decides
+MOST_FILTERS: Final = 16  # that are cached; a burst has few kinds of pods
+MOST_REUSES: Final = 256  # of one filter, which keeps every class that it has judged alive
 
 
 class ClassFilter:
-    """Judges standings for one request, each once.
+    """Judges classes of nodes for one request, each once.
 
-    ``at_once`` is how many GPUs it holds at one time at most, ``questions`` how often it was asked
-    for, and ``hasty`` says that it gave up a search.
-    What is said of several containers that compete for GPUs is certain only within a bounded
-    search, and a doubt is no reason to say no.
+    ``peak_count`` is the largest number of GPUs that the request holds at one time. ``reuses``
+    counts :meth:`try_reuse`. ``gave_up_search`` says that an answer was given without a search.
+    For several containers that compete for GPUs the search is bounded; in doubt a class fits.
     """
 
     def __init__(
@@ -47,23 +46,26 @@ class ClassFilter:
         *,
         unknown: FailureReason | None = None,
     ) -> None:
-        """Judge by *terms* and learned *demand*; *unknown* is said of no standing at all."""
-        named, asks = request.named_mode, request.containers
-        self.questions, self.hasty = 0, False
+        """Judge by *terms* and *demand*; *unknown* is the answer for nodes without a class."""
+        named, container_requests = request.named_mode, request.containers
+        self.reuses, self.gave_up_search = 0, False
         self.request, self._terms, self._demand = request, terms, demand
         self._modes = (Mode.MIG, Mode.HAMI_CORE) if named is None else (named,)
-        self._cutter = MigOptions(demand=demand, geometries=terms.geometries, named=request.profile)
+        self._mig_options = MigOptions(
+            demand=demand, geometries=terms.geometries, named=request.profile
+        )
         self._unknown = unknown
-        self._searches = SEARCHES
-        self._counts = [container_request.count for container_request in asks]
-        self.at_once = peak(asks, self._counts)
+        self._searches_left = MOST_SEARCHES
+        self._counts = [container_request.count for container_request in container_requests]
+        self.peak_count = peak(container_requests, self._counts)
         # How close a GPU comes to each container; ``None`` takes it.
         self._closeness = [
-            cache(partial(self._obstacle, container_request)) for container_request in asks
+            cache(partial(self._gpu_closeness, container_request))
+            for container_request in container_requests
         ]
-        self._ever = cache(self._lasting_reason)
-        self.plainly = cache(self._plainly)
-        self.obstacle = cache(self._judge)
+        self._lasting = cache(self._lasting_reason)
+        self.takes_at_first_glance = cache(self._takes_at_first_glance)
+        self.failure_reason = cache(self._judge)
 
     def try_reuse(
         self,
@@ -73,61 +75,65 @@ class ClassFilter:
         *,
         unknown: FailureReason | None,
     ) -> bool:
-        """Say whether this is who may judge this, too, and get ready for it."""
+        """Say whether this filter answers the given question, too, and prepare it for that."""
         same = self._demand is demand and self._unknown is unknown
-        if not same or self.hasty or self.questions >= QUESTIONS:
+        if not same or self.gave_up_search or self.reuses >= MOST_REUSES:
             return False
         if self.request != request or self._terms != terms:
             return False
-        self.questions += 1
-        self._searches = SEARCHES
+        self.reuses += 1
+        self._searches_left = MOST_SEARCHES
         return True
 
-    def _plainly(self, group: GpuGroup | None) -> bool:
-        """Say whether it is enough to look at one likeness of a node: a GPU for each container."""
-        if group is None or group.count < self.at_once:
+    def _takes_at_first_glance(self, group: GpuGroup | None) -> bool:
+        """Say whether this group alone has a GPU for each container, so that its node fits."""
+        if group is None or group.count < self.peak_count:
             return False
-        return all(closeness(group.likeness) is None for closeness in self._closeness)
+        return all(closeness(group.gpu_class) is None for closeness in self._closeness)
 
     def _judge(self, node_class: NodeClass | None) -> FailureReason | None:
-        """Return what is in the pod's way, ``None`` where the GPUs take it."""
+        """Return why the class does not take the pod, ``None`` where it does."""
         if node_class is None:
             return self._unknown
         if node_class.closed:
             return CLOSED
         for mode in self._modes:
-            rooms = node_class.hard if mode is Mode.MIG else node_class.soft
-            if rooms and self._fits(node_class, rooms, mode):
+            groups = node_class.mig_groups if mode is Mode.MIG else node_class.shared_groups
+            if groups and self._fits(node_class, groups, mode):
                 return None
-        return self._why(node_class)
+        return self._explain(node_class)
 
-    def _fits(self, node_class: NodeClass, rooms: Rooms, mode: Mode) -> bool:
+    def _fits(self, node_class: NodeClass, groups: GpuGroups, mode: Mode) -> bool:
         for closeness, count in zip(self._closeness, self._counts, strict=True):
-            if sum([r.count for r in rooms if closeness(r.likeness) is None]) < count:
+            if sum([r.count for r in groups if closeness(r.gpu_class) is None]) < count:
                 return False
         if len(self._counts) == 1:
             return True
         # A GPU for each at any time is enough; else they share some, which has to be tried.
-        both = [r.count for r in rooms if all(c(r.likeness) is None for c in self._closeness)]
-        return sum(both) >= self.at_once or self._can_place(node_class, mode)
+        for_any = [r.count for r in groups if all(c(r.gpu_class) is None for c in self._closeness)]
+        return sum(for_any) >= self.peak_count or self._can_place(node_class, mode)
 
     def _can_place(self, node_class: NodeClass, mode: Mode) -> bool:
-        """Say whether a search finds room for all containers together; if it may search yet."""
-        if not self._searches:
-            self.hasty = True
+        """Say whether a search finds room for all containers; true once searches are used up."""
+        if not self._searches_left:
+            self.gave_up_search = True
             return True
-        self._searches -= 1
-        there = {mode: places((node_class.node,), self.request, mode)}
-        search = PlanSearch(places=there, cutter=self._cutter, prefer=Prefer.COST)
+        self._searches_left -= 1
+        nodes_by_mode = {mode: places((node_class.node,), self.request, mode)}
+        search = PlanSearch(places=nodes_by_mode, cutter=self._mig_options, prefer=Prefer.COST)
         return best(search, self.request) is not None
 
-    def _obstacle(self, container_request: ContainerRequest, likeness: GpuClass) -> int | None:
-        headroom = likeness.room
-        shut = exclusion(headroom.gpu, self.request, self._modes)
-        if shut is not None:
-            reason = shut[0]
+    def _gpu_closeness(
+        self, container_request: ContainerRequest, gpu_class: GpuClass
+    ) -> int | None:
+        headroom = gpu_class.headroom
+        excluded = exclusion(headroom.gpu, self.request, self._modes)
+        if excluded is not None:
+            reason = excluded[0]
         elif headroom.gpu.mode is Mode.MIG:
-            reason = None if self._cutter.takes(container_request, headroom) else Reason.NO_GEOMETRY
+            reason = (
+                None if self._mig_options.takes(container_request, headroom) else Reason.NO_GEOMETRY
+            )
         else:
             reason = shortfall(container_request, headroom).reason
         return None if reason is None else CLOSENESS[reason]
@@ -137,32 +143,32 @@ class ClassFilter:
         findings = unservable_findings(self.request, offers_of((shape,)), mixed=is_mixed(shape))
         return findings[0].reason if findings else None
 
-    def _why(self, node_class: NodeClass) -> FailureReason:
+    def _explain(self, node_class: NodeClass) -> FailureReason:
         if not node_class.shape:
             return NO_INVENTORY
         if node_class.fresh:
-            reason = self._ever(node_class.shape)
-            if reason is None and self._ever(node_class.sound) is not None:
+            reason = self._lasting(node_class.shape)
+            if reason is None and self._lasting(node_class.healthy_shape) is not None:
                 reason = Reason.UNHEALTHY
             if reason is not None:
-                return EVER[reason]
-        met = [
-            closeness(group.likeness)
-            for group in (*node_class.hard, *node_class.soft)
+                return LASTING[reason]
+        reached = [
+            closeness(group.gpu_class)
+            for group in (*node_class.mig_groups, *node_class.shared_groups)
             for closeness in self._closeness
         ]
-        closest = max([found for found in met if found is not None], default=None)
+        closest = max([one for one in reached if one is not None], default=None)
         return TOO_FEW if closest is None else CLOSEST[closest]
 
 
 class ClassFilterCache:
-    """Remembers those of the last requests: pods of a burst ask alike, of nodes in equal state."""
+    """The filters of the last requests: pods of a burst have equal requests."""
 
     def __init__(self) -> None:
-        """Know none yet."""
-        self._known: list[ClassFilter] = []  # who was asked last stands last
+        """Begin empty."""
+        self._filters: list[ClassFilter] = []  # the one used last at the end
 
-    def judge(
+    def filter_for(
         self,
         request: PodRequest,
         terms: PlacementPolicy,
@@ -170,13 +176,13 @@ class ClassFilterCache:
         *,
         unknown: FailureReason | None = None,
     ) -> ClassFilter:
-        """Return who judges that; see :class:`ClassFilter`."""
-        for number in range(len(self._known) - 1, -1, -1):
-            if self._known[number].try_reuse(request, terms, demand, unknown=unknown):
-                class_filter = self._known.pop(number)
+        """Return a filter for these arguments; see :class:`ClassFilter`."""
+        for number in range(len(self._filters) - 1, -1, -1):
+            if self._filters[number].try_reuse(request, terms, demand, unknown=unknown):
+                class_filter = self._filters.pop(number)
                 break
         else:
             class_filter = ClassFilter(request, terms, demand, unknown=unknown)
-        self._known.append(class_filter)
-        del self._known[:-MOST_JUDGES]
+        self._filters.append(class_filter)
+        del self._filters[:-MOST_FILTERS]
         return class_filter

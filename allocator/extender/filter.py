@@ -1,6 +1,6 @@
-"""Steering: which of many nodes take a pod, and what stands in its way on the others.
+"""Filter: which of many nodes take a pod, and why the others do not.
 
-A question is answered once for each standing among the nodes asked about, never node by node.
+Nodes are judged by class, once for each, except the few whose answer is specific to the pod.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -12,11 +12,11 @@ import msgspec
 from allocator.extender.equivalence import single_node_class
 from allocator.extender.equivalence_filter import ClassFilter, ClassFilterCache
 from allocator.extender.index import Index
-from allocator.extender.pod import FIRST, SchedulingPod
-from allocator.extender.projection import Projection, ends, grants_of
+from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
+from allocator.extender.projection import Projection, grants_of, is_ending
 from allocator.extender.reasons import (
     CLOSED,
-    EVER,
+    LASTING,
     NO_INVENTORY,
     RESERVED,
     UNREADABLE,
@@ -34,175 +34,186 @@ from allocator.placement.fit import peak
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterContext:
-    """What an answer rests on besides pod and nodes.
-
-    ``terms`` are the operator's. ``own`` are nodes that may have a promise to this very pod, which
-    counts as free there. ``closed_world`` says that a node without inventory has nothing to give.
-    ``forecast`` remembers, from question to question, what those take who are being bound, and
-    ``judges`` what was said of standings.
-    """
+    """What an answer depends on besides pod and nodes."""
 
     terms: PlacementPolicy
-    own: Collection[str] = ()
-    closed_world: bool = True
-    forecast: Projection = field(default_factory=Projection)
-    judges: ClassFilterCache = field(default_factory=ClassFilterCache)
+    own_nodes: Collection[str] = ()  # nodes where this pod may have an entry, which counts as free
+    closed_world: bool = True  # a node without inventory has no GPUs
+    projection: Projection = field(default_factory=Projection)  # kept from question to question
+    filters: ClassFilterCache = field(default_factory=ClassFilterCache)  # likewise
 
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """Nodes that take the pod, and of the others why not; both in the order asked."""
+    """The answer, both parts in the order of the question."""
 
     fitting: list[str]
-    obstacles: dict[str, FailureReason]
+    failures: dict[str, FailureReason]  # by name of each node that does not take the pod
 
 
 def filter_nodes(
-    index: Index, pod: SchedulingPod, names: Sequence[str], *, circumstances: FilterContext
+    index: Index, pod: SchedulingPod, names: Sequence[str], *, context: FilterContext
 ) -> FilterResult:
-    """Say of each of *names* whether it takes *pod*; one that asks for nothing fits anywhere."""
-    wanted = pod.wanted
-    if wanted is None:
+    """Return which of *names* take *pod*; one that asks for no GPU fits everywhere."""
+    claim = pod.claim
+    if claim is None:
         return FilterResult(list(names), {})
-    if isinstance(wanted, tuple):
+    if isinstance(claim, tuple):
         return FilterResult([], dict.fromkeys(names, UNREADABLE))
-    request = in_mode(wanted.request, wanted.mode)
-    obstacles = _obstacles(index, request, names=names, circumstances=circumstances)
-    judge = circumstances.judges.judge(request, circumstances.terms, index.snapshot.demand)
-    judged = _judge_alone(index, pod, judge, circumstances=circumstances)
-    for name in _special(index, pod, judge, names=names, circumstances=circumstances):
-        obstacle = judged(name)
-        if obstacle is not None:
-            obstacles[name] = obstacle
+    request = in_mode(claim.request, claim.mode)
+    failures = _failures_by_class(index, request, names=names, context=context)
+    class_filter = context.filters.filter_for(request, context.terms, index.snapshot.demand)
+    failure_of = _individual_judge(index, pod, class_filter, context=context)
+    for name in _nodes_judged_individually(index, pod, class_filter, names=names, context=context):
+        failure = failure_of(name)
+        if failure is not None:
+            failures[name] = failure
         else:
-            obstacles.pop(name, None)
-    fitting = list(filterfalse(obstacles.__contains__, names))
-    return FilterResult(fitting, obstacles)
+            failures.pop(name, None)
+    fitting = list(filterfalse(failures.__contains__, names))
+    return FilterResult(fitting, failures)
 
 
-def _obstacles(
-    index: Index, request: PodRequest, *, names: Sequence[str], circumstances: FilterContext
+def _failures_by_class(
+    index: Index, request: PodRequest, *, names: Sequence[str], context: FilterContext
 ) -> dict[str, FailureReason]:
-    """Judge nodes by their standings, as if no GPU had a name."""
-    unknown = NO_INVENTORY if circumstances.closed_world and index.whole else None
-    standing = index.standings.get
-    if request.filters.uuids:  # those that have one of these GPUs stand apart
-        elsewhere = EVER[Reason.MODEL_UNAVAILABLE]
-        verdicts = ((name, elsewhere if standing(name) else unknown) for name in names)
-        return {name: verdict for name, verdict in verdicts if verdict is not None}
+    """Return why nodes fail, by their classes, as if the pod named no GPU."""
+    unknown = NO_INVENTORY if context.closed_world and index.all_nodes_known else None
+    node_class = index.node_classes.get
+    if request.filters.uuids:  # nodes that have one of these GPUs are judged individually
+        without_named_gpu = LASTING[Reason.MODEL_UNAVAILABLE]
+        failures = ((name, without_named_gpu if node_class(name) else unknown) for name in names)
+        return {name: verdict for name, verdict in failures if verdict is not None}
     filters = replace(request.filters, not_uuids=())
-    plain = request
+    unnamed = request
     if filters != request.filters:
-        plain = msgspec.structs.replace(request, filters=filters)
+        unnamed = msgspec.structs.replace(request, filters=filters)
     demand = index.snapshot.demand
-    judge = circumstances.judges.judge(plain, circumstances.terms, demand, unknown=unknown)
-    firsts = list(map(index.firsts.get, names))
-    doubtful = {first for first in set(firsts) if not judge.plainly(first)}
+    class_filter = context.filters.filter_for(unnamed, context.terms, demand, unknown=unknown)
+    emptiest = list(map(index.emptiest_groups.get, names))
+    doubtful = {first for first in set(emptiest) if not class_filter.takes_at_first_glance(first)}
     if not doubtful:  # of thousands of nodes that take the pod, none is looked at by itself
         return {}
-    asked = compress(names, map(doubtful.__contains__, firsts))
-    verdicts = ((name, judge.obstacle(standing(name))) for name in asked)
-    return {name: verdict for name, verdict in verdicts if verdict is not None}
+    asked = compress(names, map(doubtful.__contains__, emptiest))
+    failures = ((name, class_filter.failure_reason(node_class(name))) for name in asked)
+    return {name: verdict for name, verdict in failures if verdict is not None}
 
 
-def _special(
+def _nodes_judged_individually(
     index: Index,
     pod: SchedulingPod,
-    judge: ClassFilter,
+    class_filter: ClassFilter,
     *,
     names: Sequence[str],
-    circumstances: FilterContext,
+    context: FilterContext,
 ) -> Iterable[str]:
-    """Return those of *names* that this pod finds otherwise than another like it."""
-    found = {*circumstances.own, *_nodes_named(index, judge.request)}
-    if not found and not index.nominations:
+    """Return the nodes of *names* whose answer is specific to this pod.
+
+    It has an entry there, it names one of their GPUs, or pods nominated there may be in its way.
+    """
+    specific = {*context.own_nodes, *_nodes_with_named_gpus(index, class_filter.request)}
+    if not specific and not index.nominations:
         return ()
-    asked = set(names) & index.sites.keys()
+    asked = set(names) & index.node_infos.keys()
     nominated = asked.intersection(index.nominations)
-    crowded = [name for name in nominated if _is_crowded(index, name, pod=pod, judge=judge)]
-    return (asked & found).union(crowded)
+    crowded = [
+        name
+        for name in nominated
+        if _nominations_may_conflict(index, name, pod=pod, class_filter=class_filter)
+    ]
+    return (asked & specific).union(crowded)
 
 
-def _nodes_named(index: Index, request: PodRequest) -> list[str]:
-    """Return the nodes that have a GPU which *request* names."""
+def _nodes_with_named_gpus(index: Index, request: PodRequest) -> list[str]:
+    """Return the nodes that have a GPU which *request* asks for or rejects by UUID."""
     named = {*request.filters.uuids, *request.filters.not_uuids}
     if not named:
         return []
-    sites = index.sites.items()
-    return [name for name, site in sites if any(gpu.uuid in named for gpu in site.node.gpus)]
+    infos = index.node_infos.items()
+    return [name for name, site in infos if any(gpu.uuid in named for gpu in site.node.gpus)]
 
 
-def _is_crowded(index: Index, name: str, *, pod: SchedulingPod, judge: ClassFilter) -> bool:
-    """Say whether those nominated to node *name* may be in the way of *pod* there.
+def _nominations_may_conflict(
+    index: Index, name: str, *, pod: SchedulingPod, class_filter: ClassFilter
+) -> bool:
+    """Say whether pods nominated to node *name* may be in the way of *pod* there.
 
-    Those who are being bound are not where each of them could have one of the emptiest GPUs for
-    itself and enough of these were left. Others wait for victims, and may keep the whole node.
+    Pods that are being bound are not, where each could get emptiest GPUs of its own and enough of
+    them would be left. Any other nominated pod waits for victims, and may reserve the whole node.
     """
     others = index.nominated_pods(name, pod)
-    if not others or any(other.priority < FIRST for other in others):
+    if not others or any(other.priority < BINDING_PRIORITY for other in others):
         return bool(others)
-    first = index.firsts.get(name)
-    if first is None or not judge.plainly(first):
+    emptiest = index.emptiest_groups.get(name)
+    if emptiest is None or not class_filter.takes_at_first_glance(emptiest):
         return True
-    return first.count < judge.at_once + sum(map(_peak_gpus, others))
+    return emptiest.count < class_filter.peak_count + sum(map(_peak_gpus, others))
 
 
 def _peak_gpus(pod: SchedulingPod) -> int:
     """Return how many GPUs *pod* holds at one time at most."""
-    if not isinstance(pod.wanted, PodClaim):
+    if not isinstance(pod.claim, PodClaim):
         return 0
-    asks = pod.wanted.request.containers
+    container_requests = pod.claim.request.containers
     return (
-        asks[0].count
-        if len(asks) == 1
-        else peak(asks, [container_request.count for container_request in asks])
+        container_requests[0].count
+        if len(container_requests) == 1
+        else peak(
+            container_requests,
+            [container_request.count for container_request in container_requests],
+        )
     )
 
 
-def _judge_alone(
-    index: Index, pod: SchedulingPod, judge: ClassFilter, *, circumstances: FilterContext
+def _individual_judge(
+    index: Index, pod: SchedulingPod, class_filter: ClassFilter, *, context: FilterContext
 ) -> Callable[[str], FailureReason | None]:
-    """Return what judges a node for this pod only: without its own promises, beside nominees."""
-    terms, forecast = circumstances.terms, circumstances.forecast
+    """Return a function that judges one node for this pod.
+
+    Its own entry there counts as free, and room for nominated pods as taken.
+    """
+    terms, projection = context.terms, context.projection
 
     def judge_node(name: str) -> FailureReason | None:
-        if index.standings[name].closed:
+        if index.node_classes[name].closed:
             return CLOSED
         others = index.nominated_pods(name, pod)
-        if pod.uid not in index.entries(name) and all(o.priority >= FIRST for o in others):
-            node_class = forecast.node_class(index, name, others, terms=terms)
+        if pod.uid not in index.entries(name) and all(
+            o.priority >= BINDING_PRIORITY for o in others
+        ):
+            node_class = projection.node_class(index, name, others, terms=terms)
         else:
-            node = node_with_nominees(index, name, pod, terms=terms)
-            like = index.standings[name]
+            node = node_with_nominations(index, name, pod, terms=terms)
+            like = index.node_classes[name]
             node_class = None if node is None else single_node_class(node, like=like)
-        return RESERVED if node_class is None else judge.obstacle(node_class)
+        return RESERVED if node_class is None else class_filter.failure_reason(node_class)
 
     return judge_node
 
 
-def node_with_nominees(
+def node_with_nominations(
     index: Index, name: str, pod: SchedulingPod, *, terms: PlacementPolicy
 ) -> Node | None:
-    """Return node *name* as *pod* finds it: its own promises free, that of nominees taken.
+    """Return node *name* as *pod* finds it: its own entry free, room for nominated pods taken.
 
-    ``None`` where a nominee has no place yet even once all that are ending have gone: then nobody
-    of a lower rank may take what it waits for. Who comes before *pod* takes what is free by now if
-    that is enough; who comes after it, among equals, waits for what is coming. So the first of
-    them needs to wait for its own victims only.
+    ``None`` where a nominated pod finds no room even once all ending pods are gone: then no pod of
+    lower rank may take anything there. A nominated pod before *pod* in the queue takes what is free
+    now if that is enough. One of equal priority behind it gets what ending pods will free, so that
+    the first of them waits for its own victims only.
     """
     node = index.node(name, without={pod.uid})
     if node is None:
         return None
-    ending = {uid for uid in index.entries(name) if ends(index.pods.get(uid))}
+    ending = {uid for uid in index.entries(name) if is_ending(index.pods.get(uid))}
     taken: list[Grant] = []
     for nominee in index.nominated_pods(name, pod):
-        if not isinstance(nominee.wanted, PodClaim):
+        if not isinstance(nominee.claim, PodClaim):
             continue
         now = index.node(name, without={pod.uid, nominee.uid}) or node
-        then = index.node(name, without={pod.uid, nominee.uid, *ending}) or node
-        first = now if nominee.queue_key < pod.queue_key else _freed_gpus(then, since=now)
-        grants = grants_of(with_grants(first, taken), nominee.wanted, terms)
-        grants = grants or grants_of(with_grants(then, taken), nominee.wanted, terms)
+        once_ended = index.node(name, without={pod.uid, nominee.uid, *ending}) or node
+        first = now if nominee.queue_key < pod.queue_key else _freed_gpus(once_ended, since=now)
+        grants = grants_of(with_grants(first, taken), nominee.claim, terms)
+        grants = grants or grants_of(with_grants(once_ended, taken), nominee.claim, terms)
         if not grants:
             return None
         taken += grants
@@ -210,6 +221,6 @@ def node_with_nominees(
 
 
 def _freed_gpus(node: Node, *, since: Node) -> Node:
-    """Return *node* with only those GPUs of which less is promised than *since*."""
+    """Return *node* with only the GPUs whose grants differ from those of *since*."""
     pairs = zip(node.gpus, since.gpus, strict=True)
     return replace(node, gpus=tuple(gpu for gpu, before in pairs if gpu is not before))

@@ -1,4 +1,4 @@
-"""The index: what schedulers ask about many nodes at a time, kept up to date change by change."""
+"""Index: what schedulers ask about many nodes at a time, updated node by node."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from allocator.extender.equivalence import GpuGroup, NodeClass, NodeClasses
 from allocator.extender.pod import SchedulingPod, Terminations
-from allocator.extender.score import Ratings, Scorer, ScoreTable
+from allocator.extender.score import Scorer, ScoreTable, ScoreTables
 from allocator.model.allocation import Entry
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node, Snapshot
@@ -21,50 +21,49 @@ _NONE: Entries = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """One node: its GPUs with all grants, who holds them, how it stands, and which are idle."""
+    """One node."""
 
-    node: Node
+    node: Node  # with all grants
     entries: Entries
     node_class: NodeClass
-    idle: Idle
+    idle: Idle  # its idle GPUs and how close they are to each other
 
     @property
     def closed(self) -> bool:
-        """Say whether nothing may be promised there at the moment, whatever is free."""
+        """Say whether no GPUs may be given out there at the moment, whatever is free."""
         return self.node_class.closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """The cluster at one version, as far as a scheduler asks; replaced, never edited.
-
-    ``sites``, ``standings`` and ``firsts``, the emptiest room of each, are of the nodes whose GPUs
-    are known, by name. ``ratings`` has all of them by the usual ways of scoring. ``pods`` are by
-    uid. ``nominations`` are the unbound pods that a scheduler makes room for, by node. ``endings``
-    bound how long those that end are waited for; without them nothing does. ``whole`` says that a
-    node which is not here has no inventory.
-    """
+    """The cluster at one version, as far as a scheduler asks; replaced, never edited."""
 
     snapshot: Snapshot
-    whole: bool = False
-    sites: Mapping[str, NodeInfo] = field(default_factory=lambda: MappingProxyType({}))
-    standings: Mapping[str, NodeClass] = field(default_factory=lambda: MappingProxyType({}))
-    firsts: Mapping[str, GpuGroup | None] = field(default_factory=lambda: MappingProxyType({}))
-    ratings: Mapping[Scorer, ScoreTable] = field(default_factory=lambda: MappingProxyType({}))
+    all_nodes_known: bool = False  # a node that is missing below has no inventory
+    # By name, of the nodes whose GPUs are known; emptiest_groups repeats NodeClass.emptiest.
+    node_infos: Mapping[str, NodeInfo] = field(default_factory=lambda: MappingProxyType({}))
+    node_classes: Mapping[str, NodeClass] = field(default_factory=lambda: MappingProxyType({}))
+    emptiest_groups: Mapping[str, GpuGroup | None] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    # By the usual ways of scoring.
+    score_tables: Mapping[Scorer, ScoreTable] = field(default_factory=lambda: MappingProxyType({}))
+    # All pods, by uid.
     pods: Mapping[str, SchedulingPod] = field(default_factory=lambda: MappingProxyType({}))
+    # Unbound pods that a scheduler makes room for, by node.
     nominations: Mapping[str, tuple[SchedulingPod, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    endings: Terminations | None = None
+    terminations: Terminations | None = None  # None: ending pods are waited for without limit
 
     def entries(self, name: str) -> Entries:
-        """Return what node *name* promises, by pod uid; nothing where it is not known."""
-        site = self.sites.get(name)
+        """Return the entries of node *name*, by pod uid; none where it is not known."""
+        site = self.node_infos.get(name)
         return _NONE if site is None else site.entries
 
     def node(self, name: str, *, without: Collection[str] = ()) -> Node | None:
-        """Return node *name* as if the promises to the pods *without* were gone."""
-        site = self.sites.get(name)
+        """Return node *name* without the entries of the pods *without*."""
+        site = self.node_infos.get(name)
         if site is None:
             return None
         gone = [site.entries[uid] for uid in without if uid in site.entries]
@@ -79,50 +78,50 @@ class Index:
         )
 
     def nomination(self, pod: SchedulingPod) -> str:
-        """Return the node where room is made for *pod*, also where its scheduler has forgotten."""
-        found = (name for name, pods in self.nominations.items() for p in pods if p.uid == pod.uid)
-        return pod.nominated or next(found, "")
+        """Return the node *pod* is nominated to, also where its scheduler cleared that since."""
+        names = (name for name, pods in self.nominations.items() for p in pods if p.uid == pod.uid)
+        return pod.nominated or next(names, "")
 
 
 class IndexBuilder:
-    """Takes in one node at a time, and hands out indexes that never change.
+    """Takes one node at a time, and returns indexes that never change.
 
-    A change costs what that node costs; an index, beside it, a copy of the table of nodes.
+    A change costs the work for that node; an index costs copies of the tables of nodes.
     """
 
     def __init__(self) -> None:
         """Begin with an empty cluster."""
-        self._sites: dict[str, NodeInfo] = {}
+        self._infos: dict[str, NodeInfo] = {}
         self._nodes: dict[str, Node] = {}
-        self._standings: dict[str, NodeClass] = {}
-        self._firsts: dict[str, GpuGroup | None] = {}
-        self._ratings = Ratings()
-        self._register = NodeClasses()
+        self._node_classes: dict[str, NodeClass] = {}
+        self._emptiest_groups: dict[str, GpuGroup | None] = {}
+        self._score_tables = ScoreTables()
+        self._classes = NodeClasses()
         self._shapes: Counter[Shape] = Counter()
         self._stale = 0
 
     def put(self, node: Node, entries: Iterable[Entry] = (), *, closed: bool = False) -> None:
-        """Take *node*, whose grants include those of *entries*, in place of what had its name."""
-        held = MappingProxyType({entry.uid: entry for entry in entries})
-        known = self._sites.get(node.name)
-        if known and (known.node, known.entries, known.closed) == (node, held, closed):
+        """Add or replace *node*, whose grants include those of *entries*."""
+        entry_by_uid = MappingProxyType({entry.uid: entry for entry in entries})
+        known = self._infos.get(node.name)
+        if known and (known.node, known.entries, known.closed) == (node, entry_by_uid, closed):
             return  # a list repeats what is known
         self.drop(node.name)
-        node_class = self._register.class_of(node, closed=closed)
-        self._sites[node.name] = NodeInfo(node, held, node_class, idle_of(node.gpus))
-        self._nodes[node.name], self._standings[node.name] = node, node_class
-        self._firsts[node.name] = node_class.first
-        self._ratings.put(node.name, node_class.load)
+        node_class = self._classes.class_of(node, closed=closed)
+        self._infos[node.name] = NodeInfo(node, entry_by_uid, node_class, idle_of(node.gpus))
+        self._nodes[node.name], self._node_classes[node.name] = node, node_class
+        self._emptiest_groups[node.name] = node_class.emptiest
+        self._score_tables.put(node.name, node_class.load)
         self._shapes[node_class.shape] += 1
         self._stale += not node.fresh
 
     def drop(self, name: str) -> None:
         """Forget node *name*, if it is known."""
-        site = self._sites.pop(name, None)
+        site = self._infos.pop(name, None)
         if site is None:
             return
-        del self._nodes[name], self._standings[name], self._firsts[name]
-        self._ratings.drop(name)
+        del self._nodes[name], self._node_classes[name], self._emptiest_groups[name]
+        self._score_tables.drop(name)
         shape = site.node_class.shape
         self._shapes[shape] -= 1
         if not self._shapes[shape]:
@@ -141,7 +140,7 @@ class IndexBuilder:
 
         *scorers* are the usual ways of scoring.
         """
-        loads = ((name, node_class.load) for name, node_class in self._standings.items())
+        loads = ((name, node_class.load) for name, node_class in self._node_classes.items())
         snapshot = Snapshot(
             version=version,
             nodes=MappingProxyType(self._nodes.copy()),
@@ -152,25 +151,25 @@ class IndexBuilder:
         )
         return Index(
             snapshot=snapshot,
-            whole=complete,
-            sites=MappingProxyType(self._sites.copy()),
+            all_nodes_known=complete,
+            node_infos=MappingProxyType(self._infos.copy()),
             # Looked into for each node of a question.
-            standings=self._standings.copy(),
-            firsts=self._firsts.copy(),
-            ratings=self._ratings.tables_for(scorers, loads),
+            node_classes=self._node_classes.copy(),
+            emptiest_groups=self._emptiest_groups.copy(),
+            score_tables=self._score_tables.tables_for(scorers, loads),
         )
 
 
 class NodesByPod:
-    """On which nodes each pod has a promise, kept up to date node by node."""
+    """On which nodes each pod has an entry, updated node by node."""
 
     def __init__(self) -> None:
-        """Know of none."""
+        """Begin empty."""
         self._uids: dict[str, frozenset[str]] = {}
         self._nodes: dict[str, frozenset[str]] = {}
 
     def put(self, name: str, uids: Iterable[str]) -> None:
-        """Take *uids* as all that node *name* promises something to."""
+        """Take *uids* as all pods with an entry on node *name*."""
         before, now = self._uids.pop(name, frozenset()), frozenset(uids)
         if now:
             self._uids[name] = now
@@ -182,5 +181,5 @@ class NodesByPod:
             self._nodes[uid] = self.nodes_of(uid) | {name}
 
     def nodes_of(self, uid: str) -> frozenset[str]:
-        """Return the nodes that promise something to pod *uid*."""
+        """Return the nodes on which pod *uid* has an entry."""
         return self._nodes.get(uid, frozenset())

@@ -1,4 +1,4 @@
-"""SchedulingPod; until when room of a terminating pod counts as coming."""
+"""A pod as the extender sees it, and until when room of an ending pod counts as coming."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,67 +9,61 @@ from allocator.ledger.assign import PodClaim
 from allocator.model.allocation import Entry
 from allocator.model.decision import Finding
 
-FIRST: Final = 2**31 - 1  # the priority of a pod that is being bound: nobody comes before it
+BINDING_PRIORITY: Final = (
+    2**31 - 1
+)  # the priority of a pod that is being bound: nobody comes before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingPod:
-    """One pod.
-
-    ``node`` is empty until it is bound; ``nominated`` is where a scheduler makes room for it, or
-    where we ``hinted`` that it fits.
-    ``created`` is an RFC 3339 time. ``over`` says that its containers have ended for good.
-    ``leaves`` is when the grace of one that was deleted is over, ``None`` where that is never.
-    ``wanted`` is what it asks for, ``None`` for nothing; of a bound pod it is not read, because
-    the ledger knows what that was promised. A tuple says what is wrong with its request.
-    """
+    """One pod."""
 
     uid: str
     namespace: str
     name: str
     priority: int = 0
-    created: str = ""
-    node: str = ""
-    nominated: str = ""
-    hinted: bool = False
+    created: str = ""  # RFC 3339
+    node: str = ""  # empty until it is bound
+    nominated: str = ""  # status.nominatedNodeName
+    hinted: bool = False  # the nomination is a hint of ours, no claim of a scheduler
     deleting: bool = False
-    leaves: datetime | None = None
-    over: bool = False
-    wanted: PodClaim | tuple[Finding, ...] | None = None
+    deadline: datetime | None = None  # of a deleted pod: when its grace period ends, if ever
+    over: bool = False  # its containers have ended for good
+    # What it asks for: None for no GPUs, findings where that cannot be read. Not read of a bound
+    # pod, because its entry says what it has.
+    claim: PodClaim | tuple[Finding, ...] | None = None
 
     @property
     def queue_key(self) -> tuple[int, str, str]:
-        """Return who comes first: by the lower one, as schedulers order pods that wait."""
+        """Return the sort key of pending pods: schedulers try the lowest first."""
         return -self.priority, self.created, self.uid
 
 
-LINGERS: Final = timedelta(seconds=60)  # after a pod's end, until its node has surely said so
+END_REPORT_TIME: Final = timedelta(
+    seconds=60
+)  # after a pod's end, until its node has surely said so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminations:
-    """What is known at *now* of pods' ends by who has watched them since *began*.
-
-    ``ended`` says since when pods are over or gone, by uid; it may leave out those that have
-    lingered. All are wall times, because the API server's are.
-    """
+    """When pods ended; all are wall times, because the API server's are."""
 
     now: datetime
-    began: datetime
-    ended: Mapping[str, datetime]
+    watching_since: datetime  # ends before this were not seen
+    ended: Mapping[str, datetime]  # by uid; may lack ends older than END_REPORT_TIME
 
     def is_overdue(self, entry: Entry, pod: SchedulingPod | None) -> bool:
-        """Say whether what *entry* promises to *pod*, which ends, should have been free by now.
+        """Say whether the GPUs of *entry*, of the ending *pod*, should have become free by now.
 
-        Then it is taken like any other, until it is free.
+        Room that is overdue counts as taken, not as coming.
         """
         end = self._end(entry, pod)
-        return end is None or end <= self.now - LINGERS
+        return end is None or end <= self.now - END_REPORT_TIME
 
     def _end(self, entry: Entry, pod: SchedulingPod | None) -> datetime | None:
-        """Return when *pod* ended, or will at the latest; ``None`` where nobody will see that."""
-        if pod is None:  # gone, or not heard of yet, as a promise that is new may be told of first
-            return max(self.ended.get(entry.uid, self.began), entry.since)
+        """Return when *pod* ended, or will at the latest; ``None`` where that is not known."""
+        if pod is None:  # gone, or new: its entry may be seen before the pod is
+            return max(self.ended.get(entry.uid, self.watching_since), entry.since)
         if pod.over:
-            return self.ended.get(entry.uid, self.began)
-        return pod.leaves
+            return self.ended.get(entry.uid, self.watching_since)
+        return pod.deadline

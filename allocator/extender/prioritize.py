@@ -8,19 +8,19 @@ from typing import Final
 from allocator.config.settings import ScoreWeights
 from allocator.extender.index import Index, NodeInfo
 from allocator.extender.pod import SchedulingPod
-from allocator.extender.score import closeness, favourite, score, score_json, scorer
+from allocator.extender.score import favourite, gpu_closeness, score, score_json, scorer
 from allocator.ledger.assign import PodClaim
 from allocator.model.request import FillPolicy
 
-EVEN: Final = ScoreWeights()
+EVEN_WEIGHTS: Final = ScoreWeights()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeScores:
-    """Scores as JSON, and the node that scores more than all others, if one does."""
+    """The answer to a scheduler."""
 
-    answer: bytes
-    favourite: str = ""
+    answer: bytes  # JSON
+    favourite: str = ""  # the one node that scores more than all others, if there is one
 
 
 def score_nodes(
@@ -29,26 +29,26 @@ def score_nodes(
     names: Sequence[str],
     *,
     weights: ScoreWeights,
-    packing: FillPolicy,
+    fill_policy: FillPolicy,
 ) -> NodeScores:
-    """Return the scores of *names* for *pod*, up to 10, of those that score at all.
+    """Return the scores of *names* for *pod*, 1 to 10, without nodes that score 0.
 
-    A scheduler adds nothing to a node that it hears nothing of. Of a large cluster most are idle,
-    and each that is named costs it more than all else that it does with an answer. *packing* is
-    the cluster's, and the pod's own goes before it.
+    A scheduler takes a missing node for 0. Most nodes of a large cluster are idle, and parsing each
+    named node is the scheduler's main cost of an answer. *fill_policy* is the cluster's; the pod's
+    own overrides it.
     """
-    wanted = pod.wanted
-    if not isinstance(wanted, PodClaim):
+    claim = pod.claim
+    if not isinstance(claim, PodClaim):
         return NodeScores(_json_list(()))
-    chosen = wanted.request.packings.node or packing
-    table = index.ratings.get(scorer(chosen, weights))
+    policy = claim.request.packings.node or fill_policy
+    table = index.score_tables.get(scorer(policy, weights))
     if table is not None and all(
-        container_request.count == 1 for container_request in wanted.request.containers
+        container_request.count == 1 for container_request in claim.request.containers
     ):
-        found = filter(None, map(table.parts.get, names))
-        return NodeScores(_json_list(found), favourite(table, names))
-    of = partial(_score, wanted=wanted, packing=chosen, weights=weights)
-    scores = ((name, of(index.sites.get(name))) for name in names)
+        parts = filter(None, map(table.parts.get, names))
+        return NodeScores(_json_list(parts), favourite(table, names))
+    score_of = partial(_score, claim=claim, fill_policy=policy, weights=weights)
+    scores = ((name, score_of(index.node_infos.get(name))) for name in names)
     return NodeScores(_json_list(score_json(name, score) for name, score in scores if score))
 
 
@@ -57,16 +57,19 @@ def _json_list(parts: Iterable[bytes]) -> bytes:
 
 
 def _score(
-    site: NodeInfo | None, *, wanted: PodClaim, packing: FillPolicy, weights: ScoreWeights
+    info: NodeInfo | None, *, claim: PodClaim, fill_policy: FillPolicy, weights: ScoreWeights
 ) -> int:
-    """Score one node; GPUs of a pod that asks for several had better be close together."""
-    if site is None:
+    """Return the score of one node; of a pod with several GPUs also by how close they are."""
+    if info is None:
         return 0
-    close = closeness(site.idle, wanted.request)
-    return score(site.node_class.load, packing, weights, near=close)
+    close = gpu_closeness(info.idle, claim.request)
+    return score(info.node_class.load, fill_policy, weights, closeness=close)
 
 
-def best_first(index: Index, names: Iterable[str]) -> list[str]:
-    """Return *names*, which are known, the fullest node first."""
-    fullness = {name: score(index.standings[name].load, FillPolicy.BINPACK, EVEN) for name in names}
+def fullest_first(index: Index, names: Iterable[str]) -> list[str]:
+    """Return *names*, which must be known nodes, the fullest first."""
+    fullness = {
+        name: score(index.node_classes[name].load, FillPolicy.BINPACK, EVEN_WEIGHTS)
+        for name in names
+    }
     return sorted(fullness, key=lambda name: (-fullness[name], name))

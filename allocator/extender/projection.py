@@ -1,7 +1,7 @@
-"""Forecast: nodes as they will be once the pods being bound there have their GPUs.
+"""Projection: nodes once the pods that are being bound there have their GPUs.
 
-A burst asks about the same few nodes again and again, each time with one more pod being bound. So
-the last result of each node is kept and extended while the node is unchanged.
+A burst asks about the same few nodes again and again, with one more pod on its way each time, so
+the last result for each node is kept and extended while the node is unchanged.
 """
 
 from collections.abc import Sequence
@@ -23,44 +23,39 @@ MOST_KNOWN: Final = 256  # nodes, those that were asked about last
 
 @dataclass(slots=True)
 class _ProjectedNode:
-    """One node once *placed* have what they want: as it is, or once all that end have gone.
+    """One node with the GPUs of the pods *placed* taken."""
 
-    ``now`` is ``None`` where one of them has no place; ``taken`` is what each of them has. ``gone``
-    are uids of those that end. ``before`` is how the node stood when it was last asked for, and
-    ``standing`` how it stands, ``None`` until somebody asks.
-    """
-
-    site: NodeInfo
+    info: NodeInfo  # the node without them
     terms: PlacementPolicy
-    now: Node | None
-    then: Node
-    gone: frozenset[str]
-    before: NodeClass
-    placed: list[str] = field(default_factory=list)  # uids, one after another
-    taken: list[list[Grant]] = field(default_factory=list)
-    standing: NodeClass | None = None
+    now: Node | None  # None where one of them finds no room
+    once_ended: Node  # the same without the entries of ending pods
+    ending: frozenset[str]  # uids of ending pods
+    last_class: NodeClass  # the last one that was built, whose parts are reused
+    placed: list[str] = field(default_factory=list)  # uids, in the order of placing
+    taken: list[list[Grant]] = field(default_factory=list)  # by each of them
+    node_class: NodeClass | None = None  # of now; None until it is asked for
 
 
 class Projection:
-    """Remembers the last answer about each node."""
+    """The last results, by node."""
 
     def __init__(self) -> None:
-        """Know of no node yet."""
+        """Begin empty."""
         self._known: dict[str, _ProjectedNode] = {}
 
     def node_class(
         self, index: Index, name: str, others: Sequence[SchedulingPod], *, terms: PlacementPolicy
     ) -> NodeClass | None:
-        """Return how node *name*, which is known, stands once *others* have what they want.
+        """Return the class of node *name*, which must be known, with *others* placed in turn.
 
-        They come before whoever asks, one after another; ``None`` where one of them has no place.
+        ``None`` where one of them finds no room.
         """
         known = self._known.pop(name, None)
         if (
             known is None
             or known.terms != terms
             or not _is_unchanged(known, index, name)
-            or not _continue(others, known.placed)
+            or not _begins_with(others, known.placed)
         ):
             known = _first_state(index, name, terms)
         self._known[name] = known
@@ -68,61 +63,68 @@ class Projection:
             del self._known[next(iter(self._known))]
         for other in others[len(known.placed) :]:
             _place(known, other)
-        if known.now is not None and known.standing is None:
-            known.before = known.standing = single_node_class(known.now, like=known.before)
-        return known.standing
+        if known.now is not None and known.node_class is None:
+            known.last_class = known.node_class = single_node_class(
+                known.now, like=known.last_class
+            )
+        return known.node_class
 
 
-def _continue(others: Sequence[SchedulingPod], placed: Sequence[str]) -> bool:
-    """Say whether *others* are those *placed*, and perhaps more."""
+def _begins_with(others: Sequence[SchedulingPod], placed: Sequence[str]) -> bool:
+    """Say whether *others* begin with the pods *placed*."""
     return [other.uid for other in others[: len(placed)]] == placed
 
 
 def _is_unchanged(known: _ProjectedNode, index: Index, name: str) -> bool:
-    """Say whether the node is as it was, but that those placed first were promised just that."""
-    site = index.sites[name]
-    if site is known.site:
+    """Say whether the node is unchanged, or only got entries for pods placed, just as placed."""
+    info = index.node_infos[name]
+    if info is known.info:
         return True
-    came = len(list(takewhile(site.entries.__contains__, known.placed)))
-    expected = with_grants(known.site.node, list(chain.from_iterable(known.taken[:came])))
-    if known.now is None or expected != site.node or _ending_pods(index, site) != known.gone:
+    committed = len(list(takewhile(info.entries.__contains__, known.placed)))
+    expected = with_grants(known.info.node, list(chain.from_iterable(known.taken[:committed])))
+    if known.now is None or expected != info.node or _ending_pods(index, info) != known.ending:
         return False
-    known.site = site
-    del known.placed[:came], known.taken[:came]
+    known.info = info
+    del known.placed[:committed], known.taken[:committed]
     return True
 
 
 def _first_state(index: Index, name: str, terms: PlacementPolicy) -> _ProjectedNode:
-    site = index.sites[name]
-    gone = _ending_pods(index, site)
-    then = without_entries(site.node, [site.entries[uid] for uid in gone])
+    info = index.node_infos[name]
+    ending = _ending_pods(index, info)
+    then = without_entries(info.node, [info.entries[uid] for uid in ending])
     return _ProjectedNode(
-        site=site, terms=terms, now=site.node, then=then, gone=gone, before=site.node_class
+        info=info,
+        terms=terms,
+        now=info.node,
+        once_ended=then,
+        ending=ending,
+        last_class=info.node_class,
     )
 
 
-def _ending_pods(index: Index, site: NodeInfo) -> frozenset[str]:
-    return frozenset(uid for uid in site.entries if ends(index.pods.get(uid)))
+def _ending_pods(index: Index, info: NodeInfo) -> frozenset[str]:
+    return frozenset(uid for uid in info.entries if is_ending(index.pods.get(uid)))
 
 
 def _place(known: _ProjectedNode, pod: SchedulingPod) -> None:
     grants: list[Grant] = []
-    if known.now is not None and isinstance(pod.wanted, PodClaim):
-        grants = grants_of(known.now, pod.wanted, known.terms)
-        grants = grants or grants_of(known.then, pod.wanted, known.terms)
+    if known.now is not None and isinstance(pod.claim, PodClaim):
+        grants = grants_of(known.now, pod.claim, known.terms)
+        grants = grants or grants_of(known.once_ended, pod.claim, known.terms)
         known.now = with_grants(known.now, grants) if grants else None
-        known.then = with_grants(known.then, grants)
-        known.standing = None
+        known.once_ended = with_grants(known.once_ended, grants)
+        known.node_class = None
     known.placed.append(pod.uid)
     known.taken.append(grants)
 
 
-def ends(pod: SchedulingPod | None) -> bool:
-    """Say whether what a pod was promised will be free: it is gone, over, or on its way."""
+def is_ending(pod: SchedulingPod | None) -> bool:
+    """Say whether a pod's GPUs will become free: it is gone, over or being deleted."""
     return pod is None or pod.deleting or pod.over
 
 
-def grants_of(node: Node, wanted: PodClaim, terms: PlacementPolicy) -> list[Grant]:
-    """Return what a pod would hold on *node* at most; nothing where it does not fit."""
-    assignment = place_on(node, in_mode(wanted.request, wanted.mode), terms=terms)
+def grants_of(node: Node, claim: PodClaim, terms: PlacementPolicy) -> list[Grant]:
+    """Return the grants a pod would hold on *node* at its peak; none where it does not fit."""
+    assignment = place_on(node, in_mode(claim.request, claim.mode), terms=terms)
     return [] if assignment is None else list(peak_grants(assignment.containers))

@@ -1,6 +1,6 @@
-"""Failure reasons: why a node does not take a pod, in fixed texts.
+"""Why a node does not take a pod, in fixed texts.
 
-kube-scheduler counts nodes with equal texts, so no text contains a number or a name.
+A scheduler counts nodes with equal texts, so none contains a number or a name.
 """
 
 from types import MappingProxyType
@@ -10,10 +10,10 @@ from allocator.model.decision import Reason
 
 
 class FailureReason(NamedTuple):
-    """One text; ``lasting`` means that evicting pods cannot help."""
+    """One reason."""
 
     text: str
-    lasting: bool = False
+    lasting: bool = False  # no pod is in the way, so evictions cannot help
 
 
 NO_INVENTORY: Final = FailureReason("no GPU inventory", lasting=True)
@@ -21,8 +21,8 @@ CLOSED: Final = FailureReason("GPU inventory not ready", lasting=True)
 RESERVED: Final = FailureReason("GPUs reserved for nominated pods")
 UNREADABLE: Final = FailureReason("unreadable GPU request", lasting=True)
 TOO_FEW: Final = FailureReason("too few GPUs with free capacity")
-# What a GPU lacks now, from farthest to closest; of several GPUs the closest one counts.
-NOW: Final = MappingProxyType(
+# What a GPU lacks now, the ones that come closest to fitting last.
+CURRENT: Final = MappingProxyType(
     {
         Reason.MODE_UNAVAILABLE: FailureReason("GPUs in another mode"),
         Reason.MODEL_UNAVAILABLE: FailureReason("GPU model not accepted"),
@@ -33,10 +33,10 @@ NOW: Final = MappingProxyType(
         Reason.CORES_SHORT: FailureReason("insufficient GPU cores"),
     }
 )
-CLOSENESS: Final = MappingProxyType({reason: i for i, reason in enumerate(NOW)})
-CLOSEST: Final = tuple(NOW.values())
+CLOSENESS: Final = MappingProxyType({reason: i for i, reason in enumerate(CURRENT)})
+CLOSEST: Final = tuple(CURRENT.values())
 # What a node lacks even when it is empty.
-EVER: Final = MappingProxyType(
+LASTING: Final = MappingProxyType(
     {
         Reason.MODE_UNAVAILABLE: FailureReason("GPUs in another mode", lasting=True),
         Reason.MODEL_UNAVAILABLE: FailureReason("GPU model not accepted", lasting=True),

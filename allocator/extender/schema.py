@@ -1,19 +1,7 @@
-"""What kube-scheduler and an extender say to each other, in the words of ``extender/v1``.
+"""The JSON of kube-scheduler's extender protocol, ``k8s.io/kube-scheduler/extender/v1``.
 
-Go's structs carry no JSON tags, so keys are capitalised as below, and every list or map may be
+Its Go structs have no JSON tags, so keys are capitalised as below, and every list or map may be
 null. Nodes and pods inside are ordinary API objects in camel case.
-
-Who calls what: the shell decodes, asks a pure function, encodes. Preemption is asked as
-``allocator.scheduling.preempt.victims(index, pod, args, terms) -> ExtenderPreemptionResult`` with
-
-- ``index``: :class:`allocator.extender.index.Index`. ``index.node(name, without=uids)`` is the node
-  with its grants, but for those of the pods in *uids*; ``index.entries(name)`` maps pod uid to
-  :class:`~allocator.model.allocation.Entry`; ``index.pods`` maps uid to
-  :class:`~allocator.extender.pod.Pod`; ``index.nominated(name, pod)`` are the other unbound pods
-  nominated to that node whose priority is at least that of *pod*;
-- ``pod``: :class:`allocator.extender.pod.Pod`, the preemptor, with what it asks for in ``wanted``;
-- ``args``: :class:`ExtenderPreemptionArgs` as decoded; exactly one of its two maps is in use;
-- ``terms``: :class:`allocator.placement.choose.Terms`.
 """
 
 from typing import Annotated, Final
@@ -24,11 +12,11 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]  # Go reads it back, in 64
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="pascal", gc=False):
-    """Capitalised keys; what a newer scheduler adds is ignored."""
+    """Base with capitalised keys; fields of newer schedulers are ignored."""
 
 
 class NodeList(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Whole nodes, kept as they came: a filter gives back those that fit."""
+    """Whole nodes, not decoded: a filter returns those that fit as they came."""
 
     items: tuple[msgspec.Raw, ...] | None = None
 
@@ -45,7 +33,7 @@ class ExtenderFilterResult(_Wire, frozen=True, kw_only=True):
     """The nodes that fit, and of the others why not.
 
     ``node_names`` is never null where names were asked about: the scheduler would take null for
-    "none", without a word on any node. Preemption skips nodes in the last map.
+    an empty list, and report no reasons. Preemption skips nodes in the last map.
     """
 
     nodes: NodeList | None = None

@@ -1,4 +1,4 @@
-"""0..10 by load; prepared score tables per node."""
+"""Scores of nodes, 0 to 10, by their load, and tables of scores that are kept ready."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -13,20 +13,16 @@ from allocator.model.request import FillPolicy, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
 from allocator.placement.topology import Idle, worth
 
-MOST: Final = 10  # the scale of kube-scheduler's extenders
-_FULL: Final = 1000
+MOST_SCORE: Final = 10  # the scale of kube-scheduler's extenders
+_THOUSANDTHS: Final = 1000
 
 
 class NodeLoad(NamedTuple):
-    """How busy the working GPUs of a node are, in thousandths of what they have.
+    """How busy the healthy GPUs of a node are, in thousandths of their capacity."""
 
-    ``memory`` counts foreign memory as taken, and on a GPU that is cut its slots; ``cores`` are
-    promised, ``shares`` are containers of the most that may share.
-    """
-
-    memory: int
-    cores: int
-    shares: int
+    memory: int  # promised or foreign; of a GPU in mode mig, its slots
+    cores: int  # promised
+    shares: int  # containers, of the number that may share the GPUs
 
 
 IDLE: Final = NodeLoad(0, 0, 0)
@@ -34,42 +30,44 @@ Scorer = Callable[[NodeLoad], int]
 
 
 def load_of(node: Node) -> NodeLoad:
-    """Return how busy *node* is; one without a working GPU is idle."""
+    """Return the load of *node*; without a healthy GPU it is idle."""
     gpus = [gpu for gpu in node.gpus if gpu.healthy]
     if not gpus:
         return IDLE
     return NodeLoad(
-        _mean([_memory(gpu) for gpu in gpus], [gpu.memory for gpu in gpus]),
-        _mean([_cores(gpu) for gpu in gpus]),
-        _mean([_part(len(gpu.grants), gpu.slots) for gpu in gpus]),
+        _mean([_memory_taken(gpu) for gpu in gpus], [gpu.memory for gpu in gpus]),
+        _mean([_cores_taken(gpu) for gpu in gpus]),
+        _mean([_thousandths_taken(len(gpu.grants), gpu.slots) for gpu in gpus]),
     )
 
 
 def score(
-    load: NodeLoad, packing: FillPolicy, weights: ScoreWeights, *, near: int | None = None
+    load: NodeLoad, fill_policy: FillPolicy, weights: ScoreWeights, *, closeness: int | None = None
 ) -> int:
-    """Return the score of a node: by binpack the busy one's is high, by spread the idle one's.
+    """Return the score of a node: binpack prefers busy nodes, spread idle ones.
 
-    *near* says, in thousandths, how close together the GPUs that the pod asks for could be there;
-    ``None`` counts for nothing.
+    *closeness* is how close together, in thousandths, the pod's GPUs could be there; ``None`` does
+    not count.
     """
-    return scorer(packing, weights, near=near)(load)
+    return scorer(fill_policy, weights, closeness=closeness)(load)
 
 
 @lru_cache(maxsize=64)
-def scorer(packing: FillPolicy, weights: ScoreWeights, *, near: int | None = None) -> Scorer:
-    """Return :func:`score` for many nodes at a time: all that is equal is worked out once."""
+def scorer(
+    fill_policy: FillPolicy, weights: ScoreWeights, *, closeness: int | None = None
+) -> Scorer:
+    """Return a function that scores loads; what all nodes share is computed once."""
     parts = weights.memory, weights.cores, weights.shares
     total = sum(parts)
-    spread = packing is FillPolicy.SPREAD
-    base, sign = (total * _FULL, -1) if spread else (0, 1)
-    if near is not None:
+    spread = fill_policy is FillPolicy.SPREAD
+    base, sign = (total * _THOUSANDTHS, -1) if spread else (0, 1)
+    if closeness is not None:
         total += weights.topology
-        base += weights.topology * near
-    by_memory, by_cores, by_shares = (MOST * sign * part for part in parts)
-    whole = _FULL * total
-    # The least that is taken sets a node apart from idle ones: up by binpack, and down by spread.
-    base = MOST * base + (0 if spread else whole - 1)
+        base += weights.topology * closeness
+    by_memory, by_cores, by_shares = (MOST_SCORE * sign * part for part in parts)
+    whole = _THOUSANDTHS * total
+    # Any load at all sets a node apart from idle ones: binpack rounds up, spread down.
+    base = MOST_SCORE * base + (0 if spread else whole - 1)
 
     def score_load(load: NodeLoad) -> int:
         memory, cores, shares = load
@@ -79,30 +77,34 @@ def scorer(packing: FillPolicy, weights: ScoreWeights, *, near: int | None = Non
     return score_load
 
 
-def closeness(idle: Idle, request: PodRequest) -> int | None:
-    """Return, in thousandths, how close as many *idle* GPUs are as a container of *request* wants.
+def gpu_closeness(idle: Idle, request: PodRequest) -> int | None:
+    """Return, in thousandths, how close together the GPUs of a container of *request* could be.
 
-    ``None`` is for a pod of single GPUs, and for a node whose topology is not known. It differs
-    between nodes that are alike in all else.
+    ``None`` where no container asks for several GPUs, or the topology of the node is not known.
+    Nodes of one class may differ in it.
     """
     count = max(container_request.count for container_request in request.containers)
     return worth(idle, count) if count > 1 else None
 
 
-def _memory(gpu: Gpu) -> int:
+def _memory_taken(gpu: Gpu) -> int:
     if gpu.mode is Mode.MIG and gpu.board is not None:
-        return _part(gpu.taken_slots.bit_count(), gpu.board.slots)
-    return _part(gpu.memory_promised + gpu.foreign, gpu.memory)
+        return _thousandths_taken(gpu.taken_slots.bit_count(), gpu.board.slots)
+    return _thousandths_taken(gpu.memory_promised + gpu.foreign, gpu.memory)
 
 
-def _cores(gpu: Gpu) -> int:
-    """Return what is taken of the compute; an instance has its part, whatever was asked."""
-    return _memory(gpu) if gpu.mode is Mode.MIG else _part(gpu.cores_promised, WHOLE_GPU)
+def _cores_taken(gpu: Gpu) -> int:
+    """Return the compute that is taken; a MIG instance takes its slots, whatever was asked."""
+    return (
+        _memory_taken(gpu)
+        if gpu.mode is Mode.MIG
+        else _thousandths_taken(gpu.cores_promised, WHOLE_GPU)
+    )
 
 
-def _part(taken: int, total: int) -> int:
-    """Return the thousandths taken, within bounds: what came from outside may exceed them."""
-    return min(_FULL, taken * _FULL // total) if total > 0 else _FULL
+def _thousandths_taken(taken: int, total: int) -> int:
+    """Return the thousandths taken, at most 1000: foreign memory may exceed the total."""
+    return min(_THOUSANDTHS, taken * _THOUSANDTHS // total) if total > 0 else _THOUSANDTHS
 
 
 def _mean(parts: Sequence[int], sizes: Sequence[int] | None = None) -> int:
@@ -111,9 +113,9 @@ def _mean(parts: Sequence[int], sizes: Sequence[int] | None = None) -> int:
 
 
 class ScoreTable(NamedTuple):
-    """What nodes score by one way of scoring, by name; one that is not here scores 0."""
+    """Scores of all nodes by one way of scoring, by name; a missing node scores 0."""
 
-    parts: Mapping[str, bytes]
+    parts: Mapping[str, bytes]  # JSON of a HostPriority
     scores: Mapping[str, int]
 
 
@@ -126,26 +128,26 @@ def score_json(name: str, score: int) -> bytes:
 
 
 def favourite(table: ScoreTable, names: Sequence[str]) -> str:
-    """Return the one of *names* that scores most; nothing where no other scores less."""
-    best, found = 0, ""
+    """Return the one of *names* with the highest score; empty where several share it."""
+    best, favourite_name = 0, ""
     for name in table.scores.keys() & set(names):
         score = table.scores[name]
         if score > best:
-            best, found = score, name
+            best, favourite_name = score, name
         elif score == best:
-            found = ""
-    return found
+            favourite_name = ""
+    return favourite_name
 
 
-class Ratings:
-    """Tables of all nodes, kept up to date node by node."""
+class ScoreTables:
+    """Score tables of all nodes, updated node by node."""
 
     def __init__(self) -> None:
-        """Know of no node, and rate by nothing yet."""
+        """Begin without nodes and without ways of scoring."""
         self._tables: dict[Scorer, tuple[dict[str, bytes], dict[str, int]]] = {}
 
     def put(self, name: str, load: NodeLoad) -> None:
-        """Rate node *name* anew."""
+        """Score node *name* again."""
         for scorer, (parts, scores) in self._tables.items():
             if score := scorer(load):
                 parts[name], scores[name] = score_json(name, score), score

@@ -1,4 +1,4 @@
-"""Commitment: which GPUs a pod is promised on the node that a scheduler bound it to."""
+"""Which GPUs a pod gets on the node it is bound to: earlier entry, scheduler's list, best fit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,72 +20,66 @@ from allocator.placement.fleet import snapshot_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodClaim:
-    """What pod *uid* is to get; ``mode`` is final unless it is ``None``.
-
-    ``gpus`` are those that a scheduler picked, ``positions`` the MIG positions that it picked on
-    some of them: a wish, which needs no belief. ``holds`` is what its containers may be using
-    already: nothing else will do then.
-    """
+    """What one pod is to get."""
 
     uid: str
     request: PodRequest
-    mode: Mode | None = None
-    gpus: tuple[str, ...] = ()
-    positions: tuple[tuple[str, str], ...] = ()
-    holds: tuple[ContainerGrants, ...] = ()
+    mode: Mode | None = None  # final; None leaves the choice open
+    gpus: tuple[str, ...] = ()  # UUIDs that the scheduler picked; preferred, never required
+    positions: tuple[tuple[str, str], ...] = ()  # GPU and MIG position that it picked; likewise
+    in_use: tuple[ContainerGrants, ...] = ()  # what containers may use already; then required
 
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """Why the pod gets nothing here; ``later`` says that it might once others are gone."""
+    """Why the pod gets nothing on this node."""
 
     finding: Finding
-    later: bool
+    later: bool  # it may fit once other pods are gone
 
 
 def assign(
-    ledger: Ledger, wanted: PodClaim, *, terms: PlacementPolicy, demand: Demand = NOTHING_LEARNED
+    ledger: Ledger, claim: PodClaim, *, terms: PlacementPolicy, demand: Demand = NOTHING_LEARNED
 ) -> Assignment | NoFit:
-    """Choose on one node: the earlier entry, else the scheduler's choice, else the best place.
+    """Return its earlier entry, else a fit on the GPUs the scheduler picked, else the best fit.
 
-    An earlier entry that is still valid is kept as it is, because the Binding that carries it may
-    still arrive. One whose containers may have started is never exchanged
-    (docs/design.md, commit rule 3).
+    An earlier entry that is still possible is kept unchanged, because the Binding that carries it
+    may yet land (docs/design.md, commit rule 3). One that is held is never replaced.
     """
     if ledger.closed:
         return NoFit(_closed_finding(ledger), later=True)
-    node = node_for(ledger, wanted.uid)
-    entry = ledger.entry(wanted.uid)
-    earlier = wanted.holds or (() if entry is None else entry.containers)
-    if earlier and (kept := _earlier_assignment(node, earlier, wanted)) is not None:
-        return kept
-    if wanted.holds or wanted.uid in ledger.held:  # its containers use just that already
+    node = node_for(ledger, claim.uid)
+    entry = ledger.entry(claim.uid)
+    earlier = claim.in_use or (() if entry is None else entry.containers)
+    if earlier and (earlier_assignment := _earlier_assignment(node, earlier, claim)) is not None:
+        return earlier_assignment
+    if claim.in_use or claim.uid in ledger.held:  # its containers use just that already
         return NoFit(_taken_finding(), later=True)
-    assignment, wish = None, _wish(wanted)
-    if wish is not None:
-        near = replace(terms, wished=wanted.positions)
-        assignment = place_on(node, in_mode(wish, wanted.mode), terms=near, demand=demand)
+    assignment, narrowed = None, _request_for_picked_gpus(claim)
+    if narrowed is not None:
+        positioned = replace(terms, wished=claim.positions)
+        assignment = place_on(node, in_mode(narrowed, claim.mode), terms=positioned, demand=demand)
     if assignment is None:
-        request = in_mode(wanted.request, wanted.mode)
+        request = in_mode(claim.request, claim.mode)
         assignment = place_on(node, request, terms=terms, demand=demand)
     if assignment is not None:
-        return _in_order(assignment, node)
+        return _sort_by_gpu_index(assignment, node)
     snapshot = snapshot_of((node,), version="", complete=False, demand=demand)
-    choice = choose(snapshot, wanted.request, mode=wanted.mode, node=node.name, terms=terms)
+    choice = choose(snapshot, claim.request, mode=claim.mode, node=node.name, terms=terms)
     return NoFit(choice.findings[0], later=choice.verdict is not FitVerdict.NEVER)
 
 
-def _wish(wanted: PodClaim) -> PodRequest | None:
-    """Return the request narrowed to those of the scheduler's GPUs that the user accepts."""
-    request = wanted.request
-    gpus = tuple(uuid for uuid in wanted.gpus if request.filters.uuid_fits(uuid))
+def _request_for_picked_gpus(claim: PodClaim) -> PodRequest | None:
+    """Return the request restricted to the scheduler's GPUs that the pod's filters accept."""
+    request = claim.request
+    gpus = tuple(uuid for uuid in claim.gpus if request.filters.uuid_fits(uuid))
     if not gpus:
         return None
     return msgspec.structs.replace(request, filters=replace(request.filters, uuids=gpus))
 
 
-def _in_order(assignment: Assignment, node: Node) -> Assignment:
-    """List each container's GPUs by index: limit *k* is that of the k-th GPU NVML lists."""
+def _sort_by_gpu_index(assignment: Assignment, node: Node) -> Assignment:
+    """Sort each container's GPUs by index: NVML lists them so, and limits go by that order."""
     index = {gpu.uuid: gpu.index for gpu in node.gpus}
     containers = tuple(
         replace(c, grants=tuple(sorted(c.grants, key=lambda g: index[g.gpu])))
@@ -95,19 +89,19 @@ def _in_order(assignment: Assignment, node: Node) -> Assignment:
 
 
 def _earlier_assignment(
-    node: Node, earlier: Sequence[ContainerGrants], wanted: PodClaim
+    node: Node, earlier: Sequence[ContainerGrants], claim: PodClaim
 ) -> Assignment | None:
-    """Return the assignment of an *earlier* entry that is still valid, else ``None``.
+    """Return *earlier* grants as an assignment, ``None`` where they are no longer possible.
 
-    Other pods cannot have taken it, because each saw it; the inventory may have changed. Which
-    containers take turns the pod says itself: promises did not always tell.
+    No other pod can have taken them, but the inventory may have changed. The stage of a container
+    comes from the request, because older entries did not record it.
     """
     modes = {grant.mode for held in earlier for grant in held.grants}
-    fixed = wanted.mode or wanted.request.named_mode
-    if len(modes) != 1 or (fixed is not None and fixed not in modes):
+    mode = claim.mode or claim.request.named_mode
+    if len(modes) != 1 or (mode is not None and mode not in modes):
         return None
-    asks = wanted.request.containers
-    if [(container_request.name, container_request.count) for container_request in asks] != [
+    requests = claim.request.containers
+    if [(container_request.name, container_request.count) for container_request in requests] != [
         (c.name, len(c.grants)) for c in earlier
     ]:
         return None
@@ -115,7 +109,7 @@ def _earlier_assignment(
         held
         if held.stage is container_request.stage
         else replace(held, stage=container_request.stage)
-        for container_request, held in zip(asks, earlier, strict=True)
+        for container_request, held in zip(requests, earlier, strict=True)
     )
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
     if not _has_room(gpus, peak_grants(containers)):
@@ -124,32 +118,35 @@ def _earlier_assignment(
 
 
 def _has_room(gpus: Mapping[str, Gpu], grants: Sequence[Grant]) -> bool:
-    """Say whether every GPU exists, works, and has room for its part of *grants*, a pod's."""
+    """Say whether every GPU of *grants*, one pod's, exists, is healthy and has room for them."""
     names = {grant.gpu for grant in grants}
     return names <= gpus.keys() and all(
-        _holds(gpus[name], [grant for grant in grants if grant.gpu == name]) for name in names
+        _gpu_has_room(gpus[name], [grant for grant in grants if grant.gpu == name])
+        for name in names
     )
 
 
-def _holds(gpu: Gpu, own: Sequence[Grant]) -> bool:
-    together = replace(gpu, grants=(*gpu.grants, *own))
-    if not gpu.healthy or any(hardware(grant.mode) is not gpu.mode for grant in own):
+def _gpu_has_room(gpu: Gpu, grants: Sequence[Grant]) -> bool:
+    gpu_with_grants = replace(gpu, grants=(*gpu.grants, *grants))
+    if not gpu.healthy or any(hardware(grant.mode) is not gpu.mode for grant in grants):
         return False
     if gpu.mode is Mode.MIG:
-        return all(_legal(gpu, grant) for grant in own) and not gpu.taken_slots & _mask(own)
+        return all(
+            _is_legal_placement(gpu, grant) for grant in grants
+        ) and not gpu.taken_slots & _slot_mask(grants)
     return (
-        together.memory_promised + gpu.foreign <= gpu.memory
-        and together.cores_promised <= WHOLE_GPU
-        and len(together.grants) <= gpu.slots
+        gpu_with_grants.memory_promised + gpu.foreign <= gpu.memory
+        and gpu_with_grants.cores_promised <= WHOLE_GPU
+        and len(gpu_with_grants.grants) <= gpu.slots
     )
 
 
-def _legal(gpu: Gpu, grant: Grant) -> bool:
+def _is_legal_placement(gpu: Gpu, grant: Grant) -> bool:
     placed = grant.placed
     return placed is not None and placed.start in placed.profile.starts and gpu.board is not None
 
 
-def _mask(grants: Sequence[Grant]) -> int:
+def _slot_mask(grants: Sequence[Grant]) -> int:
     mask = 0
     for grant in grants:
         mask |= 0 if grant.placed is None else grant.placed.mask

@@ -1,4 +1,4 @@
-"""Bounds: whether an entry fits a GPUNode and can be read back from it."""
+"""JSON Patches that add or remove entries of a GPUNode: what they test, and their bounds."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,14 +20,14 @@ _UNTRACKED: Final[Operation] = {"op": "add", "path": "/metadata/managedFields", 
 
 
 def with_entry(ledger: Ledger, entry: Entry) -> Ledger:
-    """Return *ledger* as the next decision must see it, once *entry* is about to be committed."""
+    """Return *ledger* as if *entry* had been committed, for the next decision of a batch."""
     others = tuple(other for other in ledger.entries if other.uid != entry.uid)
     unpromised = tuple(other for other in ledger.unpromised if other.uid != entry.uid)
     node = with_grants(node_for(ledger, entry.uid), peak_grants(entry.containers))
-    written = ledger.written or ()
+    uids = ledger.entry_uids or ()
     return replace(
         ledger,
-        written=written if entry.uid in written else (*written, entry.uid),
+        entry_uids=uids if entry.uid in uids else (*uids, entry.uid),
         entries=(*others, entry),
         unpromised=unpromised,
         node=node,
@@ -35,54 +35,56 @@ def with_entry(ledger: Ledger, entry: Entry) -> Ledger:
 
 
 def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...]:
-    """Return one patch that promises *entries*, of different pods, on *ledger* as it was read.
+    """Return one patch that adds *entries*, of different pods, to *ledger* as it was read.
 
-    It fails as a whole where promises or inventory have changed since. A pod that has an entry
-    keeps its place in the list, with a new ``since``; to exchange what it was promised, nothing at
-    all may have changed, because its containers may start on it at any moment.
+    It fails as a whole where entries or inventory have changed since. A pod that has an entry
+    keeps its place in the list, with a new ``since``. A patch that replaces grants also tests the
+    resource version, because containers may start on them at any moment.
     """
-    rest = ledger.written or ()
-    doubled = [i for entry in entries for i in _places(rest, entry.uid)[1:]]
-    exchanged = any(entry.uid in rest and not _is_unchanged(ledger, entry) for entry in entries)
+    uids = ledger.entry_uids or ()
+    duplicates = [i for entry in entries for i in _indexes_of(uids, entry.uid)[1:]]
+    replaces_grants = any(
+        entry.uid in uids and not _is_unchanged(ledger, entry) for entry in entries
+    )
     unchanged = _test("/metadata/resourceVersion", ledger.resource_version)
     return (
         _test("/metadata/uid", ledger.uid),
-        *((unchanged,) if exchanged else ()),
+        *((unchanged,) if replaces_grants else ()),
         _test("/metadata/generation", ledger.generation),
         _test("/status/inventory", ledger.inventory),
-        *(() if ledger.written is not None else (_add(_ENTRIES, []),)),
-        *(operation for entry in entries for operation in _put_entry(rest, entry)),
-        *_remove_at(doubled),
+        *(() if ledger.entry_uids is not None else (_add(_ENTRIES, []),)),
+        *(operation for entry in entries for operation in _put_entry(uids, entry)),
+        *_remove_at(duplicates),
         _UNTRACKED,
     )
 
 
 def remove_entries(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
-    """Return the patch that removes what pods *uids* were promised; empty where that is nothing.
+    """Return the patch that removes the entries of pods *uids*; empty where there are none.
 
-    It fails if anything in the GPUNode has changed since it was read
-    (docs/design.md, commit rule 3).
+    It fails where anything about the GPUNode has changed since it was read (docs/design.md, commit
+    rule 3).
     """
-    places = [place for uid in set(uids) for place in _places(ledger.written or (), uid)]
-    if not places:
+    indexes = [place for uid in set(uids) for place in _indexes_of(ledger.entry_uids or (), uid)]
+    if not indexes:
         return ()
     unchanged = _test("/metadata/resourceVersion", ledger.resource_version)
-    return (_test("/metadata/uid", ledger.uid), unchanged, *_remove_at(places), _UNTRACKED)
+    return (_test("/metadata/uid", ledger.uid), unchanged, *_remove_at(indexes), _UNTRACKED)
 
 
-def _put_entry(written: Sequence[str], entry: Entry) -> Iterator[Operation]:
+def _put_entry(uids: Sequence[str], entry: Entry) -> Iterator[Operation]:
     """Append *entry*, or renew the one that its pod has, field by field."""
     wire = wire_of(entry)
-    places = _places(written, entry.uid)
-    if not places:
+    indexes = _indexes_of(uids, entry.uid)
+    if not indexes:
         yield _add(f"{_ENTRIES}/-", wire)
         return
     for field in ("since", "containers"):
-        yield _add(f"{_ENTRIES}/{places[0]}/{field}", wire[field])  # replaces a member
+        yield _add(f"{_ENTRIES}/{indexes[0]}/{field}", wire[field])  # replaces a member
 
 
 def _is_unchanged(ledger: Ledger, entry: Entry) -> bool:
-    """Return whether *entry* equals the earlier entry of its pod."""
+    """Say whether *entry* has the same grants as the entry that its pod has already."""
     before = ledger.entry(entry.uid)
     return before is not None and before.containers == entry.containers
 
@@ -94,13 +96,13 @@ def wire_of(entry: Entry) -> dict[str, object]:
     return wire
 
 
-def _places(written: Sequence[str], uid: str) -> list[int]:
-    return [index for index, other in enumerate(written) if other == uid]
+def _indexes_of(uids: Sequence[str], uid: str) -> list[int]:
+    return [index for index, other in enumerate(uids) if other == uid]
 
 
-def _remove_at(places: Iterable[int]) -> list[Operation]:
-    """Remove from the back, so that no index moves before it is used."""
-    return [{"op": "remove", "path": f"{_ENTRIES}/{i}"} for i in sorted(places, reverse=True)]
+def _remove_at(indexes: Iterable[int]) -> list[Operation]:
+    """Return removals from the last index to the first, so that none shifts another."""
+    return [{"op": "remove", "path": f"{_ENTRIES}/{i}"} for i in sorted(indexes, reverse=True)]
 
 
 def _test(path: str, value: object) -> Operation:
@@ -112,19 +114,19 @@ def _add(path: str, value: object) -> Operation:
 
 
 def is_full(ledger: Ledger, uid: str) -> bool:
-    """Say whether the list of promises is as long as it may be, and pod *uid* not in it."""
-    written = ledger.written or ()
-    return len(written) >= MOST_ENTRIES and uid not in written
+    """Say whether the list has its maximum length and no entry of pod *uid*."""
+    uids = ledger.entry_uids or ()
+    return len(uids) >= MOST_ENTRIES and uid not in uids
 
 
 def readback_problems(ledger: Ledger, entry: Entry) -> tuple[Problem, ...]:
-    """Say what of *entry* could not be read back from *ledger* if it were written there.
+    """Return what of *entry* could not be decoded once it was written into *ledger*.
 
-    A promise that cannot be read closes its node, so this is asked before each is written.
+    An unreadable entry closes its node, so every entry is checked before it is written.
     """
-    notes, shapes = Notes(), {gpu.uuid: gpu.board for gpu in ledger.node.gpus}
+    notes, boards = Notes(), {gpu.uuid: gpu.board for gpu in ledger.node.gpus}
     place = FieldPlace("spec.entries", notes)
-    first = len(ledger.written or ())
-    for _ in entries_of([wire_of(entry)], GpuInventory(gpus={}, shapes=shapes), place, first=first):
+    first = len(ledger.entry_uids or ())
+    for _ in entries_of([wire_of(entry)], GpuInventory(gpus={}, boards=boards), place, first=first):
         pass
     return tuple(notes.errors)

@@ -1,8 +1,8 @@
-"""GPUNode, the object per node that holds promises (spec) and inventory (status), as a Node.
+"""Decodes a GPUNode, which holds entries (spec) and inventory (status), into a Node.
 
 Whatever its content, an object becomes a Node and a list of problems, never an exception. Doubt
-costs capacity, not safety: a promise or an instance that cannot be read may hold anything, so it
-closes the node's GPUs for new grants; a GPU that cannot be read leaves the node unfit to refuse on.
+costs capacity, not safety: an unreadable entry or instance may hold anything, so it closes the
+GPUs of the node. With an unreadable GPU the node is not fresh: no pod is refused because of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,102 +28,107 @@ from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Problem
 from allocator.model.usage import peak_grants
 
-STATUSES: Final = 2048  # that are remembered as read, a few kilobytes each
-PROMISES: Final = 8192
-_INVENTORIED: Final = StatusWire.__struct_encode_fields__
+MOST_CACHED_STATUSES: Final = 2048  # decoded ones, a few kilobytes each
+MOST_CACHED_ENTRIES: Final = 8192
+_INVENTORY_FIELDS: Final = StatusWire.__struct_encode_fields__
 _encode: Final = msgspec.json.Encoder().encode
-_PARTS: Final = msgspec.json.Decoder(PartsWire)
+_PARTS_DECODER: Final = msgspec.json.Decoder(PartsWire)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedGpuNode:
-    """What a GPUNode says; ``node`` has every readable promise on its GPUs.
+    """The content of a GPUNode."""
 
-    ``unpromised`` is what the agent found in use by pods that have no entry: taken all the same.
-    """
-
-    node: Node
-    entries: tuple[Entry, ...] = ()
-    unpromised: tuple[Entry, ...] = ()
+    node: Node  # with the grants of all entries below
+    entries: tuple[Entry, ...] = ()  # the readable ones
+    unpromised: tuple[Entry, ...] = ()  # in use by pods without an entry, as the agent reports
     problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Status:
-    """What a status says, whatever is promised; ``gpus`` have their instances.
-
-    ``blurs`` are the problems with what is in use or live, ``problems`` those before.
-    """
+class _DecodedStatus:
+    """The content of a status, without the entries of the spec."""
 
     inventory: GpuInventory
-    gpus: tuple[Gpu, ...]
-    complete: bool
+    gpus: tuple[Gpu, ...]  # with their live MIG instances
+    complete: bool  # it lists GPUs, and all of them could be read
     unpromised: tuple[Entry, ...]
-    problems: tuple[Problem, ...]
-    blurs: tuple[Problem, ...]
+    problems: tuple[Problem, ...]  # with boards and GPUs
+    closing_problems: tuple[Problem, ...]  # with what is in use or live; these close the node
 
 
 def decode_text(raw: bytes) -> DecodedGpuNode:
-    """Read a GPUNode as JSON, as :func:`decode` does, looking only into what is new.
+    """Decode a GPUNode in JSON, as :func:`decode` does, with caches of entries and statuses.
 
-    A promise changes one entry of many and nothing of the status, so both are read once for all
-    objects in which they stand alike.
+    A commit changes one entry and nothing of the status, so equal bytes are decoded once.
     """
     try:
-        parts = _PARTS.decode(raw)
+        parts = _PARTS_DECODER.decode(raw)
     except msgspec.ValidationError:
         return decode(msgspec.json.decode(raw))
-    told = [b'"%s":%s' % (k.encode(), parts.status[k]) for k in _INVENTORIED if k in parts.status]
-    status = _status(b"{%s}" % b",".join(told))
-    entries = [_promise(bytes(entry), status) for entry in parts.spec.entries]
-    read = tuple(entry for entry in entries if entry is not None)
-    if status.problems or status.blurs or len(read) < len(entries):
+    members = [
+        b'"%s":%s' % (k.encode(), parts.status[k]) for k in _INVENTORY_FIELDS if k in parts.status
+    ]
+    status = _decode_status(b"{%s}" % b",".join(members))
+    entries = [_decode_entry(bytes(entry), status) for entry in parts.spec.entries]
+    decoded = tuple(entry for entry in entries if entry is not None)
+    if status.problems or status.closing_problems or len(decoded) < len(entries):
         return decode(msgspec.json.decode(raw))
-    return _assemble(parts.metadata.name, status, read, fresh=status.complete)
+    return _assemble(parts.metadata.name, status, decoded, fresh=status.complete)
 
 
 def decode(document: object) -> DecodedGpuNode:
-    """Read a GPUNode that was parsed from JSON."""
+    """Decode a GPUNode that was parsed from JSON."""
     notes = Notes()
     top = FieldPlace("", notes)
     named = convert(document, NamedWire, top)
     parts = document if isinstance(document, Mapping) else {}
-    status = _status(_encode(_inventory_part(parts.get("status") or {})))
+    status = _decode_status(_encode(_inventory_part(parts.get("status") or {})))
     fresh = status.complete and not notes.errors
-    unclear = len(notes.errors)
+    errors_before_spec = len(notes.errors)
     spec = convert(parts.get("spec") or {}, SpecWire, top.at("spec")) or SpecWire()
-    entries = tuple(_promises(spec.entries, status, top.at("spec.entries")))
-    closed = bool(status.blurs) or len(notes.errors) > unclear
-    problems = (*notes.errors[:unclear], *status.problems, *notes.errors[unclear:], *status.blurs)
+    entries = tuple(_decode_entries(spec.entries, status, top.at("spec.entries")))
+    closed = bool(status.closing_problems) or len(notes.errors) > errors_before_spec
+    problems = (
+        *notes.errors[:errors_before_spec],
+        *status.problems,
+        *notes.errors[errors_before_spec:],
+        *status.closing_problems,
+    )
     name = "" if named is None else named.metadata.name
     decoded_gpu_node = _assemble(name, status, entries, fresh=fresh, closed=closed)
     return replace(decoded_gpu_node, problems=problems)
 
 
 def _assemble(
-    name: str, status: _Status, entries: tuple[Entry, ...], *, fresh: bool, closed: bool = False
+    name: str,
+    status: _DecodedStatus,
+    entries: tuple[Entry, ...],
+    *,
+    fresh: bool,
+    closed: bool = False,
 ) -> DecodedGpuNode:
     promised = {entry.uid for entry in entries}
     unpromised = tuple(entry for entry in status.unpromised if entry.uid not in promised)
-    held = _by_gpu((*entries, *unpromised))
-    gpus = tuple(_with_grants(gpu, held.get(gpu.uuid), closed=closed) for gpu in status.gpus)
+    grants = _grants_by_gpu((*entries, *unpromised))
+    gpus = tuple(_with_grants(gpu, grants.get(gpu.uuid), closed=closed) for gpu in status.gpus)
     node = Node(name=name, gpus=gpus, fresh=fresh)
     return DecodedGpuNode(node=node, entries=entries, unpromised=unpromised)
 
 
 def _inventory_part(status: object) -> object:
-    """Leave out what changes with every start of a container and is not read here."""
+    """Return the fields decoded here; others, like ``held``, change whenever a container starts."""
     if not isinstance(status, Mapping):
         return status
-    return {key: status[key] for key in _INVENTORIED if key in status}
+    return {key: status[key] for key in _INVENTORY_FIELDS if key in status}
 
 
-def _by_gpu(entries: Iterable[Entry]) -> Mapping[str, list[Grant]]:
-    held: dict[str, list[Grant]] = {}
+def _grants_by_gpu(entries: Iterable[Entry]) -> Mapping[str, list[Grant]]:
+    grants: dict[str, list[Grant]] = {}
     for entry in entries:
         for grant in peak_grants(entry.containers):
-            held.setdefault(grant.gpu, []).append(grant)
-    return held
+            grants.setdefault(grant.gpu, []).append(grant)
+    return grants
 
 
 def _with_grants(gpu: Gpu, grants: Sequence[Grant] | None, *, closed: bool) -> Gpu:
@@ -132,20 +137,20 @@ def _with_grants(gpu: Gpu, grants: Sequence[Grant] | None, *, closed: bool) -> G
     return replace(gpu, healthy=gpu.healthy and not closed, grants=tuple(grants or ()))
 
 
-@lru_cache(maxsize=STATUSES)
-def _status(raw: bytes) -> _Status:
-    """Read a status as JSON."""
+@lru_cache(maxsize=MOST_CACHED_STATUSES)
+def _decode_status(raw: bytes) -> _DecodedStatus:
+    """Decode a status in JSON."""
     notes = Notes()
     place = FieldPlace("status", notes)
     status = convert(msgspec.json.decode(raw), StatusWire, place) or StatusWire()
     inventory = inventory_of(status, place)
     complete = status.gpus is not None and not notes.errors
-    clear = len(notes.errors)
+    errors_before_live = len(notes.errors)
     unpromised = tuple(entries_of(status.unpromised, inventory, place.at("unpromised")))
     live: dict[str, list[Placement]] = {}
     for uuid, placed in instances_of(status, inventory, place):
         live.setdefault(uuid, []).append(placed)
-    return _Status(
+    return _DecodedStatus(
         inventory=inventory,
         gpus=tuple(
             replace(gpu, instances=tuple(live[uuid])) if uuid in live else gpu
@@ -153,23 +158,25 @@ def _status(raw: bytes) -> _Status:
         ),
         complete=complete,
         unpromised=unpromised,
-        problems=tuple(notes.errors[:clear]),
-        blurs=tuple(notes.errors[clear:]),
+        problems=tuple(notes.errors[:errors_before_live]),
+        closing_problems=tuple(notes.errors[errors_before_live:]),
     )
 
 
-def _promises(written: Sequence[object], status: _Status, place: FieldPlace) -> Iterator[Entry]:
+def _decode_entries(
+    written: Sequence[object], status: _DecodedStatus, place: FieldPlace
+) -> Iterator[Entry]:
     for i, item in enumerate(written):
-        entry = _promise(_encode(item), status)
+        entry = _decode_entry(_encode(item), status)
         if entry is not None:
             yield entry
         else:  # say where
             yield from entries_of([item], status.inventory, place, first=i)
 
 
-@lru_cache(maxsize=PROMISES)
-def _promise(raw: bytes, status: _Status) -> Entry | None:
-    """Read an entry as JSON; ``None`` where anything is wrong with it."""
+@lru_cache(maxsize=MOST_CACHED_ENTRIES)
+def _decode_entry(raw: bytes, status: _DecodedStatus) -> Entry | None:
+    """Decode an entry in JSON; ``None`` where anything is wrong with it."""
     notes = Notes()
     entries = list(entries_of([msgspec.json.decode(raw)], status.inventory, FieldPlace("", notes)))
     return entries[0] if entries and not notes.errors else None

@@ -1,6 +1,6 @@
-"""The parts of a GPUNode: boards, GPUs, instances and entries, as they are written in it.
+"""Decodes the parts of a GPUNode: boards, GPUs, instances and entries.
 
-What cannot be read is left out or kept without its placement, and noted with its place.
+An unreadable part is left out, or kept without its placement, and noted with its path.
 """
 
 import re
@@ -41,9 +41,9 @@ _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class FieldPlace:
-    """A place in the object, at which something may turn out to be wrong."""
+    """A place in the object, and where problems are noted."""
 
-    path: str
+    path: str  # as in status.gpus[0]
     notes: Notes
 
     def at(self, step: str) -> "FieldPlace":
@@ -51,20 +51,20 @@ class FieldPlace:
         return FieldPlace(f"{self.path}.{step}" if self.path else step, self.notes)
 
     def note_wrong(self, what: str, accepted: str) -> None:
-        """Note that *what* stands here, where *accepted* would do."""
+        """Note that *what* was found here instead of *accepted*."""
         self.notes.error(self.path or KIND, what, accepted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInventory:
-    """GPUs without what is promised on them, and the shapes by which promises are read."""
+    """The GPUs of a status, both by UUID."""
 
-    gpus: Mapping[str, Gpu]
-    shapes: Mapping[str, Board | None]
+    gpus: Mapping[str, Gpu]  # without grants
+    boards: Mapping[str, Board | None]  # also of GPUs in mode hami-core: entries may name profiles
 
 
 def convert(value: object, kind: type[W], place: FieldPlace) -> W | None:
-    """Return *value* as *kind*; ``None``, and a note, where it is none."""
+    """Return *value* converted to *kind*; where that fails, note why and return ``None``."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -89,27 +89,27 @@ def _explain(message: str, value: object, place: FieldPlace) -> None:
 
 
 def inventory_of(status: StatusWire, place: FieldPlace) -> GpuInventory:
-    """Return the GPUs that can be read, each with how it may be cut."""
+    """Return the readable GPUs, each with its board."""
     boards = [_board(item, place.at(f"boards[{i}]")) for i, item in enumerate(status.boards)]
     gpus: dict[str, Gpu] = {}
-    shapes: dict[str, Board | None] = {}
+    boards_by_uuid: dict[str, Board | None] = {}
     for i, item in enumerate(status.gpus or ()):
-        there = place.at(f"gpus[{i}]")
-        wire = convert(item, GpuWire, there)
+        gpu_place = place.at(f"gpus[{i}]")
+        wire = convert(item, GpuWire, gpu_place)
         if wire is not None and wire.uuid in gpus:
-            there.note_wrong(f"{quote(wire.uuid)} twice", "each GPU once")
+            gpu_place.note_wrong(f"{quote(wire.uuid)} twice", "each GPU once")
         elif wire is not None and wire.mode is Mode.MEMORY_ONLY:  # a grant's mode, no GPU's
-            there.at("mode").note_wrong(quote(wire.mode), f"{Mode.MIG} or {Mode.HAMI_CORE}")
+            gpu_place.at("mode").note_wrong(quote(wire.mode), f"{Mode.MIG} or {Mode.HAMI_CORE}")
         elif wire is not None:
-            shapes[wire.uuid] = board = _shape(wire, boards, there)
+            boards_by_uuid[wire.uuid] = board = _board_of_gpu(wire, boards, gpu_place)
             gpus[wire.uuid] = _gpu(wire, board)
-    return GpuInventory(gpus=gpus, shapes=shapes)
+    return GpuInventory(gpus=gpus, boards=boards_by_uuid)
 
 
 def _board(item: object, place: FieldPlace) -> Board | None:
     wire = convert(item, BoardWire, place)
     if wire is None or not all(
-        _plausible(profile, wire.slots, place.at(f"profiles[{i}]"))
+        _is_plausible(profile, wire.slots, place.at(f"profiles[{i}]"))
         for i, profile in enumerate(wire.profiles)
     ):
         return None
@@ -117,7 +117,7 @@ def _board(item: object, place: FieldPlace) -> Board | None:
     return _intern(Board(name=wire.name, slots=wire.slots, profiles=profiles))
 
 
-def _plausible(profile: ProfileWire, slots: int, place: FieldPlace) -> bool:
+def _is_plausible(profile: ProfileWire, slots: int, place: FieldPlace) -> bool:
     if shape_of(profile.name) is None:
         place.note_wrong(
             f"name {quote(profile.name)}", "a MIG profile such as 1g.5gb or 1g.10gb+me"
@@ -152,8 +152,8 @@ def _intern(board: Board) -> Board:
     return board
 
 
-def _shape(wire: GpuWire, boards: Sequence[Board | None], place: FieldPlace) -> Board | None:
-    """Return how the GPU may be cut: as its node says, else as the catalogue does."""
+def _board_of_gpu(wire: GpuWire, boards: Sequence[Board | None], place: FieldPlace) -> Board | None:
+    """Return the board that the status gives for the GPU, else the catalogue's for its model."""
     if wire.board is not None and wire.board < len(boards):
         return boards[wire.board]
     if wire.board is not None:
@@ -197,7 +197,7 @@ def instances_of(
 def _placement(
     wire: InstanceWire | DeviceWire, inventory: GpuInventory, place: FieldPlace
 ) -> Placement | None:
-    board, start = inventory.shapes.get(wire.gpu), wire.start
+    board, start = inventory.boards.get(wire.gpu), wire.start
     profile = None if board is None else canonical_profile(board, wire.profile or "")
     if board and profile and start is not None and start + profile.size <= board.slots:
         return Placement(profile, start)
@@ -209,7 +209,7 @@ def _placement(
 def entries_of(
     written: Sequence[object], inventory: GpuInventory, place: FieldPlace, *, first: int = 0
 ) -> Iterator[Entry]:
-    """Yield the entries that can be read, the first of which stands at index *first* of *place*.
+    """Yield the readable entries of *written*, whose first element has index *first* in *place*.
 
     A device whose placement cannot be read is kept without one.
     """

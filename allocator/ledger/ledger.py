@@ -1,4 +1,4 @@
-"""Ledger: one GPUNode at one version."""
+"""Ledger: one GPUNode at one resource version, and how a pod sees its node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,37 +17,37 @@ from allocator.model.usage import without_entries
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
-class _Whose(msgspec.Struct):
+class _PodName(msgspec.Struct):
     namespace: str
     name: str
 
 
-class _Named(msgspec.Struct):
-    pod: _Whose
+class _EntryPodName(msgspec.Struct):
+    pod: _PodName
 
 
-class _Since(msgspec.Struct):
+class _EntrySince(msgspec.Struct):
     since: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 def uid_of(element: object) -> str:
-    """Return the uid of the pod that *element* names, empty where it names none."""
+    """Return the pod uid in *element* of ``spec.entries``; empty where there is none."""
     pod = element.get("pod") if isinstance(element, Mapping) else None
     uid = pod.get("uid") if isinstance(pod, Mapping) else None
     return uid if isinstance(uid, str) else ""
 
 
 def unreadable_entry(element: object) -> Entry:
-    """Return *element* as a promise of nothing, to the pod that it names if any.
+    """Return *element* of ``spec.entries`` as an entry without grants, for the pod that it names.
 
-    One that does not say since when it stands never ages.
+    Without a readable ``since`` the entry gets the latest time there is, so that it never expires.
     """
     try:
-        pod = msgspec.convert(element, _Named).pod
+        pod = msgspec.convert(element, _EntryPodName).pod
     except msgspec.ValidationError:
-        pod = _Whose("", "")
+        pod = _PodName("", "")
     try:
-        since = msgspec.convert(element, _Since).since
+        since = msgspec.convert(element, _EntrySince).since
     except msgspec.ValidationError:
         since = _NEVER
     named = is_safe_name(pod.namespace) and is_safe_name(pod.name)  # they become part of a path
@@ -77,68 +77,60 @@ class _Status(msgspec.Struct, rename="camel"):
     held: tuple[str, ...] = ()
 
 
-class _Object(msgspec.Struct):
+class _GpuNode(msgspec.Struct):
     metadata: _Metadata
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _Pod(msgspec.Struct):
+class _EntryPod(msgspec.Struct):
     uid: str
 
 
-class _Entry(msgspec.Struct):
-    pod: _Pod
+class _EntryUid(msgspec.Struct):
+    pod: _EntryPod
 
 
 class _Spec(msgspec.Struct):
-    entries: list[_Entry] | None = None
+    entries: list[_EntryUid] | None = None
 
 
-class _Whole(_Object):
+class _GpuNodeWithUids(_GpuNode):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-_WHOLE: Final = msgspec.json.Decoder(_Whole)
+_DECODER: Final = msgspec.json.Decoder(_GpuNodeWithUids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """One GPUNode at one version.
+    """One GPUNode at one resource version."""
 
-    ``written`` has the pod uid of each element of ``spec.entries``, empty where it cannot be
-    read, or is ``None`` where there is no such list. ``node`` has every readable promise, and
-    ``entries`` are those. ``unread`` are the others, with nothing but whose they seem to be: each
-    keeps the node from promising anything. ``problems`` say what is odd.
-    ``driver`` is what is said of the driver, or in its place. ``held`` are uids of entries whose
-    containers may have started; ``unpromised`` is in use by pods that have no entry. ``boot`` and
-    ``node_uid`` are those of the Node that the status is of.
-    """
-
-    name: str
-    uid: str
-    resource_version: str
-    generation: int
-    inventory: str
-    boot: str
-    node_uid: str
-    driver: str
-    observed_generation: int
-    deleting: bool
-    held: frozenset[str]
-    written: tuple[str, ...] | None
-    entries: tuple[Entry, ...]
-    unread: tuple[Entry, ...] = ()
-    unpromised: tuple[Entry, ...]
-    node: Node
-    problems: tuple[Problem, ...] = ()
+    name: str  # also the name of its Node
+    uid: str  # every patch tests it
+    resource_version: str  # tested where nothing at all may have changed
+    generation: int  # of the spec; every commit tests it
+    inventory: str  # digest of boards and GPUs; every commit tests it; "" closes the node
+    boot: str  # boot id of the Node when the status was written
+    node_uid: str  # uid of the Node that the status describes
+    driver: str  # driver version, or "upstream" where the status was read from a register
+    observed_generation: int  # the last generation that the agent has seen
+    deleting: bool  # a deletion timestamp is set
+    held: frozenset[str]  # uids of pods whose containers may have started
+    # Pod uid of each element of spec.entries, "" where it is unreadable; None: no list yet.
+    entry_uids: tuple[str, ...] | None
+    entries: tuple[Entry, ...]  # the readable ones
+    unreadable: tuple[Entry, ...] = ()  # the others, with the pod they name; each closes the node
+    unpromised: tuple[Entry, ...]  # in use by pods without an entry, as the agent reports
+    node: Node  # the GPUs with everything promised and unpromised on them
+    problems: tuple[Problem, ...] = ()  # what is malformed
 
     def entry(self, uid: str) -> Entry | None:
-        """Return the entry of pod *uid*."""
+        """Return the readable entry of pod *uid*, if it has one."""
         return next((entry for entry in self.entries if entry.uid == uid), None)
 
     @property
     def closed(self) -> str:
-        """Return why the node takes no new entries, whatever is free; empty if it does."""
+        """Return why no entry may be added, whatever is free; empty for an open node."""
         if self.deleting:
             return "its GPUNode is being deleted"
         known = self.inventory and self.node.gpus
@@ -146,34 +138,39 @@ class Ledger:
 
 
 def parse_ledger(document: Mapping[str, Any]) -> Ledger:
-    """Read a GPUNode that was parsed from JSON.
+    """Return the Ledger of a GPUNode that was parsed from JSON.
 
-    Raises ``ValueError`` where its metadata or status is not what the CRD's schema lets in; of
-    what else is odd, ``gpunode`` says how it is read.
+    Raises ``ValueError`` where metadata or status do not match the schema of the CRD. Everything
+    else that is malformed becomes a problem, as :func:`allocator.ledger.decode.decode` says.
     """
     entries, decoded = (document.get("spec") or {}).get("entries"), decode(document)
-    ledger = _ledger(msgspec.convert(document, _Object), decoded, _entry_uids(entries))
+    ledger = _ledger(msgspec.convert(document, _GpuNode), decoded, _entry_uids(entries))
     readable = {entry.uid for entry in decoded.entries}
     others = [e for e in entries if uid_of(e) not in readable] if isinstance(entries, list) else ()
-    return replace(ledger, unread=tuple(map(unreadable_entry, others)))
+    return replace(ledger, unreadable=tuple(map(unreadable_entry, others)))
 
 
-def read_text(raw: bytes) -> tuple[Ledger, DecodedGpuNode]:
-    """Read a GPUNode as JSON, and what ``gpunode`` says of it; raises as :func:`read` does."""
+def parse_ledger_text(raw: bytes) -> tuple[Ledger, DecodedGpuNode]:
+    """Return the Ledger of a GPUNode in JSON, and how it was decoded.
+
+    Parses much less than :func:`parse_ledger` where entries are well-formed; raises as it does.
+    """
     decoded = decode_text(raw)
     try:
-        whole = _WHOLE.decode(raw)
+        gpu_node = _DECODER.decode(raw)
     except msgspec.ValidationError:
         return parse_ledger(msgspec.json.decode(raw)), decoded
-    entries = whole.spec.entries
+    entries = gpu_node.spec.entries
     if len(entries or ()) != len(decoded.entries):
         return parse_ledger(msgspec.json.decode(raw)), decoded
-    written = None if entries is None else tuple(entry.pod.uid for entry in entries)
-    return _ledger(whole, decoded, written), decoded
+    entry_uids = None if entries is None else tuple(entry.pod.uid for entry in entries)
+    return _ledger(gpu_node, decoded, entry_uids), decoded
 
 
-def _ledger(found: _Object, decoded: DecodedGpuNode, written: tuple[str, ...] | None) -> Ledger:
-    metadata, status = found.metadata, found.status
+def _ledger(
+    gpu_node: _GpuNode, decoded: DecodedGpuNode, entry_uids: tuple[str, ...] | None
+) -> Ledger:
+    metadata, status = gpu_node.metadata, gpu_node.status
     return Ledger(
         name=metadata.name,
         uid=metadata.uid,
@@ -186,7 +183,7 @@ def _ledger(found: _Object, decoded: DecodedGpuNode, written: tuple[str, ...] | 
         observed_generation=status.observed_generation,
         deleting=metadata.deletion_timestamp is not None,
         held=frozenset(status.held),
-        written=written,
+        entry_uids=entry_uids,
         entries=decoded.entries,
         unpromised=decoded.unpromised,
         node=decoded.node,
@@ -199,33 +196,33 @@ def _entry_uids(entries: object) -> tuple[str, ...] | None:
 
 
 def is_accounted(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
-    """Say whether the status was written for the Node as it runs now: this object, this boot.
+    """Say whether the status describes this Node object in this boot.
 
-    What either side does not say is not compared.
+    A uid or boot id that either side lacks is not compared.
     """
     pairs = ((ledger.node_uid, node_uid), (ledger.boot, boot))
-    return all(mine == its or not mine or not its for mine, its in pairs)
+    return all(recorded == actual or not recorded or not actual for recorded, actual in pairs)
 
 
 def node_for(ledger: Ledger, uid: str) -> Node:
-    """Return the node as pod *uid* finds it: what it was promised itself counts as free."""
+    """Return the node as pod *uid* finds it: what that pod has itself counts as free."""
     return without_entries(ledger.node, _pod_entries(ledger, uid))
 
 
 def _pod_entries(ledger: Ledger, uid: str) -> list[Entry]:
-    """Return what pod *uid* has, promised or not."""
+    """Return the entries of pod *uid*, and what it uses without one."""
     return [entry for entry in (*ledger.entries, *ledger.unpromised) if entry.uid == uid]
 
 
 def annotated_entry(
-    document: Mapping[str, Any], pod: Mapping[str, str], told: object
+    document: Mapping[str, Any], pod: Mapping[str, str], containers: object
 ) -> Entry | None:
-    """Return the entry that a pod's annotations tell of, read as if it stood in this GPUNode.
+    """Return the annotation ``assignment`` of a pod as an entry of the GPUNode *document*.
 
-    *pod* has its namespace, name and uid; *told* is what ``assignment`` holds. ``None`` where the
-    GPUNode cannot have promised that.
+    *pod* has its namespace, name and uid; *containers* is the parsed annotation. ``None`` where
+    that would be no valid entry of this GPUNode.
     """
-    entry = {"pod": pod, "since": "1970-01-01T00:00:00Z", "containers": told}
+    entry = {"pod": pod, "since": "1970-01-01T00:00:00Z", "containers": containers}
     decoded_gpu_node = decode({**document, "spec": {"entries": [entry]}})
     return (
         decoded_gpu_node.entries[0]

@@ -1,8 +1,15 @@
-"""Upkeep: what is to be done about the GPUNode of each Node, as values that a shell carries out.
+"""The next step for the GPUNode of each Node; :mod:`allocator.controllers.gpunode` performs it.
 
-Only the control plane makes and unmakes GPUNodes. One outlives its Node until the last promise is
-gone, and is shut before any of them goes: a commit tests ``status.inventory``, so what was read
-before can no longer be written (docs/design.md, commit rules 2 and 4).
+A GPUNode is in one of these states, and only the control plane creates and deletes it:
+
+- absent: created once the Node runs our agent or has a register annotation;
+- closed: ``status.inventory`` is empty, so no commit can pass (each one tests it);
+- open: ``status.inventory`` is written by the agent, or by us from the register of another plugin.
+  It is closed when the status was written for another Node object, another boot or another plugin,
+  and when the Node is gone;
+- orphaned: the Node is gone; closed first, deleted once the last entry is removed
+  (docs/design.md, commit rules 2 and 4);
+- deleting: the finalizer stays until the last entry is removed.
 """
 
 from collections.abc import Mapping
@@ -15,90 +22,85 @@ from allocator.ledger.ledger import Ledger, is_accounted
 from allocator.ledger.schema import status_of
 from allocator.model.gpu import Node
 
-REPORTED: Final[str] = (
-    NodeAgent.UPSTREAM.value
-)  # stands for the driver in a status that was read off a register
+# status.driver of a status that was read from a register annotation.
+REGISTER_DRIVER: Final[str] = NodeAgent.UPSTREAM.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIdentity:
-    """A Node of the cluster, as far as its GPUNode goes by it.
-
-    ``agent`` says that it runs ours. ``announced`` is what its register annotation lists, ``None``
-    where it has none.
-    """
+    """What decides about the GPUNode of a Node."""
 
     name: str
     uid: str
-    boot: str
-    agent: bool = False
-    announced: Node | None = None
+    boot: str  # boot id
+    agent: bool = False  # it runs our agent
+    registered: Node | None = None  # the GPUs of its register annotation, None without one
 
 
 class GpuNodeAction(Enum):
-    """What may be done to a GPUNode without a status to write."""
+    """Steps that need no content."""
 
     CREATE = auto()
-    SHUT = auto()  # no commit until the inventory is written anew
+    CLOSE = auto()  # empty status.inventory: no commit passes until it is written again
     DELETE = auto()
-    RELEASE = auto()  # take the finalizer off
+    REMOVE_FINALIZER = auto()  # lets a deletion that was requested complete
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Write these fields of the status, as its agent would."""
+class WriteStatus:
+    """Write these fields of the status, as an agent would."""
 
     status: Mapping[str, object]
 
 
-Step = GpuNodeAction | Report
+Step = GpuNodeAction | WriteStatus
 
 
-def due_step(machine: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool) -> Step | None:
-    """Return the next step for a GPUNode, ``None`` where it is as it should be.
+def due_step(node: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool) -> Step | None:
+    """Return the next step for a GPUNode, ``None`` where nothing is due.
 
-    ``None`` as *machine* or *ledger* is one that does not exist. *upstream* says that another
-    plugin serves the nodes and their registers are their inventory.
+    *node* or *ledger* is ``None`` where the object does not exist. *upstream* says that another
+    plugin serves the nodes, so that registers are the inventory.
     """
     if ledger is None:
-        carries = machine is not None and (machine.agent or machine.announced is not None)
-        return GpuNodeAction.CREATE if carries else None
+        has_gpus = node is not None and (node.agent or node.registered is not None)
+        return GpuNodeAction.CREATE if has_gpus else None
     if ledger.deleting:
-        return None if _promises(ledger) else GpuNodeAction.RELEASE
-    if machine is None:
+        return None if _has_entries(ledger) else GpuNodeAction.REMOVE_FINALIZER
+    if node is None:
         return _orphan_step(ledger)
-    if upstream and machine.announced is not None:
-        return _report(machine, machine.announced, ledger)
-    # The plugin that served it has left nothing to read, or its word or an earlier life's is here.
-    told = not upstream and status_is_current(
-        ledger, node_uid=machine.uid, boot=machine.boot, upstream=False
+    if upstream and node.registered is not None:
+        return _register_status(node, node.registered, ledger)
+    # Upstream: the register is gone. Ours: another plugin or an earlier boot may have written it.
+    current = not upstream and status_is_current(
+        ledger, node_uid=node.uid, boot=node.boot, upstream=False
     )
-    return GpuNodeAction.SHUT if ledger.inventory and not told else None
+    return GpuNodeAction.CLOSE if ledger.inventory and not current else None
 
 
 def status_is_current(ledger: Ledger, *, node_uid: str, boot: str, upstream: bool) -> bool:
-    """Say whether the status is of its Node as it runs now, told by who is to serve it.
+    """Say whether the status describes its Node in this boot and comes from the right source.
 
-    What a register told stands as long as its plugin serves the nodes, which *upstream* says.
+    A status from a register counts only while its plugin serves the nodes, which *upstream* says.
     """
-    right = upstream or ledger.driver != REPORTED
-    return right and is_accounted(ledger, node_uid=node_uid, boot=boot)
+    by_right_agent = upstream or ledger.driver != REGISTER_DRIVER
+    return by_right_agent and is_accounted(ledger, node_uid=node_uid, boot=boot)
 
 
 def _orphan_step(ledger: Ledger) -> Step | None:
     if ledger.inventory:
-        return GpuNodeAction.SHUT
-    return None if _promises(ledger) else GpuNodeAction.DELETE
+        return GpuNodeAction.CLOSE
+    return None if _has_entries(ledger) else GpuNodeAction.DELETE
 
 
-def _report(machine: NodeIdentity, announced: Node, ledger: Ledger) -> Report | None:
-    identity = {"nodeUID": machine.uid, "bootID": machine.boot, "driver": REPORTED}
-    status = {**identity, **status_of(announced)}
-    standing = (ledger.inventory, ledger.node_uid, ledger.boot, ledger.driver)
-    same = standing == (status["inventory"], *identity.values())
-    return None if same else Report({k: v for k, v in status.items() if v != ""})
+def _register_status(node: NodeIdentity, registered: Node, ledger: Ledger) -> WriteStatus | None:
+    identity = {"nodeUID": node.uid, "bootID": node.boot, "driver": REGISTER_DRIVER}
+    status = {**identity, **status_of(registered)}
+    written = (ledger.inventory, ledger.node_uid, ledger.boot, ledger.driver)
+    same = written == (status["inventory"], *identity.values())
+    return None if same else WriteStatus({k: v for k, v in status.items() if v != ""})
 
 
-def _promises(ledger: Ledger) -> bool:
-    """Say whether anything is promised, also what cannot be read."""
-    return bool(ledger.written)
+def _has_entries(ledger: Ledger) -> bool:
+    """Say whether there is any entry, readable or not."""
+    return bool(ledger.entry_uids)

@@ -1,6 +1,6 @@
-"""The JSON of GPUNode objects: its fields, their bounds, and how ours are written.
+"""The JSON of GPUNode objects: its fields, their bounds, and how we write them.
 
-Reading is ``gpunode``'s; unknown fields are somebody's newer ones and tolerated.
+:mod:`allocator.ledger.decode` reads them. Unknown fields, of a newer release, are ignored.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ MOST_ENTRIES: Final = 1024  # on one node
 
 
 class Wire(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
-    """What all parts share: camel case, and defaults left out."""
+    """Base of all parts: keys in camel case, defaults left out."""
 
 
 class ProfileWire(Wire):
@@ -60,7 +60,7 @@ class BoardWire(Wire):
 
 
 class GpuWire(Wire):
-    """``model`` may be left out where the board has its name; a GPU without MIG needs it."""
+    """A GPU; ``model`` may be missing where the board names it."""
 
     uuid: _DeviceId
     index: _Count
@@ -85,7 +85,7 @@ class InstanceWire(Wire):
 
 
 class DeviceWire(Wire):
-    """``profile`` and ``start`` are there exactly when the mode is MIG, ``position`` only then."""
+    """A grant; ``profile`` and ``start`` exist exactly in mode MIG, ``position`` only there."""
 
     gpu: _DeviceId
     mode: Mode
@@ -97,7 +97,7 @@ class DeviceWire(Wire):
 
 
 class ContainerWire(Wire):
-    """What one container holds; who has no ``stage`` counts as one that runs beside all others."""
+    """The grants of one container; without ``stage`` it runs at the same time as all others."""
 
     name: _Name
     devices: Annotated[tuple[DeviceWire, ...], _Few]
@@ -105,7 +105,7 @@ class ContainerWire(Wire):
 
 
 class PodWire(Wire):
-    """Who holds it."""
+    """The pod of an entry."""
 
     namespace: _Name
     name: _Text
@@ -113,7 +113,7 @@ class PodWire(Wire):
 
 
 class EntryWire(Wire):
-    """One promise."""
+    """One element of ``spec.entries``: the grants of one pod."""
 
     pod: PodWire
     since: Annotated[datetime, msgspec.Meta(tz=True)]
@@ -127,15 +127,15 @@ class MetadataWire(Wire):
 
 
 class SpecWire(Wire, omit_defaults=False):
-    """Promises, read one by one."""
+    """``spec``; entries are decoded one by one, so that a bad one spoils no other."""
 
     entries: Annotated[list[Any], msgspec.Meta(max_length=MOST_ENTRIES)] = []
 
 
 class StatusWire(Wire, omit_defaults=False):
-    """Elements are read one by one, so that a bad one costs itself alone.
+    """``status``; elements are decoded one by one, so that a bad one spoils no other.
 
-    No list of GPUs means that nobody has looked yet, an empty one that there are none.
+    ``gpus`` is ``None`` before the first report, and empty where the node has no GPU.
     """
 
     boards: Annotated[list[Any], _Few] = []
@@ -151,13 +151,13 @@ class NamedWire(Wire):
 
 
 class EntriesWire(Wire):
-    """``spec`` with its entries as they are written."""
+    """``spec`` with entries that are not decoded yet."""
 
     entries: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_ENTRIES)] = []
 
 
 class PartsWire(NamedWire):
-    """A GPUNode of which the parts are text yet."""
+    """A GPUNode whose entries and status fields are not decoded yet."""
 
     spec: EntriesWire = msgspec.field(default_factory=EntriesWire)
     status: dict[str, msgspec.Raw] = {}
@@ -191,10 +191,10 @@ def _device_wire(grant: Grant) -> DeviceWire:
 
 
 def status_of(node: Node, unpromised: Iterable[Entry] = ()) -> dict[str, object]:
-    """Return the part of ``status`` that a Node knows, with the digest that commits test.
+    """Return the fields of ``status`` that follow from a Node, with the digest that commits test.
 
-    *unpromised* is what is in use without an entry. The agent adds what it alone knows: PCI ids,
-    UUIDs of instances, boot id and ``held``.
+    *unpromised* is what is in use without an entry. The agent adds the other fields: PCI ids, UUIDs
+    of instances, boot id and ``held``.
     """
     boards = tuple(dict.fromkeys(gpu.board for gpu in node.gpus if gpu.board is not None))
     status = StatusWire(

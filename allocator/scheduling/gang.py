@@ -1,7 +1,7 @@
-"""Gangs: groups of pods that start together or not at all, and hold GPUs while they wait.
+"""Gangs: PodGroups, whose pods start together or not at all, and hold GPUs while they wait.
 
-Schedulers bind a gang's members one by one. Two gangs that each got part of what both need keep
-each other from starting for ever. They are reported; which one lets go is for its owner to say.
+Schedulers bind the members of a gang one by one. Two gangs that each got part of what both need
+block each other for ever. Stuck gangs are reported, never evicted.
 """
 
 from collections import defaultdict
@@ -16,20 +16,20 @@ Name = tuple[str, str]  # namespace and name of a group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """A group's living pods: how many are bound, which of these hold a GPU, which wait for one."""
+    """The running and pending pods of a group."""
 
-    bound: int
-    holding: tuple[PodSummary, ...]
-    waiting: tuple[PodSummary, ...]
+    bound: int  # how many are bound, with or without GPUs
+    holding: tuple[PodSummary, ...]  # bound pods that ask for GPUs
+    waiting: tuple[PodSummary, ...]  # unbound pods that ask for GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """A group with its object's uid and least number of members."""
+    """A PodGroup with its members."""
 
     name: Name
     uid: str
-    least: int
+    least: int  # spec.minMember
     members: Members
 
     @property
@@ -47,7 +47,7 @@ def members_of(
     for pod in pods:
         if pod.group and not pod.over and not pod.deleting:
             groups[pod.namespace, pod.group].append(pod)
-    return {name: _members(found, vocabularies) for name, found in groups.items()}
+    return {name: _members(group, vocabularies) for name, group in groups.items()}
 
 
 def _members(pods: Sequence[PodSummary], vocabularies: Sequence[Vocabulary]) -> Members:

@@ -1,8 +1,8 @@
-"""A node as one preemptor finds it, with room about to be freed and room that is reserved."""
+"""One node as the preemptor finds it: ended and terminating pods, and reserved room."""
 
 from dataclasses import dataclass, replace
 
-from allocator.extender.filter import node_with_nominees
+from allocator.extender.filter import node_with_nominations
 from allocator.extender.index import Entries, Index
 from allocator.extender.pod import SchedulingPod
 from allocator.ledger.assign import PodClaim
@@ -16,67 +16,62 @@ from allocator.placement.choose import PlacementPolicy, in_mode, place_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionNode:
-    """One node with everybody's grants but the pod's own, and with what is spoken for.
+    """One node as a preemptor finds it; pods are given by uid."""
 
-    ``ebbing`` are pods that are gone or over: what they were promised is free once their node
-    says so. ``leaving`` are pods that were deleted and still run. ``overdue`` are neither of them
-    any more: their room should have been free by now, and is taken until it is.
-    """
-
-    node: Node
-    entries: Entries
-    ebbing: frozenset[str]
-    leaving: frozenset[str]
-    overdue: frozenset[str]
+    node: Node  # with all grants but the pod's own, and with room for nominated pods taken
+    entries: Entries  # of all other pods
+    ended: frozenset[str]  # gone or over: their GPUs are free once the node reports it
+    terminating: frozenset[str]  # deleted, and still running
+    overdue: frozenset[str]  # ended or terminating for too long: their room counts as taken
     request: PodRequest
     terms: PlacementPolicy
     demand: Demand
 
     @property
     def coming_uids(self) -> frozenset[str]:
-        """Return whose room is coming: theirs who are gone, over, or on their way."""
-        return self.ebbing | self.leaving
+        """Return pods whose room is becoming free."""
+        return self.ended | self.terminating
 
     @property
-    def single(self) -> bool:
+    def wants_single_gpu(self) -> bool:
         """Say whether the pod asks for one GPU only."""
         return sum(container_request.count for container_request in self.request.containers) == 1
 
     def fits(self, gone: frozenset[str]) -> bool:
-        """Say whether the pod fits once the pods *gone* are; with nobody gone is asked first."""
-        node, leaving = self.node, [self.entries[uid] for uid in gone]
-        if gone and self.single:  # elsewhere on the node nothing has changed
-            touched = set().union(*map(held_gpus, leaving))
+        """Say whether the pod fits without the pods *gone*; to be asked without any first."""
+        node, removed = self.node, [self.entries[uid] for uid in gone]
+        if gone and self.wants_single_gpu:  # elsewhere on the node nothing has changed
+            touched = set().union(*map(held_gpus, removed))
             node = replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.uuid in touched))
-        node = without_entries(node, leaving)
+        node = without_entries(node, removed)
         return place_on(node, self.request, terms=self.terms, demand=self.demand) is not None
 
 
 def preemption_node(
-    index: Index, name: str, *, pod: SchedulingPod, wanted: PodClaim, terms: PlacementPolicy
+    index: Index, name: str, *, pod: SchedulingPod, claim: PodClaim, terms: PlacementPolicy
 ) -> PreemptionNode | None:
-    """Return node *name* as *pod* finds it; ``None`` where it has nothing to hope for there.
+    """Return node *name* as *pod* finds it; ``None`` where no eviction can help.
 
-    That is a node on which nothing may be promised, and one where pods that are nominated, and no
-    less important, have not found their own room yet.
+    That is a closed node, and one where nominated pods of the same or higher priority do not find
+    room themselves.
     """
-    site = index.sites.get(name)
-    node = node_with_nominees(index, name, pod, terms=terms)
-    if site is None or site.closed or node is None:
+    info = index.node_infos.get(name)
+    node = node_with_nominations(index, name, pod, terms=terms)
+    if info is None or info.closed or node is None:
         return None
-    entries = {uid: entry for uid, entry in site.entries.items() if uid != pod.uid}
-    ebbing = frozenset(uid for uid in entries if _is_ended(index.pods.get(uid)))
-    leaving = frozenset(
-        uid for uid in entries.keys() - ebbing if _is_leaving(index.pods[uid], name)
+    entries = {uid: entry for uid, entry in info.entries.items() if uid != pod.uid}
+    ended = frozenset(uid for uid in entries if _is_ended(index.pods.get(uid)))
+    terminating = frozenset(
+        uid for uid in entries.keys() - ended if _is_terminating(index.pods[uid], name)
     )
-    overdue = frozenset(uid for uid in ebbing | leaving if _is_overdue(index, entries[uid]))
+    overdue = frozenset(uid for uid in ended | terminating if _is_overdue(index, entries[uid]))
     return PreemptionNode(
         node=node,
         entries=entries,
-        ebbing=ebbing - overdue,
-        leaving=leaving - overdue,
+        ended=ended - overdue,
+        terminating=terminating - overdue,
         overdue=overdue,
-        request=in_mode(wanted.request, wanted.mode),
+        request=in_mode(claim.request, claim.mode),
         terms=terms,
         demand=index.snapshot.demand,
     )
@@ -86,12 +81,14 @@ def _is_ended(pod: SchedulingPod | None) -> bool:
     return pod is None or pod.over or (pod.deleting and not pod.node)
 
 
-def _is_leaving(pod: SchedulingPod, node: str) -> bool:
+def _is_terminating(pod: SchedulingPod, node: str) -> bool:
     return pod.deleting and pod.node == node
 
 
 def _is_overdue(index: Index, entry: Entry) -> bool:
-    return index.endings is not None and index.endings.is_overdue(entry, index.pods.get(entry.uid))
+    return index.terminations is not None and index.terminations.is_overdue(
+        entry, index.pods.get(entry.uid)
+    )
 
 
 def held_gpus(entry: Entry) -> set[str]:

@@ -1,8 +1,8 @@
 """Volcano's list of devices, ``volcano.sh/vgpu-ids-new``: what a scheduler picked for a pod.
 
-``;`` parts containers, ``:`` ends a device, which is ``uuid,NVIDIA,memory,cores``; a MIG slot may
-be named behind the uuid as ``[group-position]``. Upstream's readers believe all of it; ours reads
-wishes, so a list with any defect is none.
+``;`` separates containers, ``:`` ends a device, which is ``uuid,NVIDIA,memory,cores``; a MIG slot
+may follow the uuid as ``[group-position]``. To us the list is only a preference, so one with any
+defect counts as none.
 """
 
 import re
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-IDS: Final = "volcano.sh/vgpu-ids-new"
-NODE: Final = "volcano.sh/vgpu-node"  # the node that the list was made for
+LIST_ANNOTATION: Final = "volcano.sh/vgpu-ids-new"
+LIST_NODE_ANNOTATION: Final = "volcano.sh/vgpu-node"  # the node that the list was made for
 # HAMi's names for the same; its list has a part for each init container too.
-HAMI_IDS: Final = "hami.io/vgpu-devices-allocated"
-HAMI_NODE: Final = "hami.io/vgpu-node"
-_LONGEST: Final = 16 * 1024  # characters; 64 containers of 16 devices are half of it
-_MOST: Final = 1024  # devices
+HAMI_LIST_ANNOTATION: Final = "hami.io/vgpu-devices-allocated"
+HAMI_LIST_NODE_ANNOTATION: Final = "hami.io/vgpu-node"
+_MOST_CHARACTERS: Final = 16 * 1024  # characters; 64 containers of 16 devices are half of it
+_MOST_DEVICES: Final = 1024  # devices
 _DEVICE: Final = re.compile(
     r"([A-Za-z0-9-]{1,64})(?:\[([^\[\],:;-]{1,63}-\d{1,3})\])?,NVIDIA,(\d{1,10}),(\d{1,3})(?:,[^,:;]*)?",
     re.ASCII,
@@ -25,15 +25,12 @@ _DEVICE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ListedDevice:
-    """One share: ``memory`` in units of the site's gpuMemoryFactor, ``cores`` in percent.
-
-    ``position`` names a MIG instance as Volcano's scheduler does.
-    """
+    """One device of the list."""
 
     uuid: str
-    memory: int
-    cores: int
-    position: str | None = None
+    memory: int  # in units of the site's gpuMemoryFactor
+    cores: int  # percent
+    position: str | None = None  # of a MIG instance, as group-position
 
     def __str__(self) -> str:
         place = "" if self.position is None else f"[{self.position}]"
@@ -41,28 +38,28 @@ class ListedDevice:
 
 
 def listed_uuids(text: str) -> tuple[str, ...]:
-    """Return the uuids of the GPUs in a list that somebody wrote, each once; else nothing."""
-    return tuple(dict.fromkeys(device.uuid for part in parts(text) for device in part))
+    """Return the UUIDs of the GPUs in a list, each once; none where it is malformed."""
+    return tuple(dict.fromkeys(device.uuid for part in parse_device_list(text) for device in part))
 
 
-def wished_positions(text: str) -> tuple[tuple[str, str], ...]:
-    """Return the GPUs in such a list on which a MIG position is named, each with that position."""
-    devices = (device for part in parts(text) for device in part)
+def listed_positions(text: str) -> tuple[tuple[str, str], ...]:
+    """Return GPU and position of each device in a list that names a MIG position."""
+    devices = (device for part in parse_device_list(text) for device in part)
     return tuple((device.uuid, device.position) for device in devices if device.position)
 
 
-def parts(text: str) -> tuple[tuple[ListedDevice, ...], ...]:
-    """Return the devices of each container that has some; whose part is empty has none.
+def parse_device_list(text: str) -> tuple[tuple[ListedDevice, ...], ...]:
+    """Return the devices of each container that has any; nothing where the list is malformed.
 
-    Writers differ in which containers they leave out, never in the order of those that ask.
+    Writers differ in whether they leave out containers without GPUs, never in the order.
     """
-    if not text or len(text) > _LONGEST:
+    if not text or len(text) > _MOST_CHARACTERS:
         return ()
     written = [[d for d in container.split(":") if d] for container in text.split(";")]
-    if sum(map(len, written)) > _MOST:
+    if sum(map(len, written)) > _MOST_DEVICES:
         return ()
-    found = [[_DEVICE.fullmatch(device) for device in container] for container in written]
-    if not all(all(container) for container in found):
+    matches = [[_DEVICE.fullmatch(device) for device in container] for container in written]
+    if not all(all(container) for container in matches):
         return ()
     return tuple(
         tuple(
@@ -70,7 +67,7 @@ def parts(text: str) -> tuple[tuple[ListedDevice, ...], ...]:
             for match in container
             if match is not None
         )
-        for container in found
+        for container in matches
         if container
     )
 

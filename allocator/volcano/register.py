@@ -1,8 +1,8 @@
 """Node annotations of the Volcano vGPU protocol: the GPU register and the old handshake.
 
 The register has one record per GPU, ``uuid,count,memory,type,health,mode:``, five fields until
-v1.9.4 of the plugin and six since. Unlike upstream a bad record costs itself alone, not the node,
-and the mode is each GPU's own, not that of whichever GPU came last.
+v1.9.4 of the plugin and six since. Unlike upstream, a malformed record does not spoil the others,
+and each GPU has its own mode, not that of the last record.
 """
 
 import re
@@ -19,8 +19,8 @@ from allocator.model.request import Mode
 from allocator.model.units import MiB
 from allocator.model.untrusted import quote
 
-REGISTER: Final = "volcano.sh/node-vgpu-register"
-HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
+REGISTER_ANNOTATION: Final = "volcano.sh/node-vgpu-register"
+HANDSHAKE_ANNOTATION: Final = "volcano.sh/node-vgpu-handshake"
 _MAX_TEXT: Final = 256 * 1024  # all annotations of an object together
 _MAX_RECORDS: Final = 256
 _MAX_NUMBER: Final = 2**31 - 1
@@ -32,7 +32,7 @@ _BOOLEANS: Final = {  # those of Go's strconv.ParseBool
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
-_PATIENCE: Final = timedelta(seconds=60)
+_UNANSWERED_AFTER: Final = timedelta(seconds=60)
 _PROBE_FORMAT: Final = "%Y.%m.%d %H:%M:%S"
 _REPORT_TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{1,9})?(?: ([+-]\d{4}))?\b", re.ASCII
@@ -41,16 +41,12 @@ _REPORT_TIME: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterRecord:
-    """One GPU of the register; ``memory`` is in units of the site's gpuMemoryFactor MiB.
+    """One GPU of the register."""
 
-    ``index`` is the place in the annotation, which upstream takes for the GPU's index. A ``count``
-    of 0 is a GPU with nothing to give.
-    """
-
-    index: int
+    index: int  # place in the annotation, which upstream takes for the GPU's index
     uuid: str
-    count: int
-    memory: int
+    count: int  # shares; 0: takes no pods
+    memory: int  # in units of the site's gpuMemoryFactor MiB
     product: str
     healthy: bool = True
     mode: Mode = Mode.HAMI_CORE
@@ -65,9 +61,9 @@ class NodeRegister:
 
 
 def decode_register(text: str) -> NodeRegister:
-    """Read the annotation; the last colon is optional, empty records only count."""
+    """Decode the annotation; the last colon is optional, and empty records only add to indexes."""
     if len(text) > _MAX_TEXT:
-        problem = _problem(REGISTER, f"{len(text)} characters", f"at most {_MAX_TEXT}")
+        problem = _problem(REGISTER_ANNOTATION, f"{len(text)} characters", f"at most {_MAX_TEXT}")
         return NodeRegister(records=(), problems=(problem,))
     parts = text.removesuffix(":").split(":") if text else []
     records: dict[str, RegisterRecord] = {}
@@ -75,48 +71,52 @@ def decode_register(text: str) -> NodeRegister:
     for index, part in enumerate(parts[:_MAX_RECORDS]):
         if not part.strip():
             continue
-        record, found = _decode(index, part)
-        problems.extend(found)
+        record, record_problems = _decode_record(index, part)
+        problems.extend(record_problems)
         if record is not None and record.uuid in records:
             problems.append(_entry_problem(index, f"{quote(record.uuid)} twice", "each GPU once"))
         elif record is not None:
             records[record.uuid] = record
     if len(parts) > _MAX_RECORDS:
-        problems.append(_problem(REGISTER, f"{len(parts)} records", f"at most {_MAX_RECORDS}"))
+        problems.append(
+            _problem(REGISTER_ANNOTATION, f"{len(parts)} records", f"at most {_MAX_RECORDS}")
+        )
     return NodeRegister(records=tuple(records.values()), problems=tuple(problems))
 
 
-def _decode(index: int, part: str) -> tuple[RegisterRecord | None, list[Problem]]:
+def _decode_record(index: int, part: str) -> tuple[RegisterRecord | None, list[Problem]]:
     fields = part.split(",")
     if len(fields) not in _FIELDS:
         accepted = "5 or 6 fields: uuid,count,memory,type,health[,mode]"
         return None, [_entry_problem(index, f"{len(fields)} fields in {quote(part)}", accepted)]
-    uuid, count, memory, kind, health = fields[:5]
+    uuid, count, memory, product, health = fields[:5]
     fatal = [
         _entry_problem(index, f"{name} {quote(value)}", accepted)
         for name, value, accepted, good in (
             ("uuid", uuid, "letters, digits and dashes", _UUID.fullmatch(uuid)),
             ("count", count, f"0 to {_MAX_NUMBER}", count == "0" or _positive(count)),
             ("memory", memory, f"1 to {_MAX_NUMBER}", _positive(memory)),
-            ("type", kind, "a product name", _TYPE.fullmatch(kind)),
+            ("type", product, "a product name", _TYPE.fullmatch(product)),
         )
         if not good
     ]
     if fatal:
         return None, fatal
-    mode, odd = _mode(index, fields[5] if len(fields) > _FIELDS[0] else Mode.HAMI_CORE)
+    mode, tolerated = _mode(index, fields[5] if len(fields) > _FIELDS[0] else Mode.HAMI_CORE)
     if health not in _BOOLEANS:
-        odd.append(_entry_problem(index, f"health {quote(health)}, read as false", "true or false"))
+        tolerated.append(
+            _entry_problem(index, f"health {quote(health)}, read as false", "true or false")
+        )
     record = RegisterRecord(
         index=index,
         uuid=uuid,
         count=_positive(count),
         memory=_positive(memory),
-        product=kind.removeprefix(_TYPE_PREFIX),
+        product=product.removeprefix(_TYPE_PREFIX),
         healthy=_BOOLEANS.get(health, False),
         mode=mode,
     )
-    return record, odd
+    return record, tolerated
 
 
 def _mode(index: int, text: str) -> tuple[Mode, list[Problem]]:
@@ -134,7 +134,7 @@ def _positive(text: str) -> int:
 
 
 def _entry_problem(index: int, what: str, accepted: str) -> Problem:
-    return _problem(f"{REGISTER}[{index}]", what, accepted)
+    return _problem(f"{REGISTER_ANNOTATION}[{index}]", what, accepted)
 
 
 def _problem(path: str, what: str, accepted: str) -> Problem:
@@ -152,7 +152,7 @@ def encode_register(gpus: Iterable[Gpu], *, factor: int = 1) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredNode:
-    """A node as its register annotation describes it; promises are not in there."""
+    """A node as its register annotation describes it, without grants."""
 
     node: Node
     problems: tuple[Problem, ...] = ()
@@ -161,9 +161,9 @@ class RegisteredNode:
 def node_from_register(name: str, text: str, *, factor: int = 1) -> RegisteredNode:
     """Build a node from its annotation; *factor* is the site's gpuMemoryFactor.
 
-    A GPU in MIG mode that the catalogue does not know keeps that mode without a board, so that
-    nothing can be cut from it; upstream makes it, or the whole node, hami-core without a word.
-    A register with defects may lack GPUs, so such a node is not fresh enough to refuse on.
+    A GPU in MIG mode whose model the catalogue lacks gets no board, so that no instance can be
+    placed on it; upstream treats it, or the whole node, as hami-core. A register with defects may
+    lack GPUs, so its node is not fresh: no pod is refused because of it.
     """
     register = decode_register(text)
     gpus = tuple(_gpu(record, factor) for record in register.records)
@@ -195,24 +195,24 @@ def _gpu(record: RegisterRecord, factor: int) -> Gpu:
 
 
 class HandshakePhase(StrEnum):
-    """What a handshake says; the values are the words on the wire."""
+    """The first word of a handshake annotation."""
 
-    REPORTED = "Reported"  # by the plugin: alive
-    REQUESTING = "Requesting"  # by vc-scheduler: are you?
-    DELETED = "Deleted"  # by vc-scheduler: no answer
+    REPORTED = "Reported"  # written by the plugin: it is alive
+    REQUESTING = "Requesting"  # written by vc-scheduler: the plugin is to report
+    DELETED = "Deleted"  # written by vc-scheduler: the plugin did not report
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """The word and when it was written; ``at`` is ``None`` where that cannot be read."""
+    """A handshake annotation."""
 
     phase: HandshakePhase
-    at: datetime | None
+    at: datetime | None  # when it was written; None: unreadable
 
     def is_unanswered(self, now: datetime) -> bool:
         """Say whether the plugin is gone: deleted, or probed for more than a minute."""
         if self.phase is HandshakePhase.REQUESTING and self.at is not None:
-            return now - self.at > _PATIENCE
+            return now - self.at > _UNANSWERED_AFTER
         return self.phase is HandshakePhase.DELETED
 
 

@@ -1,10 +1,10 @@
-"""Registration: a node's GPUs as Volcano's scheduler is to see them, never roomier than they are.
+"""The register for Volcano's scheduler, less everything that it cannot see for itself.
 
-deviceshare reads the register annotation and counts what pods' annotations name. It tests no
-health, and knows nothing of memory that others hold, of promises on the way to their pod or of a
-pod that is over and not yet gone from its GPU. All of that is shown to it the one way it can see:
-as less memory and fewer slots of that GPU. Records are never taken away: a node that has capacity
-and no register crashes its scheduler, so a GPU that may not be used stays, with nothing to give.
+Its plugin deviceshare reads the register annotation and counts the devices in pods' annotations. It
+does not check health, and does not see foreign memory, entries whose pod has no annotation yet, or
+ended pods that are still on their GPU. All of these are subtracted from memory and slots of their
+GPU. Records are never removed, because a node with capacity and without a register crashes the
+scheduler; a GPU that may not be used stays listed with nothing to give.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ ANSWER_AFTER: Final = timedelta(seconds=30)
 def counted_uids(
     entries: Iterable[Entry], pods: Iterable[PodSummary], *, node: str
 ) -> frozenset[str]:
-    """Return the uids of *entries* that deviceshare counts: of live pods bound to *node*.
+    """Return the uids of *entries* that deviceshare counts: of pods on *node* that are not over.
 
-    The Binding that carried the promise brought the list of devices in the same write.
+    The Binding wrote the list of devices on them.
     """
     uids = {entry.uid for entry in entries}
     return frozenset(
@@ -50,28 +50,28 @@ def counted_uids(
 
 
 def full_register(ledger: Ledger, *, present: str, factor: int) -> str:
-    """Return the annotation for the node of *ledger* with nothing taken off.
+    """Return the register of the node of *ledger* with nothing subtracted.
 
-    *present* is what it said so far, and stays to the letter where it says the same. *factor* is
-    the site's gpuMemoryFactor.
+    *present* is the one so far, and kept to the letter where it means the same. *factor* is the
+    site's gpuMemoryFactor.
     """
-    full = encode_register(sorted(ledger.node.gpus, key=_place), factor=factor)
+    full = encode_register(sorted(ledger.node.gpus, key=_index_then_uuid), factor=factor)
     read = node_from_register(ledger.name, present, factor=factor).node.gpus
     same = not full or full == encode_register(read, factor=factor)
     return present if same else full
 
 
-def reminder(shown: str, full: str) -> str:
-    """Return what is kept beside register *shown* so that *full* can be put back; else nothing."""
+def saved_register(shown: str, full: str) -> str:
+    """Return what to save beside register *shown* to restore *full*; empty if they are equal."""
     return "" if shown == full else f"{_digest(shown)} {full}"
 
 
-def restore_register(shown: str, beside: str) -> str:
-    """Return what register *shown* said before something was taken off, by what is kept *beside*.
+def restore_register(shown: str, saved: str) -> str:
+    """Return the full register from the one *shown* and what was *saved* beside it.
 
-    Where somebody else wrote it since, it is that.
+    Where *shown* was written by someone else since, it is the full one itself.
     """
-    digest, _, full = beside.partition(" ")
+    digest, _, full = saved.partition(" ")
     return full if full and digest == _digest(shown) else shown
 
 
@@ -106,10 +106,10 @@ def registered_gpus(
     """Return *gpus*, by index, with what deviceshare cannot see taken off memory and slots.
 
     It knows one mode a node, that of the last record, so all get the mode of most of them, and the
-    others nothing to give; *shut* says that none may be promised to anybody.
+    others nothing to give; *closed* says that none may be given out.
     """
     promised = list(entries)
-    mode = _mode(gpus)
+    mode = _most_common_mode(gpus)
     return tuple(
         replace(
             _registered_gpu(
@@ -117,15 +117,15 @@ def registered_gpus(
             ),
             mode=mode,
         )
-        for gpu in sorted(gpus, key=_place)
+        for gpu in sorted(gpus, key=_index_then_uuid)
     )
 
 
-def _place(gpu: Gpu) -> tuple[int, str]:
+def _index_then_uuid(gpu: Gpu) -> tuple[int, str]:
     return gpu.index, gpu.uuid
 
 
-def _mode(gpus: Iterable[Gpu]) -> Mode:
+def _most_common_mode(gpus: Iterable[Gpu]) -> Mode:
     modes = Counter(gpu.mode for gpu in gpus)
     return max((Mode.HAMI_CORE, Mode.MIG), key=lambda mode: modes[mode])
 
@@ -133,21 +133,21 @@ def _mode(gpus: Iterable[Gpu]) -> Mode:
 def _registered_gpu(
     gpu: Gpu, entries: Iterable[Entry], counted: Collection[str], *, closed: bool
 ) -> Gpu:
-    seen, held = _split(gpu, entries, counted)
+    seen, held = _counted_and_held(gpu, entries, counted)
     memory = sum(grant.memory for grant in held) - sum(grant.memory for grant in seen)
     cores = sum(grant.cores for grant in held)
     # Cores cannot be registered.
-    alone = cores >= WHOLE_GPU and cores > sum(grant.cores for grant in seen)
+    taken_alone = cores >= WHOLE_GPU and cores > sum(grant.cores for grant in seen)
     free = gpu.slots - (len(held) - len(seen))
     return replace(
         gpu,
         memory=MiB(max(0, gpu.memory - gpu.foreign - memory)),
         # As many as it counts itself: nobody joins, and nobody leaves.
-        slots=max(0, min(free, len(seen)) if closed or alone else free),
+        slots=max(0, min(free, len(seen)) if closed or taken_alone else free),
     )
 
 
-def _split(
+def _counted_and_held(
     gpu: Gpu, entries: Iterable[Entry], counted: Collection[str]
 ) -> tuple[list[Grant], list[Grant]]:
     """Return what deviceshare counts on *gpu* by itself, and what is held there, that included."""
@@ -170,12 +170,12 @@ def _listed_grants(gpu: Gpu, entry: Entry) -> list[Grant]:
         for held in entry.containers
         if held.stage is Stage.APP
         for grant in held.grants
-        if grant.gpu == gpu.uuid and _nameable(gpu, grant)
+        if grant.gpu == gpu.uuid and _is_listed(gpu, grant)
     ]
     return grants[:1] if gpu.mode is Mode.MIG else grants
 
 
-def _nameable(gpu: Gpu, grant: Grant) -> bool:
+def _is_listed(gpu: Gpu, grant: Grant) -> bool:
     """Say whether a device list tells deviceshare of *grant*; an instance needs a position."""
     if hardware(grant.mode) is not gpu.mode:
         return False
@@ -187,7 +187,7 @@ def needs_report(handshake: str, now: datetime) -> bool:
 
     An answer is taken for the occasion of the next question, so a question is left to stand.
     """
-    found = decode_handshake(handshake)
-    if found is None or found.phase is not HandshakePhase.REQUESTING:
-        return found is None or found.phase is HandshakePhase.DELETED
-    return found.at is None or now - found.at >= ANSWER_AFTER
+    current = decode_handshake(handshake)
+    if current is None or current.phase is not HandshakePhase.REQUESTING:
+        return current is None or current.phase is HandshakePhase.DELETED
+    return current.at is None or now - current.at >= ANSWER_AFTER

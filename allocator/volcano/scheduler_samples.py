@@ -1,7 +1,7 @@
-"""Device samples: what is promised on each GPU, under the metric names of Volcano's scheduler.
+"""What is promised on each GPU, under the metric names of Volcano's scheduler.
 
-They keep its spelling, units and labels, so that dashboards go on working where it does not run.
-Its pods have no namespace; what pods of one name hold on one GPU is added up.
+Names, units and labels are kept, so that dashboards go on working on clusters without it. Its
+labels have no namespace, so amounts of pods with equal names on one GPU are added up.
 """
 
 from collections import Counter
@@ -18,33 +18,33 @@ _POD: Final = (*_GPU, "podName")
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """One metric: what it says, and its label names."""
+class SampleFamily:
+    """One metric."""
 
     name: str
-    about: str
+    documentation: str
     labels: tuple[str, ...] = _GPU
 
 
-SHARED: Final = Family(
+SHARED: Final = SampleFamily(
     "volcano_vgpu_device_shared_number", "The number of vgpu tasks sharing this card"
 )
-MEMORY: Final = Family(
+MEMORY: Final = SampleFamily(
     "volcano_vgpu_device_allocated_memory", "The number of vgpu memory allocated in this card"
 )
-CORES: Final = Family(
+CORES: Final = SampleFamily(
     "volcano_vgpu_device_allocated_cores",
     "The percentage of gpu compute cores allocated in this card",
 )
-LIMIT: Final = Family(
+LIMIT: Final = SampleFamily(
     "volcano_vgpu_device_memory_limit", "The number of total device memory in this card"
 )
-POD_MEMORY: Final = Family(
+POD_MEMORY: Final = SampleFamily(
     "volcano_vgpu_device_memory_allocation_for_a_certain_pod",
     "The vgpu device memory allocated for a certain pod",
     _POD,
 )
-POD_CORES: Final = Family(
+POD_CORES: Final = SampleFamily(
     "volcano_vgpu_device_core_allocation_for_a_certain_pod",
     "The vgpu device core allocated for a certain pod",
     _POD,
@@ -54,14 +54,14 @@ FAMILIES: Final = (SHARED, MEMORY, CORES, LIMIT, POD_MEMORY, POD_CORES)
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSample:
-    """One value; memory is in units of the site's gpuMemoryFactor, cores are in percent."""
+    """One value of a metric."""
 
-    family: Family
+    family: SampleFamily
     labels: tuple[str, ...]
-    value: int
+    value: int  # memory in units of the site's gpuMemoryFactor, cores in percent
 
 
-def samples(node: Node, entries: Iterable[Entry], *, factor: int) -> Iterator[SchedulerSample]:
+def samples_of(node: Node, entries: Iterable[Entry], *, factor: int) -> Iterator[SchedulerSample]:
     """Yield what is promised on *node* by *entries*; *factor* is the site's gpuMemoryFactor."""
     held = list(entries)
     for gpu in node.gpus:

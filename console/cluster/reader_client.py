@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from allocator.catalog.vocabularies import OWN
 from allocator.config.device_config import DeviceConfig, configured_vocabularies, load_device_config
-from allocator.config.settings import DEFAULTS, Prefer, Settings, SettingsError, settings_of
+from allocator.config.settings import DEFAULTS, Prefer, Settings, SettingsError, load_settings
 from allocator.model.problem import Rejected
 from allocator.model.untrusted import escaped, quote
 from allocator.placement.choose import PlacementPolicy
@@ -78,10 +78,13 @@ class ClusterReader:
     async def _settings(self) -> Settings:
         text = await self._text(self.system, SETTINGS, "settings.yaml")
         try:
-            return settings_of(text)
+            loaded = load_settings(text)
         except SettingsError as error:
             self.tell(f"{error}; the defaults are assumed")
             return DEFAULTS
+        for warning in loaded.warnings:
+            self.tell(str(warning))
+        return loaded.value
 
     async def _devices(self) -> DeviceConfig:
         text = await self._text(*DEVICES)

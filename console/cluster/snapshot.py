@@ -24,7 +24,7 @@ from allocator.placement.choose import PlacementPolicy
 from allocator.placement.fit import headroom, shortfall
 from allocator.placement.fleet import snapshot_of
 from allocator.placement.mig import MigOptions
-from allocator.volcano.register import REGISTER
+from allocator.volcano.register import REGISTER_ANNOTATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +307,7 @@ def machine(document: Json) -> Machine:
         boot=status.node_info.boot_id if status.node_info else "",
         created=node.metadata.creation_timestamp,
         out=out,
-        registered=bool((node.metadata.annotations or {}).get(REGISTER)),
+        registered=bool((node.metadata.annotations or {}).get(REGISTER_ANNOTATION)),
     )
 
 

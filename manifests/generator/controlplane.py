@@ -8,7 +8,7 @@ from typing import Final
 
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.controllers.requeue import FREED_KEY
-from allocator.volcano.register import HANDSHAKE, REGISTER
+from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from manifests.generator.cel import strings, text
 from manifests.generator.names import CONTROL_PLANE, Json
 from manifests.generator.parts import (
@@ -22,7 +22,7 @@ from manifests.generator.parts import (
 )
 
 # Waking schedulers, and registering with Volcano's.
-WRITTEN: Final = (FREED_KEY, REGISTER, HANDSHAKE, REGISTER_KEY)
+WRITTEN: Final = (FREED_KEY, REGISTER_ANNOTATION, HANDSHAKE_ANNOTATION, REGISTER_KEY)
 
 
 def control_plane() -> tuple[Json, Json]:

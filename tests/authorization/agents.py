@@ -5,7 +5,7 @@ from typing import Final
 from allocator.catalog.keys import ASSIGNMENT_KEY, CAPACITY_KEY, DECISION_KEY, SERVED_BY_KEY
 from allocator.cluster.objects import AGENT_LABEL
 from allocator.controllers.requeue import FREED_KEY
-from allocator.volcano.register import REGISTER
+from allocator.volcano.register import REGISTER_ANNOTATION
 from tests.authorization.rows import (
     ALLOCATION,
     CLAIMS,
@@ -86,7 +86,7 @@ AGENT_ON_NODES: Final = (
             ("labels by way of the status", "/status", label("example.com/zone"), NODE_METADATA),
             ("changes another's label", "", label("team"), NODE_METADATA),
             ("removes another's label", "", label("team", None), NODE_METADATA),
-            ("registers with Volcano", "", note(REGISTER), NODE_METADATA),
+            ("registers with Volcano", "", note(REGISTER_ANNOTATION), NODE_METADATA),
             ("removes another's annotation", "", note("team", None), NODE_METADATA),
             (
                 "removes another's annotation by way of the status",

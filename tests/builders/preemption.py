@@ -57,7 +57,7 @@ def preemptor(
         name=uid,
         priority=priority,
         nominated=nominated,
-        wanted=PodClaim(uid=uid, request=request),
+        claim=PodClaim(uid=uid, request=request),
     )
 
 
@@ -95,7 +95,7 @@ def _pod(one: Resident, node: str) -> SchedulingPod:
         created=one.created,
         node=node if one.bound else "",
         deleting=one.deleting,
-        leaves=one.leaves,
+        deadline=one.leaves,
         over=one.over,
     )
 

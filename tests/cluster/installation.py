@@ -16,7 +16,7 @@ import yaml
 
 from allocator.ledger.schema import status_of
 from allocator.model.gpu import Node
-from allocator.volcano.register import REGISTER
+from allocator.volcano.register import REGISTER_ANNOTATION
 from manifests.generator.names import CONTROL_PLANE
 from manifests.generator.registrations import registrations
 from tests.builders.pods import pod, received
@@ -158,7 +158,7 @@ class Installation:
 
     def add_upstream_node(self, name: str, register: str) -> None:
         """Add a node as Volcano's device plugin announces it."""
-        metadata = {"name": name, "annotations": {REGISTER: register}}
+        metadata = {"name": name, "annotations": {REGISTER_ANNOTATION: register}}
         self.api.create("/api/v1/nodes", {"metadata": metadata})
 
     def wait_for_models(self, *models: str) -> None:

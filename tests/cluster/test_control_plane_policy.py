@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from allocator.controllers.requeue import FREED_KEY
-from allocator.volcano.register import HANDSHAKE, REGISTER
+from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from manifests.generator.names import CONTROL_PLANE
 from tests.cluster.api import Json, wait_for
 from tests.cluster.site import Site, Who, installed, refusal
@@ -30,7 +30,7 @@ def metadata(**parts: object) -> Json:
 
 
 @pytest.mark.parametrize("value", ["1", "2", None], ids=["new", "another", "gone"])
-@pytest.mark.parametrize("key", [FREED_KEY, REGISTER, HANDSHAKE])
+@pytest.mark.parametrize("key", [FREED_KEY, REGISTER_ANNOTATION, HANDSHAKE_ANNOTATION])
 def test_it_does_its_work(site: Site, key: str, value: str | None) -> None:
     """Waking schedulers and registering with Volcano's pass."""
     change = metadata(annotations={key: value})

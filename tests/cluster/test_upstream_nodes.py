@@ -9,7 +9,7 @@ import pytest
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.ledger.decode import decode
 from allocator.model.gpu import Node
-from allocator.volcano.register import REGISTER, decode_register, encode_register
+from allocator.volcano.register import REGISTER_ANNOTATION, decode_register, encode_register
 from manifests.generator.names import CONTROL_PLANE
 from tests.builders.model import T4, nodes_of
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
@@ -49,7 +49,7 @@ def status(site: Installation, name: str) -> Json:
 
 def announce(site: Installation, node: Node) -> None:
     """Do what the plugin does every 30 seconds."""
-    register = {REGISTER: encode_register(node.gpus)}
+    register = {REGISTER_ANNOTATION: encode_register(node.gpus)}
     site.api.patch(f"{NODES}/{node.name}", {"metadata": {"annotations": register}})
 
 
@@ -104,7 +104,7 @@ def exists(site: Installation, name: str) -> bool:
 def annotations(site: Installation, name: str) -> dict[str, str]:
     """Return the register of a node, and what is kept beside it."""
     found: dict[str, str] = site.api.get(f"{NODES}/{name}")["metadata"].get("annotations", {})
-    return {key: text for key, text in found.items() if key in {REGISTER, REGISTER_KEY}}
+    return {key: text for key, text in found.items() if key in {REGISTER_ANNOTATION, REGISTER_KEY}}
 
 
 def test_a_register_that_was_lowered_is_given_back(site: Installation) -> None:
@@ -122,13 +122,13 @@ def test_a_register_that_was_lowered_is_given_back(site: Installation) -> None:
     headers = {**Who(CONTROL_PLANE).headers, "Content-Type": MERGE}
     configure(site, OURS)
     site.api.request("PATCH", f"{GPU_NODES}/switched/status", bare, headers=headers)
-    wait_for(lambda: annotations(site, "switched")[REGISTER] != full, within=WITHIN)
-    assert {r.count for r in decode_register(annotations(site, "switched")[REGISTER]).records} == {
-        0
-    }
+    wait_for(lambda: annotations(site, "switched")[REGISTER_ANNOTATION] != full, within=WITHIN)
+    assert {
+        r.count for r in decode_register(annotations(site, "switched")[REGISTER_ANNOTATION]).records
+    } == {0}
 
     configure(site, SETTINGS)
-    wait_for(lambda: annotations(site, "switched") == {REGISTER: full}, within=WITHIN)
+    wait_for(lambda: annotations(site, "switched") == {REGISTER_ANNOTATION: full}, within=WITHIN)
     assert wait_for(lambda: status(site, "switched").get("gpus"), within=WITHIN) == shown
 
 

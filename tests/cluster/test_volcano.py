@@ -8,7 +8,7 @@ import pytest
 from allocator.model.board import Placement
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
-from allocator.volcano.device_list import IDS
+from allocator.volcano.device_list import LIST_ANNOTATION
 from tests.builders.model import A30, A100_40, T4, nodes_of
 from tests.builders.pods import MODE
 from tests.cluster.api import wait_for
@@ -31,7 +31,7 @@ def test_a_soft_share_is_written_finished(rig: Rig) -> None:
 
     annotations = rig.wait_for_bound(team, "p")["p"]["metadata"]["annotations"]
 
-    assert annotations[IDS] == "GPU-soft-0,NVIDIA,3000,0:"
+    assert annotations[LIST_ANNOTATION] == "GPU-soft-0,NVIDIA,3000,0:"
     assert annotations["volcano.sh/vgpu-node"] == "soft"
     assert annotations["volcano.sh/vgpu-time"] == str(2**64 - 1)
     assert annotations["volcano.sh/bind-phase"] == "success"
@@ -112,7 +112,7 @@ def test_a_pod_without_a_mode_is_cut_an_instance(rig: Rig) -> None:
     annotations = rig.wait_for_bound(team, ["p"])["p"]["metadata"]["annotations"]
 
     assert annotations[MODE] == "mig"
-    assert annotations[IDS] == "GPU-open-0[group1-0],NVIDIA,5000,0:"
+    assert annotations[LIST_ANNOTATION] == "GPU-open-0[group1-0],NVIDIA,5000,0:"
 
 
 @pytest.fixture(scope="module")

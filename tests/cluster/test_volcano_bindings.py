@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from allocator.model.request import Mode
-from allocator.volcano.device_list import IDS
+from allocator.volcano.device_list import LIST_ANNOTATION
 from tests.builders.model import A100_40, nodes_of
 from tests.cluster.installation import PODS
 from tests.cluster.volcano_site import Rig, asking
@@ -23,7 +23,11 @@ def told(rig: Rig, team: str, name: str, *, node: str, ids: str) -> Mapping[str,
     rig.create(team, name, asking(node, memory, mode="mig", scheduler="nobody"))
     path = f"{PODS.format(team)}/{name}"
     found = rig.site.api.get(path)["metadata"]
-    devices = {IDS: ids, "volcano.sh/devices-to-allocate": ids, "volcano.sh/vgpu-node": node}
+    devices = {
+        LIST_ANNOTATION: ids,
+        "volcano.sh/devices-to-allocate": ids,
+        "volcano.sh/vgpu-node": node,
+    }
     metadata = {
         "name": name,
         "namespace": team,
@@ -57,7 +61,7 @@ def test_a_pick_is_taken_where_it_fits(
     annotations = told(rig, rig.site.namespace(), "p", node=node, ids=ids)
 
     memory = picked.split(",")[2]
-    assert annotations[IDS] == f"GPU-{node}-0[{given}],NVIDIA,{memory},0:"
+    assert annotations[LIST_ANNOTATION] == f"GPU-{node}-0[{given}],NVIDIA,{memory},0:"
     assert annotations["volcano.sh/bind-phase"] == "success"
     assert annotations["volcano.sh/devices-to-allocate"] == ""
 
@@ -68,7 +72,7 @@ def test_one_pick_for_three_is_three_instances(rig: Rig) -> None:
     team = rig.site.namespace()
     ids = "GPU-thrice-0[group1-4],NVIDIA,3000,0:"
 
-    lists = {told(rig, team, name, node="thrice", ids=ids)[IDS] for name in "abc"}
+    lists = {told(rig, team, name, node="thrice", ids=ids)[LIST_ANNOTATION] for name in "abc"}
 
     assert ids in lists
     assert len(lists) == 3

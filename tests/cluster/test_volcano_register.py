@@ -7,7 +7,7 @@ import pytest
 from allocator.ledger.schema import spec_of, status_of
 from allocator.model.gpu import Gpu
 from allocator.model.units import MiB
-from allocator.volcano.register import HANDSHAKE, decode_register
+from allocator.volcano.register import HANDSHAKE_ANNOTATION, decode_register
 from manifests.generator.names import CONTROL_PLANE
 from tests.builders.gpunodes import entry
 from tests.builders.model import T4, nodes_of, soft_grant
@@ -89,7 +89,7 @@ def test_a_node_without_inventory_is_shut_and_crashes_nobody(rig: Rig) -> None:
 def test_a_node_that_was_given_up_is_taken_back(rig: Rig) -> None:
     """Where its scheduler deleted a node for silence, the handshake is answered."""
     rig.serve(nodes_of(1, T4, name="silent"))
-    gone = {"metadata": {"annotations": {HANDSHAKE: "Deleted_2026.11.21 20:00:00"}}}
+    gone = {"metadata": {"annotations": {HANDSHAKE_ANNOTATION: "Deleted_2026.11.21 20:00:00"}}}
     rig.site.api.patch(f"{NODES}/silent", gone)
     wait_for(lambda: not handshake(rig, "silent").startswith("Deleted"), within=SERVED_WITHIN)
     team = rig.site.namespace()
@@ -100,7 +100,7 @@ def test_a_node_that_was_given_up_is_taken_back(rig: Rig) -> None:
 
 
 def handshake(rig: Rig, node: str) -> str:
-    return str(rig.site.api.get(f"{NODES}/{node}")["metadata"]["annotations"][HANDSHAKE])
+    return str(rig.site.api.get(f"{NODES}/{node}")["metadata"]["annotations"][HANDSHAKE_ANNOTATION])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator.volcano.device_list import IDS
+from allocator.volcano.device_list import LIST_ANNOTATION
 from tests.cluster.api import Json, wait_for
 from tests.cluster.installation import GPU_NODES, PODS
 from tests.cluster.site import MANIFESTS
@@ -43,8 +43,8 @@ def test_a_share_is_handed_over(rig: Rig) -> None:
 
     annotations = rig.wait_for_bound(team, ["p"])["p"]["metadata"]["annotations"]
 
-    assert annotations[IDS] == annotations["volcano.sh/devices-to-allocate"]
-    assert annotations[IDS] == "GPU-1,NVIDIA,3000,0:"
+    assert annotations[LIST_ANNOTATION] == annotations["volcano.sh/devices-to-allocate"]
+    assert annotations[LIST_ANNOTATION] == "GPU-1,NVIDIA,3000,0:"
     assert annotations["volcano.sh/bind-phase"] == "allocating"
     assert int(annotations["volcano.sh/vgpu-time"]) < 2**63
     assert annotations["vgpu-admission.io/served-by"] == "upstream"

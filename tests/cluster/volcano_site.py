@@ -8,8 +8,13 @@ from pathlib import Path
 from allocator.ledger.decode import decode
 from allocator.model.allocation import Entry
 from allocator.model.gpu import Gpu, Node
-from allocator.volcano.device_list import IDS
-from allocator.volcano.register import HANDSHAKE, REGISTER, HandshakePhase, encode_handshake
+from allocator.volcano.device_list import LIST_ANNOTATION
+from allocator.volcano.register import (
+    HANDSHAKE_ANNOTATION,
+    REGISTER_ANNOTATION,
+    HandshakePhase,
+    encode_handshake,
+)
 from kube.clock import SYSTEM
 from manifests.generator.names import CONTROL_PLANE
 from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, container, pod
@@ -64,7 +69,9 @@ class Rig:
     def report(self, name: str) -> None:
         """Shake hands as the plugin does every 30 seconds."""
         report = encode_handshake(HandshakePhase.REPORTED, SYSTEM.wall())
-        self.site.api.patch(f"{NODES}/{name}", {"metadata": {"annotations": {HANDSHAKE: report}}})
+        self.site.api.patch(
+            f"{NODES}/{name}", {"metadata": {"annotations": {HANDSHAKE_ANNOTATION: report}}}
+        )
 
     def _ready(self, name: str) -> None:
         change = {"metadata": {"labels": {"pool": name}}, "spec": {"taints": []}}
@@ -79,7 +86,7 @@ class Rig:
     def register(self, name: str) -> str:
         """Return the register annotation of a node, empty where there is none."""
         metadata = self.site.api.get(f"{NODES}/{name}")["metadata"]
-        return str(metadata.get("annotations", {}).get(REGISTER, ""))
+        return str(metadata.get("annotations", {}).get(REGISTER_ANNOTATION, ""))
 
     def status(self, node: str, change: Json) -> None:
         """Report a change of a GPUNode's status as its agent would."""
@@ -150,7 +157,7 @@ class Rig:
     def devices(self, team: str, name: str) -> str:
         """Return the list of devices that a pod carries."""
         metadata = self.site.api.get(f"{PODS.format(team)}/{name}")["metadata"]
-        return str(metadata["annotations"].get(IDS, ""))
+        return str(metadata["annotations"].get(LIST_ANNOTATION, ""))
 
     def charged(self, gpu: str) -> float:
         """Return the units that deviceshare has charged to a GPU."""

@@ -13,7 +13,7 @@ from allocator.ledger.ledger import parse_ledger
 from allocator.model.allocation import Entry
 from allocator.model.gpu import Node
 from allocator.request.pod_summary import pod_summary
-from allocator.volcano.device_list import IDS
+from allocator.volcano.device_list import LIST_ANNOTATION
 from kube.clock import Clock
 from kube.events import Event
 from tests.builders.bindings import stored
@@ -28,7 +28,7 @@ from webhook.binding.late_commit_controller import Caches, LateCommitController
 NODE = nodes_of(2)
 ASKING = pod(container(limits={NUMBER: 1, MEMORY: 3000}))
 USED = entry("uid-p", soft_grant(3000, gpu="GPU-n0-1"))
-SIX = {"volcano.sh/vgpu-node": "n0", IDS: "GPU-n0-1,NVIDIA,3000,0:"}
+SIX = {"volcano.sh/vgpu-node": "n0", LIST_ANNOTATION: "GPU-n0-1,NVIDIA,3000,0:"}
 ASSIGNMENT = "vgpu-admission.io/assignment"
 
 
@@ -72,7 +72,7 @@ class Scene:
         async def sweeps() -> None:
             for _ in range(times):
                 facts = [pod_summary(orjson.dumps(one)) for one in self.server.pods.values()]
-                pods.know({one.uid: one for one in facts})
+                pods.replace({one.uid: one for one in facts})
                 await late.sweep()
 
         asyncio.run(sweeps())

@@ -9,7 +9,7 @@ from allocator.mig.positions import PositionTable, listing
 from allocator.model.allocation import Grant
 from allocator.model.gpu import Gpu
 from allocator.model.problem import Loaded
-from allocator.volcano.device_list import IDS, parts
+from allocator.volcano.device_list import LIST_ANNOTATION, parse_device_list
 from tests.builders.gpunodes import Json
 from tests.model.cluster import World
 from tests.model.invariants import BrokenError
@@ -29,8 +29,8 @@ GEOMETRIES: Final = _shipped()
 
 def named(found: Json) -> Named:
     """Return what the list on a pod or Binding names, nothing where there is none to be read."""
-    text = (found["metadata"].get("annotations") or {}).get(IDS, "")
-    return [(device.uuid, device.position) for part in parts(text) for device in part]
+    text = (found["metadata"].get("annotations") or {}).get(LIST_ANNOTATION, "")
+    return [(device.uuid, device.position) for part in parse_device_list(text) for device in part]
 
 
 def positions(gpu: Gpu) -> PositionTable | None:

@@ -19,8 +19,8 @@ from webhook.binding.late_commit_controller import LateCommitController
 class Undead(Pods):
     """Takes no pod for one that has ended."""
 
-    def know(self, pods: Mapping[str, PodSummary]) -> None:
-        super().know({uid: replace(pod, over=False) for uid, pod in pods.items()})
+    def replace(self, pods: Mapping[str, PodSummary]) -> None:
+        super().replace({uid: replace(pod, over=False) for uid, pod in pods.items()})
 
 
 class Trusting(LateCommitController):

@@ -102,10 +102,10 @@ def _needless(node: _Node) -> Iterator[str]:
 def _nodes(sight: Sight, pod: Json, *, proposals: Named, named: Named) -> Iterator[_Node]:
     asking = unbound_pod(orjson.dumps(pod), VOCABULARIES)
     known, index = _known(sight), sight.index()
-    if isinstance(asking.wanted, PodClaim):
+    if isinstance(asking.claim, PodClaim):
         for name, proposed in proposals.items():
             there = preemption_node(
-                index, name, pod=asking, wanted=asking.wanted, terms=PlacementPolicy()
+                index, name, pod=asking, claim=asking.claim, terms=PlacementPolicy()
             )
             if there is None:
                 continue

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kube.workqueue import EVERY
+from kube.workqueue import SWEEP_SECONDS
 from tests.model.agents import Agent
 from tests.model.cluster import World
 from tests.model.invariants import BrokenError, everything_has_come_to_rest
@@ -121,7 +121,7 @@ async def _swept(run: Run, *, agents: Sequence[Agent], leader_dies: bool = False
 
 async def _second(run: Run, leader: Replica, agents: Sequence[Agent]) -> None:
     """Let a second pass, as between two sweeps, and each duty sweep once."""
-    run.world.loop.now += EVERY
+    run.world.loop.now += SWEEP_SECONDS
     for agent in agents:
         agent.end(lingering=0.0)
         run.terminate(agent)

@@ -32,7 +32,7 @@ Reader = Callable[[bytes], SchedulingPod]
 
 NEUTRAL = FilterContext(terms=PlacementPolicy())
 ASKING = SchedulingPod(
-    uid="u", namespace="team-a", name="p", wanted=PodClaim(uid="u", request=pod(ask(9000)))
+    uid="u", namespace="team-a", name="p", claim=PodClaim(uid="u", request=pod(ask(9000)))
 )
 
 
@@ -75,7 +75,9 @@ class Sight:
         return self.nominees.with_nominations(self.inventory.index())
 
     def circumstances(self, pod: SchedulingPod) -> FilterContext:
-        return FilterContext(terms=PlacementPolicy(), own=self.inventory.promising_nodes(pod.uid))
+        return FilterContext(
+            terms=PlacementPolicy(), own_nodes=self.inventory.promising_nodes(pod.uid)
+        )
 
     def catch_up(self) -> None:
         """Let every watch catch up."""
@@ -113,8 +115,8 @@ def _differences(one: Sight, anew: Sight) -> Iterator[str]:
         "ratings": (_ratings(mine), _ratings(fresh)),
         "ledgers": (one.inventory.ledgers(), anew.inventory.ledgers()),
         "pods": (dict(mine.pods), dict(fresh.pods)),
-        "seen": (one.pods.seen, anew.pods.seen),
-        "machines": (one.inventory.machines(), anew.inventory.machines()),
+        "seen": (one.pods.by_uid, anew.pods.by_uid),
+        "machines": (one.inventory.node_identities(), anew.inventory.node_identities()),
         "pending": (_pending(one, mine), _pending(anew, mine)),
         "holders": (_holders(one, mine), _holders(anew, mine)),
     }
@@ -124,22 +126,22 @@ def _differences(one: Sight, anew: Sight) -> Iterator[str]:
 
 
 def _entries(index: Index) -> object:
-    return {name: dict(site.entries) for name, site in index.sites.items()}
+    return {name: dict(site.entries) for name, site in index.node_infos.items()}
 
 
 def _closed(index: Index) -> object:
-    return {name: site.closed for name, site in index.sites.items()}
+    return {name: site.closed for name, site in index.node_infos.items()}
 
 
 def _answers(index: Index) -> object:
     """Return what a filter says of every node, where no room is kept for anybody."""
     plain = replace(index, nominations=MappingProxyType({}))
-    found = filter_nodes(plain, ASKING, sorted(index.sites), circumstances=NEUTRAL)
-    return found.fitting, found.obstacles
+    found = filter_nodes(plain, ASKING, sorted(index.node_infos), context=NEUTRAL)
+    return found.fitting, found.failures
 
 
 def _ratings(index: Index) -> object:
-    return [(dict(t.parts), dict(t.scores)) for t in index.ratings.values()]
+    return [(dict(t.parts), dict(t.scores)) for t in index.score_tables.values()]
 
 
 def _pending(sight: Sight, index: Index) -> object:

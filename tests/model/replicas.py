@@ -150,7 +150,7 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionCont
         drift=DriftController(
             inventory.ledgers,
             sight.pods,
-            tell=events.append,
+            record=events.append,
             count=lambda _kind, _number: None,
             clock=clock,
         ),

@@ -14,7 +14,7 @@ from webhook.binding.scheduler_pod import unbound_pod
 
 def fits(pod: Json, stored: Json, around: AdmissionContext) -> bool:
     """Say whether *pod* has room on the node whose GPUNode is *stored*."""
-    wanted, ledger = unbound_pod(orjson.dumps(pod), VOCABULARIES).wanted, parse_ledger(stored)
+    wanted, ledger = unbound_pod(orjson.dumps(pod), VOCABULARIES).claim, parse_ledger(stored)
     if ledger.closed or not isinstance(wanted, PodClaim):
         return False
     node = keep_volcano_positions(

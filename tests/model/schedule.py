@@ -196,9 +196,9 @@ class Run:
         """Return what a replica might do for some node, promise or pod, as far as there are any."""
         rng, promises, bound = self.world.rng, self.promises(), self.bound()
         works: list[Callable[[], Coroutine[Any, Any, Any]]]
-        works = [lambda: one.upkeep.tend(rng.choice(NODES).name), lambda: self.lead(one)]
+        works = [lambda: one.upkeep.reconcile(rng.choice(NODES).name), lambda: self.lead(one)]
         if promises:
-            works += [lambda: one.reconciler.settle(*rng.choice(promises))] * 2
+            works += [lambda: one.reconciler.reclaim(*rng.choice(promises))] * 2
         if bound:
             pod = pod_summary(orjson.dumps(rng.choice(bound)))
             works.append(lambda: one.late.commit(pod))

@@ -10,7 +10,7 @@ from typing import Final
 
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
-from allocator.volcano.device_list import IDS, NODE
+from allocator.volcano.device_list import LIST_ANNOTATION, LIST_NODE_ANNOTATION
 from tests.builders.gpunodes import Json
 from tests.model.cluster import World
 from tests.model.device_lists import positions
@@ -80,8 +80,8 @@ def _places(gpu: Gpu, memory: int) -> list[str]:
 def _written(place: str, node: str) -> dict[str, str]:
     """Return what it writes for a member; nobody reads the amounts in a list."""
     return {
-        NODE: node,
-        IDS: f"{place},NVIDIA,1,0:",
+        LIST_NODE_ANNOTATION: node,
+        LIST_ANNOTATION: f"{place},NVIDIA,1,0:",
         "volcano.sh/vgpu-time": "1767225600",
         "volcano.sh/bind-phase": "allocating",
     }

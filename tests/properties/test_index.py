@@ -108,19 +108,19 @@ def promised(found: Node) -> list[Entry]:
 
 def asking(request: PodRequest, uid: str = "u") -> SchedulingPod:
     wanted = PodClaim(uid=uid, request=request)
-    return SchedulingPod(uid=uid, namespace="team-a", name="p", wanted=wanted)
+    return SchedulingPod(uid=uid, namespace="team-a", name="p", claim=wanted)
 
 
 def answers(index: Index, request: PodRequest) -> tuple[object, ...]:
-    found = filter_nodes(index, asking(request), NAMES, circumstances=CIRCUMSTANCES)
+    found = filter_nodes(index, asking(request), NAMES, context=CIRCUMSTANCES)
     scores = score_nodes(
         index,
         asking(request),
         NAMES,
         weights=DEFAULTS.score_weights,
-        packing=FillPolicy.BINPACK,
+        fill_policy=FillPolicy.BINPACK,
     )
-    return found.fitting, found.obstacles, scores.answer
+    return found.fitting, found.failures, scores.answer
 
 
 def rebuilt(present: Sequence[Node]) -> Index:
@@ -149,15 +149,15 @@ def test_changes_add_up(events: list[Node | str], request: PodRequest) -> None:
     anew = rebuilt(list(present.values()))
     assert index.snapshot == anew.snapshot
     assert index.snapshot == snapshot_of(present.values(), version="1", complete=True)
-    assert {n: s.entries for n, s in index.sites.items()} == {
-        n: s.entries for n, s in anew.sites.items()
+    assert {n: s.entries for n, s in index.node_infos.items()} == {
+        n: s.entries for n, s in anew.node_infos.items()
     }
     assert answers(index, request) == answers(anew, request)  # which has no tables of scores
 
 
 def tables(index: Index) -> list[dict[str, object]]:
-    found = (index.snapshot.nodes, index.sites, index.standings, index.firsts)
-    rated = chain.from_iterable(index.ratings.values())
+    found = (index.snapshot.nodes, index.node_infos, index.node_classes, index.emptiest_groups)
+    rated = chain.from_iterable(index.score_tables.values())
     return [dict(table) for table in (*found, *rated)]
 
 
@@ -187,7 +187,7 @@ def test_a_filter_agrees_with_the_bind(found: list[Node], request: PodRequest) -
     """Of each node it says what the same choice at the bind would say."""
     index = rebuilt(found)
 
-    answer = filter_nodes(index, asking(request), NAMES, circumstances=CIRCUMSTANCES)
+    answer = filter_nodes(index, asking(request), NAMES, context=CIRCUMSTANCES)
 
     for name in NAMES:
         known = index.snapshot.nodes.get(name)
@@ -196,7 +196,7 @@ def test_a_filter_agrees_with_the_bind(found: list[Node], request: PodRequest) -
             continue
         choice = choose(snapshot(known), request, node=name)
         assert (name in answer.fitting) == (choice.assignment is not None), choice.findings
-        if name in answer.obstacles and answer.obstacles[name].lasting and known.fresh:
+        if name in answer.failures and answer.failures[name].lasting and known.fresh:
             well = replace(known, gpus=tuple(g for g in known.gpus if g.healthy))
             assert choose(snapshot(well), request, node=name).verdict is FitVerdict.NEVER
 
@@ -215,7 +215,7 @@ def test_a_pod_finds_a_node_as_it_was_before(found: Node, request: PodRequest) -
 
     index = indexer.index(version="1", complete=True)
     assert index.node(before.name, without={"p"}) == before
-    assert index.sites[before.name].node == ledger(before, [*promised(before), mine]).node
+    assert index.node_infos[before.name].node == ledger(before, [*promised(before), mine]).node
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.sets(st.sampled_from("uvwx")))))

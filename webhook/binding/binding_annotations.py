@@ -27,7 +27,7 @@ from allocator.model.allocation import Assignment, Entry
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
-from allocator.volcano.device_list import IDS, ListedDevice, encode_list
+from allocator.volcano.device_list import LIST_ANNOTATION, ListedDevice, encode_list
 from webhook.admission.containers import container_refs
 from webhook.admission.rewrite import keys_of
 from webhook.binding.decide import BindRequest
@@ -131,7 +131,7 @@ def _volcano(promise: Commit, now: datetime) -> dict[str, str]:
     return {
         "volcano.sh/vgpu-node": promise.assignment.node,
         "volcano.sh/vgpu-time": _DONE if ours else seconds,
-        IDS: devices,
+        LIST_ANNOTATION: devices,
         "volcano.sh/devices-to-allocate": "" if ours else devices,
         "volcano.sh/bind-time": seconds,
         "volcano.sh/bind-phase": "success" if ours else "allocating",

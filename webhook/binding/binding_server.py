@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from allocator.cluster.assumed_pods import AssumedPods
-from allocator.extender.pod import FIRST, SchedulingPod
+from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
 from allocator.ledger.ledger import Ledger
 from allocator.model.request import PodRequest
 from kube.client import ApiClient
@@ -201,9 +201,9 @@ def _on_its_way(bind: BindRequest) -> SchedulingPod:
         uid=bind.live.uid,
         namespace=bound.namespace,
         name=bound.pod,
-        priority=FIRST,
+        priority=BINDING_PRIORITY,
         nominated=bound.node,
-        wanted=bind.wanted,
+        claim=bind.wanted,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from allocator.cluster.inventory import GPU_NODES
 from allocator.config.settings import NodeAgent
 from allocator.ledger.commit import commit_all
-from allocator.ledger.ledger import Ledger, read_text
+from allocator.ledger.ledger import Ledger, parse_ledger_text
 from allocator.mig.positions import keep_volcano_positions
 from allocator.model.allocation import Entry
 from kube.client import ApiClient
@@ -210,7 +210,7 @@ def _turn_away(binds: Iterable[_WaitingBind]) -> None:
 
 
 def _read(raw: bytes) -> Ledger:
-    return read_text(raw)[0]
+    return parse_ledger_text(raw)[0]
 
 
 def _outcome_of(waiting_bind: _WaitingBind) -> Outcome:

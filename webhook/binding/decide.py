@@ -17,7 +17,7 @@ from allocator.model.request import PodRequest
 from allocator.model.untrusted import quote
 from allocator.request.admitted import admitted_request
 from allocator.request.parse import parse_request
-from allocator.volcano.device_list import IDS, listed_uuids, wished_positions
+from allocator.volcano.device_list import LIST_ANNOTATION, listed_positions, listed_uuids
 from webhook.admission.context import AdmissionContext
 from webhook.review.admission_review import Refusal
 from webhook.review.binding_schema import BindingReview, LivePod, UnreadablePodError
@@ -110,7 +110,7 @@ def _wish(
     present = live.pod.metadata.annotations or {}
     admitted = admitted_request(present, request, context.vocabularies)
     brought = bound.binding.metadata.annotations or {}
-    listed = brought.get(IDS) or present.get(IDS, "")
+    listed = brought.get(LIST_ANNOTATION) or present.get(LIST_ANNOTATION, "")
     return BindRequest(
         bound=bound,
         live=live,
@@ -121,7 +121,7 @@ def _wish(
             request=admitted.request,
             mode=admitted.mode,
             gpus=listed_uuids(listed),
-            positions=wished_positions(listed),
+            positions=listed_positions(listed),
         ),
     )
 

@@ -25,7 +25,12 @@ from allocator.model.request import ContainerRequest, Mode
 from allocator.model.units import MiB
 from allocator.model.untrusted import parse_untrusted_json
 from allocator.request.pod_summary import PodSummary
-from allocator.volcano.device_list import IDS, NODE, listed_uuids, parts
+from allocator.volcano.device_list import (
+    LIST_ANNOTATION,
+    LIST_NODE_ANNOTATION,
+    listed_uuids,
+    parse_device_list,
+)
 from webhook.binding.binding_annotations import Commit, annotations
 from webhook.binding.decide import BindRequest, conflict
 from webhook.review.admission_review import Refusal, UserInfo
@@ -119,7 +124,11 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
     Its list says on which GPUs.
     """
     written = bind.live.pod.metadata.annotations or {}
-    listed = parts(written.get(IDS, "")) if written.get(NODE) == bind.bound.node else ()
+    listed = (
+        parse_device_list(written.get(LIST_ANNOTATION, ""))
+        if written.get(LIST_NODE_ANNOTATION) == bind.bound.node
+        else ()
+    )
     asks = bind.wanted.request.containers
     memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
     devices = [device for part in listed for device in part]
@@ -186,7 +195,7 @@ def _gpus(containers: Iterable[ContainerGrants]) -> list[str]:
 
 
 def _claim_with(bind: BindRequest, holds: tuple[ContainerGrants, ...], how: LateBasis) -> LateClaim:
-    return LateClaim(replace(bind, wanted=replace(bind.wanted, holds=holds)), how)
+    return LateClaim(replace(bind, wanted=replace(bind.wanted, in_use=holds)), how)
 
 
 def _by_annotations(
@@ -206,7 +215,11 @@ def _by_annotations(
     if listed := _listed_grants(bind, ledger):
         return _claim_with(bind, listed, LateBasis.TOLD)
     written = bind.live.pod.metadata.annotations or {}
-    gpus = listed_uuids(written.get(IDS, "")) if written.get(NODE) == bind.bound.node else ()
+    gpus = (
+        listed_uuids(written.get(LIST_ANNOTATION, ""))
+        if written.get(LIST_NODE_ANNOTATION) == bind.bound.node
+        else ()
+    )
     if not gpus:
         return LateClaim(bind, LateBasis.CHOSEN)
     request = bind.wanted.request
@@ -248,6 +261,6 @@ def late_annotations(promise: Commit, written: Mapping[str, str]) -> dict[str, s
     """
     values = annotations(promise, promise.entry.since)
     theirs = promise.served_by is NodeAgent.UPSTREAM
-    if theirs and written.get(NODE) == promise.assignment.node:
+    if theirs and written.get(LIST_NODE_ANNOTATION) == promise.assignment.node:
         return {key: text for key, text in values.items() if key.startswith(OWN)}
     return values

@@ -123,7 +123,7 @@ class LateCommitController:
         With each pod comes the version of the ledger: one that moved is worth another try at once.
         A sweep is every second, so nobody is looked at again whose pod and ledger are the same.
         """
-        pods, ledgers = self.caches.pods.seen, self.caches.ledgers()
+        pods, ledgers = self.caches.pods.by_uid, self.caches.ledgers()
         if pods is None or ledgers is None:
             return []
         there = [pod for pod in pods.values() if pod.extended and pod.node]
@@ -173,7 +173,7 @@ class LateCommitController:
 
     async def _settle(self, pod: PodSummary, live: LivePod, document: Mapping[str, Any]) -> bool:
         ledger = parse_ledger(document)
-        if any(entry.uid == pod.uid for entry in ledger.unread):
+        if any(entry.uid == pod.uid for entry in ledger.unreadable):
             return self._report_refusal(pod, conflict(_UNREAD), started=live.started)
         if ledger.entry(pod.uid) is not None and has_assignment(live):
             return True

@@ -64,9 +64,9 @@ def _pod(pod: QueuedPod, wanted: PodClaim | tuple[Finding, ...] | None) -> Sched
         node=spec.node_name,
         nominated=status.nominated_node_name,
         deleting=metadata.deletion_timestamp is not None,
-        leaves=_time(metadata.deletion_timestamp),
+        deadline=_time(metadata.deletion_timestamp),
         over=status.over,
-        wanted=wanted,
+        claim=wanted,
     )
 
 

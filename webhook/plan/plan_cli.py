@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import BinaryIO, Final, TextIO
+from typing import Final, TextIO
 
 import orjson
 
@@ -11,7 +11,7 @@ from allocator.cli.files import Streams, UnusableError, display_name, pods_of, p
 from allocator.cli.terminal import show
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
 from allocator.config.fleet_file import load_fleet
-from allocator.config.settings import DEFAULTS, Settings, SettingsError, settings_of
+from allocator.config.settings import DEFAULTS, Settings, SettingsError, load_settings
 from allocator.model.problem import Rejected
 from allocator.placement.fleet import snapshot_of
 from allocator.report.feasibility import exit_code
@@ -50,7 +50,7 @@ def answer(question: PlanInput, streams: Streams) -> int:
         context = surroundings(
             fleet=read(question.fleet, streams.input),
             name=question.fleet,
-            settings=_settings(question.settings, streams.input),
+            settings=_settings(question.settings, streams),
         )
         pods = [
             (name, made)
@@ -83,13 +83,15 @@ def surroundings(*, fleet: str, name: str, settings: Settings) -> AdmissionConte
     )
 
 
-def _settings(name: str | None, standard_input: BinaryIO) -> Settings:
+def _settings(name: str | None, streams: Streams) -> Settings:
     if name is None:
         return DEFAULTS
     try:
-        return settings_of(read(name, standard_input))
+        loaded = load_settings(read(name, streams.input))
     except SettingsError as error:
         raise UnusableError(f"{display_name(name)}: {error}") from error
+    streams.errors.writelines(f"{display_name(name)}: {warning}\n" for warning in loaded.warnings)
+    return loaded.value
 
 
 def _print(plans: Sequence[tuple[str, Plan]], output: PlanOutput, stream: TextIO) -> None:

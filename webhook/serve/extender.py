@@ -144,7 +144,7 @@ class ExtenderService:
             read=CachedPodDecoder(lambda: self.inventory.vocabularies),
             settings=lambda: self.inventory.settings,
             circumstances=self._circumstances,
-            waiting=attendant.attend,
+            waiting=attendant.enqueue,
             expect=self.underway.expect,
             writer=self.client if binds else None,
         )
@@ -154,7 +154,7 @@ class ExtenderService:
             self.client,
             self.events,
             index=lambda: self._with_assumed(self.inventory.index(), hinted=True),
-            circumstances=self._circumstances,
+            context_of=self._circumstances,
         )
 
     def _with_assumed(self, index: Index, *, hinted: bool = False) -> Index:
@@ -167,10 +167,10 @@ class ExtenderService:
         context = self.around(pod.namespace)
         return FilterContext(
             terms=context.terms,
-            own=self.inventory.promising_nodes(pod.uid),
+            own_nodes=self.inventory.promising_nodes(pod.uid),
             closed_world=context.settings.node_agent is NodeAgent.OURS,
-            forecast=self.forecast,
-            judges=self.judges,
+            projection=self.forecast,
+            filters=self.judges,
         )
 
 

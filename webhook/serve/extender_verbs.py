@@ -79,8 +79,8 @@ class Extender:
         whole = None if args.nodes is None else _nodes_by_name(args.nodes)
         names = tuple(whole) if whole is not None else args.node_names or ()
         filter_result = self._filter(pod, names)
-        if not filter_result.fitting and filter_result.obstacles:
-            self.waiting(UnschedulablePod(pod, names, filter_result.obstacles))
+        if not filter_result.fitting and filter_result.failures:
+            self.waiting(UnschedulablePod(pod, names, filter_result.failures))
         kept = None
         if whole is not None:
             kept = NodeList(items=tuple(whole[name] for name in filter_result.fitting))
@@ -88,15 +88,13 @@ class Extender:
             ExtenderFilterResult(
                 nodes=kept,
                 node_names=filter_result.fitting if whole is None else None,
-                failed_nodes=_texts(filter_result.obstacles, lasting=False),
-                failed_and_unresolvable_nodes=_texts(filter_result.obstacles, lasting=True),
+                failed_nodes=_texts(filter_result.failures, lasting=False),
+                failed_and_unresolvable_nodes=_texts(filter_result.failures, lasting=True),
             )
         )
 
     def _filter(self, pod: SchedulingPod, names: Sequence[str]) -> FilterResult:
-        return filter_nodes(
-            self.beside(self.index()), pod, names, circumstances=self.circumstances(pod)
-        )
+        return filter_nodes(self.beside(self.index()), pod, names, context=self.circumstances(pod))
 
     def prioritize(self, body: bytes) -> bytes:
         """Answer how much a pod should like each node, 0 to 10."""
@@ -108,7 +106,7 @@ class Extender:
             pod,
             names,
             weights=settings.score_weights,
-            packing=settings.node_policy,
+            fill_policy=settings.node_policy,
         )
         if node_scores.favourite:
             self.expect(pod, node_scores.favourite)

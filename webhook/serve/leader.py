@@ -11,11 +11,11 @@ from allocator.controllers import drift, requeue
 from allocator.controllers.gang import GangController
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.controllers.reclaim import ReclaimController
-from allocator.controllers.volcano_register import VolcanoRegisterController, world_of
+from allocator.controllers.volcano_register import VolcanoRegisterController, register_inputs
 from kube.client import Client
 from kube.events import Recorder
 from kube.leases import Election
-from kube.workqueue import EVERY, run_while_leading
+from kube.workqueue import SWEEP_SECONDS, run_while_leading
 from webhook.admission.audit_log import AuditLog
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
@@ -42,13 +42,13 @@ def attend(means: LeaderContext, election: Election, start: Start) -> None:
     """Start every duty; all of them rest while *election* is lost."""
     waker = _requeue(means)
     duties: Mapping[str, tuple[Callable[[], Awaitable[None]], float]] = {
-        "reconciler": (_reconciler(means).sweep, EVERY),
-        "upkeep": (_upkeep(means).sweep, EVERY),
-        "late commits": (_late_commits(means).sweep, EVERY),
-        "registrar": (_registrar(means).sweep, EVERY),
-        "gangs": (lambda: means.gangs.sweep(means.inventory.settings), EVERY),
-        "waker": (lambda: waker.sweep(election.term), requeue.EVERY),
-        "drift": (_drift(means).sweep, drift.EVERY),
+        "reconciler": (_reconciler(means).sweep, SWEEP_SECONDS),
+        "upkeep": (_upkeep(means).sweep, SWEEP_SECONDS),
+        "late commits": (_late_commits(means).sweep, SWEEP_SECONDS),
+        "registrar": (_registrar(means).sweep, SWEEP_SECONDS),
+        "gangs": (lambda: means.gangs.sweep(means.inventory.settings), SWEEP_SECONDS),
+        "waker": (lambda: waker.sweep(election.term), requeue.SWEEP_SECONDS),
+        "drift": (_drift(means).sweep, drift.SWEEP_SECONDS),
     }
     start(election.run(), "ledger election")
     start(means.gangs.run(), "refused members")
@@ -87,7 +87,7 @@ def _late_commits(means: LeaderContext) -> LateCommitController:
 
 def _registrar(means: LeaderContext) -> VolcanoRegisterController:
     return VolcanoRegisterController(
-        means.client, lambda: world_of(means.inventory, means.pods.seen)
+        means.client, lambda: register_inputs(means.inventory, means.pods.by_uid)
     )
 
 
@@ -103,5 +103,8 @@ def _requeue(means: LeaderContext) -> requeue.RequeueController:
 
 def _drift(means: LeaderContext) -> drift.DriftController:
     return drift.DriftController(
-        means.inventory.ledgers, means.pods, tell=means.events.record, count=means.metrics.set_drift
+        means.inventory.ledgers,
+        means.pods,
+        record=means.events.record,
+        count=means.metrics.set_drift,
     )

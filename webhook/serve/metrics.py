@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from allocator.cluster.inventory import Inventory
 from allocator.model.decision import Reason
-from allocator.volcano.scheduler_samples import FAMILIES, SchedulerSample, samples
+from allocator.volcano.scheduler_samples import FAMILIES, SchedulerSample, samples_of
 
 _MOST_NAMESPACES: Final = 1000
 _STATUSES: Final = ("Conflict", "Forbidden", "Invalid", "NotFound")  # where no finding says why
@@ -166,7 +166,7 @@ class Deviceshare(Collector):
         for family in FAMILIES:
             of_it = [sample for sample in scheduler_samples if sample.family is family]
             if of_it:
-                metric = GaugeMetricFamily(family.name, family.about, labels=family.labels)
+                metric = GaugeMetricFamily(family.name, family.documentation, labels=family.labels)
                 for sample in of_it:
                     metric.add_metric(sample.labels, sample.value)
                 yield metric
@@ -177,9 +177,9 @@ class Deviceshare(Collector):
             self.samples = ()
             return
         factor = inventory.device_config.memory_factor
-        sites = inventory.index().sites.values()
+        sites = inventory.index().node_infos.values()
         self.samples = [
             sample
             for site in sites
-            for sample in samples(site.node, site.entries.values(), factor=factor)
+            for sample in samples_of(site.node, site.entries.values(), factor=factor)
         ]

@@ -21,7 +21,7 @@ def view_of(inventory: Inventory, name: str) -> AdmissionView:
         settings=inventory.settings,
         snapshot=inventory.snapshot(),
         vocabularies=inventory.vocabularies,
-        host_paths=None if namespace is None else namespace.host_paths,
+        host_paths=None if namespace is None else namespace.allows_host_paths,
         prefer=Prefer(prefer) if prefer in set(Prefer) else None,
         high_priority=annotations.get(HIGH_KEY) == HIGH_ALLOWED,
         geometries=inventory.device_config.geometries,

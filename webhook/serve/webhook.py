@@ -131,7 +131,7 @@ def _means(  # noqa: PLR0913 -- the parts of one whole
         return view_of(inventory, namespace).around
 
     gangs = GangController(
-        client, pods, vocabularies=lambda: inventory.vocabularies, tell=events.record
+        client, pods, vocabularies=lambda: inventory.vocabularies, record=events.record
     )
     binder = BindingHandler(
         calls=client,
@@ -204,7 +204,7 @@ def _ready(inventory: Inventory, live: ServingPair) -> bool:
 
     GPU inventory is not waited for: without it pods are admitted, never refused.
     """
-    known = inventory.pulses["namespaces"].synced and inventory.pulses["settings"].synced
+    known = inventory.watches["namespaces"].synced and inventory.watches["settings"].synced
     return live.ready and known
 
 

@@ -53,7 +53,7 @@ class Watched:
         access = Access(url=self.server.url)
         async with Client(access, clock=self.time.clock()) as client:
             await follow_changes(
-                client, source, self._publish, pulse=self.pulse, clock=self.time.clock()
+                client, source, self._publish, health=self.pulse, clock=self.time.clock()
             )
 
     def _publish(self, found: Picture, touched: Collection[str]) -> None:

@@ -104,7 +104,7 @@ async def replica(server: ApiServer) -> AsyncIterator[Ports]:
             serve_app(hooks, here, drain=1, at_once=hooks.at_once) as admission,
             extender.serve(steered, start, context=ssl.create_default_context(), drain=1),
         ):
-            await until(lambda: inventory.synced and means.pods.seen is not None)
+            await until(lambda: inventory.synced and means.pods.by_uid is not None)
             yield Ports(admission=admission, extender=ports.extender, health=health)
 
 

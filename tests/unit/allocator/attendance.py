@@ -51,7 +51,7 @@ class Scene(FakeApiClient):
             self,
             self,
             index=lambda: self.index,
-            circumstances=lambda _: CIRCUMSTANCES,
+            context_of=lambda _: CIRCUMSTANCES,
             clock=self.time.clock(),
         )
 
@@ -68,9 +68,9 @@ class Scene(FakeApiClient):
 
     def look_after(self, *names: str, request: PodRequest | None = None, uid: str = "u") -> None:
         wanted = PodClaim(uid=uid, request=request or pod(ask(3000)))
-        found = SchedulingPod(uid=uid, namespace="team-a", name="p", wanted=wanted)
-        obstacles = filter_nodes(self.index, found, names, circumstances=CIRCUMSTANCES).obstacles
-        asyncio.run(self.attendant.look_after(UnschedulablePod(found, names, obstacles)))
+        found = SchedulingPod(uid=uid, namespace="team-a", name="p", claim=wanted)
+        obstacles = filter_nodes(self.index, found, names, context=CIRCUMSTANCES).failures
+        asyncio.run(self.attendant.handle(UnschedulablePod(found, names, obstacles)))
 
     @property
     def nodes(self) -> list[str]:
@@ -83,4 +83,4 @@ class Scene(FakeApiClient):
 
 def waiting_pod(uid: str = "u") -> SchedulingPod:
     wanted = PodClaim(uid=uid, request=pod(ask(9000)))
-    return SchedulingPod(uid=uid, namespace="team-a", name="p", wanted=wanted)
+    return SchedulingPod(uid=uid, namespace="team-a", name="p", claim=wanted)

@@ -47,7 +47,7 @@ def hook(written: Json) -> BindRequest:
 
 
 def extender(written: Json) -> PodClaim:
-    found = unbound_pod(orjson.dumps(written), VOCABULARIES).wanted
+    found = unbound_pod(orjson.dumps(written), VOCABULARIES).claim
     assert isinstance(found, PodClaim)
     return found
 

@@ -23,7 +23,7 @@ def test_six_of_eight_gpus_are_busy_and_none_is_overdrawn() -> None:
     assert {gpu.mode for node in found for gpu in node.gpus} == {Mode.MIG, Mode.HAMI_CORE}
     assert all(headroom(gpu).memory >= 0 for node in found for gpu in node.gpus)
     assert (
-        len({id(standing) for standing in ChangingFleet(found).index().standings.values()})
+        len({id(standing) for standing in ChangingFleet(found).index().node_classes.values()})
         > SIZE // 2
     )
 
@@ -38,7 +38,7 @@ def test_a_turn_changes_what_is_answered_on() -> None:
     after = changing.index()
     assert after.snapshot.version != before.snapshot.version
     assert after.snapshot.nodes != before.snapshot.nodes
-    assert len(after.sites) == len(before.sites) == SIZE
+    assert len(after.node_infos) == len(before.node_infos) == SIZE
 
 
 def test_both_servers_answer_about_all_names() -> None:

@@ -9,7 +9,7 @@ from allocator.model.allocation import Entry
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
 from allocator.model.units import MiB
-from allocator.volcano.register import REGISTER
+from allocator.volcano.register import REGISTER_ANNOTATION
 from console.cluster.pod import PodView, pod_of
 from console.cluster.snapshot import ClusterView, site_of
 from tests.builders.gpunodes import entry, gpu_node
@@ -64,7 +64,7 @@ def told(document: Json) -> Json:
 
 
 def machine(name: str, *, cordoned: bool = False, ready: str = "True", register: str = "") -> Json:
-    annotations = {"annotations": {REGISTER: register}} if register else {}
+    annotations = {"annotations": {REGISTER_ANNOTATION: register}} if register else {}
     return {
         "metadata": {"name": name, "creationTimestamp": LONG_AGO, **annotations},
         "spec": {"unschedulable": True} if cordoned else {},

@@ -3,11 +3,11 @@
 import pytest
 
 from kube.errors import UnreadableError
-from kube.leases import ElectionStep, LeaseRecord, Timing, move, parse
+from kube.leases import ElectionStep, LeaseRecord, Timing, next_step, parse_lease
 
-OTHER = LeaseRecord(version="7", holder="b", term=3, duration=15)
-NOBODY = LeaseRecord(version="7", holder="", term=3, duration=1)
-HASTY = LeaseRecord(version="7", holder="b", term=3, duration=0)
+OTHER = LeaseRecord(resource_version="7", holder="b", term=3, duration=15)
+NOBODY = LeaseRecord(resource_version="7", holder="", term=3, duration=1)
+HASTY = LeaseRecord(resource_version="7", holder="b", term=3, duration=0)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_move(
     *, record: LeaseRecord | None, mine: bool, unchanged: float, expected: ElectionStep
 ) -> None:
     """A Lease is taken only when it is free, or did not change for its own duration."""
-    assert move(record, mine=mine, unchanged=unchanged, duration=15) is expected
+    assert next_step(record, held_by_us=mine, unchanged_for=unchanged, duration=15) is expected
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_unsafe_timings_are_refused(retry_every: float, renew_within: float, dur
 
 def test_a_lease_without_spec_is_free() -> None:
     """A Lease that somebody made by hand names no holder."""
-    assert parse(b'{"metadata":{"resourceVersion":"9"}}') == LeaseRecord(
-        version="9", holder="", term=0, duration=None
+    assert parse_lease(b'{"metadata":{"resourceVersion":"9"}}') == LeaseRecord(
+        resource_version="9", holder="", term=0, duration=None
     )
 
 
 def test_what_is_no_lease_is_an_error_of_ours() -> None:
     """A malformed answer raises nothing foreign."""
     with pytest.raises(UnreadableError, match="not a Lease"):
-        parse(b'{"metadata":{"resourceVersion":9}}')
+        parse_lease(b'{"metadata":{"resourceVersion":9}}')

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from kube.client import Client
-from kube.stream import TooDeepError, frame
+from kube.stream import TooDeepError, parse_frame
 from kube.watch import WatchHealth, WatchSource, follow
 
 DEEP = b"[" * 2000 + b"]" * 2000
@@ -69,16 +69,16 @@ def test_an_odd_object_holds_up_no_other(odd: bytes) -> None:
     async def followed() -> None:
         client = cast("Client", Stream(lines))
         async with asyncio.timeout(0.05):
-            await follow(client, source, pictures.append, pulse=pulse)
+            await follow(client, source, pictures.append, health=pulse)
 
     with pytest.raises(TimeoutError):
         asyncio.run(followed())
 
     assert [set(picture) for picture in pictures] == [{"a", "b"}]
-    assert (pulse.synced, pulse.misread, pulse.failures) == (True, 1, 0)
+    assert (pulse.synced, pulse.undecodable, pulse.failures) == (True, 1, 0)
 
 
 def test_what_is_too_deep_is_told_from_nonsense() -> None:
     """Of nonsense the whole stream is left; of what is too deep only that object."""
     with pytest.raises(TooDeepError, match="nested too deep"):
-        frame(line("a", fields=DEEP))
+        parse_frame(line("a", fields=DEEP))

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from kube.workqueue import AT_ONCE, LONGEST_PAUSE, Workqueue, isolated, run_while_leading
+from kube.workqueue import LONGEST_SWEEP_PAUSE, MOST_CALLS, Workqueue, isolated, run_while_leading
 from tests.fakes.kube_clock import FakeClock
 
 ODD = RuntimeError("nobody foresaw this")
@@ -14,7 +14,7 @@ ODD = RuntimeError("nobody foresaw this")
 def worked(
     names: Sequence[str], work: Callable[[str], Awaitable[None]], *, patience: float = 1.0
 ) -> None:
-    found: Workqueue[str] = Workqueue(patience=patience)
+    found: Workqueue[str] = Workqueue(wait_seconds=patience)
     asyncio.run(found.run_each({name: name for name in names}, work))
 
 
@@ -43,7 +43,7 @@ def test_one_that_hangs_delays_itself() -> None:
             await asyncio.Event().wait()
 
     async def rounds() -> None:
-        found: Workqueue[str] = Workqueue(patience=0.01)
+        found: Workqueue[str] = Workqueue(wait_seconds=0.01)
         await found.run_each({"a": "a", "b": "b"}, work)
         await found.run_each({"a": "a", "c": "c"}, work)
 
@@ -65,7 +65,7 @@ def test_some_are_worked_on_at_a_time() -> None:
 
     worked([str(number) for number in range(100)], work)
 
-    assert most == AT_ONCE
+    assert most == MOST_CALLS
 
 
 def test_whoever_is_told_to_stop_stops() -> None:
@@ -79,7 +79,7 @@ def test_whoever_is_told_to_stop_stops() -> None:
             ended.append(name)
 
     async def stopped() -> None:
-        found: Workqueue[str] = Workqueue(patience=100)
+        found: Workqueue[str] = Workqueue(wait_seconds=100)
         task = asyncio.create_task(found.run_each({"a": "a"}, work))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -125,4 +125,4 @@ def test_a_sweep_that_fails_is_followed_by_another() -> None:
 
     assert len(failures) == 10
     assert time.slept[0] == time.slept[9] == 1.0
-    assert LONGEST_PAUSE / 2 <= max(time.slept) <= LONGEST_PAUSE
+    assert LONGEST_SWEEP_PAUSE / 2 <= max(time.slept) <= LONGEST_SWEEP_PAUSE

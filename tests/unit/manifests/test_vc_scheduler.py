@@ -7,7 +7,7 @@ import yaml
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.config.settings import NodeAgent, settings_of
 from allocator.controllers.requeue import FREED_KEY
-from allocator.volcano.register import HANDSHAKE, REGISTER
+from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from manifests.generator.controlplane import control_plane
 from manifests.generator.names import CONTROL_PLANE
 from tests.unit.manifests.test_written import BASE, MANIFESTS
@@ -46,5 +46,5 @@ def test_the_policy_is_about_that_account_and_what_it_writes() -> None:
     variables = {item["name"]: item["expression"] for item in policy["spec"]["variables"]}
 
     assert condition["expression"] == f"request.userInfo.username == '{CONTROL_PLANE}'"
-    keys = sorted([FREED_KEY, HANDSHAKE, REGISTER, REGISTER_KEY])
+    keys = sorted([FREED_KEY, HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION, REGISTER_KEY])
     assert variables["ours"] == "[" + ", ".join(f"'{key}'" for key in keys) + "]"

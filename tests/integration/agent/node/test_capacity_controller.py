@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
-from allocator.volcano.register import HANDSHAKE, REGISTER
+from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from kube.errors import InvalidError
 from tests.fakes.api_objects import parsed
 from tests.integration.agent.clusterside import (
@@ -119,7 +119,10 @@ def test_vc_scheduler_finds_its_register_first() -> None:
         await accounted(scene)
         assert MEMORY not in await swept(scene)
 
-        annotations = {REGISTER: "GPU-0,10,1,NVIDIA-T4,true,hami-core:", HANDSHAKE: "Reported x"}
+        annotations = {
+            REGISTER_ANNOTATION: "GPU-0,10,1,NVIDIA-T4,true,hami-core:",
+            HANDSHAKE_ANNOTATION: "Reported x",
+        }
         metadata = scene.node["metadata"]
         scene.change(f"{NODE}/n", metadata=metadata | {"annotations": annotations})
         await until(

@@ -11,7 +11,12 @@ from allocator.config.settings import Settings
 from allocator.model.units import MiB
 from allocator.placement.fleet import snapshot_of
 from allocator.request.pod_summary import pod_summary
-from allocator.volcano.device_list import HAMI_IDS, HAMI_NODE, IDS, NODE
+from allocator.volcano.device_list import (
+    HAMI_LIST_ANNOTATION,
+    HAMI_LIST_NODE_ANNOTATION,
+    LIST_ANNOTATION,
+    LIST_NODE_ANNOTATION,
+)
 from tests.fakes.api_objects import parsed
 from tests.integration.agent.clusterside import PODS, Scene, play
 from tests.integration.waiting import until
@@ -23,8 +28,8 @@ RUNNING: Final = {
     "phase": "Running",
     "containerStatuses": [{"name": "main", "state": {"running": {"startedAt": "now"}}}],
 }
-VOLCANOS: Final = {NODE: "n", IDS: "GPU-1,NVIDIA,1000,0:"}
-HAMIS: Final = {HAMI_NODE: "n", HAMI_IDS: "GPU-1,NVIDIA,5000,25:;"}
+VOLCANOS: Final = {LIST_NODE_ANNOTATION: "n", LIST_ANNOTATION: "GPU-1,NVIDIA,1000,0:"}
+HAMIS: Final = {HAMI_LIST_NODE_ANNOTATION: "n", HAMI_LIST_ANNOTATION: "GPU-1,NVIDIA,5000,25:;"}
 
 
 async def older(scene: Scene, annotations: dict[str, str], *limits: str) -> str:
@@ -55,7 +60,7 @@ async def commit(scene: Scene) -> None:
     pods = Pods()
     stored = scene.server.objects.read(parsed(f"{PODS}/older"))
     one = pod_summary(orjson.dumps(stored))
-    pods.know({one.uid: one})
+    pods.replace({one.uid: one})
     late = LateCommitController(
         calls=scene.client,
         binder=BindingHandler(

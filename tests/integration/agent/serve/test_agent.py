@@ -23,7 +23,7 @@ from agent.serve.options import BOOT_ID, AgentOptions, DriverKind
 from allocator.catalog.keys import NOT_READY_TAINT
 from allocator.cli.process import background
 from allocator.ledger.schema import spec_of
-from allocator.volcano.register import HANDSHAKE, REGISTER
+from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from kube.client import Client
 from kube.config import Access
 from tests.builders.gpunodes import entry
@@ -224,7 +224,10 @@ def test_slots_wait_for_the_register_where_vc_scheduler_looks() -> None:
         assert scene.kubelet.registrations == 0
 
         metadata = scene.read(f"{NODE}/n")["metadata"]
-        annotations = {REGISTER: "GPU-0,10,1,NVIDIA-T4,true,hami-core:", HANDSHAKE: "Reported x"}
+        annotations = {
+            REGISTER_ANNOTATION: "GPU-0,10,1,NVIDIA-T4,true,hami-core:",
+            HANDSHAKE_ANNOTATION: "Reported x",
+        }
         kept = metadata.get("annotations") or {}
         scene.change(f"{NODE}/n", metadata=metadata | {"annotations": kept | annotations})
         await scene.served()

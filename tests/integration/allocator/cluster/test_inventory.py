@@ -8,7 +8,7 @@ import pytest
 from allocator.cluster.inventory import GPU_NODES, NAMESPACES, NODES, Inventory
 from allocator.config.settings import FleetScope
 from allocator.model.request import Mode
-from allocator.volcano.register import REGISTER
+from allocator.volcano.register import REGISTER_ANNOTATION
 from kube.client import Client
 from kube.clock import Clock
 from kube.config import Access
@@ -70,7 +70,7 @@ async def until(true: Callable[[], object]) -> None:
 
 
 def node(name: str, register: str = "") -> Json:
-    annotations = {REGISTER: register} if register else {}
+    annotations = {REGISTER_ANNOTATION: register} if register else {}
     return {"metadata": {"name": name, "annotations": annotations}}
 
 
@@ -134,7 +134,7 @@ def test_a_node_that_goes_takes_its_gpus_along() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["fleet: [open", "fleet: open\ngangDeadlock: report"], ids=["no-yaml", "removed-key"]
+    "bad", ["fleet: [open", "fleet: open\nflet: open"], ids=["no-yaml", "unknown-key"]
 )
 def test_settings_are_taken_up_while_running_and_broken_ones_are_not(bad: str) -> None:
     """The last good settings stay in force."""
@@ -148,8 +148,8 @@ def test_settings_are_taken_up_while_running_and_broken_ones_are_not(bad: str) -
         broken = server.objects.read(place) | {"data": {"settings.yaml": bad}}
         server.objects.replace(place, broken)
         mended = server.objects.read(place) | {"data": {"settings.yaml": "prefer: isolation"}}
-        seen = inventory.pulses["settings"].heard
-        await until(lambda: inventory.pulses["settings"].heard != seen)
+        seen = inventory.watches["settings"].last_heard
+        await until(lambda: inventory.watches["settings"].last_heard != seen)
 
         assert (inventory.settings.fleet, inventory.settings_digest) == (FleetScope.CLOSED, digest)
         server.objects.replace(place, mended)
@@ -186,9 +186,9 @@ def test_gpus_that_the_plugin_leaves_alone_are_not_offered() -> None:
         broken = server.objects.read(parsed(f"{KUBE_SYSTEM}/{name}")) | {
             "data": {"config.json": "["}
         }
-        seen = inventory.pulses["nodeconfig"].heard
+        seen = inventory.watches["nodeconfig"].last_heard
         server.objects.replace(parsed(f"{KUBE_SYSTEM}/{name}"), broken)
-        await until(lambda: inventory.pulses["nodeconfig"].heard != seen)
+        await until(lambda: inventory.watches["nodeconfig"].last_heard != seen)
 
         assert list(inventory.node_configs) == ["a"]
 
@@ -205,7 +205,7 @@ def test_a_namespace_says_what_pod_security_admits() -> None:
         await until(lambda: inventory.namespace("loose") and inventory.namespace("tight"))
 
         admits = [
-            found.host_paths
+            found.allows_host_paths
             for name in ("tight", "loose")
             if (found := inventory.namespace(name)) is not None
         ]
@@ -266,8 +266,8 @@ def test_the_index_knows_what_the_hook_would_refuse_and_who_has_promises() -> No
     async def scene(server: ApiServer, inventory: Inventory) -> None:
         server.objects.create(parsed(NODES), node("a"))
         server.objects.create(parsed(GPU_NODES), GPU_NODE | {"spec": {"entries": [promise]}})
-        await until(lambda: inventory.index().sites)
-        assert inventory.index().sites["a"].closed
+        await until(lambda: inventory.index().node_infos)
+        assert inventory.index().node_infos["a"].closed
         assert list(inventory.index().entries("a")) == ["u"]
         assert inventory.promising_nodes("u") == {"a"}
 
@@ -275,9 +275,9 @@ def test_the_index_knows_what_the_hook_would_refuse_and_who_has_promises() -> No
         found = server.objects.read(place)
         reported = {**found["status"], "inventory": "sha256:1"}
         server.objects.replace(place, found | {"status": reported, "spec": {"entries": []}})
-        await until(lambda: not inventory.index().sites["a"].closed)
+        await until(lambda: not inventory.index().node_infos["a"].closed)
         assert inventory.promising_nodes("u") == frozenset()
-        assert inventory.index().whole
+        assert inventory.index().all_nodes_known
 
     play(scene)
 
@@ -299,7 +299,7 @@ def test_a_node_that_is_known_to_be_gone_takes_nothing() -> None:
         await until(lambda: inventory.nodes() == {})
         assert not inventory.is_current(ledger)
 
-        inventory.pulses["nodes"].synced = False
+        inventory.watches["nodes"].synced = False
         assert inventory.is_current(ledger)
 
     play(scene)
@@ -315,12 +315,12 @@ def test_what_a_register_told_stands_only_while_its_plugin_is_to_serve() -> None
         server.objects.create(parsed(NODES), node("a"))
         told = {**GPU_NODE["status"], "inventory": "sha256:1", "driver": "upstream"}
         server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": told})
-        await until(lambda: inventory.index().sites)
-        await until(lambda: not inventory.index().sites["a"].closed)
+        await until(lambda: inventory.index().node_infos)
+        await until(lambda: not inventory.index().node_infos["a"].closed)
 
         place = parsed(f"{SYSTEM}/{name}")
         ours = server.objects.read(place) | {"data": {"settings.yaml": "nodeAgent: vgpu-admission"}}
         server.objects.replace(place, ours)
-        await until(lambda: inventory.index().sites["a"].closed)
+        await until(lambda: inventory.index().node_infos["a"].closed)
 
     play(scene)

@@ -18,13 +18,13 @@ import yaml
 from allocator.cluster.inventory import Inventory
 from allocator.config.manifest import pods_in
 from allocator.extender.filter import FilterContext
-from allocator.ledger.lifecycle import REPORTED
+from allocator.ledger.lifecycle import REGISTER_DRIVER
 from allocator.model.gpu import Node
 from allocator.model.problem import Loaded
 from allocator.model.request import Mode
 from allocator.placement.choose import PlacementPolicy
 from allocator.report.feasibility import FeasibilityVerdict
-from allocator.volcano.register import REGISTER, encode_register
+from allocator.volcano.register import REGISTER_ANNOTATION, encode_register
 from console.cli.get import select_nodes
 from console.cluster.cluster_client import ClusterTarget, connect
 from console.cluster.pod import PodView, pod_of
@@ -84,7 +84,7 @@ PLACES = (
     soft("soft-listed", listed=True, holds=((9000, "hami-core"),)),
     soft("soft-own", holds=((9000, "hami-core"), (14000, "hami-core"))),
     soft("booted", status={"bootID": "boot-0"}),
-    soft("register", listed=True, status={"driver": REPORTED}),
+    soft("register", listed=True, status={"driver": REGISTER_DRIVER}),
 )
 ASKS = [
     (memory, count, mode)
@@ -143,7 +143,9 @@ def install(server: ApiServer) -> None:
         found = machine(name)
         found["status"]["nodeInfo"] = {"bootID": "boot-1"}
         if place.listed:
-            found["metadata"]["annotations"] = {REGISTER: encode_register(place.gpus.gpus)}
+            found["metadata"]["annotations"] = {
+                REGISTER_ANNOTATION: encode_register(place.gpus.gpus)
+            }
         put(server, NODES, found)
         put(server, GPU_NODES, gpu_node(place.gpus, (), **place.status))
     put(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from allocator.cluster.assumed_pods import EXPECTED, AssumedPods
+from allocator.cluster.assumed_pods import EXPECTED_FOR, AssumedPods
 from allocator.cluster.inventory import GPU_NODES, NODES, Inventory
 from kube.client import Client
 from kube.config import Access
@@ -87,13 +87,13 @@ def test_d1_a_pod_that_is_never_bound_keeps_nobody_away_for_long() -> None:
         extender.prioritize(question("a"))
 
         assert (fits(extender, "a"), fits(extender, "b")) == (True, False)
-        clock.now += EXPECTED - 0.1
+        clock.now += EXPECTED_FOR - 0.1
         assert not fits(extender, "b")
         clock.now += 0.1
         assert fits(extender, "b")
 
     assert play(scene) == []
-    assert EXPECTED <= 3
+    assert EXPECTED_FOR <= 3
 
 
 def test_d1_who_is_asked_about_again_is_no_longer_in_the_way_than_the_last_time() -> None:
@@ -102,10 +102,10 @@ def test_d1_who_is_asked_about_again_is_no_longer_in_the_way_than_the_last_time(
     async def scene(extender: Extender, clock: FakeClock) -> None:
         for _ in range(5):
             extender.prioritize(question("a"))
-            clock.now += EXPECTED / 2
+            clock.now += EXPECTED_FOR / 2
         assert not fits(extender, "b")
 
-        clock.now += EXPECTED / 2
+        clock.now += EXPECTED_FOR / 2
 
         assert fits(extender, "b")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from allocator.cli.process import EVERY, THRESHOLDS, freeze_when_settled
+from allocator.cli.process import FULL_COLLECTION_SECONDS, GC_THRESHOLDS, freeze_when_settled
 from kube.clock import Clock
 
 
@@ -38,5 +38,8 @@ def test_the_picture_is_left_alone_once_it_is_whole() -> None:
         asyncio.run(freeze_when_settled(lambda: next(wholes), Clock(sleep=sleep)))
 
     assert [frozen for _, frozen in waits] == [False, True, True]
-    assert [seconds for seconds, _ in waits][1:] == [EVERY, EVERY]
-    assert gc.get_threshold() == THRESHOLDS
+    assert [seconds for seconds, _ in waits][1:] == [
+        FULL_COLLECTION_SECONDS,
+        FULL_COLLECTION_SECONDS,
+    ]
+    assert gc.get_threshold() == GC_THRESHOLDS

@@ -7,10 +7,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.assumed_pods import EXPECTED, STAYS, AssumedPods
+from allocator.cluster.assumed_pods import EXPECTED_FOR, KEPT_AFTER_COMMIT, AssumedPods
 from allocator.extender.filter import FilterContext, filter_nodes
 from allocator.extender.index import Index, IndexBuilder
-from allocator.extender.pod import FIRST, SchedulingPod
+from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
 from allocator.ledger.assign import PodClaim
 from allocator.model.gpu import Node
 from allocator.placement.choose import PlacementPolicy
@@ -24,7 +24,7 @@ SIZES = st.sampled_from([1000, 4000, 7000, 9000, 15000])
 def going(uid: str, memory: int = 9000, *, to: str = "a", count: int = 1) -> SchedulingPod:
     wanted = PodClaim(uid=uid, request=pod(ask(memory, count=count)))
     return SchedulingPod(
-        uid=uid, namespace="t", name=uid, priority=FIRST, nominated=to, wanted=wanted
+        uid=uid, namespace="t", name=uid, priority=BINDING_PRIORITY, nominated=to, claim=wanted
     )
 
 
@@ -38,9 +38,7 @@ def index_of(*nodes: Node) -> Index:
 def fits(index: Index, who: SchedulingPod) -> bool:
     asking = replace(who, priority=0, nominated="")
     return bool(
-        filter_nodes(
-            index, asking, ["a"], circumstances=FilterContext(terms=PlacementPolicy())
-        ).fitting
+        filter_nodes(index, asking, ["a"], context=FilterContext(terms=PlacementPolicy())).fitting
     )
 
 
@@ -80,7 +78,7 @@ def test_a_promise_counts_once() -> None:
 
     underway.begin(first)
     underway.end(first, promised=True)
-    clock.now += STAYS
+    clock.now += KEPT_AFTER_COMMIT
 
     assert nominated(underway.with_assumed(ONE)) == {}
 
@@ -94,7 +92,7 @@ def test_a_pod_is_expected_where_it_scores_best() -> None:
     underway.expect(asking, "b")
 
     assert nominated(underway.with_assumed(ONE)) == {"b": ["u-1"]}
-    assert underway.with_assumed(ONE).nominations["b"][0].priority == FIRST
+    assert underway.with_assumed(ONE).nominations["b"][0].priority == BINDING_PRIORITY
 
     underway.begin(going("u-1", to="a"))
     underway.expect(asking, "b")
@@ -103,7 +101,7 @@ def test_a_pod_is_expected_where_it_scores_best() -> None:
 
     underway.end(underway.with_assumed(ONE).nominations["a"][0], promised=False)
     underway.expect(asking, "b")
-    clock.now += EXPECTED
+    clock.now += EXPECTED_FOR
 
     assert nominated(underway.with_assumed(ONE)) == {}
 
@@ -144,7 +142,7 @@ def test_whoever_is_not_looked_at_alone_would_pass(
     mig = gpu(A100_40, index=9, grants=[mig_grant("3g.20gb", 4)])
     index = index_of(node("a", *gpus, mig))
     bound = tuple(going(f"o-{i}", size, count=count) for i, (size, count) in enumerate(others))
-    lower = tuple(replace(other, priority=FIRST - 1) for other in bound)
+    lower = tuple(replace(other, priority=BINDING_PRIORITY - 1) for other in bound)
     who = going("me", asked[0], count=asked[1])
 
     quick = fits(replace(index, nominations={"a": bound}), who)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allocator.cluster.nominated_pods import REMEMBERED, NominatedPods
+from allocator.cluster.nominated_pods import REMEMBERED_SECONDS, NominatedPods
 from allocator.extender.index import IndexBuilder
 from allocator.extender.pod import SchedulingPod
 from tests.fakes.kube_clock import FakeClock
@@ -36,7 +36,7 @@ def test_only_who_waits_for_a_node_counts() -> None:
     nominees = NominatedPods()
     pods = {pod.uid: pod for pod in (FIRST, *OTHERS)}
 
-    nominees.know(pods, pods.keys())
+    nominees.update(pods, pods.keys())
 
     assert waiting(nominees) == {"n0": ["b", "c", "a"], "n1": ["h"]}
     assert nominees.with_nominations(EMPTY).pods == pods
@@ -46,13 +46,13 @@ def test_changes_are_followed() -> None:
     """A pod that is bound, renominated or gone leaves its place."""
     nominees = NominatedPods()
     pods = {pod.uid: pod for pod in (FIRST, *OTHERS)}
-    nominees.know(pods, pods.keys())
+    nominees.update(pods, pods.keys())
 
     moved = replace(FIRST, nominated="n1")
     bound = replace(OTHERS[0], node="n0")
     left = {**pods, "a": moved, "b": bound}
     del left["c"]
-    nominees.know(left, {"a", "b", "c"})
+    nominees.update(left, {"a", "b", "c"})
 
     assert waiting(nominees) == {"n1": ["a", "h"]}
 
@@ -65,9 +65,9 @@ def test_a_hint_claims_nothing() -> None:
     clock = FakeClock()
     nominees = NominatedPods(clock.clock())
 
-    nominees.know({"a": HINTED}, {"a"})
+    nominees.update({"a": HINTED}, {"a"})
     while_hinted = waiting(nominees)
-    nominees.know({"a": replace(FIRST, nominated="")}, {"a"})
+    nominees.update({"a": replace(FIRST, nominated="")}, {"a"})
 
     assert (while_hinted, waiting(nominees)) == ({}, {})
 
@@ -77,7 +77,7 @@ def test_hints_are_known_to_who_gives_them() -> None:
     nominees = NominatedPods()
     pods = {"a": HINTED, "h": OTHERS[-1]}
 
-    nominees.know(pods, pods.keys())
+    nominees.update(pods, pods.keys())
 
     found = nominees.with_nominations(EMPTY, hinted=True).nominations
     assert waiting(nominees) == {"n1": ["h"]}
@@ -106,19 +106,19 @@ def test_a_scheduler_that_makes_room_where_we_hinted_claims_it(
     left = {} if leaving is None else {"v": replace(victim, **leaving)}
     waits = {"a": replace(FIRST, nominated="")}
 
-    nominees.know({**waits, "v": victim}, {"a", "v"})
+    nominees.update({**waits, "v": victim}, {"a", "v"})
     if first:
-        nominees.know({**waits, **left}, {"v"})
-        nominees.know({"a": HINTED, **left}, {"a"})
+        nominees.update({**waits, **left}, {"v"})
+        nominees.update({"a": HINTED, **left}, {"a"})
     else:
-        nominees.know({"a": HINTED, "v": victim}, {"a"})
-        nominees.know({"a": HINTED, **left}, {"v"})
+        nominees.update({"a": HINTED, "v": victim}, {"a"})
+        nominees.update({"a": HINTED, **left}, {"v"})
     claimed = waiting(nominees)
-    nominees.know({"a": replace(HINTED, created="2026-01-01"), **left}, {"a"})
+    nominees.update({"a": replace(HINTED, created="2026-01-01"), **left}, {"a"})
     touched = waiting(nominees)
-    nominees.know({**waits, **left}, {"a"})
+    nominees.update({**waits, **left}, {"a"})
     remembered = waiting(nominees)
-    clock.now += REMEMBERED + 1
+    clock.now += REMEMBERED_SECONDS + 1
 
     assert claimed == touched == remembered == {"n0": ["a"]}
     assert waiting(nominees) == {}
@@ -139,9 +139,9 @@ def test_a_scheduler_that_makes_room_where_we_hinted_claims_it(
 def test_who_leaves_otherwise_proves_no_claim(victim: SchedulingPod) -> None:
     """Nobody is evicted for a pod of the same importance, nor on other nodes."""
     nominees = NominatedPods()
-    nominees.know({"a": HINTED, "v": victim}, {"a", "v"})
+    nominees.update({"a": HINTED, "v": victim}, {"a", "v"})
 
-    nominees.know({"a": HINTED}, {"v"})
+    nominees.update({"a": HINTED}, {"v"})
 
     assert waiting(nominees) == {}
 
@@ -151,10 +151,10 @@ def test_who_left_long_ago_proves_no_claim() -> None:
     clock = FakeClock()
     nominees = NominatedPods(clock.clock())
     victim = SchedulingPod(uid="v", namespace="t", name="v", priority=1, node="n0")
-    nominees.know({"v": victim}, {"v"})
-    nominees.know({}, {"v"})
+    nominees.update({"v": victim}, {"v"})
+    nominees.update({}, {"v"})
 
-    clock.now += REMEMBERED + 1
-    nominees.know({"a": HINTED}, {"a"})
+    clock.now += REMEMBERED_SECONDS + 1
+    nominees.update({"a": HINTED}, {"a"})
 
     assert waiting(nominees) == {}

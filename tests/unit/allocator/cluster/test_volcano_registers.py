@@ -5,8 +5,8 @@ import json
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.cluster.objects import NodeObject, decode_node
 from allocator.cluster.volcano_registers import VolcanoRegisters
-from allocator.volcano.register import REGISTER, encode_register
-from allocator.volcano.registered_capacity import reminder
+from allocator.volcano.register import REGISTER_ANNOTATION, encode_register
+from allocator.volcano.registered_capacity import saved_register
 from tests.builders.model import T4, nodes_of
 
 NODE = nodes_of(2, T4)
@@ -15,7 +15,7 @@ SHOWN = FULL.replace(",10,", ",0,")
 
 
 def a_node(name: str, text: str, beside: str = "") -> NodeObject:
-    annotations = {REGISTER: text, REGISTER_KEY: beside}
+    annotations = {REGISTER_ANNOTATION: text, REGISTER_KEY: beside}
     metadata = {"name": name, "annotations": annotations, "resourceVersion": "7"}
     return decode_node(json.dumps({"metadata": metadata}).encode())
 
@@ -25,7 +25,7 @@ def test_a_register_is_read_again_only_when_it_changes() -> None:
     known, found = VolcanoRegisters(), a_node("n0", FULL)
 
     assert known.node("n0", FULL) is known.node("n0", FULL)
-    assert known.machine(found) is known.machine(found)
+    assert known.identity(found) is known.identity(found)
     assert known.node("n0", SHOWN) is not known.node("n0", FULL)
     assert known.node("n0", "") is None
 
@@ -33,20 +33,20 @@ def test_a_register_is_read_again_only_when_it_changes() -> None:
 def test_nodes_that_are_gone_are_forgotten() -> None:
     """What is still there is not read again for it."""
     known, kept, gone = VolcanoRegisters(), a_node("n0", FULL), a_node("n1", FULL)
-    machine, lost = known.machine(kept), known.machine(gone)
+    machine, lost = known.identity(kept), known.identity(gone)
     node, read = known.node("n0", FULL), known.node("n1", FULL)
 
     known.forget({"n0": kept}.keys())
 
-    assert known.machine(kept) is machine
+    assert known.identity(kept) is machine
     assert known.node("n0", FULL) is node
-    assert known.machine(gone) is not lost
+    assert known.identity(gone) is not lost
     assert known.node("n1", FULL) is not read
 
 
 def test_what_we_took_off_is_not_believed() -> None:
     """A register that we lowered counts as it was, and one that another wrote as it is."""
-    beside = reminder(SHOWN, FULL)
+    beside = saved_register(SHOWN, FULL)
 
     (ours, other, odd) = (
         a_node("n0", SHOWN, beside),
@@ -54,6 +54,6 @@ def test_what_we_took_off_is_not_believed() -> None:
         a_node("n0", SHOWN, "no digest"),
     )
 
-    assert VolcanoRegisters().machine(ours).announced == VolcanoRegisters().node("n0", FULL)
-    assert (other.full_register, odd.full_register) == (other.text, odd.text)
-    assert ours.version == "7"
+    assert VolcanoRegisters().identity(ours).registered == VolcanoRegisters().node("n0", FULL)
+    assert (other.full_register, odd.full_register) == (other.register, odd.register)
+    assert ours.resource_version == "7"

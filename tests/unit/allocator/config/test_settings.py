@@ -6,7 +6,9 @@ from allocator.config.settings import (
     DEFAULTS,
     LARGEST,
     FleetScope,
+    Settings,
     SettingsError,
+    load_settings,
     settings_of,
     template_kinds,
 )
@@ -34,8 +36,6 @@ def test_what_is_said_is_taken() -> None:
         pytest.param("fleet: ajar", ["ajar", "fleet", "open, closed"], id="unknown-value"),
         pytest.param("enforcement: kill", ["kill", "report, evict"], id="unknown-enforcement"),
         pytest.param("flet: open", ["flet", "nodeAgent"], id="misspelt-key"),
-        pytest.param("gangDeadlock: report", ["gangDeadlock", "accepted: fleet"], id="no-gangs"),
-        pytest.param("bindFailure: fail", ["bindFailure", "accepted: fleet"], id="no-binds"),
         pytest.param("fleet: [open", ["YAML"], id="not-yaml"),
         pytest.param("[]", ["array"], id="a-list"),
         pytest.param("staleAfterSeconds: 1", ["10", "staleAfterSeconds"], id="too-small"),
@@ -53,6 +53,24 @@ def test_what_cannot_be_used_is_named_with_its_place(text: str, names: list[str]
         settings_of(text)
 
     assert [name for name in names if name not in str(error.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "replacement"),
+    [
+        pytest.param("bindFailure: fail", "manifests/components/bind-ignore", id="bind-failure"),
+        pytest.param("gangDeadlock: evict", "nothing evicts gangs", id="gang-deadlock"),
+    ],
+)
+def test_a_removed_setting_is_ignored_with_a_warning(text: str, replacement: str) -> None:
+    """An upgrade keeps the rest of the file; the warning says what does the work now."""
+    loaded = load_settings(f"fleet: closed\n{text}\n")
+    (warning,) = loaded.warnings
+
+    assert loaded.value == Settings(fleet=FleetScope.CLOSED)
+    assert text.partition(":")[0] in warning.path
+    assert "removed" in str(warning)
+    assert replacement in str(warning)
 
 
 def test_a_template_offers_what_its_node_would() -> None:

@@ -59,7 +59,7 @@ class Cluster(FakeApiClient):
             self,
             self.known,
             vocabularies=lambda: VOCABULARIES,
-            tell=self.events.append,
+            record=self.events.append,
             clock=Clock(monotonic=lambda: self.now),
         )
 
@@ -74,7 +74,7 @@ class Cluster(FakeApiClient):
         self.pods.update({one.name: one for one in members})
 
     def sweep(self) -> None:
-        self.known.know({pod.uid: pod for pod in self.pods.values()})
+        self.known.replace({pod.uid: pod for pod in self.pods.values()})
         done(self.gang_watch.sweep(DEFAULTS))
 
     def reasons(self) -> list[str]:
@@ -152,7 +152,7 @@ def test_a_refused_member_tells_its_group() -> None:
     """It says how far the gang has come; who has no group, or enough members, hears nothing."""
     cluster = deadlock()
     cluster.add(replace(member("single-0"), group=""), member("old-2", node="n0"))
-    cluster.known.know({pod.uid: pod for pod in cluster.pods.values()})
+    cluster.known.replace({pod.uid: pod for pod in cluster.pods.values()})
 
     for uid in ("uid-new-1", "uid-old-1", "uid-single-0", "uid-gone"):
         done(cluster.gang_watch.report_refusal(uid, "no room"))

@@ -81,12 +81,12 @@ class Cluster(FakeApiClient):
         assert self.stored is not None
         return str(self.stored["metadata"]["resourceVersion"])
 
-    def machines(self) -> Mapping[str, NodeIdentity]:
+    def node_identities(self) -> Mapping[str, NodeIdentity]:
         there = NodeIdentity(name="n0", uid="u", boot="", agent=True)
         return {"n0": there} if self.machine else {}
 
     def machine_of(self, found: NodeObject) -> NodeIdentity:
-        return found.machine()
+        return found.identity()
 
     def ledgers(self) -> Mapping[str, Ledger]:
         found = self.seen or self.stored
@@ -100,10 +100,10 @@ class Known:
     cluster: Cluster
     blind: bool = False
 
-    def machines(self) -> Mapping[str, NodeIdentity] | None:
-        return None if self.blind else self.cluster.machines()
+    def node_identities(self) -> Mapping[str, NodeIdentity] | None:
+        return None if self.blind else self.cluster.node_identities()
 
-    def machine(self, found: NodeObject) -> NodeIdentity:
+    def node_identity(self, found: NodeObject) -> NodeIdentity:
         return self.cluster.machine_of(found)
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
@@ -131,11 +131,11 @@ class Steady:
     nodes: dict[str, NodeIdentity]
     held: dict[str, Ledger]
 
-    def machines(self) -> Mapping[str, NodeIdentity]:
+    def node_identities(self) -> Mapping[str, NodeIdentity]:
         return self.nodes
 
-    def machine(self, found: NodeObject) -> NodeIdentity:
-        return found.machine()
+    def node_identity(self, found: NodeObject) -> NodeIdentity:
+        return found.identity()
 
     def ledgers(self) -> Mapping[str, Ledger]:
         return self.held

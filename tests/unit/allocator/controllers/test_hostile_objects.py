@@ -13,7 +13,7 @@ from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.cluster.objects import NodeObject, decode_node
 from allocator.cluster.pods import Pods
 from allocator.config.settings import Settings
-from allocator.controllers.drift import LASTING, DriftController
+from allocator.controllers.drift import LASTING_SECONDS, DriftController
 from allocator.controllers.gang import GangController
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.controllers.reclaim import ReclaimController
@@ -21,9 +21,9 @@ from allocator.controllers.requeue import RequeueController
 from allocator.controllers.volcano_register import RegisterInputs, VolcanoRegisterController
 from allocator.ledger.ledger import Ledger
 from allocator.ledger.lifecycle import NodeIdentity
-from allocator.ledger.reclaim import AGE
+from allocator.ledger.reclaim import UNBOUND_AGE
 from allocator.request.pod_summary import PodSummary, pod_summary
-from allocator.volcano.register import HANDSHAKE, REGISTER
+from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from kube.client import CallOptions
 from kube.clock import Clock
 from kube.errors import NotFoundError
@@ -55,7 +55,7 @@ def pod(name: str, annotations: Mapping[str, str], *, node: str = "n0") -> PodSu
 
 def known(*found: PodSummary) -> Pods:
     pods = Pods()
-    pods.know({one.uid: one for one in found})
+    pods.replace({one.uid: one for one in found})
     return pods
 
 
@@ -96,7 +96,7 @@ class Api(FakeApiClient):
 
 
 def clock(now: Callable[[], float] = lambda: 5.0) -> Clock:
-    return Clock(monotonic=now, wall=lambda: NOON + AGE, random=lambda: 0)
+    return Clock(monotonic=now, wall=lambda: NOON + UNBOUND_AGE, random=lambda: 0)
 
 
 def share(node: str) -> Any:  # noqa: ANN401 -- a grant
@@ -134,11 +134,11 @@ class Nodes:
 
     names: tuple[str, str]
 
-    def machines(self) -> Mapping[str, NodeIdentity]:
+    def node_identities(self) -> Mapping[str, NodeIdentity]:
         return {name: NodeIdentity(name=name, uid="u", boot="b", agent=True) for name in self.names}
 
-    def machine(self, found: NodeObject) -> NodeIdentity:
-        return replace(found.machine(), agent=True)
+    def node_identity(self, found: NodeObject) -> NodeIdentity:
+        return replace(found.identity(), agent=True)
 
     def ledgers(self) -> Mapping[str, Ledger]:
         return {}
@@ -158,7 +158,7 @@ def test_gpu_nodes_are_kept(names: tuple[str, str]) -> None:
 @pytest.mark.parametrize("harm", HARM)
 def test_registers_are_written(names: tuple[str, str], harm: str) -> None:
     """Whatever stands in another Node's annotations."""
-    annotations = {REGISTER: harm, HANDSHAKE: harm, REGISTER_KEY: harm}
+    annotations = {REGISTER_ANNOTATION: harm, HANDSHAKE_ANNOTATION: harm, REGISTER_KEY: harm}
     written = {"metadata": {"name": "odd", "annotations": annotations}}
     odd = decode_node(json.dumps(written).encode())
     nodes = {"odd": odd, "n0": NodeObject("n0", "")}
@@ -173,7 +173,9 @@ def test_registers_are_written(names: tuple[str, str], harm: str) -> None:
 
     asyncio.run(VolcanoRegisterController(api, lambda: world, clock=clock()).sweep())
     asyncio.run(
-        VolcanoRegisterController(api, lambda: replace(world, ours=False), clock=clock()).sweep()
+        VolcanoRegisterController(
+            api, lambda: replace(world, keeps_registers=False), clock=clock()
+        ).sweep()
     )
 
     assert api.writes == ["n0"]
@@ -192,7 +194,7 @@ def test_gangs_are_looked_after(harm: str) -> None:
         api,
         pods,
         vocabularies=lambda: VOCABULARIES,
-        tell=events.append,
+        record=events.append,
         clock=clock(lambda: now[0]),
     )
     settings = Settings()
@@ -229,7 +231,7 @@ def test_refusals_are_told_after_one_that_could_not_be() -> None:
             api,
             pods,
             vocabularies=lambda: VOCABULARIES,
-            tell=tell,
+            record=tell,
             clock=clock(),
         )
         gangs.note_refusal("a", "no")
@@ -251,14 +253,14 @@ def test_drift_is_told(harm: str) -> None:
     report = DriftController(
         lambda: ledgers("n0", "n1"),
         pods,
-        tell=events.append,
+        record=events.append,
         count=lambda *_: None,
         clock=clock(lambda: now[0]),
     )
 
     async def sweeps() -> None:
         await report.sweep()
-        now[0] += LASTING
+        now[0] += LASTING_SECONDS
         await report.sweep()
 
     asyncio.run(sweeps())

@@ -13,7 +13,7 @@ import pytest
 from allocator.cluster.pods import Pods
 from allocator.controllers.reclaim import ReclaimController
 from allocator.ledger.ledger import parse_ledger
-from allocator.ledger.reclaim import AGE
+from allocator.ledger.reclaim import UNBOUND_AGE
 from allocator.model.request import Mode
 from allocator.request.pod_summary import PodSummary
 from kube.client import CallOptions
@@ -67,7 +67,11 @@ class Api(FakeApiClient):
 
 
 def sweep(
-    api: Api, *, known: Mapping[str, PodSummary] | None, wall: datetime = NOON + AGE, times: int = 1
+    api: Api,
+    *,
+    known: Mapping[str, PodSummary] | None,
+    wall: datetime = NOON + UNBOUND_AGE,
+    times: int = 1,
 ) -> Api:
     clock = Clock(monotonic=lambda: 5.0, wall=lambda: wall, random=lambda: 0)
     pods = Pods()
@@ -79,7 +83,7 @@ def sweep(
         clock=clock,
     )
     if known is not None:
-        pods.know(known)
+        pods.replace(known)
     for _ in range(times):
         asyncio.run(found.sweep())
     return api
@@ -146,7 +150,7 @@ def test_a_promise_is_asked_about_again_when_its_ledger_moves() -> None:
     api.stored["status"]["held"] = ["a"]
     clock = Clock(monotonic=lambda: 5.0, wall=lambda: NOON, random=lambda: 0)
     pods = Pods()
-    pods.know({})
+    pods.replace({})
     ledgers = {"n0": parse_ledger(api.stored)}
     found = ReclaimController(
         api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True, clock=clock
@@ -183,7 +187,7 @@ def test_a_node_that_does_not_answer_delays_no_other() -> None:
     """The others' promises go while its call hangs, and so they do in the next sweep."""
     api = Silent(None, hangs="/gpunodes/n1")
     pods = Pods()
-    pods.know({})
+    pods.replace({})
     ledgers = {"n1": parse_ledger(gpu_node(node("n1", gpu(mode=Mode.MIG)), (ENTRY,)))}
     ledgers["n0"] = parse_ledger(api.stored)
     found = ReclaimController(api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True)

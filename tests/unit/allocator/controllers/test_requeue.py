@@ -56,7 +56,7 @@ class World:
 
     def __post_init__(self) -> None:
         pods = Pods()
-        pods.know({self.pod.uid: self.pod})
+        pods.replace({self.pod.uid: self.pod})
         self.waker = RequeueController(
             self.api,
             pods,
@@ -193,7 +193,7 @@ class Wide(FakeApiClient):
         )
         for turn in range(number):
             if turn == number // 2:
-                self.pods.know({WAITING.uid: WAITING})
+                self.pods.replace({WAITING.uid: WAITING})
             asyncio.run(waker.sweep(1))
 
 
@@ -201,7 +201,7 @@ class Wide(FakeApiClient):
 def test_one_node_that_is_there_wakes_everybody(gone: int) -> None:
     """A GPUNode outlives its Node; the leader may have gone with the first of them."""
     wide = Wide(gone=gone)
-    wide.pods.know({WAITING.uid: WAITING})
+    wide.pods.replace({WAITING.uid: WAITING})
 
     wide.sweeps(6)
 
@@ -228,9 +228,9 @@ def test_each_node_with_more_room_is_told_also_after_a_quiet_beginning() -> None
         vocabularies=lambda: VOCABULARIES,
         clock=wide.time.clock(),
     )
-    wide.pods.know({})
+    wide.pods.replace({})
     asyncio.run(waker.sweep(1))
-    wide.pods.know({WAITING.uid: WAITING})
+    wide.pods.replace({WAITING.uid: WAITING})
     ledgers = {name: replace(ONE, name=name) for name in ledgers}
 
     asyncio.run(waker.sweep(1))

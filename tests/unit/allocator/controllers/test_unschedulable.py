@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.controllers.unschedulable import MOST_HINTS, MOST_WAITING, SETTLED, WRITTEN
+from allocator.controllers.unschedulable import (
+    MOST_HINTS,
+    MOST_WAITING,
+    RECORD_LIFETIME,
+    WRITTEN_AFTER,
+)
 from allocator.extender.filter import filter_nodes
 from allocator.extender.pod import SchedulingPod
 from allocator.extender.reasons import NO_INVENTORY, FailureReason
@@ -68,7 +73,7 @@ def test_hints_come_to_an_end() -> None:
     for _ in range(9):
         scene.look_after(*SAMPLE)
     before = list(scene.nodes)
-    scene.time.now += SETTLED + 1
+    scene.time.now += RECORD_LIFETIME + 1
     scene.look_after(*SAMPLE)
 
     assert len(before) == len(set(before)) == MOST_HINTS
@@ -127,12 +132,12 @@ def test_nothing_is_told_where_nothing_is_known() -> None:
     scene = Scene()
     wanted = PodClaim(uid="u", request=pod(ask(3000)))
     waiting = UnschedulablePod(
-        SchedulingPod(uid="u", namespace="team-a", name="p", wanted=wanted),
+        SchedulingPod(uid="u", namespace="team-a", name="p", claim=wanted),
         ["x"],
         {"x": NO_INVENTORY},
     )
 
-    asyncio.run(scene.attendant.look_after(waiting))
+    asyncio.run(scene.attendant.handle(waiting))
 
     assert scene.notes == []
 
@@ -141,21 +146,21 @@ def test_a_hint_comes_after_what_the_scheduler_writes() -> None:
     """Which would wipe it out; asked about again, the pod is looked after once, that much later."""
     scene = Scene()
     wanted = PodClaim(uid="u", request=pod(ask(3000)))
-    one = SchedulingPod(uid="u", namespace="team-a", name="p", wanted=wanted)
-    obstacles = filter_nodes(scene.index, one, SAMPLE, circumstances=CIRCUMSTANCES).obstacles
+    one = SchedulingPod(uid="u", namespace="team-a", name="p", claim=wanted)
+    obstacles = filter_nodes(scene.index, one, SAMPLE, context=CIRCUMSTANCES).failures
 
     async def twice() -> None:
         began = scene.time.now
-        scene.attendant.attend(UnschedulablePod(one, SAMPLE, obstacles))
-        scene.time.now += WRITTEN / 2
-        scene.attendant.attend(UnschedulablePod(one, SAMPLE, obstacles))
+        scene.attendant.enqueue(UnschedulablePod(one, SAMPLE, obstacles))
+        scene.time.now += WRITTEN_AFTER / 2
+        scene.attendant.enqueue(UnschedulablePod(one, SAMPLE, obstacles))
         running = asyncio.create_task(scene.attendant.run())
         async with asyncio.timeout(60):
             while not scene.hints:  # noqa: ASYNC110 -- looked at from outside
                 await asyncio.sleep(0)
         running.cancel()
-        assert sum(scene.time.slept) == WRITTEN
-        assert scene.time.now >= began + 1.5 * WRITTEN
+        assert sum(scene.time.slept) == WRITTEN_AFTER
+        assert scene.time.now >= began + 1.5 * WRITTEN_AFTER
 
     asyncio.run(twice())
 
@@ -170,8 +175,8 @@ def test_one_pod_too_many_is_dropped() -> None:
     async def flood() -> None:
         for number in range(MOST_WAITING + 10):
             wanted = PodClaim(uid=f"u{number}", request=pod(ask(3000)))
-            one = SchedulingPod(uid=f"u{number}", namespace="team-a", name="p", wanted=wanted)
-            scene.attendant.attend(UnschedulablePod(one, ["full"], short))
+            one = SchedulingPod(uid=f"u{number}", namespace="team-a", name="p", claim=wanted)
+            scene.attendant.enqueue(UnschedulablePod(one, ["full"], short))
         running = asyncio.create_task(scene.attendant.run())
         async with asyncio.timeout(60):
             while len(scene.events) < MOST_WAITING:  # noqa: ASYNC110 -- looked at from outside
@@ -197,7 +202,7 @@ def test_what_makes_no_path_is_not_looked_after(one: SchedulingPod) -> None:
     scene = Scene()
 
     async def attended() -> None:
-        scene.attendant.attend(UnschedulablePod(one, SAMPLE, {}))
+        scene.attendant.enqueue(UnschedulablePod(one, SAMPLE, {}))
         running = asyncio.create_task(scene.attendant.run())
         for _ in range(100):
             await asyncio.sleep(0)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from allocator.cluster.assumed_pods import EXPECTED, AssumedPods
-from allocator.controllers.unschedulable import AGAIN, WRITTEN, UnschedulableController
+from allocator.cluster.assumed_pods import EXPECTED_FOR, AssumedPods
+from allocator.controllers.unschedulable import FIRST_RETRY, WRITTEN_AFTER, UnschedulableController
 from allocator.extender.filter import filter_nodes
 from allocator.extender.index import Index
-from allocator.extender.pod import FIRST, SchedulingPod
+from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
 from allocator.scheduling.unschedulable import UnschedulablePod
 from tests.builders.model import T4, gpu, node
 from tests.fakes.kube_clock import FakeClock
@@ -44,11 +44,9 @@ class Crowd:
         """Ask about the pod, and leave it to the attendant; return the nodes it is hinted at."""
         one, names = waiting_pod(), ("roomy", "full")
         self.scene.index = self._index()
-        obstacles = filter_nodes(
-            self.scene.index, one, names, circumstances=CIRCUMSTANCES
-        ).obstacles
+        obstacles = filter_nodes(self.scene.index, one, names, context=CIRCUMSTANCES).failures
         assert obstacles.keys() == set(names)
-        self.scene.attendant.attend(UnschedulablePod(one, names, obstacles))
+        self.scene.attendant.enqueue(UnschedulablePod(one, names, obstacles))
         asyncio.run(self._run())
         return self.scene.nodes
 
@@ -67,7 +65,7 @@ class Crowd:
             scene,
             scene,
             index=lambda: scene.index,
-            circumstances=lambda _: CIRCUMSTANCES,
+            context_of=lambda _: CIRCUMSTANCES,
             clock=clock,
         )
 
@@ -81,24 +79,24 @@ def test_who_was_crowded_out_hears_when_nobody_came() -> None:
     crowd.underway.expect(waiting_pod("other"), "roomy")
 
     assert crowd.refused() == ["roomy"]
-    assert EXPECTED < sum(crowd.scene.time.slept) < 2 * EXPECTED + 2 * WRITTEN
+    assert EXPECTED_FOR < sum(crowd.scene.time.slept) < 2 * EXPECTED_FOR + 2 * WRITTEN_AFTER
 
 
 def test_who_is_still_crowded_out_is_looked_at_again() -> None:
     """As long as others are on their way: here another bind takes its time, and fails."""
     crowd = Crowd()
-    first = replace(waiting_pod("other"), nominated="roomy", priority=FIRST)
+    first = replace(waiting_pod("other"), nominated="roomy", priority=BINDING_PRIORITY)
     crowd.underway.begin(first)
 
     async def fail_later(seconds: float) -> None:
         await FakeClock.sleep(crowd.scene.time, seconds)
-        if crowd.scene.time.now > 1000 + 3 * AGAIN:
+        if crowd.scene.time.now > 1000 + 3 * FIRST_RETRY:
             crowd.underway.end(first, promised=False)
 
     crowd.sleep(fail_later)
 
     assert crowd.refused() == ["roomy"]
-    assert sum(crowd.scene.time.slept) > 3 * AGAIN
+    assert sum(crowd.scene.time.slept) > 3 * FIRST_RETRY
 
 
 @pytest.mark.parametrize(
@@ -141,4 +139,4 @@ def test_who_fits_nowhere_is_left_to_the_scheduler_in_the_end() -> None:
     crowd.bare = index_of(FULL, node("roomy", gpu(T4, grants=[FULL_GRANT])))
 
     assert crowd.refused() == []
-    assert crowd.scene.time.now == pytest.approx(1000 + WRITTEN + 13 * AGAIN)
+    assert crowd.scene.time.now == pytest.approx(1000 + WRITTEN_AFTER + 13 * FIRST_RETRY)

@@ -14,8 +14,8 @@ from allocator.controllers.volcano_register import RegisterInputs, VolcanoRegist
 from allocator.model.gpu import Node
 from allocator.request.pod_summary import PodSummary
 from allocator.volcano.register import (
-    HANDSHAKE,
-    REGISTER,
+    HANDSHAKE_ANNOTATION,
+    REGISTER_ANNOTATION,
     HandshakePhase,
     decode_handshake,
     encode_handshake,
@@ -56,13 +56,13 @@ class Site(FakeApiClient):
         if self.down:
             raise UnreachableError("down", sent=True)
         metadata: dict[str, Any] = changes["metadata"]  # type: ignore[assignment]  # ours
-        assert metadata.get("resourceVersion", "") == self.node.version
+        assert metadata.get("resourceVersion", "") == self.node.resource_version
         written = metadata["annotations"]
         node = replace(
             self.node,
-            text=written[REGISTER],
-            handshake=written.get(HANDSHAKE, self.node.handshake),
-            beside=written.get(REGISTER_KEY, self.node.beside) or "",
+            register=written[REGISTER_ANNOTATION],
+            handshake=written.get(HANDSHAKE_ANNOTATION, self.node.handshake),
+            saved_register=written.get(REGISTER_KEY, self.node.saved_register) or "",
         )
         self.world = replace(self.world, nodes={"n0": node})
         return b"{}"
@@ -99,7 +99,7 @@ def test_a_new_node_is_registered_at_once() -> None:
     found.sweep()
     found.sweep()
 
-    assert found.node.text == EMPTY
+    assert found.node.register == EMPTY
     assert decode_handshake(found.node.handshake) is not None
     assert found.writes == 1
 
@@ -119,13 +119,13 @@ def test_what_it_cannot_see_is_taken_off_once(pod: PodSummary, text: str) -> Non
     found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=reported(found))})
 
     found.sweep()
-    assert found.node.text == EMPTY
+    assert found.node.register == EMPTY
     found.sweep(after=1.0)
-    assert found.node.text == EMPTY
+    assert found.node.register == EMPTY
     found.sweep(after=1.5)
     found.sweep(after=5.0)
 
-    assert found.node.text == text
+    assert found.node.register == text
     assert found.writes == (text != EMPTY)
 
 
@@ -149,7 +149,7 @@ def test_a_handshake_is_answered(phase: HandshakePhase | None, age: float, write
     found.sweep()
 
     assert found.writes == writes
-    assert found.node.text == EMPTY
+    assert found.node.register == EMPTY
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_it_counts_anew_when_a_tenant_has_left(phase: HandshakePhase, writes: in
         found.sweep(after=2.5)
 
     assert found.writes == writes
-    assert found.node.text == EMPTY
+    assert found.node.register == EMPTY
 
 
 def test_a_node_that_is_out_of_reach_is_tried_again_later() -> None:
@@ -183,7 +183,7 @@ def test_a_node_that_is_out_of_reach_is_tried_again_later() -> None:
 
     found.down = False
     found.sweep(after=60.0)
-    assert found.node.text == EMPTY
+    assert found.node.register == EMPTY
 
 
 def test_a_gpunode_without_a_node_is_nobodys() -> None:
@@ -207,12 +207,12 @@ def lowered() -> Site:
     found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=reported(found))})
     found.sweep()
     found.sweep(after=2.5)
-    assert found.node.text == LOWERED
+    assert found.node.register == LOWERED
     return found
 
 
 def hand_over(found: Site, *, ours: bool) -> None:
-    found.world = replace(found.world, ours=ours)
+    found.world = replace(found.world, keeps_registers=ours)
 
 
 def test_what_was_taken_off_is_given_back_to_whoever_registers_next() -> None:
@@ -224,23 +224,23 @@ def test_what_was_taken_off_is_given_back_to_whoever_registers_next() -> None:
     hand_over(found, ours=False)
     for _ in range(3):
         found.sweep(after=2.5)
-    assert (found.node.text, found.node.beside, found.writes) == (EMPTY, "", before + 1)
+    assert (found.node.register, found.node.saved_register, found.writes) == (EMPTY, "", before + 1)
 
     hand_over(found, ours=True)
     found.sweep()
     found.sweep(after=2.5)
-    assert (found.node.text, found.node.full_register) == (LOWERED, EMPTY)
+    assert (found.node.register, found.node.full_register) == (LOWERED, EMPTY)
 
 
 def test_what_another_wrote_stays() -> None:
     """Of his register only our note is taken away; he may write again before that."""
     found = lowered()
-    found.world = replace(found.world, nodes={"n0": replace(found.node, text=PLUGINS)})
+    found.world = replace(found.world, nodes={"n0": replace(found.node, register=PLUGINS)})
 
     hand_over(found, ours=False)
     found.sweep()
 
-    assert (found.node.text, found.node.beside) == (PLUGINS, "")
+    assert (found.node.register, found.node.saved_register) == (PLUGINS, "")
 
 
 READ = node_from_register("n0", PLUGINS).node
@@ -254,20 +254,20 @@ def test_a_plugin_that_was_shut_out_gets_its_own_words_back(told: Node) -> None:
     found.world = replace(found.world, ledgers={"n0": bare})
     for _ in range(4):
         found.sweep(after=2.5)
-    assert found.node.text == "GPU-n0-0,0,15109,NVIDIA-Tesla T4,true,hami-core:"
+    assert found.node.register == "GPU-n0-0,0,15109,NVIDIA-Tesla T4,true,hami-core:"
     assert found.node.full_register == PLUGINS
 
     hand_over(found, ours=False)
     found.sweep()
 
-    assert (found.node.text, found.node.beside) == (PLUGINS, "")
+    assert (found.node.register, found.node.saved_register) == (PLUGINS, "")
 
 
 def test_a_register_that_says_all_there_is_needs_no_note() -> None:
     """Nothing is kept where nothing is taken off, so that nothing is there to be given back."""
     found = site()
     found.sweep()
-    assert (found.node.text, found.node.beside) == (EMPTY, "")
+    assert (found.node.register, found.node.saved_register) == (EMPTY, "")
     before = found.writes
 
     hand_over(found, ours=False)
@@ -283,8 +283,8 @@ def test_a_node_that_moved_meanwhile_is_tried_again() -> None:
     hand_over(found, ours=False)
     found.sweep()
     found.down = False
-    found.world = replace(found.world, nodes={"n0": replace(found.node, version="7")})
+    found.world = replace(found.world, nodes={"n0": replace(found.node, resource_version="7")})
 
     found.sweep(after=60.0)
 
-    assert found.node.text == EMPTY
+    assert found.node.register == EMPTY

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from allocator.config.settings import Prefer
-from allocator.extender.equivalence_filter import MOST_JUDGES, QUESTIONS, ClassFilterCache
+from allocator.extender.equivalence_filter import MOST_FILTERS, MOST_REUSES, ClassFilterCache
 from allocator.extender.index import IndexBuilder
 from allocator.extender.reasons import NO_INVENTORY
 from allocator.model.demand import NOTHING_LEARNED, Demand
@@ -21,11 +21,11 @@ REQUEST = pod(ask(4000))
 def test_who_asks_alike_has_the_same_judge() -> None:
     """Whatever was asked in between."""
     judges = ClassFilterCache()
-    first = judges.judge(REQUEST, TERMS, NOTHING_LEARNED)
+    first = judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED)
 
-    judges.judge(pod(ask(5000)), TERMS, NOTHING_LEARNED)
+    judges.filter_for(pod(ask(5000)), TERMS, NOTHING_LEARNED)
 
-    assert judges.judge(pod(ask(4000)), PlacementPolicy(), NOTHING_LEARNED) is first
+    assert judges.filter_for(pod(ask(4000)), PlacementPolicy(), NOTHING_LEARNED) is first
 
 
 @pytest.mark.parametrize(
@@ -41,37 +41,37 @@ def test_what_else_a_judgement_rests_on_has_its_own(
 ) -> None:
     """Nothing that was said under other terms is repeated."""
     judges = ClassFilterCache()
-    first = judges.judge(REQUEST, TERMS, NOTHING_LEARNED)
+    first = judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED)
 
-    assert judges.judge(REQUEST, terms, demand, unknown=unknown) is not first  # type: ignore[arg-type]
+    assert judges.filter_for(REQUEST, terms, demand, unknown=unknown) is not first  # type: ignore[arg-type]
 
 
 def test_only_so_many_are_remembered_for_so_long() -> None:
     """They hold on to what they have judged."""
     judges = ClassFilterCache()
-    first = judges.judge(REQUEST, TERMS, NOTHING_LEARNED)
-    for _ in range(QUESTIONS):
-        assert judges.judge(REQUEST, TERMS, NOTHING_LEARNED) is first
-    second = judges.judge(REQUEST, TERMS, NOTHING_LEARNED)
+    first = judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED)
+    for _ in range(MOST_REUSES):
+        assert judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED) is first
+    second = judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED)
     assert second is not first
 
-    for memory in range(MOST_JUDGES):
-        judges.judge(pod(ask(1000 + memory)), TERMS, NOTHING_LEARNED)
-    assert judges.judge(REQUEST, TERMS, NOTHING_LEARNED) is not second
+    for memory in range(MOST_FILTERS):
+        judges.filter_for(pod(ask(1000 + memory)), TERMS, NOTHING_LEARNED)
+    assert judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED) is not second
 
 
 def test_a_search_given_up_is_not_repeated_to_the_next() -> None:
     """Each question may search anew; what was not looked at is no answer."""
     judges = ClassFilterCache()
     both = pod(ask(18000, name="a"), ask(18000, name="b"))
-    first = judges.judge(both, TERMS, NOTHING_LEARNED)
+    first = judges.filter_for(both, TERMS, NOTHING_LEARNED)
     indexer = IndexBuilder()
     for number in range(64):  # no two alike, and one instance for both
         cut = gpu(A100_40, mode=Mode.MIG, grants=[mig_grant("1g.5gb", 0)])
         odd = replace(cut, memory=MiB(cut.memory - number))
         indexer.put(node(f"n-{number}", odd))
-    for standing in indexer.index(version="1", complete=True).standings.values():
-        first.obstacle(standing)
+    for standing in indexer.index(version="1", complete=True).node_classes.values():
+        first.failure_reason(standing)
 
-    assert first.hasty
-    assert judges.judge(both, TERMS, NOTHING_LEARNED) is not first
+    assert first.gave_up_search
+    assert judges.filter_for(both, TERMS, NOTHING_LEARNED) is not first

@@ -13,7 +13,7 @@ from allocator.extender.index import Index, IndexBuilder
 from allocator.extender.pod import SchedulingPod
 from allocator.extender.prioritize import score_nodes
 from allocator.extender.reasons import CLOSED, NO_INVENTORY, RESERVED, UNREADABLE
-from allocator.extender.score import Ratings, scorer
+from allocator.extender.score import ScoreTables, scorer
 from allocator.ledger.assign import PodClaim
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import Gpu, Node
@@ -36,7 +36,7 @@ def asking(
     request: PodRequest | tuple[Finding, ...] | None, *, uid: str = "u", priority: int = 0
 ) -> SchedulingPod:
     wanted = PodClaim(uid=uid, request=request) if isinstance(request, PodRequest) else request
-    return SchedulingPod(uid=uid, namespace="team-a", name=uid, priority=priority, wanted=wanted)
+    return SchedulingPod(uid=uid, namespace="team-a", name=uid, priority=priority, claim=wanted)
 
 
 def nominated(request: PodRequest, node: str, *, uid: str, priority: int) -> SchedulingPod:
@@ -45,11 +45,11 @@ def nominated(request: PodRequest, node: str, *, uid: str, priority: int) -> Sch
 
 def verdicts(index: Index, who: SchedulingPod, *names: str, **more: object) -> FilterResult:
     circumstances = FilterContext(terms=PlacementPolicy(), **more)  # type: ignore[arg-type]  # named in each test
-    return filter_nodes(index, who, names, circumstances=circumstances)
+    return filter_nodes(index, who, names, context=circumstances)
 
 
 def texts(found: FilterResult) -> Mapping[str, tuple[str, bool]]:
-    return {name: (o.text, o.lasting) for name, o in found.obstacles.items()}
+    return {name: (o.text, o.lasting) for name, o in found.failures.items()}
 
 
 def full(product: str = T4) -> Gpu:
@@ -131,7 +131,7 @@ def test_a_request_that_cannot_be_read_fits_nowhere() -> None:
 
     found = verdicts(index_of(node("a", gpu(T4))), asking((wrong,)), "a")
 
-    assert found.obstacles == {"a": UNREADABLE}
+    assert found.failures == {"a": UNREADABLE}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_node_without_inventory(*, whole: bool, ours: bool, fits: bool) -> Non
     found = verdicts(index, asking(pod(ask(3000))), "new", closed_world=ours)
 
     assert found.fitting == (["new"] if fits else [])
-    assert found.obstacles == ({} if fits else {"new": NO_INVENTORY})
+    assert found.failures == ({} if fits else {"new": NO_INVENTORY})
 
 
 def test_a_node_that_is_not_ready_takes_nobody() -> None:
@@ -159,7 +159,7 @@ def test_a_node_that_is_not_ready_takes_nobody() -> None:
 
     found = verdicts(indexer.index(version="1", complete=True), asking(pod(ask(3000))), "a")
 
-    assert found.obstacles == {"a": CLOSED}
+    assert found.failures == {"a": CLOSED}
 
 
 def test_a_pods_own_promise_is_free_to_it() -> None:
@@ -169,7 +169,7 @@ def test_a_pods_own_promise_is_free_to_it() -> None:
     indexer.put(node("a", gpu(T4, grants=[mine])), [entry("u", mine)])
     index = indexer.index(version="1", complete=True)
 
-    assert verdicts(index, asking(pod(ask(3000))), "a", own={"a"}).fitting == ["a"]
+    assert verdicts(index, asking(pod(ask(3000))), "a", own_nodes={"a"}).fitting == ["a"]
     assert verdicts(index, asking(pod(ask(3000)), uid="v"), "a").fitting == []
 
 
@@ -228,7 +228,7 @@ def test_nobody_takes_what_a_nominee_may_still_need() -> None:
     nominee = nominated(pod(ask(14000)), "a", uid="first", priority=5)
     index = replace(index_of(node("a", full())), nominations={"a": (nominee,)})
 
-    assert verdicts(index, asking(pod(ask(100))), "a").obstacles == {"a": RESERVED}
+    assert verdicts(index, asking(pod(ask(100))), "a").failures == {"a": RESERVED}
 
 
 def scores(index: Index, request: PodRequest, *names: str) -> dict[str, int]:
@@ -237,7 +237,7 @@ def scores(index: Index, request: PodRequest, *names: str) -> dict[str, int]:
         asking(request),
         names,
         weights=DEFAULTS.score_weights,
-        packing=FillPolicy.BINPACK,
+        fill_policy=FillPolicy.BINPACK,
     )
     found = {found["Host"]: found["Score"] for found in json.loads(answer.answer)}
     assert 0 not in found.values()  # who is not named has that, and costs the scheduler nothing
@@ -273,16 +273,16 @@ FULLNESS = {"full": 30000, "half": 3000}
 
 
 def favoured(index: Index, *names: str) -> str:
-    table = Ratings()
+    table = ScoreTables()
     by = scorer(FillPolicy.BINPACK, DEFAULTS.score_weights)
-    loads = ((name, standing.load) for name, standing in index.standings.items())
-    rated = replace(index, ratings=table.tables_for([by], loads))
+    loads = ((name, standing.load) for name, standing in index.node_classes.items())
+    rated = replace(index, score_tables=table.tables_for([by], loads))
     return score_nodes(
         rated,
         asking(pod(ask(3000))),
         names,
         weights=DEFAULTS.score_weights,
-        packing=FillPolicy.BINPACK,
+        fill_policy=FillPolicy.BINPACK,
     ).favourite
 
 

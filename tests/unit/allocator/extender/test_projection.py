@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.extender.equivalence import NodeClass, single_node_class
-from allocator.extender.filter import node_with_nominees
+from allocator.extender.filter import node_with_nominations
 from allocator.extender.index import Index, IndexBuilder
-from allocator.extender.pod import FIRST, SchedulingPod
+from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
 from allocator.extender.projection import MOST_KNOWN, Projection, grants_of
 from allocator.ledger.assign import PodClaim
 from allocator.model.request import Mode
@@ -26,7 +26,7 @@ OTHER = SchedulingPod(uid="me", namespace="t", name="me")
 def going(uid: str, memory: int) -> SchedulingPod:
     wanted = PodClaim(uid=uid, request=pod(ask(memory)))
     return SchedulingPod(
-        uid=uid, namespace="t", name=uid, priority=FIRST, nominated="a", wanted=wanted
+        uid=uid, namespace="t", name=uid, priority=BINDING_PRIORITY, nominated="a", claim=wanted
     )
 
 
@@ -40,8 +40,8 @@ def index_of(held: int, *, ends: bool = False, others: Sequence[SchedulingPod] =
     there = node("a", gpu(T4, grants=[grant]), cut)
     entries = [entry("old", msgspec.structs.replace(grant, gpu=there.gpus[0].uuid))]
     for other in others:
-        assert isinstance(other.wanted, PodClaim)
-        taken = grants_of(there, other.wanted, TERMS)
+        assert isinstance(other.claim, PodClaim)
+        taken = grants_of(there, other.claim, TERMS)
         there = with_grants(there, taken)
         entries.append(entry(other.uid, *taken))
     indexer = IndexBuilder()
@@ -55,15 +55,17 @@ def index_of(held: int, *, ends: bool = False, others: Sequence[SchedulingPod] =
 def seen(standing: NodeClass | None) -> object:
     if standing is None:
         return None
-    rooms = (*standing.hard, *standing.soft)
-    return sorted((room.likeness.room.gpu.uuid, room.likeness.room.likeness) for room in rooms)
+    rooms = (*standing.mig_groups, *standing.shared_groups)
+    return sorted(
+        (room.gpu_class.headroom.gpu.uuid, room.gpu_class.headroom.likeness) for room in rooms
+    )
 
 
 def anew(index: Index, others: list[SchedulingPod]) -> object:
-    node = node_with_nominees(
+    node = node_with_nominations(
         replace(index, nominations={"a": tuple(others)}), "a", OTHER, terms=TERMS
     )
-    return seen(None if node is None else single_node_class(node, like=index.standings["a"]))
+    return seen(None if node is None else single_node_class(node, like=index.node_classes["a"]))
 
 
 PODS = st.lists(st.sampled_from([1000, 4000, 9000, 15000]), max_size=5)

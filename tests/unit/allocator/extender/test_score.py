@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.config.settings import ScoreWeights, SettingsError, settings_of
-from allocator.extender.score import IDLE, MOST, NodeLoad, closeness, load_of, score
+from allocator.extender.score import IDLE, MOST_SCORE, NodeLoad, gpu_closeness, load_of, score
 from allocator.model.gpu import Node
 from allocator.model.request import BINPACK as DEFAULT
 from allocator.model.request import FillPolicies, FillPolicy, Mode
@@ -48,8 +48,8 @@ def test_a_busier_node_never_scores_the_other_way_round(
     """Whatever the weights, scores are 0 to 10 and follow the load in one direction."""
     more = NodeLoad(*map(max, one, other))
 
-    assert 0 <= score(one, BINPACK, weights) <= score(more, BINPACK, weights) <= MOST
-    assert MOST >= score(one, SPREAD, weights) >= score(more, SPREAD, weights) >= 0
+    assert 0 <= score(one, BINPACK, weights) <= score(more, BINPACK, weights) <= MOST_SCORE
+    assert MOST_SCORE >= score(one, SPREAD, weights) >= score(more, SPREAD, weights) >= 0
 
 
 def test_weights_decide_which_part_counts() -> None:
@@ -69,7 +69,7 @@ def test_closeness_is_liked_by_either_policy(packing: FillPolicy) -> None:
     weights = ScoreWeights(topology=3)
 
     far, unknown, close, best = (
-        score(load, packing, weights, near=n) for n in (0, None, 700, 1000)
+        score(load, packing, weights, closeness=n) for n in (0, None, 700, 1000)
     )
 
     assert far < unknown < close < best
@@ -142,7 +142,7 @@ BOTH_WAYS = ((0, 1), (1, 0))
 )
 def test_a_node_is_near_by_its_idle_gpus(there: Node, count: int, expected: int | None) -> None:
     """As many idle GPUs as are wanted are on one NUMA node or PCIe switch, or linked."""
-    assert closeness(idle_of(there.gpus), pod(ask(1000, count=count))) == expected
+    assert gpu_closeness(idle_of(there.gpus), pod(ask(1000, count=count))) == expected
 
 
 def test_instances_are_on_no_link() -> None:
@@ -150,7 +150,7 @@ def test_instances_are_on_no_link() -> None:
     cut = [replace(gpu(mode=Mode.MIG, index=i), numa=0, switch="a") for i in range(2)]
     there = joined(node("n0", *cut), *BOTH_WAYS)
 
-    assert closeness(idle_of(there.gpus), pod(ask(1000, count=2))) == 500
+    assert gpu_closeness(idle_of(there.gpus), pod(ask(1000, count=2))) == 500
 
 
 def test_a_node_without_gpus_is_idle() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from allocator.config.settings import DEFAULTS
 from allocator.ledger.commit import readback_problems
-from allocator.ledger.ledger import parse_ledger, read_text
+from allocator.ledger.ledger import parse_ledger, parse_ledger_text
 from allocator.ledger.schema import MOST_ENTRIES
 from allocator.model.allocation import Entry
 from allocator.model.decision import Reason
@@ -75,9 +75,9 @@ def test_what_the_hook_promises_is_read_back(asking: Json, names: dict[str, str]
 
     assert bind(api, **names)["allowed"]
 
-    found, decoded = read_text(orjson.dumps(api.gpu_node))
+    found, decoded = parse_ledger_text(orjson.dumps(api.gpu_node))
     assert [one.uid for one in found.entries] == ["uid-p"]
-    assert (decoded.problems, found.unread) == ((), ())
+    assert (decoded.problems, found.unreadable) == ((), ())
     assert all(gpu.healthy for gpu in found.node.gpus)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from allocator.cluster.pods import Pods
 from allocator.controllers.drift import DriftController
-from allocator.ledger.drift import drifts
+from allocator.ledger.drift import find_drifts
 from allocator.ledger.ledger import Ledger
 from allocator.request.pod_summary import PodSummary
 from kube.clock import Clock
@@ -25,7 +25,7 @@ LEDGER = ledger(NODE, (ENTRY,))
 
 
 def found(one: Ledger, pod: PodSummary = POD) -> list[tuple[str, str]]:
-    return [(drift.kind, drift.uid) for drift in drifts(one, {pod.uid: pod})]
+    return [(drift.kind, drift.uid) for drift in find_drifts(one, {pod.uid: pod})]
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_only_what_lasts_is_told() -> None:
     """Caches run ahead of each other; a gauge says how many there are now."""
     now, events, counts = [0.0], list[Event](), dict[str, int]()
     pods = Pods()
-    pods.know({"a": replace(POD, told="[]")})
+    pods.replace({"a": replace(POD, told="[]")})
     clock = Clock(monotonic=lambda: now[0])
     report = DriftController(
         lambda: {"n0": LEDGER},
         pods,
-        tell=events.append,
+        record=events.append,
         count=counts.__setitem__,
         clock=clock,
     )
@@ -82,6 +82,6 @@ def test_only_what_lasts_is_told() -> None:
 
     assert (told_at_once, [event.reason for event in events]) == (0, ["VgpuDrift"])
     assert counts == {"missing": 0, "extra": 0, "different": 1, "unreadable": 0}
-    pods.know({"a": POD})
+    pods.replace({"a": POD})
     asyncio.run(report.sweep())
     assert counts["different"] == 0

@@ -10,7 +10,7 @@ from allocator.ledger.assign import NoFit, PodClaim, assign
 from allocator.ledger.commit import remove_entries, with_entry
 from allocator.ledger.ledger import parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity
-from allocator.ledger.reclaim import AGE, Evidence, reclaimable
+from allocator.ledger.reclaim import UNBOUND_AGE, ReclaimEvidence, is_reclaimable
 from allocator.model.allocation import Assignment, ContainerGrants, Entry
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
@@ -101,13 +101,13 @@ def test_k2_a_promise_in_use_is_never_given_again(status: Mapping[str, object]) 
     """A pod that is over keeps its place until the agent says otherwise, however late that is."""
     held = entry("gone", mig_grant("7g.40gb", 0, gpu="GPU-n0-0"))
     machine = NodeIdentity(name="n0", uid="", boot="boot-1")
-    late = Evidence(pod=None, machine=machine, now=NOON + 100 * AGE, agent=True)
+    late = ReclaimEvidence(pod=None, node=machine, now=NOON + 100 * UNBOUND_AGE, agent=True)
     in_use, let_go = ledger(CUT, (held,), **status), ledger(CUT, (held,), held=[])
 
-    assert not reclaimable(in_use, held, late)
+    assert not is_reclaimable(in_use, held, late)
     assert isinstance(assign(in_use, wanted("p", 3000), terms=PlacementPolicy()), NoFit)
 
-    assert reclaimable(let_go, held, late)
+    assert is_reclaimable(let_go, held, late)
     assert isinstance(assign(let_go, wanted("p", 3000), terms=PlacementPolicy()), NoFit)
     left = parse_ledger(patched(gpu_node(CUT, (held,)), remove_entries(let_go, "gone")))
     assert isinstance(assign(left, wanted("p", 3000), terms=PlacementPolicy()), Assignment)

@@ -11,9 +11,9 @@ import pytest
 
 from allocator.cluster.pods import Pods
 from allocator.controllers.reclaim import ReclaimController
-from allocator.ledger.drift import DriftKind, drifts
-from allocator.ledger.ledger import parse_ledger, read_text
-from allocator.ledger.reclaim import AGE
+from allocator.ledger.drift import DriftKind, find_drifts
+from allocator.ledger.ledger import parse_ledger, parse_ledger_text
+from allocator.ledger.reclaim import UNBOUND_AGE
 from allocator.ledger.schema import MOST_ENTRIES
 from allocator.request.pod_summary import PodSummary
 from kube.client import CallOptions
@@ -72,16 +72,16 @@ class Api(FakeApiClient):
 def swept(api: Api, *known: PodSummary, agent: bool = True) -> list[str]:
     """Let the reconciler sweep once, and return whose promises are left."""
     pods = Pods()
-    pods.know({pod.uid: pod for pod in (HERE, *known)})
+    pods.replace({pod.uid: pod for pod in (HERE, *known)})
     found = ReclaimController(
         api,
         pods=pods,
         ledgers=lambda: {"n0": parse_ledger(api.stored)},
         agent=lambda: agent,
-        clock=Clock(monotonic=lambda: 5.0, wall=lambda: NOON + AGE, random=lambda: 0),
+        clock=Clock(monotonic=lambda: 5.0, wall=lambda: NOON + UNBOUND_AGE, random=lambda: 0),
     )
     asyncio.run(found.sweep())
-    return [str(uid) for uid in parse_ledger(api.stored).written or ()]
+    return [str(uid) for uid in parse_ledger(api.stored).entry_uids or ()]
 
 
 def test_it_shuts_its_node_and_says_whose_it_is() -> None:
@@ -89,9 +89,9 @@ def test_it_shuts_its_node_and_says_whose_it_is() -> None:
     found = parse_ledger(shut(crowded()))
 
     assert [one.uid for one in found.entries] == ["b"]
-    assert [(one.namespace, one.pod, one.uid) for one in found.unread] == [("team-a", "a", "a")]
+    assert [(one.namespace, one.pod, one.uid) for one in found.unreadable] == [("team-a", "a", "a")]
     assert not any(gpu.healthy for gpu in found.node.gpus)
-    assert read_text(orjson.dumps(shut(crowded())))[0] == found
+    assert parse_ledger_text(orjson.dumps(shut(crowded())))[0] == found
 
 
 UNBOUND: Json = {"metadata": {"uid": "a"}}
@@ -130,7 +130,7 @@ def test_a_node_is_open_again_once_it_went() -> None:
     swept(api)
 
     found = parse_ledger(api.stored)
-    assert (found.unread, found.problems) == ((), ())
+    assert (found.unreadable, found.problems) == ((), ())
     assert all(gpu.healthy for gpu in found.node.gpus)
 
 
@@ -184,7 +184,7 @@ def test_what_names_no_pod_goes_when_it_can_be_nobodys(
 
 def test_it_is_told() -> None:
     """On the Node: whose it is, and what about it nobody can read."""
-    found = list(drifts(parse_ledger(shut(crowded(), held=["a"])), {}))
+    found = list(find_drifts(parse_ledger(shut(crowded(), held=["a"])), {}))
 
     assert [(drift.kind, drift.uid) for drift in found] == [
         (DriftKind.UNREADABLE, "a"),

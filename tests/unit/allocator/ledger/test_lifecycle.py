@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from allocator.ledger.ledger import Ledger
-from allocator.ledger.lifecycle import GpuNodeAction, NodeIdentity, Report, Step, due_step
+from allocator.ledger.lifecycle import GpuNodeAction, NodeIdentity, Step, WriteStatus, due_step
 from tests.builders.gpunodes import entry, ledger
 from tests.builders.model import T4, nodes_of, soft_grant
 
 NODE = nodes_of(2, T4)
 PLAIN = NodeIdentity(name="n0", uid="u", boot="boot-1")
 OURS = replace(PLAIN, agent=True)
-ANNOUNCED = replace(PLAIN, announced=NODE)
+ANNOUNCED = replace(PLAIN, registered=NODE)
 EMPTY = ledger(NODE, nodeUID="u")
 PROMISING = ledger(NODE, (entry("a", soft_grant(100, gpu="GPU-n0-0")),), nodeUID="u")
 REPORTED = replace(PROMISING, driver="upstream")
-UNREAD = replace(EMPTY, written=("",))  # an entry of somebody's that cannot be read
+UNREAD = replace(EMPTY, entry_uids=("",))  # an entry of somebody's that cannot be read
 BARE = replace(EMPTY, inventory="", boot="", node_uid="")
 
 
@@ -30,14 +30,14 @@ BARE = replace(EMPTY, inventory="", boot="", node_uid="")
         pytest.param(None, None, None, id="nothing"),
         pytest.param(OURS, BARE, None, id="waits-for-its-agent"),
         pytest.param(OURS, PROMISING, None, id="as-it-should-be"),
-        pytest.param(replace(OURS, boot="boot-2"), PROMISING, GpuNodeAction.SHUT, id="rebooted"),
-        pytest.param(replace(OURS, uid="v"), PROMISING, GpuNodeAction.SHUT, id="joined-anew"),
-        pytest.param(OURS, REPORTED, GpuNodeAction.SHUT, id="served-by-another-before"),
+        pytest.param(replace(OURS, boot="boot-2"), PROMISING, GpuNodeAction.CLOSE, id="rebooted"),
+        pytest.param(replace(OURS, uid="v"), PROMISING, GpuNodeAction.CLOSE, id="joined-anew"),
+        pytest.param(OURS, REPORTED, GpuNodeAction.CLOSE, id="served-by-another-before"),
         pytest.param(
-            PLAIN, REPORTED, GpuNodeAction.SHUT, id="served-by-another-before-and-nobody-now"
+            PLAIN, REPORTED, GpuNodeAction.CLOSE, id="served-by-another-before-and-nobody-now"
         ),
         pytest.param(OURS, replace(REPORTED, inventory=""), None, id="shut-already"),
-        pytest.param(None, PROMISING, GpuNodeAction.SHUT, id="gone"),
+        pytest.param(None, PROMISING, GpuNodeAction.CLOSE, id="gone"),
         pytest.param(None, replace(PROMISING, inventory=""), None, id="gone-and-promising"),
         pytest.param(None, replace(UNREAD, inventory=""), None, id="gone-and-unreadable"),
         pytest.param(None, BARE, GpuNodeAction.DELETE, id="gone-and-empty"),
@@ -51,13 +51,16 @@ def test_what_is_due(machine: NodeIdentity | None, found: Ledger | None, step: S
 @pytest.mark.parametrize("machine", [None, OURS], ids=["gone", "back"])
 def test_a_deleted_one_is_let_go_when_nothing_is_promised(machine: NodeIdentity | None) -> None:
     """Whoever deleted it, pods may still run on what it promises."""
-    assert due_step(machine, replace(BARE, deleting=True), upstream=False) is GpuNodeAction.RELEASE
+    assert (
+        due_step(machine, replace(BARE, deleting=True), upstream=False)
+        is GpuNodeAction.REMOVE_FINALIZER
+    )
     assert due_step(machine, replace(PROMISING, deleting=True), upstream=False) is None
 
 
 def reported(machine: NodeIdentity, found: Ledger) -> Any:  # noqa: ANN401 -- a status
     step = due_step(machine, found, upstream=True)
-    assert isinstance(step, Report)
+    assert isinstance(step, WriteStatus)
     return step.status
 
 
@@ -77,12 +80,12 @@ def test_a_status_is_written_on_material_change_only() -> None:
 
     assert due_step(ANNOUNCED, replace(EMPTY, driver="upstream"), upstream=True) is None
     assert reported(ANNOUNCED, EMPTY)["driver"] == "upstream"
-    assert reported(replace(ANNOUNCED, announced=ill), EMPTY)["inventory"] != EMPTY.inventory
+    assert reported(replace(ANNOUNCED, registered=ill), EMPTY)["inventory"] != EMPTY.inventory
     assert reported(replace(ANNOUNCED, boot="boot-2"), EMPTY)["bootID"] == "boot-2"
     assert reported(replace(ANNOUNCED, uid="v"), EMPTY)["nodeUID"] == "v"
 
 
 def test_a_node_whose_register_went_takes_no_commit() -> None:
     """The plugin that would hand the device to the container is gone."""
-    assert due_step(PLAIN, PROMISING, upstream=True) is GpuNodeAction.SHUT
+    assert due_step(PLAIN, PROMISING, upstream=True) is GpuNodeAction.CLOSE
     assert due_step(PLAIN, replace(PROMISING, inventory=""), upstream=True) is None

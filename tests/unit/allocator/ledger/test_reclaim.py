@@ -7,7 +7,12 @@ import pytest
 
 from allocator.ledger.ledger import Ledger
 from allocator.ledger.lifecycle import NodeIdentity
-from allocator.ledger.reclaim import AGE, Evidence, is_doubtful, reclaimable
+from allocator.ledger.reclaim import (
+    UNBOUND_AGE,
+    ReclaimEvidence,
+    is_reclaimable,
+    may_be_reclaimable,
+)
 from allocator.model.request import Mode
 from allocator.request.pod_summary import PodSummary
 from tests.builders.gpunodes import NOON, entry, ledger
@@ -18,7 +23,7 @@ LEDGER = ledger(node("n0", gpu(mode=Mode.MIG)), (ENTRY,), nodeUID="u")
 MACHINE = NodeIdentity(name="n0", uid="u", boot="boot-1")
 WAITING = PodSummary(uid="a", node="", deleting=False, over=False)
 HERE = replace(WAITING, node="n0")
-OLD, YOUNG = NOON + AGE, NOON + AGE - timedelta(seconds=1)
+OLD, YOUNG = NOON + UNBOUND_AGE, NOON + UNBOUND_AGE - timedelta(seconds=1)
 
 
 def goes(
@@ -29,8 +34,8 @@ def goes(
     machine: NodeIdentity | None = MACHINE,
     agent: bool = True,
 ) -> bool:
-    evidence = Evidence(pod=pod, machine=machine, now=now, agent=agent)
-    return reclaimable(found, ENTRY, evidence)
+    evidence = ReclaimEvidence(pod=pod, node=machine, now=now, agent=agent)
+    return is_reclaimable(found, ENTRY, evidence)
 
 
 @pytest.mark.parametrize(
@@ -108,4 +113,4 @@ def test_a_node_that_is_gone_frees_only_what_is_shut(pod: PodSummary | None) -> 
 )
 def test_caches_say_where_to_look(pod: PodSummary | None, now: object, *, worth: bool) -> None:
     """What is bound and alive is not asked about again and again."""
-    assert is_doubtful(NOON, pod, node="n0", now=now) is worth  # type: ignore[arg-type]  # a time
+    assert may_be_reclaimable(NOON, pod, node="n0", now=now) is worth  # type: ignore[arg-type]  # a time

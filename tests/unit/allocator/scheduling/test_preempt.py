@@ -127,7 +127,7 @@ def test_the_mode_that_admission_left_final_holds() -> None:
     ]
 
     found = [
-        named(index, replace(preemptor(HALF), wanted=one), args(n0=offer(["s"]))) for one in wanted
+        named(index, replace(preemptor(HALF), claim=one), args(n0=offer(["s"]))) for one in wanted
     ]
 
     assert found == [{}, {"n0": ["s"]}, {"n0": ["s"]}]
@@ -216,7 +216,7 @@ def test_a_pod_of_no_concern_to_us_is_the_scheduler_s_business() -> None:
     index = cluster((TWO_GPUS, halves()))
     question = args(n0=offer(["a"]), n1=offer())
 
-    assert named(index, replace(preemptor(HALF), wanted=None), question) == {"n0": ["a"]}
+    assert named(index, replace(preemptor(HALF), claim=None), question) == {"n0": ["a"]}
 
 
 def test_a_request_that_cannot_be_read_evicts_nobody() -> None:
@@ -224,4 +224,4 @@ def test_a_request_that_cannot_be_read_evicts_nobody() -> None:
     flaw = Finding(reason=Reason.MALFORMED, place="pod", field="", what="odd", remedy="mend it")
     index = cluster((TWO_GPUS, halves()))
 
-    assert named(index, replace(preemptor(HALF), wanted=(flaw,)), args(n0=offer(["a"]))) == {}
+    assert named(index, replace(preemptor(HALF), claim=(flaw,)), args(n0=offer(["a"]))) == {}

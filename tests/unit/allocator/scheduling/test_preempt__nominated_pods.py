@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.cluster.nominated_pods import REMEMBERED, NominatedPods
+from allocator.cluster.nominated_pods import REMEMBERED_SECONDS, NominatedPods
 from allocator.extender.pod import SchedulingPod
 from allocator.model.request import Mode
 from tests.builders.model import ask, nodes_of, pod, soft_grant
@@ -15,7 +15,7 @@ from tests.fakes.kube_clock import FakeClock
 WHOLE = pod(ask(40000), mode=Mode.HAMI_CORE)
 HIGH = preemptor(WHOLE, nominated="n0")
 # What a watch shows then: what a pod asks for is read only while a scheduler makes room for it.
-FORGOTTEN = replace(HIGH, nominated="", wanted=None)
+FORGOTTEN = replace(HIGH, nominated="", claim=None)
 
 
 class Told:
@@ -29,7 +29,7 @@ class Told:
         """Hear of versions of the pod, ``None`` for its end, and return the nominations."""
         for version in versions:
             pods = {} if version is None else {HIGH.uid: version}
-            self.nominees.know(pods, [HIGH.uid])
+            self.nominees.update(pods, [HIGH.uid])
         return self.nominees.with_nominations(cluster()).nominations
 
 
@@ -38,7 +38,7 @@ def test_a_nomination_counts_while_it_stands() -> None:
     told = Told()
     told(HIGH)
 
-    told.clock.now += 100 * REMEMBERED
+    told.clock.now += 100 * REMEMBERED_SECONDS
 
     assert told()["n0"] == (HIGH,)
 
@@ -47,10 +47,10 @@ def test_a_nomination_that_was_cleared_is_remembered_for_a_while() -> None:
     """The scheduler clears it before the evicted pods' room is free; the clock starts only then."""
     told = Told()
     told(HIGH)
-    told.clock.now += 5 * REMEMBERED
+    told.clock.now += 5 * REMEMBERED_SECONDS
     told(FORGOTTEN)
 
-    told.clock.now += REMEMBERED - 1
+    told.clock.now += REMEMBERED_SECONDS - 1
     kept = told(FORGOTTEN)  # any other change to the pod
     told.clock.now += 1
 

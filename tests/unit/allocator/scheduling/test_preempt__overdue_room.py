@@ -7,7 +7,7 @@ import pytest
 
 from allocator.cluster.nominated_pods import NominatedPods
 from allocator.extender.index import Index
-from allocator.extender.pod import LINGERS, SchedulingPod
+from allocator.extender.pod import END_REPORT_TIME, SchedulingPod
 from allocator.model.request import Mode
 from tests.builders.model import ask, nodes_of, pod, soft_grant
 from tests.builders.preemption import (
@@ -25,7 +25,7 @@ from tests.fakes.kube_clock import EPOCH, FakeClock
 WHOLE = pod(ask(40000), mode=Mode.HAMI_CORE)
 ONE = nodes_of(1, name="n0")
 OTHER = nodes_of(1, name="n1")
-WAIT = LINGERS.total_seconds()
+WAIT = END_REPORT_TIME.total_seconds()
 GRACE = 600.0
 
 
@@ -45,7 +45,7 @@ class Told:
         """Hear of pods by uid, ``None`` for the end of one."""
         merged = self.pods | changes
         self.pods = {uid: found for uid, found in merged.items() if found is not None}
-        self.nominees.know(self.pods, changes.keys())
+        self.nominees.update(self.pods, changes.keys())
 
     def asked(self, index: Index, *, nominated: str = "", **offers: list[str]) -> Named:
         """Ask whom a pod evicts that wants all of a node."""
@@ -136,12 +136,12 @@ def test_a_promise_that_is_newer_than_the_news_of_its_pod_is_room_coming() -> No
     """Watches tell in any order: a pod not heard of may just have come, or be gone for long."""
     told = Told()
     index = cluster((ONE, [whole("unheard", gone=True)]), (OTHER, [whole("bystander")]))
-    (entry,) = index.sites["n0"].entries.values()
+    (entry,) = index.node_infos["n0"].entries.values()
     told(bystander=index.pods["bystander"])
     told.clock.now += 10 * WAIT
     fresh = replace(entry, since=told.clock.clock().wall())
-    site = replace(index.sites["n0"], entries={"unheard": fresh})
-    new = replace(index, sites={**index.sites, "n0": site})
+    site = replace(index.node_infos["n0"], entries={"unheard": fresh})
+    new = replace(index, node_infos={**index.node_infos, "n0": site})
 
     assert told.asked(new, n0=[], n1=["bystander"]) == {}
     assert told.asked(index, n0=[], n1=["bystander"]) == {"n1": ["bystander"]}

@@ -8,12 +8,12 @@ from dataclasses import replace
 from msgspec import structs
 
 from allocator.config.settings import ScoreWeights
-from allocator.extender.score import MOST, closeness, load_of, score
+from allocator.extender.score import MOST_SCORE, gpu_closeness, load_of, score
 from allocator.model.request import FillPolicies, FillPolicy, Mode
 from allocator.placement.choose import PlacementPolicy, choose
 from allocator.placement.topology import idle_of
 from allocator.scheduling.preempt import select_victims
-from allocator.scheduling.victims import least
+from allocator.scheduling.victims import least_victims
 from tests.builders.choices import gpus
 from tests.builders.model import (
     A100_40,
@@ -37,15 +37,15 @@ def test_v_spread_is_not_nought_for_every_node() -> None:
     """Deviceshare looks at a GPU's use after its own increment, so that spread scores 0."""
     idle, busy = nodes_of(1, T4), node("n1", gpu(T4, grants=[soft_grant(15000, 100)]))
 
-    assert score(load_of(idle), SPREAD, EVEN) == MOST
-    assert score(load_of(busy), SPREAD, EVEN) < MOST
+    assert score(load_of(idle), SPREAD, EVEN) == MOST_SCORE
+    assert score(load_of(busy), SPREAD, EVEN) < MOST_SCORE
 
 
 def test_v_a_score_does_not_grow_with_the_number_of_gpus() -> None:
     """Deviceshare adds up its GPUs, so that eight full ones outweigh every other plugin."""
     full = [gpu(T4, index=i, grants=[soft_grant(15360, 100)] * 10) for i in range(8)]
 
-    assert score(load_of(node("n0", *full)), BINPACK, EVEN) == MOST
+    assert score(load_of(node("n0", *full)), BINPACK, EVEN) == MOST_SCORE
 
 
 def test_v_preemption_and_bind_look_for_the_same_gpus() -> None:
@@ -105,7 +105,7 @@ def test_h_spread_does_not_invert_closeness() -> None:
     two = pod(ask(1000, count=2))
 
     scores = [
-        score(load_of(n), SPREAD, EVEN, near=closeness(idle_of(n.gpus), two))
+        score(load_of(n), SPREAD, EVEN, closeness=gpu_closeness(idle_of(n.gpus), two))
         for n in (close, apart)
     ]
 
@@ -128,7 +128,7 @@ def test_a_question_changes_nothing() -> None:
     """A preemption that is only asked about leaves the index as it was, for the next question."""
     there = [resident(f"p{i}", (i, soft_grant(40000)), deleting=i == 1) for i in range(2)]
     index = cluster((nodes_of(2, name="n0"), there))
-    before = index.sites["n0"].node
+    before = index.node_infos["n0"].node
     wanted = preemptor(pod(ask(30000), mode=Mode.HAMI_CORE))
 
     first, second = (
@@ -137,10 +137,10 @@ def test_a_question_changes_nothing() -> None:
     )
 
     assert first == second
-    assert index.sites["n0"].node is before
+    assert index.node_infos["n0"].node is before
 
 
 def test_nobody_to_evict_is_not_enough_of_nobody() -> None:
     """The search itself says no, and yes to nobody at all, without a special case."""
-    assert least([], bool, together=True) is None
-    assert least([], lambda gone: not gone, together=True) == ()
+    assert least_victims([], bool, same_gpu=True) is None
+    assert least_victims([], lambda gone: not gone, same_gpu=True) == ()

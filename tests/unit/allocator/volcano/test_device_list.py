@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.volcano.device_list import ListedDevice, encode_list, listed_uuids, wished_positions
+from allocator.volcano.device_list import ListedDevice, encode_list, listed_positions, listed_uuids
 
 
 def test_each_container_has_a_part() -> None:
@@ -42,14 +42,14 @@ def test_a_list_is_read(text: str, gpus: tuple[str, ...]) -> None:
 def test_a_bad_list_is_no_wish(text: str) -> None:
     """One defect anywhere, and nothing of it is believed."""
     assert listed_uuids(text) == ()
-    assert wished_positions(text) == ()
+    assert listed_positions(text) == ()
 
 
 def test_positions_are_read_and_written() -> None:
     """A MIG instance is named behind its GPU; a GPU without one wishes for no place."""
     text = "GPU-a[group2-3],NVIDIA,3000,0:GPU-b,NVIDIA,3000,0:"
 
-    assert wished_positions(text) == (("GPU-a", "group2-3"),)
+    assert listed_positions(text) == (("GPU-a", "group2-3"),)
     assert (
         encode_list([[ListedDevice("GPU-a", 3000, 0, "group2-3"), ListedDevice("GPU-b", 3000, 0)]])
         == text

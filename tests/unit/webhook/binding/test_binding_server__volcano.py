@@ -11,7 +11,7 @@ from allocator.mig.geometry import Geometries
 from allocator.mig.positions import with_volcano_positions
 from allocator.model.problem import Loaded
 from allocator.model.request import Mode
-from allocator.volcano.device_list import IDS
+from allocator.volcano.device_list import LIST_ANNOTATION
 from kube.clock import Clock
 from tests.builders.bindings import answered, applied, binding, review, stored
 from tests.builders.gpunodes import Json, gpu_node
@@ -57,7 +57,7 @@ def told(table: str, *picked: str, memory: int = 3000) -> list[str]:
         patience=5,
     )
     written: list[Json] = [
-        binding(annotations={IDS: text}, name=name)
+        binding(annotations={LIST_ANNOTATION: text}, name=name)
         for name, text in zip(names, picked, strict=True)
     ]
 
@@ -67,7 +67,7 @@ def told(table: str, *picked: str, memory: int = 3000) -> list[str]:
 
     answers = map(answered, asyncio.run(together()))
     return [
-        str(applied(one, answer["patch"])["metadata"]["annotations"][IDS])
+        str(applied(one, answer["patch"])["metadata"]["annotations"][LIST_ANNOTATION])
         for one, answer in zip(written, answers, strict=True)
     ]
 

@@ -86,7 +86,7 @@ class Site:
             ),
             tell=self.events.append,
             clock=clock,
-            _queue=Workqueue(patience=patience),
+            _queue=Workqueue(wait_seconds=patience),
         )
 
     def ledgers(self) -> dict[str, Ledger]:
@@ -96,7 +96,7 @@ class Site:
         facts: list[PodSummary] = [
             pod_summary(orjson.dumps(one)) for one in self.server.pods.values()
         ]
-        self.pods.know({one.uid: one for one in facts})
+        self.pods.replace({one.uid: one for one in facts})
 
         async def sweeps() -> None:
             for _ in range(times):

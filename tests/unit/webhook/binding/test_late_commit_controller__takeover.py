@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from allocator.config.settings import NodeAgent
-from allocator.volcano.device_list import IDS
+from allocator.volcano.device_list import LIST_ANNOTATION
 from tests.builders.gpunodes import Json, entry
 from tests.builders.model import soft_grant
 from tests.builders.pods import MEMORY, NUMBER, container, pod
@@ -33,11 +33,16 @@ def test_what_the_agent_found_of_another_plugins_giving_is_promised() -> None:
 @pytest.mark.parametrize(
     "six",
     [
-        pytest.param(SIX | {IDS: "GPU-n0-0,NVIDIA,3000,0:"}, id="another-gpu"),
+        pytest.param(SIX | {LIST_ANNOTATION: "GPU-n0-0,NVIDIA,3000,0:"}, id="another-gpu"),
         pytest.param(SIX | {"volcano.sh/vgpu-node": "n7"}, id="another-node"),
-        pytest.param(SIX | {IDS: SIX[IDS] + ";" + SIX[IDS]}, id="another-shape"),
-        pytest.param(SIX | {IDS: "GPU-n0-1[group1-0],NVIDIA,3000,0:"}, id="an-instance"),
-        pytest.param(SIX | {IDS: "GPU-n0-9,NVIDIA,3000,0:"}, id="a-gpu-that-is-gone"),
+        pytest.param(
+            SIX | {LIST_ANNOTATION: SIX[LIST_ANNOTATION] + ";" + SIX[LIST_ANNOTATION]},
+            id="another-shape",
+        ),
+        pytest.param(
+            SIX | {LIST_ANNOTATION: "GPU-n0-1[group1-0],NVIDIA,3000,0:"}, id="an-instance"
+        ),
+        pytest.param(SIX | {LIST_ANNOTATION: "GPU-n0-9,NVIDIA,3000,0:"}, id="a-gpu-that-is-gone"),
     ],
 )
 def test_a_list_that_does_not_match_is_no_word(six: Mapping[str, str]) -> None:
@@ -91,7 +96,7 @@ def test_containers_are_not_swapped() -> None:
         container(limits={NUMBER: 1, MEMORY: 3000}),
         container(name="side", limits={NUMBER: 1, MEMORY: 9000}),
     )
-    six = SIX | {IDS: "GPU-n0-1,NVIDIA,3000,0:;GPU-n0-0,NVIDIA,9000,0:"}
+    six = SIX | {LIST_ANNOTATION: "GPU-n0-1,NVIDIA,3000,0:;GPU-n0-0,NVIDIA,9000,0:"}
 
     found = scene(bound(six, upstream, both), agent=upstream).sweep()
 

@@ -25,8 +25,8 @@ AROUND = AdmissionContext(
 
 def asked(written: Json) -> PodClaim:
     found = unbound_pod(orjson.dumps(admitted(received(written), AROUND)), VOCABULARIES)
-    assert isinstance(found.wanted, PodClaim)
-    return found.wanted
+    assert isinstance(found.claim, PodClaim)
+    return found.claim
 
 
 def test_a_named_mode_is_final() -> None:
@@ -62,7 +62,7 @@ def test_only_nominees_of_a_watch_are_read(nominated: str, node_name: str, *, re
 
     assert (seen.uid, seen.priority, seen.created) == ("u", 7, "2026-11-21T12:00:00Z")
     assert (seen.node, seen.nominated) == (node_name, nominated)
-    assert (seen.wanted is not None) is read
+    assert (seen.claim is not None) is read
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ def test_when_a_deleted_pod_leaves(written: str | None, leaves: datetime | None)
 
     seen = watched_pod(orjson.dumps(found), VOCABULARIES)
 
-    assert (seen.deleting, seen.leaves) == (written is not None, leaves)
+    assert (seen.deleting, seen.deadline) == (written is not None, leaves)

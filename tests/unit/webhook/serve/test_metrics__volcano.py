@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from allocator.model.allocation import Entry
 from allocator.model.gpu import Node
 from allocator.model.request import Mode, Stage
-from allocator.volcano.scheduler_samples import SchedulerSample, samples
+from allocator.volcano.scheduler_samples import SchedulerSample, samples_of
 from tests.builders.gpunodes import entry, held, ledger, several
 from tests.builders.model import A100_40, T4, gpu, mig_grant, node, soft_grant
 from webhook.serve.metrics import Deviceshare
@@ -40,7 +40,7 @@ def exposed(found: Deviceshare) -> str:
 def test_the_page_reads_as_theirs(golden: Callable[[str, str], str]) -> None:
     """The whole text, as reviewed; --update-golden writes it anew."""
     found = Deviceshare()
-    found.samples = list(samples(busy(), ENTRIES, factor=1))
+    found.samples = list(samples_of(busy(), ENTRIES, factor=1))
 
     text = exposed(found)
 
@@ -54,7 +54,7 @@ def test_nothing_is_exported_unasked() -> None:
 
 def test_memory_is_in_the_units_of_the_site() -> None:
     """As it is registered and requested."""
-    found = {(s.family.name, s.labels): s.value for s in samples(busy(), ENTRIES, factor=10)}
+    found = {(s.family.name, s.labels): s.value for s in samples_of(busy(), ENTRIES, factor=10)}
 
     assert found["volcano_vgpu_device_allocated_memory", ("GPU-n0-0", "n0")] == 700
     assert found["volcano_vgpu_device_memory_limit", ("GPU-n0-0", "n0")] == 1536
@@ -66,7 +66,7 @@ def test_containers_that_take_turns_count_once() -> None:
     one = several("p", held(Stage.INIT, grant), held(Stage.APP, grant))
     standing = ledger(node("n0", gpu(T4)), (one,)).node
 
-    found = {s.family.name: s.value for s in samples(standing, [one], factor=1)}
+    found = {s.family.name: s.value for s in samples_of(standing, [one], factor=1)}
 
     assert found["volcano_vgpu_device_shared_number"] == 1
     assert found["volcano_vgpu_device_allocated_memory"] == 9000
@@ -78,7 +78,7 @@ def test_pods_of_one_name_are_added_up() -> None:
     twins: list[Entry] = [replace(found, pod="same") for found in ENTRIES[:2]]
 
     of_pods: list[SchedulerSample] = [
-        s for s in samples(busy(), twins, factor=1) if len(s.labels) == 3
+        s for s in samples_of(busy(), twins, factor=1) if len(s.labels) == 3
     ]
 
     assert [(s.labels[2], s.value) for s in of_pods] == [("same", 7000), ("same", 75)]
