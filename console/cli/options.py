@@ -82,7 +82,7 @@ def with_session(command: Callable[..., int]) -> Callable[..., None]:
         session = CommandSession(target=target, system=system, output=sys.stdout, errors=sys.stderr)
         sys.exit(command(session, **rest))
 
-    found: Callable[..., None] = run
+    decorated: Callable[..., None] = run
     for option in (
         click.option(
             "--system-namespace",
@@ -102,8 +102,8 @@ def with_session(command: Callable[..., int]) -> Callable[..., None]:
         click.option("--context", help="which context of the kubeconfig"),
         click.option("--kubeconfig", help="the kubeconfig; else KUBECONFIG, else ~/.kube/config"),
     ):
-        found = option(found)
-    return found
+        decorated = option(decorated)
+    return decorated
 
 
 class Printing(TypedDict):
