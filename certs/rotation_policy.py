@@ -11,12 +11,12 @@ trusted for up to one leaf's life.
 
 States, by what the Secret holds, and the steps that leave them:
 
-- empty (no ``signing``): ``AddNextCA``, then ``SwitchLeaf``. The first installation and the recovery
-  from a lost Secret start here.
+- empty (no ``signing``): ``AddNextCA``, then ``SwitchLeaf``. The first installation and the
+  recovery from a lost Secret start here.
 - publishing (a ``next`` authority): ``SwitchLeaf``, once every registration trusts it.
 - overlap (``old`` authorities): ``DropOldCA``, once their last leaf has expired.
-- steady (only ``signing``): ``RenewLeaf`` at two thirds of a leaf's life, ``AddNextCA`` at two thirds
-  of the authority's.
+- steady (only ``signing``): ``RenewLeaf`` at two thirds of a leaf's life, ``AddNextCA`` at two
+  thirds of the authority's.
 
 While a due step waits for registrations, the step is ``Settling``; otherwise it is ``Nothing``.
 """

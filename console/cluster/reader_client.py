@@ -14,7 +14,7 @@ from allocator.placement.choose import PlacementPolicy
 from console.cluster.cluster_client import ClusterClient
 from console.cluster.event import EventView, events_of
 from console.cluster.pod import PodView, pod_of
-from console.cluster.snapshot import ClusterView, Configuration, name_of, cluster_view
+from console.cluster.snapshot import ClusterView, Configuration, cluster_view, name_of
 from kube.errors import ApiError, NotFoundError, UnreadableError
 
 FORBIDDEN: Final = 403
