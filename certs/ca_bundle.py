@@ -49,10 +49,10 @@ def is_outdated(registration: WebhookRegistration, bundle: bytes) -> bool:
 
 def authorities(registrations: Iterable[WebhookRegistration]) -> tuple[x509.Certificate, ...]:
     """Return every certificate that any webhook trusts, each once."""
-    found = {
+    by_fingerprint = {
         fingerprint(certificate): certificate
         for registration in registrations
         for _, text in registration.bundles
         for certificate in certificates(text)
     }
-    return tuple(found.values())
+    return tuple(by_fingerprint.values())

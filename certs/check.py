@@ -25,7 +25,7 @@ class PairFault(StrEnum):
     EXPIRED = "expired"
 
 
-OF_TIME: Final = frozenset(
+TIME_FAULTS: Final = frozenset(
     {PairFault.EARLY, PairFault.EXPIRED}
 )  # these can heal, or come, by themselves
 
@@ -132,7 +132,11 @@ def issuer_of(
 def alternatives(certificate: x509.Certificate) -> tuple[list[str], list[object]]:
     """Return the DNS names and the addresses that *certificate* is valid for."""
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        extension = certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
     except (x509.ExtensionNotFound, ValueError):
         return [], []
-    return found.get_values_for_type(x509.DNSName), list(found.get_values_for_type(x509.IPAddress))
+    return extension.get_values_for_type(x509.DNSName), list(
+        extension.get_values_for_type(x509.IPAddress)
+    )

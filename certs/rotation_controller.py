@@ -46,7 +46,9 @@ from certs.status import CertificatesStatus
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 
-JUMP: Final = 1.0  # seconds by which a wall clock may leave the monotonic one between two rounds
+CLOCK_JUMP_SECONDS: Final = (
+    1.0  # seconds by which a wall clock may leave the monotonic one between two rounds
+)
 log = structlog.get_logger(__name__)
 
 
@@ -139,11 +141,11 @@ async def view(
 
 @dataclass(slots=True, kw_only=True)
 class RotationController:
-    """Moves the Secret and its registrations on; itself it only knows since when they stood still.
+    """Advances the Secret and its registrations; between rounds it keeps only what it observed.
 
-    That is counted in monotonic time from this writer's first look, so a new one waits anew, and
-    again after the wall clock has jumped: a suspended machine or a corrected clock must not
-    issue anything before it has looked around.
+    How long registrations have been unchanged is counted in monotonic time from the first round of
+    this writer, and anew after the wall clock has jumped: a suspended machine or a corrected clock
+    issues nothing before it has observed them for that long.
     """
 
     secrets: Secrets
@@ -152,9 +154,10 @@ class RotationController:
     terms: IssueParameters
     clock: Clock = SYSTEM
     draw: Callable[[datetime], Fresh] = new_key_material
+    # The fingerprints that registrations were last seen to trust, and since when (monotonic).
     _trusts: tuple[frozenset[str], ...] | None = field(default=None, init=False)
     _since: float = field(default=0.0, init=False)
-    _offset: float | None = field(default=None, init=False)
+    _offset: float | None = field(default=None, init=False)  # wall minus monotonic, in seconds
 
     async def round(self) -> Round:
         """Read, decide, publish, write; raises :class:`KubeError` when the Secret stays unread."""
@@ -174,9 +177,9 @@ class RotationController:
         now = self.clock.monotonic()
         offset = self.clock.wall().timestamp() - now
         jump = 0.0 if self._offset is None else offset - self._offset
-        if abs(jump) > JUMP:
+        if abs(jump) > CLOCK_JUMP_SECONDS:
             log.warning("clock jump detected", seconds=round(jump, 3))
-        if trusts != self._trusts or abs(jump) > JUMP:
+        if trusts != self._trusts or abs(jump) > CLOCK_JUMP_SECONDS:
             self._trusts, self._since = trusts, now
         self._offset = offset
         return ObservedTrust(trusts=trusts, steady=timedelta(seconds=now - self._since))

@@ -9,7 +9,16 @@ written before all who verify it can, and what a replica still serves never stop
 **how far replicas have loaded need not be known**. The price is that an old authority stays
 trusted for up to one leaf's life.
 
-The first installation is the same walk from nothing, and so is recovery from a lost Secret.
+States, by what the Secret holds, and the steps that leave them:
+
+- empty (no ``signing``): ``AddNextCA``, then ``SwitchLeaf``. The first installation and the
+  recovery from a lost Secret start here.
+- publishing (a ``next`` authority): ``SwitchLeaf``, once every registration trusts it.
+- overlap (``old`` authorities): ``DropOldCA``, once their last leaf has expired.
+- steady (only ``signing``): ``RenewLeaf`` at two thirds of a leaf's life, ``AddNextCA`` at two
+  thirds of the authority's.
+
+While a due step waits for registrations, the step is ``Settling``; otherwise it is ``Nothing``.
 """
 
 from dataclasses import dataclass
@@ -22,23 +31,19 @@ RENEW_LEFT: Final = 3  # renew when a third of the life is left, which is at two
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetimes:
-    """Every duration in the life of certificates, in one place so that tests can shrink it.
-
-    ``skew`` is how far clocks may differ: certificates start that much earlier and the overlap
-    lasts that much longer. ``settle`` is how long registrations must have been seen unchanged
-    before a leaf relies on them; it covers an API server's delay in noticing. ``notice`` is how
-    long a new authority is trusted before it signs unless a person asked for it. ``poll`` is the
-    pause between two looks at the Secret or the files. ``warn`` is how long before the end of
-    a served leaf we raise our voice.
-    """
+    """Every duration in the life of certificates, in one place so that tests can shrink it."""
 
     ca: timedelta = timedelta(days=365)
     leaf: timedelta = timedelta(days=30)
+    # How far clocks may differ: certificates start earlier by it, the overlap lasts longer by it.
     skew: timedelta = timedelta(hours=1)
+    # How long registrations must have been seen unchanged before a leaf relies on them; it covers
+    # the delay with which an API server notices a change.
     settle: timedelta = timedelta(seconds=15)
+    # How long a new authority is trusted before it signs, unless a person asked for the rotation.
     notice: timedelta = timedelta(days=30)
-    poll: timedelta = timedelta(seconds=5)
-    warn: timedelta = timedelta(days=7)
+    poll: timedelta = timedelta(seconds=5)  # between two reads of the Secret or the files
+    warn: timedelta = timedelta(days=7)  # before the end of a served leaf
 
     def __post_init__(self) -> None:
         """Refuse durations under which renewal could not keep up."""
@@ -85,17 +90,13 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationState:
-    """What the Secret holds: the whole state of a rotation, so that any writer can go on.
+    """What the Secret holds: the whole state of a rotation, so that any writer can go on."""
 
-    ``signing`` signs leaves, ``next`` is trusted but has signed nothing yet, ``old`` are
-    trusted but sign no more, until ``old_until``. ``leaf`` is ``None`` when unusable.
-    """
-
-    signing: Certificate | None = None
-    next: Certificate | None = None
-    old: tuple[Certificate, ...] = ()
-    old_until: datetime | None = None
-    leaf: Certificate | None = None
+    signing: Certificate | None = None  # signs leaves
+    next: Certificate | None = None  # trusted, has signed nothing yet
+    old: tuple[Certificate, ...] = ()  # trusted, sign no more
+    old_until: datetime | None = None  # the end of the overlap; None: when the last of them expires
+    leaf: Certificate | None = None  # None: missing or unusable
     request: Rotation | None = None
 
 
@@ -151,20 +152,20 @@ def next_step(
     """Return the one change of the Secret that is safe and due."""
     if _authority_due(state, now, lifetimes):
         return AddNextCA()
-    relied_on = _trusted_everywhere(state, seen, now=now, lifetimes=lifetimes)
-    signs = signs_from(state, lifetimes)
-    noticed = signs is None or now >= signs or state.signing not in relied_on
-    if state.next in relied_on and noticed:
+    trusted = _trusted_everywhere(state, seen, now=now, lifetimes=lifetimes)
+    signs_at = signs_from(state, lifetimes)
+    may_sign = signs_at is None or now >= signs_at or state.signing not in trusted
+    if state.next in trusted and may_sign:
         return SwitchLeaf()
-    due = _leaf_due(state, now, lifetimes)
-    if due and state.signing in relied_on:
+    leaf_due = _leaf_due(state, now, lifetimes)
+    if leaf_due and state.signing in trusted:
         return RenewLeaf()
-    over = _overlap_over(state, now)
-    if over and seen.steady >= lifetimes.settle:
+    overlap_over = _overlap_over(state, now)
+    if overlap_over and seen.steady >= lifetimes.settle:
         return DropOldCA()
-    if due or over or (state.next is not None and state.next not in relied_on):
+    if leaf_due or overlap_over or (state.next is not None and state.next not in trusted):
         return Settling()
-    return Nothing(min(_dates(state, lifetimes)))
+    return Nothing(min(_next_dates(state, lifetimes)))
 
 
 def signs_from(state: RotationState, lifetimes: Lifetimes) -> datetime | None:
@@ -229,11 +230,11 @@ def _overlap_over(state: RotationState, now: datetime) -> bool:
     return state.leaf.issuer == state.signing.fingerprint and now > until
 
 
-def _dates(state: RotationState, lifetimes: Lifetimes) -> list[datetime]:
+def _next_dates(state: RotationState, lifetimes: Lifetimes) -> list[datetime]:
     dates = [old.not_after for old in state.old] if state.old_until is None else [state.old_until]
     if state.leaf is not None:
         dates.append(state.leaf.not_after - lifetimes.leaf / RENEW_LEFT)
     if state.signing is not None:
         dates.append(state.signing.not_after - lifetimes.ca / RENEW_LEFT)
-    signs = signs_from(state, lifetimes)
-    return dates if signs is None else [*dates, signs]
+    signs_at = signs_from(state, lifetimes)
+    return dates if signs_at is None else [*dates, signs_at]

@@ -84,9 +84,9 @@ def _phase_text(state: RotationState) -> str:
         case RotationPhase.EMPTY:
             return "empty: no usable certificate yet"
         case RotationPhase.PUBLISHING:
-            told = "publishing: the next CA signs once every registration trusts it"
+            text = "publishing: the next CA signs once every registration trusts it"
             signs = rotation_policy.signs_from(state, rotation_policy.DEFAULT)
-            return told if signs is None else f"{told}, not before {_minute(signs)}"
+            return text if signs is None else f"{text}, not before {_minute(signs)}"
         case RotationPhase.OVERLAP:
             until = state.old_until or max(old.not_after for old in state.old)
             return f"overlap: old CAs are trusted until {_minute(until)}"

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from cryptography import x509
 
-from certs.check import OF_TIME, Expected, PairFault, PairFinding, findings
+from certs.check import TIME_FAULTS, Expected, PairFault, PairFinding, findings
 from certs.pem import Pair, certificates, fingerprint
 from kube.clock import SYSTEM
 
@@ -64,7 +64,7 @@ class ServingPair:
         place of one that is valid.
         """
         pair_findings = findings(pair, Expected(now=self._now()))
-        if any(item.fault not in OF_TIME for item in pair_findings) or (
+        if any(item.fault not in TIME_FAULTS for item in pair_findings) or (
             pair_findings and self.ready
         ):
             return pair_findings

@@ -13,15 +13,14 @@ from console.cli.session import AskedError, CommandSession
 from console.cluster.pod import PodView
 from console.cluster.reader_client import ClusterReader, NamespaceView
 from console.cluster.snapshot import ClusterView
-from console.cluster.workload import WorkloadKind
-from console.cluster.workload import parse_target as asked_about
+from console.cluster.workload import WorkloadKind, parse_target
 from console.cluster.workload_client import workload
 from console.explain import fit as fits
 from console.explain import why_text, workload_why
 from console.explain.fit import Fit, fit_document, fit_of
 from console.explain.pod_amounts import ContainerAmounts, imagined_pod
 from console.explain.why import PodFacts, PodWhy
-from console.explain.why import why as explained
+from console.explain.why import why as explain_pod
 from console.explain.why_json import why_document
 from console.explain.workload_why import MOST_GROUPS, ExplainedGroup, WorkloadWhy, group_pods
 from console.get.listing import OutputFormat, document
@@ -36,75 +35,85 @@ class AnswerOptions:
 
 
 async def why(
-    gather: ClusterReader, session: CommandSession, about: str, *, question: AnswerOptions
+    reader: ClusterReader, session: CommandSession, about: str, *, question: AnswerOptions
 ) -> int:
     """Explain one pod, or those of a workload."""
-    found = asked_about(about)
-    if isinstance(found, str):
-        raise AskedError(found)
-    namespace = question.namespace or gather.cluster.namespace
-    if found.kind is not None:
-        told = await _workload(gather, found.kind, namespace=namespace, name=found.name)
+    target = parse_target(about)
+    if isinstance(target, str):
+        raise AskedError(target)
+    namespace = question.namespace or reader.cluster.namespace
+    if target.kind is not None:
+        answer = await _workload(reader, target.kind, namespace=namespace, name=target.name)
         return _print_answer(
-            session, workload_why.lines(told), workload_why.document(told), question=question
+            session, workload_why.lines(answer), workload_why.document(answer), question=question
         )
-    pod = await gather.pod(namespace, found.name)
-    its = await gather.namespace(namespace)
-    one = await _explain(gather, pod, await gather.site(needed=False), its=its)
-    return _print_answer(session, why_text.lines(one), why_document(one), question=question)
+    pod = await reader.pod(namespace, target.name)
+    namespace_view = await reader.namespace(namespace)
+    pod_why = await _explain(
+        reader, pod, await reader.site(needed=False), namespace_view=namespace_view
+    )
+    return _print_answer(session, why_text.lines(pod_why), why_document(pod_why), question=question)
 
 
 def _print_answer(
     session: CommandSession,
     lines: Iterable[Line],
-    found: dict[str, Any],
+    answer: dict[str, Any],
     *,
     question: AnswerOptions,
 ) -> int:
-    """Print an answer as *lines*, or what it was *found* to be as a document."""
+    """Print *lines* for people, or *answer* as the document that was asked for."""
     if question.output is OutputFormat.TABLE:
         show(lines, session.output)
     else:
-        session.print([document(found, question.output)])
+        session.print([document(answer, question.output)])
     return 0
 
 
 async def _explain(
-    gather: ClusterReader, pod: PodView, site: ClusterView, *, its: NamespaceView
+    reader: ClusterReader, pod: PodView, site: ClusterView, *, namespace_view: NamespaceView
 ) -> PodWhy:
-    events = await gather.events(pod.namespace, pod.metadata.uid)
-    return explained(
-        PodFacts(pod=pod, site=site, events=events, labels=its.labels, prefer=its.prefer)
+    events = await reader.events(pod.namespace, pod.metadata.uid)
+    return explain_pod(
+        PodFacts(
+            pod=pod,
+            site=site,
+            events=events,
+            labels=namespace_view.labels,
+            prefer=namespace_view.prefer,
+        )
     )
 
 
 async def _workload(
-    gather: ClusterReader, kind: WorkloadKind, *, namespace: str, name: str
+    reader: ClusterReader, kind: WorkloadKind, *, namespace: str, name: str
 ) -> WorkloadWhy:
-    found = await workload(gather, kind, namespace=namespace, name=name)
-    its = await gather.namespace(namespace)
-    site = await gather.site(needed=False)
-    groups = group_pods(found.pods, site)
+    resolved = await workload(reader, kind, namespace=namespace, name=name)
+    namespace_view = await reader.namespace(namespace)
+    site = await reader.site(needed=False)
+    groups = group_pods(resolved.pods, site)
     explained_groups = [
-        ExplainedGroup(group, await _explain(gather, group.pods[0], site, its=its))
+        ExplainedGroup(
+            group, await _explain(reader, group.pods[0], site, namespace_view=namespace_view)
+        )
         for group in groups[:MOST_GROUPS]
     ]
     # Who may not read ledgers would be told that nothing ever fits.
-    sought = () if site.blind else found.templates
+    templates = () if site.blind else resolved.templates
     return WorkloadWhy(
-        workload=found,
+        workload=resolved,
         now=site.now,
         groups=groups,
         explained=tuple(explained_groups),
-        fits=tuple(fits.fit(made, site, prefer=its.prefer) for made in sought),
+        fits=tuple(fits.fit(made, site, prefer=namespace_view.prefer) for made in templates),
     )
 
 
 async def fit(
-    gather: ClusterReader, session: CommandSession, files: Sequence[str], *, question: AnswerOptions
+    reader: ClusterReader, session: CommandSession, files: Sequence[str], *, question: AnswerOptions
 ) -> int:
     """Say whether the pods of *files* would fit, and return the exit code that says so."""
-    default = question.namespace or gather.cluster.namespace
+    default = question.namespace or reader.cluster.namespace
     pods = [
         (display_name(file), made)
         for file in files
@@ -112,35 +121,35 @@ async def fit(
             file, read(file, sys.stdin.buffer), PodView, namespace=default, errors=session.errors
         )
     ]
-    site = await gather.site()
+    site = await reader.site()
     prefers = {
-        name: (await gather.namespace(name)).prefer for name in {made.namespace for _, made in pods}
+        name: (await reader.namespace(name)).prefer for name in {made.namespace for _, made in pods}
     }
-    found = [(file, fits.fit(made, site, prefer=prefers[made.namespace])) for file, made in pods]
-    return _print_fit(session, found, question)
+    answers = [(file, fits.fit(made, site, prefer=prefers[made.namespace])) for file, made in pods]
+    return _print_fit(session, answers, question)
 
 
 async def fit_amounts(
-    gather: ClusterReader,
+    reader: ClusterReader,
     session: CommandSession,
     amounts: ContainerAmounts,
     *,
     question: AnswerOptions,
 ) -> int:
     """Say the same of one pod that asks for *amounts*."""
-    namespace = question.namespace or gather.cluster.namespace
-    site = await gather.site()
-    prefer = (await gather.namespace(namespace)).prefer
-    found = fit_of(amounts.request, imagined_pod(namespace), site, prefer=prefer)
-    return _print_fit(session, [("", found)], question)
+    namespace = question.namespace or reader.cluster.namespace
+    site = await reader.site()
+    prefer = (await reader.namespace(namespace)).prefer
+    answer = fit_of(amounts.request, imagined_pod(namespace), site, prefer=prefer)
+    return _print_fit(session, [("", answer)], question)
 
 
 def _print_fit(
-    session: CommandSession, found: Sequence[tuple[str, Fit]], question: AnswerOptions
+    session: CommandSession, answers: Sequence[tuple[str, Fit]], question: AnswerOptions
 ) -> int:
     lines: list[Line] = []
-    for number, (file, one) in enumerate(found):
+    for number, (file, answer) in enumerate(answers):
         lines += [()] if number else []
-        lines += fits.lines(one, file)
-    _print_answer(session, lines, fit_document(found), question=question)
-    return exit_code(one.verdict for _, one in found)
+        lines += fits.lines(answer, file)
+    _print_answer(session, lines, fit_document(answers), question=question)
+    return exit_code(one.verdict for _, one in answers)

@@ -48,32 +48,32 @@ class ListSelection:
     labels: str = ""
 
 
-async def nodes(gather: ClusterReader, printer: Printer, which: ListSelection) -> int:
+async def nodes(reader: ClusterReader, printer: Printer, which: ListSelection) -> int:
     """Print nodes with GPUs, all or some."""
-    site = select_nodes(await gather.site(), await gather.labelled_nodes(which.labels), which.names)
+    site = select_nodes(await reader.site(), await reader.labelled_nodes(which.labels), which.names)
     return printer.print(node_listing(site), NOTHING)
 
 
-async def gpus(gather: ClusterReader, printer: Printer, which: ListSelection) -> int:
+async def gpus(reader: ClusterReader, printer: Printer, which: ListSelection) -> int:
     """Print GPUs, all or those of some nodes."""
-    site = select_nodes(await gather.site(), await gather.labelled_nodes(which.labels), which.names)
+    site = select_nodes(await reader.site(), await reader.labelled_nodes(which.labels), which.names)
     return printer.print(gpu_listing(site), NOTHING)
 
 
-async def pods(gather: ClusterReader, printer: Printer, which: ListSelection) -> int:
+async def pods(reader: ClusterReader, printer: Printer, which: ListSelection) -> int:
     """Print pods that ask for a share of a GPU, or hold one."""
-    site = await gather.site(needed=False)
-    found = await gather.pods(which.namespace, which.labels)
-    every = pod_rows(site, found, gone=not which.labels, namespace=which.namespace)
-    rows = _select_rows(every, found, which.names)
+    site = await reader.site(needed=False)
+    pod_views = await reader.pods(which.namespace, which.labels)
+    all_rows = pod_rows(site, pod_views, gone=not which.labels, namespace=which.namespace)
+    rows = _select_rows(all_rows, pod_views, which.names)
     listing = pod_listing(rows, site.now, spaces=which.namespace is None)
     where = "" if which.namespace is None else f" in {which.namespace} namespace"
     return printer.print(listing, f"{NOTHING}{where}.")
 
 
-async def layout(gather: ClusterReader, session: CommandSession, names: Sequence[str]) -> int:
+async def layout(reader: ClusterReader, session: CommandSession, names: Sequence[str]) -> int:
     """Draw the GPUs of all nodes, or of some."""
-    site = select_nodes(await gather.site(), None, names)
+    site = select_nodes(await reader.site(), None, names)
     show(layout_lines(site), session.output)
     return 0
 

@@ -78,7 +78,7 @@ def get() -> None:
 def get_nodes(session: CommandSession, *, names: tuple[str, ...], **how: Unpack[Printing]) -> int:
     """List nodes with GPUs: amounts promised and the largest request that still fits."""
     which = ListSelection(names=names, labels=how["labels"])
-    return session.run(lambda gather: lists.nodes(gather, _printer(session, how), which))
+    return session.run(lambda reader: lists.nodes(reader, _printer(session, how), which))
 
 
 @get.command("gpus")
@@ -96,7 +96,7 @@ def get_gpus(
 ) -> int:
     """List GPUs: MIG layout, amounts promised and the largest request that still fits."""
     which = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=how["labels"])
-    return session.run(lambda gather: lists.gpus(gather, _printer(session, how), which))
+    return session.run(lambda reader: lists.gpus(reader, _printer(session, how), which))
 
 
 @get.command("pods")
@@ -118,10 +118,10 @@ def get_pods(
 ) -> int:
     """List pods that ask for vGPU: what each got, and where."""
 
-    async def view(gather: ClusterReader) -> int:
-        where = None if everywhere else namespace or gather.cluster.namespace
+    async def view(reader: ClusterReader) -> int:
+        where = None if everywhere else namespace or reader.cluster.namespace
         which = ListSelection(names=names, namespace=where, labels=how["labels"])
-        return await lists.pods(gather, _printer(session, how), which)
+        return await lists.pods(reader, _printer(session, how), which)
 
     return session.run(view)
 
@@ -131,7 +131,7 @@ def get_pods(
 @with_session
 def layout(session: CommandSession, *, names: tuple[str, ...]) -> int:
     """Draw GPUs: MIG slots and shares of memory, with the pods that hold them."""
-    return session.run(lambda gather: lists.layout(gather, session, names))
+    return session.run(lambda reader: lists.layout(reader, session, names))
 
 
 @cli.command("why")
@@ -146,7 +146,7 @@ def why(session: CommandSession, *, about: str, namespace: str | None, output: s
     vcjob/NAME every pod is explained, pods with the same answer together.
     """
     question = AnswerOptions(namespace=namespace, output=OutputFormat(output or OutputFormat.TABLE))
-    return session.run(lambda gather: explain.why(gather, session, about, question=question))
+    return session.run(lambda reader: explain.why(reader, session, about, question=question))
 
 
 @cli.command("fit")
@@ -172,6 +172,6 @@ def fit(
     wanted = amounts_of(asked, files)
     if wanted is not None:
         return session.run(
-            lambda gather: explain.fit_amounts(gather, session, wanted, question=question)
+            lambda reader: explain.fit_amounts(reader, session, wanted, question=question)
         )
-    return session.run(lambda gather: explain.fit(gather, session, files, question=question))
+    return session.run(lambda reader: explain.fit(reader, session, files, question=question))

@@ -84,7 +84,7 @@ def with_session(command: Callable[..., int]) -> Callable[..., None]:
         session = CommandSession(target=target, system=system, output=sys.stdout, errors=sys.stderr)
         sys.exit(command(session, **rest))
 
-    found: Callable[..., None] = run
+    decorated: Callable[..., None] = run
     for option in (
         click.option(
             "--system-namespace",
@@ -106,8 +106,8 @@ def with_session(command: Callable[..., int]) -> Callable[..., None]:
             "--kubeconfig", help="kubeconfig file; by default KUBECONFIG, then ~/.kube/config"
         ),
     ):
-        found = option(found)
-    return found
+        decorated = option(decorated)
+    return decorated
 
 
 class Printing(TypedDict):

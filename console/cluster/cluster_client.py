@@ -1,47 +1,36 @@
 """The cluster through a person's own kubeconfig: reads, each bounded in time, and no writes."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 import msgspec
-import yaml
-from kubernetes.aio.client import ApiClient, Configuration, CoreV1Api, CustomObjectsApi
-from kubernetes.aio.config import ConfigException, load_incluster_config
-from kubernetes.aio.config.kube_config import load_kube_config
 
 from console.cluster.workload import WorkloadKind
-from kube.client import user_agent
-from kube.errors import ConfigError, GoneError, UnreachableError, refusal, shorten
+from kube.errors import GoneError, UnreachableError, refusal, shorten
+
+if TYPE_CHECKING:
+    from console.cluster.login_client import LoginSession
 
 GROUP: Final = "vgpu-admission.io"
 VERSION: Final = "v1alpha1"
 PLURAL: Final = "gpunodes"
 PAGE: Final = 500  # objects of one answer, as kubectl asks for
 MOST_PAGES: Final = 1000
-LOGIN_SECONDS: Final = 120.0  # a plugin of the kubeconfig may ask the person something
-_UNUSABLE: Final = (ConfigException, yaml.YAMLError, OSError, ValueError)
-# The library looks at no shape: a list where it expects a mapping is an AttributeError of its.
-_MISSHAPEN: Final = (TypeError, AttributeError, KeyError)
 Json = dict[str, Any]
 Call = Callable[..., Awaitable[aiohttp.ClientResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTarget:
-    """Which cluster: *kubeconfig* may name several files, as the variable does.
+    """Which cluster to read, and how long one call may take."""
 
-    ``seconds`` is what any one call may take.
-    """
-
-    kubeconfig: str | None = None
-    context: str | None = None
-    seconds: float = 10.0
+    kubeconfig: str | None = None  # one or more paths, separated as in $KUBECONFIG
+    context: str | None = None  # None: the current context of the kubeconfig
+    seconds: float = 10.0  # for any one call
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename={"next": "continue"}):
@@ -54,16 +43,16 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 class ClusterClient:
-    """Reads of one cluster, as the person of the kubeconfig; :func:`connected` makes one.
+    """Reads of one cluster, as the person of the kubeconfig; :func:`connect` makes one.
 
     Every method raises :class:`kube.errors.KubeError`: ``ApiError`` where the server refuses.
     """
 
-    def __init__(self, client: ApiClient, *, namespace: str, seconds: float) -> None:
-        """Read through *client*, each call within *seconds*."""
-        self.namespace = namespace
-        self._core = CoreV1Api(client)
-        self._custom = CustomObjectsApi(client)
+    def __init__(self, session: "LoginSession", *, seconds: float) -> None:
+        """Read through *session*, each call within *seconds*."""
+        self.namespace = session.namespace
+        self._core = session.core
+        self._custom = session.custom
         self._seconds = seconds
 
     async def gpu_nodes(self) -> list[Json]:
@@ -151,8 +140,8 @@ class ClusterClient:
                 response = await call(*names, **options)
                 body = await response.read()
         except TimeoutError as error:
-            told = f"no answer within {self._seconds:g} s"
-            raise UnreachableError(f"{place}: {told}", sent=True) from error
+            message = f"{place}: no answer within {self._seconds:g} s"
+            raise UnreachableError(message, sent=True) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:  # a proxy it cannot speak to
             raise UnreachableError(shorten(str(error)), sent=False) from error
         if response.status >= 300:  # noqa: PLR2004 - the first status that is no success
@@ -169,47 +158,10 @@ def _decode_page(body: bytes, place: str) -> _Page:
 
 @asynccontextmanager
 async def connect(target: ClusterTarget) -> AsyncIterator[ClusterClient]:
-    """Lend a cluster; raises :class:`ConfigError` where no kubeconfig tells which."""
-    configuration = Configuration()
-    try:
-        async with asyncio.timeout(LOGIN_SECONDS):
-            namespace = await _configure(target, configuration)
-        client = ApiClient(configuration)
-    except TimeoutError as error:
-        told = f"no credentials within {LOGIN_SECONDS:g} s"
-        raise ConfigError(f"kubeconfig: {told}") from error
-    except _UNUSABLE as error:
-        told = shorten(" ".join(str(error).split()))
-        raise ConfigError(f"kubeconfig: {told}") from error
-    except _MISSHAPEN as error:
-        raise ConfigError("kubeconfig: a file is not a kubeconfig") from error
-    client.user_agent = user_agent()
-    async with client:
-        yield ClusterClient(client, namespace=namespace, seconds=target.seconds)
+    """Lend a client of *target*; raises :class:`ConfigError` where no kubeconfig says which."""
+    # The package takes most of the time that a command takes to start, and may not be installed.
+    from console.cluster.login_client import login  # noqa: PLC0415 -- imports `kubernetes`
 
-
-async def _configure(target: ClusterTarget, configuration: Configuration) -> str:
-    """Fill *configuration* from files, else as a pod; return the namespace to work in."""
-    named = target.kubeconfig or os.environ.get("KUBECONFIG")
-    files = named or str(Path.home() / ".kube" / "config")
-    if not _exists(files):
-        if named is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-            load_incluster_config(  # type: ignore[no-untyped-call]  # ships without types
-                client_configuration=configuration
-            )
-            return "default"
-        raise ConfigError(f"{files} does not exist; name a file with --kubeconfig or KUBECONFIG")
-    # Nothing is written back, so a token that was refreshed lives as long as this command.
-    loader = await load_kube_config(  # type: ignore[no-untyped-call]  # ships without types
-        files,
-        context=target.context,
-        client_configuration=configuration,
-        persist_config=False,
-    )
-    context: Json = loader.current_context.get("context") or {}
-    return str(context.get("namespace") or "default")
-
-
-def _exists(files: str) -> bool:
-    """Say whether any of *files*, a list as in the variable, is there."""
-    return any(Path(file).expanduser().is_file() for file in files.split(os.pathsep) if file)
+    session = await login(target.kubeconfig, target.context)
+    async with session.client:
+        yield ClusterClient(session, seconds=target.seconds)

@@ -1,4 +1,4 @@
-"""Gathering: reads what a view needs; what the user may not read is left out with a warning."""
+"""Reads of a cluster for one command: a warning names what the person may not read."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from allocator.placement.choose import PlacementPolicy
 from console.cluster.cluster_client import ClusterClient
 from console.cluster.event import EventView, events_of
 from console.cluster.pod import PodView, pod_of
-from console.cluster.snapshot import ClusterView, Configuration, name_of, site_of
+from console.cluster.snapshot import ClusterView, Configuration, cluster_view, name_of
 from kube.errors import ApiError, NotFoundError, UnreadableError
 
 FORBIDDEN: Final = 403
@@ -35,11 +35,11 @@ class NamespaceView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReader:
-    """Reads for views; *tell* hears what had to be left out, *system* is our namespace."""
+    """Reads for commands; leaves out what the person may not read, and warns of it."""
 
     cluster: ClusterClient
-    system: str
-    tell: Callable[[str], None]
+    system: str  # the namespace that vgpu-admission is installed in
+    warn: Callable[[str], None]
 
     async def site(self, *, needed: bool = True) -> ClusterView:
         """Return nodes and ledgers as they are now; without them, where they are not *needed*."""
@@ -50,9 +50,9 @@ class ClusterReader:
         )
         configuration = await self.configuration()
         now = datetime.now(UTC)
-        site = site_of(gpu_nodes, nodes, now=now, configuration=configuration)
-        for odd in site.odd:
-            self.tell(odd)
+        site = cluster_view(gpu_nodes, nodes, now=now, configuration=configuration)
+        for odd in site.unreadable:
+            self.warn(odd)
         return site
 
     async def labelled_nodes(self, labels: str) -> frozenset[str] | None:
@@ -80,7 +80,7 @@ class ClusterReader:
         try:
             loaded = load_settings(text)
         except SettingsError as error:
-            self.tell(f"{error}; the defaults are assumed")
+            self.warn(f"{error}; the defaults are assumed")
             return DEFAULTS
         for warning in loaded.warnings:
             self.tell(str(warning))
@@ -88,10 +88,10 @@ class ClusterReader:
 
     async def _devices(self) -> DeviceConfig:
         text = await self._text(*DEVICES)
-        found = load_device_config(text) if text else None
-        if isinstance(found, Rejected):
-            self.tell(f"{DEVICES[1]}: {found}; the defaults are assumed")
-        return DeviceConfig() if found is None or isinstance(found, Rejected) else found.value
+        parsed = load_device_config(text) if text else None
+        if isinstance(parsed, Rejected):
+            self.warn(f"{DEVICES[1]}: {parsed}; the defaults are assumed")
+        return DeviceConfig() if parsed is None or isinstance(parsed, Rejected) else parsed.value
 
     async def _text(self, namespace: str, name: str, key: str) -> str:
         """Return one key of a ConfigMap; empty where there is none, or none that may be read."""
@@ -130,14 +130,14 @@ class ClusterReader:
 
     async def pods(self, namespace: str | None, labels: str = "") -> Sequence[PodView]:
         """Return the pods of a namespace, or of all, without those that cannot be read."""
-        found = []
+        pods = []
         for document in await self.cluster.pods(namespace, labels):
             try:
-                found.append(pod_of(document))
+                pods.append(pod_of(document))
             except ValueError as error:
                 name = quote(name_of(document))
-                self.tell(f"pod {name} cannot be read: {escaped(str(error))}")
-        return found
+                self.warn(f"pod {name} cannot be read: {escaped(str(error))}")
+        return pods
 
     async def events(self, namespace: str, uid: str) -> tuple[EventView, ...]:
         """Return what was said about an object, nothing where that may not be read."""
@@ -153,5 +153,5 @@ class ClusterReader:
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
-            self.tell(f"{error.message}; {otherwise}")
+            self.warn(f"{error.message}; {otherwise}")
             return None

@@ -1,4 +1,4 @@
-"""ClusterView: nodes and ledgers at one moment; what a GPU still takes."""
+"""ClusterView: nodes, ledgers and agents' reports at one moment; what a GPU still takes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,20 +29,21 @@ from allocator.volcano.register import REGISTER_ANNOTATION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverAccount:
-    """``driver`` is its version, ``reasons`` say by GPU why it is not used; both may be empty."""
+    """What the agent of a node reports beside its inventory."""
 
-    driver: str = ""
+    driver: str = ""  # its version, "" where unknown
+    # Why a GPU is not used, by its UUID.
     reasons: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-NONE_GIVEN = DriverAccount()
+NO_ACCOUNT = DriverAccount()
 
 
 def account_of(document: Mapping[str, Any]) -> DriverAccount:
     """Read the account in a GPUNode that was parsed from JSON; what is odd about it is left out."""
     status = document.get("status")
     if not isinstance(status, Mapping):
-        return NONE_GIVEN
+        return NO_ACCOUNT
     driver, gpus = status.get("driver"), status.get("gpus")
     mappings = [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
     pairs = ((gpu.get("uuid"), gpu.get("reason")) for gpu in mappings)
@@ -56,23 +57,23 @@ def account_of(document: Mapping[str, Any]) -> DriverAccount:
     )
 
 
-def remainder(gpu: Gpu, cutter: MigOptions) -> MiB | None:
+def largest_free(gpu: Gpu, options: MigOptions) -> MiB | None:
     """Return the most MiB that one more container can have, ``None`` where it takes nobody."""
     if not gpu.healthy:
         return None
-    room = headroom(gpu)
+    gpu_headroom = headroom(gpu)
     if gpu.mode is Mode.MIG:
-        rungs = sorted(profiles_of(gpu.board), key=lambda profile: -profile.memory)
-        asks = (_memory_request(profile.memory) for profile in rungs)
+        profiles = sorted(profiles_of(gpu.board), key=lambda profile: -profile.memory)
+        requests = (_memory_request(profile.memory) for profile in profiles)
         return next(
             (
                 container_request.memory
-                for container_request in asks
-                if cutter.options(container_request, (room,))
+                for container_request in requests
+                if options.options(container_request, (gpu_headroom,))
             ),
             None,
         )
-    return None if shortfall(_memory_request(MiB(1)), room) else room.memory
+    return None if shortfall(_memory_request(MiB(1)), gpu_headroom) else gpu_headroom.memory
 
 
 def _memory_request(memory: MiB) -> ContainerRequest:
@@ -119,17 +120,14 @@ class _Created(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A Node as its cluster sees it; ``out`` says why no pod may go there, empty where one may.
-
-    ``registered`` says that Volcano's scheduler keeps account of it too.
-    """
+    """A Node as its cluster sees it."""
 
     name: str
     uid: str = ""
     boot: str = ""
     created: datetime | None = None
-    out: str = ""
-    registered: bool = False
+    closed_reason: str = ""  # why no pod may go there; "" where one may
+    registered: bool = False  # with Volcano's scheduler, which keeps account of it too
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,22 +158,17 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """A cluster at the aware time *now*.
+    """A cluster at one moment; mappings are by node name, in its order."""
 
-    ``ledgers`` are by node name, in order, and so are ``accounts`` by agents. ``machines`` is
-    ``None`` where Nodes could not be read; then every GPUNode counts as a node in service.
-    ``odd`` tells what could not be read. ``blind`` says that GPUNodes may not be read: what there
-    is of ledgers is unknown.
-    """
-
-    now: datetime
+    now: datetime  # aware
     ledgers: Mapping[str, Ledger] = field(default_factory=lambda: MappingProxyType({}))
     accounts: Mapping[str, DriverAccount] = field(default_factory=lambda: MappingProxyType({}))
     created: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
+    # None: Nodes could not be read, and every GPUNode counts as a node in service.
     machines: Mapping[str, Machine] | None = None
     configuration: Configuration = Configuration()
-    odd: tuple[str, ...] = ()
-    blind: bool = False
+    unreadable: tuple[str, ...] = ()  # one sentence for each object that could not be read
+    blind: bool = False  # GPUNodes may not be read, so the ledgers are unknown
 
     def closed_reason(self, name: str) -> str:
         """Return why a node takes no new pods; empty if it does."""
@@ -185,7 +178,7 @@ class ClusterView:
         machine = Machine(name=name) if self.machines is None else self.machines.get(name)
         if machine is None:
             return "it is no longer a node of the cluster"
-        return machine.out or self._unaccounted_reason(ledger, machine)
+        return machine.closed_reason or self._unaccounted_reason(ledger, machine)
 
     def _unaccounted_reason(self, ledger: Ledger, machine: Machine) -> str:
         """Return why the webhook does not trust the status of *ledger*; empty if it does."""
@@ -200,7 +193,7 @@ class ClusterView:
 
     def account(self, name: str) -> DriverAccount:
         """Return what the agent of a node says of it beside its inventory."""
-        return self.accounts.get(name, NONE_GIVEN)
+        return self.accounts.get(name, NO_ACCOUNT)
 
     def created_at(self, name: str) -> datetime | None:
         """Return when a node came to be."""
@@ -212,7 +205,7 @@ class ClusterView:
         return snapshot_of(
             (self.node(name) for name in self.ledgers),
             version=str(self.now),
-            complete=not self.odd,
+            complete=not self.unreadable,
         )
 
     def node(self, name: str) -> Node:
@@ -227,32 +220,34 @@ def in_service(node: Node, out: str) -> Node:
     return replace(node, gpus=tuple(replace(gpu, healthy=False) for gpu in node.gpus))
 
 
-def site_of(
+def cluster_view(
     gpu_nodes: Iterable[Json] | None,
     nodes: Iterable[Json] | None,
     *,
     now: datetime,
     configuration: Configuration = Configuration(),
 ) -> ClusterView:
-    """Return a site from GPUNodes and Nodes that were parsed from JSON.
+    """Return the view of GPUNodes and Nodes that were parsed from JSON.
 
-    ``None`` are those that may not be read.
+    ``None`` stands for objects that may not be read.
     """
     ledgers: dict[str, Ledger] = {}
     accounts: dict[str, DriverAccount] = {}
     created: dict[str, datetime] = {}
-    odd: list[str] = []
+    unreadable: list[str] = []
     for document in sorted(gpu_nodes or (), key=name_of):
         try:
-            ledger, born = parse_ledger(document), msgspec.convert(document, _Created).metadata
+            ledger, metadata = parse_ledger(document), msgspec.convert(document, _Created).metadata
         except ValueError as error:
-            odd.append(f"GPUNode {quote(name_of(document))} cannot be read: {escaped(str(error))}")
+            unreadable.append(
+                f"GPUNode {quote(name_of(document))} cannot be read: {escaped(str(error))}"
+            )
             continue
         ledgers[ledger.name] = ledger
         accounts[ledger.name] = account_of(document)
-        if born.creation_timestamp is not None:
-            created[ledger.name] = born.creation_timestamp
-    machines = None if nodes is None else dict(_machines(nodes, odd))
+        if metadata.creation_timestamp is not None:
+            created[ledger.name] = metadata.creation_timestamp
+    machines = None if nodes is None else dict(_machines(nodes, unreadable))
     registered = {name for name, one in (machines or {}).items() if one.registered}
     return ClusterView(
         now=now,
@@ -261,7 +256,7 @@ def site_of(
         created=created,
         machines=machines,
         configuration=configuration,
-        odd=tuple(odd),
+        unreadable=tuple(unreadable),
         blind=gpu_nodes is None,
     )
 
@@ -271,15 +266,15 @@ def _with_positions(ledger: Ledger) -> Ledger:
     return replace(ledger, node=with_volcano_positions(ledger.node))
 
 
-def _machines(nodes: Iterable[Json], odd: list[str]) -> Iterator[tuple[str, Machine]]:
-    """Yield Nodes by name; one that cannot be read takes no pod, and is told in *odd*."""
+def _machines(nodes: Iterable[Json], unreadable: list[str]) -> Iterator[tuple[str, Machine]]:
+    """Yield Nodes by name; one that cannot be read takes no pod, and is named in *unreadable*."""
     for document in nodes:
         name = name_of(document)
         try:
             yield name, machine(document)
         except ValueError as error:
-            odd.append(f"Node {quote(name)} cannot be read: {escaped(str(error))}")
-            yield name, Machine(name=name, out="its Node cannot be read")
+            unreadable.append(f"Node {quote(name)} cannot be read: {escaped(str(error))}")
+            yield name, Machine(name=name, closed_reason="its Node cannot be read")
 
 
 def name_of(document: Json) -> str:
@@ -306,7 +301,7 @@ def machine(document: Json) -> Machine:
         uid=node.metadata.uid,
         boot=status.node_info.boot_id if status.node_info else "",
         created=node.metadata.creation_timestamp,
-        out=out,
+        closed_reason=out,
         registered=bool((node.metadata.annotations or {}).get(REGISTER_ANNOTATION)),
     )
 

@@ -73,8 +73,10 @@ def parse_target(text: str) -> NamedObject | str:
     if not slash or kind.lower() in _POD_NAMES:
         return NamedObject(None, name)
     workload_kind = next((one for one in KINDS if kind.lower() in one.names), None)
-    told = f"{quote(kind)} in {quote(text)} is not a kind that creates pods; accepted: {_ACCEPTED}"
-    return told if workload_kind is None else NamedObject(workload_kind, name)
+    message = (
+        f"{quote(kind)} in {quote(text)} is not a kind that creates pods; accepted: {_ACCEPTED}"
+    )
+    return message if workload_kind is None else NamedObject(workload_kind, name)
 
 
 _ACCEPTED: Final = ", ".join(("NAME", "pod/NAME", *(f"{kind.short}/NAME" for kind in KINDS)))
@@ -108,13 +110,13 @@ class Maker:
 
 def maker_of(document: Mapping[str, Any]) -> Maker:
     """Read a workload that was parsed from JSON; raises ``ValueError`` where it is none."""
-    found = msgspec.convert(document, _Object)
+    workload = msgspec.convert(document, _Object)
     # Expressions only narrow it down further; whose a pod is, its owner references say.
-    selector = found.spec.selector.match_labels if found.spec.selector else None
+    selector = workload.spec.selector.match_labels if workload.spec.selector else None
     return Maker(
-        metadata=found.metadata,
+        metadata=workload.metadata,
         labels=",".join(f"{key}={value}" for key, value in (selector or {}).items()),
-        replicas=found.spec.replicas,
+        replicas=workload.spec.replicas,
     )
 
 
@@ -140,6 +142,6 @@ _ONLY: Final = "document 1: "  # there is no other
 
 def templates(document: Mapping[str, Any], namespace: str) -> tuple[ManifestPod[PodView], ...]:
     """Return the pods that a stored workload would make, nothing where that cannot be read."""
-    found = pods_in(orjson.dumps(document).decode(), PodView, namespace=namespace)
-    every = () if isinstance(found, Rejected) else found.value
+    parsed = pods_in(orjson.dumps(document).decode(), PodView, namespace=namespace)
+    every = () if isinstance(parsed, Rejected) else parsed.value
     return tuple(replace(one, place=one.place.removeprefix(_ONLY)) for one in every)

@@ -19,29 +19,29 @@ class UnknownKindError(KubeError):
 
 
 async def workload(
-    gather: ClusterReader, kind: WorkloadKind, *, namespace: str, name: str
+    reader: ClusterReader, kind: WorkloadKind, *, namespace: str, name: str
 ) -> Workload:
     """Return a workload with the pods that are its own."""
-    document = await _read_workload(gather, kind, namespace=namespace, name=name)
+    document = await _read_workload(reader, kind, namespace=namespace, name=name)
     maker = _maker(document)
-    makers = (maker, *await _intermediates(gather, kind, maker, namespace=namespace))
+    makers = (maker, *await _intermediates(reader, kind, maker, namespace=namespace))
     uids = {one.metadata.uid for one in makers}
-    every = await gather.pods(namespace, maker.labels)
+    every = await reader.pods(namespace, maker.labels)
     pods = tuple(pod for pod in every if pod.metadata.is_owned_by(uids))
     return Workload(
         kind=kind,
         maker=maker,
         pods=pods,
-        events=await _events(gather, namespace, makers),
+        events=await _events(reader, namespace, makers),
         templates=() if pods else templates(document, namespace),
     )
 
 
 async def _read_workload(
-    gather: ClusterReader, kind: WorkloadKind, *, namespace: str, name: str
+    reader: ClusterReader, kind: WorkloadKind, *, namespace: str, name: str
 ) -> Mapping[str, Any]:
     try:
-        return await gather.cluster.workload(kind, namespace, name)
+        return await reader.cluster.workload(kind, namespace, name)
     except NotFoundError as error:
         if error.reason == "NotFound":
             raise
@@ -50,29 +50,29 @@ async def _read_workload(
 
 
 async def _intermediates(
-    gather: ClusterReader, kind: WorkloadKind, maker: Maker, *, namespace: str
+    reader: ClusterReader, kind: WorkloadKind, maker: Maker, *, namespace: str
 ) -> Sequence[Maker]:
     """Return what *maker* makes pods through, the latest first."""
     if not kind.through:
         return ()
     own: list[Maker] = []
-    for document in await gather.cluster.intermediates(kind, namespace, maker.labels):
+    for document in await reader.cluster.intermediates(kind, namespace, maker.labels):
         try:
-            found = _maker(document)
+            intermediate = _maker(document)
         except UnreadableError as error:
-            gather.tell(str(error))
+            reader.warn(str(error))
             continue
-        own += [found] if found.metadata.is_owned_by({maker.metadata.uid}) else []
+        own += [intermediate] if intermediate.metadata.is_owned_by({maker.metadata.uid}) else []
     own.sort(key=lambda one: one.metadata.creation_timestamp or _LONG_AGO, reverse=True)
     return own
 
 
 async def _events(
-    gather: ClusterReader, namespace: str, makers: Sequence[Maker]
+    reader: ClusterReader, namespace: str, makers: Sequence[Maker]
 ) -> tuple[EventView, ...]:
     event_views: list[EventView] = []
     for one in makers[:MOST_MAKERS]:
-        event_views += await gather.events(namespace, one.metadata.uid)
+        event_views += await reader.events(namespace, one.metadata.uid)
     return latest(event_views)
 
 

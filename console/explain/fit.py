@@ -1,4 +1,4 @@
-"""Fits: what would become of a manifest's pods on a live cluster, without creating any."""
+"""Fit: whether pods of a manifest would fit now, as a decision, as lines and as a document."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,32 +34,34 @@ KIND: Final = "Fit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What would become of the pod *made*: ``findings`` are what admission refuses it for."""
+    """What would become of one pod, if it were created now."""
 
-    made: ManifestPod[PodView]
+    manifest_pod: ManifestPod[PodView]
     verdict: FeasibilityVerdict
-    request: PodRequest | None = None
+    request: PodRequest | None = None  # None: it asks for no GPU, or in a way that is refused
     choice: ModeChoice | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()  # why admission refuses it
     warnings: tuple[str, ...] = ()
     outlook: Feasibility | None = None
 
 
-def fit(made: ManifestPod[PodView], site: ClusterView, *, prefer: Prefer | None = None) -> Fit:
+def fit(
+    manifest_pod: ManifestPod[PodView], site: ClusterView, *, prefer: Prefer | None = None
+) -> Fit:
     """Say what would become of a pod that a manifest makes."""
     known = site.configuration.vocabularies
-    request = request_of(made.pod, known)
+    request = request_of(manifest_pod.pod, known)
     if request is None:
-        return Fit(made=made, verdict=FeasibilityVerdict.NO_REQUEST)
+        return Fit(manifest_pod=manifest_pod, verdict=FeasibilityVerdict.NO_REQUEST)
     if isinstance(request, tuple):
-        return Fit(made=made, verdict=FeasibilityVerdict.REFUSED, findings=request)
-    admitted = admitted_request(made.pod.annotations, request, known)
-    return fit_of(admitted.request, made, site, prefer=prefer)
+        return Fit(manifest_pod=manifest_pod, verdict=FeasibilityVerdict.REFUSED, findings=request)
+    admitted = admitted_request(manifest_pod.pod.annotations, request, known)
+    return fit_of(admitted.request, manifest_pod, site, prefer=prefer)
 
 
 def fit_of(
     request: PodRequest,
-    made: ManifestPod[PodView],
+    manifest_pod: ManifestPod[PodView],
     site: ClusterView,
     *,
     prefer: Prefer | None = None,
@@ -75,53 +77,53 @@ def fit_of(
         terms=site.configuration.policy_for(prefer),
     )
     feasibility = outlook(decided.request, search, refused=bool(decided.findings))
-    warned = () if decided.chosen is None else decided.chosen.warnings
+    warnings = () if decided.chosen is None else decided.chosen.warnings
     return Fit(
-        made=made,
+        manifest_pod=manifest_pod,
         verdict=feasibility.verdict,
         request=decided.request,
         choice=choice,
         findings=decided.findings,
-        warnings=tuple(map(str, warned)),
+        warnings=tuple(map(str, warnings)),
         outlook=feasibility,
     )
 
 
-def lines(found: Fit, file: str) -> Iterator[Line]:
+def lines(answer: Fit, file: str) -> Iterator[Line]:
     """Yield the verdict, what was asked and would be given, where, and what it would take."""
-    word, tone = feasibility_text.WORDS[found.verdict]
-    made = found.made
+    word, tone = feasibility_text.WORDS[answer.verdict]
+    made = answer.manifest_pod
     yield heading(_title(made), word, tone)
     if file:
         yield from row("from", f"{file}, {made.place}" if made.place else file)
-    if found.request is not None:
-        yield from row("asked", feasibility_text.request_text(found.request))
-    for finding in found.findings:
+    if answer.request is not None:
+        yield from row("asked", feasibility_text.request_text(answer.request))
+    for finding in answer.findings:
         yield from row("refused", f"{finding} [{finding.reason}]", Tone.BAD)
-    if found.choice is not None:
-        yield from feasibility_text.mode_lines(found.choice)
-    for warning in found.warnings:
+    if answer.choice is not None:
+        yield from feasibility_text.mode_lines(answer.choice)
+    for warning in answer.warnings:
         yield from row("warning", warning, Tone.WARN)
-    yield from _search_lines(found)
+    yield from _search_lines(answer)
 
 
-def _title(made: ManifestPod[PodView]) -> str:
-    if not made.name:
-        return f"a pod in {made.namespace}"
-    whose = "" if made.kind == "Pod" else f"{made.kind} "
-    return f"{whose}{made.namespace}/{made.name}"
+def _title(manifest_pod: ManifestPod[PodView]) -> str:
+    if not manifest_pod.name:
+        return f"a pod in {manifest_pod.namespace}"
+    whose = "" if manifest_pod.kind == "Pod" else f"{manifest_pod.kind} "
+    return f"{whose}{manifest_pod.namespace}/{manifest_pod.name}"
 
 
-def _search_lines(found: Fit) -> Iterator[Line]:
+def _search_lines(answer: Fit) -> Iterator[Line]:
     """Yield what the search for a place came to."""
-    if found.outlook is None:
+    if answer.outlook is None:
         return
-    said = "".join(map(str, found.findings))
-    given = None if found.choice is None else found.choice.mode
-    yield from feasibility_text.placement_lines(found.outlook, given=given, said=said)
-    yield from feasibility_text.remedy_lines(found.outlook, said=said)
-    if found.verdict is not FeasibilityVerdict.REFUSED:
-        yield from feasibility_text.candidate_lines(found.outlook.choice)
+    refusal = "".join(map(str, answer.findings))
+    given = None if answer.choice is None else answer.choice.mode
+    yield from feasibility_text.placement_lines(answer.outlook, given=given, said=refusal)
+    yield from feasibility_text.remedy_lines(answer.outlook, said=refusal)
+    if answer.verdict is not FeasibilityVerdict.REFUSED:
+        yield from feasibility_text.candidate_lines(answer.outlook.choice)
 
 
 def fit_document(fits: Sequence[tuple[str, Fit]]) -> dict[str, Any]:
@@ -130,25 +132,25 @@ def fit_document(fits: Sequence[tuple[str, Fit]]) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": KIND,
         "exitCode": exit_code(found.verdict for _, found in fits),
-        "pods": [pod_document(file, found) for file, found in fits],
+        "pods": [pod_document(file, answer) for file, answer in fits],
     }
 
 
-def pod_document(file: str, found: Fit) -> dict[str, Any]:
+def pod_document(file: str, answer: Fit) -> dict[str, Any]:
     """Return one of them."""
-    made, choice = found.made, found.choice
+    made, choice = answer.manifest_pod, answer.choice
     return {
         "file": file,
         "kind": made.kind,
         "namespace": made.namespace,
         "name": made.name,
         "place": made.place,
-        "verdict": str(found.verdict),
-        "asked": None if found.request is None else request_document(found.request),
+        "verdict": str(answer.verdict),
+        "asked": None if answer.request is None else request_document(answer.request),
         "admission": {
             **choice_document(choice),
-            "findings": [finding_document(finding) for finding in found.findings],
-            "warnings": list(found.warnings),
+            "findings": [finding_document(finding) for finding in answer.findings],
+            "warnings": list(answer.warnings),
         },
-        **outlook_document(found.outlook),
+        **outlook_document(answer.outlook),
     }

@@ -31,11 +31,11 @@ from allocator.request.admitted import (
 from console.cluster.assignment import DeviceRow, assigned_devices, is_accounted_elsewhere
 from console.cluster.event import EventView
 from console.cluster.pod import PodState, PodView, request_of, state_of
-from console.cluster.snapshot import ClusterView, entries_in_use, remainder
+from console.cluster.snapshot import ClusterView, entries_in_use, largest_free
 
 MOST_NODES: Final = 12  # told one by one
 MOST_ENDINGS: Final = 5
-MOST_TRIES: Final = 512  # promises that are imagined away
+MOST_ATTEMPTS: Final = 512  # promises that are imagined away
 # What tells that a node has nothing to do with the pod, however empty it were.
 _ELSEWHERE: Final = frozenset({Reason.MODE_UNAVAILABLE, Reason.MODEL_UNAVAILABLE})
 
@@ -80,33 +80,28 @@ class HeldEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodWhy:
-    """What became of a pod's request; ``now`` is what admission would decide today.
-
-    ``marks`` are what stands on the pod, ``admitted`` is what a Binding makes of it.
-    ``carried`` is the pod's own word on what it holds, for those who may not read ledgers.
-    ``outlook``, ``answers`` and ``endings`` are of a pod that has no node yet: ``answers`` of
-    the nodes that come closest, out of *nodes*.
-    """
+    """What became of a pod's request."""
 
     facts: PodFacts
     state: PodState
     request: PodRequest | None = None
     findings: tuple[Finding, ...] = ()
-    marks: AdmissionMarks = field(default_factory=AdmissionMarks)
-    admitted: AdmittedRequest | None = None
-    now: ModeOutcome | None = None
+    marks: AdmissionMarks = field(default_factory=AdmissionMarks)  # annotations of the pod
+    admitted: AdmittedRequest | None = None  # the request as the bind hook reads it
+    now: ModeOutcome | None = None  # what admission would decide today
     held: tuple[HeldEntry, ...] = ()
-    carried: tuple[DeviceRow, ...] = ()
+    carried: tuple[DeviceRow, ...] = ()  # by the pod's annotations, where ledgers are unreadable
+    # The rest is set for a pod without a node only.
     outlook: Feasibility | None = None
-    answers: tuple[NodeAnswer, ...] = ()
-    nodes: int = 0
-    endings: tuple[FreeingPod, ...] = ()
+    answers: tuple[NodeAnswer, ...] = ()  # of the nodes that come closest
+    nodes: int = 0  # how many have GPUs
+    endings: tuple[FreeingPod, ...] = ()  # pods whose end would be enough
 
 
 def why(facts: PodFacts) -> PodWhy:
     """Explain one pod."""
     pod, site = facts.pod, facts.site
-    held = tuple(_holdings(pod, site))
+    held = tuple(_held_entries(pod, site))
     bound = pod.spec.node_name
     known = site.configuration.vocabularies
     request = request_of(pod, known)
@@ -140,7 +135,7 @@ def has_promise(pod: PodView, nodes: Collection[str], *, blind: bool) -> bool:
     return (bound in nodes if bound else bool(nodes)) or is_accounted_elsewhere(pod, blind=blind)
 
 
-def _holdings(pod: PodView, site: ClusterView) -> Iterator[HeldEntry]:
+def _held_entries(pod: PodView, site: ClusterView) -> Iterator[HeldEntry]:
     for name, ledger in site.ledgers.items():
         gpus = {gpu.uuid: gpu for gpu in ledger.node.gpus}
         for entry in entries_in_use(ledger):
@@ -175,9 +170,11 @@ def _with_search(pod_why: PodWhy, snapshot: Snapshot, request: PodRequest) -> Po
     return replace(
         pod_why,
         outlook=feasibility,
-        answers=tuple(_answer(name, request, search, site=site) for name in names[:MOST_NODES]),
+        answers=tuple(
+            _node_answer(name, request, search, site=site) for name in names[:MOST_NODES]
+        ),
         nodes=len(names),
-        endings=tuple(_endings(pod_why.facts, names, wanted, search=search)) if waits else (),
+        endings=tuple(_freeing_pods(pod_why.facts, names, wanted, search=search)) if waits else (),
     )
 
 
@@ -194,18 +191,18 @@ def _search(pod_why: PodWhy, snapshot: Snapshot) -> FleetSearch:
 def _closest_nodes(choice: Choice, search: FleetSearch) -> list[str]:
     """Return the nodes that have GPUs, those first that come closest to serving the pod."""
     snapshot = search.snapshot
-    cutter = MigOptions(demand=snapshot.demand, geometries=search.terms.geometries, named=None)
+    options = MigOptions(demand=snapshot.demand, geometries=search.terms.geometries, named=None)
     able = {one.node for one in choice.candidates if one.reason is None}
     related = {one.node for one in choice.candidates if one.reason not in _ELSEWHERE}
 
     def rank(node: Node) -> tuple[bool, bool, int, str]:
-        left = max((remainder(gpu, cutter) or 0 for gpu in node.gpus), default=0)
+        left = max((largest_free(gpu, options) or 0 for gpu in node.gpus), default=0)
         return node.name not in able, node.name not in related, -left, node.name
 
     return [node.name for node in sorted(snapshot.nodes.values(), key=rank) if node.gpus]
 
 
-def _answer(
+def _node_answer(
     name: str, request: PodRequest, search: FleetSearch, *, site: ClusterView
 ) -> NodeAnswer:
     out = site.closed_reason(name)
@@ -215,20 +212,20 @@ def _answer(
     return NodeAnswer(node=name, finding=choice.findings[0] if choice.findings else None)
 
 
-def _endings(
+def _freeing_pods(
     facts: PodFacts, names: Sequence[str], request: PodRequest, *, search: FleetSearch
 ) -> Iterator[FreeingPod]:
     """Yield other pods, on the closest nodes first, each of whose end alone would be enough."""
-    tries = found = 0
+    attempts = freed = 0
     for name in names:
         ledger, out = facts.site.ledgers[name], facts.site.closed_reason(name)
         others = (e for e in entries_in_use(ledger) if e.uid != facts.pod.metadata.uid)
         for entry in () if out else others:
-            tries += 1
-            if tries > MOST_TRIES or found == MOST_ENDINGS:
+            attempts += 1
+            if attempts > MOST_ATTEMPTS or freed == MOST_ENDINGS:
                 return
             if _frees(ledger, entry, request, search=search):
-                found += 1
+                freed += 1
                 yield FreeingPod(namespace=entry.namespace, pod=entry.pod, node=name)
 
 

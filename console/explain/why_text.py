@@ -49,7 +49,7 @@ def lines(pod_why: PodWhy) -> Iterator[Line]:
         yield from row("asked", f"unreadable: {finding}", Tone.BAD)
     yield from _admission_lines(pod_why)
     for held in pod_why.held:
-        yield from _holds(pod_why, held)
+        yield from _held_lines(pod_why, held)
     yield from _assignment_lines(pod_why)
     yield from _waiting_lines(pod_why)
     yield from _missing_lines(pod_why)
@@ -61,7 +61,7 @@ def _admission_lines(pod_why: PodWhy) -> Iterator[Line]:
     if not pod_why.marks.digest:
         yield from row("admitted", _unseen_reason(pod_why), Tone.WARN)
     else:
-        yield from row("admitted", _mode(pod_why), Tone.STRONG)
+        yield from row("admitted", _mode_text(pod_why), Tone.STRONG)
     now = pod_why.now
     if now is not None and now.chosen is not None and now.chosen.choice.why:
         yield from row("why", f"{explain_mode(now.chosen.choice)} (on the current fleet)")
@@ -69,7 +69,7 @@ def _admission_lines(pod_why: PodWhy) -> Iterator[Line]:
         yield from row("why", f"it would be refused today: {finding}", Tone.WARN)
 
 
-def _mode(pod_why: PodWhy) -> str:
+def _mode_text(pod_why: PodWhy) -> str:
     """Return the mode that the pod left admission with, or got when it was bound."""
     digest = escaped(pod_why.marks.digest)
     choice = None
@@ -88,7 +88,7 @@ def _unseen_reason(pod_why: PodWhy) -> str:
     return "never: the webhook was not called, or the namespace opted in later"
 
 
-def _holds(pod_why: PodWhy, held: HeldEntry) -> Iterator[Line]:
+def _held_lines(pod_why: PodWhy, held: HeldEntry) -> Iterator[Line]:
     bound = pod_why.facts.pod.spec.node_name
     since = age(held.entry.since, pod_why.facts.site.now)
     if bound == held.node:
@@ -145,25 +145,25 @@ def _missing_lines(pod_why: PodWhy) -> Iterator[Line]:
     if feasibility.verdict is FeasibilityVerdict.FITS:
         text = "it fits now; the events of the scheduler say what else it waits for"
         yield from row("", text)
-    yield from _nodes(pod_why)
+    yield from _node_lines(pod_why)
     yield from feasibility_text.remedy_lines(feasibility)
     for number, ending in enumerate(pod_why.endings):
         text = f"{ending.namespace}/{ending.pod} on {ending.node} ends"
         yield from row("" if number else "or after", text, Tone.STRONG)
 
 
-def _nodes(pod_why: PodWhy) -> Iterator[Line]:
+def _node_lines(pod_why: PodWhy) -> Iterator[Line]:
     """Yield what each node lacks, the closest first, equal answers grouped."""
     if not pod_why.answers:
         yield from row("nodes", "none has GPUs known to vgpu-admission", Tone.WARN)
         return
     alike: dict[str, list[NodeAnswer]] = {}
     for answer in pod_why.answers:
-        alike.setdefault(_lacks(answer), []).append(answer)
+        alike.setdefault(_shortage(answer), []).append(answer)
     for number, (lacks, answers) in enumerate(alike.items()):
-        room = answers[0].finding is None and not answers[0].out
+        fits = answers[0].finding is None and not answers[0].out
         text = f"{_names(answers)}: {lacks}"
-        yield from row("" if number else "nodes", text, Tone.GOOD if room else Tone.PLAIN)
+        yield from row("" if number else "nodes", text, Tone.GOOD if fits else Tone.PLAIN)
     if pod_why.nodes > len(pod_why.answers):
         yield from row("", f"and {pod_why.nodes - len(pod_why.answers)} more nodes")
 
@@ -175,7 +175,7 @@ def _names(answers: Sequence[NodeAnswer]) -> str:
     return f"{names} and {rest} more" if rest > 0 else names
 
 
-def _lacks(answer: NodeAnswer) -> str:
+def _shortage(answer: NodeAnswer) -> str:
     if answer.out:
         return answer.out
     if answer.finding is None:

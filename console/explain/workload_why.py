@@ -88,8 +88,8 @@ def group_pods(pods: Sequence[PodView], site: ClusterView) -> tuple[PodsAlike, .
         state = state_of(pod, promised=promised or request is None)
         alike = request, pod.spec.scheduling_gates is None
         groups.setdefault((state, alike), []).append(pod)
-    found = (PodsAlike(state, tuple(alike)) for (state, _), alike in groups.items())
-    return tuple(sorted(found, key=lambda group: _ORDER.index(group.state)))
+    pod_groups = (PodsAlike(state, tuple(alike)) for (state, _), alike in groups.items())
+    return tuple(sorted(pod_groups, key=lambda group: _ORDER.index(group.state)))
 
 
 def lines(workload_why: WorkloadWhy) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.model.units import MiB
 from allocator.placement.mig import MigOptions
-from console.cluster.snapshot import ClusterView, holders, remainder
+from console.cluster.snapshot import ClusterView, holders, largest_free
 from console.get.listing import Listing
 from console.get.table import NONE, amount, model, share, word
 
@@ -68,7 +68,7 @@ def gpu_rows(site: ClusterView) -> Iterator[GpuRow]:
         out, reasons = site.closed_reason(name), site.account(name).reasons
         for gpu, usable in zip(ledger.node.gpus, site.node(name).gpus, strict=True):
             reason = out if gpu.healthy else reasons.get(gpu.uuid, out)
-            yield _row(ledger, gpu, fits=remainder(usable, cutter), reason=reason)
+            yield _row(ledger, gpu, fits=largest_free(usable, cutter), reason=reason)
 
 
 def _row(ledger: Ledger, gpu: Gpu, *, fits: MiB | None, reason: str) -> GpuRow:

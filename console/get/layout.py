@@ -45,13 +45,13 @@ def layout_lines(site: ClusterView) -> Iterator[Line]:
         )
         yield TextSpan(inert(name), Tone.STRONG), beside
         for gpu in site.ledgers[name].node.gpus:
-            yield from _gpu(site.ledgers[name], gpu, account)
+            yield from _gpu_lines(site.ledgers[name], gpu, account)
 
 
-def _gpu(ledger: Ledger, gpu: Gpu, account: DriverAccount) -> Iterator[Line]:
+def _gpu_lines(ledger: Ledger, gpu: Gpu, account: DriverAccount) -> Iterator[Line]:
     letters = islice(cycle(ascii_letters), len(gpu.grants))
-    found = zip(letters, gpu.grants, holders(ledger, gpu), strict=True)
-    tenants = [_Tenant(*each) for each in found]
+    holdings = zip(letters, gpu.grants, holders(ledger, gpu), strict=True)
+    tenants = [_Tenant(*each) for each in holdings]
     health = TextSpan("" if gpu.healthy else "  unhealthy", Tone.BAD)
     title = f"GPU {gpu.index}  {model(gpu.model)}  {gpu.mode}  {_summary(gpu)}"
     yield TextSpan(cut(title, WIDTH - len(health.text)), Tone.PLAIN), health
@@ -119,15 +119,15 @@ def _compute_slices(placed: Placement) -> str:
 
 def _bar(gpu: Gpu, tenants: Sequence[_Tenant]) -> Line:
     """Return memory from left to right: what is promised, what is foreign, what is free."""
-    room = _ROOM - 2
+    width = _ROOM - 2
     parts = [(t.letter, t.grant.memory, Tone.STRONG) for t in tenants]
     spans, total, drawn_to = [], 0, 0
     for sign, memory, tone in (*parts, (_FOREIGN, gpu.foreign, Tone.WARN)):
         total += memory
-        end = min(room, -(-room * total // max(gpu.memory, 1)))
+        end = min(width, -(-width * total // max(gpu.memory, 1)))
         spans.append(TextSpan(sign * (end - drawn_to), tone))
         drawn_to = end
-    free = TextSpan(_FREE * (room - drawn_to), Tone.LABEL)
+    free = TextSpan(_FREE * (width - drawn_to), Tone.LABEL)
     return (TextSpan(f"{_LEFT}["), *spans, free, TextSpan("]"))
 
 

@@ -70,20 +70,20 @@ def listing_lines(listing: Listing, output: OutputFormat, *, headed: bool = True
         few = len(listing.columns)
         yield from table(listing.columns, [row[:few] for row in listing.cells], headed=headed)
     elif output is OutputFormat.CSV:
-        yield from _values(listing, headed=headed)
+        yield from _csv_lines(listing, headed=headed)
     else:
         items = [msgspec.to_builtins(row) for row in listing.rows]
         yield document({"apiVersion": API_VERSION, "kind": listing.kind, "items": items}, output)
 
 
-def _values(listing: Listing, *, headed: bool) -> Iterator[str]:
+def _csv_lines(listing: Listing, *, headed: bool) -> Iterator[str]:
     """Yield what a document holds of each row, under the names it has there."""
     names = [field.encode_name for field in msgspec.structs.fields(listing.row)]
     if headed:
         yield csv_line(names)
     for row in listing.rows:
-        found = msgspec.to_builtins(row)
-        yield csv_line([_value(found[name]) for name in names])
+        values = msgspec.to_builtins(row)
+        yield csv_line([_value(values[name]) for name in names])
 
 
 def _value(value: object) -> str:
@@ -93,9 +93,9 @@ def _value(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def document(found: dict[str, Any], output: OutputFormat) -> str:
+def document(content: dict[str, Any], output: OutputFormat) -> str:
     """Return *found* as JSON or YAML, without the last line's end."""
     if output is OutputFormat.YAML:
-        plain = orjson.loads(orjson.dumps(found))  # YAML knows no enums, and tags tuples
+        plain = orjson.loads(orjson.dumps(content))  # YAML knows no enums, and tags tuples
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip("\n")
-    return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2).decode()

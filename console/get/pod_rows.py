@@ -80,7 +80,7 @@ def pod_rows(
     for pod in pods:
         rows += _rows(pod, promises.pop(pod.metadata.uid, []), site)
     if gone:
-        left = (promise for found in promises.values() for promise in found)
+        left = (promise for promised in promises.values() for promise in promised)
         rows += (_gone_row(p, site) for p in left if namespace in (None, p.entry.namespace))
     return sorted(rows, key=lambda row: (row.namespace, row.name, row.node or ""))
 
@@ -94,8 +94,8 @@ def _rows(pod: PodView, promises: Sequence[_Promise], site: ClusterView) -> Iter
     asked = request if isinstance(request, PodRequest) else None
     vocabulary = known.get(asked.vocabulary) if asked else None
     marks = admission_marks(pod.annotations, vocabulary)
-    found: Sequence[_Promise | None] = promises or (None,)
-    for promise in found:
+    promises_or_none: Sequence[_Promise | None] = promises or (None,)
+    for promise in promises_or_none:
         yield _row(pod, asked, marks, promise=promise, site=site)
 
 
@@ -116,7 +116,7 @@ def _row(
         name=pod.metadata.name,
         uid=pod.metadata.uid,
         state=PodState.ENDED if left_over else state_of(pod, promised=accounted),
-        asked=None if asked is None else tuple(map(_ask, asked.containers)),
+        asked=None if asked is None else tuple(map(_ask_row, asked.containers)),
         profile=None if asked is None else asked.profile,
         devices=assigned_devices(pod) if site.blind else _devices(promise, site),
         node=node,
@@ -143,7 +143,7 @@ def _gone_row(promise: _Promise, site: ClusterView) -> PodRow:
     )
 
 
-def _ask(container_request: ContainerRequest) -> AskRow:
+def _ask_row(container_request: ContainerRequest) -> AskRow:
     return AskRow(
         container=container_request.name,
         count=container_request.count,
@@ -199,17 +199,17 @@ def _cells(row: PodRow, now: datetime, *, spaces: bool) -> tuple[str, ...]:
 
 
 def _asked_text(row: PodRow) -> str:
-    return "+".join(_ask_text(ask, row.profile) for ask in row.asked or ()) or NONE
+    return "+".join(_ask_text(ask_row, row.profile) for ask_row in row.asked or ()) or NONE
 
 
-def _ask_text(row: AskRow, profile: str | None) -> str:
-    if row.memory_mib is not None:
-        memory = f"{row.memory_mib}Mi"
-    elif row.memory_percent is not None:
-        memory = f"{row.memory_percent}%mem"
+def _ask_text(ask_row: AskRow, profile: str | None) -> str:
+    if ask_row.memory_mib is not None:
+        memory = f"{ask_row.memory_mib}Mi"
+    elif ask_row.memory_percent is not None:
+        memory = f"{ask_row.memory_percent}%mem"
     else:
         memory = "whole" if profile is None else word(profile)
-    return _times(row.count) + memory + _cores(row.cores_percent)
+    return _times(ask_row.count) + memory + _cores(ask_row.cores_percent)
 
 
 def _given_text(row: PodRow) -> str:

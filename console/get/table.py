@@ -38,8 +38,8 @@ def sort_key(cell: str) -> tuple[bool, Sequence[tuple[int, str]]]:
     """
     parts = (part.lstrip("0") if part.isdecimal() else part for part in _NUMBERS.split(cell))
     # Texts and numbers alternate, so that neither is ever compared with the other.
-    found = [(len(part) if number % 2 else 0, part) for number, part in enumerate(parts)]
-    return cell in (NONE, UNKNOWN), found
+    key = [(len(part) if number % 2 else 0, part) for number, part in enumerate(parts)]
+    return cell in (NONE, UNKNOWN), key
 
 
 def csv_line(cells: Sequence[str]) -> str:

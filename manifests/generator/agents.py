@@ -132,7 +132,7 @@ def _pods() -> Json:
 
 def _gpunodes() -> Json:
     """Hold what an agent reports to its shape, which the schema leaves open (``gpunode``)."""
-    found = checks(ObjectShape(LISTS), "variables.status", "status")
+    shape_checks = checks(ObjectShape(LISTS), "variables.status", "status")
     return {
         "matchConstraints": {"resourceRules": [rule("UPDATE", "gpunodes/status", group=DOMAIN)]},
         "matchConditions": [_by_an_agent()],
@@ -142,7 +142,7 @@ def _gpunodes() -> Json:
                 "expression": check.condition,
                 "message": f"{check.place} is invalid; accepted: {check.accepted}",
             }
-            for check in found
+            for check in shape_checks
         ],
     }
 

@@ -1,4 +1,4 @@
-"""Crooked bodies: a document of which some is replaced, doubled, renamed or cut off.
+"""Malformed bodies: a document of which some is replaced, doubled, renamed or cut off.
 
 A text is spliced, not a document edited: that takes microseconds, and makes what no encoder writes.
 """

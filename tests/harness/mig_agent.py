@@ -1,4 +1,4 @@
-"""A desk at which a test plays one node's agent: simulated boards, and all that can go wrong."""
+"""The MIG side of one node's agent for tests: simulated boards, and the faults a test injects."""
 
 import errno
 import os

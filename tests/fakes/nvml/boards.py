@@ -1,4 +1,4 @@
-"""How the stand-in's machine is furnished with the boards that the simulation knows."""
+"""Boards of the simulation as devices of the NVML stand-in."""
 
 import re
 from typing import Final

@@ -13,7 +13,7 @@ from allocator.model.request import Mode, PodRequest
 from allocator.report.feasibility import FeasibilityVerdict
 from allocator.request.admitted import admission_marks, admitted_request, earlier_pass
 from console.cluster.pod import pod_of
-from console.cluster.snapshot import ClusterView, site_of
+from console.cluster.snapshot import ClusterView, cluster_view
 from console.explain.why import PodFacts, PodWhy, why
 from tests.builders.bindings import binding, bound, live
 from tests.builders.gpunodes import gpu_node
@@ -54,7 +54,7 @@ def extender(written: Json) -> PodClaim:
 
 def site(*nodes: str) -> ClusterView:
     known = {"soft": SOFT, "cut": CUT}
-    return site_of(
+    return cluster_view(
         [gpu_node(known[name]) for name in nodes], [machine(name) for name in nodes], now=NOW
     )
 

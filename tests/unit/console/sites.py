@@ -11,7 +11,7 @@ from allocator.model.request import Mode
 from allocator.model.units import MiB
 from allocator.volcano.register import REGISTER_ANNOTATION
 from console.cluster.pod import PodView, pod_of
-from console.cluster.snapshot import ClusterView, site_of
+from console.cluster.snapshot import ClusterView, cluster_view
 from tests.builders.gpunodes import entry, gpu_node
 from tests.builders.model import A100_40, T4, gpu, mig_grant, node, placed, snapshot, soft_grant
 from tests.builders.pods import Json, admitted, pod, received
@@ -79,7 +79,7 @@ def site(
     unknown = {"metadata": {"name": "gpu-c", "uid": "c"}, "spec": {"entries": []}}
     standard = [told(gpu_node(hard(), held_hard())), gpu_node(soft(), held_soft()), unknown]
     nodes = [machine(name) for name in ("gpu-a", "gpu-b", "gpu-c")]
-    return site_of(
+    return cluster_view(
         standard if gpu_nodes is None else gpu_nodes,
         nodes if machines is None else machines,
         now=NOW,

@@ -153,15 +153,31 @@ def test_the_program_is_what_kubectl_looks_for() -> None:
     assert project["scripts"]["kubectl-vgpu"] == "console.cli.entry:main"
 
 
-def test_an_extra_that_is_missing_is_named() -> None:
-    """Who installed without it reads what to install, and no traceback."""
+def _run_without_kubernetes(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the program as where the `kubernetes` package is not installed."""
     program = (
         "import sys; sys.modules['kubernetes'] = None; from console.cli.entry import main; main()"
     )
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=False, cwd=ROOT, text=True
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        text=True,
     )
+
+
+def test_help_needs_no_extra() -> None:
+    """Only a command that reads a cluster imports the package, which takes long."""
+    done = _run_without_kubernetes("--help")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: kubectl vgpu")
+
+
+def test_an_extra_that_is_missing_is_named() -> None:
+    """Who installed without it reads what to install, and no traceback."""
+    done = _run_without_kubernetes("get", "nodes")
 
     assert done.returncode == 1
     assert done.stderr == (

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from console.cluster.pod import PodState, PodView, pod_of
-from console.cluster.snapshot import site_of
+from console.cluster.snapshot import cluster_view
 from console.get.gpu_rows import gpu_listing, gpu_rows
 from console.get.listing import Listing, OutputFormat, in_order, listing_lines
 from console.get.node_rows import node_listing, node_rows
@@ -213,7 +213,7 @@ def test_a_node_out_of_service_fits_nothing(machines: list[dict[str, object]], o
 
 def test_nodes_that_may_not_be_read_are_in_service() -> None:
     """A person without that right still sees GPUs, and their age from the GPUNode."""
-    found = site_of([gpu_node(hard(), held_hard())], None, now=NOW)
+    found = cluster_view([gpu_node(hard(), held_hard())], None, now=NOW)
 
     assert [row.out for row in node_rows(found)] == [""]
 
@@ -225,5 +225,5 @@ def test_a_gpunode_that_cannot_be_read_is_told_and_left_out() -> None:
     found = site([broken, gpu_node(soft())], [machine("gpu-b"), machine("odd")])
 
     assert list(found.ledgers) == ["gpu-b"]
-    assert 'GPUNode "odd" cannot be read' in found.odd[0]
+    assert 'GPUNode "odd" cannot be read' in found.unreadable[0]
     assert not found.snapshot().complete

@@ -4,7 +4,7 @@ import pytest
 
 from console.cluster.assignment import assigned_devices
 from console.cluster.pod import PodState, PodView, pod_of
-from console.cluster.snapshot import ClusterView, site_of
+from console.cluster.snapshot import ClusterView, cluster_view
 from console.explain.why import PodFacts, why
 from console.explain.why_text import lines
 from console.get.pod_rows import pod_listing, pod_rows
@@ -15,7 +15,7 @@ HELD = (
     '[{"name":"main","devices":[{"gpu":"GPU-1","mode":"mig","memoryMiB":4864,"cores":0,'
     '"profile":"1g.5gb","start":6},{"gpu":"GPU-2","mode":"hami-core","memoryMiB":3000,"cores":20}]}]'
 )
-BLIND = site_of(None, None, now=NOW)
+BLIND = cluster_view(None, None, now=NOW)
 
 
 def bound(node: str = "gpu-a", **annotations: str) -> PodView:

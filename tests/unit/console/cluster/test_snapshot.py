@@ -11,7 +11,7 @@ from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.placement.choose import choose
 from allocator.placement.mig import MigOptions
-from console.cluster.snapshot import remainder
+from console.cluster.snapshot import largest_free
 from tests.builders.model import (
     A30,
     A100_40,
@@ -39,7 +39,7 @@ def test_a_shared_gpu_takes_its_remainder_and_no_more(shares: list[tuple[int, in
     """Also where cores or shares, not memory, are what is short."""
     one = gpu(T4, grants=[soft_grant(memory, cores) for memory, cores in shares])
 
-    most = remainder(one, CUTTER)
+    most = largest_free(one, CUTTER)
 
     assert granted(one, 1) == (most is not None)
     assert most is None or (granted(one, most) and not granted(one, most + 1))
@@ -57,7 +57,7 @@ def test_a_cut_gpu_takes_its_remainder_and_no_more(data: st.DataObject) -> None:
             taken.append((name, start))
     one = gpu(A100_40, mode=Mode.MIG, grants=[mig_grant(n, s) for n, s in taken])
 
-    most = remainder(one, CUTTER)
+    most = largest_free(one, CUTTER)
 
     assert granted(one, 1) == (most is not None)
     assert most is None or (granted(one, most) and not granted(one, most + 1))
@@ -73,4 +73,4 @@ def test_a_cut_gpu_takes_its_remainder_and_no_more(data: st.DataObject) -> None:
 )
 def test_a_gpu_that_takes_nobody_has_no_remainder(one: Gpu) -> None:
     """Nothing is not 0 MiB, which would be a request that fits."""
-    assert remainder(one, CUTTER) is None
+    assert largest_free(one, CUTTER) is None

@@ -20,7 +20,7 @@ from allocator.report.feasibility import FeasibilityVerdict, exit_code
 from allocator.report.terminal_lines import WIDTH
 from allocator.volcano.register import encode_register
 from console.cluster.pod import PodView
-from console.cluster.snapshot import ClusterView, Configuration, site_of
+from console.cluster.snapshot import ClusterView, Configuration, cluster_view
 from console.explain.fit import Fit, fit, fit_document, fit_of, lines
 from console.explain.pod_amounts import ContainerAmounts, imagined_pod, memory_of
 from console.get.listing import OutputFormat, document
@@ -58,7 +58,7 @@ def fitted(written: Json, found: ClusterView | None = None, prefer: Prefer | Non
 def configured(settings: Settings, *gpu_nodes: Json) -> ClusterView:
     machines = [machine(one["metadata"]["name"]) for one in gpu_nodes]
     configuration = Configuration(settings=settings)
-    return site_of(gpu_nodes, machines, now=NOW, configuration=configuration)
+    return cluster_view(gpu_nodes, machines, now=NOW, configuration=configuration)
 
 
 CUT = gpu_node(nodes_of(1, A30, mode=Mode.MIG, name="cut"))
@@ -81,7 +81,7 @@ def listed() -> ClusterView:
     assert isinstance(shipped, Loaded)
     terms = PlacementPolicy(geometries=shipped.value.geometries)
     configuration = Configuration(terms=terms)
-    return site_of(
+    return cluster_view(
         [gpu_node(gpus, [entry("tune-0", taken)])], [known], now=NOW, configuration=configuration
     )
 

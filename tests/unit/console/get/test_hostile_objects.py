@@ -99,7 +99,7 @@ def test_every_view_of_odd_ledgers_can_be_shown(documents: list[Json]) -> None:
     ]
     assert why_document(answer)
     assert all(text.isprintable() for text in texts)
-    assert len(found.ledgers) + len(found.odd) == len(documents)
+    assert len(found.ledgers) + len(found.unreadable) == len(documents)
 
 
 @given(
@@ -131,15 +131,15 @@ def test_a_node_that_cannot_be_read_takes_no_pod(spec: object, status: object) -
     assert found.machines is not None
     assert list(found.machines) == ["gpu-a", "gpu-b"]
     assert not found.closed_reason("gpu-b")
-    assert all("gpu-a" in text for text in found.odd)
-    assert bool(found.odd) <= bool(found.closed_reason("gpu-a"))
+    assert all("gpu-a" in text for text in found.unreadable)
+    assert bool(found.unreadable) <= bool(found.closed_reason("gpu-a"))
 
 
 def test_a_node_may_have_nothing_in_it() -> None:
     """Null is what an object without a spec and a status has."""
     found = site(GOOD, [machine(name) | {"spec": None, "status": None} for name in NAMES])
 
-    assert not found.odd
+    assert not found.unreadable
     assert not any(map(found.closed_reason, found.ledgers))
 
 
