@@ -49,7 +49,7 @@ async def login(kubeconfig: str | None, context: str | None) -> LoginSession:
     except _UNUSABLE as error:
         raise ConfigError(f"kubeconfig: {shorten(' '.join(str(error).split()))}") from error
     except _MISSHAPEN as error:
-        raise ConfigError("kubeconfig: a file that is no kubeconfig") from error
+        raise ConfigError("kubeconfig: a file is not a kubeconfig") from error
     client.user_agent = user_agent()
     return LoginSession(
         client=client,

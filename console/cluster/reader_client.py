@@ -83,7 +83,7 @@ class ClusterReader:
             self.warn(f"{error}; the defaults are assumed")
             return DEFAULTS
         for warning in loaded.warnings:
-            self.tell(str(warning))
+            self.warn(str(warning))
         return loaded.value
 
     async def _devices(self) -> DeviceConfig:

@@ -168,7 +168,7 @@ class BindingHandler:
             return None
 
     async def _commit(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
-        """Commit, or return why not; a dry run decides alike and commits nothing (docs/design.md, commit rule 7)."""
+        """Commit, or return why not; a dry run commits nothing (docs/design.md, commit rule 7)."""
         others = self.reserved(bind.live.uid)
         if too_many(bind, others) is not None:  # so far as a cache can say
             others = await self._promising_nodes(bind.live.uid, others - {bind.bound.node})

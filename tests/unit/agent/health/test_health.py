@@ -117,10 +117,10 @@ def test_an_error_in_the_look_of_the_return_takes_it_out_again() -> None:
 
 def test_an_error_in_the_look_of_the_drivers_all_clear_takes_it_out_again() -> None:
     """The driver's word that nothing is needed ends what was reported before it, not with it."""
-    state = UNSEEN
+    state = NO_CONDITIONS
     for xids, told, now in (((79,), Recovery.RESET, 0), ((95,), Recovery.NOTHING, 10)):
         events = tuple(DriverEvent(gpu=A, xid=xid) for xid in xids)
-        look = HealthLook(events=events, probes=WELL, needs={A: told})
+        look = HealthObservation(events=events, probes=WELL, needs={A: told})
         state = next_conditions(state, look, now=now, policy=POLICY)
 
     assert state[A].latched == 95

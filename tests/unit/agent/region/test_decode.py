@@ -243,10 +243,10 @@ def test_a_compute_limit_that_its_tenant_changed_is_put_right(
     content = written(seed_region(limits, priority=Priority.LOW, now=1))
     struct.pack_into("<Q", content, SEEDED.core_limits, found)
 
-    corrected = readable(applied(content, corrections(readable(content), limits)))
+    corrected = readable(applied(content, limit_corrections(readable(content), limits)))
 
     assert corrected.cores[0] == right
-    assert corrections(corrected, limits) == ()
+    assert limit_corrections(corrected, limits) == ()
 
 
 def test_orders_change_two_words() -> None:
