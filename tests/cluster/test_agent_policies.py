@@ -149,13 +149,13 @@ VISIBLE = {"vgpu-admission.io/c0.visible": "MIG-1"}
         pytest.param(
             OWN,
             metadata(annotations={"vgpu-admission.io/assignment": "[]"}),
-            "no more",
+            "only which instances it was given",
             id="ledger",
         ),
-        pytest.param(OWN, metadata(annotations={"a": "b"}), "no more", id="other-key"),
-        pytest.param(OWN, metadata(labels={"a": "b"}), "no more", id="label"),
-        pytest.param(OWN, metadata(finalizers=["example.com/x"]), "no more", id="finalizer"),
-        pytest.param(OWN, {"spec": {"activeDeadlineSeconds": 1}}, "no more", id="deadline"),
+        pytest.param(OWN, metadata(annotations={"a": "b"}), "only which instances it was given", id="other-key"),
+        pytest.param(OWN, metadata(labels={"a": "b"}), "only which instances it was given", id="label"),
+        pytest.param(OWN, metadata(finalizers=["example.com/x"]), "only which instances it was given", id="finalizer"),
+        pytest.param(OWN, {"spec": {"activeDeadlineSeconds": 1}}, "only which instances it was given", id="deadline"),
     ],
 )
 def test_what_it_writes_on_pods(site: Site, who: Who, change: Json, *, words: str) -> None:
