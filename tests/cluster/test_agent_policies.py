@@ -152,10 +152,27 @@ VISIBLE = {"vgpu-admission.io/c0.visible": "MIG-1"}
             "only which instances it was given",
             id="ledger",
         ),
-        pytest.param(OWN, metadata(annotations={"a": "b"}), "only which instances it was given", id="other-key"),
-        pytest.param(OWN, metadata(labels={"a": "b"}), "only which instances it was given", id="label"),
-        pytest.param(OWN, metadata(finalizers=["example.com/x"]), "only which instances it was given", id="finalizer"),
-        pytest.param(OWN, {"spec": {"activeDeadlineSeconds": 1}}, "only which instances it was given", id="deadline"),
+        pytest.param(
+            OWN,
+            metadata(annotations={"a": "b"}),
+            "only which instances it was given",
+            id="other-key",
+        ),
+        pytest.param(
+            OWN, metadata(labels={"a": "b"}), "only which instances it was given", id="label"
+        ),
+        pytest.param(
+            OWN,
+            metadata(finalizers=["example.com/x"]),
+            "only which instances it was given",
+            id="finalizer",
+        ),
+        pytest.param(
+            OWN,
+            {"spec": {"activeDeadlineSeconds": 1}},
+            "only which instances it was given",
+            id="deadline",
+        ),
     ],
 )
 def test_what_it_writes_on_pods(site: Site, who: Who, change: Json, *, words: str) -> None:

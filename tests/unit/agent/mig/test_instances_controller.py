@@ -235,7 +235,7 @@ def test_a_place_that_is_held_meanwhile_is_not_destroyed(desk: Desk) -> None:
         await desk.settle(LARGE)
         assert held
         assert desk.driver.instances(GPU) == before
-        assert "is held by a container that may still run" in await desk.why(LARGE)
+        assert "is held by a container that may still be running" in await desk.why(LARGE)
 
     asyncio.run(story())
 

@@ -227,7 +227,7 @@ def test_pods_that_no_gpu_accounts_for_come_on_top(entries: list[Entry], *, coun
 
 def test_a_pod_that_is_over_counts_no_more() -> None:
     """Kubelet has forgotten it too."""
-    assert unaccounted_capacity([], [], [live("u", over=True)]) == {}
+    assert unaccounted_capacity([], [], [live("u", ended=True)]) == {}
 
 
 @given(

@@ -222,7 +222,7 @@ def test_a_number_of_processes_that_cannot_be_is_not_believed(layout: Layout, ta
     content = attached(layout, [GPU], [(7, 0)])
     struct.pack_into("<i", content, layout.process_count, taken)
 
-    assert read(content) == Unreadable(f"{taken} process slots, 0 to 1024 expected")
+    assert read(content) == Unreadable(f"{taken} process slots, expected 0 to 1024")
 
 
 @pytest.mark.parametrize(

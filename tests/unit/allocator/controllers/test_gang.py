@@ -101,7 +101,7 @@ def test_gangs_that_are_stuck_are_reported() -> None:
     cluster.sweep()
 
     assert (early, cluster.reasons()) == ([], ["old: VgpuGangStuck", "new: VgpuGangStuck"])
-    note = f"1 of 2 members are bound for more than {TIMEOUT} s and hold GPUs, 1 wait"
+    note = f"1 of 2 members have held GPUs for more than {TIMEOUT} s while 1 wait"
     assert {event.note for event in cluster.events} == {note}
 
 
