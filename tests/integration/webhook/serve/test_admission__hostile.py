@@ -26,21 +26,21 @@ CONNECTIONS: Final = 20
 BOOKKEEPING: Final = {"metadata.resourceVersion", "metadata.generation", "metadata.managedFields"}
 # What is kept only until somebody's turn has come, or for some seconds.
 PASSING: Final = (
-    "UnschedulableController._turns",
+    "UnschedulableController._queued",
     "CommitQueues._queues",
     "GangController._refusals",
-    "Journal._pending",
+    "AuditLog._pending",
     "Recorder._waiting",
-    "AssumedPods._going",
+    "AssumedPods._assumed",
     "AssumedPods._nodes",
 )
 MOST: Final = {  # the bounds of what is remembered
-    "UnschedulableController._told": 1024,
-    "Metrics._children": 10_000,
-    "Metrics._namespaces": 1000,
+    "UnschedulableController._records": 1024,
+    "WebhookMetrics._children": 10_000,
+    "WebhookMetrics._namespaces": 1000,
     "Recorder._series": 1024,
     "Recorder._spent": 1024,
-    "UnschedulablePod.obstacles": 128,  # of the pod that was looked after last
+    "UnschedulablePod.failures": 128,  # of the pod that was looked after last
     "memory": 4096,
 }
 FEW: Final = 64  # of everything else: nodes, pods, vocabularies, settings
