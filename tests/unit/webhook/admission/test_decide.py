@@ -26,9 +26,11 @@ from tests.builders.pods import (
     decided,
     pod,
     received,
+    typed,
     variables,
 )
 from webhook.admission.context import AdmissionContext
+from webhook.admission.decide import confirm
 from webhook.admission.outcome import GpusHidden, Refused, Rewritten, Untouched
 from webhook.admission.rewrite import OWN_SCHEDULER
 
@@ -149,10 +151,13 @@ def test_gpushare_may_ask_for_isolation() -> None:
     assert variables(admitted(received(written), UNKNOWN))["CUDA_DEVICE_MEMORY_LIMIT_0"] == "2048m"
 
 
-def test_the_library_is_left_to_the_agent_where_host_paths_are_not_admitted() -> None:
-    """Pod Security baseline refuses hostPath; so does a namespace we do not know yet."""
+@pytest.mark.parametrize("admits", [False, None])
+def test_the_library_is_left_to_the_agent_where_host_paths_are_not_admitted(
+    admits: bool | None,
+) -> None:
+    """Pod Security baseline refuses hostPath; so may a namespace that we do not know yet."""
     restricted = AdmissionContext(
-        settings=Settings(), snapshot=Snapshot(version="1"), host_paths=False
+        settings=Settings(), snapshot=Snapshot(version="1"), host_paths=admits
     )
     found = admitted(received(pod(annotations=HAMI)), restricted)
 
@@ -387,3 +392,42 @@ def test_a_closed_fleet_reckons_with_declared_nodes() -> None:
 
     assert isinstance(decided(pod(), here), Rewritten)
     assert reason(decided(pod(container(limits={MEMORY: 16_000})), here)) is Reason.MEMORY_SHORT
+
+
+def test_init_containers_of_a_pod_without_request_are_blinded() -> None:
+    """They run on the same node, and would see every GPU of it."""
+    written = pod(
+        container("main"),
+        init=[container("first"), container("beside") | {"restartPolicy": "Always"}],
+    )
+    found = admitted(received(written), UNKNOWN)
+
+    for name in ("first", "beside"):
+        blinded = variables(found, name, "initContainers")
+        assert blinded["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert variables(found)["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+@pytest.mark.parametrize("admits", [True, False, None])
+def test_validation_asks_for_no_volumes(mounted: bool, admits: bool | None) -> None:
+    """Pod Security may have changed since the mutating pass; the agent serves in either case."""
+    mutating, validating = (
+        AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=level)
+        for level in (mounted, admits)
+    )
+    found = admitted(received(pod(container(limits={MEMORY: 3000}), annotations=HAMI)), mutating)
+
+    assert ("volumes" in found["spec"]) is mounted
+    assert isinstance(confirm(typed(found), validating), Rewritten)
+
+
+def test_validation_misses_a_variable() -> None:
+    """A later webhook that removes a limit is found out."""
+    found = admitted(received(pod(container(limits={MEMORY: 3000}), annotations=HAMI)), UNKNOWN)
+    env = found["spec"]["containers"][0]["env"]
+    found["spec"]["containers"][0]["env"] = [
+        entry for entry in env if entry["name"] != "CUDA_DEVICE_MEMORY_LIMIT_0"
+    ]
+
+    assert reason(confirm(typed(found), UNKNOWN)) is Reason.INCOMPLETE
