@@ -4,7 +4,16 @@ import asyncio
 
 import pytest
 
-from kube.events import BUDGET, MOST_WAITING, Event, Recorder, Reference, Severity, printable
+from kube.events import (
+    BUDGET,
+    MOST_SERIES,
+    MOST_WAITING,
+    Event,
+    Recorder,
+    Reference,
+    Severity,
+    printable,
+)
 from tests.fakes.api_objects import Objects, parsed
 from tests.fakes.api_rules import Json
 from tests.fakes.direct_store import DirectStore, Line
@@ -183,3 +192,19 @@ def test_notes(note: str, expected: str) -> None:
 
     assert said == expected
     assert len(said.encode()) <= 1024
+
+
+def test_what_is_remembered_of_series_is_bounded() -> None:
+    """Sentences about ever new objects do not fill the memory."""
+    desk = Desk()
+
+    async def write_all() -> None:
+        for number in range(MOST_SERIES + 20):
+            pod = Reference(api_version="v1", kind="Pod", name=f"p-{number}", namespace="team-a")
+            await desk.recorder.write(event(regarding=pod))
+
+    asyncio.run(write_all())
+
+    assert desk.recorder.tally.written == MOST_SERIES + 20
+    assert len(desk.recorder._series) == MOST_SERIES  # noqa: SLF001 -- what grows is inside
+    assert len(desk.recorder._spent) == MOST_SERIES  # noqa: SLF001 -- the same

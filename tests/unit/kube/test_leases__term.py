@@ -6,6 +6,8 @@ from kube.errors import UnreadableError
 from kube.leases import ElectionStep, LeaseRecord, Timing, next_step, parse_lease
 
 OTHER = LeaseRecord(resource_version="7", holder="b", term=3, duration=15)
+LONG = LeaseRecord(resource_version="7", holder="b", term=3, duration=60)
+SHORT = LeaseRecord(resource_version="7", holder="b", term=3, duration=5)
 NOBODY = LeaseRecord(resource_version="7", holder="", term=3, duration=1)
 HASTY = LeaseRecord(resource_version="7", holder="b", term=3, duration=0)
 
@@ -17,6 +19,10 @@ HASTY = LeaseRecord(resource_version="7", holder="b", term=3, duration=0)
         pytest.param(OTHER, True, 99, ElectionStep.RENEW, id="ours"),
         pytest.param(OTHER, False, 15, ElectionStep.WAIT, id="held"),
         pytest.param(OTHER, False, 15.1, ElectionStep.TAKE, id="expired"),
+        pytest.param(LONG, False, 59.9, ElectionStep.WAIT, id="held-for-longer-than-ours"),
+        pytest.param(LONG, False, 60.1, ElectionStep.TAKE, id="longer-than-ours-expired"),
+        pytest.param(SHORT, False, 4.9, ElectionStep.WAIT, id="held-for-less-than-ours"),
+        pytest.param(SHORT, False, 5.1, ElectionStep.TAKE, id="less-than-ours-expired"),
         pytest.param(NOBODY, False, 0, ElectionStep.TAKE, id="released"),
         pytest.param(HASTY, False, 14, ElectionStep.WAIT, id="without-duration"),
     ],

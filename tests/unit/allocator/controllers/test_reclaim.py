@@ -217,3 +217,20 @@ class Silent(Api):
         if path.endswith(self.silent):
             raise UnreachableError("down", sent=True)
         return await Api.get(self, path)
+
+
+def test_an_age_is_of_before_the_reads() -> None:
+    """A process that is stopped between a read and its decision must not find an entry aged.
+
+    Meanwhile the Binding that renewed it may have landed.
+    """
+    api = Api(WAITING)
+    before, after = NOON + UNBOUND_AGE - timedelta(seconds=1), NOON + 2 * UNBOUND_AGE
+    clock = Clock(
+        monotonic=lambda: 5.0, wall=lambda: after if api.reads else before, random=lambda: 0
+    )
+    controller = ReclaimController(api, pods=Pods(), ledgers=dict, agent=lambda: True, clock=clock)
+
+    assert asyncio.run(controller.reclaim("n0", "a")) == frozenset()
+    assert api.left == 1
+    assert asyncio.run(controller.reclaim("n0", "a")) == {"a"}

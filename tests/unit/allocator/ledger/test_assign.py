@@ -166,3 +166,35 @@ def test_a_closed_ledger_takes_nothing() -> None:
 
     assert isinstance(found, NoFit)
     assert "not reported its GPUs" in found.finding.what
+
+
+@pytest.mark.parametrize(
+    ("cores", "kept"),
+    [pytest.param(50, True, id="all-of-it"), pytest.param(51, False, id="one-percent-more")],
+)
+def test_a_promise_is_kept_within_all_cores(cores: int, kept: bool) -> None:
+    """Two promises that came to more than a GPU by a lost update do not both stand."""
+    had = soft_grant(3000, cores=50, gpu="GPU-n0-1")
+    other = entry("b", soft_grant(3000, cores=cores, gpu="GPU-n0-1"))
+    claim = wanted(request=pod(ask(3000, cores=50)))
+
+    found = assign(ledger(SOFT, (entry("a", had), other)), claim, terms=PlacementPolicy())
+
+    assert (grants(found) == (had,)) is kept
+
+
+@pytest.mark.parametrize(
+    ("memory", "kept"),
+    [
+        pytest.param(40536 - 3000, True, id="all-of-it"),
+        pytest.param(40536 - 2999, False, id="more"),
+    ],
+)
+def test_a_promise_is_kept_within_all_memory(memory: int, kept: bool) -> None:
+    """The same for memory."""
+    had = soft_grant(3000, gpu="GPU-n0-1")
+    other = entry("b", soft_grant(memory, gpu="GPU-n0-1"))
+
+    found = assign(ledger(SOFT, (entry("a", had), other)), wanted(), terms=PlacementPolicy())
+
+    assert (grants(found) == (had,)) is kept

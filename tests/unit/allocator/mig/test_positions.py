@@ -198,3 +198,18 @@ def test_names_stay_true_while_pods_come_and_go(
             assert grant.placed is not None
             group, _, number = str(grant.position).rpartition("-")
             assert found.groups[group][grant.placed] == int(number)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "expected"),
+    [
+        pytest.param("g=2x5g.50gb+1x1g.10gb", [2], id="before"),
+        pytest.param("g=1x1g.10gb+2x5g.50gb", [0], id="after"),
+        pytest.param("g=1x1g.10gb+3x5g.50gb+1x1g.10gb", [0, 4], id="between"),
+    ],
+)
+def test_items_that_the_board_lacks_are_counted(spelled: str, expected: list[int]) -> None:
+    """Volcano's plugin counts through the table and knows nothing of boards."""
+    found, _ = named(only(spelled).geometries, A100_80)
+
+    assert sorted(found.groups["g"].values()) == expected

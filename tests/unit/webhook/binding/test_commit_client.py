@@ -254,3 +254,25 @@ def test_who_was_just_bound_is_known_before_watches_tell(
 
     found = binder.underway.with_assumed(index).nominations
     assert {name: [one.uid for one in pods] for name, pods in found.items()} == expected
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_node_of_another_boot_takes_no_commit(cached: bool) -> None:
+    """Its agent has not said yet which slots are in use since the Node came back."""
+    api = server(made())
+    ledger = parse_ledger(api.gpu_node)
+    handler = BindingHandler(
+        calls=api,
+        around=lambda _: AROUND,
+        reserved=lambda _: frozenset(),
+        pods=known(made()),
+        ledgers=lambda _: ledger if cached else None,
+        stands=lambda _: False,
+        clock=Clock(random=lambda: 0),
+    )
+
+    answer = answered(asyncio.run(handler.bind(review(binding(uid="uid-p")))))
+
+    assert not answer["allowed"]
+    assert "takes no new pods" in answer["status"]["message"]
+    assert api.gpu_node["spec"].get("entries", []) == []

@@ -288,3 +288,22 @@ def test_what_is_no_binding_is_refused(written: Any, request_: Mapping[str, obje
 def test_a_legacy_binding_names_its_pod_in_the_object() -> None:
     """The request of a plain ``bindings`` may have no name of its own."""
     assert parse(review(binding(), name=None)).pod == "p"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "nvidia.com/use-gputype",
+        "nvidia.com/nouse-gputype",
+        "volcano.sh/vgpu-use-gpuuuid",
+        "volcano.sh/vgpu-nouse-gpuuuid",
+    ],
+)
+def test_a_scheduler_does_not_say_which_gpus_the_user_accepts(key: str) -> None:
+    """The Binding's annotations land on the pod, where the next decision would believe them."""
+    found = result(ASKING, SOFT, brought={key: "GPU-x"})
+
+    assert key not in found["metadata"]["annotations"]
+    written = binding(annotations={key: "GPU-x", "example.com/other": "stays"})
+    after = applied(written, strip_reserved(bound(written).binding, around(SOFT).vocabularies))
+    assert after["metadata"]["annotations"] == {"example.com/other": "stays"}
