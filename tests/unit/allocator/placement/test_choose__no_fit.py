@@ -153,3 +153,30 @@ def test_every_candidate_answers_and_equal_answers_fold() -> None:
         (T4, Reason.MEMORY_SHORT, "15360 of 15360 MiB free", 8),
         (A100_40, None, "40536 of 40536 MiB free", 2),
     ]
+
+
+@pytest.mark.parametrize(
+    ("fresh", "complete", "verdict"),
+    [
+        pytest.param(True, True, FitVerdict.NEVER, id="known"),
+        pytest.param(False, True, FitVerdict.NOT_NOW, id="stale"),
+        pytest.param(True, False, FitVerdict.NOT_NOW, id="incomplete"),
+    ],
+)
+def test_only_what_is_known_refuses_for_ever(
+    fresh: bool, complete: bool, verdict: FitVerdict
+) -> None:
+    """A node that has not reported for a while may have been given other GPUs."""
+    there = snapshot(
+        node("n0", gpu(T4)), node("n1", gpu(T4, index=1), fresh=fresh), complete=complete
+    )
+
+    assert choose(there, pod(ask(90000))).verdict is verdict
+
+
+def test_on_one_node_only_that_node_must_be_known() -> None:
+    """A bind asks about its own node, whatever is known of others."""
+    there = snapshot(node("n0", gpu(T4)), node("n1", gpu(T4, index=1), fresh=False), complete=False)
+
+    assert choose(there, pod(ask(90000)), node="n0").verdict is FitVerdict.NEVER
+    assert choose(there, pod(ask(90000)), node="n1").verdict is FitVerdict.NOT_NOW

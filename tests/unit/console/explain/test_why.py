@@ -174,3 +174,15 @@ def test_events_come_latest_first() -> None:
     assert [event.reason for event in SAID] == ["VgpuWaiting", "FailedScheduling", "Old"]
     assert [event.times for event in SAID] == [9, 4, 1]
     assert SAID[2] == EventView(type="Normal", reason="Old", message="a")
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("node_name", ["", "gpu-a"])
+def test_a_pod_that_is_over_hears_nothing_of_room(phase: str, node_name: str) -> None:
+    """It will never be scheduled again, so where it would fit is of no use."""
+    explained = told(stored("done-0", asking(3000), node=node_name, phase=phase))
+
+    assert explained.outlook is None
+    assert explained.answers == ()
+    assert explained.endings == ()
+    assert "fits" not in text(explained)
