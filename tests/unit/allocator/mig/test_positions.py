@@ -210,6 +210,8 @@ def test_names_stay_true_while_pods_come_and_go(
 )
 def test_items_that_the_board_lacks_are_counted(spelled: str, expected: list[int]) -> None:
     """Volcano's plugin counts through the table and knows nothing of boards."""
-    found, _ = named(only(spelled).geometries, A100_80)
+    geometries = only(spelled).geometries
+    assert geometries is not None
+    found, _ = named(geometries, A100_80)
 
     assert sorted(found.groups["g"].values()) == expected
