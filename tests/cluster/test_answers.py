@@ -45,7 +45,7 @@ ASKING = {NUMBER: 1, MEMORY: 3000}
         pytest.param(pod(nodeName="t4"), "nodeName t4 bypasses the scheduler", id="node-name"),
         pytest.param(
             pod(annotations={"volcano.sh/vgpu-ids-new": "GPU-0"}),
-            "annotation volcano.sh/vgpu-ids-new is written when the pod is bound",
+            "annotation volcano.sh/vgpu-ids-new is reserved: it is written when the pod is bound",
             id="forged-allocation",
         ),
         pytest.param(
