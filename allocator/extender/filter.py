@@ -24,7 +24,7 @@ from allocator.extender.reasons import (
 )
 from allocator.ledger.assign import PodClaim
 from allocator.model.allocation import Grant
-from allocator.model.decision import Reason
+from allocator.model.decision import Findings, Reason
 from allocator.model.gpu import Node
 from allocator.model.request import PodRequest
 from allocator.model.usage import with_grants
@@ -58,7 +58,7 @@ def filter_nodes(
     claim = pod.claim
     if claim is None:
         return FilterResult(list(names), {})
-    if isinstance(claim, tuple):
+    if isinstance(claim, Findings):
         return FilterResult([], dict.fromkeys(names, UNREADABLE))
     request = in_mode(claim.request, claim.mode)
     failures = _failures_by_class(index, request, names=names, context=context)

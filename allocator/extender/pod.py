@@ -7,7 +7,7 @@ from typing import Final
 
 from allocator.ledger.assign import PodClaim
 from allocator.model.allocation import Entry
-from allocator.model.decision import Finding
+from allocator.model.decision import Findings
 
 BINDING_PRIORITY: Final = (
     2**31 - 1
@@ -31,7 +31,7 @@ class SchedulingPod:
     over: bool = False  # its containers have ended for good
     # What it asks for: None for no GPUs, findings where that cannot be read. Not read of a bound
     # pod, because its entry says what it has.
-    claim: PodClaim | tuple[Finding, ...] | None = None
+    claim: PodClaim | Findings | None = None
 
     @property
     def queue_key(self) -> tuple[int, str, str]:

@@ -1,5 +1,6 @@
 """Outcomes: what stands between a request and a GPU, and what was decided."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,20 +34,38 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that stands between a pod and its GPU.
-
-    ``place`` is ``container "main"`` or ``pod``; ``what`` sets the user's number against
-    ours; ``remedy`` can be pasted; ``field`` is the path in the pod. Lower case, no stop.
-    """
+    """One reason why a pod does not get its GPU. Texts are in lower case, without a full stop."""
 
     reason: Reason
-    place: str
-    field: str
-    what: str
-    remedy: str
+    place: str  # 'container "main"', or "pod"
+    field: str  # path in the pod
+    what: str  # the user's value, compared with what we have
+    remedy: str  # can be pasted
 
     def __str__(self) -> str:
         return f"{self.place}: {self.what}; {self.remedy}"
+
+
+class Findings(Value, frozen=True):
+    """Why a request is refused: at least one finding, in the order of the pod."""
+
+    first: Finding
+    rest: tuple[Finding, ...] = ()
+
+    @property
+    def all(self) -> tuple[Finding, ...]:
+        """Return the first and the rest."""
+        return (self.first, *self.rest)
+
+
+def all_findings(findings: Sequence[Finding]) -> Findings:
+    """Return *findings*, of which there is at least one, as the reason of a refusal."""
+    return Findings(findings[0], tuple(findings[1:]))
+
+
+def findings_of(findings: Sequence[Finding]) -> Findings | None:
+    """Return *findings* as the reason of a refusal; ``None`` where there are none."""
+    return all_findings(findings) if findings else None
 
 
 class ModeSource(StrEnum):
@@ -58,33 +77,28 @@ class ModeSource(StrEnum):
 
 
 class ModeCost(Value, frozen=True):
-    """What one kind of GPU would withhold for a whole pod, in thousandths of a GPU.
-
-    ``profiles`` names, where the mode is MIG, the smallest sufficient one per container.
-    """
+    """What a pod would withhold from others on one kind of GPU."""
 
     mode: Mode
-    cost: int
+    cost: int  # thousandths of a GPU, for the whole pod
     model: str
-    profiles: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()  # for MIG: the smallest sufficient one per container
 
 
 class ModeChoice(Value, frozen=True):
-    """The mode a pod leaves admission with, and why.
-
-    ``why`` is in words. ``bids`` holds, for each mode that could serve, the GPU on which it
-    withholds least; the chosen mode's is the first.
-    """
+    """The mode with which a pod leaves admission, and why."""
 
     mode: Mode
     source: ModeSource
-    why: str = ""
-    bids: tuple[ModeCost, ...] = ()
+    why: str = ""  # the rule in words
+    # The cheapest kind of GPU of each mode that could serve the pod, the chosen mode's first.
+    mode_costs: tuple[ModeCost, ...] = ()
+    warnings: tuple[Finding, ...] = ()  # for the user who creates the pod
 
     @property
     def costs(self) -> dict[str, int]:
         """Return the least cost of each mode by its name, the chosen one first."""
-        return {str(bid.mode): bid.cost for bid in self.bids}
+        return {str(mode_cost.mode): mode_cost.cost for mode_cost in self.mode_costs}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,14 @@ import msgspec
 from allocator.catalog.boards import bare_name
 from allocator.config.settings import FleetScope, NodeAgent, Prefer, Settings, expected_kinds
 from allocator.mig.profiles import smallest_sufficient
-from allocator.model.decision import Finding, ModeChoice, ModeCost, ModeSource
+from allocator.model.decision import (
+    Finding,
+    Findings,
+    ModeChoice,
+    ModeCost,
+    ModeSource,
+    findings_of,
+)
 from allocator.model.gpu import GpuKind, Snapshot
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
@@ -16,25 +23,15 @@ from allocator.model.value import Value
 from allocator.placement.fit import hardware, holds, peak, soft_cost
 from allocator.placement.refusals import ambiguous_percent, impossible_findings, unservable_findings
 
-Decided = tuple[Mode, ModeSource, str]  # a mode, how it came about, and the rule in words
-_MIG: Final = Mode.MIG  # an enum's attribute is not found as fast as a name
-_MEMORY_ONLY: Final = Mode.MEMORY_ONLY
+_Reasoned = tuple[Mode, ModeSource, str]  # a mode, how it came about, and the rule in words
 CLOSE: Final = 100  # thousandths of a GPU within which the stronger isolation wins
 
 
-class ModeDecision(Value, frozen=True):
-    """A mode, and what a person should hear about it."""
-
-    choice: ModeChoice
-    warnings: tuple[Finding, ...] = ()
-
-
 class ModeOutcome(Value, frozen=True):
-    """What admission makes of *request*: a mode, or ``None`` and the findings that refuse it."""
+    """What admission makes of a request."""
 
-    request: PodRequest
-    chosen: ModeDecision | None = None
-    findings: tuple[Finding, ...] = ()
+    request: PodRequest  # with MiB for percentages where the upstream plugin serves the nodes
+    decision: ModeChoice | Findings  # findings: it is refused
 
 
 def choose_mode(
@@ -54,31 +51,29 @@ def choose_mode(
     if settings.node_agent is NodeAgent.UPSTREAM:
         translated = translated_percent(request, offers)
         if isinstance(translated, Finding):
-            return ModeOutcome(request=request, findings=(translated,))
+            return ModeOutcome(request, Findings(translated))
         request = translated
     if earlier is not None:
-        return ModeOutcome(request=request, chosen=ModeDecision(choice=earlier))
+        return ModeOutcome(request, earlier)
     if prefer is not None:
         settings = msgspec.structs.replace(settings, prefer=prefer)
-    found = mode_for(
+    decision = mode_for(
         request, offers, settings=settings, complete=snapshot.complete, mixed=snapshot.mixed
     )
-    if isinstance(found, tuple):
-        return ModeOutcome(request=request, findings=found)
-    return ModeOutcome(request=request, chosen=found)
+    return ModeOutcome(request, decision)
 
 
 def explain_mode(choice: ModeChoice) -> str:
     """Return all that decided a mode, as a sentence."""
-    if not choice.bids:
+    if not choice.mode_costs:
         return f"{choice.mode}: {choice.why}"
-    withheld = ", ".join(map(_bid_text, choice.bids))
+    withheld = ", ".join(map(_cost_text, choice.mode_costs))
     return f"{choice.mode}: {choice.why}; cost in thousandths of a GPU: {withheld}"
 
 
-def _bid_text(bid: ModeCost) -> str:
-    shape = f"{' + '.join(bid.profiles)} on " if bid.profiles else ""
-    return f"{bid.mode} {bid.cost} ({shape}{bare_name(bid.model)})"
+def _cost_text(mode_cost: ModeCost) -> str:
+    profiles = f"{' + '.join(mode_cost.profiles)} on " if mode_cost.profiles else ""
+    return f"{mode_cost.mode} {mode_cost.cost} ({profiles}{bare_name(mode_cost.model)})"
 
 
 def mode_for(
@@ -88,7 +83,7 @@ def mode_for(
     settings: Settings,
     complete: bool,
     mixed: bool = False,
-) -> ModeDecision | tuple[Finding, ...]:
+) -> ModeChoice | Findings:
     """Choose the mode of *request* on GPUs as if they were empty, or say why none can serve.
 
     Depends on what kinds of GPU exist and never on what is free, so that replicas agree and a
@@ -97,20 +92,19 @@ def mode_for(
     carries several kinds in one mode.
     """
     named = _named_mode(request)
-    bids = _bids(request, offers)
-    if bids and (named is None or named[0] in bids):
-        return _decision(bids, named or _best_mode(bids, settings.prefer))
-    if impossible := impossible_findings(request, offers):
+    mode_costs = _mode_costs(request, offers)
+    if mode_costs and (named is None or named[0] in mode_costs):
+        return _choice(mode_costs, named or _best_mode(mode_costs, settings.prefer))
+    if impossible := findings_of(impossible_findings(request, offers)):
         return impossible
     if not offers or not complete:
         rule = "not every node's inventory is known yet" if offers else "no GPU inventory yet"
-        return ModeDecision(choice=_default(named, settings, rule))
-    findings = unservable_findings(request, offers, mixed=mixed)
-    if findings and settings.fleet is FleetScope.CLOSED:
-        return findings
-    return ModeDecision(
-        choice=_default(named, settings, "no single kind of GPU can serve it"), warnings=findings
-    )
+        return _default(named, settings, rule)
+    unservable = findings_of(unservable_findings(request, offers, mixed=mixed))
+    if unservable is not None and settings.fleet is FleetScope.CLOSED:
+        return unservable
+    warnings = () if unservable is None else unservable.all
+    return _default(named, settings, "no single kind of GPU can serve it", warnings=warnings)
 
 
 def translated_percent(request: PodRequest, offers: Mapping[GpuKind, int]) -> PodRequest | Finding:
@@ -170,60 +164,66 @@ def _in_mib(
     """Translate so that the MIG profile meant by the percentage remains sufficient."""
     if container_request.percent is None:
         return container_request
-    rungs = (smallest_sufficient(container_request, kind.board, named) for kind in kinds)
-    limits = [profile.memory for profile in rungs if profile is not None]
+    sufficient = (smallest_sufficient(container_request, kind.board, named) for kind in kinds)
+    limits = [profile.memory for profile in sufficient if profile is not None]
     memory = min([container_request.memory_on(kinds[0].memory), *limits])
     return msgspec.structs.replace(container_request, memory=memory, percent=None)
 
 
-def _named_mode(request: PodRequest) -> Decided | None:
+def _named_mode(request: PodRequest) -> _Reasoned | None:
     """Return the mode that the pod or its vocabulary leaves no choice about."""
     named = request.named_mode
     if named is None:
         return None
-    if named is _MEMORY_ONLY:
+    if named is Mode.MEMORY_ONLY:
         return named, ModeSource.ONLY, "the request's resource names allow no other mode"
     return named, ModeSource.NAMED, "the pod names it"
 
 
-def _best_mode(bids: Mapping[Mode, ModeCost], prefer: Prefer) -> Decided:
-    if len(bids) == 1:
-        return next(iter(bids)), ModeSource.ONLY, "no other mode can serve it here"
-    mode, why = weigh({mode: bid.cost for mode, bid in bids.items()}, prefer)
+def _best_mode(mode_costs: Mapping[Mode, ModeCost], prefer: Prefer) -> _Reasoned:
+    if len(mode_costs) == 1:
+        return next(iter(mode_costs)), ModeSource.ONLY, "no other mode can serve it here"
+    costs = {mode: mode_cost.cost for mode, mode_cost in mode_costs.items()}
+    mode, why = weigh(costs, prefer)
     return mode, ModeSource.BEST, why
 
 
-def _decision(bids: Mapping[Mode, ModeCost], decided: Decided) -> ModeDecision:
-    mode, source, why = decided
-    ranked = (bids[mode], *[bid for other, bid in bids.items() if other is not mode])
-    return ModeDecision(choice=ModeChoice(mode=mode, source=source, why=why, bids=ranked))
+def _choice(mode_costs: Mapping[Mode, ModeCost], reasoned: _Reasoned) -> ModeChoice:
+    mode, source, why = reasoned
+    others = [mode_cost for other, mode_cost in mode_costs.items() if other is not mode]
+    return ModeChoice(mode=mode, source=source, why=why, mode_costs=(mode_costs[mode], *others))
 
 
-def _default(named: Decided | None, settings: Settings, why: str) -> ModeChoice:
+def _default(
+    named: _Reasoned | None, settings: Settings, why: str, *, warnings: tuple[Finding, ...] = ()
+) -> ModeChoice:
     """Return the mode where nothing known serves: a better inventory may still revise it."""
     mode, source, _ = named or (settings.default_mode, ModeSource.BEST, "")
-    return ModeChoice(mode=mode, source=source, why=why)
+    return ModeChoice(mode=mode, source=source, why=why, warnings=warnings)
 
 
-def _bids(request: PodRequest, offers: Mapping[GpuKind, int]) -> dict[Mode, ModeCost]:
-    """Return the least bid of each mode that could serve, whichever mode the pod names."""
+def _mode_costs(request: PodRequest, offers: Mapping[GpuKind, int]) -> dict[Mode, ModeCost]:
+    """Return the least cost of each mode that could serve, whichever mode the pod names."""
     filters = request.filters
-    picky = bool(filters.models or filters.not_models)
+    filtered = bool(filters.models or filters.not_models)
     soft = Mode.MEMORY_ONLY if request.mode is Mode.MEMORY_ONLY else Mode.HAMI_CORE
     best: dict[Mode, tuple[int, str, GpuKind]] = {}
     for offer, count in offers.items():
-        if picky and not filters.model_fits(offer.model):
+        if filtered and not filters.model_fits(offer.model):
             continue
-        hard = offer.mode is _MIG
+        hard = offer.mode is Mode.MIG
         cost = _cost(request, offer, count, each=_hard_cost if hard else _soft_cost)
         if cost is None:
             continue
-        mode = _MIG if hard else soft
-        held = best.get(mode)
+        mode = Mode.MIG if hard else soft
+        earlier = best.get(mode)
         # The name breaks ties, so that the order in which offers come decides nothing.
-        if held is None or cost < held[0] or (cost == held[0] and offer.model < held[1]):
+        if earlier is None or (cost, offer.model) < earlier[:2]:
             best[mode] = cost, offer.model, offer
-    return {m: _bid(request, m, offer=offer, cost=cost) for m, (cost, _, offer) in best.items()}
+    return {
+        mode: _mode_cost(request, mode, offer=offer, cost=cost)
+        for mode, (cost, _, offer) in best.items()
+    }
 
 
 _Each = Callable[[PodRequest, ContainerRequest, GpuKind], int | None]
@@ -248,7 +248,7 @@ def _cost(request: PodRequest, offer: GpuKind, count: int, *, each: _Each) -> in
 def _hard_cost(
     request: PodRequest, container_request: ContainerRequest, offer: GpuKind
 ) -> int | None:
-    if request.mode is _MEMORY_ONLY:
+    if request.mode is Mode.MEMORY_ONLY:
         return None
     profile = smallest_sufficient(container_request, offer.board, request.profile)
     return None if profile is None else profile.cost
@@ -264,12 +264,12 @@ def _soft_cost(
     return soft_cost(memory, container_request.cores, total=total)
 
 
-def _bid(request: PodRequest, mode: Mode, *, offer: GpuKind, cost: int) -> ModeCost:
-    if mode is not _MIG:
+def _mode_cost(request: PodRequest, mode: Mode, *, offer: GpuKind, cost: int) -> ModeCost:
+    if mode is not Mode.MIG:
         return ModeCost(mode=mode, cost=cost, model=offer.model)
-    rungs = [
+    sufficient = [
         smallest_sufficient(container_request, offer.board, request.profile)
         for container_request in request.containers
     ]
-    profiles = tuple([profile.profile.name for profile in rungs if profile is not None])
+    profiles = tuple([profile.profile.name for profile in sufficient if profile is not None])
     return ModeCost(mode=mode, cost=cost, model=offer.model, profiles=profiles)

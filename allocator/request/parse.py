@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.model.decision import Finding, Reason
+from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import MOST_CONTAINERS, ContainerRequest, PodRequest
 from allocator.request.containers import (
     MOST_FINDINGS,
@@ -24,11 +24,11 @@ def parse_request(
     init_containers: Sequence[ContainerSpec],
     annotations: Mapping[str, str],
     vocabularies: Sequence[Vocabulary],
-) -> PodRequest | tuple[Finding, ...] | None:
-    """Return what a pod asks for; ``None`` is nothing of ours, a tuple is what is wrong with it.
+) -> PodRequest | Findings | None:
+    """Return what a pod asks for; ``None`` where it asks for nothing of ours.
 
-    Findings are at least one and at most 16, in the order of init containers, containers and
-    annotations. What two readers could read differently is refused, never guessed.
+    Findings say what is wrong with it: at most 16, in the order of init containers, containers
+    and annotations. What two readers could read differently is refused, never guessed.
     """
     known = lexicon(tuple(vocabularies))
     quick = parse_common(init_containers, containers, known)
@@ -62,18 +62,18 @@ def _pod(
     *,
     findings: Sequence[Finding],
     annotations: Mapping[str, str],
-) -> PodRequest | tuple[Finding, ...] | None:
+) -> PodRequest | Findings | None:
     """Add what holds for the whole pod, in its *vocabulary*."""
     if vocabulary is None:
-        return tuple(findings[:MOST_FINDINGS]) or None
+        return findings_of(findings[:MOST_FINDINGS])
     wished, packings = wishes(annotations, vocabulary), preferences(annotations)
-    if isinstance(wished, tuple) or isinstance(packings, tuple):
-        unread = (part for part in (wished, packings) if isinstance(part, tuple))
-        return tuple(chain(findings, *unread))[:MOST_FINDINGS]
+    if isinstance(wished, Findings) or isinstance(packings, Findings):
+        unread = [part.all for part in (wished, packings) if isinstance(part, Findings)]
+        return all_findings([*findings, *chain.from_iterable(unread)][:MOST_FINDINGS])
     if findings:
-        return tuple(findings[:MOST_FINDINGS])
+        return all_findings(findings[:MOST_FINDINGS])
     if len(asking) > MOST_CONTAINERS:
-        return (_too_many_containers(len(asking)),)
+        return Findings(_too_many_containers(len(asking)))
     return PodRequest(
         vocabulary=vocabulary.name,
         containers=tuple(asking),

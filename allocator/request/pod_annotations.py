@@ -7,7 +7,7 @@ from typing import Final
 
 from allocator.catalog.keys import GPU_POLICY_KEY, NODE_POLICY_KEY, PRIORITY_KEY, PROFILE_KEY
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.model.decision import Finding, Reason
+from allocator.model.decision import Finding, Findings, Reason, all_findings
 from allocator.model.request import ANY_PACKING, FillPolicies, FillPolicy, Filters, Mode, Priority
 from allocator.model.untrusted import escaped, quote
 from allocator.model.value import Value
@@ -32,10 +32,8 @@ class AnnotationRequest(Value, frozen=True):
 _NO_WISHES: Final = AnnotationRequest()
 
 
-def wishes(
-    annotations: Mapping[str, str], vocabulary: Vocabulary
-) -> AnnotationRequest | tuple[Finding, ...]:
-    """Read the *annotations* that *vocabulary* knows; never an empty tuple."""
+def wishes(annotations: Mapping[str, str], vocabulary: Vocabulary) -> AnnotationRequest | Findings:
+    """Read the *annotations* that *vocabulary* knows."""
     mode = _mode(annotations, vocabulary)
     profile = _profile(annotations, mode, vocabulary)
     filters = _filters(annotations, vocabulary)
@@ -46,8 +44,8 @@ def wishes(
         or isinstance(filters, list)
         or isinstance(priority, Finding)
     ):
-        lists = filters if isinstance(filters, list) else []
-        return (*(f for f in (mode, profile, priority) if isinstance(f, Finding)), *lists)
+        first = [part for part in (mode, profile, priority) if isinstance(part, Finding)]
+        return all_findings([*first, *(filters if isinstance(filters, list) else ())])
     if profile is not None:
         mode = Mode.MIG
     if mode is None and filters is _NO_FILTERS and priority is Priority.LOW:
@@ -167,15 +165,15 @@ _TOPOLOGY: Final = frozenset({"numa", "topology-aware"})
 _LONGEST: Final = 256  # characters of one value
 
 
-def preferences(annotations: Mapping[str, str]) -> FillPolicies | tuple[Finding, ...]:
-    """Read the *annotations* of a pod, ours before HAMi's; never an empty tuple.
+def preferences(annotations: Mapping[str, str]) -> FillPolicies | Findings:
+    """Read the *annotations* of a pod, ours before HAMi's.
 
     HAMi's list for GPUs holds sort keys in the order of their weight, so its first word counts.
     """
     node = _first(annotations, NODE_POLICY_KEY, HAMI_NODE_KEY)
     gpu = _first(annotations, GPU_POLICY_KEY, HAMI_GPU_KEY)
     if isinstance(node, Finding) or isinstance(gpu, Finding):
-        return tuple(found for found in (node, gpu) if isinstance(found, Finding))
+        return all_findings([policy for policy in (node, gpu) if isinstance(policy, Finding)])
     return ANY_PACKING if node is None is gpu else FillPolicies(node=node, gpu=gpu)
 
 

@@ -13,7 +13,7 @@ from allocator.extender.pod import SchedulingPod
 from allocator.extender.prioritize import fullest_first
 from allocator.extender.reasons import FailureReason
 from allocator.ledger.assign import PodClaim
-from allocator.model.decision import Finding
+from allocator.model.decision import Finding, Findings
 from allocator.placement.choose import PlacementPolicy, choose
 from allocator.placement.fleet import snapshot_of
 
@@ -36,8 +36,8 @@ def explain_unschedulable(
     examined, those first where only other pods are in the way.
     """
     claim = pod.claim
-    if isinstance(claim, tuple):
-        return claim[0]
+    if isinstance(claim, Findings):
+        return claim.first
     if claim is None:
         return None
     nodes = [node_class.node for node_class in _sample_classes(index, failures)]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.model.decision import Finding
+from allocator.model.decision import Findings
 from allocator.model.request import PodRequest
 from allocator.request.parse import parse_request
 from allocator.request.pod_fields import NodeNameSpec, PodPhase, SpecContainer
@@ -96,9 +96,7 @@ def state_of(pod: PodView, *, promised: bool) -> PodState:
     return PodState.RUNNING if pod.status.phase == "Running" else PodState.BOUND
 
 
-def request_of(
-    pod: PodView, vocabularies: Sequence[Vocabulary]
-) -> PodRequest | tuple[Finding, ...] | None:
+def request_of(pod: PodView, vocabularies: Sequence[Vocabulary]) -> PodRequest | Findings | None:
     """Return what a pod asks for, as admission left it."""
     return parse_request(
         containers=pod.spec.containers,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from allocator.config.manifest import ManifestPod
 from allocator.config.settings import Prefer
-from allocator.model.decision import Finding, ModeChoice, ModeSource
+from allocator.model.decision import Finding, Findings, ModeChoice, ModeSource
 from allocator.model.request import PodRequest
 from allocator.placement.mode import choose_mode
 from allocator.report import feasibility_text
@@ -53,8 +53,10 @@ def fit(
     request = request_of(manifest_pod.pod, known)
     if request is None:
         return Fit(manifest_pod=manifest_pod, verdict=FeasibilityVerdict.NO_REQUEST)
-    if isinstance(request, tuple):
-        return Fit(manifest_pod=manifest_pod, verdict=FeasibilityVerdict.REFUSED, findings=request)
+    if isinstance(request, Findings):
+        return Fit(
+            manifest_pod=manifest_pod, verdict=FeasibilityVerdict.REFUSED, findings=request.all
+        )
     admitted = admitted_request(manifest_pod.pod.annotations, request, known)
     return fit_of(admitted.request, manifest_pod, site, prefer=prefer)
 
@@ -69,22 +71,23 @@ def fit_of(
     """Choose the mode as at CREATE, then look for a place among what is free now."""
     snapshot = site.snapshot()
     decided = choose_mode(request, snapshot, settings=site.configuration.settings, prefer=prefer)
-    choice = None if decided.chosen is None else decided.chosen.choice
+    decision = decided.decision
+    choice = decision if isinstance(decision, ModeChoice) else None
+    findings = decision.all if isinstance(decision, Findings) else ()
     final = choice is not None and choice.source is not ModeSource.BEST
     search = FleetSearch(
         snapshot=snapshot,
         mode=choice.mode if choice is not None and final else None,
         terms=site.configuration.policy_for(prefer),
     )
-    feasibility = outlook(decided.request, search, refused=bool(decided.findings))
-    warnings = () if decided.chosen is None else decided.chosen.warnings
+    feasibility = outlook(decided.request, search, refused=bool(findings))
     return Fit(
         manifest_pod=manifest_pod,
         verdict=feasibility.verdict,
         request=decided.request,
         choice=choice,
-        findings=decided.findings,
-        warnings=tuple(map(str, warnings)),
+        findings=findings,
+        warnings=tuple(map(str, () if choice is None else choice.warnings)),
         outlook=feasibility,
     )
 

@@ -9,7 +9,7 @@ import msgspec
 from allocator.config.settings import Prefer
 from allocator.ledger.ledger import Ledger, node_for
 from allocator.model.allocation import Entry
-from allocator.model.decision import Finding, Reason
+from allocator.model.decision import Finding, Findings, Reason
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import PodRequest
 from allocator.placement.choose import Choice, choose, place_on
@@ -114,8 +114,8 @@ def why(facts: PodFacts) -> PodWhy:
     )
     if request is None:
         return pod_why
-    if isinstance(request, tuple):
-        return replace(pod_why, findings=request)
+    if isinstance(request, Findings):
+        return replace(pod_why, findings=request.all)
     admitted = admitted_request(pod.annotations, request, known)
     marks = admission_marks(pod.annotations, admitted.vocabulary)
     first = admitted.request

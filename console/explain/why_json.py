@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 
+from allocator.model.decision import ModeChoice
 from allocator.placement.mode import explain_mode
 from allocator.report.feasibility_json import (
     device_document,
@@ -53,13 +54,13 @@ def why_document(pod_why: PodWhy) -> dict[str, Any]:
 
 def _admission(pod_why: PodWhy) -> dict[str, Any]:
     marks, now = pod_why.marks, pod_why.now
-    chosen = None if now is None else now.chosen
+    decision = None if now is None else now.decision
     return {
         "decision": marks.digest or None,
         "mode": marks.mode,
         "modeSource": marks.source,
         "servedBy": marks.served_by or None,
-        "ruleNow": None if chosen is None else explain_mode(chosen.choice),
+        "ruleNow": explain_mode(decision) if isinstance(decision, ModeChoice) else None,
     }
 
 

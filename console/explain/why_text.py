@@ -6,7 +6,7 @@ from typing import Final
 
 from allocator.catalog.vocabularies import OWN
 from allocator.config.settings import NodeAgent
-from allocator.model.decision import ModeSource
+from allocator.model.decision import Findings, ModeChoice, ModeSource
 from allocator.model.untrusted import escaped, quote
 from allocator.placement.mode import explain_mode
 from allocator.report import feasibility_text
@@ -63,10 +63,14 @@ def _admission_lines(pod_why: PodWhy) -> Iterator[Line]:
     else:
         yield from row("admitted", _mode_text(pod_why), Tone.STRONG)
     now = pod_why.now
-    if now is not None and now.chosen is not None and now.chosen.choice.why:
-        yield from row("why", f"{explain_mode(now.chosen.choice)} (on the current fleet)")
-    for finding in () if now is None else now.findings:
-        yield from row("why", f"it would be refused today: {finding}", Tone.WARN)
+    match None if now is None else now.decision:
+        case ModeChoice(why=why) as choice if why:
+            yield from row("why", f"{explain_mode(choice)} (on the current fleet)")
+        case Findings() as findings:
+            for finding in findings.all:
+                yield from row("why", f"it would be refused today: {finding}", Tone.WARN)
+        case _:
+            pass
 
 
 def _mode_text(pod_why: PodWhy) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
-from allocator.model.decision import Finding
+from allocator.model.decision import Finding, Findings
 from allocator.model.request import ContainerRequest, PodRequest
 from allocator.request.parse import parse_request
 
@@ -49,7 +49,7 @@ def asked(
     init: Sequence[Box] = (),
     annotations: Mapping[str, str] | None = None,
     vocabularies: Sequence[Vocabulary] = VOCABULARIES,
-) -> PodRequest | tuple[Finding, ...] | None:
+) -> PodRequest | Findings | None:
     return parse_request(
         containers=containers,
         init_containers=init,
@@ -76,8 +76,8 @@ def findings(
     vocabularies: Sequence[Vocabulary] = VOCABULARIES,
 ) -> tuple[Finding, ...]:
     found = asked(*containers, init=init, annotations=annotations, vocabularies=vocabularies)
-    assert isinstance(found, tuple), found
-    return found
+    assert isinstance(found, Findings), found
+    return found.all
 
 
 def only(limits: Resources) -> ContainerRequest:

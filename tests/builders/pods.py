@@ -74,7 +74,7 @@ def decided(written: Json, around: AdmissionContext) -> Outcome:
 def admitted(found: Json, around: AdmissionContext) -> Json:
     """Return a received pod as the API server would go on with it; fails if it is refused."""
     outcome = decide(typed(found), around)
-    assert not isinstance(outcome, Refused), str(outcome.first)
+    assert not isinstance(outcome, Refused), str(outcome.findings.first)
     if not isinstance(outcome, Rewritten | GpusHidden):
         return copy.deepcopy(found)
     ops = orjson.loads(orjson.dumps(operations(typed(found), outcome.intent)))

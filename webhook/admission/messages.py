@@ -1,9 +1,9 @@
 """What a person reads about a decision: refusals, warnings and one-line summaries."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, assert_never
 
-from allocator.model.decision import Finding, Reason
+from allocator.model.decision import Reason
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.review.admission_review import Refusal
 
@@ -15,12 +15,13 @@ _MALFORMED: Final = frozenset({Reason.MALFORMED, Reason.CONFLICTING, Reason.UNRE
 
 def refusal(outcome: Refused) -> Refusal:
     """Return the status of a refused pod: stable facts only, so that repeats fold into one."""
-    more = f" (+{len(outcome.rest)} more)" if outcome.rest else ""
-    code = f"{outcome.first.reason} {outcome.digest}".rstrip()
-    malformed = outcome.first.reason in _MALFORMED
+    first, rest = outcome.findings.first, outcome.findings.rest
+    more = f" (+{len(rest)} more)" if rest else ""
+    code = f"{first.reason} {outcome.digest}".rstrip()
+    malformed = first.reason in _MALFORMED
     return Refusal(
         code=422 if malformed else 403,
-        message=f"{outcome.first}{more} [{code}]",
+        message=f"{first}{more} [{code}]",
         reason="Invalid" if malformed else "Forbidden",
     )
 
@@ -46,9 +47,3 @@ def word(outcome: Outcome) -> str:
             return "refused"
         case _:
             assert_never(outcome)
-
-
-def findings(outcome: Refused) -> Iterator[Finding]:
-    """Yield all findings in pod order."""
-    yield outcome.first
-    yield from outcome.rest

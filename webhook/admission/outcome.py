@@ -1,6 +1,6 @@
 """Outcomes of one review: what was decided about a pod, with everything needed to explain it."""
 
-from allocator.model.decision import Finding, ModeChoice
+from allocator.model.decision import Findings, ModeChoice
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
 from allocator.request.admitted import Asked
@@ -32,10 +32,9 @@ class Rewritten(Value, frozen=True):
 
 
 class Refused(Value, frozen=True):
-    """The pod is refused; findings are in the order of the pod."""
+    """The pod is refused."""
 
-    first: Finding
-    rest: tuple[Finding, ...] = ()
+    findings: Findings
     digest: str = ""
     warnings: tuple[str, ...] = ()
 

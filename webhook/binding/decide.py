@@ -12,7 +12,7 @@ from typing import Final
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.ledger.assign import NoFit, PodClaim
 from allocator.model.allocation import Assignment, Entry
-from allocator.model.decision import ModeSource, Reason
+from allocator.model.decision import Findings, ModeSource, Reason
 from allocator.model.request import PodRequest
 from allocator.model.untrusted import quote
 from allocator.request.admitted import admitted_request
@@ -71,10 +71,10 @@ def judge(bound: BindingReview, live: LivePod, context: AdmissionContext) -> Jud
     why = _unbindable_reason(bound, live)
     if why:
         return conflict(f"pod {quote(bound.pod)} {why}")
-    if isinstance(request, tuple):
-        text = f"pod {quote(bound.pod)} cannot be given a GPU: {request[0]}"
-        refusal = Refusal(code=422, message=f"{text} [{request[0].reason}]", reason="Invalid")
-        return Denied(refusal, request[0].reason)
+    if isinstance(request, Findings):
+        text = f"pod {quote(bound.pod)} cannot be given a GPU: {request.first}"
+        message = f"{text} [{request.first.reason}]"
+        return Denied(Refusal(code=422, message=message, reason="Invalid"), request.first.reason)
     return _wish(bound, live, request, context=context)
 
 

@@ -11,7 +11,7 @@ from allocator.catalog.keys import HINT_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.extender.pod import SchedulingPod
 from allocator.ledger.assign import PodClaim
-from allocator.model.decision import Finding
+from allocator.model.decision import Findings
 from allocator.request.admitted import admitted_request
 from allocator.request.parse import parse_request
 from webhook.review.pod_schema import Pod, QueuedPod
@@ -36,9 +36,7 @@ def watched_pod(raw: bytes, vocabularies: Sequence[Vocabulary]) -> SchedulingPod
     return replace(nominee, hinted=hint == nominee.nominated)
 
 
-def pod_claim(
-    pod: Pod, vocabularies: Sequence[Vocabulary]
-) -> PodClaim | tuple[Finding, ...] | None:
+def pod_claim(pod: Pod, vocabularies: Sequence[Vocabulary]) -> PodClaim | Findings | None:
     """Return what a pod asks for; a mode that was the best at CREATE may be revised."""
     present = pod.metadata.annotations or {}
     request = parse_request(
@@ -47,13 +45,13 @@ def pod_claim(
         annotations=present,
         vocabularies=vocabularies,
     )
-    if request is None or isinstance(request, tuple):
+    if request is None or isinstance(request, Findings):
         return request
     admitted = admitted_request(present, request, vocabularies)
     return PodClaim(uid=pod.metadata.uid or "", request=admitted.request, mode=admitted.mode)
 
 
-def _pod(pod: QueuedPod, wanted: PodClaim | tuple[Finding, ...] | None) -> SchedulingPod:
+def _pod(pod: QueuedPod, wanted: PodClaim | Findings | None) -> SchedulingPod:
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     return SchedulingPod(
         uid=metadata.uid,

@@ -10,7 +10,7 @@ from allocator.report.feasibility_json import (
     outlook_document,
     request_document,
 )
-from webhook.admission.messages import findings, word
+from webhook.admission.messages import word
 from webhook.admission.outcome import Refused, Rewritten
 from webhook.plan.plan import Plan
 
@@ -49,7 +49,7 @@ def _pod(file: str, plan: Plan) -> dict[str, Any]:
 def _admission(plan: Plan) -> dict[str, Any]:
     outcome, answer = plan.outcome, plan.answer
     choice = outcome.choice if isinstance(outcome, Rewritten) else None
-    refused = findings(outcome) if isinstance(outcome, Refused) else ()
+    refused = outcome.findings.all if isinstance(outcome, Refused) else ()
     return {
         "decision": word(outcome),
         **choice_document(choice),

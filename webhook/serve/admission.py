@@ -138,7 +138,7 @@ class PodHandler:
 
     def _count(self, request: Request, outcome: Outcome) -> None:
         mode = str(outcome.choice.mode) if isinstance(outcome, Rewritten) else ""
-        reason = str(outcome.first.reason) if isinstance(outcome, Refused) else ""
+        reason = str(outcome.findings.first.reason) if isinstance(outcome, Refused) else ""
         self.metrics.count_decision(
             word(outcome), reason=reason, mode=mode, namespace=request.namespace
         )

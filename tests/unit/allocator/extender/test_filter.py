@@ -15,7 +15,7 @@ from allocator.extender.prioritize import score_nodes
 from allocator.extender.reasons import CLOSED, NO_INVENTORY, RESERVED, UNREADABLE
 from allocator.extender.score import ScoreTables, scorer
 from allocator.ledger.assign import PodClaim
-from allocator.model.decision import Finding, Reason
+from allocator.model.decision import Finding, Findings, Reason
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import FillPolicies, FillPolicy, Filters, Mode, PodRequest
 from allocator.placement.choose import PlacementPolicy
@@ -33,7 +33,7 @@ def index_of(*nodes: Node, whole: bool = True) -> Index:
 
 
 def asking(
-    request: PodRequest | tuple[Finding, ...] | None, *, uid: str = "u", priority: int = 0
+    request: PodRequest | Findings | None, *, uid: str = "u", priority: int = 0
 ) -> SchedulingPod:
     wanted = PodClaim(uid=uid, request=request) if isinstance(request, PodRequest) else request
     return SchedulingPod(uid=uid, namespace="team-a", name=uid, priority=priority, claim=wanted)
@@ -129,7 +129,7 @@ def test_a_request_that_cannot_be_read_fits_nowhere() -> None:
     """The hook would refuse it at each node in turn."""
     wrong = Finding(reason=Reason.MALFORMED, place="pod", field="", what="x", remedy="y")
 
-    found = verdicts(index_of(node("a", gpu(T4))), asking((wrong,)), "a")
+    found = verdicts(index_of(node("a", gpu(T4))), asking(Findings(wrong)), "a")
 
     assert found.failures == {"a": UNREADABLE}
 

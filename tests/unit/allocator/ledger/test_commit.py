@@ -13,7 +13,7 @@ from allocator.ledger.commit import readback_problems
 from allocator.ledger.ledger import parse_ledger, parse_ledger_text
 from allocator.ledger.schema import MOST_ENTRIES
 from allocator.model.allocation import Entry
-from allocator.model.decision import Reason
+from allocator.model.decision import Findings, Reason
 from allocator.model.request import MOST_CONTAINERS, Mode
 from kube.clock import Clock
 from tests.builders.bindings import answered, binding, review, stored
@@ -90,9 +90,9 @@ def test_more_containers_than_a_promise_holds_are_refused(odd: bool) -> None:
 
     found = asked(box({NUMBER: "1", MEMORY: "10"}), init=boxes)
 
-    assert isinstance(found, tuple)
-    assert found[0].reason is Reason.TOO_MANY
-    assert str(found[0]) == (
+    assert isinstance(found, Findings)
+    assert found.first.reason is Reason.TOO_MANY
+    assert str(found.first) == (
         "pod: 65 containers ask for GPUs; a pod may have at most 64; "
         "let at most 64 containers ask, or use several pods"
     )

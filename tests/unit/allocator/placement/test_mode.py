@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from allocator.config.settings import DEFAULTS, FleetScope, Prefer
-from allocator.model.decision import Finding, ModeSource, Reason
+from allocator.model.decision import Finding, Findings, ModeChoice, ModeSource, Reason
 from allocator.model.gpu import GpuKind
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import MiB
-from allocator.placement.mode import ModeDecision, explain_mode, mode_for, translated_percent, weigh
+from allocator.placement.mode import explain_mode, mode_for, translated_percent, weigh
 from tests.builders.model import (
     A30,
     A100_40,
@@ -61,17 +61,17 @@ ASKS: Mapping[str, ContainerRequest] = {
 
 def chosen(
     request: PodRequest, offers: Mapping[GpuKind, int] = BOTH, *, prefer: Prefer = Prefer.COST
-) -> ModeDecision:
+) -> ModeChoice:
     settings = msgspec.structs.replace(CLOSED, prefer=prefer)
     found = mode_for(request, offers, settings=settings, complete=True)
-    assert isinstance(found, ModeDecision)
+    assert isinstance(found, ModeChoice)
     return found
 
 
 def refused(request: PodRequest, offers: Mapping[GpuKind, int] = BOTH) -> Finding:
     found = mode_for(request, offers, settings=CLOSED, complete=True)
-    assert isinstance(found, tuple)
-    return found[0]
+    assert isinstance(found, Findings)
+    return found.first
 
 
 def test_every_row_of_the_table(golden: Callable[[str, str], str]) -> None:
@@ -91,15 +91,14 @@ def table(name: str) -> Iterator[str]:
 
 def row(container: ContainerRequest, offers: Mapping[GpuKind, int]) -> str:
     found = mode_for(pod(container), offers, settings=CLOSED, complete=True)
-    if isinstance(found, tuple):
-        (finding,) = found
+    if isinstance(found, Findings):
+        (finding,) = found.all
         return f"{'-':>4}  {'-':>4}  {'-':<9}  {'-':<6}  {'-':<9}  {finding.reason}: {finding}"
-    choice, costs = found.choice, found.choice.costs
-    profiles = choice.bids[0].profiles if choice.bids else ()
+    profiles = found.mode_costs[0].profiles if found.mode_costs else ()
     profile = " ".join(profiles) or "-"
     return (
-        f"{costs.get(MIG, '-'):>4}  {costs.get(SOFT, '-'):>4}  {choice.mode:<9}  "
-        f"{choice.source:<6}  {profile or '-':<9}  {explain_mode(choice)}"
+        f"{found.costs.get(MIG, '-'):>4}  {found.costs.get(SOFT, '-'):>4}  {found.mode:<9}  "
+        f"{found.source:<6}  {profile or '-':<9}  {explain_mode(found)}"
     )
 
 
@@ -136,33 +135,33 @@ def test_a_named_mode_binds() -> None:
     """The mode a user names is kept, and what the other would have cost is recorded."""
     found = chosen(pod(ask(1000), mode=MIG), prefer=Prefer.DENSITY)
 
-    assert found.choice.mode is MIG
-    assert found.choice.source is ModeSource.NAMED
-    assert found.choice.costs == {MIG: 125, SOFT: 25}
+    assert found.mode is MIG
+    assert found.source is ModeSource.NAMED
+    assert found.costs == {MIG: 125, SOFT: 25}
 
 
 def test_a_named_profile_names_the_mode() -> None:
     """A MIG profile can only be had in MIG mode, and is taken although it is no plain one."""
     found = chosen(pod(ask(), profile="1g.10gb"))
 
-    assert found.choice.mode is MIG
-    assert found.choice.bids[0].profiles == ("1g.10gb",)
+    assert found.mode is MIG
+    assert found.mode_costs[0].profiles == ("1g.10gb",)
 
 
 def test_only_one_mode_left() -> None:
     """Where one mode cannot serve, the other is not a choice."""
     found = chosen(pod(ask(4000)), fleet((T4, SOFT)))
 
-    assert found.choice.source is ModeSource.ONLY
+    assert found.source is ModeSource.ONLY
 
 
 def test_memory_only_is_fixed() -> None:
     """A vocabulary without isolation goes to GPUs that are shared in software."""
     found = chosen(pod(ask(4000), mode=MEMORY_ONLY))
 
-    assert found.choice.mode is MEMORY_ONLY
-    assert found.choice.source is ModeSource.ONLY
-    assert found.choice.costs == {MEMORY_ONLY: 99}
+    assert found.mode is MEMORY_ONLY
+    assert found.source is ModeSource.ONLY
+    assert found.costs == {MEMORY_ONLY: 99}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +179,7 @@ def test_what_a_pod_withholds_at_its_peak(containers: list[ContainerRequest], co
     """Init containers run one by one, beside sidecars that started before them."""
     found = chosen(pod(*containers, mode=SOFT))
 
-    assert found.choice.costs[SOFT] == cost
+    assert found.costs[SOFT] == cost
 
 
 def test_an_open_fleet_only_warns() -> None:
@@ -189,9 +188,9 @@ def test_an_open_fleet_only_warns() -> None:
 
     found = mode_for(request, BOTH, settings=DEFAULTS, complete=True)
 
-    assert isinstance(found, ModeDecision)
+    assert isinstance(found, ModeChoice)
     assert found.warnings == (refused(request),)
-    assert (found.choice.mode, found.choice.source) == (SOFT, ModeSource.BEST)
+    assert (found.mode, found.source) == (SOFT, ModeSource.BEST)
 
 
 @pytest.mark.parametrize(
@@ -208,10 +207,10 @@ def test_what_is_not_known_never_refuses(
     """No inventory is "unknown", not "no"; the mode stays open to revision."""
     found = mode_for(pod(ask(90000)), offers, settings=CLOSED, complete=complete)
 
-    assert isinstance(found, ModeDecision)
-    assert found.choice.why == why
-    assert explain_mode(found.choice) == f"hami-core: {why}"
-    assert found.choice.source is ModeSource.BEST
+    assert isinstance(found, ModeChoice)
+    assert found.why == why
+    assert explain_mode(found) == f"hami-core: {why}"
+    assert found.source is ModeSource.BEST
 
 
 def test_mixed_nodes_are_not_judged_by_one_kind() -> None:
@@ -221,7 +220,7 @@ def test_mixed_nodes_are_not_judged_by_one_kind() -> None:
 
     found = mode_for(request, offers, settings=CLOSED, complete=True, mixed=True)
 
-    assert isinstance(found, ModeDecision)
+    assert isinstance(found, ModeChoice)
     assert refused(request, offers).reason is Reason.TOO_MANY
 
 
@@ -262,7 +261,7 @@ def test_a_percentage_on_mig_is_a_share_of_slots() -> None:
     """Half of a board is the profile with half of its slots, whatever the driver keeps back."""
     found = chosen(pod(ask(percent=50), mode=MIG), {offer(A100_40, mode=MIG): 1})
 
-    assert found.choice.bids[0].profiles == ("3g.20gb",)
+    assert found.mode_costs[0].profiles == ("3g.20gb",)
 
 
 @pytest.mark.parametrize("complete", [True, False], ids=["known", "unknown"])
@@ -270,9 +269,9 @@ def test_what_no_gpu_in_the_world_has_is_refused_in_any_fleet(complete: bool) ->
     """No node to come would help: even an open fleet, or one not seen yet, says so at once."""
     found = mode_for(pod(ask(900_000)), NOTHING, settings=DEFAULTS, complete=complete)
 
-    assert isinstance(found, tuple)
-    assert found[0].reason is Reason.MEMORY_SHORT
-    assert "largest known GPU" in found[0].what
+    assert isinstance(found, Findings)
+    assert found.first.reason is Reason.MEMORY_SHORT
+    assert "largest known GPU" in found.first.what
 
 
 def test_a_larger_gpu_that_is_here_counts_more_than_the_catalogue() -> None:
@@ -280,4 +279,4 @@ def test_a_larger_gpu_that_is_here_counts_more_than_the_catalogue() -> None:
     tomorrow = GpuKind(model="Z9", memory=MiB(1_000_000), mode=SOFT, board=None)
     found = mode_for(pod(ask(900_000)), {tomorrow: 1}, settings=CLOSED, complete=True)
 
-    assert isinstance(found, ModeDecision)
+    assert isinstance(found, ModeChoice)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from allocator.config.settings import DEFAULTS, FleetScope
-from allocator.model.decision import Finding, Reason
+from allocator.model.decision import Finding, Findings, Reason
 from allocator.model.gpu import GpuKind
 from allocator.model.request import Filters, Mode, PodRequest
 from allocator.placement.mode import mode_for
@@ -19,8 +19,8 @@ BOTH = fleet((A100_40, MIG), (A100_40, SOFT))
 
 def refused(request: PodRequest, offers: Mapping[GpuKind, int] = BOTH) -> Finding:
     found = mode_for(request, offers, settings=CLOSED, complete=True)
-    assert isinstance(found, tuple)
-    return found[0]
+    assert isinstance(found, Findings)
+    return found.first
 
 
 @pytest.mark.parametrize(
@@ -127,5 +127,5 @@ def test_everything_wrong_with_a_container_is_said_at_once() -> None:
     """Who mends one number need not come back for the other."""
     found = mode_for(pod(ask(90000, count=9)), BOTH, settings=CLOSED, complete=True)
 
-    assert isinstance(found, tuple)
-    assert [finding.reason for finding in found] == [Reason.MEMORY_SHORT, Reason.TOO_MANY]
+    assert isinstance(found, Findings)
+    assert [finding.reason for finding in found.all] == [Reason.MEMORY_SHORT, Reason.TOO_MANY]

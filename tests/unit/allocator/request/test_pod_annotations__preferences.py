@@ -3,6 +3,7 @@
 import pytest
 
 from allocator.catalog.keys import GPU_POLICY_KEY, NODE_POLICY_KEY
+from allocator.model.decision import Findings
 from allocator.model.request import FillPolicies, FillPolicy
 from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY, preferences
 
@@ -46,8 +47,8 @@ def test_what_is_not_understood_is_refused(key: str, text: str, what: str) -> No
     """A wish that would be ignored in silence is a finding with a remedy."""
     found = preferences({key: text})
 
-    assert isinstance(found, tuple)
-    (finding,) = found
+    assert isinstance(found, Findings)
+    (finding,) = found.all
     assert what in finding.what
     assert finding.field == f'metadata.annotations["{key}"]'
     assert key in finding.remedy or "mutex" in finding.remedy
@@ -57,9 +58,9 @@ def test_both_levels_are_reported() -> None:
     """A user sees all that is wrong at once."""
     found = preferences({NODE_POLICY_KEY: "x", GPU_POLICY_KEY: "y" * 100_000})
 
-    assert isinstance(found, tuple)
-    assert len(found) == 2
-    assert all(len(finding.what) < 200 for finding in found)
+    assert isinstance(found, Findings)
+    assert len(found.all) == 2
+    assert all(len(finding.what) < 200 for finding in found.all)
 
 
 def test_a_pod_goes_before_the_cluster() -> None:

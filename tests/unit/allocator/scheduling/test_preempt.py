@@ -7,7 +7,7 @@ import pytest
 
 from allocator.extender.schema import PREEMPTION_ARGS
 from allocator.ledger.assign import PodClaim
-from allocator.model.decision import Finding, Reason
+from allocator.model.decision import Finding, Findings, Reason
 from allocator.model.request import Mode
 from allocator.placement.choose import PlacementPolicy
 from allocator.scheduling.preempt import select_victims
@@ -224,4 +224,4 @@ def test_a_request_that_cannot_be_read_evicts_nobody() -> None:
     flaw = Finding(reason=Reason.MALFORMED, place="pod", field="", what="odd", remedy="mend it")
     index = cluster((TWO_GPUS, halves()))
 
-    assert named(index, replace(preemptor(HALF), claim=(flaw,)), args(n0=offer(["a"]))) == {}
+    assert named(index, replace(preemptor(HALF), claim=Findings(flaw)), args(n0=offer(["a"]))) == {}

@@ -46,7 +46,7 @@ def around(settings: Settings) -> AdmissionContext:
 
 def reason(outcome: object) -> Reason:
     assert isinstance(outcome, Refused)
-    return outcome.first.reason
+    return outcome.findings.first.reason
 
 
 def test_a_named_soft_slice_carries_literal_limits_and_late_devices() -> None:
@@ -379,7 +379,7 @@ def test_a_refusal_names_every_finding() -> None:
     )
 
     assert isinstance(outcome, Refused)
-    assert [finding.reason for finding in (outcome.first, *outcome.rest)] == [
+    assert [finding.reason for finding in outcome.findings.all] == [
         Reason.RESERVED_ANNOTATION,
         Reason.NODE_NAME,
     ]

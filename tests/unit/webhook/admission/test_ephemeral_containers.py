@@ -36,7 +36,7 @@ def test_a_pod_has_gpus_whichever_container_asks(written: Json) -> None:
     outcome = debugged(written, securityContext={"privileged": True})
 
     assert isinstance(outcome, Refused)
-    assert outcome.first.reason is Reason.PRIVILEGED
+    assert outcome.findings.first.reason is Reason.PRIVILEGED
 
 
 def test_a_pod_without_gpus_may_be_debugged_by_a_privileged_container() -> None:
@@ -54,7 +54,7 @@ def test_a_debug_container_cannot_ask() -> None:
     outcome = debugged(pod(PLAIN), resources={"limits": {MEMORY: "100"}})
 
     assert isinstance(outcome, Refused)
-    assert outcome.first.reason is Reason.EPHEMERAL
+    assert outcome.findings.first.reason is Reason.EPHEMERAL
 
 
 def test_a_debug_container_that_was_there_before_is_not_judged_again() -> None:

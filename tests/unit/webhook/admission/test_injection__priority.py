@@ -72,8 +72,8 @@ def test_without_leave_nobody_holds_back_his_neighbours(agent: NodeAgent) -> Non
     outcome = decided(pod(annotations=HIGH), around(Settings(node_agent=agent)))
 
     assert isinstance(outcome, Refused)
-    assert outcome.first.reason is Reason.PRIORITY
-    assert "vgpu-admission.io/high-priority=allow" in outcome.first.remedy
+    assert outcome.findings.first.reason is Reason.PRIORITY
+    assert "vgpu-admission.io/high-priority=allow" in outcome.findings.first.remedy
     assert isinstance(decided(pod(annotations=LOW), PLAIN), Rewritten)
 
 
@@ -91,9 +91,9 @@ def test_a_priority_that_is_none_is_refused(text: str) -> None:
     outcome = decided(pod(annotations={PRIORITY_KEY: text}), ALLOWED)
 
     assert isinstance(outcome, Refused)
-    assert outcome.first.reason is Reason.MALFORMED
-    assert "use high or low" in str(outcome.first)
-    assert len(str(outcome.first)) < 500
+    assert outcome.findings.first.reason is Reason.MALFORMED
+    assert "use high or low" in str(outcome.findings.first)
+    assert len(str(outcome.findings.first)) < 500
 
 
 def test_the_record_says_who_goes_first() -> None:
@@ -113,4 +113,4 @@ def test_a_tenants_own_variable_is_refused_all_the_same() -> None:
     outcome = decided(made, ALLOWED)
 
     assert isinstance(outcome, Refused)
-    assert outcome.first.reason is Reason.RESERVED_VARIABLE
+    assert outcome.findings.first.reason is Reason.RESERVED_VARIABLE

@@ -97,7 +97,7 @@ def test_two_containers_cannot_share_a_key() -> None:
     outcome = decide(typed(once), AROUND)
 
     assert isinstance(outcome, Refused)
-    assert outcome.first.reason is Reason.RESERVED_VARIABLE
+    assert outcome.findings.first.reason is Reason.RESERVED_VARIABLE
 
 
 def test_a_copied_manifest_passes_as_it_is() -> None:
@@ -149,7 +149,7 @@ def test_validation_refuses_what_a_later_webhook_took_away() -> None:
     outcome = confirm(typed(once), AROUND)
 
     assert isinstance(outcome, Refused)
-    assert outcome.first.reason is Reason.INCOMPLETE
+    assert outcome.findings.first.reason is Reason.INCOMPLETE
 
 
 def test_validation_tolerates_a_namespace_that_changed_its_level() -> None:

@@ -25,7 +25,7 @@ HAMI = {MODE: "hami-core"}
 
 
 def reason(outcome: Outcome) -> Reason | None:
-    return outcome.first.reason if isinstance(outcome, Refused) else None
+    return outcome.findings.first.reason if isinstance(outcome, Refused) else None
 
 
 @pytest.mark.parametrize(
