@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from certs.api_client import ApiRegistrations, ApiSecret, announcer
+from certs.api_client import ApiRegistrations, ApiSecret, event_announcer
 from certs.ca_bundle import WebhookRegistration
 from certs.refresh_controller import CertificateReason, OwnSecret, RefreshController
 from certs.rotation_controller import RotationController, SecretChange, StoredSecret
@@ -55,8 +55,8 @@ class Site:
 async def site() -> AsyncIterator[Site]:
     async with ApiServer() as server, Client(Access(url=server.url)) as client:
         await client.create(PATH, json.dumps(HOOKS).encode())
-        secret = ApiSecret(calls=client, namespace="vgpu-system", name="certificates")
-        yield Site(server, client, secret, ApiRegistrations(calls=client))
+        secret = ApiSecret(client=client, namespace="vgpu-system", name="certificates")
+        yield Site(server, client, secret, ApiRegistrations(client=client))
 
 
 def test_a_secret_is_created_changed_and_guarded() -> None:
@@ -135,20 +135,20 @@ def test_an_empty_cluster_ends_up_serving() -> None:
         async with site() as at:
             recorder = Recorder(at.client, controller="vgpu-admission.io/webhook", instance="a")
             look = OwnSecret(
-                writer=RotationController(
+                rotation=RotationController(
                     secrets=at.secret,
                     registrations=at.registrations,
                     targets=(MUTATING, VALIDATING),
-                    terms=TERMS,
+                    parameters=TERMS,
                     clock=world.time.clock,
                 ),
                 leading=lambda: True,
-                announce=announcer(recorder, at.secret),
+                announce=event_announcer(recorder, at.secret),
             )
             serving = ServingPair(now=lambda: world.time.wall)
             keeper = RefreshController(
                 serving=serving,
-                look=look,
+                read_pair=look,
                 announce=look.announce,
                 lifetimes=LIFETIMES,
                 clock=world.time.clock,

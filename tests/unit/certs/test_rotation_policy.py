@@ -40,7 +40,7 @@ LONG = timedelta(minutes=1)
 
 def seen(*trusted: str, steady: timedelta = LONG) -> ObservedTrust:
     return ObservedTrust(
-        trusts=(frozenset(trusted), frozenset({"one", "two", "nil"})), steady=steady
+        trusts=(frozenset(trusted), frozenset({"one", "two", "nil"})), unchanged_for=steady
     )
 
 

@@ -5,17 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from certs.ca_bundle import WebhookRegistration, authorities, is_outdated, trusted_fingerprints
+from certs.ca_bundle import (
+    WebhookRegistration,
+    is_outdated,
+    trusted_authorities,
+    trusted_fingerprints,
+)
 from certs.pem import certificates_pem, fingerprint
 from certs.rotation_controller import new_key_material
 from certs.rotation_policy import AddNextCA, Rotation, SwitchLeaf
-from certs.secret_codec import SecretState, apply_step, state
+from certs.secret_codec import SecretState, apply_step, rotation_state
 from certs.status import SHOWN, CertificatesStatus, RotationPhase, lines, phase
 from tests.fakes.certificates import MUTATING, START, TERMS, VALIDATING
 
 STORES = [SecretState()]
 for made in (AddNextCA(), SwitchLeaf(), AddNextCA(), SwitchLeaf()):
-    STORES.append(apply_step(STORES[-1], made, TERMS, fresh=new_key_material(START)))
+    STORES.append(apply_step(STORES[-1], made, TERMS, material=new_key_material(START)))
 EMPTY, FIRST, STEADY, PUBLISHING, OVERLAP = STORES
 
 
@@ -27,7 +32,7 @@ def registration(*bundles: bytes) -> WebhookRegistration:
 def status(store: SecretState, *registrations: WebhookRegistration) -> CertificatesStatus:
     return CertificatesStatus(
         now=START,
-        state=state(store, TERMS.names),
+        state=rotation_state(store, TERMS.names),
         bundle=certificates_pem(*store.bundle),
         registrations=registrations,
         missing=(VALIDATING,),
@@ -96,7 +101,7 @@ def test_a_registration_trusts_what_all_of_its_webhooks_trust() -> None:
     assert trusted_fingerprints(registration(both, one)) == {fingerprint(OVERLAP.bundle[0])}
     assert trusted_fingerprints(registration(both, b"")) == frozenset()
     assert trusted_fingerprints(registration()) == frozenset()
-    assert set(authorities([registration(both, one)])) == set(OVERLAP.bundle)
+    assert set(trusted_authorities([registration(both, one)])) == set(OVERLAP.bundle)
 
 
 def test_a_registration_is_outdated_until_every_webhook_is_equal() -> None:

@@ -29,7 +29,7 @@ def test_a_picture_is_as_old_as_its_oldest_part(silent: str, *, complete: bool) 
             path, found = news[kind]
             server.objects.create(parsed(path), found)
         heard = [inventory.watches[kind] for kind in news.keys() - {silent}]
-        await until(lambda: all(pulse.last_heard == late[0] for pulse in heard))
+        await until(lambda: all(pulse.last_message == late[0] for pulse in heard))
 
         assert not old
         assert inventory.snapshot().complete is complete

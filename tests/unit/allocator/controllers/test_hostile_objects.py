@@ -120,7 +120,7 @@ def test_promises_are_taken_back(names: tuple[str, str]) -> None:
     machine = {"metadata": {"name": "n0"}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
     api = Api(objects={"n0": stored("n0")}, nodes={"n0": machine})
     found = ReclaimController(
-        api, pods=known(), ledgers=lambda: ledgers(*names), agent=lambda: True, clock=clock()
+        api, pods=known(), ledgers=lambda: ledgers(*names), agents_serve=lambda: True, clock=clock()
     )
 
     asyncio.run(found.sweep())

@@ -79,7 +79,7 @@ def sweep(
         api,
         pods=pods,
         ledgers=lambda: {"n0": parse_ledger(api.stored)},
-        agent=lambda: True,
+        agents_serve=lambda: True,
         clock=clock,
     )
     if known is not None:
@@ -153,7 +153,7 @@ def test_a_promise_is_asked_about_again_when_its_ledger_moves() -> None:
     pods.replace({})
     ledgers = {"n0": parse_ledger(api.stored)}
     found = ReclaimController(
-        api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True, clock=clock
+        api, pods=pods, ledgers=lambda: ledgers, agents_serve=lambda: True, clock=clock
     )
 
     async def story() -> None:
@@ -190,7 +190,7 @@ def test_a_node_that_does_not_answer_delays_no_other() -> None:
     pods.replace({})
     ledgers = {"n1": parse_ledger(gpu_node(node("n1", gpu(mode=Mode.MIG)), (ENTRY,)))}
     ledgers["n0"] = parse_ledger(api.stored)
-    found = ReclaimController(api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True)
+    found = ReclaimController(api, pods=pods, ledgers=lambda: ledgers, agents_serve=lambda: True)
 
     async def swept() -> None:
         async with asyncio.timeout(5):
@@ -229,7 +229,9 @@ def test_an_age_is_of_before_the_reads() -> None:
     clock = Clock(
         monotonic=lambda: 5.0, wall=lambda: after if api.reads else before, random=lambda: 0
     )
-    controller = ReclaimController(api, pods=Pods(), ledgers=dict, agent=lambda: True, clock=clock)
+    controller = ReclaimController(
+        api, pods=Pods(), ledgers=dict, agents_serve=lambda: True, clock=clock
+    )
 
     assert asyncio.run(controller.reclaim("n0", "a")) == frozenset()
     assert api.left == 1

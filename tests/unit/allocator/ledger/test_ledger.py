@@ -9,7 +9,7 @@ import jsonpatch
 import pytest
 
 from allocator.ledger.commit import Operation, commit_all, remove_entries, with_entry
-from allocator.ledger.ledger import Ledger, is_accounted, node_for, parse_ledger
+from allocator.ledger.ledger import Ledger, describes_node, node_for, parse_ledger
 from allocator.model.allocation import Entry
 from allocator.model.request import Mode
 from tests.builders.gpunodes import NOON, Json, entry, gpu_node, patched
@@ -220,7 +220,7 @@ def test_an_entry_takes_the_place_of_what_was_unpromised() -> None:
 def test_a_status_belongs_to_one_life_of_a_node(node_uid: str, boot: str, *, same: bool) -> None:
     """What either side does not say is not compared."""
     assert (
-        is_accounted(parse_ledger(gpu_node(NODE, nodeUID="u")), node_uid=node_uid, boot=boot)
+        describes_node(parse_ledger(gpu_node(NODE, nodeUID="u")), node_uid=node_uid, boot=boot)
         is same
     )
-    assert is_accounted(parse_ledger(gpu_node(NODE)), node_uid="any", boot="")
+    assert describes_node(parse_ledger(gpu_node(NODE)), node_uid="any", boot="")

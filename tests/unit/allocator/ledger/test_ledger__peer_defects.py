@@ -101,7 +101,7 @@ def test_k2_a_promise_in_use_is_never_given_again(status: Mapping[str, object]) 
     """A pod that is over keeps its place until the agent says otherwise, however late that is."""
     held = entry("gone", mig_grant("7g.40gb", 0, gpu="GPU-n0-0"))
     machine = NodeIdentity(name="n0", uid="", boot="boot-1")
-    late = ReclaimEvidence(pod=None, node=machine, now=NOON + 100 * UNBOUND_AGE, agent=True)
+    late = ReclaimEvidence(pod=None, node=machine, now=NOON + 100 * UNBOUND_AGE, agent_serves=True)
     in_use, let_go = ledger(CUT, (held,), **status), ledger(CUT, (held,), held=[])
 
     assert not is_reclaimable(in_use, held, late)

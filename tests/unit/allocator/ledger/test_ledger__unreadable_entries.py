@@ -77,7 +77,7 @@ def swept(api: Api, *known: PodSummary, agent: bool = True) -> list[str]:
         api,
         pods=pods,
         ledgers=lambda: {"n0": parse_ledger(api.stored)},
-        agent=lambda: agent,
+        agents_serve=lambda: agent,
         clock=Clock(monotonic=lambda: 5.0, wall=lambda: NOON + UNBOUND_AGE, random=lambda: 0),
     )
     asyncio.run(found.sweep())

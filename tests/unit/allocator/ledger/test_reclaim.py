@@ -34,7 +34,7 @@ def goes(
     machine: NodeIdentity | None = MACHINE,
     agent: bool = True,
 ) -> bool:
-    evidence = ReclaimEvidence(pod=pod, node=machine, now=now, agent=agent)
+    evidence = ReclaimEvidence(pod=pod, node=machine, now=now, agent_serves=agent)
     return is_reclaimable(found, ENTRY, evidence)
 
 
