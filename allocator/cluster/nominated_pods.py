@@ -79,7 +79,7 @@ class NominatedPods:
         self._departures: dict[str, tuple[float, int]] = {}
         # Nominations by node, without hints and with them.
         self._by_node: Mapping[str, tuple[SchedulingPod, ...]] = MappingProxyType({})
-        self._by_node_with_hints = self._by_node
+        self._by_node_with_hints: Mapping[str, tuple[SchedulingPod, ...]] = self._by_node
 
     def follow(self, watch: SharedInformer, decode: Callable[[bytes], SchedulingPod]) -> None:
         """Consume a watch of all pods, which *read* decodes."""
