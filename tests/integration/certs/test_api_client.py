@@ -101,19 +101,22 @@ def test_a_bundle_is_applied_to_every_webhook_and_nothing_else() -> None:
 
     async def scenario() -> tuple[WebhookRegistration, dict[str, Any], dict[str, str]]:
         async with site() as at:
-            found = await at.registration()
-            await at.registrations.publish(found, b"PEM")
+            registration = await at.registration()
+            await at.registrations.publish(registration, b"PEM")
             with pytest.raises(ConflictError):
-                await at.registrations.publish(found, b"PEM2")
+                await at.registrations.publish(registration, b"PEM2")
             request = next(item for item in at.server.requests if item.method == "PATCH")
-            return found, json.loads(request.body), request.query
+            return registration, json.loads(request.body), request.query
 
-    found, sent, query = asyncio.run(scenario())
+    registration, sent, query = asyncio.run(scenario())
 
     bundle = {"clientConfig": {"caBundle": base64.b64encode(b"PEM").decode()}}
-    assert [name for name, _ in found.bundles] == ["a.vgpu-admission.io", "b.vgpu-admission.io"]
-    assert sent["webhooks"] == [{"name": name} | bundle for name, _ in found.bundles]
-    assert sent["metadata"] == {"name": MUTATING.name, "resourceVersion": found.version}
+    assert [name for name, _ in registration.bundles] == [
+        "a.vgpu-admission.io",
+        "b.vgpu-admission.io",
+    ]
+    assert sent["webhooks"] == [{"name": name} | bundle for name, _ in registration.bundles]
+    assert sent["metadata"] == {"name": MUTATING.name, "resourceVersion": registration.version}
     assert query == {"fieldManager": "vgpu-admission-certs", "force": "true"}
 
 

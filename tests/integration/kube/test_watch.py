@@ -105,9 +105,9 @@ def test_a_bookmark_moves_the_place_to_resume() -> None:
         pods = parsed("/api/v1/namespaces/x/pods")
         watched.server.objects.create(pods, {"metadata": {"name": "unrelated"}})
         watched.server.bookmark()
-        heard = watched.pulse.last_message
+        last_message = watched.pulse.last_message
         watched.time.now += 400
-        await watched.until_true(lambda: watched.pulse.last_message != heard)
+        await watched.until_true(lambda: watched.pulse.last_message != last_message)
         watched.server.compact()
         watched.server.close_streams()
         watched.add("c")

@@ -75,9 +75,9 @@ def step(state: RotationState, what: ObservedTrust) -> Step:
 )
 def test_the_step_that_is_due(changes: dict[str, Any], trusted: list[str], expected: Step) -> None:
     """One fact about the Secret or the registrations decides the step."""
-    found = step(replace(GOOD, **changes), seen(*trusted))
+    chosen = step(replace(GOOD, **changes), seen(*trusted))
 
-    assert found == expected
+    assert chosen == expected
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,10 @@ def status(store: SecretState, *registrations: WebhookRegistration) -> Certifica
 )
 def test_phases(store: SecretState, expected: RotationPhase) -> None:
     """Every step of a rotation has a name, and the report begins with it."""
-    told = status(store)
+    shown = status(store)
 
-    assert phase(told.state) is expected
-    assert next(lines(told)).split()[1].rstrip(":") == expected
+    assert phase(shown.state) is expected
+    assert next(lines(shown)).split()[1].rstrip(":") == expected
 
 
 def test_the_report_says_from_when_the_next_authority_signs() -> None:
@@ -73,9 +73,9 @@ def test_the_report_says_what_each_registration_lacks() -> None:
     lacks = registration(certificates_pem(*STEADY.bundle))
     new = fingerprint(PUBLISHING.bundle[-1])[:SHOWN]
 
-    told = list(lines(status(PUBLISHING, carries, lacks)))
+    shown = list(lines(status(PUBLISHING, carries, lacks)))
 
-    assert told[-3:] == [
+    assert shown[-3:] == [
         "MutatingWebhookConfiguration 'vgpu-admission' carries the bundle",
         f"MutatingWebhookConfiguration 'vgpu-admission' lacks CA {new}",
         "ValidatingWebhookConfiguration 'vgpu-admission' does not exist, skipped",
@@ -86,12 +86,12 @@ def test_the_report_names_every_certificate_and_the_request() -> None:
     """One line each, with the end of its validity."""
     asked = replace(OVERLAP, request=Rotation.LEAF)
 
-    told = "\n".join(lines(status(asked)))
+    shown = "\n".join(lines(status(asked)))
 
     for certificate in OVERLAP.bundle:
-        assert fingerprint(certificate)[:SHOWN] in told
-    assert "overlap: old CAs are trusted until 2026-11-21 12:05 UTC" in told
-    assert "requested   leaf" in told
+        assert fingerprint(certificate)[:SHOWN] in shown
+    assert "overlap: old CAs are trusted until 2026-11-21 12:05 UTC" in shown
+    assert "requested   leaf" in shown
 
 
 def test_a_registration_trusts_what_all_of_its_webhooks_trust() -> None:

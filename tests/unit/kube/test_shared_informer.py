@@ -36,8 +36,8 @@ def thing(uid: str, number: int) -> bytes:
 
 
 def number(raw: bytes) -> int:
-    found: int = orjson.loads(raw)["number"]
-    return found
+    value: int = orjson.loads(raw)["number"]
+    return value
 
 
 def even(raw: bytes) -> int | None:

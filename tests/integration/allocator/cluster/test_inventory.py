@@ -284,11 +284,11 @@ def test_the_index_knows_what_the_hook_would_refuse_and_who_has_promises() -> No
 
 def test_a_node_that_is_known_to_be_gone_takes_nothing() -> None:
     """Its GPUNode may not be shut yet; before anybody has heard of Nodes it is no proof."""
-    told = {**GPU_NODE["status"], "inventory": "sha256:1"}
+    status = {**GPU_NODE["status"], "inventory": "sha256:1"}
 
     async def scene(server: ApiServer, inventory: Inventory) -> None:
         server.objects.create(parsed(NODES), node("a"))
-        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": told})
+        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": status})
         await until(lambda: inventory.ledger("a") is not None)
         await until(lambda: inventory.nodes() != {})
         ledger = inventory.ledger("a")
@@ -313,8 +313,8 @@ def test_what_a_register_told_stands_only_while_its_plugin_is_to_serve() -> None
         upstream = config(name, "settings.yaml", "nodeAgent: upstream")
         server.objects.create(parsed(SYSTEM), upstream)
         server.objects.create(parsed(NODES), node("a"))
-        told = {**GPU_NODE["status"], "inventory": "sha256:1", "driver": "upstream"}
-        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": told})
+        status = {**GPU_NODE["status"], "inventory": "sha256:1", "driver": "upstream"}
+        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": status})
         await until(lambda: inventory.index().node_infos)
         await until(lambda: not inventory.index().node_infos["a"].closed)
 

@@ -27,7 +27,7 @@ OLD, YOUNG = NOON + UNBOUND_AGE, NOON + UNBOUND_AGE - timedelta(seconds=1)
 
 
 def goes(
-    found: Ledger,
+    node_ledger: Ledger,
     pod: PodSummary | None,
     *,
     now: datetime = NOON,
@@ -35,7 +35,7 @@ def goes(
     agent: bool = True,
 ) -> bool:
     evidence = ReclaimEvidence(pod=pod, node=machine, now=now, agent_serves=agent)
-    return is_reclaimable(found, ENTRY, evidence)
+    return is_reclaimable(node_ledger, ENTRY, evidence)
 
 
 @pytest.mark.parametrize(
