@@ -1,4 +1,4 @@
-"""Cluster: reads and writes the Secret and the webhook configurations."""
+"""Reads and writes the Secret and the webhook configurations through the API server."""
 
 import base64
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class _Configuration(msgspec.Struct):
 class ApiSecret:
     """One Secret; RBAC: secrets get and patch by this name, and create if it is not shipped."""
 
-    calls: ApiClient
+    client: ApiClient
     namespace: str
     name: str
 
@@ -62,63 +62,64 @@ class ApiSecret:
     async def read(self) -> StoredSecret | None:
         """Read it; raises :class:`kube.errors.KubeError`."""
         try:
-            body = await self.calls.get(f"{self._collection}/{self.name}")
+            body = await self.client.get(f"{self._collection}/{self.name}")
         except NotFoundError:
             return None
-        read = _parse(body, _Secret)
+        secret = _parse(body, _Secret)
         return StoredSecret(
-            version=read.metadata.resource_version,
-            data={key: base64.b64decode(text) for key, text in read.data.items()},
-            annotations=read.metadata.annotations,
+            version=secret.metadata.resource_version,
+            data={key: base64.b64decode(text) for key, text in secret.data.items()},
+            annotations=secret.metadata.annotations,
         )
 
     async def write(self, version: str | None, change: SecretChange) -> None:
         """Patch that version or create it; raises :class:`kube.errors.KubeError`."""
-        data = {key: _text(value) for key, value in change.data.items()}
+        data = {key: _base64(value) for key, value in change.data.items()}
         meta: dict[str, object] = {"annotations": change.annotations}
         if version is not None:
             meta["resourceVersion"] = version
             changes = {"metadata": meta, "data": data}
-            await self.calls.merge_patch(f"{self._collection}/{self.name}", changes)
+            await self.client.merge_patch(f"{self._collection}/{self.name}", changes)
             return
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "type": "Opaque",  # kubernetes.io/tls would demand a leaf before there is one
+            "type": "Opaque",  # kubernetes.io/tls requires a leaf, which does not exist yet
             "metadata": {"name": self.name, "annotations": _without_none(change.annotations)},
             "data": _without_none(data),
         }
-        await self.calls.create(self._collection, msgspec.json.encode(secret))
+        await self.client.create(self._collection, msgspec.json.encode(secret))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRegistrations:
-    """Webhook configurations; RBAC: get and patch by name. Owns caBundle and nothing else."""
+    """Webhook configurations, of which we own only caBundle; RBAC: get and patch by name."""
 
-    calls: ApiClient
+    client: ApiClient
 
     async def read(self, target: WebhookTarget) -> WebhookRegistration | None:
         """Read it; raises :class:`kube.errors.KubeError`."""
         try:
-            body = await self.calls.get(f"{_COLLECTIONS[target.kind]}/{target.name}")
+            body = await self.client.get(f"{_COLLECTIONS[target.kind]}/{target.name}")
         except NotFoundError:
             return None
-        read = _parse(body, _Configuration)
+        configuration = _parse(body, _Configuration)
         bundles = tuple(
-            (item.name, base64.b64decode(item.client_config.ca_bundle)) for item in read.webhooks
+            (item.name, base64.b64decode(item.client_config.ca_bundle))
+            for item in configuration.webhooks
         )
         return WebhookRegistration(
-            target=target, version=read.metadata.resource_version, bundles=bundles
+            target=target, version=configuration.metadata.resource_version, bundles=bundles
         )
 
     async def publish(self, registration: WebhookRegistration, bundle: bytes) -> None:
         """Apply *bundle* to every webhook; raises :class:`kube.errors.KubeError`.
 
-        The version makes it a precondition, and keeps apply from creating what was deleted.
+        The version is a precondition; it also keeps apply from creating a deleted configuration.
         """
         target = registration.target
         config = {"caBundle": base64.b64encode(bundle).decode()}
-        wanted = {
+        configuration = {
             "apiVersion": GROUP,
             "kind": target.kind,
             "metadata": {"name": target.name, "resourceVersion": registration.version},
@@ -127,11 +128,13 @@ class ApiRegistrations:
             ],
         }
         path = f"{_COLLECTIONS[target.kind]}/{target.name}"
-        await self.calls.apply(path, msgspec.json.encode(wanted), field_manager=FIELD_MANAGER)
+        await self.client.apply(
+            path, msgspec.json.encode(configuration), field_manager=FIELD_MANAGER
+        )
 
 
-def announcer(recorder: Recorder, secret: ApiSecret) -> Announce:
-    """Return what turns notices into Events about *secret*; RBAC as the recorder's."""
+def event_announcer(recorder: Recorder, secret: ApiSecret) -> Announce:
+    """Return a function that records notices as Events about *secret*; RBAC: the recorder's."""
     regarding = Reference(
         api_version="v1", kind="Secret", name=secret.name, namespace=secret.namespace
     )
@@ -150,7 +153,7 @@ def announcer(recorder: Recorder, secret: ApiSecret) -> Announce:
     return announce
 
 
-def _text(value: bytes | None) -> str | None:
+def _base64(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
 
 

@@ -1,4 +1,4 @@
-"""Registrations: which CAs a webhook configuration trusts, and whether it needs ours."""
+"""The CAs that a webhook configuration trusts, and whether it needs our bundle."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class WebhookKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WebhookTarget:
-    """A webhook configuration that is ours whole: every webhook in it gets our bundle."""
+    """A webhook configuration that is entirely ours: every webhook in it gets our bundle."""
 
     kind: WebhookKind
     name: str
@@ -29,25 +29,27 @@ class WebhookTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRegistration:
-    """A webhook configuration as it was read; ``bundles`` maps each webhook's name to its PEM."""
+    """A webhook configuration as it was read."""
 
     target: WebhookTarget
-    version: str
-    bundles: tuple[tuple[str, bytes], ...]
+    version: str  # resource version
+    bundles: tuple[tuple[str, bytes], ...]  # name and caBundle (PEM) of each webhook
 
 
 def trusted_fingerprints(registration: WebhookRegistration) -> frozenset[str]:
-    """Return the fingerprints of the authorities that every webhook of it trusts."""
+    """Return the fingerprints of the authorities that all webhooks of *registration* trust."""
     sets = [frozenset(map(fingerprint, certificates(text))) for _, text in registration.bundles]
     return frozenset.intersection(*sets) if sets else frozenset()
 
 
 def is_outdated(registration: WebhookRegistration, bundle: bytes) -> bool:
-    """Say whether a webhook of it trusts anything but *bundle*, byte by byte."""
+    """Say whether any webhook's caBundle differs from *bundle*, byte by byte."""
     return any(text != bundle for _, text in registration.bundles)
 
 
-def authorities(registrations: Iterable[WebhookRegistration]) -> tuple[x509.Certificate, ...]:
+def trusted_authorities(
+    registrations: Iterable[WebhookRegistration],
+) -> tuple[x509.Certificate, ...]:
     """Return every certificate that any webhook trusts, each once."""
     by_fingerprint = {
         fingerprint(certificate): certificate

@@ -1,4 +1,4 @@
-"""Check: validates a certificate and its key."""
+"""Validates a certificate and its key."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,25 +17,24 @@ from certs.pem import Pair, certificates, private_key, public_bytes
 class PairFault(StrEnum):
     """What can be wrong with a pair."""
 
-    UNREADABLE = "unreadable"
-    MISMATCH = "mismatch"
-    UNTRUSTED = "untrusted"
-    MISNAMED = "misnamed"
-    EARLY = "early"
+    UNREADABLE = "unreadable"  # not PEM, or the key is encrypted
+    MISMATCH = "mismatch"  # the key belongs to another certificate
+    UNTRUSTED = "untrusted"  # signed by no trusted authority
+    MISNAMED = "misnamed"  # not valid for all expected names
+    EARLY = "early"  # not valid yet
     EXPIRED = "expired"
 
 
-TIME_FAULTS: Final = frozenset(
-    {PairFault.EARLY, PairFault.EXPIRED}
-)  # these can heal, or come, by themselves
+# Faults that appear or disappear with time.
+TIME_FAULTS: Final = frozenset({PairFault.EARLY, PairFault.EXPIRED})
 
 
 @dataclass(frozen=True, slots=True)
 class PairFinding:
-    """One thing that is wrong with a pair; lower case, no stop."""
+    """One fault of a pair."""
 
     fault: PairFault
-    what: str
+    what: str  # lower case, without a full stop
 
     def __str__(self) -> str:
         return f"{self.fault}: {self.what}"
@@ -43,23 +42,23 @@ class PairFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a pair is held against; what is not given is not looked at."""
+    """What a pair is compared with."""
 
     now: datetime
-    trusted: tuple[x509.Certificate, ...] = ()
-    names: Names | None = None
+    trusted: tuple[x509.Certificate, ...] = ()  # authorities; empty: the issuer is not checked
+    names: Names | None = None  # None: names are not checked
 
 
-def findings(pair: Pair, expected: Expected) -> tuple[PairFinding, ...]:
-    """Return everything that is wrong with *pair*; an unreadable one is not looked at further."""
-    held = certificates(pair.certificate)
-    if not held:
+def check_pair(pair: Pair, expected: Expected) -> tuple[PairFinding, ...]:
+    """Return all faults of *pair*; an unreadable pair has only that one."""
+    chain = certificates(pair.certificate)
+    if not chain:
         return (PairFinding(PairFault.UNREADABLE, "the certificate is not PEM"),)
     key = private_key(pair.key)
     if key is None:
         return (PairFinding(PairFault.UNREADABLE, "the key is not an unencrypted PEM private key"),)
-    wrong = (_mismatch(held[0], key), *(check(held[0], expected) for check in CHECKS))
-    return tuple(finding for finding in wrong if finding is not None)
+    results = (_mismatch(chain[0], key), *(check(chain[0], expected) for check in CHECKS))
+    return tuple(finding for finding in results if finding is not None)
 
 
 def _mismatch(certificate: x509.Certificate, key: PrivateKeyTypes) -> PairFinding | None:
@@ -84,7 +83,7 @@ def _issuer_finding(certificate: x509.Certificate, expected: Expected) -> PairFi
 def _names_finding(certificate: x509.Certificate, expected: Expected) -> PairFinding | None:
     if expected.names is None:
         return None
-    dns, addresses = alternatives(certificate)
+    dns, addresses = subject_alternatives(certificate)
     missing = [name for name in expected.names.dns if name not in dns]
     missing += [str(item) for item in expected.names.addresses if item not in addresses]
     if not missing:
@@ -119,7 +118,7 @@ CHECKS: Final[tuple[Callable[[x509.Certificate, Expected], PairFinding | None], 
 def issuer_of(
     certificate: x509.Certificate, among: tuple[x509.Certificate, ...]
 ) -> x509.Certificate | None:
-    """Return the one *among* several that signed *certificate*, whatever the time is."""
+    """Return the certificate *among* several that signed *certificate*, valid now or not."""
     for candidate in among:
         try:
             certificate.verify_directly_issued_by(candidate)
@@ -129,8 +128,8 @@ def issuer_of(
     return None
 
 
-def alternatives(certificate: x509.Certificate) -> tuple[list[str], list[object]]:
-    """Return the DNS names and the addresses that *certificate* is valid for."""
+def subject_alternatives(certificate: x509.Certificate) -> tuple[list[str], list[object]]:
+    """Return the DNS names and the IP addresses that *certificate* is valid for."""
     try:
         extension = certificate.extensions.get_extension_for_class(
             x509.SubjectAlternativeName

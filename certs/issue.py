@@ -1,4 +1,4 @@
-"""Issue: creates CA and serving certificates."""
+"""Issues CA and serving certificates."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,25 +16,25 @@ Address = IPv4Address | IPv6Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fresh:
-    """What one certificate is made from: a P-256 key, a random serial number, the moment."""
+class KeyMaterial:
+    """The inputs of one certificate that come from outside: entropy and time."""
 
-    key: ec.EllipticCurvePrivateKey
-    serial: int
+    key: ec.EllipticCurvePrivateKey  # P-256
+    serial: int  # random
     now: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What a serving certificate is valid for; the first DNS name stands in its subject."""
+    """The names that a serving certificate is valid for."""
 
-    dns: tuple[str, ...]
+    dns: tuple[str, ...]  # the first one is the common name too
     addresses: tuple[Address, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueParameters:
-    """Whom certificates are issued for, and for how long."""
+    """The names and lifetimes of the certificates that are issued."""
 
     names: Names
     lifetimes: Lifetimes = DEFAULT
@@ -42,7 +42,7 @@ class IssueParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A certificate of ours and the key that belongs to it."""
+    """A certificate that we issued, and its key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -59,35 +59,35 @@ def service_names(service: str, namespace: str) -> Names:
     return Names(dns=(full, service, f"{service}.{namespace}", f"{full}.cluster.local"))
 
 
-def authority(lifetimes: Lifetimes, fresh: Fresh) -> Credential:
-    """Make a certificate authority.
+def authority(lifetimes: Lifetimes, material: KeyMaterial) -> Credential:
+    """Issue the certificate of a new authority.
 
-    Each has a subject of its own, because a verifier that holds two authorities of one name
-    may try only the first.
+    Each authority has a different subject, because a verifier with two authorities of one name may
+    try only the first.
     """
-    name = _common_name(f"vgpu-admission CA {fresh.serial:040x}"[:64])
-    key_id = x509.SubjectKeyIdentifier.from_public_key(fresh.key.public_key())
+    name = _common_name(f"vgpu-admission CA {material.serial:040x}"[:64])
+    key_id = x509.SubjectKeyIdentifier.from_public_key(material.key.public_key())
     unsigned = (
-        _builder(fresh, start=fresh.now - lifetimes.skew, end=fresh.now + lifetimes.ca)
+        _builder(material, start=material.now - lifetimes.skew, end=material.now + lifetimes.ca)
         .subject_name(name)
         .issuer_name(name)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
         .add_extension(key_id, critical=False)
     )
-    return Credential(certificate=unsigned.sign(fresh.key, hashes.SHA256()), key=fresh.key)
+    return Credential(certificate=unsigned.sign(material.key, hashes.SHA256()), key=material.key)
 
 
-def leaf(issuer: Credential, terms: IssueParameters, fresh: Fresh) -> Credential:
-    """Make a serving certificate that ends no later than its issuer."""
-    end = min(fresh.now + terms.lifetimes.leaf, issuer.certificate.not_valid_after_utc)
+def leaf(issuer: Credential, parameters: IssueParameters, material: KeyMaterial) -> Credential:
+    """Issue a serving certificate that expires no later than *issuer*."""
+    end = min(material.now + parameters.lifetimes.leaf, issuer.certificate.not_valid_after_utc)
     alternatives = [
-        *(x509.DNSName(name) for name in terms.names.dns),
-        *(x509.IPAddress(address) for address in terms.names.addresses),
+        *(x509.DNSName(name) for name in parameters.names.dns),
+        *(x509.IPAddress(address) for address in parameters.names.addresses),
     ]
     unsigned = (
-        _builder(fresh, start=fresh.now - terms.lifetimes.skew, end=end)
-        .subject_name(_common_name(terms.names.dns[0][:64]))
+        _builder(material, start=material.now - parameters.lifetimes.skew, end=end)
+        .subject_name(_common_name(parameters.names.dns[0][:64]))
         .issuer_name(issuer.certificate.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
@@ -95,14 +95,14 @@ def leaf(issuer: Credential, terms: IssueParameters, fresh: Fresh) -> Credential
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(_authority_key_id(issuer.certificate), critical=False)
     )
-    return Credential(certificate=unsigned.sign(issuer.key, hashes.SHA256()), key=fresh.key)
+    return Credential(certificate=unsigned.sign(issuer.key, hashes.SHA256()), key=material.key)
 
 
-def _builder(fresh: Fresh, *, start: datetime, end: datetime) -> x509.CertificateBuilder:
+def _builder(material: KeyMaterial, *, start: datetime, end: datetime) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .public_key(fresh.key.public_key())
-        .serial_number(fresh.serial)
+        .public_key(material.key.public_key())
+        .serial_number(material.serial)
         .not_valid_before(start)
         .not_valid_after(end)
     )
@@ -127,5 +127,5 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def _authority_key_id(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    held = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(held.value)
+    extension = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(extension.value)

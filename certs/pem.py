@@ -1,4 +1,4 @@
-"""PEM: parses untrusted certificates and keys, and writes them deterministically."""
+"""Parses untrusted certificates and keys in PEM, and writes them deterministically."""
 
 from dataclasses import dataclass, field
 
@@ -11,14 +11,14 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, Pub
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A certificate (and what else its chain needs) and its key as PEM."""
+    """A certificate and its key as PEM."""
 
-    certificate: bytes
+    certificate: bytes  # with the rest of its chain after it
     key: bytes = field(repr=False)
 
 
 def certificates(text: bytes) -> tuple[x509.Certificate, ...]:
-    """Return the certificates in *text*, which is PEM; nothing if any of it is malformed."""
+    """Return the certificates in *text*, which is PEM; none if any of it is malformed."""
     try:
         return tuple(x509.load_pem_x509_certificates(text))
     except ValueError:
@@ -26,7 +26,7 @@ def certificates(text: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def private_key(text: bytes) -> PrivateKeyTypes | None:
-    """Return the key in *text*, which is unencrypted PEM, if it is one."""
+    """Return the private key in *text*, or ``None`` if that is no unencrypted PEM key."""
     try:
         return serialization.load_pem_private_key(text, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -39,14 +39,14 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def public_bytes(key: PublicKeyTypes) -> bytes:
-    """Return what makes two public keys the same key."""
+    """Return *key* as DER, which is equal for equal keys."""
     return key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
 
 
 def certificates_pem(*several: x509.Certificate) -> bytes:
-    """Return certificates as PEM, in the order given."""
+    """Return *several* certificates as PEM, in that order."""
     return b"".join(item.public_bytes(serialization.Encoding.PEM) for item in several)
 
 

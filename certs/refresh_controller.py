@@ -1,7 +1,7 @@
-"""App: keeps the certificates of a running server current, whatever their source.
+"""Keeps the certificate of a running server current, from our Secret or from files.
 
-The wall clock is read at every look and no sleep is longer than a poll, so a machine that was
-suspended, or whose clock was corrected, notices within one poll.
+The wall clock is read in every round and no sleep is longer than the poll interval, so a suspended
+machine or a corrected clock is noticed within one poll.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from certs.tls_server import ServingPair
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 
-MOST_ROUNDS: Final = 8  # in one look; a whole installation takes four
-HURRY: Final = 0.5  # seconds between two looks while nothing valid is served
-REMIND: Final = 3600.0  # seconds between two warnings of one kind
+MOST_ROUNDS: Final = 8  # of rotation at a time; a whole installation takes four
+POLL_WHILE_INVALID: Final = 0.5  # seconds between two reads while nothing valid is served
+REMINDER_SECONDS: Final = 3600.0  # seconds between two notices of one reason
 log = structlog.get_logger(__name__)
 
 
 class PairSource(StrEnum):
-    """Where the serving pair comes from; with files, the caBundle is somebody else's business."""
+    """The source of the serving pair; with files, somebody else maintains the caBundle."""
 
     SECRET = "secret"  # noqa: S105 - a setting's value, not a password
     FILES = "files"
@@ -49,22 +49,23 @@ class CertificateReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that a person should hear of; every reason but ``RENEWED`` is a warning."""
+    """News for an operator; every reason but ``RENEWED`` is a warning."""
 
     reason: CertificateReason
     note: str
 
 
 Announce = Callable[[Notice], None]  # must not block
-Look = Callable[[], Awaitable[Pair | None]]  # raises KubeError or OSError
+ReadPair = Callable[[], Awaitable[Pair | None]]  # raises KubeError or OSError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFiles:
-    """A pair that somebody else keeps in files, such as a Secret mounted by kubelet.
+    """A pair that somebody else maintains in files, such as a Secret mounted by kubelet.
 
-    Both are read at every look: a few kilobytes, and no rule about mtime, inode or kubelet's
-    ``..data`` link to get wrong. What is caught in mid-change does not match and is read again.
+    Both files are read every time. They have a few kilobytes, and no rule about mtime, inode or
+    kubelet's ``..data`` link is needed. A pair read in the middle of a change does not match, so it
+    is rejected and read again.
     """
 
     certificate: Path
@@ -80,64 +81,64 @@ class PairFiles:
 
 @dataclass(slots=True, kw_only=True)
 class OwnSecret:
-    """The pair in our own Secret, which this replica moves on while it leads."""
+    """The pair in our own Secret, whose rotation this replica advances while it leads."""
 
-    writer: RotationController
+    rotation: RotationController
     leading: Callable[[], bool]
     announce: Announce
 
     async def __call__(self) -> Pair | None:
-        """Move on as far as possible, then read the pair; raises :class:`KubeError`."""
+        """Advance the rotation while possible, then read the pair; raises :class:`KubeError`."""
         try:
-            await self._move()
+            await self._advance()
         except KubeError as error:
             log.warning("certificate rotation failed", why=str(error))
-        held = await self.writer.secrets.read()
-        return decode_secret(held.data, held.annotations).leaf if held else None
+        stored = await self.rotation.secrets.read()
+        return decode_secret(stored.data, stored.annotations).leaf if stored else None
 
-    async def _move(self) -> None:
+    async def _advance(self) -> None:
         for _ in range(MOST_ROUNDS):
             if not self.leading():
                 return
-            done = await self.writer.round()
-            self._announce_round(done)
-            if not done.may_advance or done.failed:
+            finished = await self.rotation.round()
+            self._announce_round(finished)
+            if not finished.may_advance or finished.failed:
                 return
 
-    def _announce_round(self, done: Round) -> None:
-        for target in done.missing:
+    def _announce_round(self, finished: Round) -> None:
+        for target in finished.missing:
             log.debug("registration not found, skipped", target=str(target))
-        for why in done.failed:
+        for why in finished.failed:
             self.announce(
                 Notice(CertificateReason.RENEW_FAILED, f"the CA bundle was not published: {why}")
             )
-        if note := step_sentence(done.step):
+        if note := step_sentence(finished.step):
             self.announce(Notice(CertificateReason.RENEWED, note))
 
 
 @dataclass(slots=True, kw_only=True)
 class RefreshController:
-    """Loads what *look* finds, for ever, and says when it should worry somebody."""
+    """Loads the pair that *read_pair* returns, again and again, and announces faults and expiry."""
 
     serving: ServingPair
-    look: Look
+    read_pair: ReadPair
     announce: Announce
     lifetimes: Lifetimes = DEFAULT
     clock: Clock = SYSTEM
     _reported: tuple[PairFinding, ...] = field(default=(), init=False)
-    _told: dict[CertificateReason, float] = field(default_factory=dict, init=False)
+    _last_notices: dict[CertificateReason, float] = field(default_factory=dict, init=False)
 
     async def run(self) -> Never:
-        """Keep going until cancelled."""
+        """Refresh until cancelled."""
         while True:
             await self.refresh()
             poll = self.lifetimes.poll.total_seconds()
-            await self.clock.sleep(poll if self.serving.ready else min(poll, HURRY))
+            await self.clock.sleep(poll if self.serving.ready else min(poll, POLL_WHILE_INVALID))
 
     async def refresh(self) -> None:
-        """Look once; a failure keeps what is served."""
+        """Read and load the pair once; after a failure the previous pair stays."""
         try:
-            pair = await self.look()
+            pair = await self.read_pair()
         except (KubeError, OSError) as error:
             log.warning("serving certificate not read", why=str(error))
         else:
@@ -164,13 +165,13 @@ class RefreshController:
 
     def _remind(self, reason: CertificateReason, note: str) -> None:
         now = self.clock.monotonic()
-        if now - self._told.get(reason, -math.inf) >= REMIND:
-            self._told[reason] = now
+        if now - self._last_notices.get(reason, -math.inf) >= REMINDER_SECONDS:
+            self._last_notices[reason] = now
             self.announce(Notice(reason, note))
 
 
-def throwaway(terms: IssueParameters, *, clock: Clock = SYSTEM) -> tuple[bytes, Pair]:
-    """Make a bundle and a pair that nobody keeps, for a demonstration or a test."""
-    authority = issue.authority(terms.lifetimes, new_key_material(clock.wall()))
-    leaf = issue.leaf(authority, terms, new_key_material(clock.wall()))
+def throwaway(parameters: IssueParameters, *, clock: Clock = SYSTEM) -> tuple[bytes, Pair]:
+    """Return a new CA bundle and a pair that are not stored, for a demonstration or a test."""
+    authority = issue.authority(parameters.lifetimes, new_key_material(clock.wall()))
+    leaf = issue.leaf(authority, parameters, new_key_material(clock.wall()))
     return certificates_pem(authority.certificate), leaf.pair

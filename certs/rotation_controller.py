@@ -1,9 +1,9 @@
-"""Secret: the writer that advances the certificate rotation, one safe step at a time.
+"""Advances the certificate rotation in our Secret, one safe step at a time.
 
-The election only saves work. Two writers at once, or one that slept between reading and writing,
-harm nothing: the Secret is written at the version that was read, and so is each registration,
-**which is read before the Secret**. So a bundle can only replace an older Secret's bundle.
-All that a rotation needs to go on is in the Secret; a writer that dies is replaced by any other.
+The election only saves work. Two writers at once, or one that was paused between reading and
+writing, do no harm: the Secret and each registration are written at the version that was read, and
+**each registration is read before the Secret**, so that a bundle only replaces a bundle of an older
+Secret. The whole state of a rotation is in the Secret, so any writer can continue it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,11 +19,11 @@ from certs import pem
 from certs.ca_bundle import (
     WebhookRegistration,
     WebhookTarget,
-    authorities,
     is_outdated,
+    trusted_authorities,
     trusted_fingerprints,
 )
-from certs.issue import Fresh, IssueParameters
+from certs.issue import IssueParameters, KeyMaterial
 from certs.rotation_policy import (
     Nothing,
     ObservedTrust,
@@ -40,15 +40,13 @@ from certs.secret_codec import (
     apply_step,
     decode_secret,
     encode_secret,
-    state,
+    rotation_state,
 )
 from certs.status import CertificatesStatus
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 
-CLOCK_JUMP_SECONDS: Final = (
-    1.0  # seconds by which a wall clock may leave the monotonic one between two rounds
-)
+CLOCK_JUMP_SECONDS: Final = 1.0  # tolerated between wall and monotonic clock from round to round
 log = structlog.get_logger(__name__)
 
 
@@ -56,14 +54,14 @@ log = structlog.get_logger(__name__)
 class StoredSecret:
     """The Secret as it was read."""
 
-    version: str
+    version: str  # resource version
     data: Mapping[str, bytes] = field(repr=False)
     annotations: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretChange:
-    """What to write into the Secret: ``None`` removes a key, what is not named stays."""
+    """Keys of the Secret to change: ``None`` removes one, keys not named here stay."""
 
     data: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
     annotations: Mapping[str, str | None]
@@ -76,7 +74,7 @@ class Secrets(Protocol):
         """Read its newest version; ``None`` if it does not exist."""
 
     async def write(self, version: str | None, change: SecretChange) -> None:
-        """Change that version, or create it; raises :class:`KubeError` if another was faster."""
+        """Change that version, or create it; raises :class:`KubeError` if it has changed."""
 
 
 class Registrations(Protocol):
@@ -86,7 +84,7 @@ class Registrations(Protocol):
         """Read its newest version; ``None`` if it does not exist."""
 
     async def publish(self, registration: WebhookRegistration, bundle: bytes) -> None:
-        """Set every webhook's bundle at that version; raises :class:`KubeError` otherwise."""
+        """Set every webhook's bundle; raises :class:`KubeError` if it has changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,23 +93,23 @@ class RotationView:
 
     registrations: tuple[WebhookRegistration, ...]
     missing: tuple[WebhookTarget, ...]
-    held: StoredSecret | None
-    store: SecretState
+    stored: StoredSecret | None  # None: the Secret does not exist
+    secret: SecretState  # decoded
 
     @property
     def bundle(self) -> bytes:
         """Return what the registrations should carry."""
-        return pem.certificates_pem(*self.store.bundle)
+        return pem.certificates_pem(*self.secret.bundle)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one round did; ``failed`` says why a registration did not get its bundle."""
+    """What one round did."""
 
-    step: Step
-    published: tuple[WebhookTarget, ...]
-    failed: tuple[str, ...]
-    missing: tuple[WebhookTarget, ...]
+    step: Step  # taken in the Secret
+    published: tuple[WebhookTarget, ...]  # registrations that got the bundle
+    failed: tuple[str, ...]  # why others did not get it
+    missing: tuple[WebhookTarget, ...]  # registrations that do not exist
 
     @property
     def may_advance(self) -> bool:
@@ -119,23 +117,23 @@ class Round:
         return bool(self.published) or not isinstance(self.step, Nothing | Settling)
 
 
-def new_key_material(now: datetime) -> Fresh:
+def new_key_material(now: datetime) -> KeyMaterial:
     """Draw a new key and serial number from the system's entropy."""
     key = ec.generate_private_key(ec.SECP256R1())
-    return Fresh(key=key, serial=x509.random_serial_number(), now=now)
+    return KeyMaterial(key=key, serial=x509.random_serial_number(), now=now)
 
 
-async def view(
+async def read_view(
     secrets: Secrets, registrations: Registrations, targets: Iterable[WebhookTarget]
 ) -> RotationView:
-    """Read the registrations, then the Secret: the order that the module's safety rests on."""
+    """Read the registrations, then the Secret, in this order; the module docstring says why."""
     read = {target: await registrations.read(target) for target in targets}
-    held = await secrets.read()
+    stored = await secrets.read()
     return RotationView(
         registrations=tuple(item for item in read.values() if item is not None),
         missing=tuple(target for target, item in read.items() if item is None),
-        held=held,
-        store=decode_secret(held.data, held.annotations) if held else SecretState(),
+        stored=stored,
+        secret=decode_secret(stored.data, stored.annotations) if stored else SecretState(),
     )
 
 
@@ -143,33 +141,35 @@ async def view(
 class RotationController:
     """Advances the Secret and its registrations; between rounds it keeps only what it observed.
 
-    How long registrations have been unchanged is counted in monotonic time from the first round of
-    this writer, and anew after the wall clock has jumped: a suspended machine or a corrected clock
-    issues nothing before it has observed them for that long.
+    The time for which registrations have been unchanged is counted in monotonic seconds, from the
+    first round of this controller, and again from zero after the wall clock has jumped. A machine
+    that was suspended, or whose clock was corrected, therefore waits before it issues anything.
     """
 
     secrets: Secrets
     registrations: Registrations
     targets: tuple[WebhookTarget, ...]
-    terms: IssueParameters
+    parameters: IssueParameters
     clock: Clock = SYSTEM
-    draw: Callable[[datetime], Fresh] = new_key_material
-    # The fingerprints that registrations were last seen to trust, and since when (monotonic).
+    new_material: Callable[[datetime], KeyMaterial] = new_key_material
+    # The fingerprints that each registration last trusted, and monotonic seconds since when.
     _trusts: tuple[frozenset[str], ...] | None = field(default=None, init=False)
     _since: float = field(default=0.0, init=False)
     _offset: float | None = field(default=None, init=False)  # wall minus monotonic, in seconds
 
     async def round(self) -> Round:
-        """Read, decide, publish, write; raises :class:`KubeError` when the Secret stays unread."""
-        rotation_view = await view(self.secrets, self.registrations, self.targets)
-        store = adopt_authorities(rotation_view.store, authorities(rotation_view.registrations))
-        seen = self._observe(rotation_view.registrations)
+        """Read all, publish the bundle, take the next step; raises :class:`KubeError`."""
+        rotation_view = await read_view(self.secrets, self.registrations, self.targets)
+        secret = adopt_authorities(
+            rotation_view.secret, trusted_authorities(rotation_view.registrations)
+        )
+        observed = self._observe(rotation_view.registrations)
         now = self.clock.wall()
-        known = state(store, self.terms.names)
-        step = next_step(known, seen, now=now, lifetimes=self.terms.lifetimes)
+        before = rotation_state(secret, self.parameters.names)
+        step = next_step(before, observed, now=now, lifetimes=self.parameters.lifetimes)
         published, failed = await self._publish(rotation_view)
-        await self._perform(step, store, rotation_view.held)
-        self._say(step, known, published)
+        await self._perform(step, secret, rotation_view.stored)
+        self._log_round(step, before, published)
         return Round(step=step, published=published, failed=failed, missing=rotation_view.missing)
 
     def _observe(self, registrations: tuple[WebhookRegistration, ...]) -> ObservedTrust:
@@ -182,16 +182,16 @@ class RotationController:
         if trusts != self._trusts or abs(jump) > CLOCK_JUMP_SECONDS:
             self._trusts, self._since = trusts, now
         self._offset = offset
-        return ObservedTrust(trusts=trusts, steady=timedelta(seconds=now - self._since))
+        return ObservedTrust(trusts=trusts, unchanged_for=timedelta(seconds=now - self._since))
 
     async def _publish(
         self, rotation_view: RotationView
     ) -> tuple[tuple[WebhookTarget, ...], tuple[str, ...]]:
-        """Publish what the Secret already holds, wherever it is missing; one failure stops none."""
+        """Publish the Secret's bundle where it is missing; return the targets, and the failures."""
         published: list[WebhookTarget] = []
         failed: list[str] = []
         for registration in rotation_view.registrations:
-            if not rotation_view.store.bundle or not is_outdated(
+            if not rotation_view.secret.bundle or not is_outdated(
                 registration, rotation_view.bundle
             ):
                 continue
@@ -203,15 +203,19 @@ class RotationController:
                 published.append(registration.target)
         return tuple(published), tuple(failed)
 
-    async def _perform(self, step: Step, store: SecretState, held: StoredSecret | None) -> None:
+    async def _perform(self, step: Step, secret: SecretState, stored: StoredSecret | None) -> None:
         if isinstance(step, Nothing | Settling):
             return
-        after = apply_step(store, step, self.terms, fresh=self.draw(self.clock.wall()))
+        after = apply_step(
+            secret, step, self.parameters, material=self.new_material(self.clock.wall())
+        )
         data, annotations = encode_secret(after)
-        version = held.version if held else None
+        version = stored.version if stored else None
         await self.secrets.write(version, SecretChange(data=data, annotations=annotations))
 
-    def _say(self, step: Step, before: RotationState, published: tuple[WebhookTarget, ...]) -> None:
+    def _log_round(
+        self, step: Step, before: RotationState, published: tuple[WebhookTarget, ...]
+    ) -> None:
         if published:
             log.info("CA bundle published", targets=[str(target) for target in published])
         if not isinstance(step, Nothing | Settling):
@@ -226,23 +230,23 @@ class NoSecretError(Exception):
 
 
 async def rotate(secrets: Secrets, rotation: Rotation) -> None:
-    """Ask whoever leads for a rotation; it begins within a poll.
+    """Request a rotation; the leader begins it within one poll interval.
 
     Raises :class:`NoSecretError` before the first installation and :class:`KubeError` when the
     Secret changed meanwhile.
     """
-    held = await secrets.read()
-    if held is None:
+    stored = await secrets.read()
+    if stored is None:
         raise NoSecretError("the Secret does not exist yet; is `vgpu webhook` running?")
-    await secrets.write(held.version, SecretChange(annotations={REQUEST: rotation.value}))
+    await secrets.write(stored.version, SecretChange(annotations={REQUEST: rotation.value}))
 
 
 async def status(writer: RotationController) -> CertificatesStatus:
-    """Read how things stand and change nothing; raises :class:`KubeError`."""
-    rotation_view = await view(writer.secrets, writer.registrations, writer.targets)
+    """Return the present state; raises :class:`KubeError`."""
+    rotation_view = await read_view(writer.secrets, writer.registrations, writer.targets)
     return CertificatesStatus(
         now=writer.clock.wall(),
-        state=state(rotation_view.store, writer.terms.names),
+        state=rotation_state(rotation_view.secret, writer.parameters.names),
         bundle=rotation_view.bundle,
         registrations=rotation_view.registrations,
         missing=rotation_view.missing,

@@ -1,13 +1,13 @@
-"""Policy: when a certificate is renewed, and in which order a certificate authority is replaced.
+"""When a certificate is renewed, and in which order a certificate authority is replaced.
 
-An authority is replaced in two phases. ``AddNextCA`` puts the new one into the bundle. Only when
-every registration has been seen trusting it, long enough for every API server to have noticed,
-``SwitchLeaf`` signs with it: at once where a person asked for it, else after some weeks, because
-kube-scheduler reads what it trusts when it starts, from its own configuration. ``DropOldCA`` ends
-the overlap when the last leaf that the old one can have signed has expired. So a leaf is never
-written before all who verify it can, and what a replica still serves never stops being verifiable:
-**how far replicas have loaded need not be known**. The price is that an old authority stays
-trusted for up to one leaf's life.
+An authority is replaced in two phases. ``AddNextCA`` adds the new one to the bundle. ``SwitchLeaf``
+signs with it once every registration has been observed to trust it for long enough that every API
+server has noticed. On request that happens at once, otherwise after some weeks, because
+kube-scheduler reads the bundle only when it starts, from its own configuration. ``DropOldCA`` ends
+the overlap when the last leaf that the old authority can have signed has expired. So every client
+can verify a leaf before it is written, and a leaf that a replica still serves stays verifiable:
+**which leaf each replica has loaded need not be known**. In return, an old authority stays trusted
+for up to the life of one leaf.
 
 States, by what the Secret holds, and the steps that leave them:
 
@@ -31,16 +31,16 @@ RENEW_LEFT: Final = 3  # renew when a third of the life is left, which is at two
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetimes:
-    """Every duration in the life of certificates, in one place so that tests can shrink it."""
+    """Every duration in the life of certificates, in one place so that tests can shorten them."""
 
     ca: timedelta = timedelta(days=365)
     leaf: timedelta = timedelta(days=30)
     # How far clocks may differ: certificates start earlier by it, the overlap lasts longer by it.
     skew: timedelta = timedelta(hours=1)
-    # How long registrations must have been seen unchanged before a leaf relies on them; it covers
-    # the delay with which an API server notices a change.
+    # How long registrations must be observed unchanged before a leaf relies on them; it covers the
+    # delay with which an API server notices a change.
     settle: timedelta = timedelta(seconds=15)
-    # How long a new authority is trusted before it signs, unless a person asked for the rotation.
+    # How long a new authority is trusted before it signs, unless the rotation was requested.
     notice: timedelta = timedelta(days=30)
     poll: timedelta = timedelta(seconds=5)  # between two reads of the Secret or the files
     warn: timedelta = timedelta(days=7)  # before the end of a served leaf
@@ -64,7 +64,7 @@ DEFAULT: Final = Lifetimes()
 
 
 class Rotation(StrEnum):
-    """What a person may ask for."""
+    """The rotations that an operator may request."""
 
     LEAF = "leaf"
     CA = "ca"
@@ -72,16 +72,12 @@ class Rotation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What the policy needs to know of a certificate.
+    """The properties of a certificate that the policy reads."""
 
-    ``fingerprint`` is the SHA-256 in hexadecimal; ``issuer`` is that of the trusted authority
-    that signed it, ``None`` for an authority.
-    """
-
-    fingerprint: str
+    fingerprint: str  # SHA-256 in hexadecimal
     not_before: datetime
     not_after: datetime
-    issuer: str | None = None
+    issuer: str | None = None  # fingerprint of the trusted authority that signed it; of a CA: None
 
     def is_valid(self, now: datetime) -> bool:
         """Say whether *now* is within its validity."""
@@ -90,7 +86,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationState:
-    """What the Secret holds: the whole state of a rotation, so that any writer can go on."""
+    """The content of the Secret: the whole state of a rotation, so that any writer can continue."""
 
     signing: Certificate | None = None  # signs leaves
     next: Certificate | None = None  # trusted, has signed nothing yet
@@ -102,30 +98,27 @@ class RotationState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTrust:
-    """What the registrations trust: fingerprints for each one that exists.
+    """What the existing registrations trust."""
 
-    ``steady`` is for how long every look has shown the same, with no jump of the clock.
-    """
-
-    trusts: tuple[frozenset[str], ...]
-    steady: timedelta
+    trusts: tuple[frozenset[str], ...]  # fingerprints, by registration
+    unchanged_for: timedelta  # time of equal observations, without a jump of the clock
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """All is well until then."""
+    """No step is due before *until*."""
 
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """A step is due and waits until the registrations have been seen trusting its authority."""
+    """A step is due and waits until the registrations are observed to trust its authority."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddNextCA:
-    """Phase 1: trust a new authority beside the others; nothing is signed by it yet."""
+    """Phase 1: trust a new authority in addition to the others; it signs nothing yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +140,12 @@ Step = Nothing | Settling | AddNextCA | SwitchLeaf | RenewLeaf | DropOldCA
 
 
 def next_step(
-    state: RotationState, seen: ObservedTrust, *, now: datetime, lifetimes: Lifetimes
+    state: RotationState, observed: ObservedTrust, *, now: datetime, lifetimes: Lifetimes
 ) -> Step:
-    """Return the one change of the Secret that is safe and due."""
+    """Return the next change of the Secret that is both due and safe."""
     if _authority_due(state, now, lifetimes):
         return AddNextCA()
-    trusted = _trusted_everywhere(state, seen, now=now, lifetimes=lifetimes)
+    trusted = _trusted_everywhere(state, observed, now=now, lifetimes=lifetimes)
     signs_at = signs_from(state, lifetimes)
     may_sign = signs_at is None or now >= signs_at or state.signing not in trusted
     if state.next in trusted and may_sign:
@@ -161,7 +154,7 @@ def next_step(
     if leaf_due and state.signing in trusted:
         return RenewLeaf()
     overlap_over = _overlap_over(state, now)
-    if overlap_over and seen.steady >= lifetimes.settle:
+    if overlap_over and observed.unchanged_for >= lifetimes.settle:
         return DropOldCA()
     if leaf_due or overlap_over or (state.next is not None and state.next not in trusted):
         return Settling()
@@ -169,9 +162,9 @@ def next_step(
 
 
 def signs_from(state: RotationState, lifetimes: Lifetimes) -> datetime | None:
-    """Return when the next authority may sign; ``None`` is at once, as where that is asked for.
+    """Return when the next authority may sign; ``None``: at once, as on request.
 
-    No later than when the signing one could not sign a leaf for its whole life any more.
+    That is at the latest one leaf's life before the signing authority expires.
     """
     if state.next is None or state.signing is None or state.request is Rotation.CA:
         return None
@@ -180,13 +173,13 @@ def signs_from(state: RotationState, lifetimes: Lifetimes) -> datetime | None:
 
 
 def is_expiring(not_after: datetime, now: datetime, lifetimes: Lifetimes) -> bool:
-    """Say whether a served leaf is so near its end that a person should know."""
+    """Say whether a served leaf expires so soon that an operator must be warned."""
     return not_after - now < lifetimes.warn
 
 
 def _authority_due(state: RotationState, now: datetime, lifetimes: Lifetimes) -> bool:
     if state.next is not None:
-        return not state.next.is_valid(now)  # it waited too long, or was made by a wrong clock
+        return not state.next.is_valid(now)  # it waited too long, or comes from a wrong clock
     if state.signing is None or state.request is Rotation.CA:
         return True
     return _is_renewal_due(state.signing, lifetimes.ca, now)
@@ -198,28 +191,32 @@ def _leaf_due(state: RotationState, now: datetime, lifetimes: Lifetimes) -> bool
         return True
     if leaf.issuer != signing.fingerprint:
         return True
-    longer = now < leaf.not_before or min(now + lifetimes.leaf, signing.not_after) > leaf.not_after
-    return longer and _is_renewal_due(leaf, lifetimes.leaf, now)
+    outlives = (
+        now < leaf.not_before or min(now + lifetimes.leaf, signing.not_after) > leaf.not_after
+    )
+    return outlives and _is_renewal_due(leaf, lifetimes.leaf, now)
 
 
 def _is_renewal_due(certificate: Certificate, life: timedelta, now: datetime) -> bool:
-    """Say whether to renew; one that starts in the future was made by a wrong clock."""
+    """Say whether to renew; a certificate that starts in the future comes from a wrong clock."""
     return now < certificate.not_before or now >= certificate.not_after - life / RENEW_LEFT
 
 
 def _trusted_everywhere(
-    state: RotationState, seen: ObservedTrust, *, now: datetime, lifetimes: Lifetimes
+    state: RotationState, observed: ObservedTrust, *, now: datetime, lifetimes: Lifetimes
 ) -> frozenset[Certificate]:
-    """Return the authorities whose leaves verify everywhere.
+    """Return the authorities whose leaves every client can verify.
 
-    Where nothing can ever have been served there is no one to wait for.
+    At a first installation nothing was ever served, so no waiting is needed.
     """
-    first = state.signing is None and not state.old
-    if not first and seen.steady < lifetimes.settle:
+    first_installation = state.signing is None and not state.old
+    if not first_installation and observed.unchanged_for < lifetimes.settle:
         return frozenset()
-    able = (item for item in (state.signing, state.next) if item is not None and item.is_valid(now))
+    valid = (
+        item for item in (state.signing, state.next) if item is not None and item.is_valid(now)
+    )
     return frozenset(
-        item for item in able if all(item.fingerprint in trusted for trusted in seen.trusts)
+        item for item in valid if all(item.fingerprint in trusted for trusted in observed.trusts)
     )
 
 

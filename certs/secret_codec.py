@@ -1,8 +1,8 @@
-"""Store: what the keys of the Secret mean, and what each step of the policy makes of them.
+"""The keys of the Secret, decoded and encoded, and how each step of the policy changes them.
 
-``ca.crt`` is the bundle: every trusted authority, oldest first, as the registrations carry it.
-``ca.key`` tells which of them signs and ``next-ca.key`` which one will; the others are old.
-``tls.crt`` and ``tls.key`` are the leaf. Nothing is stored twice, so nothing can disagree.
+``ca.crt`` is the bundle: every trusted authority, oldest first, as in the registrations. ``ca.key``
+is the key of the authority that signs, ``next-ca.key`` that of the next one; the others are old.
+``tls.crt`` and ``tls.key`` are the leaf. Nothing is stored twice, so nothing can be inconsistent.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs import check, issue, pem, rotation_policy
-from certs.issue import Credential, Fresh, IssueParameters, Names
+from certs.issue import Credential, IssueParameters, KeyMaterial, Names
 from certs.pem import Pair
 from certs.rotation_policy import Rotation, RotationState, Step
 
@@ -29,7 +29,7 @@ OLD_UNTIL: Final = "vgpu-admission.io/old-ca-until"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretState:
-    """The Secret, parsed; what is missing or malformed is ``None`` or empty."""
+    """The Secret, decoded; a missing or malformed part is ``None`` or empty."""
 
     bundle: tuple[x509.Certificate, ...] = ()
     signing: Credential | None = None
@@ -41,12 +41,12 @@ class SecretState:
     @property
     def old(self) -> tuple[x509.Certificate, ...]:
         """Return the authorities that are trusted but sign no more."""
-        keys = [held.certificate for held in (self.signing, self.next) if held is not None]
-        return tuple(item for item in self.bundle if item not in keys)
+        credentials = [c.certificate for c in (self.signing, self.next) if c is not None]
+        return tuple(item for item in self.bundle if item not in credentials)
 
 
 def decode_secret(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> SecretState:
-    """Read what a Secret holds."""
+    """Decode the data and annotations of a Secret."""
     bundle = pem.certificates(data.get(BUNDLE, b""))
     certificate, key = data.get(LEAF), data.get(LEAF_KEY)
     return SecretState(
@@ -54,105 +54,115 @@ def decode_secret(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> 
         signing=_credential(bundle, data.get(SIGNING_KEY, b"")),
         next=_credential(bundle, data.get(NEXT_KEY, b"")),
         leaf=Pair(certificate=certificate, key=key) if certificate and key else None,
-        old_until=_moment(annotations.get(OLD_UNTIL)),
+        old_until=_timestamp(annotations.get(OLD_UNTIL)),
         request=_rotation(annotations.get(REQUEST)),
     )
 
 
-def encode_secret(store: SecretState) -> tuple[dict[str, bytes | None], dict[str, str | None]]:
-    """Return the data and annotations of a Secret, ``None`` for each that must not exist."""
+def encode_secret(secret: SecretState) -> tuple[dict[str, bytes | None], dict[str, str | None]]:
+    """Return the data and annotations of a Secret; a key with ``None`` must not exist."""
     data = {
-        BUNDLE: pem.certificates_pem(*store.bundle),
-        SIGNING_KEY: store.signing.pair.key if store.signing else None,
-        NEXT_KEY: store.next.pair.key if store.next else None,
-        LEAF: store.leaf.certificate if store.leaf else None,
-        LEAF_KEY: store.leaf.key if store.leaf else None,
+        BUNDLE: pem.certificates_pem(*secret.bundle),
+        SIGNING_KEY: secret.signing.pair.key if secret.signing else None,
+        NEXT_KEY: secret.next.pair.key if secret.next else None,
+        LEAF: secret.leaf.certificate if secret.leaf else None,
+        LEAF_KEY: secret.leaf.key if secret.leaf else None,
     }
     annotations = {
-        OLD_UNTIL: store.old_until.isoformat() if store.old_until else None,
-        REQUEST: store.request.value if store.request else None,
+        OLD_UNTIL: secret.old_until.isoformat() if secret.old_until else None,
+        REQUEST: secret.request.value if secret.request else None,
     }
     return data, annotations
 
 
-def state(store: SecretState, names: Names) -> RotationState:
+def rotation_state(secret: SecretState, names: Names) -> RotationState:
     """Return what the policy needs to know of *store*; a leaf with faults counts as none."""
     return RotationState(
-        signing=_policy_certificate(store.signing.certificate) if store.signing else None,
-        next=_policy_certificate(store.next.certificate) if store.next else None,
-        old=tuple(map(_policy_certificate, store.old)),
-        old_until=store.old_until,
-        leaf=_known_leaf(store, names),
-        request=store.request,
+        signing=_policy_certificate(secret.signing.certificate) if secret.signing else None,
+        next=_policy_certificate(secret.next.certificate) if secret.next else None,
+        old=tuple(map(_policy_certificate, secret.old)),
+        old_until=secret.old_until,
+        leaf=_known_leaf(secret, names),
+        request=secret.request,
     )
 
 
-def adopt_authorities(store: SecretState, strangers: tuple[x509.Certificate, ...]) -> SecretState:
-    """Keep trusting *strangers* where our own authorities were lost.
+def adopt_authorities(secret: SecretState, trusted: tuple[x509.Certificate, ...]) -> SecretState:
+    """Add *trusted* to the bundle if our own authorities were lost.
 
     They are what the registrations trust, and replicas may still serve a leaf of theirs.
     """
-    if store.signing is not None or store.next is not None:
-        return store
-    unknown = (item for item in strangers if item not in store.bundle)
-    return replace(store, bundle=(*store.bundle, *unknown))
+    if secret.signing is not None or secret.next is not None:
+        return secret
+    unknown = (item for item in trusted if item not in secret.bundle)
+    return replace(secret, bundle=(*secret.bundle, *unknown))
 
 
 def apply_step(
-    store: SecretState, step: Step, terms: IssueParameters, *, fresh: Fresh
+    secret: SecretState, step: Step, parameters: IssueParameters, *, material: KeyMaterial
 ) -> SecretState:
     """Return *store* after *step*, which the policy found safe."""
     match step:
         case rotation_policy.Nothing() | rotation_policy.Settling():
-            return store
+            return secret
         case rotation_policy.AddNextCA():
-            return _with_next(store, terms, fresh)
+            return _with_next(secret, parameters, material)
         case rotation_policy.SwitchLeaf():
-            return _switch_leaf(store, terms, fresh)
+            return _switch_leaf(secret, parameters, material)
         case rotation_policy.RenewLeaf():
-            return _renew_leaf(store, terms, fresh)
+            return _renew_leaf(secret, parameters, material)
         case rotation_policy.DropOldCA():
-            kept = tuple(item for item in store.bundle if item not in store.old)
-            return replace(store, bundle=kept, old_until=None)
+            kept = tuple(item for item in secret.bundle if item not in secret.old)
+            return replace(secret, bundle=kept, old_until=None)
         case _:
             assert_never(step)
 
 
-def _with_next(store: SecretState, terms: IssueParameters, fresh: Fresh) -> SecretState:
-    """Trust a new authority; one that was next until now has signed nothing and goes.
+def _with_next(
+    secret: SecretState, parameters: IssueParameters, material: KeyMaterial
+) -> SecretState:
+    """Trust a new authority, and drop the previous next one, which has signed nothing.
 
-    A request for it stands until it signs, which it would else do much later.
+    A request for a rotation stays until the new authority signs, because it shortens the wait.
     """
-    made = issue.authority(terms.lifetimes, fresh)
-    idle = store.next.certificate if store.next else None
-    kept = tuple(item for item in store.bundle if item != idle)
-    return replace(store, bundle=(*kept, made.certificate), next=made)
+    authority = issue.authority(parameters.lifetimes, material)
+    superseded = secret.next.certificate if secret.next else None
+    kept = tuple(item for item in secret.bundle if item != superseded)
+    return replace(secret, bundle=(*kept, authority.certificate), next=authority)
 
 
-def _switch_leaf(store: SecretState, terms: IssueParameters, fresh: Fresh) -> SecretState:
-    if store.next is None:
+def _switch_leaf(
+    secret: SecretState, parameters: IssueParameters, material: KeyMaterial
+) -> SecretState:
+    if secret.next is None:
         raise ValueError("no next CA to switch to: publish one first")
-    made = issue.leaf(store.next, terms, fresh).pair
-    switched = replace(store, signing=store.next, next=None, leaf=made, request=None)
-    return replace(switched, old_until=_overlap_end(store, terms, fresh) if switched.old else None)
+    leaf = issue.leaf(secret.next, parameters, material).pair
+    switched = replace(secret, signing=secret.next, next=None, leaf=leaf, request=None)
+    return replace(
+        switched, old_until=_overlap_end(secret, parameters, material) if switched.old else None
+    )
 
 
-def _renew_leaf(store: SecretState, terms: IssueParameters, fresh: Fresh) -> SecretState:
-    if store.signing is None:
+def _renew_leaf(
+    secret: SecretState, parameters: IssueParameters, material: KeyMaterial
+) -> SecretState:
+    if secret.signing is None:
         raise ValueError("no signing CA to renew the leaf with")
-    made = issue.leaf(store.signing, terms, fresh).pair
-    request = None if store.request is Rotation.LEAF else store.request
-    return replace(store, leaf=made, request=request)
+    leaf = issue.leaf(secret.signing, parameters, material).pair
+    request = None if secret.request is Rotation.LEAF else secret.request
+    return replace(secret, leaf=leaf, request=request)
 
 
-def _overlap_end(store: SecretState, terms: IssueParameters, fresh: Fresh) -> datetime:
-    """Return when every leaf signed so far has expired, on clocks that are behind, too."""
-    ends = [fresh.now + terms.lifetimes.leaf]
-    if store.old_until is not None:
-        ends.append(store.old_until)
-    if store.leaf is not None:
-        ends += [item.not_valid_after_utc for item in pem.certificates(store.leaf.certificate)]
-    return max(ends) + terms.lifetimes.skew
+def _overlap_end(
+    secret: SecretState, parameters: IssueParameters, material: KeyMaterial
+) -> datetime:
+    """Return when every leaf signed so far has expired, even by clocks that are slow."""
+    ends = [material.now + parameters.lifetimes.leaf]
+    if secret.old_until is not None:
+        ends.append(secret.old_until)
+    if secret.leaf is not None:
+        ends += [item.not_valid_after_utc for item in pem.certificates(secret.leaf.certificate)]
+    return max(ends) + parameters.lifetimes.skew
 
 
 def _credential(bundle: tuple[x509.Certificate, ...], text: bytes) -> Credential | None:
@@ -176,20 +186,20 @@ def _policy_certificate(
     )
 
 
-def _known_leaf(store: SecretState, names: Names) -> rotation_policy.Certificate | None:
-    if store.leaf is None:
+def _known_leaf(secret: SecretState, names: Names) -> rotation_policy.Certificate | None:
+    if secret.leaf is None:
         return None
-    held = pem.certificates(store.leaf.certificate)
-    issuer = check.issuer_of(held[0], store.bundle) if held else None
+    chain = pem.certificates(secret.leaf.certificate)
+    issuer = check.issuer_of(chain[0], secret.bundle) if chain else None
     if issuer is None:
         return None
-    expected = check.Expected(now=held[0].not_valid_before_utc, names=names)
-    if check.findings(store.leaf, expected):
+    expected = check.Expected(now=chain[0].not_valid_before_utc, names=names)
+    if check.check_pair(secret.leaf, expected):
         return None
-    return _policy_certificate(held[0], pem.fingerprint(issuer))
+    return _policy_certificate(chain[0], pem.fingerprint(issuer))
 
 
-def _moment(text: str | None) -> datetime | None:
+def _timestamp(text: str | None) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:

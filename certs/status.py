@@ -1,4 +1,4 @@
-"""Status: certificates and the progress of their rotation, as text."""
+"""Certificates and the progress of their rotation, as text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ SHOWN: Final = 16  # characters of a fingerprint; enough to compare by eye
 
 
 class RotationPhase(StrEnum):
-    """Where in its rotation the authority is."""
+    """The states of a rotation, as :mod:`certs.rotation_policy` describes them."""
 
-    EMPTY = "empty"
-    PUBLISHING = "publishing"
-    OVERLAP = "overlap"
+    EMPTY = "empty"  # no usable certificate yet
+    PUBLISHING = "publishing"  # a next authority waits until it may sign
+    OVERLAP = "overlap"  # old authorities are still trusted
     STEADY = "steady"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificatesStatus:
-    """What the Secret and the registrations say at *now*."""
+    """The content of the Secret and the registrations at *now*."""
 
     now: datetime
     state: RotationState
@@ -34,7 +34,7 @@ class CertificatesStatus:
 
 
 def phase(state: RotationState) -> RotationPhase:
-    """Return where the rotation stands."""
+    """Return the phase of the rotation."""
     if state.next is not None:
         return RotationPhase.PUBLISHING
     if state.leaf is None:

@@ -1,9 +1,9 @@
-"""Reload: replaces the certificate of a running TLS server.
+"""Replaces the certificate of a running TLS server.
 
-Every pair gets a context of its own, complete or discarded, and each handshake is sent to the
-newest one. Loading into the live context instead would leave it half changed on a mismatch, and
-after a change of key type OpenSSL keeps offering the certificate of the old type beside the new
-(seen with P-256 to RSA). Connections keep the context they began with.
+Every pair gets a TLS context of its own, and each handshake uses the newest one. Loading into the
+live context instead would leave it half changed on a mismatch. After a change of key type OpenSSL
+would also keep offering the certificate of the old type (seen with P-256 to RSA). Connections keep
+the context they began with.
 """
 
 import os
@@ -17,7 +17,7 @@ from datetime import datetime
 
 from cryptography import x509
 
-from certs.check import TIME_FAULTS, Expected, PairFault, PairFinding, findings
+from certs.check import TIME_FAULTS, Expected, PairFault, PairFinding, check_pair
 from certs.pem import Pair, certificates, fingerprint
 from kube.clock import SYSTEM
 
@@ -32,16 +32,16 @@ def server_context() -> ssl.SSLContext:
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     context: ssl.SSLContext
-    text: bytes
+    text: bytes  # of the certificate and its chain, PEM
     leaf: x509.Certificate
 
 
 class ServingPair:
-    """The pair that handshakes are answered with; replaced whole, never edited.
+    """The pair that handshakes use; replaced as a whole, never changed.
 
-    ``context`` goes to the server and stays; until a pair is loaded, handshakes fail. *build*
-    makes it and each pair's own, so what it sets, such as whom clients must be signed by, holds
-    for all of them.
+    The server gets ``context`` once and keeps it; until a pair is loaded, handshakes fail. *build*
+    makes that context and the one of each pair, so its settings, such as the client CAs, apply to
+    all of them.
     """
 
     def __init__(
@@ -50,20 +50,20 @@ class ServingPair:
         now: Callable[[], datetime] = SYSTEM.wall,
         build: Callable[[], ssl.SSLContext] = server_context,
     ) -> None:
-        """Serve nothing yet."""
+        """Start without a pair."""
         self._now = now
         self._build = build
         self._loaded: _Loaded | None = None
         self.context = build()
-        self.context.sni_callback = self._direct
+        self.context.sni_callback = self._switch_context
 
     def load(self, pair: Pair) -> tuple[PairFinding, ...]:
-        """Serve *pair* from now on and return what is wrong with it.
+        """Serve *pair* from now on, and return its faults.
 
-        One that cannot be served is not loaded, nor one that is expired or not yet valid in
-        place of one that is valid.
+        A pair that cannot be served is not loaded. A pair that has expired or is not valid yet does
+        not replace a valid one.
         """
-        pair_findings = findings(pair, Expected(now=self._now()))
+        pair_findings = check_pair(pair, Expected(now=self._now()))
         if any(item.fault not in TIME_FAULTS for item in pair_findings) or (
             pair_findings and self.ready
         ):
@@ -93,23 +93,23 @@ class ServingPair:
 
     @property
     def leaf(self) -> x509.Certificate | None:
-        """Return the certificate that is served."""
+        """Return the certificate that is served, ``None`` if there is none."""
         return None if self._loaded is None else self._loaded.leaf
 
     @property
     def fingerprint(self) -> str | None:
-        """Return the SHA-256 of what is served, in hexadecimal."""
+        """Return the SHA-256 of the served certificate, in hexadecimal."""
         return None if self.leaf is None else fingerprint(self.leaf)
 
     @property
     def not_after(self) -> datetime | None:
-        """Return when what is served expires."""
+        """Return when the served certificate expires."""
         return None if self.leaf is None else self.leaf.not_valid_after_utc
 
-    def _direct(
+    def _switch_context(
         self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
     ) -> int | None:
-        """Send a handshake to the newest pair; OpenSSL calls this with or without a name."""
+        """Make a handshake use the newest pair; OpenSSL calls this with or without a name."""
         if self._loaded is None:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
         handshake.context = self._loaded.context
@@ -118,10 +118,10 @@ class ServingPair:
 
 @contextmanager
 def _path_to(text: bytes) -> Iterator[str]:
-    """Lend *text* under a path, which is all that OpenSSL's loader takes.
+    """Yield a path with the content *text*, because OpenSSL's loader takes nothing else.
 
-    On Linux it never reaches a file system, which may be read-only anyway, and is gone even if
-    we are killed; elsewhere it is a file of mode 0600 for the moment.
+    On Linux that is memory, which needs no writable file system and disappears even if we are
+    killed. Elsewhere it is a temporary file of mode 0600.
     """
     if sys.platform == "linux":
         descriptor = os.memfd_create("pair", os.MFD_CLOEXEC)

@@ -24,8 +24,8 @@ CONNECT_TIMEOUT: Final = 5.0  # seconds for one TCP and TLS handshake
 MOST_ATTEMPTS: Final = 10  # as client-go
 LARGEST_BODY: Final = 160 << 20  # bytes; a list page of 100 objects at etcd's 1.5 MiB fits
 LARGEST_REFUSAL: Final = 1 << 20  # bytes of a refused call's body
-# A watch on a quiet kind hears nothing for minutes, so a dead peer is found by TCP, in about a
-# minute, and not by a read timeout.
+# A watch on a quiet kind receives nothing for minutes, so a dead peer is detected by TCP
+# keep-alive, in about a minute, and not by a read timeout.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -35,13 +35,13 @@ _T = TypeVar("_T")
 
 
 class CallOptions(TypedDict, total=False):
-    """What any call accepts."""
+    """Options of every call."""
 
     timeout: float  # seconds for all attempts together
     dry_run: bool  # validate and admit, but store nothing
 
 
-# We ignore warnings about unknown fields, and looking for them costs the server time.
+# We ignore warnings about unknown fields, and the check for them costs the server time.
 _NO_FIELD_WARNINGS: Final = MappingProxyType({"fieldValidation": "Ignore"})
 
 
@@ -105,12 +105,12 @@ class ApiClient(Protocol):
     async def json_patch(
         self, path: str, ops: Sequence[Mapping[str, object]], **options: Unpack[CallOptions]
     ) -> bytes:
-        """Change one object and return it, or nothing where a ``test`` in *ops* fails."""
+        """Apply *ops* to one object and return it; change nothing if a ``test`` fails."""
 
     async def merge_patch(
         self, path: str, changes: Mapping[str, object], **options: Unpack[CallOptions]
     ) -> bytes:
-        """Change one object, if it has the resource version and uid that *changes* name."""
+        """Merge *changes* into one object; their resource version and uid are preconditions."""
 
     async def apply(
         self, path: str, body: bytes, *, field_manager: str, **options: Unpack[CallOptions]
@@ -124,19 +124,19 @@ class ApiClient(Protocol):
 
 
 class Client:
-    """Speaks to one API server; an async context manager around one connection pool.
+    """Calls one API server; an async context manager that owns the connection pool.
 
     Paths are the API's own, such as ``/api/v1/namespaces/default/pods/a``. Every call returns
     the answer's bytes and raises only :class:`KubeError`: :class:`ApiError` when the server
     refused, :class:`UnreachableError` when no answer came before the deadline.
 
     Retries happen here and nowhere else: on 429 and 5xx that carry ``Retry-After``, and when the
-    connection was refused. Beneath us aiohttp repeats a GET, PUT or DELETE once if a reused
+    connection was refused. In addition, aiohttp repeats a GET, PUT or DELETE once if a reused
     connection turns out to be closed, which a resource version makes harmless.
     """
 
     def __init__(self, access: Access, *, clock: Clock = SYSTEM) -> None:
-        """Connect nothing yet; *clock* paces the retries."""
+        """Store the parameters; *clock* paces the retries."""
         self._access = access
         self._clock = clock
         self._credentials = Credentials(access, clock)
@@ -144,7 +144,7 @@ class Client:
 
     @property
     def namespace(self) -> str:
-        """Return the namespace we live in."""
+        """Return the namespace that we run in."""
         return self._access.namespace
 
     async def __aenter__(self) -> Self:
@@ -153,8 +153,8 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={
                 "Accept": JSON,
-                # Compression costs both sides more than a cluster's network does, and an
-                # answer's size is then what it says.
+                # Compression costs both sides more than it saves on a cluster's network, and
+                # without it Content-Length is the size of the answer.
                 "Accept-Encoding": "identity",
                 "User-Agent": user_agent(),
             },
@@ -237,7 +237,7 @@ class Client:
     ) -> AsyncIterator[LineStream]:
         """Open a watch that lasts at most ``timeout`` seconds; RBAC: watch.
 
-        Yields an iterator over batches of lines: all that had arrived at that moment.
+        Yields an iterator over batches of lines; each holds the lines received so far.
         """
         call = _Call(method="GET", path=path, params=params, options=options)
         response = await self._retry(call, lambda left: self._exchange(call, left))
@@ -268,8 +268,8 @@ class Client:
                     raise
             await self._clock.sleep(pause)
 
-    async def _exchange(self, call: _Call, left: float) -> aiohttp.ClientResponse:
-        """Send once; the answer's head has come and is no refusal."""
+    async def _exchange(self, call: _Call, seconds_left: float) -> aiohttp.ClientResponse:
+        """Send once and return the response with its body unread; raises a refusal as an error."""
         if self._session is None:
             raise RuntimeError("the client is used outside its `async with` block")
         headers = self._credentials.headers()
@@ -285,7 +285,9 @@ class Client:
                 ssl=self._credentials.tls(),
                 server_hostname=self._access.server_name,
                 allow_redirects=False,  # a redirect would take our token elsewhere
-                timeout=aiohttp.ClientTimeout(total=left, sock_connect=min(left, CONNECT_TIMEOUT)),
+                timeout=aiohttp.ClientTimeout(
+                    total=seconds_left, sock_connect=min(seconds_left, CONNECT_TIMEOUT)
+                ),
             )
         if response.status >= 300:  # noqa: PLR2004 - the first status that is no success
             raise await self._read_refusal(response, call.place)

@@ -33,7 +33,7 @@ class Access:
 def in_cluster(
     directory: Path = SERVICE_ACCOUNT, *, environ: Mapping[str, str] = os.environ
 ) -> Access:
-    """Read what kubelet gives every pod.
+    """Return the access of our pod, from its environment and its ServiceAccount volume.
 
     Raises :class:`ConfigError` outside a pod.
     """
@@ -110,8 +110,8 @@ _Entry = TypeVar("_Entry")
 def from_kubeconfig(path: Path, context: str | None = None) -> Access:
     """Read *context*, or the current one, of the kubeconfig at *path*.
 
-    Files it names are relative to its own folder, as for kubectl. Raises :class:`ConfigError`
-    when it is unreadable or wants something that we do not do: run a program or use a proxy.
+    Relative paths in it start from its own folder, as for kubectl. Raises :class:`ConfigError` when
+    it is unreadable or needs an exec plugin, an auth provider, a password or a proxy.
     """
     file = _parse_file(path)
     name = context or file.current_context
@@ -122,7 +122,7 @@ def from_kubeconfig(path: Path, context: str | None = None) -> Access:
     users = {u.name: u.user for u in file.users or ()}
     cluster = _entry_named(chosen.cluster, clusters, f"{path}: cluster")
     user = _entry_named(chosen.user, users, f"{path}: user") if chosen.user else _User()
-    _refuse_foreign(cluster, user, f"{path}: user {chosen.user!r}")
+    _refuse_unsupported(cluster, user, f"{path}: user {chosen.user!r}")
     return Access(
         url=cluster.server.rstrip("/"),
         namespace=chosen.namespace or "default",
@@ -152,7 +152,7 @@ def _names_text(names: Iterable[str]) -> str:
     return shorten(", ".join(sorted(names))) or "none"
 
 
-def _refuse_foreign(cluster: _Cluster, user: _User, place: str) -> None:
+def _refuse_unsupported(cluster: _Cluster, user: _User, place: str) -> None:
     """Refuse exec plugins, auth providers, passwords and proxies."""
     instead = (
         'use a token for that user instead: kubectl config set-credentials NAME --token="$(kubectl'

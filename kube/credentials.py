@@ -27,7 +27,7 @@ class Credentials:
     """Token and certificates; the last good ones stay while a file is being replaced."""
 
     def __init__(self, access: Access, clock: Clock) -> None:
-        """Read nothing yet."""
+        """Store the parameters; files are read at the first use."""
         self._access = access
         self._clock = clock
         self._read_at: float | None = None
@@ -43,7 +43,7 @@ class Credentials:
     def tls(self) -> ssl.SSLContext | bool:
         """Return the context for https, a new one when a certificate changed.
 
-        A new context makes new connections, so that those opened under the old one age out.
+        Connections are pooled by context, so those made with the old one are not used again.
         Raises :class:`ConfigError`.
         """
         self._refresh()

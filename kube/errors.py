@@ -16,7 +16,7 @@ class ConfigError(KubeError):
 
 
 class UnreachableError(KubeError):
-    """No answer came; ``sent`` is false when the request certainly never left this machine."""
+    """No answer came; ``sent`` is false if the request certainly never left this machine."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         """Keep whether the request may have been carried out."""
@@ -109,8 +109,9 @@ def refusal(body: bytes | msgspec.Raw, *, status: int = 0, place: str = "") -> A
 def must_relist(error: KubeError) -> bool:
     """Say whether a watch must list again rather than resume where it was.
 
-    So do 410, and 504 "too large resource version" after etcd was restored. Any other refusal that
-    is no sign of overload counts as well, because resuming could fail in the same way for ever.
+    It must after 410, and after 504 "too large resource version", which follows a restore of etcd.
+    It also must after any other refusal that is no sign of overload, because resuming could fail in
+    the same way for ever.
     """
     if isinstance(error, ApiError):
         return error.status not in _OVERLOAD

@@ -1,7 +1,7 @@
 """Records Events on users' objects, counted and bounded, without blocking callers.
 
-They are written as ``events.k8s.io/v1``: it has fields for reporter and action, a ``series`` with a
-count that the client keeps, and limits that are checked on create, where core v1 accepts what other
+They are written as ``events.k8s.io/v1``: it has fields for reporter and action, a ``series`` whose
+count the client keeps, and limits that are checked on create. Core v1 accepts objects that other
 clients then reject. Both versions are one stored object, so ``kubectl describe`` shows them.
 """
 
@@ -24,7 +24,7 @@ REFRESH: Final = 60.0  # seconds between two writes of one count
 BUDGET: Final = 10  # writes per object and reason within WINDOW: one a minute on average
 MOST_SERIES: Final = 1024
 MOST_WAITING: Final = 256
-LONGEST_BASE: Final = 200  # characters of an object's name in its Event's, which may have 253
+LONGEST_BASE: Final = 200  # characters of an object's name in the name of its Event, at most 253
 log = structlog.get_logger(__name__)
 
 
@@ -37,7 +37,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """An object that an Event is about; ``namespace`` is empty for cluster-scoped ones."""
+    """An object that an Event is about; ``namespace`` is empty for a cluster-scoped one."""
 
     api_version: str
     kind: str
@@ -47,9 +47,9 @@ class Reference:
 
     def wire(self) -> dict[str, str]:
         """Return it as a ``v1.ObjectReference``."""
-        named = {"apiVersion": self.api_version, "kind": self.kind, "name": self.name}
+        required = {"apiVersion": self.api_version, "kind": self.kind, "name": self.name}
         optional = {"namespace": self.namespace, "uid": self.uid}
-        return named | {key: value for key, value in optional.items() if value}
+        return required | {key: value for key, value in optional.items() if value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Event:
 
 @dataclass(slots=True, kw_only=True)
 class EventTally:
-    """How many Events were written or not, for metrics."""
+    """Numbers of Events written, failed and dropped, for metrics."""
 
     written: int = 0
     failed: int = 0
@@ -75,19 +75,19 @@ class EventTally:
 
 @dataclass(slots=True, kw_only=True)
 class _Series:
-    """An Event that was written, with what happened since; times are monotonic seconds."""
+    """An Event that was written, and its repetitions; times are monotonic seconds."""
 
-    path: str
-    seen: float  # when it was last recorded
-    written: float  # when its count was last written
+    path: str  # of the Event
+    last_recorded: float  # when it was last recorded
+    last_written: float  # when its count was last written
     count: int = 1
 
 
 class Recorder:
     """Writes Events after the fact; RBAC: events.k8s.io events create, patch.
 
-    Events of cluster-scoped objects go to the namespace ``default``, as the API wants it. A
-    count may lag by what happened within the last minute.
+    Events of cluster-scoped objects go to the namespace ``default``, as the API requires. A count
+    may lag by the repetitions of the last minute.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Recorder:
             await self.write(await self._waiting.get())
 
     async def write(self, event: Event) -> None:
-        """Write *event*, or count it, or drop it."""
+        """Write *event* as new, count it as a repetition, or drop it if the budget is spent."""
         key = (event.regarding, event.reason, printable(event.note))
         series = self._series.get(key)
         try:
-            if series is None or self._clock.monotonic() - series.seen > WINDOW:
+            if series is None or self._clock.monotonic() - series.last_recorded > WINDOW:
                 await self._begin(key, event)
             else:
                 await self._repeat(series, key, event)
@@ -128,7 +128,7 @@ class Recorder:
             log.debug("event not written", reason=event.reason, why=str(error))
 
     async def _begin(self, key: tuple[Reference, str, str], event: Event) -> None:
-        if not self._affords(key[:2]):
+        if not self._spend_budget(key[:2]):
             return
         namespace = event.regarding.namespace or "default"
         collection = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
@@ -137,7 +137,9 @@ class Recorder:
         body = self._body(event, name=name, namespace=namespace)
         await self._client.create(collection, msgspec.json.encode(body))
         self.tally.written += 1
-        self._series[key] = _Series(path=f"{collection}/{name}", seen=now, written=now)
+        self._series[key] = _Series(
+            path=f"{collection}/{name}", last_recorded=now, last_written=now
+        )
         self._series.move_to_end(key)
         if len(self._series) > MOST_SERIES:
             self._series.popitem(last=False)
@@ -145,10 +147,10 @@ class Recorder:
     async def _repeat(self, series: _Series, key: tuple[Reference, str, str], event: Event) -> None:
         now = self._clock.monotonic()
         series.count += 1
-        series.seen = now
-        if now - series.written < REFRESH or not self._affords(key[:2]):
+        series.last_recorded = now
+        if now - series.last_written < REFRESH or not self._spend_budget(key[:2]):
             return
-        series.written = now
+        series.last_written = now
         last = micro_time(self._clock.wall())
         changes = {"series": {"count": series.count, "lastObservedTime": last}}
         try:
@@ -157,8 +159,8 @@ class Recorder:
         except NotFoundError:  # it outlived its time to live
             await self._begin(key, event)
 
-    def _affords(self, topic: tuple[Reference, str]) -> bool:
-        """Spend one write of *topic*'s budget, if there is one left."""
+    def _spend_budget(self, topic: tuple[Reference, str]) -> bool:
+        """Spend one write of *topic*'s budget; return false if none is left."""
         now = self._clock.monotonic()
         spent = self._spent.setdefault(topic, deque())
         self._spent.move_to_end(topic)
@@ -173,7 +175,7 @@ class Recorder:
         return True
 
     def _new_name(self, regarding: Reference) -> str:
-        """Return a name that no other replica takes: object, microsecond and random digits."""
+        """Return a unique name: the object's, the microsecond and random digits."""
         base = regarding.name[:LONGEST_BASE].rstrip("-.") or "unnamed"
         moment = int(self._clock.wall().timestamp() * 1e6)
         return f"{base}.{moment:x}{int(self._clock.random() * 2**24):06x}"

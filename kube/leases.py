@@ -45,8 +45,8 @@ class Timing:
     speeds, and pauses between asking :attr:`Election.is_leader` and acting on the answer.
     """
 
-    duration: int = 15  # others wait so long after the last change of the Lease
-    renew_within: float = 10.0  # the holder stops leading so long after its last renewal
+    duration: int = 15  # others wait this long after the last change of the Lease
+    renew_within: float = 10.0  # the holder stops leading this long after its last renewal
     retry_every: float = 2.0  # between rounds
 
     def __post_init__(self) -> None:
@@ -131,11 +131,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseCandidate:
-    """Which process wants which Lease."""
+    """A process that takes part in the election for one Lease."""
 
     namespace: str
     name: str
-    identity: str  # unique to this process; a restarted one does not inherit a term by it
+    identity: str  # unique to this process, so that a restarted one inherits no term
 
     @property
     def collection(self) -> str:
@@ -169,14 +169,14 @@ class Election:
         self._timing = timing or Timing()
         self._clock = clock
         self._last_change = ("", -math.inf)  # a resource version, and when we first saw it
-        self._highest_term = -1  # that was seen in the Lease; -1: never saw one
-        self._term: int | None = None  # of our holding the Lease, as far as we know
+        self._highest_term = -1  # seen in the Lease; -1: no Lease seen yet
+        self._term: int | None = None  # our term, as far as we know; None: we do not hold the Lease
         self._leads_from = self._leads_until = -math.inf  # monotonic seconds
         self.elected = asyncio.Event()
 
     @property
     def is_leader(self) -> bool:
-        """Say whether we lead at this moment; to be asked right before each act of a leader.
+        """Say whether we lead at this moment; a leader checks it right before each write.
 
         Tasks may wait for ``elected`` instead, which is cleared up to one round late.
         """
@@ -200,7 +200,7 @@ class Election:
             await self._release()
 
     async def round(self) -> None:
-        """Read the Lease and take one step; errors of the API server only cost time."""
+        """Read the Lease and take one step; errors of the API server only delay it."""
         try:
             await self._advance(await self._read())
         except (ConflictError, AlreadyExistsError) as error:
@@ -234,20 +234,20 @@ class Election:
         if not held_by_us:
             self._resign()
         unchanged = self._clock.monotonic() - self._last_change[1]
-        chosen = next_step(
+        step = next_step(
             record, held_by_us=held_by_us, unchanged_for=unchanged, duration=self._timing.duration
         )
-        match chosen:
+        match step:
             case ElectionStep.RENEW:
-                await self._write_ourselves(record, number=self._highest_term)
+                await self._write_identity(record, term=self._highest_term)
             case ElectionStep.TAKE:
-                await self._write_ourselves(record, number=self._highest_term + 1)
+                await self._write_identity(record, term=self._highest_term + 1)
             case ElectionStep.CREATE:
                 await self._create()
             case ElectionStep.WAIT:
                 pass
             case _:
-                assert_never(chosen)
+                assert_never(step)
 
     async def _create(self) -> None:
         """Create the Lease.
@@ -256,25 +256,25 @@ class Election:
         ``duration``. On a first installation we lead at once.
         """
         vanished = self._highest_term >= 0
-        await self._write_ourselves(None, number=self._highest_term + 1)
+        await self._write_identity(None, term=self._highest_term + 1)
         if vanished:
             self._leads_from = self._clock.monotonic() + self._timing.duration
 
-    async def _write_ourselves(self, record: LeaseRecord | None, *, number: int) -> None:
+    async def _write_identity(self, record: LeaseRecord | None, *, term: int) -> None:
         """Write our identity at the version read; our term counts from before the write."""
         sent_at = self._clock.monotonic()
         now = micro_time(self._clock.wall())
         spec: dict[str, object] = {
             "holderIdentity": self._candidate.identity,
             "leaseDurationSeconds": self._timing.duration,
-            "leaseTransitions": number,
+            "leaseTransitions": term,
             "renewTime": now,
         }
-        if self._term != number:
+        if self._term != term:
             spec["acquireTime"] = now
         written = parse_lease(await self._write(record, spec))
         self._last_change = (written.resource_version, self._clock.monotonic())
-        self._highest_term = self._term = number
+        self._highest_term = self._term = term
         self._leads_until = sent_at + self._timing.renew_within
 
     async def _write(self, record: LeaseRecord | None, spec: Mapping[str, object]) -> bytes:
@@ -312,10 +312,10 @@ class Election:
 
     async def _release(self) -> None:
         """Stop leading, then empty the Lease, unless it has changed since we last wrote it."""
-        held = self._term is not None
+        held_lease = self._term is not None
         self._resign()
         self._update_elected()
-        if not held:
+        if not held_lease:
             return
         changes = {
             "metadata": {"resourceVersion": self._last_change[0]},

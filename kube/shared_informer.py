@@ -1,6 +1,6 @@
 """One watch of a collection for several consumers, each with its own decoder.
 
-Every watch costs the API server one message per change, and this process the parsing of it.
+Every watch costs the API server one message per change, and this process one parse of it.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -33,27 +33,27 @@ class _DecodedParts:
     """One object as each consumer decoded it."""
 
     uid: str
-    of: tuple[Any, ...]  # in the order of the consumers; None: nothing to that one
+    parts: tuple[Any, ...]  # by consumer; None: that consumer does not need it
 
 
 class _Consumer(Generic[T]):
     """One consumer with its decoder and its objects by uid."""
 
-    def __init__(self, read: Callable[[bytes], T | None], know: Publish[T]) -> None:
-        self.read = read
-        self._publish = know
-        self._picture: Mapping[str, T] = {}
+    def __init__(self, decode: Callable[[bytes], T | None], publish: Publish[T]) -> None:
+        self.decode = decode
+        self._publish = publish
+        self._objects: Mapping[str, T] = {}
 
-    def renew(self, made: Mapping[str, T | None]) -> None:
+    def update(self, changes: Mapping[str, T | None]) -> None:
         """Publish the objects with the changes *made*; ``None`` removes an object."""
-        picture = dict(self._picture)
-        for uid, decoded in made.items():
+        objects = dict(self._objects)
+        for uid, decoded in changes.items():
             if decoded is None:
-                picture.pop(uid, None)
+                objects.pop(uid, None)
             else:
-                picture[uid] = decoded
-        self._picture = picture
-        self._publish(MappingProxyType(picture), made.keys())
+                objects[uid] = decoded
+        self._objects = objects
+        self._publish(MappingProxyType(objects), changes.keys())
 
 
 class SharedInformer:
@@ -65,27 +65,29 @@ class SharedInformer:
         self._clock = clock
         self._consumers: list[_Consumer[Any]] = []
 
-    def add(self, read: Callable[[bytes], T | None], publish: Publish[T]) -> None:
-        """Add a consumer: *publish* gets all that *read* made of objects, by uid.
+    def add(self, decode: Callable[[bytes], T | None], publish: Publish[T]) -> None:
+        """Add a consumer: *publish* gets all decoded objects by uid.
 
-        It also gets the uids that may have changed. *read* returns ``None`` for an object that this
-        consumer does not need. An object for which it raises stays as it was last decoded, for all
-        consumers.
+        It also gets the uids that may have changed. *decode* returns ``None`` for an object that
+        this consumer does not need. An object for which it raises stays as it was last decoded, for
+        all consumers.
         """
-        self._consumers.append(_Consumer(read, publish))
+        self._consumers.append(_Consumer(decode, publish))
 
     async def follow(self, client: Client) -> Never:
         """Follow, for ever, as :func:`kube.watch.follow_changes` does; RBAC: list, watch."""
-        source = WatchSource(path=self._path, decode=self.read, key=lambda made: made.uid)
+        source = WatchSource(path=self._path, decode=self.decode, key=lambda decoded: decoded.uid)
         await follow_changes(client, source, self.publish, clock=self._clock)
 
-    def read(self, raw: bytes) -> _DecodedParts:
+    def decode(self, raw: bytes) -> _DecodedParts:
         """Decode an object for every consumer."""
         uid = _IDENTIFIED.decode(raw).metadata.uid
-        return _DecodedParts(uid, tuple(part.read(raw) for part in self._consumers))
+        return _DecodedParts(uid, tuple(part.decode(raw) for part in self._consumers))
 
     def publish(self, objects: Mapping[str, _DecodedParts], touched: Collection[str]) -> None:
         """Pass the objects *touched* on to every consumer."""
         changes = {uid: objects.get(uid) for uid in touched}
-        for index, part in enumerate(self._consumers):
-            part.renew({uid: made and made.of[index] for uid, made in changes.items()})
+        for index, consumer in enumerate(self._consumers):
+            consumer.update(
+                {uid: decoded and decoded.parts[index] for uid, decoded in changes.items()}
+            )

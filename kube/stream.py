@@ -16,18 +16,18 @@ class Chunks(Protocol):
     """The part of :class:`aiohttp.StreamReader` that lines are cut from."""
 
     async def readany(self) -> bytes:
-        """Wait for some bytes and return all that are here, none at the end."""
+        """Wait for bytes and return all received so far; empty at the end."""
 
 
 class LineStream:
-    """The lines of a stream, in batches: whatever is complete when the reader comes back."""
+    """The lines of a stream, in batches of the complete lines received so far."""
 
     def __init__(self, content: Chunks, *, place: str, longest: int = LARGEST_LINE) -> None:
         """Read lines of up to *longest* bytes from *content*; *place* names the call in errors."""
         self._content = content
         self._longest = longest
         self._place = place
-        self._begun = bytearray()
+        self._partial_line = bytearray()
 
     def __aiter__(self) -> Self:
         return self
@@ -41,11 +41,11 @@ class LineStream:
                 raise StopAsyncIteration
             head, newline, tail = chunk.rpartition(b"\n")
             if newline:
-                lines = (self._begun + head).split(b"\n")
-                self._begun = bytearray(tail)
+                lines = (self._partial_line + head).split(b"\n")
+                self._partial_line = bytearray(tail)
                 return [bytes(line) for line in lines]
-            self._begun += chunk
-            if len(self._begun) > self._longest:
+            self._partial_line += chunk
+            if len(self._partial_line) > self._longest:
                 raise UnreadableError(f"{self._place}: an event exceeds {self._longest} bytes")
 
 
@@ -77,14 +77,14 @@ END_OF_LIST: Final = "k8s.io/initial-events-end"
 
 
 class TooDeepError(UnreadableError):
-    """JSON nested deeper than the parser allows, as a user may write it into an object."""
+    """JSON nested deeper than the parser allows; any user may write such an object."""
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
-    """Where a list stands: its version and, unless this is the last page, the next one's token."""
+    """The metadata of one page of a list."""
 
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
+    resource_version: str = ""  # of the whole list
+    continue_: str = msgspec.field(default="", name="continue")  # token of the next page; "": last
 
 
 class Page(msgspec.Struct):
@@ -106,19 +106,19 @@ class _Meta(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class _Marked(msgspec.Struct):
+class _ObjectWithVersion(msgspec.Struct):
     metadata: _Meta
 
 
-_PAGES: Final = msgspec.json.Decoder(Page)
-_FRAMES: Final = msgspec.json.Decoder(Frame)
-_MARKS: Final = msgspec.json.Decoder(_Marked)
+_PAGE_DECODER: Final = msgspec.json.Decoder(Page)
+_FRAME_DECODER: Final = msgspec.json.Decoder(Frame)
+_OBJECT_DECODER: Final = msgspec.json.Decoder(_ObjectWithVersion)
 _T = TypeVar("_T")
 
 
 def parse_page(data: bytes) -> Page:
     """Parse one page of a list; raises :class:`UnreadableError`."""
-    return _decode(_PAGES, data)
+    return _decode(_PAGE_DECODER, data)
 
 
 def readable_frames(
@@ -141,17 +141,17 @@ def readable_frames(
 
 def parse_frame(line: bytes) -> Frame:
     """Parse one line of a watch; raises :class:`UnreadableError`."""
-    return _decode(_FRAMES, line)
+    return _decode(_FRAME_DECODER, line)
 
 
 def resource_version_of(raw: msgspec.Raw) -> str:
     """Return the object's resource version; raises :class:`UnreadableError`."""
-    return _decode(_MARKS, raw).metadata.resource_version
+    return _decode(_OBJECT_DECODER, raw).metadata.resource_version
 
 
 def ends_list(bookmark: msgspec.Raw) -> bool:
-    """Say whether *bookmark* is the one after a streamed list's last object."""
-    annotations = _decode(_MARKS, bookmark).metadata.annotations or {}
+    """Say whether *bookmark* marks the end of a streamed list."""
+    annotations = _decode(_OBJECT_DECODER, bookmark).metadata.annotations or {}
     return annotations.get(END_OF_LIST) == "true"
 
 

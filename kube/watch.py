@@ -4,14 +4,14 @@ A follower is in one of these states:
 
 - listing by stream: one watch that begins with all objects (``sendInitialEvents``) and goes on as
   a watch after the bookmark that ends the list;
-- listing in pages, once the server turned out not to stream lists;
+- listing in pages, after the server turned out not to stream lists;
 - watching from the last resource version seen, bookmarks included, until the stream ends;
 - pausing after a failure, or after a round shorter than ``FIRST_PAUSE``, with a back-off from
   ``FIRST_PAUSE`` to ``LONGEST_PAUSE``.
 
-After a watch ends, the next one resumes from its last version. Only a version that the server has
-forgotten, or an answer that makes no sense, leads to a new list; until that is complete the
-objects of the last one stay.
+After a watch ends, the next one resumes from its last version. Only a version that the server no
+longer has, or an unreadable answer, leads to a new list; until that is complete, the objects of the
+last one stay.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class WatchSource(Generic[T]):
 class WatchHealth:
     """The state of a watch, for metrics and readiness; written by :func:`follow_changes` alone."""
 
-    last_heard: float | None = None  # monotonic seconds of the last message, also a bookmark
+    last_message: float | None = None  # monotonic seconds of the last message, also a bookmark
     synced: bool = False  # a complete list has been published
     lists: int = 0  # published so far
     failures: int = 0  # rounds that ended in an error
@@ -69,7 +69,7 @@ class WatchHealth:
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the server's last message, ``None`` before the first."""
-        return None if self.last_heard is None else now - self.last_heard
+        return None if self.last_message is None else now - self.last_message
 
 
 # Unknown or forbidden options, or an etcd too old for it (an ERROR event with code 500).
@@ -94,7 +94,7 @@ async def follow(
     ends this; an exception of *publish* does.
     """
     await follow_changes(
-        client, source, lambda found, _: publish(found), health=health, clock=clock
+        client, source, lambda objects, _: publish(objects), health=health, clock=clock
     )
 
 
@@ -106,7 +106,7 @@ async def follow_changes(
     health: WatchHealth | None = None,
     clock: Clock = SYSTEM,
 ) -> Never:
-    """Do as :func:`follow` does, and pass *publish* the keys that may have changed as well.
+    """Do as :func:`follow`, but also pass *publish* the keys that may have changed.
 
     After a list these are all keys before and after it, so that no change can be missed.
     """
@@ -145,7 +145,7 @@ class _Follower(Generic[T]):
         self._can_stream_lists = True  # until the server turns out not to list by streaming
 
     async def round(self) -> bool:
-        """List if need be, watch until the stream ends, and say whether no error ended it."""
+        """List if necessary, then watch until the stream ends; return false after an error."""
         try:
             if self._resume_version is not None:
                 await self._watch(listing=False)
@@ -186,7 +186,7 @@ class _Follower(Generic[T]):
             if not page.metadata.continue_:
                 break
             params["continue"] = page.metadata.continue_
-        self._note_heard()
+        self._note_message()
         self._publish_list(objects, page.metadata.resource_version)
 
     async def _watch(self, *, listing: bool) -> None:
@@ -196,7 +196,7 @@ class _Follower(Generic[T]):
         try:
             async with sync_timeout, self._open(listing=listing) as batches:
                 async for lines in batches:
-                    self._note_heard()
+                    self._note_message()
                     if not listing:
                         self._advance(lines)
                         continue
@@ -218,7 +218,7 @@ class _Follower(Generic[T]):
             raise _NoStreamedListError("the stream ended before the list was complete")
 
     def _open(self, *, listing: bool) -> AbstractAsyncContextManager[LineStream]:
-        lasts = int(self._clock.uniform(SHORTEST_WATCH, LONGEST_WATCH))
+        seconds = int(self._clock.uniform(SHORTEST_WATCH, LONGEST_WATCH))
         begin = (
             {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             if listing
@@ -229,9 +229,9 @@ class _Follower(Generic[T]):
             **begin,
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(lasts),
+            "timeoutSeconds": str(seconds),
         }
-        return self._client.stream(self._source.path, params=params, timeout=lasts + END_GRACE)
+        return self._client.stream(self._source.path, params=params, timeout=seconds + END_GRACE)
 
     def _advance(self, lines: Iterable[bytes]) -> None:
         """Apply *lines* to a copy of the objects, and publish it where they change anything."""
@@ -246,7 +246,7 @@ class _Follower(Generic[T]):
         """Apply *lines* to *objects*; raises an ERROR event as an error."""
         folded = _Batch()
         last: msgspec.Raw | None = None
-        for frame in frames.readable_frames(lines, self._note_misread):
+        for frame in frames.readable_frames(lines, self._note_undecodable):
             match frame.type:
                 case "ADDED" | "MODIFIED":
                     folded.touched |= self._put(objects, frame.object)
@@ -266,29 +266,29 @@ class _Follower(Generic[T]):
         return folded
 
     def _put(self, objects: dict[str, T], raw: msgspec.Raw, *, gone: bool = False) -> set[str]:
-        """Put an object in, or take it out if *gone*; return its key if that changed anything."""
-        read = self._read(raw)
-        if read is None:
+        """Add or replace an object, or remove it if *gone*; return its key if anything changed."""
+        keyed = self._decode(raw)
+        if keyed is None:
             return set()
-        key, made = read
+        key, decoded = keyed
         if gone:
             return set() if objects.pop(key, None) is None else {key}
-        objects[key] = made
+        objects[key] = decoded
         return {key}
 
-    def _read(self, raw: msgspec.Raw) -> tuple[str, T] | None:
+    def _decode(self, raw: msgspec.Raw) -> tuple[str, T] | None:
         try:
-            made = self._source.decode(bytes(raw))
-            return self._source.key(made), made
+            decoded = self._source.decode(bytes(raw))
+            return self._source.key(decoded), decoded
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self._note_misread(error)
+            self._note_undecodable(error)
         except Exception:
-            # What is odd about one object must not end the program, and the next one after it.
+            # One malformed object must not end the program, and every restart of it.
             self._health.undecodable += 1
             log.exception("object decoder failed", path=self._source.path)
         return None
 
-    def _note_misread(self, error: Exception) -> None:
+    def _note_undecodable(self, error: Exception) -> None:
         self._health.undecodable += 1
         log.warning("malformed object", path=self._source.path, why=shorten(str(error)))
 
@@ -300,14 +300,14 @@ class _Follower(Generic[T]):
     def _replace_objects(
         self, objects: dict[str, T], version: str | None, touched: Collection[str]
     ) -> None:
-        """Publish *objects*, which nobody may edit from now on."""
+        """Publish *objects*, which must not be changed from now on."""
         self._objects = objects
         self._resume_version = version or self._resume_version
         self._health.synced = True
         self._publish(MappingProxyType(objects), touched)
 
-    def _note_heard(self) -> None:
-        self._health.last_heard = self._clock.monotonic()
+    def _note_message(self) -> None:
+        self._health.last_message = self._clock.monotonic()
 
 
 @dataclass(slots=True)

@@ -15,10 +15,10 @@ import structlog
 from kube.clock import SYSTEM, Clock
 
 MOST_CALLS: Final = 16  # concurrent calls of the API server by one controller
-WAIT_SECONDS: Final = 0.5  # for which a sweep waits for calls that hang
+WAIT_SECONDS: Final = 0.5  # that a sweep waits for calls that hang
 FIRST_BACKOFF: Final = 1.0  # seconds after a key's first failure, doubled with each further one
 LONGEST_BACKOFF: Final = 30.0  # seconds
-SWEEP_SECONDS: Final = 1.0  # between sweeps: a freed GPU is to be seen within two seconds
+SWEEP_SECONDS: Final = 1.0  # between sweeps, so that a freed GPU is noticed within two seconds
 LONGEST_SWEEP_PAUSE: Final = 30.0  # seconds after sweeps that failed as a whole
 log = structlog.get_logger(__name__)
 K = TypeVar("K")
@@ -29,9 +29,9 @@ T = TypeVar("T")
 def isolated(
     what: str, failed: Callable[[], None] = lambda: None, /, **which: str
 ) -> Iterator[None]:
-    """Log any exception of the block as *what*, with the fields *which*, and go on behind it.
+    """Log any exception of the block as *what*, with the fields *which*, and continue after it.
 
-    Errors that are to be expected are caught in the block itself. *failed* is called after others.
+    *failed* is called then. Expected errors are caught in the block itself.
     """
     try:
         yield
@@ -45,25 +45,25 @@ class Workqueue(Generic[K]):
 
     def __init__(self, *, most: int = MOST_CALLS, wait_seconds: float = WAIT_SECONDS) -> None:
         """Run *most* keys at a time; :meth:`run_each` returns after *wait_seconds*."""
-        self._turns = asyncio.Semaphore(most)
+        self._slots = asyncio.Semaphore(most)
         self._wait_seconds = wait_seconds
         self._busy: dict[K, asyncio.Task[None]] = {}
 
     async def run_each(self, items: Mapping[K, T], work: Callable[[T], Awaitable[None]]) -> None:
-        """Start *work* on each of *items* whose key is not running, and wait for a moment.
+        """Start *work* on each of *items* whose key is not running, and wait for it briefly.
 
-        Work that takes longer goes on in the background; what it raises is logged.
+        Work that takes longer continues in the background; its exceptions are logged.
         """
-        begun = {
+        started = {
             key: asyncio.create_task(self._run_one(key, item, work))
             for key, item in items.items()
             if key not in self._busy
         }
-        if not begun:
+        if not started:
             return
-        self._busy |= begun
+        self._busy |= started
         try:
-            await asyncio.wait(begun.values(), timeout=self._wait_seconds)
+            await asyncio.wait(started.values(), timeout=self._wait_seconds)
         except asyncio.CancelledError:
             for task in self._busy.values():
                 task.cancel()
@@ -71,7 +71,7 @@ class Workqueue(Generic[K]):
 
     async def _run_one(self, key: K, item: T, work: Callable[[T], Awaitable[None]]) -> None:
         try:
-            async with self._turns:
+            async with self._slots:
                 with isolated("work item failed", of=str(key)):
                     await work(item)
         finally:
@@ -82,9 +82,11 @@ class Backoff(Generic[K]):
     """Counts failures in a row by key, for as long as the key is due in every sweep."""
 
     def __init__(self, clock: Clock) -> None:
-        """Know of no failure yet."""
+        """Start without failures."""
         self._clock = clock
-        self._failed: dict[K, tuple[int, float]] = {}  # how often, and until when to wait
+        self._failed: dict[
+            K, tuple[int, float]
+        ] = {}  # failures, and monotonic seconds when due again
 
     def due_keys(self, keys: Iterable[K]) -> list[K]:
         """Return those of *keys* whose pause is over; forget failures of keys not among them."""

@@ -1,4 +1,4 @@
-"""Files of a command: read whole within bounds, and named in messages that do no harm."""
+"""Input files of a command: read within bounds, and named safely in messages."""
 
 import sys
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ MOST_PROBLEMS: Final = 20  # shown of one file
 
 
 class UnusableError(Exception):
-    """A file that cannot be used; the text names it, the place in it, and what would do."""
+    """A file that cannot be used; the text names the file, the place and the accepted values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +29,14 @@ class Streams:
 
     @classmethod
     def standard(cls) -> "Streams":
-        """Return those of this process."""
+        """Return the streams of this process."""
         return cls(input=sys.stdin.buffer, output=sys.stdout, errors=sys.stderr)
 
 
 def read(name: str, standard_input: BinaryIO) -> str:
-    """Return the text of a file, or of standard input; raises :class:`UnusableError`.
+    """Return the text of a file, or of standard input for ``-``; raises :class:`UnusableError`.
 
-    No more is read than a document may have, so that a device or a pipe without end does no harm.
+    At most ``MAX_BYTES`` + 1 bytes are read, so that an endless device or pipe does no harm.
     """
     try:
         if name == STANDARD_INPUT:
@@ -55,18 +55,18 @@ def read(name: str, standard_input: BinaryIO) -> str:
             f"{display_name(name)}: {why}; accepted: a file, or - to read one"
         ) from error
     except UnicodeDecodeError as error:
-        at = f"byte {error.start} is not UTF-8"
+        defect = f"byte {error.start} is not UTF-8"
         raise UnusableError(
-            f"{display_name(name)}: {at}; accepted: YAML or JSON in UTF-8"
+            f"{display_name(name)}: {defect}; accepted: YAML or JSON in UTF-8"
         ) from error
 
 
 def pods_of(
     name: str, text: str, kind: type[P], *, namespace: str = "", errors: TextIO
 ) -> tuple[ManifestPod[P], ...]:
-    """Return the pods in the *text* of the file *name*; *errors* hears what was passed over.
+    """Return the pods in the *text* of the file *name*; raises :class:`UnusableError`.
 
-    Raises :class:`UnusableError`.
+    A line on *errors* names each skipped document.
     """
     pods = pods_in(text, kind, namespace=namespace or DEFAULT_NAMESPACE)
     if isinstance(pods, Rejected):
@@ -79,14 +79,14 @@ def pods_of(
 
 
 def problems_text(name: str, problems: Sequence[Problem]) -> str:
-    """Return what is wrong with the file *name*, a line for each problem, the first ones."""
+    """Return a line for each of the first ``MOST_PROBLEMS`` problems of the file *name*."""
     lines = [f"{display_name(name)}: {problem}" for problem in problems[:MOST_PROBLEMS]]
     more = len(problems) - len(lines)
     return "\n       ".join([*lines, f"and {more} more"] if more else lines)
 
 
 def display_name(name: str) -> str:
-    """Return what the file *name* is called in messages, with nothing that a terminal obeys."""
+    """Return the name of the file in messages, without control characters."""
     if name == STANDARD_INPUT:
         return "standard input"
     return inert(name)

@@ -1,4 +1,4 @@
-"""Command lines: what several programs' commands share."""
+"""click types and options that several programs share."""
 
 import asyncio
 import sys
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class HostPort(NamedTuple):
-    """Where to listen; port 0 takes a free one."""
+    """An address to listen on; port 0 means any free port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> "HostPort":
-        """Read ``HOST:PORT``; raises ``ValueError`` naming what would be accepted."""
+        """Read ``HOST:PORT``; raises ``ValueError`` naming the accepted form."""
         host, colon, port = text.rpartition(":")
         if not colon or not host or not port.isdigit() or int(port) > _LAST_PORT:
             raise ValueError(f'address "{text}" is not HOST:PORT, e.g. 0.0.0.0:8443')
@@ -38,7 +38,7 @@ class _Address(click.ParamType[HostPort]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> HostPort:
-        """Read an address, or say what one looks like."""
+        """Parse an address; a malformed one fails with the accepted form."""
         if isinstance(value, HostPort):
             return value
         try:
@@ -64,7 +64,7 @@ namespace = click.option(
 
 
 def access(kubeconfig: Path | None, context: str | None) -> Access:
-    """Return how to reach the API server: the file that was named, else the pod's own."""
+    """Return how to reach the API server: by *kubeconfig*, or else as a pod."""
     try:
         return from_kubeconfig(kubeconfig, context) if kubeconfig else in_cluster()
     except ConfigError as error:
@@ -72,13 +72,13 @@ def access(kubeconfig: Path | None, context: str | None) -> Access:
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run *work* to its end on the event loop that our servers run on, and return its result."""
+    """Run *work* to its end on uvloop, as our servers do, and return its result."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 
 
 def log_lines() -> None:
-    """Write our own log as JSON lines on standard error; decisions go to standard output."""
+    """Configure our log as JSON lines on standard error; decisions go to standard output."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -14,7 +14,7 @@ Start = Callable[[Awaitable[object], str], None]
 
 @contextlib.asynccontextmanager
 async def background() -> AsyncIterator[Start]:
-    """Run tasks beside the block; when one ends by itself, the block is cancelled."""
+    """Run tasks during the block; when a task ends by itself, the block is cancelled."""
     tasks: list[asyncio.Task[object]] = []
 
     async def run_named(work: Awaitable[object], name: str) -> None:
@@ -36,15 +36,15 @@ async def background() -> AsyncIterator[Start]:
 
 
 def stop_event() -> asyncio.Event:
-    """Return what SIGTERM and SIGINT set from now on."""
+    """Return an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
 
 
-# New objects before young ones are collected, which takes a millisecond; the last number keeps
-# Python from starting full collections by itself.
+# New objects before a collection of the young ones, which takes a millisecond; the last number is
+# so high that Python starts no full collection by itself.
 GC_THRESHOLDS: Final = (10_000, 20, 1_000_000)
 FULL_COLLECTION_SECONDS: Final = 3600.0  # between full collections
 POLL_SECONDS: Final = 1.0  # between two calls of is_settled

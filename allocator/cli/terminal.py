@@ -1,4 +1,4 @@
-"""Terminal: lines with tones, in colour where a person reads them and plain everywhere else."""
+"""Writes lines with tones: coloured on a terminal, plain everywhere else."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ _STYLES: Final = {
 def show(
     lines: Iterable[Line], stream: TextIO, environment: Mapping[str, str] = os.environ
 ) -> None:
-    """Write *lines* to *stream* at once, plain unless it is a terminal that may be coloured."""
+    """Write *lines* to *stream* and flush it; coloured where :func:`use_colour` allows it."""
     if use_colour(stream, environment):
         console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
         for line in lines:
@@ -33,6 +33,6 @@ def show(
 
 
 def use_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Say whether colour is welcome: a terminal, and nobody asked for none (no-color.org)."""
+    """Say whether *stream* is a terminal and the user did not opt out (no-color.org)."""
     plain = environment.get("NO_COLOR") or environment.get("TERM") == "dumb"
     return stream.isatty() and not plain

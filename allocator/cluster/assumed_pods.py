@@ -1,9 +1,14 @@
 """Pods on their way to a node, as kube-scheduler's cache "assumes" them.
 
 Between a scheduler's decision and the moment when watches show the entry, the node looks free, so
-that a burst of pods would all be sent to the one that scores best. A pod is therefore expected
-on the node that scored best for it (``expect``), is being bound (``begin``), and counts for a
-moment after its commit (``end``), until its entry shows.
+that all pods of a burst would be sent to the node with the best score. A pod therefore counts on a
+node in these states:
+
+- expected (``expect``): the node scored best for it, and no Binding has come yet. The state ends
+  after ``EXPECTED_FOR`` seconds, or when a watch shows the pod bound, ended or deleted.
+- binding (``begin``): its Binding is being decided.
+- committed (``end``): it has an entry that watches may not show yet. The state ends when they do,
+  or after ``KEPT_AFTER_COMMIT`` seconds.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,15 +21,15 @@ from allocator.extender.index import Index, NodeInfo
 from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
 from kube.clock import SYSTEM, Clock
 
-KEPT_AFTER_COMMIT: Final = 2.0  # seconds after which watches have shown the entry
-EXPECTED_FOR: Final = 3.0  # seconds after prioritize in which the Binding comes, if ever
+KEPT_AFTER_COMMIT: Final = 2.0  # seconds within which watches show the entry
+EXPECTED_FOR: Final = 3.0  # seconds after prioritize within which the Binding comes, if at all
 
 
 @dataclass(frozen=True, slots=True)
 class _AssumedPod:
-    """One pod on its way."""
+    """One pod on its way to a node."""
 
-    pod: SchedulingPod  # nominated to the node that it goes to
+    pod: SchedulingPod  # nominated to that node
     until: float | None = None  # monotonic seconds; None while its Binding is being decided
     expected: bool = False  # no Binding has come yet
 
@@ -34,22 +39,21 @@ class _AssumedNode:
     """The pods on their way to one node."""
 
     assumed: dict[str, _AssumedPod] = field(default_factory=dict)  # by uid
-    info: NodeInfo | None = None  # the node when pods was made
-    pods: tuple[SchedulingPod, ...] | None = None  # those without an entry; None: to be renewed
-    until: float = inf  # monotonic seconds at which pods is to be renewed
+    info: NodeInfo | None = None  # the node when *pods* was computed
+    pods: tuple[SchedulingPod, ...] | None = None  # without an entry; None: must be computed anew
+    until: float = inf  # monotonic seconds at which *pods* must be computed anew
 
 
 class AssumedPods:
     """The pods that are about to be bound, are being bound, or just were."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
-        """Know of no pod yet."""
+        """Start without pods."""
         self._clock = clock
         self._assumed: dict[str, _AssumedPod] = {}  # by uid
         self._nodes: dict[str, _AssumedNode] = {}
-        self._pods: Mapping[str, SchedulingPod] = MappingProxyType(
-            {}
-        )  # as a watch of all of them tells
+        # All pods by uid, as of the last index.
+        self._pods: Mapping[str, SchedulingPod] = MappingProxyType({})
 
     def expect(self, pod: SchedulingPod, node: str) -> None:
         """Count *pod* on *node* for ``EXPECTED_FOR`` seconds, unless it is being bound."""
@@ -64,9 +68,9 @@ class AssumedPods:
         self._put(_AssumedPod(pod))
 
     def end(self, pod: SchedulingPod, *, promised: bool) -> None:
-        """Forget *pod*, at once, or once its entry shows if it was *promised* GPUs."""
+        """Forget *pod* at once, or, if it was *promised* GPUs, when watches show its entry."""
         known = self._assumed.get(pod.uid)
-        if known is None or known.pod is not pod:  # it came a second time
+        if known is None or known.pod is not pod:  # a later Binding of it replaced this one
             return
         if promised:
             self._put(_AssumedPod(pod, self._clock.monotonic() + KEPT_AFTER_COMMIT))
@@ -89,14 +93,14 @@ class AssumedPods:
         if not nominations:
             return index
         for name, pods in index.nominations.items():
-            there = nominations.get(name, ())
-            uids = {pod.uid for pod in there}
-            nominations[name] = (*there, *(pod for pod in pods if pod.uid not in uids))
+            assumed = nominations.get(name, ())
+            uids = {pod.uid for pod in assumed}
+            nominations[name] = (*assumed, *(pod for pod in pods if pod.uid not in uids))
         return replace(index, nominations=MappingProxyType(nominations))
 
     def _drop_bound(self) -> None:
         """Drop expected pods that a watch shows as bound, ended or deleted."""
-        expected = [uid for uid, going in self._assumed.items() if going.expected]
+        expected = [uid for uid, assumed in self._assumed.items() if assumed.expected]
         for pod in filter(None, map(self._pods.get, expected)):
             if pod.node or pod.over or pod.deleting:
                 self._drop(pod.uid)
@@ -120,12 +124,12 @@ class AssumedPods:
         if not node.assumed:
             del self._nodes[name]
 
-    def _renew(self, node: _AssumedNode, site: NodeInfo | None, now: float) -> None:
-        """Drop pods with an entry in *site* and pods whose time is over; keep the others' order."""
-        known: Collection[str] = () if site is None else site.entries
-        for uid, going in list(node.assumed.items()):
-            if going.until is not None and (uid in known or going.until <= now):
+    def _renew(self, node: _AssumedNode, info: NodeInfo | None, now: float) -> None:
+        """Drop pods with an entry in *info* and expired pods, and compute the node's pods anew."""
+        known: Collection[str] = () if info is None else info.entries
+        for uid, assumed in list(node.assumed.items()):
+            if assumed.until is not None and (uid in known or assumed.until <= now):
                 self._drop(uid)
-        left = node.assumed.values()
-        node.info, node.pods = site, tuple(g.pod for g in left if g.pod.uid not in known)
-        node.until = min((g.until for g in left if g.until is not None), default=inf)
+        remaining = node.assumed.values()
+        node.info, node.pods = info, tuple(a.pod for a in remaining if a.pod.uid not in known)
+        node.until = min((a.until for a in remaining if a.until is not None), default=inf)

@@ -48,24 +48,24 @@ NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
 KINDS: Final = ("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig")
 REQUIRED_KINDS: Final = ("gpunodes", "nodes")  # every answer needs both
-MOST_ARRIVALS: Final = 10_000  # pods that are known not to be new
+MOST_ARRIVALS: Final = 10_000  # uids remembered, so that no pod is learned from twice
 T = TypeVar("T")
 
 
 class DemandLearner:
-    """Learns demand for MIG profiles from pods that arrive, from each pod once."""
+    """Learns demand for MIG profiles from arriving pods, from each pod once."""
 
     def __init__(self) -> None:
-        """Know of no arrival yet."""
+        """Start without any arrival."""
         self.demand: Demand = NOTHING_LEARNED
-        self._uids: OrderedDict[str, None] = OrderedDict()  # of pods known, the oldest first
+        self._uids: OrderedDict[str, None] = OrderedDict()  # of pods learned from, the oldest first
 
     def learn(
         self, uid: str, request: PodRequest, boards: Collection[Board], *, failed: bool
     ) -> bool:
         """Learn from the first attempt to bind pod *uid*; return whether it was the first one.
 
-        *failed* says that the attempt failed. Further attempts are no new demand.
+        *failed* says that the attempt failed. Further attempts of a pod are ignored.
         """
         if uid in self._uids:
             return False
@@ -77,10 +77,10 @@ class DemandLearner:
 
 
 class Inventory:
-    """The followed objects; all that its methods return are immutable values."""
+    """The followed objects; its methods return immutable values only."""
 
     def __init__(
-        self, client: Client, *, namespace: str, rated: bool = False, clock: Clock = SYSTEM
+        self, client: Client, *, namespace: str, prepare_scores: bool = False, clock: Clock = SYSTEM
     ) -> None:
         """Follow through *client*; our settings are in *namespace*.
 
@@ -88,7 +88,7 @@ class Inventory:
         """
         self._client = client
         self._namespace = namespace
-        self._fill_policies = tuple(FillPolicy) if rated else ()
+        self._fill_policies = tuple(FillPolicy) if prepare_scores else ()
         self._clock = clock
         self._gpu_nodes: Mapping[str, GpuNodeObject] = {}
         self._ledgers: Mapping[str, Ledger] | None = None
@@ -116,13 +116,13 @@ class Inventory:
             group.create_task(self._follow_nodes())
             group.create_task(self._follow_namespaces())
             group.create_task(
-                self._follow_config_map("settings", SETTINGS_NAME, self._new_settings)
+                self._follow_config_map("settings", SETTINGS_NAME, self._accept_settings)
             )
             group.create_task(
-                self._follow_config_map("devices", DEVICE_CONFIG_NAME, self._new_devices)
+                self._follow_config_map("devices", DEVICE_CONFIG_NAME, self._accept_device_config)
             )
             group.create_task(
-                self._follow_config_map("nodeconfig", NODE_CONFIG_NAME, self._new_node_configs)
+                self._follow_config_map("nodeconfig", NODE_CONFIG_NAME, self._accept_node_configs)
             )
 
     async def _follow(self, source: WatchSource[T], publish: Publish[T], kind: str) -> None:
@@ -130,7 +130,9 @@ class Inventory:
         await follow_changes(self._client, source, publish, health=health, clock=self._clock)
 
     async def _follow_gpu_nodes(self) -> None:
-        source = WatchSource(path=GPU_NODES, decode=decode_gpu_node, key=lambda listed: listed.name)
+        source = WatchSource(
+            path=GPU_NODES, decode=decode_gpu_node, key=lambda gpu_node: gpu_node.name
+        )
 
         def publish(gpu_nodes: Mapping[str, GpuNodeObject], touched: Collection[str]) -> None:
             self._gpu_nodes, self._ledgers, self._dirty = gpu_nodes, None, True
@@ -154,7 +156,9 @@ class Inventory:
         await self._follow(source, publish, "nodes")
 
     async def _follow_namespaces(self) -> None:
-        source = WatchSource(path=NAMESPACES, decode=decode_namespace, key=lambda found: found.name)
+        source = WatchSource(
+            path=NAMESPACES, decode=decode_namespace, key=lambda namespace: namespace.name
+        )
 
         def publish(namespaces: Mapping[str, Namespace], _: Collection[str]) -> None:
             self._namespaces = namespaces
@@ -164,12 +168,12 @@ class Inventory:
     async def _follow_config_map(
         self, kind: str, name: str, accept: Callable[[Mapping[str, str]], None]
     ) -> None:
-        # Our own settings lie where we run; the others are those of Volcano's device plugin.
+        # Our settings are in our own namespace; the other two belong to Volcano's device plugin.
         namespace = self._namespace if kind == "settings" else "kube-system"
         source = WatchSource(
             path=f"/api/v1/namespaces/{namespace}/configmaps",
             decode=decode_config_map,
-            key=lambda found: found.name,
+            key=lambda config_map: config_map.name,
             selectors={"fieldSelector": f"metadata.name={name}"},
         )
 
@@ -179,7 +183,7 @@ class Inventory:
 
         await self._follow(source, publish, kind)
 
-    def _new_settings(self, data: Mapping[str, str]) -> None:
+    def _accept_settings(self, data: Mapping[str, str]) -> None:
         settings = settings_in(data)
         if settings is not None:
             self.settings, self.settings_digest = settings
@@ -187,21 +191,21 @@ class Inventory:
             self._dirty = True  # scores may differ
             self._update_vocabularies()
 
-    def _new_devices(self, data: Mapping[str, str]) -> None:
+    def _accept_device_config(self, data: Mapping[str, str]) -> None:
         device_config = device_config_in(data)
         if device_config is not None:
             self.device_config = device_config
             self._update_vocabularies()
             self._reread_registers()
 
-    def _new_node_configs(self, data: Mapping[str, str]) -> None:
+    def _accept_node_configs(self, data: Mapping[str, str]) -> None:
         node_configs = node_configs_in(data)
         if node_configs is not None:
             self.node_configs = node_configs
             self._reread_registers()
 
     def _reread_registers(self) -> None:
-        """Read every register annotation again, by the present configuration."""
+        """Decode every register annotation again, with the current configuration."""
         factor = self.device_config.memory_factor
         self._registers.configure(factor=factor, configs=self.node_configs)
         self._changed.update(self._nodes)
@@ -214,40 +218,45 @@ class Inventory:
     @property
     def synced(self) -> bool:
         """Say whether every watch has published a complete list."""
-        return all(pulse.synced for pulse in self.watches.values())
+        return all(health.synced for health in self.watches.values())
 
     def age(self) -> float | None:
-        """Return seconds since all ``REQUIRED_KINDS`` were heard about, ``None`` before that."""
+        """Return the age in seconds of the oldest of the ``REQUIRED_KINDS``' last messages.
+
+        ``None`` until each kind had a message.
+        """
         now = self._clock.monotonic()
         ages = [age for kind in REQUIRED_KINDS if (age := self.watches[kind].age(now)) is not None]
         return max(ages) if len(ages) == len(REQUIRED_KINDS) else None
 
     def learn_arrival(self, uid: str, request: PodRequest, failed: bool) -> None:  # noqa: FBT001 -- a callback
-        """Learn demand from a pod that is to be bound; *failed* says that it did not fit."""
-        known = self._index.snapshot
-        boards = {offer.board for offer in known.offers if offer.board is not None}
+        """Learn demand from a pod that a scheduler binds; *failed* says that it did not fit."""
+        snapshot = self._index.snapshot
+        boards = {offer.board for offer in snapshot.offers if offer.board is not None}
         if not self._learner.learn(uid, request, boards, failed=failed):
             return
-        version = str(next(self._versions))  # a decision must be replayed on what was known then
-        snapshot = replace(known, version=version, demand=self._learner.demand)
+        version = str(
+            next(self._versions)
+        )  # an audit record names the snapshot that its decision was based on
+        snapshot = replace(snapshot, version=version, demand=self._learner.demand)
         self._index = replace(self._index, snapshot=snapshot)
 
-    def last_heard(self) -> dict[str, float]:
-        """Return when each kind was last heard about, as Unix seconds."""
+    def last_message_times(self) -> dict[str, float]:
+        """Return when the last message of each kind arrived, as Unix seconds."""
         monotonic, wall = self._clock.monotonic(), self._clock.wall().timestamp()
-        ages = {kind: pulse.age(monotonic) for kind, pulse in self.watches.items()}
+        ages = {kind: health.age(monotonic) for kind, health in self.watches.items()}
         return {kind: wall - age for kind, age in ages.items() if age is not None}
 
     def namespace(self, name: str) -> Namespace | None:
         """Return a namespace as it was last seen, ``None`` where it is not known."""
         return self._namespaces.get(name)
 
-    def promising_nodes(self, uid: str) -> frozenset[str]:
+    def nodes_with_entry(self, uid: str) -> frozenset[str]:
         """Return the nodes on which pod *uid* has an entry, as last seen."""
         return self._nodes_by_pod.nodes_of(uid)
 
     def snapshot(self) -> Snapshot:
-        """Return the cluster as one value; incomplete or stale, it refuses no pod for capacity."""
+        """Return the cluster as one value; while it is incomplete, no pod is refused for it."""
         return self.index().snapshot
 
     def index(self) -> Index:
@@ -289,9 +298,9 @@ class Inventory:
         self._builder.put(node, ledger.entries, closed=closed)
 
     def _node(self, name: str) -> Node | None:
-        """Return a node from its GPUNode, else from its register annotation.
+        """Return a node from its GPUNode, or else from its register annotation.
 
-        With a register annotation its MIG instances keep to Volcano's positions.
+        On a node with a register annotation, MIG instances use Volcano's positions.
         """
         gpu_node = self._gpu_nodes.get(name)
         if gpu_node is not None and gpu_node.node is not None:
@@ -307,23 +316,23 @@ class Inventory:
         return self._nodes if self.synced else None
 
     def node_identity(self, node: NodeObject) -> NodeIdentity:
-        """Return what decides about the GPUNode of *node*, its register included."""
+        """Return the identity of *node*, its register included."""
         return self._registers.identity(node)
 
     def node_identities(self) -> Mapping[str, NodeIdentity] | None:
-        """Return that of all Nodes by name, ``None`` until :attr:`synced`.
+        """Return the identities of all Nodes by name, ``None`` until :attr:`synced`.
 
-        Each value is the same object until its Node changes.
+        Each value stays the same object until its Node changes.
         """
         return self._registers.identities(self._nodes) if self.synced else None
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
         """Return all GPUNodes by name, ``None`` until :attr:`synced`.
 
-        The mapping is the same object until a GPUNode changes.
+        The mapping stays the same object until a GPUNode changes.
         """
         if self._ledgers is None:
-            self._ledgers = {name: listed.ledger for name, listed in self._gpu_nodes.items()}
+            self._ledgers = {name: gpu_node.ledger for name, gpu_node in self._gpu_nodes.items()}
         return self._ledgers if self.synced else None
 
     def ledger(self, name: str) -> Ledger | None:
@@ -334,7 +343,7 @@ class Inventory:
     def is_current(self, ledger: Ledger) -> bool:
         """Say whether the status of *ledger* describes its Node as last seen.
 
-        It does not where the Node is gone, although its GPUNode may still be open.
+        Not where the Node is gone, although its GPUNode may still be open.
         """
         node = self._nodes.get(ledger.name)
         if node is None and self.watches["nodes"].synced:

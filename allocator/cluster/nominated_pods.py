@@ -1,4 +1,4 @@
-"""Follows all pods for the extender: who is nominated to which node, and which pods have ended."""
+"""Follows all pods for the extender: which are nominated to which node, and which have ended."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -23,21 +23,22 @@ class EndedPods:
         self._ended: dict[str, datetime] = {}  # the latest at the end
 
     def update(self, pods: Mapping[str, SchedulingPod], touched: Collection[str]) -> None:
-        """Take *pods* by uid, of which those *touched* may have changed."""
+        """Replace the pods by *pods*, by uid; *touched* are the uids that may have changed."""
         now = self._clock.wall()
         self._watching_since = self._watching_since or now
         for uid in touched:
             if self._ends(uid, pods.get(uid)):
                 self._ended.pop(uid, None)
                 self._ended[uid] = now
-        while (
-            self._ended and self._ended[first := next(iter(self._ended))] <= now - END_REPORT_TIME
-        ):
-            del self._ended[first]
+        while self._ended:
+            oldest = next(iter(self._ended))
+            if self._ended[oldest] > now - END_REPORT_TIME:
+                break
+            del self._ended[oldest]
         self._pods = pods
 
     def _ends(self, uid: str, pod: SchedulingPod | None) -> bool:
-        """Say whether *pod* has ended, and had not when it was last heard of."""
+        """Say whether *pod* has ended since the last update."""
         before = self._pods.get(uid)
         if pod is None:
             return before is not None and not before.over
@@ -55,8 +56,8 @@ class EndedPods:
 
 
 # kube-scheduler clears a nomination as soon as the evicted pods are gone, which is before their
-# node reports their GPUs free. The room has to be kept for the pod until it has been tried again,
-# after a back-off of up to ten seconds.
+# node reports their GPUs free. The GPUs must stay reserved for the pod until the scheduler retries
+# it, after a back-off of up to ten seconds.
 REMEMBERED_SECONDS: Final = 30.0
 
 
@@ -76,23 +77,20 @@ class NominatedPods:
         self._expiry: dict[str, float] = {}  # of nominations that are only remembered
         # By node: when the last pod began to leave it, and the lowest priority of those that did.
         self._departures: dict[str, tuple[float, int]] = {}
-        self._by_node: Mapping[str, tuple[SchedulingPod, ...]] = MappingProxyType(
-            {}
-        )  # but for hints
-        self._by_node_with_hints: Mapping[str, tuple[SchedulingPod, ...]] = MappingProxyType(
-            {}
-        )  # with hints
+        # Nominations by node, without hints and with them.
+        self._by_node: Mapping[str, tuple[SchedulingPod, ...]] = MappingProxyType({})
+        self._by_node_with_hints: Mapping[str, tuple[SchedulingPod, ...]] = self._by_node
 
-    def follow(self, watch: SharedInformer, read: Callable[[bytes], SchedulingPod]) -> None:
+    def follow(self, watch: SharedInformer, decode: Callable[[bytes], SchedulingPod]) -> None:
         """Consume a watch of all pods, which *read* decodes."""
-        watch.add(read, self.update)
+        watch.add(decode, self.update)
 
     def update(self, pods: Mapping[str, SchedulingPod], touched: Collection[str]) -> None:
-        """Take *pods* by uid, of which those *touched* may have changed."""
+        """Replace the pods by *pods*, by uid; *touched* are the uids that may have changed."""
         self._ended.update(pods, touched)
-        known, self._pods = self._pods, pods
+        previous, self._pods = self._pods, pods
         now = self._clock.monotonic()
-        moved = self._note_departures(known, touched)
+        changed = self._note_departures(previous, touched)
         for uid in touched:
             before, pod = self._nominated.pop(uid, None), pods.get(uid)
             until = self._expiry.pop(uid, now + REMEMBERED_SECONDS)
@@ -101,30 +99,26 @@ class NominatedPods:
                 self._nominated[uid] = nominee
                 if not pod.nominated:
                     self._expiry[uid] = until
-            moved = moved or nominee is not None or before is not None
-        if moved:
+            changed = changed or nominee is not None or before is not None
+        if changed:
             self._confirm_hints()
             self._group()
 
     def _note_departures(
-        self, known: Mapping[str, SchedulingPod], touched: Collection[str]
+        self, previous: Mapping[str, SchedulingPod], touched: Collection[str]
     ) -> bool:
-        """Note nodes that pods begin to leave, with the lowest priority; say whether any does."""
+        """Note the nodes that pods begin to leave; return whether there are any."""
         now, noted = self._clock.monotonic(), False
         for uid in touched:
             pod = self._pods.get(uid)
-            last = known.get(uid) if pod is None else pod
+            last = previous.get(uid) if pod is None else pod
             if last is None or not last.node or not (pod is None or _is_gone(pod)):
                 continue
             _, lowest = self._departures.pop(last.node, (now, last.priority))
             self._departures[last.node] = now, min(lowest, last.priority)  # the latest at the end
             noted = True
-        while (
-            self._departures
-            and (first := next(iter(self._departures)))
-            and self._has_expired(first)
-        ):
-            del self._departures[first]
+        while self._departures and self._has_expired(oldest := next(iter(self._departures))):
+            del self._departures[oldest]
         return noted
 
     def _has_expired(self, node: str) -> bool:
@@ -133,7 +127,7 @@ class NominatedPods:
     def _confirm_hints(self) -> None:
         """Turn hints into nominations where a pod of lower priority leaves the node.
 
-        Its leaving shows that a scheduler makes room there.
+        That departure shows that a scheduler preempts pods there.
         """
         for uid, pod in self._nominated.items():
             if pod.hinted and pod.nominated in self._departures:
@@ -144,13 +138,13 @@ class NominatedPods:
     def with_nominations(self, index: Index, *, hinted: bool = False) -> Index:
         """Return *index* with all pods and nominations; with *hinted*, hints count as such."""
         now = self._clock.monotonic()
-        if late := [uid for uid, until in self._expiry.items() if until <= now]:
-            for uid in late:
+        if expired := [uid for uid, until in self._expiry.items() if until <= now]:
+            for uid in expired:
                 del self._expiry[uid], self._nominated[uid]
             self._group()
         nominations = self._by_node_with_hints if hinted else self._by_node
-        endings = self._ended.terminations()
-        return replace(index, pods=self._pods, nominations=nominations, terminations=endings)
+        terminations = self._ended.terminations()
+        return replace(index, pods=self._pods, nominations=nominations, terminations=terminations)
 
     def _group(self) -> None:
         pods = list(self._nominated.values())
@@ -161,9 +155,9 @@ class NominatedPods:
 
 
 def _nominated_pod(pod: SchedulingPod, before: SchedulingPod | None) -> SchedulingPod | None:
-    """Return *pod* with its nomination, or with the one that it had *before*.
+    """Return *pod* with its nomination, or else with that of its earlier version *before*.
 
-    ``None`` where it has neither. A hint that was cleared is not remembered.
+    ``None`` where neither has one. A hint that was cleared is not remembered.
     """
     if pod.node or _is_gone(pod):
         return None

@@ -48,8 +48,8 @@ class _NodeObject(msgspec.Struct, frozen=True):
     status: _NodeStatus | None = None
 
 
-_OBJECT: Final = msgspec.json.Decoder(_ApiObject)
-_NODE: Final = msgspec.json.Decoder(_NodeObject)
+_OBJECT_DECODER: Final = msgspec.json.Decoder(_ApiObject)
+_NODE_DECODER: Final = msgspec.json.Decoder(_NodeObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,21 +81,21 @@ class NodeObject:
     """A Node."""
 
     name: str
-    register: str  # Volcano's register annotation, empty where there is none
+    register: str  # Volcano's register annotation; empty: none
     uid: str = ""
     boot: str = ""  # boot id
     has_agent: bool = False  # it runs our agent
     handshake: str = ""  # Volcano's handshake annotation
-    saved_register: str = ""  # our annotation: the register before we took something off
+    saved_register: str = ""  # our annotation: the register before we lowered it
     resource_version: str = ""
 
     @property
     def full_register(self) -> str:
-        """Return the register with nothing taken off by us."""
+        """Return the register as it was before we lowered it."""
         return restore_register(self.register, self.saved_register)
 
     def identity(self, registered: Node | None = None) -> NodeIdentity:
-        """Return what decides about its GPUNode; *registered* is its register, decoded."""
+        """Return its identity; *registered* is its register, decoded."""
         return NodeIdentity(
             name=self.name,
             uid=self.uid,
@@ -111,13 +111,13 @@ def decode_gpu_node(raw: bytes) -> GpuNodeObject:
     for problem in decoded.problems:
         log.warning("malformed GPUNode", node=decoded.node.name, what=str(problem))
     node = decoded.node if decoded.node.gpus else None
-    promises = {entry.uid: entry.since for entry in decoded.entries}
-    return GpuNodeObject(decoded.node.name, node, promises, ledger)
+    since_by_uid = {entry.uid: entry.since for entry in decoded.entries}
+    return GpuNodeObject(decoded.node.name, node, since_by_uid, ledger)
 
 
 def decode_node(raw: bytes) -> NodeObject:
     """Read a Node."""
-    node = _NODE.decode(raw)
+    node = _NODE_DECODER.decode(raw)
     metadata, system = node.metadata, node.status and node.status.system
     return NodeObject(
         name=metadata.name,
@@ -133,7 +133,7 @@ def decode_node(raw: bytes) -> NodeObject:
 
 def decode_namespace(raw: bytes) -> Namespace:
     """Read a namespace."""
-    metadata = _OBJECT.decode(raw).metadata
+    metadata = _OBJECT_DECODER.decode(raw).metadata
     return Namespace(
         name=metadata.name,
         pod_security=(metadata.labels or {}).get(POD_SECURITY, ""),
@@ -151,5 +151,5 @@ class ConfigMap:
 
 def decode_config_map(raw: bytes) -> ConfigMap:
     """Read a ConfigMap."""
-    api_object = _OBJECT.decode(raw)
+    api_object = _OBJECT_DECODER.decode(raw)
     return ConfigMap(api_object.metadata.name, api_object.data or {})

@@ -18,5 +18,5 @@ class Pods:
         watch.add(pod_summary, lambda pods, _: self.replace(pods))
 
     def replace(self, pods: Mapping[str, PodSummary]) -> None:
-        """Take *pods* as all there are."""
+        """Replace all pods by *pods*."""
         self.by_uid = pods

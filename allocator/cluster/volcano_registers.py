@@ -18,38 +18,38 @@ class VolcanoRegisters:
     """Decodes each register once, until its text or the plugin's configuration changes."""
 
     def __init__(self) -> None:
-        """Know no configuration yet."""
-        self._parsed: dict[str, tuple[str, Node]] = {}
-        self._identities: dict[str, tuple[NodeObject, NodeIdentity]] = {}
+        """Start without configuration."""
+        self._nodes: dict[str, tuple[str, Node]] = {}  # register text and its Node, by name
+        self._identities: dict[str, tuple[NodeObject, NodeIdentity]] = {}  # by name
         self._all_identities: tuple[Mapping[str, NodeObject], Mapping[str, NodeIdentity]] | None = (
             None
         )
-        self._factor = 1
+        self._factor = 1  # MiB per unit of memory
         self._configs: Mapping[str, NodeConfig] = {}
 
     def configure(self, *, factor: int, configs: Mapping[str, NodeConfig]) -> None:
-        """Forget what was decoded; from now on use *factor* MiB a unit, and *configs* by node."""
+        """Clear the caches; from now on use *factor* MiB per unit, and *configs* by node."""
         self._factor, self._configs = factor, configs
-        self._parsed.clear()
+        self._nodes.clear()
         self._identities.clear()
         self._all_identities = None
 
     def forget(self, known: Collection[str]) -> None:
-        """Forget the nodes that are not among those *known*."""
-        for kept in (self._parsed, self._identities):
-            for name in kept.keys() - known:
-                del kept[name]
+        """Forget all nodes that are not in *known*."""
+        for cache in (self._nodes, self._identities):
+            for name in cache.keys() - known:
+                del cache[name]
 
     def identity(self, node: NodeObject) -> NodeIdentity:
-        """Return what decides about a Node's GPUNode; the same object until the Node changes."""
-        known = self._identities.get(node.name)
-        if known is None or known[0] is not node:
-            seen = node.identity(registered=self.node(node.name, node.full_register))
-            known = self._identities[node.name] = (node, seen)
-        return known[1]
+        """Return the identity of a Node, the same object until the Node changes."""
+        cached = self._identities.get(node.name)
+        if cached is None or cached[0] is not node:
+            identity = node.identity(registered=self.node(node.name, node.full_register))
+            cached = self._identities[node.name] = (node, identity)
+        return cached[1]
 
     def identities(self, nodes: Mapping[str, NodeObject]) -> Mapping[str, NodeIdentity]:
-        """Return that of all *nodes*, by name; the same mapping for the same argument."""
+        """Return the identities of all *nodes*, by name; the same mapping for the same argument."""
         if self._all_identities is None or self._all_identities[0] is not nodes:
             self._all_identities = (
                 nodes,
@@ -61,16 +61,16 @@ class VolcanoRegisters:
         """Return node *name* as *text* describes it, ``None`` where there is no text."""
         if not text:
             return None
-        known = self._parsed.get(name)
-        if known is None or known[0] != text:
+        cached = self._nodes.get(name)
+        if cached is None or cached[0] != text:
             registered_node = node_from_register(name, text, factor=self._factor)
             for problem in registered_node.problems:
                 log.warning("malformed register annotation", node=name, what=str(problem))
-            known = self._parsed[name] = (text, self._without_excluded(registered_node.node))
-        return known[1]
+            cached = self._nodes[name] = (text, self._without_excluded(registered_node.node))
+        return cached[1]
 
     def _without_excluded(self, node: Node) -> Node:
-        """Leave out GPUs that the configuration excludes, before the plugin's register does."""
+        """Remove GPUs that the configuration excludes; its register may still list them."""
         config = self._configs.get(node.name)
         if config is None:
             return node

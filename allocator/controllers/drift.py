@@ -11,7 +11,7 @@ from kube.clock import SYSTEM, Clock
 from kube.events import Event, Reference, Severity
 from kube.workqueue import isolated
 
-SWEEP_SECONDS: Final = 10.0  # seconds between looks
+SWEEP_SECONDS: Final = 10.0  # between sweeps
 LASTING_SECONDS: Final = 10.0  # caches of pods and of ledgers may disagree for a while
 
 
@@ -44,7 +44,7 @@ class DriftController:
         for ledger in ledgers.values():
             with isolated("drift check failed", node=ledger.name):
                 ledger_drifts.extend(find_drifts(ledger, pods))
-            await self._clock.sleep(0)  # a large cluster takes long, and others must be answered
+            await self._clock.sleep(0)  # in a large cluster this takes long; let other tasks run
         now = self._clock.monotonic()
         self._since = {drift: self._since.get(drift, now) for drift in ledger_drifts}
         lasting = [drift for drift, since in self._since.items() if now - since >= LASTING_SECONDS]

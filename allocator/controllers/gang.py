@@ -1,4 +1,4 @@
-"""Events on PodGroups: a refused bind leaves one below its minimum, or it is stuck with GPUs."""
+"""Events on PodGroups: a refused bind leaves a gang short, or a gang with GPUs is stuck."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ from kube.workqueue import isolated
 
 API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
 POD_GROUPS: Final = f"/apis/{API_VERSION}/namespaces/{{}}/podgroups/{{}}"
-MOST_REFUSALS: Final = 256  # that wait for being told
+MOST_REFUSALS: Final = 256  # waiting to be reported
 log = structlog.get_logger(__name__)
 
 
@@ -38,7 +38,7 @@ class _PodGroup(msgspec.Struct):
 
 
 class GangController:
-    """Every replica reports its own refusals; the leader alone reports stuck gangs."""
+    """Every replica reports its own refusals; only the leader reports stuck gangs."""
 
     def __init__(
         self,
@@ -56,10 +56,12 @@ class GangController:
         self._record = record
         self._clock = clock
         self._refusals: asyncio.Queue[tuple[str, str]] = asyncio.Queue(MOST_REFUSALS)
-        self._stuck: dict[Name, tuple[Members, float]] = {}  # as what, and since when
+        self._stuck: dict[
+            Name, tuple[Members, float]
+        ] = {}  # members when last seen, and monotonic seconds since when
 
     def note_refusal(self, uid: str, text: str) -> None:
-        """Take note that the bind of pod *uid* was refused; one too many is dropped."""
+        """Queue a refused bind of pod *uid* for a report; dropped when the queue is full."""
         if not self._refusals.full():
             self._refusals.put_nowait((uid, text))
 
@@ -71,7 +73,7 @@ class GangController:
                 await self.report_refusal(uid, text)
 
     async def report_refusal(self, uid: str, text: str) -> None:
-        """Tell the group of pod *uid*, if that leaves it below its minimum."""
+        """Record an Event on the group of pod *uid* if fewer members than its minimum are bound."""
         pods = self._pods.by_uid or {}
         pod = pods.get(uid)
         if pod is None or not pod.group:

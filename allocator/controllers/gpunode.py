@@ -1,7 +1,7 @@
 """Creates, fills, closes and deletes GPUNodes as their Nodes come and go.
 
-:mod:`allocator.ledger.lifecycle` decides. Caches only show where a step may be due; it is decided
-again on objects just read, and each write tests the version that it was decided on.
+:mod:`allocator.ledger.lifecycle` describes the states and chooses each step. Caches only show where
+a step may be due. It is chosen again from objects just read, and each write tests their version.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,15 +33,15 @@ class NodeCaches(Protocol):
         """Return all Nodes by name, ``None`` while not all are known."""
 
     def node_identity(self, node: NodeObject) -> NodeIdentity:
-        """Return what decides about the GPUNode of a Node that was just read."""
+        """Return the identity of a Node that was just read."""
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
         """Return all GPUNodes by name, ``None`` while not all are known."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
-    """What a GPUNode was found in order for."""
+class _SettledInputs:
+    """The objects for which no step was due."""
 
     node: NodeIdentity | None
     ledger: Ledger | None
@@ -50,7 +50,7 @@ class _Compared:
     def is_unchanged(
         self, node: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool
     ) -> bool:
-        """Say whether the objects are the same ones: caches replace what has changed."""
+        """Say whether these are the same objects; caches replace an object that changed."""
         return self.node is node and self.ledger is ledger and self.upstream is upstream
 
 
@@ -71,14 +71,14 @@ class GpuNodeController:
         self._upstream = upstream
         self._backoff: Backoff[str] = Backoff(clock)
         self._queue: Workqueue[str] = Workqueue()
-        self._in_order: dict[str, _Compared] = {}
+        self._settled: dict[str, _SettledInputs] = {}
 
     async def sweep(self) -> None:
         """Reconcile every GPUNode for which a step is due by the caches."""
-        machines, ledgers = self._caches.node_identities(), self._caches.ledgers()
-        if machines is None or ledgers is None:
+        nodes, ledgers = self._caches.node_identities(), self._caches.ledgers()
+        if nodes is None or ledgers is None:
             return
-        due = self._backoff.due_keys(sorted(self._due_nodes(machines, ledgers)))
+        due = self._backoff.due_keys(sorted(self._due_nodes(nodes, ledgers)))
         await self._queue.run_each({name: name for name in due}, self._try_reconcile)
 
     async def _try_reconcile(self, name: str) -> None:
@@ -86,7 +86,7 @@ class GpuNodeController:
         with isolated("GPUNode update failed", failed, node=name):
             try:
                 await self.reconcile(name)
-            except _CHANGED_ERRORS:  # the next sweep sees how
+            except _CHANGED_ERRORS:  # the next sweep decides again
                 failed()
             except KubeError as error:
                 log.warning("GPUNode not updated", node=name, why=str(error))
@@ -97,29 +97,28 @@ class GpuNodeController:
     ) -> list[str]:
         """Return the names of GPUNodes for which a step is due by the caches.
 
-        Sweeps come every second and a comparison takes whole inventories, so objects that are
-        unchanged since they were found in order are skipped.
+        Sweeps run every second and compare whole inventories, so GPUNodes are skipped while nothing
+        changes since no step was due.
         """
         upstream = self._upstream()
-        in_order, self._in_order = self._in_order, {}
+        settled, self._settled = self._settled, {}
         due = []
         for name in nodes.keys() | ledgers.keys():
-            node, ledger, before = nodes.get(name), ledgers.get(name), in_order.get(name)
+            node, ledger, before = nodes.get(name), ledgers.get(name), settled.get(name)
             if before is not None and before.is_unchanged(node, ledger, upstream=upstream):
-                self._in_order[name] = before
+                self._settled[name] = before
                 continue
             with isolated("GPUNode check failed", node=name):
                 if due_step(node, ledger, upstream=upstream) is None:
-                    self._in_order[name] = _Compared(node, ledger, upstream)
+                    self._settled[name] = _SettledInputs(node, ledger, upstream)
                 else:
                     due.append(name)
         return due
 
     async def reconcile(self, name: str) -> None:
-        """Take the next step for one GPUNode; raises :class:`KubeError` where it cannot."""
-        document = await self._read_document(
-            name
-        )  # before the Node: whatever is done tests its version
+        """Take the next step for one GPUNode; raises :class:`KubeError`."""
+        # The GPUNode is read before the Node, because the write tests the GPUNode's version.
+        document = await self._read_document(name)
         ledger = None if document is None else parse_ledger(document)
         node = await self._read_node(name)
         step = due_step(node, ledger, upstream=self._upstream())
@@ -161,7 +160,7 @@ class GpuNodeController:
                 body = msgspec.json.encode({"preconditions": version})
                 await self._client.delete(path, body=body)
             case GpuNodeAction.REMOVE_FINALIZER:
-                others = [held for held in metadata["finalizers"] if held != FINALIZER]
+                others = [name for name in metadata["finalizers"] if name != FINALIZER]
                 released = {"metadata": {**version, "finalizers": others}}
                 await self._client.merge_patch(path, released)
             case _:

@@ -1,8 +1,8 @@
-"""Removes entries of pods that were never bound or are over.
+"""Removes entries of pods that were never bound or have ended.
 
 Caches only show where to look. Each removal reads the GPUNode, then the pods, then the Node, and
-tests the version that it read, so that no Binding can land in between unseen (docs/design.md,
-commit rule 3). :mod:`allocator.ledger.reclaim` has the rules.
+tests the GPUNode's version, so that a Binding in between makes it fail (docs/design.md, commit
+rule 3). :mod:`allocator.ledger.reclaim` has the rules.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class ReclaimController:
         *,
         pods: Pods,
         ledgers: Callable[[], Mapping[str, Ledger] | None],
-        agent: Callable[[], bool],
+        agents_serve: Callable[[], bool],
         clock: Clock = SYSTEM,
     ) -> None:
         """Work through *client*.
@@ -51,7 +51,7 @@ class ReclaimController:
         self._client = client
         self._pods = pods
         self._ledgers = ledgers
-        self._agents_serve = agent
+        self._agents_serve = agents_serve
         self._clock = clock
         self._backoff: Backoff[tuple[str, str, str]] = Backoff(clock)
         self._queue: Workqueue[str] = Workqueue()
@@ -59,11 +59,11 @@ class ReclaimController:
     async def sweep(self) -> None:
         """Examine every entry that may be removable by the caches."""
         pods, ledgers = self._pods.by_uid, self._ledgers()
-        if pods is None or ledgers is None:  # everything would be doubtful
+        if pods is None or ledgers is None:  # without pods every entry would look removable
             return
         now = self._clock.wall()
         doubtful = [
-            (node, entry.uid, ledger.resource_version)  # what moved is worth another try at once
+            (node, entry.uid, ledger.resource_version)  # a new version has no back-off
             for node, ledger in ledgers.items()
             for entry in (*ledger.entries, *ledger.unreadable)
             if may_be_reclaimable(entry.since, pods.get(entry.uid), node=node, now=now)
@@ -74,7 +74,7 @@ class ReclaimController:
         await self._queue.run_each(keys_by_node, self._sweep_node)
 
     async def _sweep_node(self, keys: Sequence[tuple[str, str, str]]) -> None:
-        """Examine the entries *keys*, (node, pod uid, resource version), all of one node."""
+        """Examine the entries *keys*, each (node, pod uid, resource version), of one node."""
         node, uids = keys[0][0], [uid for _, uid, _ in keys]
         removed: frozenset[str] = frozenset()
         try:
@@ -89,58 +89,60 @@ class ReclaimController:
     async def reclaim(self, node: str, *uids: str) -> frozenset[str]:
         """Remove the removable entries of pods *uids* on *node*; return the uids removed.
 
-        In one write: after it, the agent must have seen the new version before more may go.
+        All are removed by one write, because after it the agent must first see the new version.
         """
-        # Before all reads: by the time of the pods', every Binding of an aged promise must be dead,
-        # also where this process is stopped for minutes between its read and its decision.
+        # Taken before all reads: when the pods are read, every Binding made with an expired entry
+        # must have failed, even if this process is paused for minutes between reading and deciding.
         now = self._clock.wall()
         path = f"{GPU_NODES}/{node}"
         ledger = parse_ledger(msgspec.json.decode(await self._client.get(path)))
-        doubted = {e.uid: e for e in (*ledger.unreadable, *ledger.entries) if e.uid in uids}
-        if not doubted:
+        candidates = {e.uid: e for e in (*ledger.unreadable, *ledger.entries) if e.uid in uids}
+        if not candidates:
             return frozenset()
-        pods = await self._read_pods(ledger, list(doubted.values()))
-        machine = await self._read_node(node)
-        gone = [
+        pods = await self._read_pods(ledger, list(candidates.values()))
+        node_identity = await self._read_node(node)
+        reclaimable = [
             entry
             for entry, pod in pods
             if is_reclaimable(
                 ledger,
                 entry,
-                ReclaimEvidence(pod=pod, node=machine, now=now, agent=self._agents_serve()),
+                ReclaimEvidence(
+                    pod=pod, node=node_identity, now=now, agent_serves=self._agents_serve()
+                ),
             )
         ]
-        if not gone:
+        if not reclaimable:
             return frozenset()
         try:
             await self._client.json_patch(
-                path, remove_entries(ledger, *(entry.uid for entry in gone))
+                path, remove_entries(ledger, *(entry.uid for entry in reclaimable))
             )
-        except (ConflictError, InvalidError):  # it moved: the next sweep sees how
+        except (ConflictError, InvalidError):  # it changed: the next sweep decides again
             return frozenset()
-        for entry in gone:
+        for entry in reclaimable:
             pod = f"{entry.namespace}/{entry.pod}"
             log.info("entry removed", node=node, pod=pod, uid=entry.uid)
-        return frozenset(entry.uid for entry in gone)
+        return frozenset(entry.uid for entry in reclaimable)
 
     async def _read_pods(
         self, ledger: Ledger, entries: Sequence[Entry]
     ) -> list[tuple[Entry, PodSummary | None]]:
         """Return *entries* with their pods, without those whose pod could not be read."""
-        turns = asyncio.Semaphore(MOST_CALLS)
+        call_slots = asyncio.Semaphore(MOST_CALLS)
 
-        async def one(entry: Entry) -> list[tuple[Entry, PodSummary | None]]:
+        async def read_one(entry: Entry) -> list[tuple[Entry, PodSummary | None]]:
             try:
-                async with turns:
+                async with call_slots:
                     return [(entry, await self._read_pod(ledger, entry))]
             except (KubeError, msgspec.MsgspecError, RecursionError) as error:
                 log.warning("pod not read", pod=f"{entry.namespace}/{entry.pod}", why=str(error))
                 return []
 
-        return [pair for pairs in await asyncio.gather(*map(one, entries)) for pair in pairs]
+        return [pair for pairs in await asyncio.gather(*map(read_one, entries)) for pair in pairs]
 
     async def _read_pod(self, ledger: Ledger, entry: Entry) -> PodSummary | None:
-        if not (entry.uid and entry.pod):  # there is nothing to ask for
+        if not (entry.uid and entry.pod):  # the pod cannot be read by name
             return possible_owner(ledger, entry, self._pods.by_uid or {})
         try:
             path = f"/api/v1/namespaces/{entry.namespace}/pods/{entry.pod}"

@@ -1,9 +1,9 @@
 """Makes schedulers retry unschedulable pods when GPUs have become free.
 
-kube-scheduler retries a pod that an extender rejected when the cluster changes, else after five
-minutes. The end of a pod is such a change, but comes before its GPU is free, so an annotation of
-the Node is changed when it is. Pods whose bind was refused need no help: their scheduler retries
-after ten seconds at most.
+kube-scheduler retries a pod that an extender rejected when the cluster changes, or after five
+minutes. The end of a pod is such a change, but it comes before the pod's GPU is free. When the GPU
+is free, this controller therefore changes an annotation of the Node. Pods whose bind was refused
+need no help: their scheduler retries after ten seconds at most.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,9 +22,9 @@ from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from kube.workqueue import Backoff, isolated
 
-FREED_KEY: Final = f"{OWN}freed"  # on a Node: which version of its ledger had room, in which term
-SWEEP_SECONDS: Final = 0.25  # seconds
-MOST_TRIED: Final = 8  # nodes in one go of which one is enough
+FREED_KEY: Final = f"{OWN}freed"  # on a Node: version of the ledger with freed GPUs, and the term
+SWEEP_SECONDS: Final = 0.25  # between sweeps
+MOST_TRIED: Final = 8  # candidates per sweep; one successful write is enough
 log = structlog.get_logger(__name__)
 
 
@@ -46,31 +46,31 @@ class RequeueController:
         self._ledgers = ledgers
         self._vocabularies = vocabularies
         self._last_ledgers: Mapping[str, Ledger] = {}
-        self._last_term: int | None = None  # the term that ``_before`` is of
-        self._freed: set[str] = set()  # nodes with more room
-        self._candidates: set[str] = set()  # of which one is enough
+        self._last_term: int | None = None  # the term of _last_ledgers
+        self._freed: set[str] = set()  # nodes with freed GPUs, to be annotated
+        self._candidates: set[str] = set()  # nodes of which one must be annotated
         self._backoff: Backoff[str] = Backoff(clock)
 
     async def sweep(self, term: int | None) -> None:
-        """Annotate every node that has more room than before, if any pod waits for GPUs.
+        """Annotate every node with freed GPUs, if any pod waits for GPUs.
 
         *term* is the leader's. At the start of a term one open node is annotated in any case,
-        because nobody saw what changed since the former leader's last sweep.
+        because changes since the former leader's last sweep are unknown.
         """
         ledgers = self._ledgers()
         if ledgers is None or self._pods.by_uid is None:
             return
-        left = self._freed or self._candidates
-        if ledgers is self._last_ledgers and term == self._last_term and not left:
+        pending = self._freed or self._candidates
+        if ledgers is self._last_ledgers and term == self._last_term and not pending:
             return
         self._compare(ledgers, term)
         if (self._freed or self._candidates) and not self._has_unbound_pods():
             self._freed.clear()
             self._candidates.clear()
         due = self._backoff.due_keys(sorted(self._freed | self._candidates))
-        some = islice((name for name in due if name not in self._freed), MOST_TRIED)
-        for name in (*(name for name in due if name in self._freed), *some):
-            if not (name in self._freed or name in self._candidates):  # another one woke everybody
+        candidates = islice((name for name in due if name not in self._freed), MOST_TRIED)
+        for name in (*(name for name in due if name in self._freed), *candidates):
+            if not (name in self._freed or name in self._candidates):  # one candidate was annotated
                 continue
             with isolated(
                 "requeue annotation not written",
@@ -80,26 +80,26 @@ class RequeueController:
                 await self._annotate(ledgers[name])
 
     def _compare(self, ledgers: Mapping[str, Ledger], term: int | None) -> None:
-        """Note nodes with more room; at the start of a term all open ones, as one is enough."""
+        """Note nodes with freed GPUs, or, at the start of a term, all open ones as candidates."""
         self._freed.intersection_update(ledgers)
         self._candidates.intersection_update(ledgers)
         if term != self._last_term:
             self._candidates = {name for name, ledger in ledgers.items() if not ledger.closed}
         else:
             before = self._last_ledgers
-            moved = [name for name, ledger in ledgers.items() if before.get(name) is not ledger]
-            for name in moved:
+            changed = [name for name, ledger in ledgers.items() if before.get(name) is not ledger]
+            for name in changed:
                 with isolated("ledger comparison failed", node=name):
                     self._freed |= {name} if self._has_freed(name, ledgers[name]) else set()
         self._last_ledgers, self._last_term = ledgers, term
 
     async def _annotate(self, ledger: Ledger) -> None:
-        # With the term: a value that stands there already would be no change, and wake nobody.
+        # The term makes the value new: writing the present value again is no change.
         version = f"{ledger.uid}/{ledger.resource_version}/{self._last_term}"
         changes = {"metadata": {"annotations": {FREED_KEY: version}}}
         try:
             await self._client.merge_patch(f"{NODES}/{ledger.name}", changes)
-        except NotFoundError:  # it has left, and its room with it
+        except NotFoundError:  # the Node is gone
             self._freed.discard(ledger.name)
             self._candidates.discard(ledger.name)
         except KubeError as error:
@@ -110,17 +110,19 @@ class RequeueController:
             self._candidates.clear()
 
     def _has_freed(self, name: str, ledger: Ledger) -> bool:
-        """Say whether an entry went or may have gone, or the inventory was written again."""
+        """Say whether an entry was or may have been removed, or the inventory has changed."""
         before = self._last_ledgers.get(name)
         if before is None:
             return False
-        # What a watch that was cut off has missed came and went unseen, and another replica, which
-        # saw it come, has turned pods away for it.
+        # An interrupted watch may have missed an entry that was added and removed again. Another
+        # replica may have rejected pods because of that entry.
         if before.uid != ledger.uid or ledger.generation > before.generation + 1:
             return True
         now = {entry.uid: entry.containers for entry in ledger.entries}
-        gone = any(now.get(entry.uid) != entry.containers for entry in before.entries)
-        return gone or (bool(ledger.inventory) and _inventory_key(before) != _inventory_key(ledger))
+        entry_removed = any(now.get(entry.uid) != entry.containers for entry in before.entries)
+        return entry_removed or (
+            bool(ledger.inventory) and _inventory_key(before) != _inventory_key(ledger)
+        )
 
     def _has_unbound_pods(self) -> bool:
         vocabularies = tuple(self._vocabularies())

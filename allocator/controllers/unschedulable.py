@@ -34,18 +34,18 @@ from kube.events import Event, Reference, Severity
 
 STATUS_PATH: Final = "/api/v1/namespaces/{}/pods/{}/status"
 MOST_WAITING: Final = 1024  # pods that are remembered
-MOST_HINTS: Final = 5  # to one pod; then its scheduler has reasons that we do not see
+MOST_HINTS: Final = 5  # to one pod; after these its scheduler must have reasons unknown to us
 RECORD_LIFETIME: Final = 600.0  # seconds after which hints are counted anew
-# Seconds after an answer, by when its scheduler has written down that the pod does not fit: that
-# write wipes out a hint that came before it.
+# Seconds after an answer within which its scheduler writes to the pod that it does not fit. That
+# write overwrites an earlier hint.
 WRITTEN_AFTER: Final = 0.25
-# Seconds after which a pod that waits is looked at again. Those on their way, who were in its way,
-# may not come, and the watch that it was judged by may have been behind: neither is a change that
-# schedulers look at. While somebody is on the way it stays at that, else each time thrice as long.
+# Seconds after which a waiting pod is tried again. The pods that blocked it may never arrive, and
+# the watch may have lagged; schedulers notice neither. The delay is multiplied by RETRY_FACTOR each
+# time, but stays the same while nominated or assumed pods block the pod.
 FIRST_RETRY: Final = EXPECTED_FOR
 RETRY_FACTOR: Final = 3.0
-LONGEST_RETRY: Final = 30.0  # seconds; a watch that was cut off has begun anew by then
-REST_FACTOR: Final = 3.0  # times as long as the pod before took
+LONGEST_RETRY: Final = 30.0  # seconds; by then an interrupted watch has resumed
+REST_FACTOR: Final = 3.0  # pause after a pod, as a multiple of the time it took
 LONGEST_REST: Final = 1.0  # seconds
 FORBIDDEN: Final = 403
 log = structlog.get_logger(__name__)
@@ -60,11 +60,11 @@ class EventRecorder(Protocol):
 
 @dataclass(slots=True)
 class _PodRecord:
-    """What was reported to one pod so far."""
+    """What was written to one pod so far."""
 
     since: float  # monotonic seconds
     texts: frozenset[str] = frozenset()  # reasons in the last Event
-    hints: Counter[str] = field(default_factory=Counter)  # given so far, by node
+    hints: Counter[str] = field(default_factory=Counter)  # number by node
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class _QueuedPod:
 
     due: float  # monotonic seconds
     waiting: UnschedulablePod
-    after: float = 0.0  # seconds since it was handled last; 0: never before
+    retry_delay: float = 0.0  # seconds that it was queued for; 0: not handled before
 
 
 class UnschedulableController:
@@ -90,7 +90,8 @@ class UnschedulableController:
     ) -> None:
         """Hint through *client*, report through *events*.
 
-        *index* returns the cluster with hints counted as nominations, so that no room gets two.
+        *index* returns the cluster with hints counted as nominations, so that no two
+        pods get a hint for the same GPUs.
         """
         self._client = client
         self._events = events
@@ -98,12 +99,12 @@ class UnschedulableController:
         self._context_of = context_of
         self._clock = clock
         self._queued: dict[str, _QueuedPod] = {}  # by uid
-        self._has_queued = asyncio.Event()  # there are turns
+        self._has_queued = asyncio.Event()  # set while _queued is not empty
         self._records: OrderedDict[str, _PodRecord] = OrderedDict()
         self._hints_allowed = True  # until the API server says that we may not
 
     def enqueue(self, waiting: UnschedulablePod) -> None:
-        """Queue a pod; dropped when the queue is full, because its scheduler will ask again.
+        """Queue a pod, or drop it when the queue is full; its scheduler will retry.
 
         A pod without a uid or with an unsafe name is dropped too: schedulers are not trusted.
         """
@@ -115,29 +116,28 @@ class UnschedulableController:
             self._has_queued.set()
 
     async def run(self) -> Never:
-        """Handle pods for ever, resting three times as long as each took: admission goes first."""
+        """Handle pods for ever, with pauses that leave the processor to admission."""
         while True:
             queued = await self._next()
             began = self._clock.monotonic()
             try:
                 await self._handle_queued(queued)
             except Exception:
-                # The outermost loop: what is odd about one pod must not end the program.
+                # The outermost loop: one malformed pod must not end the program.
                 log.exception("waiting pod not handled", uid=queued.waiting.pod.uid)
-            took = self._clock.monotonic() - began
-            await self._clock.sleep(min(REST_FACTOR * took, LONGEST_REST))
+            elapsed = self._clock.monotonic() - began
+            await self._clock.sleep(min(REST_FACTOR * elapsed, LONGEST_REST))
 
     async def _next(self) -> _QueuedPod:
         """Wait until the next pod is due, and return it."""
         while True:
             await self._has_queued.wait()
-            uid, queued = min(self._queued.items(), key=lambda found: found[1].due)
-            early = queued.due - self._clock.monotonic()
-            if early <= 0:
+            uid, queued = min(self._queued.items(), key=lambda item: item[1].due)
+            delay = queued.due - self._clock.monotonic()
+            if delay <= 0:
                 break
-            await self._clock.sleep(
-                min(early, WRITTEN_AFTER)
-            )  # who comes meanwhile may be due before
+            # A pod that is queued meanwhile may be due earlier.
+            await self._clock.sleep(min(delay, WRITTEN_AFTER))
         del self._queued[uid]
         if not self._queued:
             self._has_queued.clear()
@@ -146,21 +146,23 @@ class UnschedulableController:
     async def _handle_queued(self, queued: _QueuedPod) -> None:
         """Handle a pod that is still unbound, and queue it again where that may help."""
         waiting, uid = queued.waiting, queued.waiting.pod.uid
-        if queued.after and not self._is_still_unbound(waiting.pod):
+        if queued.retry_delay and not self._is_still_unbound(waiting.pod):
             return
-        after = await self.handle(waiting, queued.after * RETRY_FACTOR)
-        if after is not None and uid not in self._queued:
-            self._queued[uid] = _QueuedPod(self._clock.monotonic() + after, waiting, after)
+        retry_delay = await self.handle(waiting, queued.retry_delay * RETRY_FACTOR)
+        if retry_delay is not None and uid not in self._queued:
+            self._queued[uid] = _QueuedPod(
+                self._clock.monotonic() + retry_delay, waiting, retry_delay
+            )
             self._has_queued.set()
 
     def _is_still_unbound(self, pod: SchedulingPod) -> bool:
         now = self._index().pods.get(pod.uid)
         return now is not None and not (now.node or now.over or now.deleting)
 
-    async def handle(self, waiting: UnschedulablePod, after: float = 0.0) -> float | None:
-        """Give a hint, else record an Event with what is short unless it was recorded already.
+    async def handle(self, waiting: UnschedulablePod, retry_delay: float = 0.0) -> float | None:
+        """Give a hint, or else record an Event with what is short, unless it is a repetition.
 
-        Returns the seconds until the next attempt, at least *after*, or ``None`` for no more.
+        Returns the seconds until the next attempt, at least *retry_delay*, or ``None`` for none.
         """
         pod_record = self._record_of(waiting.pod.uid)
         if await self._hint(waiting, pod_record):
@@ -173,8 +175,8 @@ class UnschedulableController:
             return None
         if self._is_blocked_by_nominations(waiting):
             return FIRST_RETRY
-        after = max(FIRST_RETRY, after)
-        return after if after <= LONGEST_RETRY else None
+        retry_delay = max(FIRST_RETRY, retry_delay)
+        return retry_delay if retry_delay <= LONGEST_RETRY else None
 
     def _is_blocked_by_nominations(self, waiting: UnschedulablePod) -> bool:
         context = self._context_of(waiting.pod)
@@ -194,10 +196,10 @@ class UnschedulableController:
         return pod_record
 
     async def _hint(self, waiting: UnschedulablePod, pod_record: _PodRecord) -> bool:
-        """Nominate the pod to a node that takes it; say whether it is.
+        """Nominate the pod to a node that takes it; return whether that succeeded.
 
-        A node may be named again: a hint that reaches the scheduler before it has written down
-        that the pod does not fit is wiped out by that very write.
+        A node may be named again, because the scheduler overwrites a hint when it writes to the pod
+        that it does not fit.
         """
         if not self._may_hint(pod_record):
             return False
@@ -205,7 +207,7 @@ class UnschedulableController:
         names = fitting_nodes(self._index(), pod, waiting.names, context=context)
         if not names:
             return False
-        node = min(names, key=pod_record.hints.__getitem__)  # the best of those named least
+        node = min(names, key=pod_record.hints.__getitem__)  # the best of those hinted least often
         pod_record.hints[node] += 1
         metadata = {"uid": pod.uid, "annotations": {HINT_KEY: node}}
         changes = {"metadata": metadata, "status": {"nominatedNodeName": node}}

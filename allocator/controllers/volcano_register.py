@@ -1,9 +1,8 @@
 """Keeps Volcano's register and handshake annotations on the nodes that our agents serve.
 
-They are written and never removed: Volcano's scheduler crashes on a node that has capacity and no
-register, so agents report capacity only once the register is there (docs/volcano.md). Where a
-register is lowered, the full one is saved in our annotation beside it, and restored when another
-plugin takes over.
+They are never removed, because Volcano's scheduler crashes on a node that has capacity and no
+register; agents report capacity only once the register exists (docs/volcano.md). Where a register
+is lowered, our annotation keeps the full one, which is restored when another plugin takes over.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,36 +36,36 @@ from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 from kube.workqueue import Backoff, isolated
 
-# Volcano counts an entry once its Binding has landed; a write before that would be one too many.
+# Volcano counts an entry once its Binding succeeded; an earlier write would have to be repeated.
 SETTLED_SECONDS: Final = 2.0
-NODES_PER_SLICE: Final = 50  # some milliseconds, for which reviews have to wait
+NODES_PER_SLICE: Final = 50  # compared without a break; some milliseconds
 log = structlog.get_logger(__name__)
 Changes = Mapping[str, object]  # of a Node's metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterInputs:
-    """What registers are made from."""
+    """The objects and settings that registers are computed from."""
 
     nodes: Mapping[str, NodeObject]  # by name
     ledgers: Mapping[str, Ledger]  # by name
     pods: Mapping[str, PodSummary]  # by uid
     factor: int  # the site's gpuMemoryFactor, MiB
-    keeps_registers: bool = True  # by us; else what we lowered is restored
+    keeps_registers: bool = True  # we write registers; else those that we lowered are restored
 
 
 @dataclass(frozen=True, slots=True)
 class _Register:
-    """A register, what it was written from, and what is kept beside it."""
+    """A register with the inputs that it was computed from."""
 
     ledger: Ledger
-    counted: frozenset[str]
-    original: str
-    factor: int
-    text: str
-    saved: str
+    counted: frozenset[str]  # uids of the pods that Volcano counts itself
+    original: str  # the node's full register before
+    factor: int  # gpuMemoryFactor, MiB
+    text: str  # the register
+    saved: str  # the full register, for our annotation; empty where it equals *text*
 
-    def rests_on(
+    def was_made_from(
         self, ledger: Ledger, counted: frozenset[str], *, present: str, factor: int
     ) -> bool:
         same = (self.counted, self.original, self.factor) == (counted, present, factor)
@@ -74,7 +73,7 @@ class _Register:
 
 
 class VolcanoRegisterController:
-    """Writes what is due; any number may run, one at a time is enough."""
+    """Writes annotations that are due; several may run, one is enough."""
 
     def __init__(
         self,
@@ -83,16 +82,16 @@ class VolcanoRegisterController:
         *,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Write through *client* what is due by *inputs*; ``None`` of those: nothing is."""
+        """Write through *client*; while *inputs* returns ``None``, nothing is written."""
         self._client = client
         self._inputs = inputs
         self._clock = clock
         self._backoff: Backoff[str] = Backoff(clock)
-        self._pending: dict[
-            str, tuple[tuple[str, str], float]
-        ] = {}  # what to write, and since when
-        self._registers: dict[str, _Register] = {}
-        self._departures: dict[str, float] = {}  # since when its account of a node may be wrong
+        # By node: the texts to write (register, saved register), and monotonic seconds since when.
+        self._pending: dict[str, tuple[tuple[str, str], float]] = {}
+        self._registers: dict[str, _Register] = {}  # by node
+        # By node: monotonic seconds since when Volcano's count may be too high.
+        self._departures: dict[str, float] = {}
 
     async def sweep(self) -> None:
         """Bring the annotations of every node up to date."""
@@ -131,25 +130,25 @@ class VolcanoRegisterController:
             self._departures.pop(name, None)
 
     def _add_refresh(self, inputs: RegisterInputs, due: dict[str, Changes]) -> dict[str, Changes]:
-        """Add one node whose tenants left, the one that waits longest.
+        """Add the node that waits longest since a pod with GPUs left it.
 
-        Releases up to 1.14 take off less than they charged, and count anew when a Node changes.
-        Each change costs them a request in the middle of a cycle, so there is one at a time.
+        Volcano up to 1.14 subtracts less than it added, and counts anew when a Node changes. Each
+        change costs its scheduler a request in the middle of a cycle, so one is made at a time.
         """
         now = self._clock.monotonic()
         waiting = [(at, name) for name, at in self._departures.items() if name not in due]
         at, name = min(waiting, default=(now, ""))
         if name and now - at >= SETTLED_SECONDS:
             handshake = encode_handshake(HandshakePhase.REPORTED, self._clock.wall())
-            answer = {
+            annotations = {
                 REGISTER_ANNOTATION: inputs.nodes[name].register,
                 HANDSHAKE_ANNOTATION: handshake,
             }
-            return due | {name: {"annotations": answer}}
+            return due | {name: {"annotations": annotations}}
         return due
 
     def _due_changes(self, inputs: RegisterInputs, name: str) -> Changes:
-        """Return what to write; both annotations at once, so that neither is there alone."""
+        """Return the annotations to write, register and handshake together."""
         node, register = inputs.nodes[name], self._register(inputs, name)
         if not register.text:
             return {}
@@ -157,31 +156,33 @@ class VolcanoRegisterController:
         changed = self._is_settled(name, register, node)
         if not changed and not needs_report(node.handshake, now):
             return {}
-        answer = {HANDSHAKE_ANNOTATION: encode_handshake(HandshakePhase.REPORTED, now)}
+        handshake = {HANDSHAKE_ANNOTATION: encode_handshake(HandshakePhase.REPORTED, now)}
         if not changed:
-            return {"annotations": {REGISTER_ANNOTATION: node.register, **answer}}
-        kept = (
+            return {"annotations": {REGISTER_ANNOTATION: node.register, **handshake}}
+        saved = (
             {REGISTER_KEY: register.saved or None} if register.saved or node.saved_register else {}
         )
-        return {"annotations": {REGISTER_ANNOTATION: register.text, **answer, **kept}}
+        return {"annotations": {REGISTER_ANNOTATION: register.text, **handshake, **saved}}
 
     def _register(self, inputs: RegisterInputs, name: str) -> _Register:
-        """Return the register of a node, made anew where what it rests on changed; note who left.
+        """Return the register of a node, computed anew if its inputs changed; note departures.
 
-        Releases that do not ask, the later ones, keep account well enough by themselves.
+        Departures matter only to schedulers that ask for reports, those up to 1.14.
         """
         ledger, original = inputs.ledgers[name], inputs.nodes[name].full_register
-        asks = inputs.nodes[name].handshake.startswith(HandshakePhase.REQUESTING)
+        asks_for_reports = inputs.nodes[name].handshake.startswith(HandshakePhase.REQUESTING)
         pods = [inputs.pods[entry.uid] for entry in ledger.entries if entry.uid in inputs.pods]
         counted = counted_uids(ledger.entries, pods, node=name)
-        known = self._registers.get(name)
+        register = self._registers.get(name)
         factor = inputs.factor
-        if asks and known is not None and known.counted - counted:
+        if asks_for_reports and register is not None and register.counted - counted:
             self._departures.setdefault(name, self._clock.monotonic())
-        if known is None or not known.rests_on(ledger, counted, present=original, factor=factor):
+        if register is None or not register.was_made_from(
+            ledger, counted, present=original, factor=factor
+        ):
             text = register_of(ledger, counted, present=original, factor=factor)
             full = full_register(ledger, present=original, factor=factor)
-            known = self._registers[name] = _Register(
+            register = self._registers[name] = _Register(
                 ledger=ledger,
                 counted=counted,
                 original=original,
@@ -189,26 +190,26 @@ class VolcanoRegisterController:
                 text=text,
                 saved=saved_register(text, full),
             )
-        return known
+        return register
 
     def _is_settled(self, name: str, register: _Register, node: NodeObject) -> bool:
-        """Say whether *register* is unlike that of *node* and has been the same for a while."""
-        wanted = register.text, register.saved
-        if wanted == (node.register, node.saved_register):
+        """Say whether *register* differs from that of *node* and has been stable for a while."""
+        desired = register.text, register.saved
+        if desired == (node.register, node.saved_register):
             self._pending.pop(name, None)
             return False
         now = self._clock.monotonic()
-        before, since = self._pending.get(name, (wanted, now))
-        since = since if before == wanted else now
-        self._pending[name] = (wanted, since)
+        before, since = self._pending.get(name, (desired, now))
+        since = since if before == desired else now
+        self._pending[name] = (desired, since)
         return not node.register or now - since >= SETTLED_SECONDS
 
 
 def _restore(inputs: RegisterInputs, name: str) -> Changes:
-    """Return what is due on a node whose register another writes from now on: what was taken off.
+    """Return the changes that restore the full register of a node that another plugin serves now.
 
-    Of one that the other has written already nothing is left but what we kept. He may write at the
-    same time, so this is for the version that was read.
+    Where that plugin has written its register already, they only remove our annotation. It may
+    write at the same time, so they test the version that was read.
     """
     node = inputs.nodes[name]
     if not node.saved_register:
@@ -222,7 +223,7 @@ def _restore(inputs: RegisterInputs, name: str) -> Changes:
 def register_inputs(
     inventory: Inventory, pods: Mapping[str, PodSummary] | None
 ) -> RegisterInputs | None:
-    """Return what is to be registered, and whether by us; ``None`` while not all is known."""
+    """Return the inputs of the registers, ``None`` while not all objects are known."""
     settings = inventory.settings
     ours = settings.volcano_register and settings.node_agent is NodeAgent.OURS
     nodes, ledgers = inventory.nodes(), inventory.ledgers() if ours else {}

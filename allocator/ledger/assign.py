@@ -20,14 +20,16 @@ from allocator.placement.fleet import snapshot_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodClaim:
-    """What one pod is to get."""
+    """What one pod asks for, and which GPUs it has or should get."""
 
     uid: str
     request: PodRequest
     mode: Mode | None = None  # final; None leaves the choice open
     gpus: tuple[str, ...] = ()  # UUIDs that the scheduler picked; preferred, never required
-    positions: tuple[tuple[str, str], ...] = ()  # GPU and MIG position that it picked; likewise
-    in_use: tuple[ContainerGrants, ...] = ()  # what containers may use already; then required
+    positions: tuple[
+        tuple[str, str], ...
+    ] = ()  # GPU and MIG position that it picked; preferred too
+    in_use: tuple[ContainerGrants, ...] = ()  # what its containers may use already; required
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ def assign(
 ) -> Assignment | NoFit:
     """Return its earlier entry, else a fit on the GPUs the scheduler picked, else the best fit.
 
-    An earlier entry that is still possible is kept unchanged, because the Binding that carries it
-    may yet land (docs/design.md, commit rule 3). One that is held is never replaced.
+    An earlier entry that is still possible stays unchanged, because the Binding made with it may
+    still succeed (docs/design.md, commit rule 3). A held entry is never replaced.
     """
     if ledger.closed:
         return NoFit(_closed_finding(ledger), later=True)
@@ -53,8 +55,8 @@ def assign(
     earlier = claim.in_use or (() if entry is None else entry.containers)
     if earlier and (earlier_assignment := _earlier_assignment(node, earlier, claim)) is not None:
         return earlier_assignment
-    if claim.in_use or claim.uid in ledger.held:  # its containers use just that already
-        return NoFit(_taken_finding(), later=True)
+    if claim.in_use or claim.uid in ledger.held:  # its containers run on those grants already
+        return NoFit(_unusable_finding(), later=True)
     assignment, narrowed = None, _request_for_picked_gpus(claim)
     if narrowed is not None:
         positioned = replace(terms, wished=claim.positions)
@@ -79,7 +81,7 @@ def _request_for_picked_gpus(claim: PodClaim) -> PodRequest | None:
 
 
 def _sort_by_gpu_index(assignment: Assignment, node: Node) -> Assignment:
-    """Sort each container's GPUs by index: NVML lists them so, and limits go by that order."""
+    """Sort each container's GPUs by index, the order of NVML, on which limits by position rely."""
     index = {gpu.uuid: gpu.index for gpu in node.gpus}
     containers = tuple(
         replace(c, grants=tuple(sorted(c.grants, key=lambda g: index[g.gpu])))
@@ -96,7 +98,7 @@ def _earlier_assignment(
     No other pod can have taken them, but the inventory may have changed. The stage of a container
     comes from the request, because older entries did not record it.
     """
-    modes = {grant.mode for held in earlier for grant in held.grants}
+    modes = {grant.mode for container in earlier for grant in container.grants}
     mode = claim.mode or claim.request.named_mode
     if len(modes) != 1 or (mode is not None and mode not in modes):
         return None
@@ -106,10 +108,10 @@ def _earlier_assignment(
     ]:
         return None
     containers = tuple(
-        held
-        if held.stage is container_request.stage
-        else replace(held, stage=container_request.stage)
-        for container_request, held in zip(requests, earlier, strict=True)
+        container
+        if container.stage is container_request.stage
+        else replace(container, stage=container_request.stage)
+        for container_request, container in zip(requests, earlier, strict=True)
     )
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
     if not _has_room(gpus, peak_grants(containers)):
@@ -153,7 +155,7 @@ def _slot_mask(grants: Sequence[Grant]) -> int:
     return mask
 
 
-def _taken_finding() -> Finding:
+def _unusable_finding() -> Finding:
     return Finding(
         reason=Reason.UNHEALTHY,
         place="pod",

@@ -14,8 +14,8 @@ from allocator.model.usage import peak_grants, with_grants
 
 Operation = Mapping[str, object]
 _ENTRIES: Final = "/spec/entries"
-# Who wrote which field is not tracked: policies say who may, and tracking makes a write a tenth
-# dearer for the API server. One empty element is how it is told to stop.
+# Switches off the tracking of field managers, which makes a write about 10 % more expensive for the
+# API server; admission policies decide who may write here. One empty element means "do not track".
 _UNTRACKED: Final[Operation] = {"op": "add", "path": "/metadata/managedFields", "value": [{}]}
 
 
@@ -37,9 +37,9 @@ def with_entry(ledger: Ledger, entry: Entry) -> Ledger:
 def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...]:
     """Return one patch that adds *entries*, of different pods, to *ledger* as it was read.
 
-    It fails as a whole where entries or inventory have changed since. A pod that has an entry
-    keeps its place in the list, with a new ``since``. A patch that replaces grants also tests the
-    resource version, because containers may start on them at any moment.
+    The API server rejects the whole patch if entries or inventory have changed since. A pod's
+    existing entry keeps its index and gets a new ``since``. A patch that replaces grants also tests
+    the resource version, because containers may start on them at any moment.
     """
     uids = ledger.entry_uids or ()
     duplicates = [i for entry in entries for i in _indexes_of(uids, entry.uid)[1:]]
@@ -62,10 +62,10 @@ def commit_all(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Operation, ...
 def remove_entries(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
     """Return the patch that removes the entries of pods *uids*; empty where there are none.
 
-    It fails where anything about the GPUNode has changed since it was read (docs/design.md, commit
-    rule 3).
+    The API server rejects it if anything in the GPUNode has changed since it was read
+    (docs/design.md, commit rule 3).
     """
-    indexes = [place for uid in set(uids) for place in _indexes_of(ledger.entry_uids or (), uid)]
+    indexes = [index for uid in set(uids) for index in _indexes_of(ledger.entry_uids or (), uid)]
     if not indexes:
         return ()
     unchanged = _test("/metadata/resourceVersion", ledger.resource_version)
@@ -73,7 +73,7 @@ def remove_entries(ledger: Ledger, *uids: str) -> tuple[Operation, ...]:
 
 
 def _put_entry(uids: Sequence[str], entry: Entry) -> Iterator[Operation]:
-    """Append *entry*, or renew the one that its pod has, field by field."""
+    """Yield the operations that append *entry*, or replace the fields of its pod's entry."""
     wire = wire_of(entry)
     indexes = _indexes_of(uids, entry.uid)
     if not indexes:
@@ -101,7 +101,7 @@ def _indexes_of(uids: Sequence[str], uid: str) -> list[int]:
 
 
 def _remove_at(indexes: Iterable[int]) -> list[Operation]:
-    """Return removals from the last index to the first, so that none shifts another."""
+    """Return removals from the last index to the first, so that none shifts the next."""
     return [{"op": "remove", "path": f"{_ENTRIES}/{i}"} for i in sorted(indexes, reverse=True)]
 
 
@@ -114,13 +114,13 @@ def _add(path: str, value: object) -> Operation:
 
 
 def is_full(ledger: Ledger, uid: str) -> bool:
-    """Say whether the list has its maximum length and no entry of pod *uid*."""
+    """Say whether the list has its maximum length without an entry of pod *uid*."""
     uids = ledger.entry_uids or ()
     return len(uids) >= MOST_ENTRIES and uid not in uids
 
 
 def readback_problems(ledger: Ledger, entry: Entry) -> tuple[Problem, ...]:
-    """Return what of *entry* could not be decoded once it was written into *ledger*.
+    """Return the problems that decoding *entry* would meet once it is written into *ledger*.
 
     An unreadable entry closes its node, so every entry is checked before it is written.
     """

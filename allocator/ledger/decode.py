@@ -1,8 +1,8 @@
 """Decodes a GPUNode, which holds entries (spec) and inventory (status), into a Node.
 
-Whatever its content, an object becomes a Node and a list of problems, never an exception. Doubt
-costs capacity, not safety: an unreadable entry or instance may hold anything, so it closes the
-GPUs of the node. With an unreadable GPU the node is not fresh: no pod is refused because of it.
+Any object becomes a Node and a list of problems, never an exception. An unreadable entry or
+instance may use any GPU, so it makes all GPUs of the node unhealthy. A node with an unreadable GPU
+is not fresh, so that no pod is refused because of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,10 +51,10 @@ class _DecodedStatus:
 
     inventory: GpuInventory
     gpus: tuple[Gpu, ...]  # with their live MIG instances
-    complete: bool  # it lists GPUs, and all of them could be read
+    complete: bool  # it has a list of GPUs, and all of them are readable
     unpromised: tuple[Entry, ...]
-    problems: tuple[Problem, ...]  # with boards and GPUs
-    closing_problems: tuple[Problem, ...]  # with what is in use or live; these close the node
+    problems: tuple[Problem, ...]  # in boards and GPUs
+    closing_problems: tuple[Problem, ...]  # in unpromised and instances; these close the node
 
 
 def decode_text(raw: bytes) -> DecodedGpuNode:
@@ -117,7 +117,7 @@ def _assemble(
 
 
 def _inventory_part(status: object) -> object:
-    """Return the fields decoded here; others, like ``held``, change whenever a container starts."""
+    """Return the fields decoded here; others, like ``held``, change with every container start."""
     if not isinstance(status, Mapping):
         return status
     return {key: status[key] for key in _INVENTORY_FIELDS if key in status}
@@ -164,13 +164,13 @@ def _decode_status(raw: bytes) -> _DecodedStatus:
 
 
 def _decode_entries(
-    written: Sequence[object], status: _DecodedStatus, place: FieldPlace
+    elements: Sequence[object], status: _DecodedStatus, place: FieldPlace
 ) -> Iterator[Entry]:
-    for i, item in enumerate(written):
+    for i, item in enumerate(elements):
         entry = _decode_entry(_encode(item), status)
         if entry is not None:
             yield entry
-        else:  # say where
+        else:  # decode it again, to note problems with their place
             yield from entries_of([item], status.inventory, place, first=i)
 
 

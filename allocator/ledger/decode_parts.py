@@ -73,19 +73,19 @@ def convert(value: object, kind: type[W], place: FieldPlace) -> W | None:
 
 
 def _explain(message: str, value: object, place: FieldPlace) -> None:
-    """Turn "Expected `int` - at `$.a[0]`" into a problem that quotes what stands there."""
-    text, _, where = message.replace("`", "").partition(" - at ")
-    for key, index in _STEP.findall(where):
+    """Turn msgspec's "Expected `int` - at `$.a[0]`" into a problem that quotes the value."""
+    text, _, json_path = message.replace("`", "").partition(" - at ")
+    for key, index in _STEP.findall(json_path):
         value = value[key or int(index)]  # type: ignore[index]  # msgspec has just walked there
-    steps = where[1:].removeprefix(".") if where.startswith("$") else ""
-    there = place.at(steps) if steps else place
+    steps = json_path[1:].removeprefix(".") if json_path.startswith("$") else ""
+    field_place = place.at(steps) if steps else place
     if text.startswith(_EXPECTED):
         what = describe(value)
         if _LENGTH in text and isinstance(value, Sized):
             what = f"{len(value)} elements"
-        there.note_wrong(f"{what} found", text.removeprefix(_EXPECTED).partition(", got")[0])
+        field_place.note_wrong(f"{what} found", text.removeprefix(_EXPECTED).partition(", got")[0])
     else:  # a missing field, an unknown mode
-        there.note_wrong(escaped(text.lower()), "a value that the CRD accepts")
+        field_place.note_wrong(escaped(text.lower()), "a value that the CRD accepts")
 
 
 def inventory_of(status: StatusWire, place: FieldPlace) -> GpuInventory:
@@ -98,7 +98,7 @@ def inventory_of(status: StatusWire, place: FieldPlace) -> GpuInventory:
         wire = convert(item, GpuWire, gpu_place)
         if wire is not None and wire.uuid in gpus:
             gpu_place.note_wrong(f"{quote(wire.uuid)} twice", "each GPU once")
-        elif wire is not None and wire.mode is Mode.MEMORY_ONLY:  # a grant's mode, no GPU's
+        elif wire is not None and wire.mode is Mode.MEMORY_ONLY:  # a mode of grants only
             gpu_place.at("mode").note_wrong(quote(wire.mode), f"{Mode.MIG} or {Mode.HAMI_CORE}")
         elif wire is not None:
             boards_by_uuid[wire.uuid] = board = _board_of_gpu(wire, boards, gpu_place)
@@ -187,9 +187,9 @@ def instances_of(
 ) -> Iterator[tuple[str, Placement]]:
     """Yield the MIG instances that can be read, with the UUIDs of their GPUs."""
     for i, item in enumerate(status.instances):
-        there = place.at(f"instances[{i}]")
-        wire = convert(item, InstanceWire, there)
-        placed = None if wire is None else _placement(wire, inventory, there)
+        item_place = place.at(f"instances[{i}]")
+        wire = convert(item, InstanceWire, item_place)
+        placed = None if wire is None else _placement(wire, inventory, item_place)
         if wire is not None and placed is not None:
             yield wire.gpu, placed
 
@@ -207,15 +207,15 @@ def _placement(
 
 
 def entries_of(
-    written: Sequence[object], inventory: GpuInventory, place: FieldPlace, *, first: int = 0
+    elements: Sequence[object], inventory: GpuInventory, place: FieldPlace, *, first: int = 0
 ) -> Iterator[Entry]:
     """Yield the readable entries of *written*, whose first element has index *first* in *place*.
 
     A device whose placement cannot be read is kept without one.
     """
-    for i, item in enumerate(written, first):
-        there = FieldPlace(f"{place.path}[{i}]", place.notes)
-        wire = convert(item, EntryWire, there)
+    for i, item in enumerate(elements, first):
+        item_place = FieldPlace(f"{place.path}[{i}]", place.notes)
+        wire = convert(item, EntryWire, item_place)
         if wire is not None:
             yield Entry(
                 namespace=wire.pod.namespace,
@@ -223,7 +223,7 @@ def entries_of(
                 uid=wire.pod.uid,
                 since=wire.since,
                 containers=tuple(
-                    _container(container, inventory, there.at(f"containers[{c}]"))
+                    _container(container, inventory, item_place.at(f"containers[{c}]"))
                     for c, container in enumerate(wire.containers)
                 ),
             )
@@ -236,11 +236,11 @@ def _container(wire: ContainerWire, inventory: GpuInventory, place: FieldPlace) 
 
 def _grants(wire: ContainerWire, inventory: GpuInventory, place: FieldPlace) -> Iterator[Grant]:
     for i, device in enumerate(wire.devices):
-        placed, there = None, place.at(f"devices[{i}]")
+        placed, device_place = None, place.at(f"devices[{i}]")
         if device.mode is Mode.MIG:
-            placed = _placement(device, inventory, there)
+            placed = _placement(device, inventory, device_place)
         elif device.profile is not None or device.start is not None:
-            there.note_wrong(
+            device_place.note_wrong(
                 f"a MIG placement in mode {device.mode}", f"a placement in mode {Mode.MIG} only"
             )
         yield Grant(

@@ -1,7 +1,7 @@
 """Drift: differences between the ledger, the agent's report and the annotations of pods.
 
-Drift is reported, never corrected here: entries are the authority, but containers run on what they
-were given.
+Drift is reported, never corrected here: the entries are authoritative, but running containers keep
+the GPUs they were started with.
 """
 
 from collections.abc import Iterator, Mapping
@@ -86,8 +86,8 @@ def _has_gpus(ledger: Ledger, entry: Entry) -> bool:
     boards = {gpu.uuid: gpu.board for gpu in ledger.node.gpus}
     return all(
         grant.gpu in boards and (grant.placed is None or boards[grant.gpu] is not None)
-        for held in entry.containers
-        for grant in held.grants
+        for container in entry.containers
+        for grant in container.grants
     )
 
 

@@ -153,7 +153,8 @@ def parse_ledger(document: Mapping[str, Any]) -> Ledger:
 def parse_ledger_text(raw: bytes) -> tuple[Ledger, DecodedGpuNode]:
     """Return the Ledger of a GPUNode in JSON, and how it was decoded.
 
-    Parses much less than :func:`parse_ledger` where entries are well-formed; raises as it does.
+    Where all entries are well-formed it parses much less than :func:`parse_ledger`. Raises the
+    same errors.
     """
     decoded = decode_text(raw)
     try:
@@ -195,7 +196,7 @@ def _entry_uids(entries: object) -> tuple[str, ...] | None:
     return tuple(map(uid_of, entries)) if isinstance(entries, list) else None
 
 
-def is_accounted(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
+def describes_node(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
     """Say whether the status describes this Node object in this boot.
 
     A uid or boot id that either side lacks is not compared.
@@ -205,12 +206,12 @@ def is_accounted(ledger: Ledger, *, node_uid: str, boot: str) -> bool:
 
 
 def node_for(ledger: Ledger, uid: str) -> Node:
-    """Return the node as pod *uid* finds it: what that pod has itself counts as free."""
+    """Return the node as pod *uid* sees it: its own grants count as free."""
     return without_entries(ledger.node, _pod_entries(ledger, uid))
 
 
 def _pod_entries(ledger: Ledger, uid: str) -> list[Entry]:
-    """Return the entries of pod *uid*, and what it uses without one."""
+    """Return the entries of pod *uid*, those without a promise included."""
     return [entry for entry in (*ledger.entries, *ledger.unpromised) if entry.uid == uid]
 
 
@@ -219,8 +220,8 @@ def annotated_entry(
 ) -> Entry | None:
     """Return the annotation ``assignment`` of a pod as an entry of the GPUNode *document*.
 
-    *pod* has its namespace, name and uid; *containers* is the parsed annotation. ``None`` where
-    that would be no valid entry of this GPUNode.
+    *pod* has its namespace, name and uid; *containers* is the parsed annotation. ``None`` if the
+    result is not a valid entry of this GPUNode.
     """
     entry = {"pod": pod, "since": "1970-01-01T00:00:00Z", "containers": containers}
     decoded_gpu_node = decode({**document, "spec": {"entries": [entry]}})

@@ -3,13 +3,13 @@
 A GPUNode is in one of these states, and only the control plane creates and deletes it:
 
 - absent: created once the Node runs our agent or has a register annotation;
-- closed: ``status.inventory`` is empty, so no commit can pass (each one tests it);
-- open: ``status.inventory`` is written by the agent, or by us from the register of another plugin.
-  It is closed when the status was written for another Node object, another boot or another plugin,
-  and when the Node is gone;
-- orphaned: the Node is gone; closed first, deleted once the last entry is removed
+- closed: ``status.inventory`` is empty, so every commit fails, because it tests that field;
+- open: ``status.inventory`` was written by the agent, or by us from the register of another plugin.
+  We close it when the status describes another Node object, another boot or another plugin, and
+  when the Node is gone;
+- orphaned: the Node is gone. It is closed first, and deleted once the last entry is removed
   (docs/design.md, commit rules 2 and 4);
-- deleting: the finalizer stays until the last entry is removed.
+- deleting: a deletion was requested. The finalizer stays until the last entry is removed.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from enum import Enum, auto
 from typing import Final
 
 from allocator.config.settings import NodeAgent
-from allocator.ledger.ledger import Ledger, is_accounted
+from allocator.ledger.ledger import Ledger, describes_node
 from allocator.ledger.schema import status_of
 from allocator.model.gpu import Node
 
@@ -28,7 +28,7 @@ REGISTER_DRIVER: Final[str] = NodeAgent.UPSTREAM.value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIdentity:
-    """What decides about the GPUNode of a Node."""
+    """The properties of a Node on which the state of its GPUNode depends."""
 
     name: str
     uid: str
@@ -41,7 +41,7 @@ class GpuNodeAction(Enum):
     """Steps that need no content."""
 
     CREATE = auto()
-    CLOSE = auto()  # empty status.inventory: no commit passes until it is written again
+    CLOSE = auto()  # empty status.inventory, so that commits fail until it is written again
     DELETE = auto()
     REMOVE_FINALIZER = auto()  # lets a deletion that was requested complete
 
@@ -59,8 +59,8 @@ Step = GpuNodeAction | WriteStatus
 def due_step(node: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool) -> Step | None:
     """Return the next step for a GPUNode, ``None`` where nothing is due.
 
-    *node* or *ledger* is ``None`` where the object does not exist. *upstream* says that another
-    plugin serves the nodes, so that registers are the inventory.
+    *node* or *ledger* is ``None`` where the object does not exist. With *upstream* another plugin
+    serves the nodes, and its registers are the inventory.
     """
     if ledger is None:
         has_gpus = node is not None and (node.agent or node.registered is not None)
@@ -81,10 +81,11 @@ def due_step(node: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool
 def status_is_current(ledger: Ledger, *, node_uid: str, boot: str, upstream: bool) -> bool:
     """Say whether the status describes its Node in this boot and comes from the right source.
 
-    A status from a register counts only while its plugin serves the nodes, which *upstream* says.
+    A status from a register is current only with *upstream*, which says that another plugin serves
+    the nodes.
     """
     by_right_agent = upstream or ledger.driver != REGISTER_DRIVER
-    return by_right_agent and is_accounted(ledger, node_uid=node_uid, boot=boot)
+    return by_right_agent and describes_node(ledger, node_uid=node_uid, boot=boot)
 
 
 def _orphan_step(ledger: Ledger) -> Step | None:
@@ -97,8 +98,8 @@ def _register_status(node: NodeIdentity, registered: Node, ledger: Ledger) -> Wr
     identity = {"nodeUID": node.uid, "bootID": node.boot, "driver": REGISTER_DRIVER}
     status = {**identity, **status_of(registered)}
     written = (ledger.inventory, ledger.node_uid, ledger.boot, ledger.driver)
-    same = written == (status["inventory"], *identity.values())
-    return None if same else WriteStatus({k: v for k, v in status.items() if v != ""})
+    is_unchanged = written == (status["inventory"], *identity.values())
+    return None if is_unchanged else WriteStatus({k: v for k, v in status.items() if v != ""})
 
 
 def _has_entries(ledger: Ledger) -> bool:

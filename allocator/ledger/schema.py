@@ -97,7 +97,7 @@ class DeviceWire(Wire):
 
 
 class ContainerWire(Wire):
-    """The grants of one container; without ``stage`` it runs at the same time as all others."""
+    """The grants of one container; without ``stage`` it counts as an app container."""
 
     name: _Name
     devices: Annotated[tuple[DeviceWire, ...], _Few]
@@ -127,13 +127,13 @@ class MetadataWire(Wire):
 
 
 class SpecWire(Wire, omit_defaults=False):
-    """``spec``; entries are decoded one by one, so that a bad one spoils no other."""
+    """``spec``; entries are decoded one by one, so that a malformed one affects no other."""
 
     entries: Annotated[list[Any], msgspec.Meta(max_length=MOST_ENTRIES)] = []
 
 
 class StatusWire(Wire, omit_defaults=False):
-    """``status``; elements are decoded one by one, so that a bad one spoils no other.
+    """``status``; elements are decoded one by one, so that a malformed one affects no other.
 
     ``gpus`` is ``None`` before the first report, and empty where the node has no GPU.
     """
@@ -193,7 +193,7 @@ def _device_wire(grant: Grant) -> DeviceWire:
 def status_of(node: Node, unpromised: Iterable[Entry] = ()) -> dict[str, object]:
     """Return the fields of ``status`` that follow from a Node, with the digest that commits test.
 
-    *unpromised* is what is in use without an entry. The agent adds the other fields: PCI ids, UUIDs
+    *unpromised* are grants in use without an entry. The agent adds the other fields: PCI ids, UUIDs
     of instances, boot id and ``held``.
     """
     boards = tuple(dict.fromkeys(gpu.board for gpu in node.gpus if gpu.board is not None))
@@ -204,8 +204,8 @@ def status_of(node: Node, unpromised: Iterable[Entry] = ()) -> dict[str, object]
         unpromised=[_entry_wire(entry) for entry in unpromised],
     )
     parts = (status.boards, status.gpus, status.unpromised)
-    promised_on = msgspec.json.encode(parts, order="sorted")
-    digest = hashlib.sha256(promised_on).hexdigest()
+    digested = msgspec.json.encode(parts, order="sorted")
+    digest = hashlib.sha256(digested).hexdigest()
     return {"inventory": f"sha256:{digest}", **_plain(status)}
 
 

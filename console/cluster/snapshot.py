@@ -10,7 +10,7 @@ import msgspec
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.config.settings import DEFAULTS, NodeAgent, Prefer, Settings
-from allocator.ledger.ledger import Ledger, is_accounted, parse_ledger
+from allocator.ledger.ledger import Ledger, describes_node, parse_ledger
 from allocator.ledger.lifecycle import status_is_current
 from allocator.mig.positions import with_volcano_positions
 from allocator.mig.profiles import profiles_of
@@ -183,7 +183,7 @@ class ClusterView:
     def _unaccounted_reason(self, ledger: Ledger, machine: Machine) -> str:
         """Return why the webhook does not trust the status of *ledger*; empty if it does."""
         upstream = self.configuration.settings.node_agent is NodeAgent.UPSTREAM
-        if not is_accounted(ledger, node_uid=machine.uid, boot=machine.boot):
+        if not describes_node(ledger, node_uid=machine.uid, boot=machine.boot):
             return "its agent has not reported its GPUs since the node came back"
         if not status_is_current(
             ledger, node_uid=machine.uid, boot=machine.boot, upstream=upstream

@@ -127,7 +127,7 @@ class World:
             secrets=self.secrets,
             registrations=self.registrations,
             targets=(MUTATING, VALIDATING),
-            terms=TERMS,
+            parameters=TERMS,
             clock=self.time.clock,
         )
 

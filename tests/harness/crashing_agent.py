@@ -33,7 +33,7 @@ Tenancy = tuple[str, Placement]  # a GPU's UUID and a place on it
 
 
 class KilledError(BaseException):
-    """The process is no more; nothing catches that."""
+    """The process was killed; product code must not catch this."""
 
 
 @dataclass
@@ -67,9 +67,9 @@ class Fuse:
 
 @dataclass
 class Direct:
-    """Asks the driver at once; around what changes the hardware the process may be killed.
+    """Calls the driver at once; the process may be killed before and after each hardware change.
 
-    Nothing that a container or a stranger has may ever be destroyed.
+    Fails if an instance of a container or of somebody else is destroyed.
     """
 
     driver: Driver
@@ -94,18 +94,15 @@ class Direct:
 
 @dataclass
 class Node:
-    """The hardware, the file, what the ledger promises, and who runs: ``tenants`` have a UUID.
-
-    ``fading`` promises are withdrawn while there is no agent, if the ledger is ``fickle``.
-    """
+    """One node: its hardware, the agent's journal, the ledger's promises and running containers."""
 
     folder: Path
     machine: State
     clock: FakeClock = field(default_factory=FakeClock)
     promised: set[Tenancy] = field(default_factory=set)
-    tenants: dict[Tenancy, str] = field(default_factory=dict)
-    strangers: dict[str, set[int]] = field(default_factory=dict)
-    fickle: bool = False
+    tenants: dict[Tenancy, str] = field(default_factory=dict)  # UUID of each container's instance
+    strangers: dict[str, set[int]] = field(default_factory=dict)  # others' instance ids, by GPU
+    fickle: bool = False  # promises in *fading* are withdrawn while there is no agent
     fading: set[Tenancy] = field(default_factory=set)
     boots: int = 1
     kills: int = 0
@@ -130,7 +127,7 @@ class Node:
         self.instances = InstancesController(tools, patience=0)
 
     def announced(self) -> Marks:
-        """Return what the file marks, whatever a process that is no more knew of it."""
+        """Return the marks in the journal file."""
         return read((self.folder / "mig.journal").read_bytes(), f"boot-{self.boots}").marks
 
     def untouchable(self, instance: Instance) -> bool:
@@ -199,13 +196,13 @@ class Node:
         limited = [p for p in wanted if p.profile == placed.profile and p.profile.limit]
         hit = [p for p in wanted if p.mask & placed.mask]
         state = self.driver.state()
-        found = simulated_machine.create_instance(
+        created = simulated_machine.create_instance(
             state, gpu, profile=placed.profile.id, start=placed.start
         )
-        if hit or limited or isinstance(found, simulated_machine.DriverRefusal):
+        if hit or limited or isinstance(created, simulated_machine.DriverRefusal):
             return
-        self.strangers.setdefault(gpu, set()).add(found.instance.id)
-        self.driver.change(lambda _: found.state)
+        self.strangers.setdefault(gpu, set()).add(created.instance.id)
+        self.driver.change(lambda _: created.state)
 
     def reboot(self) -> None:
         """Restart the machine: containers end, instances are gone, promises stay."""
@@ -220,5 +217,5 @@ class Node:
         self.start(Fuse())
 
     def befall(self, gpu: str, change: Callable[[SimulatedGpu], SimulatedGpu]) -> None:
-        """Change a GPU by what is not the agent's doing."""
+        """Change a GPU from outside the agent."""
         self.driver.change(lambda state: simulated_machine.change_gpu(state, gpu, change))

@@ -84,8 +84,8 @@ class Scene:
 
     @property
     def annotations(self) -> dict[str, str]:
-        found: dict[str, str] = self.server.pods["p"]["metadata"].get("annotations", {})
-        return found
+        annotations_: dict[str, str] = self.server.pods["p"]["metadata"].get("annotations", {})
+        return annotations_
 
     @property
     def how(self) -> list[str]:
@@ -101,10 +101,10 @@ def bound(
 ) -> Json:
     """Make a pod that admission has seen and that is on the node, with further annotations."""
     around = AdmissionContext(settings=Settings(node_agent=agent), snapshot=snapshot(node))
-    found = stored(admitted(received(asking), around), name="p", uid="uid-p")
-    found["spec"]["nodeName"] = "n0"
-    found["metadata"]["annotations"] |= annotations
-    return found
+    document = stored(admitted(received(asking), around), name="p", uid="uid-p")
+    document["spec"]["nodeName"] = "n0"
+    document["metadata"]["annotations"] |= annotations
+    return document
 
 
 def scene(
@@ -120,8 +120,8 @@ def scene(
 
 def wire(one: Entry) -> Json:
     """Write an entry as it stands in a GPUNode."""
-    found: Json = gpu_node(NODE, (one,))["spec"]["entries"][0]
-    return found
+    element: Json = gpu_node(NODE, (one,))["spec"]["entries"][0]
+    return element
 
 
 def as_told(one: Entry) -> str:

@@ -55,7 +55,7 @@ class Open:
 
 
 class Desk:
-    """An agent over simulated boards, of which a test says what goes wrong."""
+    """An agent on simulated boards, with faults that a test chooses."""
 
     def __init__(self, folder: Path, state: State | None = None, boot: str = "boot-1") -> None:
         self.driver = SimulatedDriver(state or machine(A100_40))
@@ -105,7 +105,7 @@ class Desk:
         await self.instances.settle()
 
     async def why(self, place: Placement, gpu: str = GPU) -> str:
-        """Return what a user is told who waits for *place*."""
+        """Return the message for a user who waits for *place*."""
         with pytest.raises(NotYetError) as raised:
             await self.instances.ensure(gpu, place)
         return str(raised.value)
@@ -115,10 +115,10 @@ class Desk:
         return [(i.profile, i.start, i.uuid is not None) for i in self.driver.instances(GPU)]
 
     def hand(self, place: Placement) -> Instance:
-        """Make an instance by somebody else's hand."""
+        """Create an instance outside the agent."""
         bare = self.driver.create_instance(GPU, place.profile.id, place.start)
         return self.driver.create_compute(GPU, bare.id)
 
     def change(self, change: Callable[[SimulatedGpu], SimulatedGpu]) -> None:
-        """Let something befall the first GPU."""
+        """Change the first GPU from outside the agent."""
         self.driver.change(lambda state: simulated_machine.change_gpu(state, GPU, change))

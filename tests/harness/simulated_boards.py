@@ -31,18 +31,18 @@ def placements(shapes: Board) -> list[Placement]:
 
 def made(state: State, gpu: str, placed: Placement, *, whole: bool = True) -> State | None:
     """Return *state* with an instance more, ``None`` where there is no room."""
-    found = simulated_machine.create_instance(
+    created = simulated_machine.create_instance(
         state, gpu, profile=placed.profile.id, start=placed.start
     )
-    if isinstance(found, Created) and whole:
-        found = simulated_machine.create_compute(found.state, gpu, found.instance.id)
-    return found.state if isinstance(found, Created) else None
+    if isinstance(created, Created) and whole:
+        created = simulated_machine.create_compute(created.state, gpu, created.instance.id)
+    return created.state if isinstance(created, Created) else None
 
 
 def on(state: State, gpu: str = GPU) -> tuple[Instance, ...]:
-    found = simulated_machine.find_gpu(state, gpu)
-    assert not isinstance(found, simulated_machine.DriverRefusal)
-    return found.instances
+    gpu_state = simulated_machine.find_gpu(state, gpu)
+    assert not isinstance(gpu_state, simulated_machine.DriverRefusal)
+    return gpu_state.instances
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,7 +76,7 @@ class Sight:
 
     def circumstances(self, pod: SchedulingPod) -> FilterContext:
         return FilterContext(
-            terms=PlacementPolicy(), own_nodes=self.inventory.promising_nodes(pod.uid)
+            terms=PlacementPolicy(), own_nodes=self.inventory.nodes_with_entry(pod.uid)
         )
 
     def catch_up(self) -> None:
@@ -149,4 +149,4 @@ def _pending(sight: Sight, index: Index) -> object:
 
 
 def _holders(sight: Sight, index: Index) -> object:
-    return {uid: sight.inventory.promising_nodes(uid) for uid in index.pods}
+    return {uid: sight.inventory.nodes_with_entry(uid) for uid in index.pods}

@@ -115,7 +115,7 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionCont
     binder = fault.binder(
         calls=calls,
         around=lambda _: around,
-        reserved=inventory.promising_nodes,
+        reserved=inventory.nodes_with_entry,
         pods=sight.pending.pod,
         ledgers=inventory.ledger,
         stands=inventory.is_current,
@@ -127,7 +127,7 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionCont
             (fault.reconciler or wiring)(world),
             pods=sight.pods,
             ledgers=inventory.ledgers,
-            agent=lambda: not fault.hasty,
+            agents_serve=lambda: not fault.hasty,
             clock=replace(clock, wall=lambda: NOON) if fault.ageless else clock,
         ),
         upkeep=fault.upkeep(calls, inventory, upstream=lambda: False, clock=clock),
@@ -162,7 +162,7 @@ def sight_of(world: World, fault: Fault, clock: Clock) -> Sight:
     """Return what a new process sees, which is nothing before it has listed."""
     feeds = (Feed(world, fault.seen), Feed(world))
     client = cast("Client", feeds[0])
-    inventory = fault.inventory(client, namespace="vgpu", rated=True, clock=clock)
+    inventory = fault.inventory(client, namespace="vgpu", prepare_scores=True, clock=clock)
     return Sight(feeds=feeds, clock=clock, inventory=inventory, read=fault.read, pods=fault.pods())
 
 

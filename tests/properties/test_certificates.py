@@ -10,11 +10,11 @@ from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certs.check import Expected, findings, issuer_of
+from certs.check import Expected, check_pair, issuer_of
 from certs.pem import certificates
 from certs.rotation_controller import RotationController, Round, StoredSecret
 from certs.rotation_policy import Rotation
-from certs.secret_codec import REQUEST, SecretState, decode_secret, state
+from certs.secret_codec import REQUEST, SecretState, decode_secret, rotation_state
 from certs.status import RotationPhase, phase
 from kube.errors import ConflictError
 from tests.fakes.certificates import LIFETIMES, TERMS, World
@@ -60,7 +60,7 @@ class Drama:
     def load(self, replica: int) -> None:
         leaf = self.store.leaf
         expected = Expected(now=self.world.time.wall)
-        if leaf is not None and not findings(leaf, expected):
+        if leaf is not None and not check_pair(leaf, expected):
             self.served[replica] = certificates(leaf.certificate)[0]
         self.judge()
 
@@ -225,10 +225,10 @@ def test_a_replica_that_never_loads_again_is_waited_for() -> None:
     drama.calm()
     drama.ask(Rotation.CA)
     drama.work(0)
-    overlapping = phase(state(drama.store, TERMS.names))
+    overlapping = phase(rotation_state(drama.store, TERMS.names))
 
     while drama.world.time.seconds < LATE:
         drama.work(0, rounds=1)
 
     assert overlapping is RotationPhase.OVERLAP
-    assert phase(state(drama.store, TERMS.names)) is RotationPhase.STEADY
+    assert phase(rotation_state(drama.store, TERMS.names)) is RotationPhase.STEADY

@@ -24,10 +24,10 @@ def certificates(
     """Return what keeps the certificates of the installation in *namespace*."""
     own = service_names(SERVICE, namespace)
     return RotationController(
-        secrets=ApiSecret(calls=client, namespace=namespace, name=SECRET),
-        registrations=ApiRegistrations(calls=client),
+        secrets=ApiSecret(client=client, namespace=namespace, name=SECRET),
+        registrations=ApiRegistrations(client=client),
         targets=TARGETS,
-        terms=IssueParameters(names=_add_names(own, names)),
+        parameters=IssueParameters(names=_add_names(own, names)),
     )
 
 

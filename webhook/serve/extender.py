@@ -24,7 +24,7 @@ from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
 from allocator.extender.projection import Projection
 from certs.pem import Pair
-from certs.refresh_controller import Look
+from certs.refresh_controller import ReadPair
 from certs.tls_server import ServingPair, server_context
 from kube.client import Client, version
 from kube.config import Access
@@ -43,7 +43,7 @@ from webhook.serve.view import PODS, view_of
 log = structlog.get_logger(__name__)
 
 
-def mutually(clients: Path | None, look: Look) -> tuple[ServingPair | None, Look]:
+def mutually(clients: Path | None, look: ReadPair) -> tuple[ServingPair | None, ReadPair]:
     """Return what serves only callers that *clients* vouch for, and what keeps it up to date.
 
     It serves the pair that *look* finds for admission. Raises ``OSError`` or ``ssl.SSLError`` where
@@ -167,7 +167,7 @@ class ExtenderService:
         context = self.around(pod.namespace)
         return FilterContext(
             terms=context.terms,
-            own_nodes=self.inventory.promising_nodes(pod.uid),
+            own_nodes=self.inventory.nodes_with_entry(pod.uid),
             closed_world=context.settings.node_agent is NodeAgent.OURS,
             projection=self.forecast,
             filters=self.judges,
@@ -213,7 +213,7 @@ async def run(options: ExtenderOptions) -> None:
     """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
     stop = stop_event()
     async with Client(options.access) as client, background() as start:
-        inventory = Inventory(client, namespace=options.namespace, rated=True)
+        inventory = Inventory(client, namespace=options.namespace, prepare_scores=True)
         events = Recorder(client, controller=f"{NAME}/extender", instance=options.identity)
         start(inventory.run(), "inventory")
         start(events.run(), "events")

@@ -62,7 +62,7 @@ def _reconciler(means: LeaderContext) -> ReclaimController:
         means.client,
         pods=means.pods,
         ledgers=means.inventory.ledgers,
-        agent=lambda: means.inventory.settings.node_agent is NodeAgent.OURS,
+        agents_serve=lambda: means.inventory.settings.node_agent is NodeAgent.OURS,
     )
 
 

@@ -12,13 +12,13 @@ from allocator.cli.process import Start, background, freeze_when_settled, stop_e
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.controllers.gang import GangController
-from certs.api_client import ApiSecret, announcer
+from certs.api_client import ApiSecret, event_announcer
 from certs.refresh_controller import (
     Announce,
-    Look,
     OwnSecret,
     PairFiles,
     PairSource,
+    ReadPair,
     RefreshController,
 )
 from certs.tls_server import ServingPair
@@ -75,7 +75,7 @@ async def run(options: WebhookOptions) -> None:
     metrics = WebhookMetrics(version=version())
     async with Client(options.access) as client, background() as start:
         rated = options.extender is not None
-        inventory = Inventory(client, namespace=options.namespace, rated=rated)
+        inventory = Inventory(client, namespace=options.namespace, prepare_scores=rated)
         journal = AuditLog(sys.stdout.buffer, dropped=metrics.dropped)
         events = Recorder(client, controller=f"{NAME}/webhook", instance=options.identity)
         start(journal.run(), "journal")
@@ -136,7 +136,7 @@ def _means(  # noqa: PLR0913 -- the parts of one whole
     binder = BindingHandler(
         calls=client,
         around=admission_context,
-        reserved=inventory.promising_nodes,
+        reserved=inventory.nodes_with_entry,
         pods=pending.pod,
         ledgers=inventory.ledger,
         stands=inventory.is_current,
@@ -172,15 +172,15 @@ def _keep_certificates(
     live: ServingPair, options: WebhookOptions, client: Client, *, events: Recorder, start: Start
 ) -> ServingPair | None:
     """Keep the pair of *live* up to date; return what serves known callers only, if any."""
-    secret = ApiSecret(calls=client, namespace=options.namespace, name=SECRET)
-    announce = announcer(events, secret)
+    secret = ApiSecret(client=client, namespace=options.namespace, name=SECRET)
+    announce = event_announcer(events, secret)
     look = _look(options, client, announce=announce, start=start)
     mutual, look = mutually(options.clients, look)
-    start(RefreshController(serving=live, look=look, announce=announce).run(), "certificates")
+    start(RefreshController(serving=live, read_pair=look, announce=announce).run(), "certificates")
     return mutual
 
 
-def _look(options: WebhookOptions, client: Client, *, announce: Announce, start: Start) -> Look:
+def _look(options: WebhookOptions, client: Client, *, announce: Announce, start: Start) -> ReadPair:
     """Return how the serving pair is found."""
     if options.source is PairSource.FILES:
         directory = options.files or Path("/tls")
@@ -188,7 +188,7 @@ def _look(options: WebhookOptions, client: Client, *, announce: Announce, start:
     election = _election(options, client, LEASE)
     start(election.run(), "election")
     return OwnSecret(
-        writer=certificates(client, options.namespace, names=options.names),
+        rotation=certificates(client, options.namespace, names=options.names),
         leading=lambda: election.is_leader,
         announce=announce,
     )
@@ -216,6 +216,6 @@ async def _gauges(metrics: WebhookMetrics, inventory: Inventory, live: ServingPa
         deviceshare.renew(inventory)
         if live.not_after is not None:
             metrics.set_certificate_expiry(live.not_after.timestamp())
-        for kind, seen in inventory.last_heard().items():
+        for kind, seen in inventory.last_message_times().items():
             metrics.synced.labels(kind).set(seen)
         await asyncio.sleep(GAUGES_EVERY)

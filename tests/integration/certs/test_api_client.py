@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from certs.api_client import ApiRegistrations, ApiSecret, announcer
+from certs.api_client import ApiRegistrations, ApiSecret, event_announcer
 from certs.ca_bundle import WebhookRegistration
 from certs.refresh_controller import CertificateReason, OwnSecret, RefreshController
 from certs.rotation_controller import RotationController, SecretChange, StoredSecret
@@ -55,8 +55,8 @@ class Site:
 async def site() -> AsyncIterator[Site]:
     async with ApiServer() as server, Client(Access(url=server.url)) as client:
         await client.create(PATH, json.dumps(HOOKS).encode())
-        secret = ApiSecret(calls=client, namespace="vgpu-system", name="certificates")
-        yield Site(server, client, secret, ApiRegistrations(calls=client))
+        secret = ApiSecret(client=client, namespace="vgpu-system", name="certificates")
+        yield Site(server, client, secret, ApiRegistrations(client=client))
 
 
 def test_a_secret_is_created_changed_and_guarded() -> None:
@@ -101,19 +101,22 @@ def test_a_bundle_is_applied_to_every_webhook_and_nothing_else() -> None:
 
     async def scenario() -> tuple[WebhookRegistration, dict[str, Any], dict[str, str]]:
         async with site() as at:
-            found = await at.registration()
-            await at.registrations.publish(found, b"PEM")
+            registration = await at.registration()
+            await at.registrations.publish(registration, b"PEM")
             with pytest.raises(ConflictError):
-                await at.registrations.publish(found, b"PEM2")
+                await at.registrations.publish(registration, b"PEM2")
             request = next(item for item in at.server.requests if item.method == "PATCH")
-            return found, json.loads(request.body), request.query
+            return registration, json.loads(request.body), request.query
 
-    found, sent, query = asyncio.run(scenario())
+    registration, sent, query = asyncio.run(scenario())
 
     bundle = {"clientConfig": {"caBundle": base64.b64encode(b"PEM").decode()}}
-    assert [name for name, _ in found.bundles] == ["a.vgpu-admission.io", "b.vgpu-admission.io"]
-    assert sent["webhooks"] == [{"name": name} | bundle for name, _ in found.bundles]
-    assert sent["metadata"] == {"name": MUTATING.name, "resourceVersion": found.version}
+    assert [name for name, _ in registration.bundles] == [
+        "a.vgpu-admission.io",
+        "b.vgpu-admission.io",
+    ]
+    assert sent["webhooks"] == [{"name": name} | bundle for name, _ in registration.bundles]
+    assert sent["metadata"] == {"name": MUTATING.name, "resourceVersion": registration.version}
     assert query == {"fieldManager": "vgpu-admission-certs", "force": "true"}
 
 
@@ -135,20 +138,20 @@ def test_an_empty_cluster_ends_up_serving() -> None:
         async with site() as at:
             recorder = Recorder(at.client, controller="vgpu-admission.io/webhook", instance="a")
             look = OwnSecret(
-                writer=RotationController(
+                rotation=RotationController(
                     secrets=at.secret,
                     registrations=at.registrations,
                     targets=(MUTATING, VALIDATING),
-                    terms=TERMS,
+                    parameters=TERMS,
                     clock=world.time.clock,
                 ),
                 leading=lambda: True,
-                announce=announcer(recorder, at.secret),
+                announce=event_announcer(recorder, at.secret),
             )
             serving = ServingPair(now=lambda: world.time.wall)
             keeper = RefreshController(
                 serving=serving,
-                look=look,
+                read_pair=look,
                 announce=look.announce,
                 lifetimes=LIFETIMES,
                 clock=world.time.clock,

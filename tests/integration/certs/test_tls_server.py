@@ -230,7 +230,7 @@ def test_mounted_files_are_followed_and_broken_ones_are_not(tmp_path: Path) -> N
     mounted(tmp_path, "one", first)
     files = PairFiles(certificate=tmp_path / "..data/tls.crt", key=tmp_path / "..data/tls.key")
     serving = ServingPair()
-    keeper = RefreshController(serving=serving, look=files, announce=lambda _: None)
+    keeper = RefreshController(serving=serving, read_pair=files, announce=lambda _: None)
     seen: list[str | None] = []
 
     changes = (

@@ -105,9 +105,9 @@ def test_a_bookmark_moves_the_place_to_resume() -> None:
         pods = parsed("/api/v1/namespaces/x/pods")
         watched.server.objects.create(pods, {"metadata": {"name": "unrelated"}})
         watched.server.bookmark()
-        heard = watched.pulse.last_heard
+        last_message = watched.pulse.last_message
         watched.time.now += 400
-        await watched.until_true(lambda: watched.pulse.last_heard != heard)
+        await watched.until_true(lambda: watched.pulse.last_message != last_message)
         watched.server.compact()
         watched.server.close_streams()
         watched.add("c")
@@ -168,7 +168,7 @@ def test_a_streamed_list_that_never_ends_is_given_up(*, sync_within: float, clos
             watched.add("a", "b")
             source = dataclasses.replace(SOURCE, sync_within=sync_within)
             following = asyncio.create_task(watched.follow(source))
-            await watched.until_true(lambda: watched.pulse.last_heard is not None)
+            await watched.until_true(lambda: watched.pulse.last_message is not None)
             assert watched.pictures == []
             if closed:
                 server.close_streams()
@@ -268,7 +268,7 @@ def test_the_age_of_the_last_word() -> None:
     pulse = WatchHealth()
     unheard = pulse.age(5.0)
 
-    pulse.last_heard = 2.0
+    pulse.last_message = 2.0
 
     assert unheard is None
     assert pulse.age(5.0) == 3.0

@@ -79,7 +79,7 @@ async def replica(server: ApiServer) -> AsyncIterator[Ports]:
     """Run what :func:`webhook.serve.webhook.run` does, but for certificates and controllers."""
     metrics = WebhookMetrics(version="0")
     async with Client(Access(url=server.url)) as client, background() as start:
-        inventory = Inventory(client, namespace=SYSTEM, rated=True)
+        inventory = Inventory(client, namespace=SYSTEM, prepare_scores=True)
         journal = AuditLog(Forgetting(), dropped=metrics.dropped)
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
         watch = SharedInformer(view.PODS)

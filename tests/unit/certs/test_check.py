@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certs.check import Expected, PairFault, findings
+from certs.check import Expected, PairFault, check_pair
 from certs.issue import authority, leaf, service_names
 from certs.pem import Pair
 from certs.rotation_controller import new_key_material
@@ -66,19 +66,19 @@ EXPECTED = Expected(now=START, trusted=(CA.certificate,), names=TERMS.names)
 )
 def test_findings(pair: Pair, expected: Expected, faults: list[PairFault]) -> None:
     """Each thing that can be wrong is found, and said, without an exception."""
-    found = findings(pair, expected)
+    pair_findings = check_pair(pair, expected)
 
-    assert [item.fault for item in found] == faults
-    assert all(str(item).startswith(f"{item.fault}: ") for item in found)
+    assert [item.fault for item in pair_findings] == faults
+    assert all(str(item).startswith(f"{item.fault}: ") for item in pair_findings)
 
 
 def test_several_faults_are_all_told() -> None:
     """Whoever repairs it should not have to come back."""
     wrong = replace(EXPECTED, now=START + timedelta(days=1), names=service_names("a", "b"))
 
-    found = findings(replace(GOOD, key=OTHER.key), wrong)
+    pair_findings = check_pair(replace(GOOD, key=OTHER.key), wrong)
 
-    assert {item.fault for item in found} == {
+    assert {item.fault for item in pair_findings} == {
         PairFault.MISMATCH,
         PairFault.MISNAMED,
         PairFault.EXPIRED,

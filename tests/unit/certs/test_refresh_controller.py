@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from certs.check import Expected, findings
+from certs.check import Expected, check_pair
 from certs.issue import authority, leaf
 from certs.pem import Pair, certificates
 from certs.refresh_controller import (
-    HURRY,
+    POLL_WHILE_INVALID,
     CertificateReason,
-    Look,
     Notice,
     OwnSecret,
     PairFiles,
+    ReadPair,
     RefreshController,
     throwaway,
 )
@@ -43,10 +43,10 @@ class Stage:
             raise offer
         return offer
 
-    def keeper(self, look: Look | None = None) -> RefreshController:
+    def keeper(self, look: ReadPair | None = None) -> RefreshController:
         return RefreshController(
             serving=ServingPair(now=lambda: self.time.wall),
-            look=look or self.look,
+            read_pair=look or self.look,
             announce=self.notices.append,
             lifetimes=LIFETIMES,
             clock=self.time.clock,
@@ -94,7 +94,7 @@ def test_the_last_days_of_a_certificate_are_announced() -> None:
 def test_one_look_of_the_leader_installs_everything() -> None:
     """From an empty cluster to a served certificate without waiting for the next poll."""
     stage, world = Stage(), World()
-    look = OwnSecret(writer=world.writer(), leading=lambda: True, announce=stage.notices.append)
+    look = OwnSecret(rotation=world.writer(), leading=lambda: True, announce=stage.notices.append)
     keeper = stage.keeper(look)
 
     asyncio.run(keeper.refresh())
@@ -113,7 +113,7 @@ def test_who_does_not_lead_only_reads() -> None:
     asyncio.run(Stage().keeper(leader(world)).refresh())
     before = (world.secrets.writes, world.registrations.writes)
     follower = OwnSecret(
-        writer=world.writer(), leading=lambda: False, announce=stage.notices.append
+        rotation=world.writer(), leading=lambda: False, announce=stage.notices.append
     )
     keeper = stage.keeper(follower)
 
@@ -124,7 +124,7 @@ def test_who_does_not_lead_only_reads() -> None:
 
 
 def leader(world: World) -> OwnSecret:
-    return OwnSecret(writer=world.writer(), leading=lambda: True, announce=lambda _: None)
+    return OwnSecret(rotation=world.writer(), leading=lambda: True, announce=lambda _: None)
 
 
 def test_a_rotation_reaches_a_server_that_only_polls() -> None:
@@ -158,7 +158,7 @@ def test_a_keeper_looks_once_per_poll_until_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(keeper.run())
 
-    assert pauses == [HURRY, HURRY, *[LIFETIMES.poll.total_seconds()] * 2]
+    assert pauses == [POLL_WHILE_INVALID, POLL_WHILE_INVALID, *[LIFETIMES.poll.total_seconds()] * 2]
 
 
 def test_files_are_read_again_at_every_look(tmp_path: Path) -> None:
@@ -182,4 +182,4 @@ def test_a_throwaway_pair_verifies() -> None:
     expected = Expected(
         now=START + timedelta(seconds=1), trusted=certificates(bundle), names=TERMS.names
     )
-    assert findings(pair, expected) == ()
+    assert check_pair(pair, expected) == ()

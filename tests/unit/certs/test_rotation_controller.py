@@ -120,14 +120,14 @@ def test_a_registration_that_cannot_be_written_holds_up_the_new_authority_only()
     asyncio.run(rotate(world.secrets, Rotation.CA))
     asyncio.run(writer.round())
 
-    told = asyncio.run(writer.round())
+    result = asyncio.run(writer.round())
     world.time.seconds += LIFETIMES.leaf.total_seconds()
     asyncio.run(writer.round())
     world.time.seconds += SETTLE
     renewed = asyncio.run(writer.round())
 
-    assert told.published == (VALIDATING,)
-    assert told.failed == (
+    assert result.published == (VALIDATING,)
+    assert result.failed == (
         "MutatingWebhookConfiguration 'vgpu-admission': 403 Forbidden: not yours",
     )
     assert renewed.step == RenewLeaf()
@@ -167,10 +167,10 @@ def test_a_status_changes_nothing() -> None:
     world, writer = installed()
     writes = world.secrets.writes
 
-    told = asyncio.run(status(replace(writer, targets=(MUTATING,))))
+    result = asyncio.run(status(replace(writer, targets=(MUTATING,))))
 
-    assert phase(told.state) is RotationPhase.STEADY
-    assert told.now == world.time.wall
+    assert phase(result.state) is RotationPhase.STEADY
+    assert result.now == world.time.wall
     assert world.secrets.writes == writes
 
 

@@ -40,7 +40,7 @@ LONG = timedelta(minutes=1)
 
 def seen(*trusted: str, steady: timedelta = LONG) -> ObservedTrust:
     return ObservedTrust(
-        trusts=(frozenset(trusted), frozenset({"one", "two", "nil"})), steady=steady
+        trusts=(frozenset(trusted), frozenset({"one", "two", "nil"})), unchanged_for=steady
     )
 
 
@@ -75,9 +75,9 @@ def step(state: RotationState, what: ObservedTrust) -> Step:
 )
 def test_the_step_that_is_due(changes: dict[str, Any], trusted: list[str], expected: Step) -> None:
     """One fact about the Secret or the registrations decides the step."""
-    found = step(replace(GOOD, **changes), seen(*trusted))
+    chosen = step(replace(GOOD, **changes), seen(*trusted))
 
-    assert found == expected
+    assert chosen == expected
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from certs.ca_bundle import WebhookRegistration, authorities, is_outdated, trusted_fingerprints
+from certs.ca_bundle import (
+    WebhookRegistration,
+    is_outdated,
+    trusted_authorities,
+    trusted_fingerprints,
+)
 from certs.pem import certificates_pem, fingerprint
 from certs.rotation_controller import new_key_material
 from certs.rotation_policy import AddNextCA, Rotation, SwitchLeaf
-from certs.secret_codec import SecretState, apply_step, state
+from certs.secret_codec import SecretState, apply_step, rotation_state
 from certs.status import SHOWN, CertificatesStatus, RotationPhase, lines, phase
 from tests.fakes.certificates import MUTATING, START, TERMS, VALIDATING
 
 STORES = [SecretState()]
 for made in (AddNextCA(), SwitchLeaf(), AddNextCA(), SwitchLeaf()):
-    STORES.append(apply_step(STORES[-1], made, TERMS, fresh=new_key_material(START)))
+    STORES.append(apply_step(STORES[-1], made, TERMS, material=new_key_material(START)))
 EMPTY, FIRST, STEADY, PUBLISHING, OVERLAP = STORES
 
 
@@ -27,7 +32,7 @@ def registration(*bundles: bytes) -> WebhookRegistration:
 def status(store: SecretState, *registrations: WebhookRegistration) -> CertificatesStatus:
     return CertificatesStatus(
         now=START,
-        state=state(store, TERMS.names),
+        state=rotation_state(store, TERMS.names),
         bundle=certificates_pem(*store.bundle),
         registrations=registrations,
         missing=(VALIDATING,),
@@ -46,10 +51,10 @@ def status(store: SecretState, *registrations: WebhookRegistration) -> Certifica
 )
 def test_phases(store: SecretState, expected: RotationPhase) -> None:
     """Every step of a rotation has a name, and the report begins with it."""
-    told = status(store)
+    shown = status(store)
 
-    assert phase(told.state) is expected
-    assert next(lines(told)).split()[1].rstrip(":") == expected
+    assert phase(shown.state) is expected
+    assert next(lines(shown)).split()[1].rstrip(":") == expected
 
 
 def test_the_report_says_from_when_the_next_authority_signs() -> None:
@@ -68,9 +73,9 @@ def test_the_report_says_what_each_registration_lacks() -> None:
     lacks = registration(certificates_pem(*STEADY.bundle))
     new = fingerprint(PUBLISHING.bundle[-1])[:SHOWN]
 
-    told = list(lines(status(PUBLISHING, carries, lacks)))
+    shown = list(lines(status(PUBLISHING, carries, lacks)))
 
-    assert told[-3:] == [
+    assert shown[-3:] == [
         "MutatingWebhookConfiguration 'vgpu-admission' carries the bundle",
         f"MutatingWebhookConfiguration 'vgpu-admission' lacks CA {new}",
         "ValidatingWebhookConfiguration 'vgpu-admission' does not exist, skipped",
@@ -81,12 +86,12 @@ def test_the_report_names_every_certificate_and_the_request() -> None:
     """One line each, with the end of its validity."""
     asked = replace(OVERLAP, request=Rotation.LEAF)
 
-    told = "\n".join(lines(status(asked)))
+    shown = "\n".join(lines(status(asked)))
 
     for certificate in OVERLAP.bundle:
-        assert fingerprint(certificate)[:SHOWN] in told
-    assert "overlap: old CAs are trusted until 2026-11-21 12:05 UTC" in told
-    assert "requested   leaf" in told
+        assert fingerprint(certificate)[:SHOWN] in shown
+    assert "overlap: old CAs are trusted until 2026-11-21 12:05 UTC" in shown
+    assert "requested   leaf" in shown
 
 
 def test_a_registration_trusts_what_all_of_its_webhooks_trust() -> None:
@@ -96,7 +101,7 @@ def test_a_registration_trusts_what_all_of_its_webhooks_trust() -> None:
     assert trusted_fingerprints(registration(both, one)) == {fingerprint(OVERLAP.bundle[0])}
     assert trusted_fingerprints(registration(both, b"")) == frozenset()
     assert trusted_fingerprints(registration()) == frozenset()
-    assert set(authorities([registration(both, one)])) == set(OVERLAP.bundle)
+    assert set(trusted_authorities([registration(both, one)])) == set(OVERLAP.bundle)
 
 
 def test_a_registration_is_outdated_until_every_webhook_is_equal() -> None:

@@ -48,9 +48,9 @@ def test_a_good_pair_is_served() -> None:
     """It is ready, and tells its end for metrics and people."""
     served = serving(Time())
 
-    found = served.load(NOW)
+    pair_findings = served.load(NOW)
 
-    assert found == ()
+    assert pair_findings == ()
     assert served.ready
     assert served.fingerprint == shown(NOW)
     assert served.not_after == START + LIFETIMES.leaf
@@ -70,9 +70,9 @@ def test_a_worse_pair_does_not_replace_a_good_one(offered: Pair, fault: PairFaul
     served = serving(Time())
     served.load(NOW)
 
-    found = served.load(offered)
+    pair_findings = served.load(offered)
 
-    assert [item.fault for item in found] == [fault]
+    assert [item.fault for item in pair_findings] == [fault]
     assert served.ready
     assert served.fingerprint == shown(NOW)
 
@@ -82,11 +82,11 @@ def test_a_pair_of_the_wrong_time_is_better_than_none() -> None:
     time = Time()
     served = serving(time)
 
-    found = served.load(AHEAD)
+    pair_findings = served.load(AHEAD)
     before = served.ready
     time.jumped += timedelta(days=1)
 
-    assert [item.fault for item in found] == [PairFault.EARLY]
+    assert [item.fault for item in pair_findings] == [PairFault.EARLY]
     assert (before, served.ready) == (False, True)
 
 
@@ -139,7 +139,7 @@ def test_a_key_that_openssl_refuses_is_a_finding() -> None:
     served = serving(Time())
     served.load(NOW)
 
-    found = served.load(Pair(certificate=certificates_pem(certificate), key=key))
+    pair_findings = served.load(Pair(certificate=certificates_pem(certificate), key=key))
 
-    assert [item.fault for item in found] == [PairFault.UNREADABLE]
+    assert [item.fault for item in pair_findings] == [PairFault.UNREADABLE]
     assert served.fingerprint == shown(NOW)

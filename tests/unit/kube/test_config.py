@@ -104,7 +104,7 @@ def test_a_kubeconfig_that_trusts_blindly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "told"),
+    ("user", "message"),
     [
         pytest.param(
             {"exec": {"command": "aws", "apiVersion": "v1"}},
@@ -117,14 +117,14 @@ def test_a_kubeconfig_that_trusts_blindly(tmp_path: Path) -> None:
         pytest.param({"token": 7}, "token", id="wrong-type"),
     ],
 )
-def test_what_a_kubeconfig_may_not_ask(tmp_path: Path, user: dict[str, Any], told: str) -> None:
+def test_what_a_kubeconfig_may_not_ask(tmp_path: Path, user: dict[str, Any], message: str) -> None:
     """What we do not do is refused with the way out."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         from_kubeconfig(kubeconfig(tmp_path, cluster={}, user=user))
 
 
 @pytest.mark.parametrize(
-    ("context", "told"),
+    ("context", "message"),
     [
         pytest.param(
             "elsewhere", "context 'elsewhere' does not exist; the file has broken, here", id="a"
@@ -134,9 +134,9 @@ def test_what_a_kubeconfig_may_not_ask(tmp_path: Path, user: dict[str, Any], tol
         ),
     ],
 )
-def test_a_context_that_leads_nowhere(tmp_path: Path, context: str, told: str) -> None:
+def test_a_context_that_leads_nowhere(tmp_path: Path, context: str, message: str) -> None:
     """The error lists what there is."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         from_kubeconfig(kubeconfig(tmp_path, cluster={}, user={}), context)
 
 

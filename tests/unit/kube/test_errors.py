@@ -16,8 +16,8 @@ from kube.errors import (
 
 
 def status(code: int, reason: str, message: str = "no") -> bytes:
-    said = {"kind": "Status", "code": code, "reason": reason, "message": message}
-    return json.dumps(said).encode()
+    document = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    return json.dumps(document).encode()
 
 
 @pytest.mark.parametrize(

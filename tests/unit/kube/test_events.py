@@ -188,10 +188,10 @@ def test_recorded_events_are_written_by_run() -> None:
 )
 def test_notes(note: str, expected: str) -> None:
     """A note cannot move a terminal's cursor and never exceeds 1,024 bytes."""
-    said = printable(note)
+    text = printable(note)
 
-    assert said == expected
-    assert len(said.encode()) <= 1024
+    assert text == expected
+    assert len(text.encode()) <= 1024
 
 
 def test_what_is_remembered_of_series_is_bounded() -> None:

@@ -36,8 +36,8 @@ def thing(uid: str, number: int) -> bytes:
 
 
 def number(raw: bytes) -> int:
-    found: int = orjson.loads(raw)["number"]
-    return found
+    value: int = orjson.loads(raw)["number"]
+    return value
 
 
 def even(raw: bytes) -> int | None:
@@ -59,7 +59,7 @@ def test_each_part_has_the_picture_that_a_watch_of_its_own_would_have(
             there.pop(uid, None)
             if value is not None:
                 there[uid] = value
-        made = {uid: shared.read(thing(uid, value)) for uid, value in there.items()}
+        made = {uid: shared.decode(thing(uid, value)) for uid, value in there.items()}
         shared.publish(made, batch.keys())
 
     assert every.picture == there
@@ -70,7 +70,7 @@ def test_pictures_are_not_edited_afterwards() -> None:
     """Whoever goes through one in steps may keep it."""
     shared, heard = SharedInformer("/things"), Heard()
     shared.add(number, heard.know)
-    shared.publish({"a": shared.read(thing("a", 1))}, {"a"})
+    shared.publish({"a": shared.decode(thing("a", 1))}, {"a"})
     first = heard.picture
 
     shared.publish({}, {"a"})
@@ -81,4 +81,4 @@ def test_pictures_are_not_edited_afterwards() -> None:
 def test_what_has_no_uid_is_not_understood() -> None:
     """The watch counts it and goes on."""
     with pytest.raises(msgspec.ValidationError, match="uid"):
-        SharedInformer("/things").read(b'{"metadata": {}}')
+        SharedInformer("/things").decode(b'{"metadata": {}}')

@@ -52,18 +52,18 @@ def name_of(raw: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "malformed",
     [
         pytest.param(line("c", fields=DEEP), id="its-frame-cannot-be-read"),
         pytest.param(line("deep"), id="too-deep-for-its-reader"),
         pytest.param(line("odd"), id="nobody-foresaw-it"),
     ],
 )
-def test_an_odd_object_holds_up_no_other(odd: bytes) -> None:
+def test_an_odd_object_holds_up_no_other(malformed: bytes) -> None:
     """The picture is whole but for it, and the watch goes on."""
     pictures: list[Mapping[str, str]] = []
     pulse = WatchHealth()
-    lines = [line("a"), odd, line("b"), LISTED]
+    lines = [line("a"), malformed, line("b"), LISTED]
     source = WatchSource(path="/api/v1/pods", decode=name_of, key=lambda name: name)
 
     async def followed() -> None:

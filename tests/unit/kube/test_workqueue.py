@@ -14,8 +14,8 @@ ODD = RuntimeError("nobody foresaw this")
 def worked(
     names: Sequence[str], work: Callable[[str], Awaitable[None]], *, patience: float = 1.0
 ) -> None:
-    found: Workqueue[str] = Workqueue(wait_seconds=patience)
-    asyncio.run(found.run_each({name: name for name in names}, work))
+    queue: Workqueue[str] = Workqueue(wait_seconds=patience)
+    asyncio.run(queue.run_each({name: name for name in names}, work))
 
 
 @pytest.mark.parametrize("order", ["abc", "cab", "bca"])
@@ -43,9 +43,9 @@ def test_one_that_hangs_delays_itself() -> None:
             await asyncio.Event().wait()
 
     async def rounds() -> None:
-        found: Workqueue[str] = Workqueue(wait_seconds=0.01)
-        await found.run_each({"a": "a", "b": "b"}, work)
-        await found.run_each({"a": "a", "c": "c"}, work)
+        queue: Workqueue[str] = Workqueue(wait_seconds=0.01)
+        await queue.run_each({"a": "a", "b": "b"}, work)
+        await queue.run_each({"a": "a", "c": "c"}, work)
 
     asyncio.run(rounds())
 
@@ -79,8 +79,8 @@ def test_whoever_is_told_to_stop_stops() -> None:
             ended.append(name)
 
     async def stopped() -> None:
-        found: Workqueue[str] = Workqueue(wait_seconds=100)
-        task = asyncio.create_task(found.run_each({"a": "a"}, work))
+        queue: Workqueue[str] = Workqueue(wait_seconds=100)
+        task = asyncio.create_task(queue.run_each({"a": "a"}, work))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         task.cancel()

@@ -148,8 +148,8 @@ def test_settings_are_taken_up_while_running_and_broken_ones_are_not(bad: str) -
         broken = server.objects.read(place) | {"data": {"settings.yaml": bad}}
         server.objects.replace(place, broken)
         mended = server.objects.read(place) | {"data": {"settings.yaml": "prefer: isolation"}}
-        seen = inventory.watches["settings"].last_heard
-        await until(lambda: inventory.watches["settings"].last_heard != seen)
+        seen = inventory.watches["settings"].last_message
+        await until(lambda: inventory.watches["settings"].last_message != seen)
 
         assert (inventory.settings.fleet, inventory.settings_digest) == (FleetScope.CLOSED, digest)
         server.objects.replace(place, mended)
@@ -186,9 +186,9 @@ def test_gpus_that_the_plugin_leaves_alone_are_not_offered() -> None:
         broken = server.objects.read(parsed(f"{KUBE_SYSTEM}/{name}")) | {
             "data": {"config.json": "["}
         }
-        seen = inventory.watches["nodeconfig"].last_heard
+        seen = inventory.watches["nodeconfig"].last_message
         server.objects.replace(parsed(f"{KUBE_SYSTEM}/{name}"), broken)
-        await until(lambda: inventory.watches["nodeconfig"].last_heard != seen)
+        await until(lambda: inventory.watches["nodeconfig"].last_message != seen)
 
         assert list(inventory.node_configs) == ["a"]
 
@@ -269,14 +269,14 @@ def test_the_index_knows_what_the_hook_would_refuse_and_who_has_promises() -> No
         await until(lambda: inventory.index().node_infos)
         assert inventory.index().node_infos["a"].closed
         assert list(inventory.index().entries("a")) == ["u"]
-        assert inventory.promising_nodes("u") == {"a"}
+        assert inventory.nodes_with_entry("u") == {"a"}
 
         place = parsed(f"{GPU_NODES}/a")
         found = server.objects.read(place)
         reported = {**found["status"], "inventory": "sha256:1"}
         server.objects.replace(place, found | {"status": reported, "spec": {"entries": []}})
         await until(lambda: not inventory.index().node_infos["a"].closed)
-        assert inventory.promising_nodes("u") == frozenset()
+        assert inventory.nodes_with_entry("u") == frozenset()
         assert inventory.index().all_nodes_known
 
     play(scene)
@@ -284,11 +284,11 @@ def test_the_index_knows_what_the_hook_would_refuse_and_who_has_promises() -> No
 
 def test_a_node_that_is_known_to_be_gone_takes_nothing() -> None:
     """Its GPUNode may not be shut yet; before anybody has heard of Nodes it is no proof."""
-    told = {**GPU_NODE["status"], "inventory": "sha256:1"}
+    status = {**GPU_NODE["status"], "inventory": "sha256:1"}
 
     async def scene(server: ApiServer, inventory: Inventory) -> None:
         server.objects.create(parsed(NODES), node("a"))
-        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": told})
+        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": status})
         await until(lambda: inventory.ledger("a") is not None)
         await until(lambda: inventory.nodes() != {})
         ledger = inventory.ledger("a")
@@ -313,8 +313,8 @@ def test_what_a_register_told_stands_only_while_its_plugin_is_to_serve() -> None
         upstream = config(name, "settings.yaml", "nodeAgent: upstream")
         server.objects.create(parsed(SYSTEM), upstream)
         server.objects.create(parsed(NODES), node("a"))
-        told = {**GPU_NODE["status"], "inventory": "sha256:1", "driver": "upstream"}
-        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": told})
+        status = {**GPU_NODE["status"], "inventory": "sha256:1", "driver": "upstream"}
+        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": status})
         await until(lambda: inventory.index().node_infos)
         await until(lambda: not inventory.index().node_infos["a"].closed)
 

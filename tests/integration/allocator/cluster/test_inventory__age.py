@@ -14,7 +14,7 @@ from tests.integration.allocator.cluster.test_inventory import GPU_NODE, T4, nod
 def test_a_picture_is_as_old_as_its_oldest_part(silent: str, *, complete: bool) -> None:
     """A watch that died is not made up for by those that live; what is not rested on may rest."""
     late = [0.0]
-    news = {
+    objects = {
         "gpunodes": (GPU_NODES, GPU_NODE | {"metadata": {"name": "b"}}),
         "nodes": (NODES, node("b")),
         "namespaces": (NAMESPACES, {"metadata": {"name": "b"}}),
@@ -25,11 +25,11 @@ def test_a_picture_is_as_old_as_its_oldest_part(silent: str, *, complete: bool) 
         await until(lambda: inventory.snapshot().nodes)
         late[0] += inventory.settings.stale_after_seconds + 10
         old = inventory.snapshot().complete
-        for kind in news.keys() - {silent}:
-            path, found = news[kind]
+        for kind in objects.keys() - {silent}:
+            path, found = objects[kind]
             server.objects.create(parsed(path), found)
-        heard = [inventory.watches[kind] for kind in news.keys() - {silent}]
-        await until(lambda: all(pulse.last_heard == late[0] for pulse in heard))
+        watches = [inventory.watches[kind] for kind in objects.keys() - {silent}]
+        await until(lambda: all(pulse.last_message == late[0] for pulse in watches))
 
         assert not old
         assert inventory.snapshot().complete is complete

@@ -167,7 +167,7 @@ class Everyone:
         self._binder = BindingHandler(
             calls=client,
             around=self._around,
-            reserved=inventory.promising_nodes,
+            reserved=inventory.nodes_with_entry,
             stands=inventory.is_current,
         )
         self._extender = Extender(
@@ -202,7 +202,7 @@ class Everyone:
                 name = f"{place.gpus.name}-{number}"
                 stored = self._stored(name, asking(memory, 1, mode))
                 assert await self._bound(stored, place.gpus.name, dry=False)
-                await until(partial(self._inventory.promising_nodes, stored["metadata"]["uid"]))
+                await until(partial(self._inventory.nodes_with_entry, stored["metadata"]["uid"]))
 
     async def answers(self, ask: tuple[int, int, str], site: ClusterView) -> Answers:
         """Ask everybody about one pod, and every node."""

@@ -38,7 +38,7 @@ def play(scene: Scene) -> list[str]:
             for name, held in {NODE: (HELD,), "n1": ()}.items():
                 server.objects.create(parsed(GPU_NODES), gpu_node(nodes_of(1, T4, name=name), held))
                 server.objects.create(parsed(NODES), {"metadata": {"name": name}})
-            inventory = Inventory(client, namespace="system", rated=True)
+            inventory = Inventory(client, namespace="system", prepare_scores=True)
             steering = ExtenderService(
                 client=client,
                 inventory=inventory,

@@ -30,8 +30,8 @@ def going(uid: str, memory: int = 9000, *, to: str = "a", count: int = 1) -> Sch
 
 def index_of(*nodes: Node) -> Index:
     indexer = IndexBuilder()
-    for found in nodes:
-        indexer.put(found)
+    for node_object in nodes:
+        indexer.put(node_object)
     return indexer.index(version="1", complete=True)
 
 

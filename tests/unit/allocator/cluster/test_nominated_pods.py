@@ -28,7 +28,9 @@ EMPTY = IndexBuilder().index(version="1", complete=True)
 
 def waiting(nominees: NominatedPods) -> Mapping[str, list[str]]:
     index = nominees.with_nominations(EMPTY)
-    return {node: [pod.uid for pod in found] for node, found in index.nominations.items()}
+    return {
+        node: [pod.uid for pod in nominations] for node, nominations in index.nominations.items()
+    }
 
 
 def test_only_who_waits_for_a_node_counts() -> None:
@@ -79,9 +81,9 @@ def test_hints_are_known_to_who_gives_them() -> None:
 
     nominees.update(pods, pods.keys())
 
-    found = nominees.with_nominations(EMPTY, hinted=True).nominations
+    nominations = nominees.with_nominations(EMPTY, hinted=True).nominations
     assert waiting(nominees) == {"n1": ["h"]}
-    assert {name: [pod.uid for pod in there] for name, there in found.items()} == {
+    assert {name: [pod.uid for pod in there] for name, there in nominations.items()} == {
         "n0": ["a"],
         "n1": ["h"],
     }

@@ -22,10 +22,10 @@ def a_node(name: str, text: str, beside: str = "") -> NodeObject:
 
 def test_a_register_is_read_again_only_when_it_changes() -> None:
     """The same text is the same object, also for what upkeep compares by identity."""
-    known, found = VolcanoRegisters(), a_node("n0", FULL)
+    known, node_object = VolcanoRegisters(), a_node("n0", FULL)
 
     assert known.node("n0", FULL) is known.node("n0", FULL)
-    assert known.identity(found) is known.identity(found)
+    assert known.identity(node_object) is known.identity(node_object)
     assert known.node("n0", SHOWN) is not known.node("n0", FULL)
     assert known.node("n0", "") is None
 

@@ -37,10 +37,10 @@ class Cluster(FakeApiClient):
     async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         if self.down:
             raise UnreachableError("down", sent=True)
-        found = self.stored if "gpunodes" in path else NODE_OBJECT if self.machine else None
-        if found is None:
+        document = self.stored if "gpunodes" in path else NODE_OBJECT if self.machine else None
+        if document is None:
             raise NotFoundError(404, "NotFound", path)
-        return json.dumps(found).encode()
+        return json.dumps(document).encode()
 
     async def create(self, path: str, body: bytes, **_: Unpack[CallOptions]) -> bytes:
         self.calls.append(f"create {path.rpartition('/')[2]}")
@@ -85,12 +85,12 @@ class Cluster(FakeApiClient):
         there = NodeIdentity(name="n0", uid="u", boot="", agent=True)
         return {"n0": there} if self.machine else {}
 
-    def machine_of(self, found: NodeObject) -> NodeIdentity:
-        return found.identity()
+    def machine_of(self, node: NodeObject) -> NodeIdentity:
+        return node.identity()
 
     def ledgers(self) -> Mapping[str, Ledger]:
-        found = self.seen or self.stored
-        return {} if found is None else {"n0": parse_ledger(found)}
+        document = self.seen or self.stored
+        return {} if document is None else {"n0": parse_ledger(document)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ class Known:
     def node_identities(self) -> Mapping[str, NodeIdentity] | None:
         return None if self.blind else self.cluster.node_identities()
 
-    def node_identity(self, found: NodeObject) -> NodeIdentity:
-        return self.cluster.machine_of(found)
+    def node_identity(self, node: NodeObject) -> NodeIdentity:
+        return self.cluster.machine_of(node)
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
         return self.cluster.ledgers()
@@ -134,8 +134,8 @@ class Steady:
     def node_identities(self) -> Mapping[str, NodeIdentity]:
         return self.nodes
 
-    def node_identity(self, found: NodeObject) -> NodeIdentity:
-        return found.identity()
+    def node_identity(self, node: NodeObject) -> NodeIdentity:
+        return node.identity()
 
     def ledgers(self) -> Mapping[str, Ledger]:
         return self.held

@@ -53,9 +53,9 @@ def pod(name: str, annotations: Mapping[str, str], *, node: str = "n0") -> PodSu
     return pod_summary(json.dumps(written).encode())
 
 
-def known(*found: PodSummary) -> Pods:
+def known(*summaries: PodSummary) -> Pods:
     pods = Pods()
-    pods.replace({one.uid: one for one in found})
+    pods.replace({pod.uid: pod for pod in summaries})
     return pods
 
 
@@ -119,11 +119,11 @@ def test_promises_are_taken_back(names: tuple[str, str]) -> None:
     """On every node but the one whose GPUNode cannot be read."""
     machine = {"metadata": {"name": "n0"}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
     api = Api(objects={"n0": stored("n0")}, nodes={"n0": machine})
-    found = ReclaimController(
-        api, pods=known(), ledgers=lambda: ledgers(*names), agent=lambda: True, clock=clock()
+    controller = ReclaimController(
+        api, pods=known(), ledgers=lambda: ledgers(*names), agents_serve=lambda: True, clock=clock()
     )
 
-    asyncio.run(found.sweep())
+    asyncio.run(controller.sweep())
 
     assert api.writes == ["n0"]
 
@@ -137,8 +137,8 @@ class Nodes:
     def node_identities(self) -> Mapping[str, NodeIdentity]:
         return {name: NodeIdentity(name=name, uid="u", boot="b", agent=True) for name in self.names}
 
-    def node_identity(self, found: NodeObject) -> NodeIdentity:
-        return replace(found.identity(), agent=True)
+    def node_identity(self, node: NodeObject) -> NodeIdentity:
+        return replace(node.identity(), agent=True)
 
     def ledgers(self) -> Mapping[str, Ledger]:
         return {}

@@ -45,10 +45,12 @@ class Api(FakeApiClient):
         self.reads.append(path)
         if self.down:
             raise UnreachableError("down", sent=True)
-        found = {"gpunodes": self.stored, "pods": self.pod, "nodes": MACHINE}[path.split("/")[-2]]
-        if found is None:
+        document = {"gpunodes": self.stored, "pods": self.pod, "nodes": MACHINE}[
+            path.split("/")[-2]
+        ]
+        if document is None:
             raise NotFoundError(404, "NotFound", path)
-        return json.dumps(found).encode()
+        return json.dumps(document).encode()
 
     async def json_patch(
         self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[CallOptions]
@@ -75,17 +77,17 @@ def sweep(
 ) -> Api:
     clock = Clock(monotonic=lambda: 5.0, wall=lambda: wall, random=lambda: 0)
     pods = Pods()
-    found = ReclaimController(
+    controller = ReclaimController(
         api,
         pods=pods,
         ledgers=lambda: {"n0": parse_ledger(api.stored)},
-        agent=lambda: True,
+        agents_serve=lambda: True,
         clock=clock,
     )
     if known is not None:
         pods.replace(known)
     for _ in range(times):
-        asyncio.run(found.sweep())
+        asyncio.run(controller.sweep())
     return api
 
 
@@ -152,16 +154,16 @@ def test_a_promise_is_asked_about_again_when_its_ledger_moves() -> None:
     pods = Pods()
     pods.replace({})
     ledgers = {"n0": parse_ledger(api.stored)}
-    found = ReclaimController(
-        api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True, clock=clock
+    controller = ReclaimController(
+        api, pods=pods, ledgers=lambda: ledgers, agents_serve=lambda: True, clock=clock
     )
 
     async def story() -> None:
-        await found.sweep()
+        await controller.sweep()
         api.stored["status"]["held"] = []
         api.stored["metadata"]["resourceVersion"] = "101"
         ledgers["n0"] = parse_ledger(api.stored)
-        await found.sweep()
+        await controller.sweep()
 
     asyncio.run(story())
 
@@ -190,12 +192,14 @@ def test_a_node_that_does_not_answer_delays_no_other() -> None:
     pods.replace({})
     ledgers = {"n1": parse_ledger(gpu_node(node("n1", gpu(mode=Mode.MIG)), (ENTRY,)))}
     ledgers["n0"] = parse_ledger(api.stored)
-    found = ReclaimController(api, pods=pods, ledgers=lambda: ledgers, agent=lambda: True)
+    controller = ReclaimController(
+        api, pods=pods, ledgers=lambda: ledgers, agents_serve=lambda: True
+    )
 
     async def swept() -> None:
         async with asyncio.timeout(5):
-            await found.sweep()
-            await found.sweep()
+            await controller.sweep()
+            await controller.sweep()
 
     asyncio.run(swept())
 
@@ -229,7 +233,9 @@ def test_an_age_is_of_before_the_reads() -> None:
     clock = Clock(
         monotonic=lambda: 5.0, wall=lambda: after if api.reads else before, random=lambda: 0
     )
-    controller = ReclaimController(api, pods=Pods(), ledgers=dict, agent=lambda: True, clock=clock)
+    controller = ReclaimController(
+        api, pods=Pods(), ledgers=dict, agents_serve=lambda: True, clock=clock
+    )
 
     assert asyncio.run(controller.reclaim("n0", "a")) == frozenset()
     assert api.left == 1

@@ -88,20 +88,20 @@ def site(text: str = "", handshake: str = "", *, pod: PodSummary | None = None) 
     )
 
 
-def reported(found: Site) -> str:
-    return encode_handshake(HandshakePhase.REPORTED, found.clock.clock().wall())
+def reported(scene: Site) -> str:
+    return encode_handshake(HandshakePhase.REPORTED, scene.clock.clock().wall())
 
 
 def test_a_new_node_is_registered_at_once() -> None:
     """Both annotations in one write: one without the other crashes the scheduler."""
-    found = site()
+    scene = site()
 
-    found.sweep()
-    found.sweep()
+    scene.sweep()
+    scene.sweep()
 
-    assert found.node.register == EMPTY
-    assert decode_handshake(found.node.handshake) is not None
-    assert found.writes == 1
+    assert scene.node.register == EMPTY
+    assert decode_handshake(scene.node.handshake) is not None
+    assert scene.writes == 1
 
 
 @pytest.mark.parametrize(
@@ -115,18 +115,18 @@ def test_a_new_node_is_registered_at_once() -> None:
 )
 def test_what_it_cannot_see_is_taken_off_once(pod: PodSummary, text: str) -> None:
     """After a while, so that a promise whose Binding is on its way costs no write."""
-    found = site(EMPTY, pod=pod)
-    found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=reported(found))})
+    scene = site(EMPTY, pod=pod)
+    scene.world = replace(scene.world, nodes={"n0": replace(scene.node, handshake=reported(scene))})
 
-    found.sweep()
-    assert found.node.register == EMPTY
-    found.sweep(after=1.0)
-    assert found.node.register == EMPTY
-    found.sweep(after=1.5)
-    found.sweep(after=5.0)
+    scene.sweep()
+    assert scene.node.register == EMPTY
+    scene.sweep(after=1.0)
+    assert scene.node.register == EMPTY
+    scene.sweep(after=1.5)
+    scene.sweep(after=5.0)
 
-    assert found.node.register == text
-    assert found.writes == (text != EMPTY)
+    assert scene.node.register == text
+    assert scene.writes == (text != EMPTY)
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ def test_what_it_cannot_see_is_taken_off_once(pod: PodSummary, text: str) -> Non
 )
 def test_a_handshake_is_answered(phase: HandshakePhase | None, age: float, writes: int) -> None:
     """Well inside the minute that it waits, and not so fast that it only begs the next question."""
-    found = site(EMPTY)
-    asked = found.clock.clock().wall() - timedelta(seconds=age)
+    scene = site(EMPTY)
+    asked = scene.clock.clock().wall() - timedelta(seconds=age)
     text = "" if phase is None else encode_handshake(phase, asked)
-    found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=text)})
+    scene.world = replace(scene.world, nodes={"n0": replace(scene.node, handshake=text)})
 
-    found.sweep()
+    scene.sweep()
 
-    assert found.writes == writes
-    assert found.node.register == EMPTY
+    assert scene.writes == writes
+    assert scene.node.register == EMPTY
 
 
 @pytest.mark.parametrize(
@@ -157,43 +157,43 @@ def test_a_handshake_is_answered(phase: HandshakePhase | None, age: float, write
 )
 def test_it_counts_anew_when_a_tenant_has_left(phase: HandshakePhase, writes: int) -> None:
     """Its account took off less than it had charged; one write heals it, where it asks at all."""
-    found = site(EMPTY, pod=BOUND)
-    asked = encode_handshake(phase, found.clock.clock().wall())
-    found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=asked)})
-    found.sweep()
+    scene = site(EMPTY, pod=BOUND)
+    asked = encode_handshake(phase, scene.clock.clock().wall())
+    scene.world = replace(scene.world, nodes={"n0": replace(scene.node, handshake=asked)})
+    scene.sweep()
 
-    found.world = replace(found.world, ledgers={"n0": ledger(NODE)}, pods={})
-    found.sweep()
-    assert found.writes == 0
+    scene.world = replace(scene.world, ledgers={"n0": ledger(NODE)}, pods={})
+    scene.sweep()
+    assert scene.writes == 0
     for _ in range(4):
-        found.sweep(after=2.5)
+        scene.sweep(after=2.5)
 
-    assert found.writes == writes
-    assert found.node.register == EMPTY
+    assert scene.writes == writes
+    assert scene.node.register == EMPTY
 
 
 def test_a_node_that_is_out_of_reach_is_tried_again_later() -> None:
     """Not at every sweep, and the others are not kept waiting."""
-    found = site()
-    found.down = True
+    scene = site()
+    scene.down = True
 
-    found.sweep()
-    found.sweep()
-    assert found.writes == 1
+    scene.sweep()
+    scene.sweep()
+    assert scene.writes == 1
 
-    found.down = False
-    found.sweep(after=60.0)
-    assert found.node.register == EMPTY
+    scene.down = False
+    scene.sweep(after=60.0)
+    assert scene.node.register == EMPTY
 
 
 def test_a_gpunode_without_a_node_is_nobodys() -> None:
     """There is nothing to write to."""
-    found = site()
-    found.world = replace(found.world, nodes={})
+    scene = site()
+    scene.world = replace(scene.world, nodes={})
 
-    found.sweep()
+    scene.sweep()
 
-    assert found.writes == 0
+    assert scene.writes == 0
 
 
 LOWERED = EMPTY.replace("10,15360", "9,10360")
@@ -203,88 +203,90 @@ PLUGINS = "GPU-n0-0,20,15109,NVIDIA-Tesla T4,true:"
 
 def lowered() -> Site:
     """Return a node whose register says less than there is, because a pod is not quite gone."""
-    found = site(EMPTY, pod=replace(BOUND, over=True))
-    found.world = replace(found.world, nodes={"n0": replace(found.node, handshake=reported(found))})
-    found.sweep()
-    found.sweep(after=2.5)
-    assert found.node.register == LOWERED
-    return found
+    scene = site(EMPTY, pod=replace(BOUND, over=True))
+    scene.world = replace(scene.world, nodes={"n0": replace(scene.node, handshake=reported(scene))})
+    scene.sweep()
+    scene.sweep(after=2.5)
+    assert scene.node.register == LOWERED
+    return scene
 
 
-def hand_over(found: Site, *, ours: bool) -> None:
-    found.world = replace(found.world, keeps_registers=ours)
+def hand_over(scene: Site, *, ours: bool) -> None:
+    scene.world = replace(scene.world, keeps_registers=ours)
 
 
 def test_what_was_taken_off_is_given_back_to_whoever_registers_next() -> None:
     """At once, in one write, which leaves nothing of ours behind; and taken off again later."""
-    found = lowered()
-    assert found.node.full_register == EMPTY
-    before = found.writes
+    scene = lowered()
+    assert scene.node.full_register == EMPTY
+    before = scene.writes
 
-    hand_over(found, ours=False)
+    hand_over(scene, ours=False)
     for _ in range(3):
-        found.sweep(after=2.5)
-    assert (found.node.register, found.node.saved_register, found.writes) == (EMPTY, "", before + 1)
+        scene.sweep(after=2.5)
+    assert (scene.node.register, scene.node.saved_register, scene.writes) == (EMPTY, "", before + 1)
 
-    hand_over(found, ours=True)
-    found.sweep()
-    found.sweep(after=2.5)
-    assert (found.node.register, found.node.full_register) == (LOWERED, EMPTY)
+    hand_over(scene, ours=True)
+    scene.sweep()
+    scene.sweep(after=2.5)
+    assert (scene.node.register, scene.node.full_register) == (LOWERED, EMPTY)
 
 
 def test_what_another_wrote_stays() -> None:
     """Of his register only our note is taken away; he may write again before that."""
-    found = lowered()
-    found.world = replace(found.world, nodes={"n0": replace(found.node, register=PLUGINS)})
+    scene = lowered()
+    scene.world = replace(scene.world, nodes={"n0": replace(scene.node, register=PLUGINS)})
 
-    hand_over(found, ours=False)
-    found.sweep()
+    hand_over(scene, ours=False)
+    scene.sweep()
 
-    assert (found.node.register, found.node.saved_register) == (PLUGINS, "")
+    assert (scene.node.register, scene.node.saved_register) == (PLUGINS, "")
 
 
 READ = node_from_register("n0", PLUGINS).node
 
 
-@pytest.mark.parametrize("told", [replace(NODE, gpus=()), READ], ids=["nothing", "what-it-said"])
-def test_a_plugin_that_was_shut_out_gets_its_own_words_back(told: Node) -> None:
+@pytest.mark.parametrize(
+    "registered", [replace(NODE, gpus=()), READ], ids=["nothing", "what-it-said"]
+)
+def test_a_plugin_that_was_shut_out_gets_its_own_words_back(registered: Node) -> None:
     """Where nobody accounted for the node its register gives nothing, however often it is read."""
-    found = site(PLUGINS)
-    bare = replace(ledger(NODE), node=told, inventory="")
-    found.world = replace(found.world, ledgers={"n0": bare})
+    scene = site(PLUGINS)
+    bare = replace(ledger(NODE), node=registered, inventory="")
+    scene.world = replace(scene.world, ledgers={"n0": bare})
     for _ in range(4):
-        found.sweep(after=2.5)
-    assert found.node.register == "GPU-n0-0,0,15109,NVIDIA-Tesla T4,true,hami-core:"
-    assert found.node.full_register == PLUGINS
+        scene.sweep(after=2.5)
+    assert scene.node.register == "GPU-n0-0,0,15109,NVIDIA-Tesla T4,true,hami-core:"
+    assert scene.node.full_register == PLUGINS
 
-    hand_over(found, ours=False)
-    found.sweep()
+    hand_over(scene, ours=False)
+    scene.sweep()
 
-    assert (found.node.register, found.node.saved_register) == (PLUGINS, "")
+    assert (scene.node.register, scene.node.saved_register) == (PLUGINS, "")
 
 
 def test_a_register_that_says_all_there_is_needs_no_note() -> None:
     """Nothing is kept where nothing is taken off, so that nothing is there to be given back."""
-    found = site()
-    found.sweep()
-    assert (found.node.register, found.node.saved_register) == (EMPTY, "")
-    before = found.writes
+    scene = site()
+    scene.sweep()
+    assert (scene.node.register, scene.node.saved_register) == (EMPTY, "")
+    before = scene.writes
 
-    hand_over(found, ours=False)
-    found.sweep(after=60.0)
+    hand_over(scene, ours=False)
+    scene.sweep(after=60.0)
 
-    assert found.writes == before
+    assert scene.writes == before
 
 
 def test_a_node_that_moved_meanwhile_is_tried_again() -> None:
     """The write is for the version that was read, so that nobody's register is lost."""
-    found = lowered()
-    found.down = True
-    hand_over(found, ours=False)
-    found.sweep()
-    found.down = False
-    found.world = replace(found.world, nodes={"n0": replace(found.node, resource_version="7")})
+    scene = lowered()
+    scene.down = True
+    hand_over(scene, ours=False)
+    scene.sweep()
+    scene.down = False
+    scene.world = replace(scene.world, nodes={"n0": replace(scene.node, resource_version="7")})
 
-    found.sweep(after=60.0)
+    scene.sweep(after=60.0)
 
-    assert found.node.register == EMPTY
+    assert scene.node.register == EMPTY

@@ -23,9 +23,9 @@ def wanted(uid: str = "a", **more: object) -> PodClaim:
     return replace(PodClaim(uid=uid, request=THREE_GIG), **more)  # type: ignore[arg-type]  # fields
 
 
-def grants(found: Assignment | NoFit) -> tuple[Grant, ...]:
-    assert isinstance(found, Assignment), found
-    return found.containers[0].grants
+def grants(assignment: Assignment | NoFit) -> tuple[Grant, ...]:
+    assert isinstance(assignment, Assignment), assignment
+    return assignment.containers[0].grants
 
 
 def test_two_pods_get_disjoint_slices() -> None:
@@ -49,19 +49,19 @@ def test_two_pods_get_disjoint_slices() -> None:
 )
 def test_a_promise_is_kept(on: Node, had: Grant) -> None:
     """A pod that comes again gets the very device it was promised, however good others are."""
-    found = assign(
+    result = assign(
         ledger(on, (entry("a", had),)), wanted(gpus=("GPU-n0-0",)), terms=PlacementPolicy()
     )
 
-    assert grants(found) == (had,)
+    assert grants(result) == (had,)
 
 
-def ill(found: Gpu) -> Gpu:
-    return replace(found, healthy=False)
+def ill(healthy: Gpu) -> Gpu:
+    return replace(healthy, healthy=False)
 
 
-def crowded(found: Gpu) -> Gpu:
-    return replace(found, foreign=MiB(found.memory - 1000))
+def crowded(before: Gpu) -> Gpu:
+    return replace(before, foreign=MiB(before.memory - 1000))
 
 
 @pytest.mark.parametrize("change", [pytest.param(ill, id="ill"), pytest.param(crowded, id="full")])
@@ -83,64 +83,65 @@ def test_a_promise_that_is_held_is_never_exchanged(change: object) -> None:
     now = node("n0", gpu(), change(gpu(index=1)))
     had = entry("a", soft_grant(3000, gpu="GPU-n0-1"))
 
-    found = assign(ledger(now, (had,), held=["a"]), wanted(), terms=PlacementPolicy())
+    result = assign(ledger(now, (had,), held=["a"]), wanted(), terms=PlacementPolicy())
 
-    assert isinstance(found, NoFit)
-    assert found.later
+    assert isinstance(result, NoFit)
+    assert result.later
 
 
-@pytest.mark.parametrize("wish", ["GPU-n0-0", "GPU-n0-1"])
-def test_a_wish_is_granted(wish: str) -> None:
+@pytest.mark.parametrize("picked", ["GPU-n0-0", "GPU-n0-1"])
+def test_a_wish_is_granted(picked: str) -> None:
     """The GPU that a scheduler picked is taken if it fits."""
     assert (
-        grants(assign(ledger(SOFT), wanted(gpus=(wish,)), terms=PlacementPolicy()))[0].gpu == wish
+        grants(assign(ledger(SOFT), wanted(gpus=(picked,)), terms=PlacementPolicy()))[0].gpu
+        == picked
     )
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "picked",
     [
         pytest.param("GPU-none", id="unknown"),
         pytest.param("GPU-n0-1", id="full"),
     ],
 )
-def test_a_wish_that_does_not_fit_is_replaced(wish: str) -> None:
+def test_a_wish_that_does_not_fit_is_replaced(picked: str) -> None:
     """A stale or impossible wish denies nothing."""
     taken = entry("z", soft_grant(40000, gpu="GPU-n0-1"))
 
-    found = assign(ledger(SOFT, (taken,)), wanted(gpus=(wish,)), terms=PlacementPolicy())
+    result = assign(ledger(SOFT, (taken,)), wanted(gpus=(picked,)), terms=PlacementPolicy())
 
-    assert grants(found)[0].gpu == "GPU-n0-0"
+    assert grants(result)[0].gpu == "GPU-n0-0"
 
 
 def test_a_wish_does_not_beat_the_user() -> None:
     """A GPU that the pod's own annotations rule out is not taken for a scheduler's sake."""
     request = msgspec.structs.replace(THREE_GIG, filters=Filters(not_uuids=("GPU-n0-1",)))
 
-    found = assign(
+    result = assign(
         ledger(SOFT), wanted(request=request, gpus=("GPU-n0-1",)), terms=PlacementPolicy()
     )
 
-    assert grants(found)[0].gpu == "GPU-n0-0"
+    assert grants(result)[0].gpu == "GPU-n0-0"
 
 
 def test_a_final_mode_is_kept() -> None:
     """A mode that admission named is not revised, whatever is free."""
     mixed = node("n0", gpu(mode=Mode.MIG), gpu(index=1))
 
-    found = assign(ledger(mixed), wanted(mode=Mode.HAMI_CORE), terms=PlacementPolicy())
+    result = assign(ledger(mixed), wanted(mode=Mode.HAMI_CORE), terms=PlacementPolicy())
 
-    assert isinstance(found, Assignment)
-    assert found.mode is Mode.HAMI_CORE
+    assert isinstance(result, Assignment)
+    assert result.mode is Mode.HAMI_CORE
 
 
 def test_devices_are_in_the_order_of_the_driver() -> None:
     """Limit number k is that of the k-th GPU, so a container's grants follow the index."""
     two = wanted(request=pod(ask(3000, count=2)))
 
-    found = grants(assign(ledger(nodes_of(4)), two, terms=PlacementPolicy()))
+    result = grants(assign(ledger(nodes_of(4)), two, terms=PlacementPolicy()))
 
-    assert [grant.gpu for grant in found] == sorted(grant.gpu for grant in found)
+    assert [grant.gpu for grant in result] == sorted(grant.gpu for grant in result)
 
 
 @pytest.mark.parametrize(
@@ -154,18 +155,18 @@ def test_what_does_not_fit_is_refused(request_: object, *, later: bool) -> None:
     """A full node may have room later; one without such a GPU never."""
     full = tuple(entry(f"z{i}", soft_grant(20000, gpu=f"GPU-n0-{i}")) for i in range(2))
 
-    found = assign(ledger(SOFT, full), wanted(request=request_), terms=PlacementPolicy())
+    result = assign(ledger(SOFT, full), wanted(request=request_), terms=PlacementPolicy())
 
-    assert isinstance(found, NoFit)
-    assert found.later is later
+    assert isinstance(result, NoFit)
+    assert result.later is later
 
 
 def test_a_closed_ledger_takes_nothing() -> None:
     """Without a digest of the inventory there is nothing that a commit could test."""
-    found = assign(ledger(SOFT, inventory=""), wanted(), terms=PlacementPolicy())
+    result = assign(ledger(SOFT, inventory=""), wanted(), terms=PlacementPolicy())
 
-    assert isinstance(found, NoFit)
-    assert "not reported its GPUs" in found.finding.what
+    assert isinstance(result, NoFit)
+    assert "not reported its GPUs" in result.finding.what
 
 
 @pytest.mark.parametrize(
@@ -178,9 +179,9 @@ def test_a_promise_is_kept_within_all_cores(cores: int, kept: bool) -> None:
     other = entry("b", soft_grant(3000, cores=cores, gpu="GPU-n0-1"))
     claim = wanted(request=pod(ask(3000, cores=50)))
 
-    found = assign(ledger(SOFT, (entry("a", had), other)), claim, terms=PlacementPolicy())
+    result = assign(ledger(SOFT, (entry("a", had), other)), claim, terms=PlacementPolicy())
 
-    assert (grants(found) == (had,)) is kept
+    assert (grants(result) == (had,)) is kept
 
 
 @pytest.mark.parametrize(
@@ -195,6 +196,6 @@ def test_a_promise_is_kept_within_all_memory(memory: int, kept: bool) -> None:
     had = soft_grant(3000, gpu="GPU-n0-1")
     other = entry("b", soft_grant(memory, gpu="GPU-n0-1"))
 
-    found = assign(ledger(SOFT, (entry("a", had), other)), wanted(), terms=PlacementPolicy())
+    result = assign(ledger(SOFT, (entry("a", had), other)), wanted(), terms=PlacementPolicy())
 
-    assert (grants(found) == (had,)) is kept
+    assert (grants(result) == (had,)) is kept

@@ -76,23 +76,23 @@ def test_what_the_hook_promises_is_read_back(asking: Json, names: dict[str, str]
     assert bind(api, **names)["allowed"]
 
     found, decoded = parse_ledger_text(orjson.dumps(api.gpu_node))
-    assert [one.uid for one in found.entries] == ["uid-p"]
+    assert [entry_.uid for entry_ in found.entries] == ["uid-p"]
     assert (decoded.problems, found.unreadable) == ((), ())
     assert all(gpu.healthy for gpu in found.node.gpus)
 
 
-@pytest.mark.parametrize("odd", [False, True], ids=["as-usual", "looked-at-closely"])
-def test_more_containers_than_a_promise_holds_are_refused(odd: bool) -> None:
+@pytest.mark.parametrize("slow_path", [False, True], ids=["as-usual", "looked-at-closely"])
+def test_more_containers_than_a_promise_holds_are_refused(slow_path: bool) -> None:
     """When the pod is made, with the number and what would be accepted."""
-    first = {NUMBER: 1, MEMORY: "10", "volcano.sh/vgpu-cores": "0"} if odd else LITTLE
+    first = {NUMBER: 1, MEMORY: "10", "volcano.sh/vgpu-cores": "0"} if slow_path else LITTLE
     boxes = [box({k: str(v) for k, v in first.items()}, name="i0")]
     boxes += [box({NUMBER: "1", MEMORY: "10"}, name=f"i{i}") for i in range(1, MOST_CONTAINERS)]
 
-    found = asked(box({NUMBER: "1", MEMORY: "10"}), init=boxes)
+    findings = asked(box({NUMBER: "1", MEMORY: "10"}), init=boxes)
 
-    assert isinstance(found, Findings)
-    assert found.first.reason is Reason.TOO_MANY
-    assert str(found.first) == (
+    assert isinstance(findings, Findings)
+    assert findings.first.reason is Reason.TOO_MANY
+    assert str(findings.first) == (
         "pod: 65 containers ask for GPUs; a pod may have at most 64; "
         "let at most 64 containers ask, or use several pods"
     )
@@ -142,7 +142,7 @@ SIXTY_FIVE = tuple(replace(entry("a", SHARE).containers[0], name=f"c{i}") for i 
 
 
 @pytest.mark.parametrize(
-    ("odd", "said"),
+    ("malformed", "problem"),
     [
         pytest.param(
             replace(entry("a", SHARE), containers=SIXTY_FIVE),
@@ -175,9 +175,9 @@ SIXTY_FIVE = tuple(replace(entry("a", SHARE).containers[0], name=f"c{i}") for i 
         ),
     ],
 )
-def test_what_could_not_be_read_back_is_told(odd: Entry, said: str) -> None:
+def test_what_could_not_be_read_back_is_told(malformed: Entry, problem: str) -> None:
     """Value, place and what would be accepted."""
-    assert [str(problem) for problem in readback_problems(ledger(NODE), odd)] == [said]
+    assert [str(problem) for problem in readback_problems(ledger(NODE), malformed)] == [problem]
 
 
 def test_what_can_be_read_back_has_no_fault() -> None:

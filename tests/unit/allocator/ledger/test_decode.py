@@ -89,10 +89,10 @@ WHOLE: dict[str, Any] = {
 
 def decode(document: object) -> DecodedGpuNode:
     """Read an object in both ways, which must agree."""
-    found, text = gpunode.decode(document), msgspec.json.encode(document)
+    decoded, text = gpunode.decode(document), msgspec.json.encode(document)
     if msgspec.json.decode(text) == document:  # else no JSON says that
-        assert gpunode.decode_text(text) == found
-    return found
+        assert gpunode.decode_text(text) == decoded
+    return decoded
 
 
 def changed(path: str, value: object) -> dict[str, Any]:

@@ -24,12 +24,12 @@ POD = PodSummary(uid="a", node="n0", deleting=False, over=False, told=TOLD)
 LEDGER = ledger(NODE, (ENTRY,))
 
 
-def found(one: Ledger, pod: PodSummary = POD) -> list[tuple[str, str]]:
-    return [(drift.kind, drift.uid) for drift in find_drifts(one, {pod.uid: pod})]
+def drifts_of(node_ledger: Ledger, pod: PodSummary = POD) -> list[tuple[str, str]]:
+    return [(drift.kind, drift.uid) for drift in find_drifts(node_ledger, {pod.uid: pod})]
 
 
 @pytest.mark.parametrize(
-    ("one", "pod", "expected"),
+    ("node_ledger", "pod", "expected"),
     [
         pytest.param(LEDGER, POD, [], id="agreed"),
         pytest.param(LEDGER, replace(POD, told=""), [], id="not-told-yet"),
@@ -49,16 +49,18 @@ def found(one: Ledger, pod: PodSummary = POD) -> list[tuple[str, str]]:
         pytest.param(replace(LEDGER, unpromised=(STRAY,)), POD, [("extra", "b")], id="unpromised"),
     ],
 )
-def test_what_differs(one: Ledger, pod: PodSummary, expected: list[tuple[str, str]]) -> None:
+def test_what_differs(
+    node_ledger: Ledger, pod: PodSummary, expected: list[tuple[str, str]]
+) -> None:
     """Each kind of difference is told from what agrees."""
-    assert found(one, pod) == expected
+    assert drifts_of(node_ledger, pod) == expected
 
 
 def test_what_is_unknown_is_not_missing() -> None:
     """Before an agent has spoken nothing can be there."""
     bare = replace(ledger(nodes_of(1, name="n1"), (ENTRY,)), inventory="")
 
-    assert found(bare, replace(POD, node="n1")) == []
+    assert drifts_of(bare, replace(POD, node="n1")) == []
 
 
 def test_only_what_lasts_is_told() -> None:

@@ -9,7 +9,7 @@ import jsonpatch
 import pytest
 
 from allocator.ledger.commit import Operation, commit_all, remove_entries, with_entry
-from allocator.ledger.ledger import Ledger, is_accounted, node_for, parse_ledger
+from allocator.ledger.ledger import Ledger, describes_node, node_for, parse_ledger
 from allocator.model.allocation import Entry
 from allocator.model.request import Mode
 from tests.builders.gpunodes import NOON, Json, entry, gpu_node, patched
@@ -76,9 +76,9 @@ def test_fields_of_a_newer_replica_stay() -> None:
 
 
 def moved(change: Callable[[Json], None]) -> Json:
-    found = copy.deepcopy(STORED)
-    change(found)
-    return found
+    document = copy.deepcopy(STORED)
+    change(document)
+    return document
 
 
 @pytest.mark.parametrize(
@@ -133,24 +133,24 @@ def test_nothing_is_removed_of_a_stranger() -> None:
 
 def test_an_own_promise_counts_as_free() -> None:
     """A pod that comes again finds the room that it holds already, and no other pod does."""
-    found = parse_ledger(STORED)
+    node_ledger = parse_ledger(STORED)
 
-    assert node_for(found, "a").gpus[0].grants == ()
-    assert node_for(found, "b").gpus[0].grants == (SLICE,)
+    assert node_for(node_ledger, "a").gpus[0].grants == ()
+    assert node_for(node_ledger, "b").gpus[0].grants == (SLICE,)
 
 
 def test_a_promise_about_to_be_made_is_seen() -> None:
     """Of two pods in one patch the second sees what the first one gets."""
-    found = with_entry(parse_ledger(STORED), entry("b", OTHER))
+    node_ledger = with_entry(parse_ledger(STORED), entry("b", OTHER))
 
-    assert node_for(found, "c").gpus[0].grants == (SLICE, OTHER)
+    assert node_for(node_ledger, "c").gpus[0].grants == (SLICE, OTHER)
 
 
 def test_several_pods_share_a_patch() -> None:
     """Entries of different pods are committed together."""
-    found = (entry("a", SLICE, since=NOON), entry("b", OTHER), entry("c", OTHER))
+    entries = (entry("a", SLICE, since=NOON), entry("b", OTHER), entry("c", OTHER))
 
-    assert uids(patched(STORED, commit_all(parse_ledger(STORED), found))) == ["a", "b", "c"]
+    assert uids(patched(STORED, commit_all(parse_ledger(STORED), entries))) == ["a", "b", "c"]
 
 
 def test_an_unreadable_entry_keeps_its_place() -> None:
@@ -191,21 +191,21 @@ def test_what_is_in_use_without_an_entry_is_in_the_way() -> None:
     """The agent found it: others are placed beside it, its own pod on it, and it stays legible."""
     stored = gpu_node(NODE, unpromised=gpu_node(NODE, (entry("a", SLICE),))["spec"]["entries"])
 
-    found = parse_ledger(stored)
+    node_ledger = parse_ledger(stored)
 
-    assert found.unpromised == (entry("a", SLICE),)
-    assert node_for(found, "b").gpus[0].taken_slots == 0b1
-    assert node_for(found, "a").gpus[0].taken_slots == 0
-    assert node_for(with_entry(found, entry("a", SLICE)), "b").gpus[0].taken_slots == 0b1
+    assert node_ledger.unpromised == (entry("a", SLICE),)
+    assert node_for(node_ledger, "b").gpus[0].taken_slots == 0b1
+    assert node_for(node_ledger, "a").gpus[0].taken_slots == 0
+    assert node_for(with_entry(node_ledger, entry("a", SLICE)), "b").gpus[0].taken_slots == 0b1
 
 
 def test_an_entry_takes_the_place_of_what_was_unpromised() -> None:
     """An agent that is behind does not make its pod count twice."""
     unpromised = gpu_node(NODE, (entry("a", SLICE),))["spec"]["entries"]
 
-    found = parse_ledger(gpu_node(NODE, (entry("a", SLICE),), unpromised=unpromised))
+    node_ledger = parse_ledger(gpu_node(NODE, (entry("a", SLICE),), unpromised=unpromised))
 
-    assert (found.unpromised, len(found.node.gpus[0].grants)) == ((), 1)
+    assert (node_ledger.unpromised, len(node_ledger.node.gpus[0].grants)) == ((), 1)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_an_entry_takes_the_place_of_what_was_unpromised() -> None:
 def test_a_status_belongs_to_one_life_of_a_node(node_uid: str, boot: str, *, same: bool) -> None:
     """What either side does not say is not compared."""
     assert (
-        is_accounted(parse_ledger(gpu_node(NODE, nodeUID="u")), node_uid=node_uid, boot=boot)
+        describes_node(parse_ledger(gpu_node(NODE, nodeUID="u")), node_uid=node_uid, boot=boot)
         is same
     )
-    assert is_accounted(parse_ledger(gpu_node(NODE)), node_uid="any", boot="")
+    assert describes_node(parse_ledger(gpu_node(NODE)), node_uid="any", boot="")

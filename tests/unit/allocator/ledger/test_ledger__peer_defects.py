@@ -30,18 +30,18 @@ def wanted(uid: str, memory: int, **more: object) -> PodClaim:
 
 def test_v1_a_place_is_taken_in_the_step_that_returns_it() -> None:
     """Seven pods that bind in one cycle get seven places, the eighth none."""
-    found, places = ledger(CUT), set[int]()
+    node_ledger, places = ledger(CUT), set[int]()
     for number in range(7):
         uid = f"p{number}"
-        got = assign(found, wanted(uid, 3000, gpus=("GPU-n0-0",)), terms=PlacementPolicy())
+        got = assign(node_ledger, wanted(uid, 3000, gpus=("GPU-n0-0",)), terms=PlacementPolicy())
         assert isinstance(got, Assignment)
         (grant,) = got.containers[0].grants
         assert grant.placed is not None
         places.add(grant.placed.start)
-        found = with_entry(found, entry(uid, grant))
+        node_ledger = with_entry(node_ledger, entry(uid, grant))
 
     assert places == set(range(7))
-    assert isinstance(assign(found, wanted("p7", 3000), terms=PlacementPolicy()), NoFit)
+    assert isinstance(assign(node_ledger, wanted("p7", 3000), terms=PlacementPolicy()), NoFit)
 
 
 def test_v5_both_containers_on_one_gpu_are_counted_and_freed() -> None:
@@ -56,37 +56,39 @@ def test_v5_both_containers_on_one_gpu_are_counted_and_freed() -> None:
             for name in ("a", "b")
         ),
     )
-    found = ledger(SOFT, (both,))
+    node_ledger = ledger(SOFT, (both,))
 
-    assert found.node.gpus[0].memory_promised == 12000
-    assert isinstance(assign(found, wanted("next", 4000), terms=PlacementPolicy()), NoFit)
+    assert node_ledger.node.gpus[0].memory_promised == 12000
+    assert isinstance(assign(node_ledger, wanted("next", 4000), terms=PlacementPolicy()), NoFit)
 
-    left = patched(gpu_node(SOFT, (both,)), remove_entries(found, "p"))
+    left = patched(gpu_node(SOFT, (both,)), remove_entries(node_ledger, "p"))
     assert left["spec"]["entries"] == []
 
 
 @pytest.mark.parametrize("node", [CUT, SOFT], ids=["mig", "soft"])
 def test_v6_what_fails_in_part_leaves_nothing(node: Node) -> None:
     """A pod that asks for two GPUs where there is one changes no account, however deep."""
-    found = ledger(node)
-    before = copy.deepcopy(found)  # to read it anew would be to be given the same parts of a cache
+    node_ledger = ledger(node)
+    before = copy.deepcopy(
+        node_ledger
+    )  # to read it anew would be to be given the same parts of a cache
 
     refused = assign(
-        found, PodClaim(uid="p", request=pod(ask(3000, count=2))), terms=PlacementPolicy()
+        node_ledger, PodClaim(uid="p", request=pod(ask(3000, count=2))), terms=PlacementPolicy()
     )
 
     assert isinstance(refused, NoFit)
-    assert found == before
+    assert node_ledger == before
 
 
 def test_g1_more_in_use_than_there_is_leaves_nothing_free() -> None:
     """Free memory went below nothing and came out as more than any GPU has."""
     full = replace(gpu(T4, grants=[soft_grant(15000)]), foreign=MiB(10_000), uuid="GPU-n0-0")
     node = replace(SOFT, gpus=(full,))
-    found = ledger(node, (entry("a", soft_grant(15000, gpu="GPU-n0-0")),))
+    node_ledger = ledger(node, (entry("a", soft_grant(15000, gpu="GPU-n0-0")),))
 
     assert headroom(full).memory < 0
-    assert isinstance(assign(found, wanted("p", 1), terms=PlacementPolicy()), NoFit)
+    assert isinstance(assign(node_ledger, wanted("p", 1), terms=PlacementPolicy()), NoFit)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_k2_a_promise_in_use_is_never_given_again(status: Mapping[str, object]) 
     """A pod that is over keeps its place until the agent says otherwise, however late that is."""
     held = entry("gone", mig_grant("7g.40gb", 0, gpu="GPU-n0-0"))
     machine = NodeIdentity(name="n0", uid="", boot="boot-1")
-    late = ReclaimEvidence(pod=None, node=machine, now=NOON + 100 * UNBOUND_AGE, agent=True)
+    late = ReclaimEvidence(pod=None, node=machine, now=NOON + 100 * UNBOUND_AGE, agent_serves=True)
     in_use, let_go = ledger(CUT, (held,), **status), ledger(CUT, (held,), held=[])
 
     assert not is_reclaimable(in_use, held, late)

@@ -41,9 +41,9 @@ def crowded(**change: object) -> Json:
 
 def shut(*elements: object, held: Sequence[str] = ()) -> Json:
     """Write a GPUNode with one good promise and others."""
-    found = gpu_node(NODE, (OTHER,), held=list(held))
-    found["spec"]["entries"] += elements
-    return found
+    result = gpu_node(NODE, (OTHER,), held=list(held))
+    result["spec"]["entries"] += elements
+    return result
 
 
 @dataclass(slots=True)
@@ -57,10 +57,10 @@ class Api(FakeApiClient):
     async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         self.reads.append(path)
         kind, name = path.split("/")[-2:]
-        found = {"gpunodes": self.stored, "pods": self.pods.get(name), "nodes": MACHINE}[kind]
-        if found is None:
+        document = {"gpunodes": self.stored, "pods": self.pods.get(name), "nodes": MACHINE}[kind]
+        if document is None:
             raise NotFoundError(404, "NotFound", path)
-        return json.dumps(found).encode()
+        return json.dumps(document).encode()
 
     async def json_patch(
         self, _: str, ops: Sequence[Mapping[str, object]], **__: Unpack[CallOptions]
@@ -73,25 +73,27 @@ def swept(api: Api, *known: PodSummary, agent: bool = True) -> list[str]:
     """Let the reconciler sweep once, and return whose promises are left."""
     pods = Pods()
     pods.replace({pod.uid: pod for pod in (HERE, *known)})
-    found = ReclaimController(
+    result = ReclaimController(
         api,
         pods=pods,
         ledgers=lambda: {"n0": parse_ledger(api.stored)},
-        agent=lambda: agent,
+        agents_serve=lambda: agent,
         clock=Clock(monotonic=lambda: 5.0, wall=lambda: NOON + UNBOUND_AGE, random=lambda: 0),
     )
-    asyncio.run(found.sweep())
+    asyncio.run(result.sweep())
     return [str(uid) for uid in parse_ledger(api.stored).entry_uids or ()]
 
 
 def test_it_shuts_its_node_and_says_whose_it_is() -> None:
     """The others are read, and nothing more is promised: it may hold anything."""
-    found = parse_ledger(shut(crowded()))
+    result = parse_ledger(shut(crowded()))
 
-    assert [one.uid for one in found.entries] == ["b"]
-    assert [(one.namespace, one.pod, one.uid) for one in found.unreadable] == [("team-a", "a", "a")]
-    assert not any(gpu.healthy for gpu in found.node.gpus)
-    assert parse_ledger_text(orjson.dumps(shut(crowded())))[0] == found
+    assert [entry_.uid for entry_ in result.entries] == ["b"]
+    assert [(entry_.namespace, entry_.pod, entry_.uid) for entry_ in result.unreadable] == [
+        ("team-a", "a", "a")
+    ]
+    assert not any(gpu.healthy for gpu in result.node.gpus)
+    assert parse_ledger_text(orjson.dumps(shut(crowded())))[0] == result
 
 
 UNBOUND: Json = {"metadata": {"uid": "a"}}
@@ -129,9 +131,9 @@ def test_a_node_is_open_again_once_it_went() -> None:
 
     swept(api)
 
-    found = parse_ledger(api.stored)
-    assert (found.unreadable, found.problems) == ((), ())
-    assert all(gpu.healthy for gpu in found.node.gpus)
+    result = parse_ledger(api.stored)
+    assert (result.unreadable, result.problems) == ((), ())
+    assert all(gpu.healthy for gpu in result.node.gpus)
 
 
 def test_a_ledger_that_is_too_long_is_read_again_once_it_is_shorter() -> None:
@@ -184,25 +186,25 @@ def test_what_names_no_pod_goes_when_it_can_be_nobodys(
 
 def test_it_is_told() -> None:
     """On the Node: whose it is, and what about it nobody can read."""
-    found = list(find_drifts(parse_ledger(shut(crowded(), held=["a"])), {}))
+    result = list(find_drifts(parse_ledger(shut(crowded(), held=["a"])), {}))
 
-    assert [(drift.kind, drift.uid) for drift in found] == [
+    assert [(drift.kind, drift.uid) for drift in result] == [
         (DriftKind.UNREADABLE, "a"),
         (DriftKind.UNREADABLE, ""),
     ]
-    assert 'the entry of pod "team-a/a" cannot be read' in found[0].what
-    assert "spec.entries[1].containers: 65 elements found" in found[1].what
+    assert 'the entry of pod "team-a/a" cannot be read' in result[0].what
+    assert "spec.entries[1].containers: 65 elements found" in result[1].what
 
 
 def test_its_pod_hears_of_it() -> None:
     """It is not promised something else while nobody knows what it has."""
     living = bound({})
-    found = scene(living)
+    result = scene(living)
     pod = {"namespace": "team-a", "name": "p", "uid": "uid-p"}
-    found.server.gpu_node["spec"]["entries"] = [crowded(pod=pod)]
+    result.server.gpu_node["spec"]["entries"] = [crowded(pod=pod)]
 
-    found.sweep()
+    result.sweep()
 
-    assert found.server.writes == 0
-    assert [event.reason for event in found.events] == ["VgpuUnpromised"]
-    assert "its entry cannot be read; delete the pod" in found.events[0].note
+    assert result.server.writes == 0
+    assert [event.reason for event in result.events] == ["VgpuUnpromised"]
+    assert "its entry cannot be read; delete the pod" in result.events[0].note

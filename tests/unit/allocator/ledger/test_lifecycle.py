@@ -22,7 +22,7 @@ BARE = replace(EMPTY, inventory="", boot="", node_uid="")
 
 
 @pytest.mark.parametrize(
-    ("machine", "found", "step"),
+    ("machine", "node_ledger", "step"),
     [
         pytest.param(OURS, None, GpuNodeAction.CREATE, id="agent"),
         pytest.param(ANNOUNCED, None, GpuNodeAction.CREATE, id="register"),
@@ -43,9 +43,11 @@ BARE = replace(EMPTY, inventory="", boot="", node_uid="")
         pytest.param(None, BARE, GpuNodeAction.DELETE, id="gone-and-empty"),
     ],
 )
-def test_what_is_due(machine: NodeIdentity | None, found: Ledger | None, step: Step | None) -> None:
+def test_what_is_due(
+    machine: NodeIdentity | None, node_ledger: Ledger | None, step: Step | None
+) -> None:
     """A GPUNode comes with its Node, is shut when that changes its identity, and goes last."""
-    assert due_step(machine, found, upstream=False) is step
+    assert due_step(machine, node_ledger, upstream=False) is step
 
 
 @pytest.mark.parametrize("machine", [None, OURS], ids=["gone", "back"])
@@ -58,8 +60,8 @@ def test_a_deleted_one_is_let_go_when_nothing_is_promised(machine: NodeIdentity 
     assert due_step(machine, replace(PROMISING, deleting=True), upstream=False) is None
 
 
-def reported(machine: NodeIdentity, found: Ledger) -> Any:  # noqa: ANN401 -- a status
-    step = due_step(machine, found, upstream=True)
+def reported(machine: NodeIdentity, node_ledger: Ledger) -> Any:  # noqa: ANN401 -- a status
+    step = due_step(machine, node_ledger, upstream=True)
     assert isinstance(step, WriteStatus)
     return step.status
 

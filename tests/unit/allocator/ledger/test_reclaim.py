@@ -27,15 +27,15 @@ OLD, YOUNG = NOON + UNBOUND_AGE, NOON + UNBOUND_AGE - timedelta(seconds=1)
 
 
 def goes(
-    found: Ledger,
+    node_ledger: Ledger,
     pod: PodSummary | None,
     *,
     now: datetime = NOON,
     machine: NodeIdentity | None = MACHINE,
     agent: bool = True,
 ) -> bool:
-    evidence = ReclaimEvidence(pod=pod, node=machine, now=now, agent=agent)
-    return is_reclaimable(found, ENTRY, evidence)
+    evidence = ReclaimEvidence(pod=pod, node=machine, now=now, agent_serves=agent)
+    return is_reclaimable(node_ledger, ENTRY, evidence)
 
 
 @pytest.mark.parametrize(
