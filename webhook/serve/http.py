@@ -214,6 +214,27 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _server_config(
+    app: App, http: type[Reviews], *, context: ssl.SSLContext | None, drain: int
+) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=http,
+        ws="none",
+        loop="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=drain,
+        backlog=BACKLOG,
+        ssl_context_factory=None if context is None else lambda _, __: context,
+    )
+
+
 @contextlib.asynccontextmanager
 async def serve_app(
     app: App,
@@ -232,23 +253,8 @@ async def serve_app(
     # Bound here and not by uvicorn, which ends the process where the address is taken.
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     sock = socket.create_server((listen.host, listen.port), family=family, backlog=BACKLOG)
-    config = uvicorn.Config(
-        app,
-        http=Reviews.with_answers(at_once, listen.largest),
-        ws="none",
-        loop="none",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=drain,
-        backlog=BACKLOG,
-        ssl_context_factory=None if context is None else lambda _, __: context,
-    )
-    server = _Server(config)
+    http = Reviews.with_answers(at_once, listen.largest)
+    server = _Server(_server_config(app, http, context=context, drain=drain))
     task = asyncio.create_task(server.serve(sockets=[sock]), name=f"serve {listen.port}")
     try:
         while not server.started:

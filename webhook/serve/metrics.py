@@ -15,6 +15,34 @@ _MOST_NAMESPACES: Final = 1000
 _STATUSES: Final = ("Conflict", "Forbidden", "Invalid", "NotFound")  # where no finding says why
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
+# The instruments: the name of each and what it counts. A counter's name ends in _total as well.
+_BUILD: Final = ("vgpu_build_info", "Build information; always 1.")
+_DECISIONS: Final = ("vgpu_admission_decisions", "Decisions about pods.")
+_BINDS: Final = ("vgpu_bind_decisions", "Decisions about binds of pods that ask for vGPU.")
+_DRIFT: Final = (
+    "vgpu_ledger_drift",
+    "Differences between ledger, agents and pods; from the lease holder.",
+)
+_FAILURES: Final = (
+    "vgpu_duty_failures",
+    "Rounds of a duty of the lease holder that failed with an unexpected error.",
+)
+_ANSWERS: Final = (
+    "vgpu_schedule_duration_seconds",
+    "Time to answer one call of the scheduler extender.",
+)
+_REVIEWS: Final = ("vgpu_admission_duration_seconds", "Time to decide one review.")
+_SHED: Final = ("vgpu_admission_shed", "Reviews rejected with 429 and Retry-After.")
+_DROPPED: Final = ("vgpu_audit_dropped", "Decision records dropped because the queue was full.")
+_SYNCED: Final = (
+    "vgpu_cache_synced_timestamp_seconds",
+    "Unix time of the last message of the watch, by kind.",
+)
+_NOT_AFTER: Final = (
+    "vgpu_certificate_not_after_timestamp_seconds",
+    "Unix time at which the serving certificate expires.",
+)
+
 
 class WebhookMetrics:
     """The webhook's instruments on one registry.
@@ -26,69 +54,29 @@ class WebhookMetrics:
     def __init__(self, *, version: str) -> None:
         """Declare every instrument; closed label sets start at zero so that increases show."""
         self.registry = CollectorRegistry()
-        build = Gauge(
-            "vgpu_build_info",
-            "Build information; always 1.",
-            ["component", "version"],
-            registry=self.registry,
-        )
+        build = self._gauge(*_BUILD, "component", "version")
         build.labels("webhook", version).set(1)
-        self._decisions = Counter(
-            "vgpu_admission_decisions",
-            "Decisions about pods.",
-            ["decision", "reason", "mode", "namespace"],
-            registry=self.registry,
-        )
-        self._binds = Counter(
-            "vgpu_bind_decisions",
-            "Decisions about binds of pods that ask for vGPU.",
-            ["decision", "reason"],
-            registry=self.registry,
-        )
-        self._drift = Gauge(
-            "vgpu_ledger_drift",
-            "Differences between ledger, agents and pods; from the lease holder.",
-            ["kind"],
-            registry=self.registry,
-        )
-        self._failed = Counter(
-            "vgpu_duty_failures",
-            "Rounds of a duty of the lease holder that failed with an unexpected error.",
-            ["duty"],
-            registry=self.registry,
-        )
-        self._answered = self._timers(
-            "vgpu_schedule_duration_seconds",
-            "Time to answer one call of the scheduler extender.",
-            label="verb",
-            values=("filter", "prioritize", "preempt", "bind"),
-        )
-        self._observe = self._timers(
-            "vgpu_admission_duration_seconds",
-            "Time to decide one review.",
-            label="pass",
-            values=("mutate", "validate", "ephemeral", "bind"),
-        )
-        self.shed = self._counter(
-            "vgpu_admission_shed", "Reviews rejected with 429 and Retry-After."
-        )
-        self.dropped = self._counter(
-            "vgpu_audit_dropped", "Decision records dropped because the queue was full."
-        )
+        self._decisions = self._counter(*_DECISIONS, "decision", "reason", "mode", "namespace")
+        self._binds = self._counter(*_BINDS, "decision", "reason")
+        self._drift = self._gauge(*_DRIFT, "kind")
+        self._failed = self._counter(*_FAILURES, "duty")
+        verbs = ("filter", "prioritize", "preempt", "bind")
+        self._answered = self._timers(*_ANSWERS, label="verb", values=verbs)
+        passes = ("mutate", "validate", "ephemeral", "bind")
+        self._observe = self._timers(*_REVIEWS, label="pass", values=passes)
+        self.shed = self._counter(*_SHED).inc
+        self.dropped = self._counter(*_DROPPED).inc
+        self.synced = self._gauge(*_SYNCED, "kind")
         self._not_after: Gauge | None = None
-        self.synced = Gauge(
-            "vgpu_cache_synced_timestamp_seconds",
-            "Unix time of the last message of the watch, by kind.",
-            ["kind"],
-            registry=self.registry,
-        )
         self._children: dict[tuple[str, str, str, str], Callable[[], None]] = {}
         self._namespaces: set[str] = set()
         self._begin()
 
-    def _counter(self, name: str, text: str) -> Callable[[], None]:
-        """Return the function that increments a counter."""
-        return Counter(name, text, registry=self.registry).inc
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
 
     def _timers(
         self, name: str, text: str, *, label: str, values: Iterable[str]
@@ -111,11 +99,7 @@ class WebhookMetrics:
     def set_certificate_expiry(self, until: float) -> None:
         """Note when the serving certificate expires, in Unix seconds; absent until there is one."""
         if self._not_after is None:
-            self._not_after = Gauge(
-                "vgpu_certificate_not_after_timestamp_seconds",
-                "Unix time at which the serving certificate expires.",
-                registry=self.registry,
-            )
+            self._not_after = self._gauge(*_NOT_AFTER)
         self._not_after.set(until)
 
     def count_decision(
