@@ -175,3 +175,8 @@ def fit(
             lambda reader: explain.fit_amounts(reader, session, wanted, question=question)
         )
     return session.run(lambda reader: explain.fit(reader, session, files, question=question))
+
+
+def main() -> None:
+    """Run the plugin; kubectl calls it for ``kubectl vgpu``."""
+    cli(prog_name=NAME)
