@@ -11,7 +11,7 @@ from console.cli.explain import AnswerOptions
 from console.cli.get import ListSelection, Printer
 from console.cli.options import (
     AmountOptions,
-    Printing,
+    PrintOptions,
     amounts,
     amounts_of,
     document,
@@ -33,9 +33,9 @@ GPUS: Final = (*gpu_rows.COLUMNS, *gpu_rows.WIDE)
 PODS: Final = (pod_rows.SPACE, *pod_rows.COLUMNS, *pod_rows.WIDE)
 
 
-def _printer(session: CommandSession, how: Printing) -> Printer:
-    output = OutputFormat(how["output"] or OutputFormat.TABLE)
-    return Printer(session, output, headed=how["headed"], column=how["column"] or "")
+def _printer(session: CommandSession, options: PrintOptions) -> Printer:
+    output = OutputFormat(options["output"] or OutputFormat.TABLE)
+    return Printer(session, output, headed=options["headed"], column=options["column"] or "")
 
 
 def _version() -> str:
@@ -55,10 +55,10 @@ def cli() -> None:
 
 
 class _Kinds(click.Group):
-    """Subcommands that are also known by the names that kubectl has for a kind."""
+    """Subcommands that also accept the other names that kubectl has for a kind."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a kind, by whichever of its names."""
+        """Return the command of a kind by any of its names."""
         return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
 
@@ -75,10 +75,12 @@ def get() -> None:
 @with_output_options(NODES)
 @labels
 @with_session
-def get_nodes(session: CommandSession, *, names: tuple[str, ...], **how: Unpack[Printing]) -> int:
+def get_nodes(
+    session: CommandSession, *, names: tuple[str, ...], **how: Unpack[PrintOptions]
+) -> int:
     """List nodes with GPUs: amounts promised and the largest request that still fits."""
-    which = ListSelection(names=names, labels=how["labels"])
-    return session.run(lambda reader: lists.nodes(reader, _printer(session, how), which))
+    selection = ListSelection(names=names, labels=how["labels"])
+    return session.run(lambda reader: lists.nodes(reader, _printer(session, how), selection))
 
 
 @get.command("gpus")
@@ -92,11 +94,11 @@ def get_gpus(
     *,
     names: tuple[str, ...],
     more: tuple[str, ...],
-    **how: Unpack[Printing],
+    **how: Unpack[PrintOptions],
 ) -> int:
     """List GPUs: MIG layout, amounts promised and the largest request that still fits."""
-    which = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=how["labels"])
-    return session.run(lambda reader: lists.gpus(reader, _printer(session, how), which))
+    selection = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=how["labels"])
+    return session.run(lambda reader: lists.gpus(reader, _printer(session, how), selection))
 
 
 @get.command("pods")
@@ -114,7 +116,7 @@ def get_pods(
     names: tuple[str, ...],
     everywhere: bool,
     namespace: str | None,
-    **how: Unpack[Printing],
+    **how: Unpack[PrintOptions],
 ) -> int:
     """List pods that ask for vGPU: what each got, and where."""
 

@@ -21,8 +21,8 @@ from tests.integration.console.sessions import (
     kubeconfig,
     pods,
     put,
-    refused,
-    served,
+    refusal_body,
+    run_with_server,
     session,
 )
 
@@ -37,7 +37,7 @@ def test_the_persons_own_token_is_used(tmp_path: Path) -> None:
         assert (code, errors) == (0, "")
         assert output.splitlines()[1].startswith("n0/0")
 
-    server = served(scenario, "n0")
+    server = run_with_server(scenario, "n0")
 
     assert {request.method for request in server.requests} == {"GET"}
 
@@ -53,13 +53,13 @@ FORBIDDEN = (
     [
         pytest.param(
             403,
-            refused(403, "Forbidden", FORBIDDEN),
+            refusal_body(403, "Forbidden", FORBIDDEN),
             f"Error from server (Forbidden): {FORBIDDEN}\n",
             id="forbidden",
         ),
         pytest.param(
             401,
-            refused(401, "Unauthorized", "Unauthorized"),
+            refusal_body(401, "Unauthorized", "Unauthorized"),
             "error: You must be logged in to the server (Unauthorized)\n",
             id="unauthorized",
         ),
@@ -88,7 +88,7 @@ def test_refusals_are_told_as_kubectl_does(
 
         assert await gpus(session(kubeconfig(tmp_path, server.url))) == (1, "", text)
 
-    served(scenario)
+    run_with_server(scenario)
 
 
 def test_what_may_not_be_read_is_left_out_aloud(tmp_path: Path) -> None:
@@ -98,8 +98,10 @@ def test_what_may_not_be_read_is_left_out_aloud(tmp_path: Path) -> None:
         put(server, GPU_NODES, gpu_node(nodes_of(1, T4, name="n0")))
         gpu_nodes = json.dumps({"items": [server.objects.at(parsed(GPU_NODES))[0]]}).encode()
         server.answer_next(200, body=gpu_nodes)
-        server.answer_next(403, body=refused(403, "Forbidden", "cannot list nodes"))
-        server.answer_next(403, body=refused(403, "Forbidden", "cannot get configmaps"), times=2)
+        server.answer_next(403, body=refusal_body(403, "Forbidden", "cannot list nodes"))
+        server.answer_next(
+            403, body=refusal_body(403, "Forbidden", "cannot get configmaps"), times=2
+        )
 
         code, output, errors = await gpus(session(kubeconfig(tmp_path, server.url)))
 
@@ -109,7 +111,7 @@ def test_what_may_not_be_read_is_left_out_aloud(tmp_path: Path) -> None:
             "Warning: cannot get configmaps; the defaults of vgpu-admission-settings are assumed",
         ]
 
-    served(scenario)
+    run_with_server(scenario)
 
 
 def test_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
         assert errors.startswith("Warning: settings.yaml: ")
         assert errors.endswith("the defaults are assumed\n")
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_a_cluster_is_read_page_by_page(tmp_path: Path) -> None:
@@ -137,7 +139,7 @@ def test_a_cluster_is_read_page_by_page(tmp_path: Path) -> None:
 
         assert (code, len(output.splitlines())) == (0, len(names) + 1)
 
-    server = served(scenario, *names)
+    server = run_with_server(scenario, *names)
 
     assert {request.query.get("limit") for request in server.requests if request.path == NODES} == {
         str(PAGE)
@@ -155,7 +157,7 @@ def test_a_list_that_the_server_has_forgotten_is_read_anew(tmp_path: Path) -> No
 
         assert (code, [line.split()[0] for line in output.splitlines()[1:]]) == (0, ["n0/0"])
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -205,7 +207,7 @@ def test_a_node_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         assert (code, output) == (1, "")
         assert errors == 'error: gpunodes.vgpu-admission.io "nowhere" not found\n'
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_an_empty_cluster_is_told(tmp_path: Path) -> None:
@@ -218,7 +220,7 @@ def test_an_empty_cluster_is_told(tmp_path: Path) -> None:
             "No resources found\n",
         )
 
-    served(scenario)
+    run_with_server(scenario)
 
 
 POD = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3k"}
@@ -261,7 +263,7 @@ def test_pods_are_picked_by_namespace_and_name(
         nothing = "No resources found in team namespace.\n"
         assert errors == ("" if expected else nothing)
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_a_pod_by_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -276,7 +278,7 @@ def test_a_pod_by_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
             'error: pods "nobody" not found\n',
         )
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_a_pod_that_cannot_be_read_is_told(tmp_path: Path) -> None:
@@ -293,4 +295,4 @@ def test_a_pod_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         assert (code, [line.split()[0] for line in output.splitlines()[1:]]) == (0, ["asks"])
         assert errors.startswith('Warning: pod "odd" cannot be read: ')
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tests.fakes.api_server import ApiServer
-from tests.integration.console.sessions import gpus, kubeconfig, served, session
+from tests.integration.console.sessions import gpus, kubeconfig, run_with_server, session
 
 ROOT = Path(__file__).parents[4]
 PROGRAM = (
@@ -39,7 +39,7 @@ def test_a_plain_kubeconfig_imports_no_other_client(tmp_path: Path) -> None:
         assert (program.returncode, errors) == (0, b"")
         assert b"n0/0" in output
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_a_call_that_is_refused_is_not_repeated(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_a_list_nested_too_deeply_is_no_list(tmp_path: Path) -> None:
             "Unable to connect to the server: list gpunodes: the answer is not a list\n"
         )
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")

@@ -13,7 +13,7 @@ from console.cluster.kubeconfig_files import access_of
 from kube.config import LARGEST_FILE, SERVICE_ACCOUNT
 from kube.errors import ConfigError
 from tests.fakes.api_server import ApiServer
-from tests.integration.console.sessions import gpus, kubeconfig, served, session
+from tests.integration.console.sessions import gpus, kubeconfig, run_with_server, session
 
 ROOT = Path(__file__).parents[4]
 
@@ -118,7 +118,7 @@ def test_a_token_that_no_header_carries_is_an_error(tmp_path: Path) -> None:
         assert (code, output) == (1, "")
         assert "the token has a line break or another control character" in errors
 
-    assert not served(scenario, "n0").requests
+    assert not run_with_server(scenario, "n0").requests
 
 
 def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
 
         assert (code, len(output.splitlines())) == (0, 2)
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_files_are_merged_as_by_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

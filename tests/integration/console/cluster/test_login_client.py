@@ -15,7 +15,7 @@ from console.cluster.login_client import plugin_access
 from kube.config import Access, KubeconfigLogin
 from kube.errors import ConfigError
 from tests.fakes.api_server import ApiServer
-from tests.integration.console.sessions import gpus, kubeconfig, served, session
+from tests.integration.console.sessions import gpus, kubeconfig, run_with_server, session
 
 VERSION = "client.authentication.k8s.io/v1"
 
@@ -55,7 +55,7 @@ def test_a_plugin_of_the_kubeconfig_logs_in(tmp_path: Path) -> None:
 
         assert (code, errors, len(output.splitlines())) == (0, "", 2)
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_a_plugin_may_return_a_certificate() -> None:

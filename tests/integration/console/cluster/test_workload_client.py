@@ -15,10 +15,10 @@ from tests.integration.console.cli.test_session import POD, stored
 from tests.integration.console.sessions import (
     kubeconfig,
     put,
-    refused,
-    served,
+    refusal_body,
+    result,
+    run_with_server,
     session,
-    told,
 )
 
 APPS = "/apis/apps/v1/namespaces/team"
@@ -51,7 +51,7 @@ async def why(
     asked = session(kubeconfig(folder, server.url))
     question = AnswerOptions(namespace=None, output=output)
     code = await asked.answer(lambda gather: explain.why(gather, asked, about, question=question))
-    return told(asked, code)
+    return result(asked, code)
 
 
 def test_pods_of_a_deployment_are_those_of_its_replica_sets(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_pods_of_a_deployment_are_those_of_its_replica_sets(tmp_path: Path) -> N
             assert (code, errors) == (0, "")
             assert [item["name"], *item["alike"]] == names
 
-    server = served(scenario, "n0")
+    server = run_with_server(scenario, "n0")
 
     asked = [request for request in server.requests if request.path == PODS]
     assert {request.query["labelSelector"] for request in asked} == {"app=web"}
@@ -95,7 +95,7 @@ def test_a_job_of_volcano_has_no_selector(tmp_path: Path) -> None:
 
         assert (code, json.loads(output)["states"]) == (0, {"Waiting": 1})
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
         assert "from      the stored Deployment, spec.template\n" in output
         assert output.count("FITS NOW\n") == 1
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
         pytest.param(
             "deploy/web",
             404,
-            refused(404, "NotFound", 'deployments.apps "web" not found'),
+            refusal_body(404, "NotFound", 'deployments.apps "web" not found'),
             'Error from server (NotFound): deployments.apps "web" not found\n',
             id="no-such-object",
         ),
@@ -145,7 +145,7 @@ def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
         pytest.param(
             "rs/web",
             403,
-            refused(403, "Forbidden", 'cannot get resource "replicasets" in API group "apps"'),
+            refusal_body(403, "Forbidden", 'cannot get resource "replicasets" in API group "apps"'),
             "Error from server (Forbidden): cannot get resource "
             '"replicasets" in API group "apps"\n',
             id="no-right",
@@ -169,7 +169,7 @@ def test_what_stands_in_the_way_is_told(
 
         assert await why(server, tmp_path, about) == (1, "", text)
 
-    served(scenario)
+    run_with_server(scenario)
 
 
 def test_what_cannot_be_read_between_hides_nothing_else(tmp_path: Path) -> None:
@@ -186,4 +186,4 @@ def test_what_cannot_be_read_between_hides_nothing_else(tmp_path: Path) -> None:
         assert (code, json.loads(output)["pods"]) == (0, 1)
         assert errors.startswith('Warning: "odd" cannot be read: Expected `int | null`')
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")

@@ -215,7 +215,9 @@ class Everyone:
         return Answers(
             hook=frozenset(hook),
             extender=frozenset(passed),
-            why=frozenset(a.node for a in told.answers if not a.out and a.finding is None),
+            why=frozenset(
+                a.node for a in told.answers if not a.closed_reason and a.finding is None
+            ),
             alone=frozenset(n for n in NAMES if fits(written, select_nodes(site, None, [n]))),
             fits=fits(written, site),
         )
