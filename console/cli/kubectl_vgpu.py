@@ -76,11 +76,11 @@ def get() -> None:
 @labels
 @with_session
 def get_nodes(
-    session: CommandSession, *, names: tuple[str, ...], **how: Unpack[PrintOptions]
+    session: CommandSession, *, names: tuple[str, ...], **options: Unpack[PrintOptions]
 ) -> int:
     """List nodes with GPUs: amounts promised and the largest request that still fits."""
-    selection = ListSelection(names=names, labels=how["labels"])
-    return session.run(lambda reader: lists.nodes(reader, _printer(session, how), selection))
+    selection = ListSelection(names=names, labels=options["labels"])
+    return session.run(lambda reader: lists.nodes(reader, _printer(session, options), selection))
 
 
 @get.command("gpus")
@@ -94,11 +94,11 @@ def get_gpus(
     *,
     names: tuple[str, ...],
     more: tuple[str, ...],
-    **how: Unpack[PrintOptions],
+    **options: Unpack[PrintOptions],
 ) -> int:
     """List GPUs: MIG layout, amounts promised and the largest request that still fits."""
-    selection = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=how["labels"])
-    return session.run(lambda reader: lists.gpus(reader, _printer(session, how), selection))
+    selection = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=options["labels"])
+    return session.run(lambda reader: lists.gpus(reader, _printer(session, options), selection))
 
 
 @get.command("pods")
@@ -116,14 +116,14 @@ def get_pods(
     names: tuple[str, ...],
     everywhere: bool,
     namespace: str | None,
-    **how: Unpack[PrintOptions],
+    **options: Unpack[PrintOptions],
 ) -> int:
     """List pods that ask for vGPU: what each got, and where."""
 
     async def view(reader: ClusterReader) -> int:
-        where = None if everywhere else namespace or reader.cluster.namespace
-        which = ListSelection(names=names, namespace=where, labels=how["labels"])
-        return await lists.pods(reader, _printer(session, how), which)
+        space = None if everywhere else namespace or reader.cluster.namespace
+        selection = ListSelection(names=names, namespace=space, labels=options["labels"])
+        return await lists.pods(reader, _printer(session, options), selection)
 
     return session.run(view)
 
@@ -163,7 +163,7 @@ def fit(
     files: tuple[str, ...],
     namespace: str | None,
     output: str | None,
-    **asked: Unpack[AmountOptions],
+    **options: Unpack[AmountOptions],
 ) -> int:
     """Say whether the pods of a manifest, or given amounts, fit now; nothing is created.
 
@@ -171,7 +171,7 @@ def fit(
     does or is refused, 1 if the question could not be answered.
     """
     question = AnswerOptions(namespace=namespace, output=OutputFormat(output or OutputFormat.TABLE))
-    wanted = amounts_of(asked, files)
+    wanted = amounts_of(options, files)
     if wanted is not None:
         return session.run(
             lambda reader: explain.fit_amounts(reader, session, wanted, question=question)

@@ -251,7 +251,10 @@ def cluster_view(
     registered = {name for name, node in (machines or {}).items() if node.registered}
     return ClusterView(
         now=now,
-        ledgers={n: _with_positions(one) if n in registered else one for n, one in ledgers.items()},
+        ledgers={
+            name: _with_positions(ledger) if name in registered else ledger
+            for name, ledger in ledgers.items()
+        },
         accounts=accounts,
         created=created,
         machines=machines,

@@ -201,8 +201,8 @@ def _closest_nodes(choice: Choice, search: FleetSearch) -> list[str]:
     }
 
     def rank(node: Node) -> tuple[bool, bool, int, str]:
-        left = max((largest_free(gpu, options) or 0 for gpu in node.gpus), default=0)
-        return node.name not in able, node.name not in related, -left, node.name
+        free = max((largest_free(gpu, options) or 0 for gpu in node.gpus), default=0)
+        return node.name not in able, node.name not in related, -free, node.name
 
     return [node.name for node in sorted(snapshot.nodes.values(), key=rank) if node.gpus]
 

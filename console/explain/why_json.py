@@ -45,8 +45,8 @@ def why_document(pod_why: PodWhy) -> dict[str, Any]:
         "outlook": outlook_document(feasibility),
         "nodes": [_node(answer) for answer in pod_why.answers],
         "endings": [
-            {"namespace": one.namespace, "pod": one.pod, "node": one.node}
-            for one in pod_why.freeing_pods
+            {"namespace": pod.namespace, "pod": pod.pod, "node": pod.node}
+            for pod in pod_why.freeing_pods
         ],
         "events": [event_document(event) for event in pod_why.facts.events],
     }

@@ -78,7 +78,7 @@ FORBIDDEN = (
         ),
     ],
 )
-def test_refusals_are_told_as_kubectl_does(
+def test_refusals_are_written_as_by_kubectl(
     status: int, body: bytes, *, text: str, tmp_path: Path
 ) -> None:
     """On standard error, with code 1, naming verb and resource; nothing else is printed."""
@@ -114,7 +114,7 @@ def test_what_may_not_be_read_is_left_out_aloud(tmp_path: Path) -> None:
     run_with_server(scenario)
 
 
-def test_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+def test_settings_that_cannot_be_used_are_a_warning(tmp_path: Path) -> None:
     """The webhook keeps its last good ones, which nobody else knows: the defaults are assumed."""
 
     async def scenario(server: ApiServer) -> None:
@@ -160,11 +160,11 @@ def test_a_list_that_the_server_has_forgotten_is_read_anew(tmp_path: Path) -> No
     run_with_server(scenario, "n0")
 
 
-def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """As kubectl says it."""
-    asked = session(kubeconfig(tmp_path, "http://127.0.0.1:1"))
+    commands = session(kubeconfig(tmp_path, "http://127.0.0.1:1"))
 
-    code, output, errors = asyncio.run(gpus(asked))
+    code, output, errors = asyncio.run(gpus(commands))
 
     assert (code, output) == (1, "")
     assert errors.startswith("Unable to connect to the server: ")
@@ -184,10 +184,10 @@ def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             config = kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
-            found = await gpus(session(config, seconds=0.2))
+            answer = await gpus(session(config, seconds=0.2))
             async with asyncio.timeout(10):
                 await left.wait()
-        return found
+        return answer
 
     assert asyncio.run(play()) == (
         1,
@@ -210,7 +210,7 @@ def test_a_node_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     run_with_server(scenario, "n0")
 
 
-def test_an_empty_cluster_is_told(tmp_path: Path) -> None:
+def test_an_empty_cluster_is_named(tmp_path: Path) -> None:
     """Nobody should wonder whether the command did anything."""
 
     async def scenario(server: ApiServer) -> None:
@@ -253,13 +253,13 @@ def test_pods_are_picked_by_namespace_and_name(
             ("other", "team-b", POD),
         ):
             put(server, f"/api/v1/namespaces/{namespace}/pods", stored(name, namespace, limits))
-        asked = session(kubeconfig(tmp_path, server.url))
+        commands = session(kubeconfig(tmp_path, server.url))
 
-        code, output, errors = await pods(asked, which)
+        code, output, errors = await pods(commands, which)
 
         lines = [line.split() for line in output.splitlines()[1:]]
-        found = [line[0] if which.namespace else "/".join(line[:2]) for line in lines]
-        assert (code, found) == (0, expected)
+        shown = [line[0] if which.namespace else "/".join(line[:2]) for line in lines]
+        assert (code, shown) == (0, expected)
         nothing = "No resources found in team namespace.\n"
         assert errors == ("" if expected else nothing)
 
@@ -270,9 +270,9 @@ def test_a_pod_by_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """A slip of the finger must not look like a pod without GPU."""
 
     async def scenario(server: ApiServer) -> None:
-        asked = session(kubeconfig(tmp_path, server.url))
+        commands = session(kubeconfig(tmp_path, server.url))
 
-        assert await pods(asked, ListSelection(namespace="team", names=("nobody",))) == (
+        assert await pods(commands, ListSelection(namespace="team", names=("nobody",))) == (
             1,
             "",
             'error: pods "nobody" not found\n',
@@ -281,16 +281,16 @@ def test_a_pod_by_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     run_with_server(scenario, "n0")
 
 
-def test_a_pod_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_pod_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
     """It hides no other, and nobody reads how our program failed."""
 
     async def scenario(server: ApiServer) -> None:
         put(server, "/api/v1/namespaces/team/pods", stored("asks", "team", POD))
         odd = stored("odd", "team", POD) | {"spec": {"containers": None, "nodeName": 7}}
         put(server, "/api/v1/namespaces/team/pods", odd)
-        asked = session(kubeconfig(tmp_path, server.url))
+        commands = session(kubeconfig(tmp_path, server.url))
 
-        code, output, errors = await pods(asked, ListSelection(namespace="team"))
+        code, output, errors = await pods(commands, ListSelection(namespace="team"))
 
         assert (code, [line.split()[0] for line in output.splitlines()[1:]]) == (0, ["asks"])
         assert errors.startswith('Warning: pod "odd" cannot be read: ')

@@ -48,10 +48,12 @@ def made(server: ApiServer, path: str, name: str, *, by: str = "", **spec: objec
 async def why(
     server: ApiServer, folder: Path, about: str, *, output: OutputFormat = OutputFormat.JSON
 ) -> tuple[int, str, str]:
-    asked = session(kubeconfig(folder, server.url))
+    commands = session(kubeconfig(folder, server.url))
     question = AnswerOptions(namespace=None, output=output)
-    code = await asked.answer(lambda gather: explain.why(gather, asked, about, question=question))
-    return result(asked, code)
+    code = await commands.answer(
+        lambda gather: explain.why(gather, commands, about, question=question)
+    )
+    return result(commands, code)
 
 
 def test_pods_of_a_deployment_are_those_of_its_replica_sets(tmp_path: Path) -> None:
@@ -79,8 +81,8 @@ def test_pods_of_a_deployment_are_those_of_its_replica_sets(tmp_path: Path) -> N
 
     server = run_with_server(scenario, "n0")
 
-    asked = [request for request in server.requests if request.path == PODS]
-    assert {request.query["labelSelector"] for request in asked} == {"app=web"}
+    listed = [request for request in server.requests if request.path == PODS]
+    assert {request.query["labelSelector"] for request in listed} == {"app=web"}
     assert {request.method for request in server.requests} == {"GET"}
 
 
@@ -159,7 +161,7 @@ def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_stands_in_the_way_is_told(
+def test_an_error_is_written_on_one_line(
     about: str, status: int, body: bytes, *, text: str, tmp_path: Path
 ) -> None:
     """As for a pod, by the name of its kind; nothing is printed."""
@@ -173,7 +175,7 @@ def test_what_stands_in_the_way_is_told(
 
 
 def test_what_cannot_be_read_between_hides_nothing_else(tmp_path: Path) -> None:
-    """A person is told, and reads of all other pods."""
+    """The command warns, and explains all other pods."""
 
     async def scenario(server: ApiServer) -> None:
         web = made(server, f"{APPS}/deployments", "web")
