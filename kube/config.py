@@ -30,7 +30,7 @@ class Access:
     key: bytes | Path | None = field(default=None, repr=False)  # PEM
     server_name: str | None = None  # expected in the server's certificate, where not the host
     verify: bool = True  # the server's certificate
-    proxy: str | None = None  # http or https address of a proxy in front of the server
+    proxy: str | None = field(default=None, repr=False)  # http(s) address; may have a password
 
 
 def in_cluster(

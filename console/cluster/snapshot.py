@@ -248,13 +248,9 @@ def cluster_view(
         if metadata.creation_timestamp is not None:
             created[ledger.name] = metadata.creation_timestamp
     machines = None if nodes is None else dict(_machines(nodes, unreadable))
-    registered = {name for name, node in (machines or {}).items() if node.registered}
     return ClusterView(
         now=now,
-        ledgers={
-            name: _with_positions(ledger) if name in registered else ledger
-            for name, ledger in ledgers.items()
-        },
+        ledgers=_with_positions(ledgers, machines or {}),
         accounts=accounts,
         created=created,
         machines=machines,
@@ -264,9 +260,17 @@ def cluster_view(
     )
 
 
-def _with_positions(ledger: Ledger) -> Ledger:
-    """Return *ledger* with only the MIG positions that Volcano's scheduler can name."""
-    return replace(ledger, node=with_volcano_positions(ledger.node))
+def _with_positions(
+    ledgers: Mapping[str, Ledger], machines: Mapping[str, Machine]
+) -> dict[str, Ledger]:
+    """Return *ledgers*; those of registered nodes have only positions that Volcano can name."""
+    registered = {name for name, node in machines.items() if node.registered}
+    return {
+        name: replace(ledger, node=with_volcano_positions(ledger.node))
+        if name in registered
+        else ledger
+        for name, ledger in ledgers.items()
+    }
 
 
 def _machines(nodes: Iterable[Json], unreadable: list[str]) -> Iterator[tuple[str, Machine]]:
