@@ -135,9 +135,12 @@ class Client:
     connection turns out to be closed, which a resource version makes harmless.
     """
 
-    def __init__(self, access: Access, *, clock: Clock = SYSTEM) -> None:
-        """Store the parameters; *clock* paces the retries."""
+    def __init__(
+        self, access: Access, *, clock: Clock = SYSTEM, attempts: int = MOST_ATTEMPTS
+    ) -> None:
+        """Store the parameters; *clock* paces the retries, *attempts* bounds those of one call."""
         self._access = access
+        self._attempts = attempts
         self._clock = clock
         self._credentials = Credentials(access, clock)
         self._session: aiohttp.ClientSession | None = None
@@ -264,7 +267,7 @@ class Client:
                 failures += 1
                 pause = _pause(error, failures, self._clock)
                 late = pause is None or self._clock.monotonic() + pause >= deadline
-                if pause is None or late or failures >= MOST_ATTEMPTS:
+                if pause is None or late or failures >= self._attempts:
                     raise
             await self._clock.sleep(pause)
 
@@ -284,6 +287,7 @@ class Client:
                 headers=headers,
                 ssl=self._credentials.tls(),
                 server_hostname=self._access.server_name,
+                proxy=self._access.proxy,
                 allow_redirects=False,  # a redirect would take our token elsewhere
                 timeout=aiohttp.ClientTimeout(
                     total=seconds_left, sock_connect=min(seconds_left, CONNECT_TIMEOUT)

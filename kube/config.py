@@ -1,12 +1,12 @@
 """Address and credentials of the API server, from a pod's mounts or a kubeconfig."""
 
 import base64
-import binascii
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -14,6 +14,8 @@ import yaml
 from kube.errors import ConfigError, shorten
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+LARGEST_FILE: Final = 4 << 20  # bytes of a kubeconfig; one of a thousand clusters fits
+DEEPEST_FILE: Final = 64  # levels of nesting in a kubeconfig; kubectl writes 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +30,13 @@ class Access:
     key: bytes | Path | None = field(default=None, repr=False)  # PEM
     server_name: str | None = None  # expected in the server's certificate, where not the host
     verify: bool = True  # the server's certificate
+    proxy: str | None = field(default=None, repr=False)  # http(s) address; may have a password
 
 
 def in_cluster(
     directory: Path = SERVICE_ACCOUNT, *, environ: Mapping[str, str] = os.environ
 ) -> Access:
-    """Return the access of our pod, from its environment and its ServiceAccount volume.
+    """Read what kubelet gives every pod.
 
     Raises :class:`ConfigError` outside a pod.
     """
@@ -53,33 +56,29 @@ def in_cluster(
 
 class _Cluster(msgspec.Struct, rename="kebab"):
     server: str
-    certificate_authority: str = ""
-    certificate_authority_data: str = ""
-    insecure_skip_tls_verify: bool = False
-    tls_server_name: str = ""
-    proxy_url: str = ""
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
 
 
 class _Context(msgspec.Struct):
     cluster: str
-    user: str = ""
-    namespace: str = ""
-
-
-class _Exec(msgspec.Struct):
-    command: str = ""
+    user: str | None = None
+    namespace: str | None = None
 
 
 class _User(msgspec.Struct, rename="kebab"):
-    token: str = ""
-    token_file: str = msgspec.field(default="", name="tokenFile")
-    client_certificate: str = ""
-    client_certificate_data: str = ""
-    client_key: str = ""
-    client_key_data: str = ""
-    exec: _Exec | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    exec: dict[str, object] | None = None
     auth_provider: dict[str, object] | None = None
-    username: str = ""
+    username: str | None = None
 
 
 class _NamedCluster(msgspec.Struct):
@@ -94,11 +93,11 @@ class _NamedContext(msgspec.Struct):
 
 class _NamedUser(msgspec.Struct):
     name: str
-    user: _User
+    user: _User | None = None
 
 
 class _File(msgspec.Struct):
-    current_context: str = msgspec.field(default="", name="current-context")
+    current_context: str | None = msgspec.field(default=None, name="current-context")
     clusters: list[_NamedCluster] | None = None  # kubectl writes null for none
     contexts: list[_NamedContext] | None = None
     users: list[_NamedUser] | None = None
@@ -107,39 +106,146 @@ class _File(msgspec.Struct):
 _Entry = TypeVar("_Entry")
 
 
+@dataclass(frozen=True, slots=True)
+class _Located(Generic[_Entry]):
+    """An entry, and the file that it was read from."""
+
+    entry: _Entry
+    file: Path
+
+    def file_named(self, name: str | None) -> Path | None:
+        """Return the file *name*, which is relative to the folder of the kubeconfig."""
+        return self.file.parent / name if name else None
+
+
+@dataclass(slots=True)
+class _MergedFiles:
+    """The entries of several kubeconfigs by name; of two with one name the first counts."""
+
+    place: str  # the paths of the files, for messages
+    current_context: str = ""
+    clusters: dict[str, _Located[_Cluster]] = field(default_factory=dict)
+    contexts: dict[str, _Located[_Context]] = field(default_factory=dict)
+    users: dict[str, _Located[_User]] = field(default_factory=dict)
+
+    def add(self, file: _File, path: Path) -> None:
+        """Add the entries of *file* whose names are new."""
+        self.current_context = self.current_context or file.current_context or ""
+        for cluster in file.clusters or ():
+            self.clusters.setdefault(cluster.name, _Located(cluster.cluster, path))
+        for context in file.contexts or ():
+            self.contexts.setdefault(context.name, _Located(context.context, path))
+        for user in file.users or ():
+            self.users.setdefault(user.name, _Located(user.user or _User(), path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeconfigLogin:
+    """One context of a kubeconfig: the address, and how its user authenticates."""
+
+    access: Access  # without the credentials that `exec` or `auth_provider` is to return
+    place: str  # the file and the user, for messages
+    exec: Mapping[str, object] | None = field(default=None, repr=False)
+    auth_provider: Mapping[str, object] | None = field(default=None, repr=False)
+
+
 def from_kubeconfig(path: Path, context: str | None = None) -> Access:
     """Read *context*, or the current one, of the kubeconfig at *path*.
 
-    Relative paths in it start from its own folder, as for kubectl. Raises :class:`ConfigError` when
-    it is unreadable or needs an exec plugin, an auth provider, a password or a proxy.
+    Files it names are relative to its own folder, as for kubectl. Raises :class:`ConfigError`
+    when it is unreadable or its user authenticates with a program or an auth-provider.
     """
-    file = _parse_file(path)
-    name = context or file.current_context
-    chosen = _entry_named(
-        name, {c.name: c.context for c in file.contexts or ()}, f"{path}: context"
+    login = kubeconfig_login((path,), context)
+    instead = (
+        'use a token for that user instead: kubectl config set-credentials NAME --token="$(kubectl'
+        ' create token SERVICEACCOUNT)"'
     )
-    clusters = {c.name: c.cluster for c in file.clusters or ()}
-    users = {u.name: u.user for u in file.users or ()}
-    cluster = _entry_named(chosen.cluster, clusters, f"{path}: cluster")
-    user = _entry_named(chosen.user, users, f"{path}: user") if chosen.user else _User()
-    _refuse_unsupported(cluster, user, f"{path}: user {chosen.user!r}")
-    return Access(
-        url=cluster.server.rstrip("/"),
-        namespace=chosen.namespace or "default",
-        ca=_pem(path, cluster.certificate_authority_data, cluster.certificate_authority),
-        token=user.token or (path.parent / user.token_file if user.token_file else None),
-        certificate=_pem(path, user.client_certificate_data, user.client_certificate),
-        key=_pem(path, user.client_key_data, user.client_key),
-        server_name=cluster.tls_server_name or None,
-        verify=not cluster.insecure_skip_tls_verify,
+    if login.exec is not None:
+        raise ConfigError(
+            f"{login.place} authenticates with the exec plugin {login.exec.get('command')!r};"
+            f" plugins are not supported: {instead}"
+        )
+    if login.auth_provider is not None:
+        raise ConfigError(
+            f"{login.place} authenticates with the auth-provider"
+            f" {login.auth_provider.get('name')!r}, which is not supported; {instead}"
+        )
+    return login.access
+
+
+def kubeconfig_login(paths: Sequence[Path], context: str | None = None) -> KubeconfigLogin:
+    """Read *context*, or the current one, of the kubeconfigs at *paths*, merged as by kubectl.
+
+    Raises :class:`ConfigError` when a file is unreadable, or the context is incomplete.
+    """
+    merged = _MergedFiles(os.pathsep.join(map(str, paths)))
+    for path in paths:
+        merged.add(_parse_file(path), path)
+    chosen = _chosen_context(merged, context)
+    cluster = _entry_named(chosen.cluster, merged.clusters, f"{merged.place}: cluster")
+    user = _Located(_User(), cluster.file)
+    if chosen.user:
+        user = _entry_named(chosen.user, merged.users, f"{merged.place}: user")
+    place = f"{user.file}: user {chosen.user!r}"
+    if user.entry.username:
+        raise ConfigError(
+            f"{place} authenticates with a password, which API servers no longer accept;"
+            " accepted: a client certificate, a token, or an exec plugin"
+        )
+    return KubeconfigLogin(
+        access=Access(
+            url=_server_url(cluster.entry.server, f"{cluster.file}: cluster {chosen.cluster!r}"),
+            namespace=chosen.namespace or "default",
+            ca=_pem(cluster, cluster.entry.certificate_authority_data)
+            or cluster.file_named(cluster.entry.certificate_authority),
+            token=user.entry.token or user.file_named(user.entry.token_file),
+            certificate=_pem(user, user.entry.client_certificate_data)
+            or user.file_named(user.entry.client_certificate),
+            key=_pem(user, user.entry.client_key_data) or user.file_named(user.entry.client_key),
+            server_name=cluster.entry.tls_server_name or None,
+            verify=not cluster.entry.insecure_skip_tls_verify,
+            proxy=_proxy(cluster, chosen.cluster),
+        ),
+        place=place,
+        exec=user.entry.exec,
+        auth_provider=user.entry.auth_provider,
     )
 
 
 def _parse_file(path: Path) -> _File:
+    text = _text(path)
     try:
-        return msgspec.convert(yaml.safe_load(_text(path)) or {}, type=_File)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ConfigError(f"{path}: not a valid kubeconfig: {shorten(str(error))}") from error
+        content = _parse_yaml(text)
+        return _File() if content is None else msgspec.convert(content, type=_File)
+    except (yaml.YAMLError, ValueError) as error:  # msgspec.ValidationError is a ValueError
+        why = shorten(" ".join(str(error).split()))
+        raise ConfigError(f"{path}: not a valid kubeconfig: {why}") from error
+
+
+def _parse_yaml(text: str) -> object:
+    """Return the value of *text*; raises ``ValueError`` or ``yaml.YAMLError``."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):  # a loop; `load` is a recursion in C
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST_FILE:
+            raise ValueError(f"nested more than {DEEPEST_FILE} levels deep")
+    return yaml.load(text, Loader=yaml.CSafeLoader)
+
+
+def _chosen_context(merged: _MergedFiles, context: str | None) -> _Context:
+    name = context or merged.current_context
+    if not merged.contexts:
+        raise ConfigError(
+            f"{merged.place}: it has no contexts; accepted: a kubeconfig with contexts, clusters"
+            " and users"
+        )
+    if not name:
+        raise ConfigError(
+            f"{merged.place}: current-context is not set; the file has"
+            f" {_names_text(merged.contexts)}; accepted: --context with the name of one"
+        )
+    return _entry_named(name, merged.contexts, f"{merged.place}: context").entry
 
 
 def _entry_named(name: str, entries: Mapping[str, _Entry], place: str) -> _Entry:
@@ -152,41 +258,50 @@ def _names_text(names: Iterable[str]) -> str:
     return shorten(", ".join(sorted(names))) or "none"
 
 
-def _refuse_unsupported(cluster: _Cluster, user: _User, place: str) -> None:
-    """Refuse exec plugins, auth providers, passwords and proxies."""
-    instead = (
-        'use a token for that user instead: kubectl config set-credentials NAME --token="$(kubectl'
-        ' create token SERVICEACCOUNT)"'
-    )
-    if user.exec is not None:
+def _server_url(server: str, place: str) -> str:
+    if not _is_http_url(server):
         raise ConfigError(
-            f"{place} authenticates with the exec plugin {user.exec.command!r}; plugins are"
-            f" not supported: {instead}"
+            f"{place}: server {shorten(server)!r} is not an address; accepted: https://HOST:PORT"
         )
-    if user.auth_provider is not None or user.username:
-        raise ConfigError(
-            f"{place} authenticates with an auth-provider or a password, which API servers no"
-            f" longer accept; {instead}"
-        )
-    if cluster.proxy_url:
-        raise ConfigError(
-            f"{place}: proxy-url {cluster.proxy_url!r} is not supported; run `kubectl proxy` and"
-            " set server to its address"
-        )
+    return server.rstrip("/")
 
 
-def _pem(path: Path, data: str, file: str) -> bytes | Path | None:
-    """Return inline *data* decoded, else *file* beside *path*; inline wins, as for kubectl."""
-    if not data:
-        return path.parent / file if file else None
+def _proxy(cluster: _Located[_Cluster], name: str) -> str | None:
+    proxy = cluster.entry.proxy_url
+    if proxy and not _is_http_url(proxy):
+        raise ConfigError(
+            f"{cluster.file}: cluster {name!r}: proxy-url {shorten(proxy)!r} is not supported;"
+            " accepted: http://HOST:PORT or https://HOST:PORT; or run `kubectl proxy` and set"
+            " server to its address"
+        )
+    return proxy or None
+
+
+def _is_http_url(text: str) -> bool:
     try:
-        return base64.b64decode(data, validate=True)
-    except binascii.Error as error:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError:  # a port out of range, or an unclosed bracket
+        return False
+    return url.scheme in {"http", "https"} and bool(url.hostname) and port != 0
+
+
+def _pem(source: _Located[_Entry], data: str | None) -> bytes | None:
+    """Return inline *data* decoded; it wins over a file, as for kubectl."""
+    try:
+        return base64.b64decode(data, validate=True) if data else None
+    except ValueError as error:  # not base64, or not ASCII
+        path = source.file
         raise ConfigError(f"{path}: certificate or key data is not base64: {error}") from error
 
 
 def _text(path: Path) -> str:
+    """Return the content of a file of at most :data:`LARGEST_FILE` bytes."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise ConfigError(f"cannot read {path}: it has more than {LARGEST_FILE} bytes")
+        return content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {shorten(str(error))}") from error

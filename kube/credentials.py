@@ -68,14 +68,14 @@ class Credentials:
 
     def _load(self) -> None:
         access = self._access
-        token = _content(access.token)
+        token = _token_text(_content(access.token))
         material = _Material(
             _content(access.ca), _content(access.certificate), _content(access.key)
         )
         if material != self._material:
             self._tls = _context(access, material) if access.url.startswith("https:") else None
             self._material = material
-        self._token = token.decode("ascii").strip() if token else None
+        self._token = token
 
 
 def _content(source: str | bytes | Path | None) -> bytes | None:
@@ -86,6 +86,14 @@ def _content(source: str | bytes | Path | None) -> bytes | None:
             return source.encode()
         case _:
             return source
+
+
+def _token_text(content: bytes | None) -> str | None:
+    """Return a token that a header may carry; raises ``ValueError``."""
+    text = content.decode("ascii").strip() if content else ""
+    if not text.isprintable():
+        raise ValueError("the token has a line break or another control character")
+    return text or None
 
 
 def _context(access: Access, material: _Material) -> ssl.SSLContext:

@@ -9,7 +9,7 @@ from allocator.cli.files import display_name, pods_of, read
 from allocator.cli.terminal import show
 from allocator.report.feasibility import exit_code
 from allocator.report.terminal_lines import Line
-from console.cli.session import AskedError, CommandSession
+from console.cli.session import CommandSession, QuestionError
 from console.cluster.pod import PodView
 from console.cluster.reader_client import ClusterReader, NamespaceView
 from console.cluster.snapshot import ClusterView
@@ -28,9 +28,9 @@ from console.get.listing import OutputFormat, document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOptions:
-    """How an answer is wanted; ``None`` is the namespace of the context."""
+    """The options that ``why`` and ``fit`` share."""
 
-    namespace: str | None
+    namespace: str | None  # None: the namespace of the context
     output: OutputFormat
 
 
@@ -40,7 +40,7 @@ async def why(
     """Explain one pod, or those of a workload."""
     target = parse_target(about)
     if isinstance(target, str):
-        raise AskedError(target)
+        raise QuestionError(target)
     namespace = question.namespace or reader.cluster.namespace
     if target.kind is not None:
         answer = await _workload(reader, target.kind, namespace=namespace, name=target.name)
@@ -62,7 +62,7 @@ def _print_answer(
     *,
     question: AnswerOptions,
 ) -> int:
-    """Print *lines* for people, or *answer* as the document that was asked for."""
+    """Print *lines* as text, or *answer* as JSON or YAML; return exit code 0."""
     if question.output is OutputFormat.TABLE:
         show(lines, session.output)
     else:
@@ -98,7 +98,7 @@ async def _workload(
         )
         for group in groups[:MOST_GROUPS]
     ]
-    # Who may not read ledgers would be told that nothing ever fits.
+    # Without the ledgers every pod would seem never to fit.
     templates = () if site.blind else resolved.templates
     return WorkloadWhy(
         workload=resolved,
@@ -112,7 +112,7 @@ async def _workload(
 async def fit(
     reader: ClusterReader, session: CommandSession, files: Sequence[str], *, question: AnswerOptions
 ) -> int:
-    """Say whether the pods of *files* would fit, and return the exit code that says so."""
+    """Print whether the pods of *files* would fit, and return the exit code that says so."""
     default = question.namespace or reader.cluster.namespace
     pods = [
         (display_name(file), made)
@@ -136,7 +136,7 @@ async def fit_amounts(
     *,
     question: AnswerOptions,
 ) -> int:
-    """Say the same of one pod that asks for *amounts*."""
+    """Print whether one pod with *amounts* would fit, and return the exit code that says so."""
     namespace = question.namespace or reader.cluster.namespace
     site = await reader.site()
     prefer = (await reader.namespace(namespace)).prefer
@@ -152,4 +152,4 @@ def _print_fit(
         lines += [()] if number else []
         lines += fits.lines(answer, file)
     _print_answer(session, lines, fit_document(answers), question=question)
-    return exit_code(one.verdict for _, one in answers)
+    return exit_code(answer.verdict for _, answer in answers)

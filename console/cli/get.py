@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator.cli.terminal import show
-from console.cli.session import AskedError, CommandSession
+from console.cli.session import CommandSession, QuestionError
 from console.cluster.cluster_client import GROUP
 from console.cluster.pod import PodView
 from console.cluster.reader_client import ClusterReader
@@ -22,15 +22,15 @@ _DOCUMENTS: Final = (OutputFormat.CSV, OutputFormat.JSON, OutputFormat.YAML)
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """How rows are printed, and where."""
+    """The output format of a list, and the session that it is printed to."""
 
     session: CommandSession
     output: OutputFormat
-    headed: bool
+    headed: bool  # with column headings
     column: str = ""  # to sort by
 
     def print(self, listing: Listing, nothing: str) -> int:
-        """Print a listing, or say that there is *nothing* where a person would see no line."""
+        """Print a listing, or the message *nothing* in place of an empty table; return 0."""
         if listing.rows or self.output in _DOCUMENTS:
             ordered = in_order(listing, self.column)
             self.session.print(listing_lines(ordered, self.output, headed=self.headed))
@@ -41,34 +41,38 @@ class Printer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListSelection:
-    """Which objects: *names* of them, in *namespace* (``None`` is every one), with *labels*."""
+    """Which objects a list shows."""
 
-    names: Sequence[str] = ()
-    namespace: str | None = None
-    labels: str = ""
+    names: Sequence[str] = ()  # empty: all
+    namespace: str | None = None  # None: all namespaces
+    labels: str = ""  # a label selector
 
 
-async def nodes(reader: ClusterReader, printer: Printer, which: ListSelection) -> int:
+async def nodes(reader: ClusterReader, printer: Printer, selection: ListSelection) -> int:
     """Print nodes with GPUs, all or some."""
-    site = select_nodes(await reader.site(), await reader.labelled_nodes(which.labels), which.names)
+    site = select_nodes(
+        await reader.site(), await reader.labelled_nodes(selection.labels), selection.names
+    )
     return printer.print(node_listing(site), NOTHING)
 
 
-async def gpus(reader: ClusterReader, printer: Printer, which: ListSelection) -> int:
+async def gpus(reader: ClusterReader, printer: Printer, selection: ListSelection) -> int:
     """Print GPUs, all or those of some nodes."""
-    site = select_nodes(await reader.site(), await reader.labelled_nodes(which.labels), which.names)
+    site = select_nodes(
+        await reader.site(), await reader.labelled_nodes(selection.labels), selection.names
+    )
     return printer.print(gpu_listing(site), NOTHING)
 
 
-async def pods(reader: ClusterReader, printer: Printer, which: ListSelection) -> int:
+async def pods(reader: ClusterReader, printer: Printer, selection: ListSelection) -> int:
     """Print pods that ask for a share of a GPU, or hold one."""
     site = await reader.site(needed=False)
-    pod_views = await reader.pods(which.namespace, which.labels)
-    all_rows = pod_rows(site, pod_views, gone=not which.labels, namespace=which.namespace)
-    rows = _select_rows(all_rows, pod_views, which.names)
-    listing = pod_listing(rows, site.now, spaces=which.namespace is None)
-    where = "" if which.namespace is None else f" in {which.namespace} namespace"
-    return printer.print(listing, f"{NOTHING}{where}.")
+    pod_views = await reader.pods(selection.namespace, selection.labels)
+    all_rows = pod_rows(site, pod_views, gone=not selection.labels, namespace=selection.namespace)
+    rows = _select_rows(all_rows, pod_views, selection.names)
+    listing = pod_listing(rows, site.now, spaces=selection.namespace is None)
+    place = "" if selection.namespace is None else f" in {selection.namespace} namespace"
+    return printer.print(listing, f"{NOTHING}{place}.")
 
 
 async def layout(reader: ClusterReader, session: CommandSession, names: Sequence[str]) -> int:
@@ -81,10 +85,14 @@ async def layout(reader: ClusterReader, session: CommandSession, names: Sequence
 def select_nodes(
     site: ClusterView, labelled: Collection[str] | None, names: Sequence[str]
 ) -> ClusterView:
-    """Return *site* with the nodes *names* only, in that order; raises :class:`AskedError`."""
+    """Return *site* with the nodes *names* only, in that order, or with all.
+
+    Nodes that are not among *labelled* are left out. Raises :class:`QuestionError` for a name
+    without a GPUNode.
+    """
     missing = [name for name in names if name not in site.ledgers]
     if missing:
-        raise AskedError(f'gpunodes.{GROUP} "{missing[0]}" not found')
+        raise QuestionError(f'gpunodes.{GROUP} "{missing[0]}" not found')
     kept = [n for n in names or site.ledgers if labelled is None or n in labelled]
     return replace(site, ledgers={name: site.ledgers[name] for name in kept})
 
@@ -92,9 +100,12 @@ def select_nodes(
 def _select_rows(
     rows: Sequence[PodRow], pods: Sequence[PodView], names: Sequence[str]
 ) -> list[PodRow]:
-    """Return the rows of the pods *names*, or all; a pod that asks for nothing has none."""
+    """Return the rows of the pods *names*, or all; raises :class:`QuestionError`.
+
+    A pod without a request has no row, but its name is not an error.
+    """
     known = {row.name for row in rows} | {pod.metadata.name for pod in pods}
     missing = [name for name in names if name not in known]
     if missing:
-        raise AskedError(f'pods "{missing[0]}" not found')
+        raise QuestionError(f'pods "{missing[0]}" not found')
     return [row for row in rows if not names or row.name in names]

@@ -11,7 +11,7 @@ from console.cli.explain import AnswerOptions
 from console.cli.get import ListSelection, Printer
 from console.cli.options import (
     AmountOptions,
-    Printing,
+    PrintOptions,
     amounts,
     amounts_of,
     document,
@@ -33,9 +33,9 @@ GPUS: Final = (*gpu_rows.COLUMNS, *gpu_rows.WIDE)
 PODS: Final = (pod_rows.SPACE, *pod_rows.COLUMNS, *pod_rows.WIDE)
 
 
-def _printer(session: CommandSession, how: Printing) -> Printer:
-    output = OutputFormat(how["output"] or OutputFormat.TABLE)
-    return Printer(session, output, headed=how["headed"], column=how["column"] or "")
+def _printer(session: CommandSession, options: PrintOptions) -> Printer:
+    output = OutputFormat(options["output"] or OutputFormat.TABLE)
+    return Printer(session, output, headed=options["headed"], column=options["column"] or "")
 
 
 def _version() -> str:
@@ -55,10 +55,10 @@ def cli() -> None:
 
 
 class _Kinds(click.Group):
-    """Subcommands that are also known by the names that kubectl has for a kind."""
+    """Subcommands that also accept the other names that kubectl has for a kind."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a kind, by whichever of its names."""
+        """Return the command of a kind by any of its names."""
         return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
 
@@ -75,10 +75,12 @@ def get() -> None:
 @with_output_options(NODES)
 @labels
 @with_session
-def get_nodes(session: CommandSession, *, names: tuple[str, ...], **how: Unpack[Printing]) -> int:
+def get_nodes(
+    session: CommandSession, *, names: tuple[str, ...], **options: Unpack[PrintOptions]
+) -> int:
     """List nodes with GPUs: amounts promised and the largest request that still fits."""
-    which = ListSelection(names=names, labels=how["labels"])
-    return session.run(lambda reader: lists.nodes(reader, _printer(session, how), which))
+    selection = ListSelection(names=names, labels=options["labels"])
+    return session.run(lambda reader: lists.nodes(reader, _printer(session, options), selection))
 
 
 @get.command("gpus")
@@ -92,11 +94,11 @@ def get_gpus(
     *,
     names: tuple[str, ...],
     more: tuple[str, ...],
-    **how: Unpack[Printing],
+    **options: Unpack[PrintOptions],
 ) -> int:
     """List GPUs: MIG layout, amounts promised and the largest request that still fits."""
-    which = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=how["labels"])
-    return session.run(lambda reader: lists.gpus(reader, _printer(session, how), which))
+    selection = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=options["labels"])
+    return session.run(lambda reader: lists.gpus(reader, _printer(session, options), selection))
 
 
 @get.command("pods")
@@ -114,14 +116,14 @@ def get_pods(
     names: tuple[str, ...],
     everywhere: bool,
     namespace: str | None,
-    **how: Unpack[Printing],
+    **options: Unpack[PrintOptions],
 ) -> int:
     """List pods that ask for vGPU: what each got, and where."""
 
     async def view(reader: ClusterReader) -> int:
-        where = None if everywhere else namespace or reader.cluster.namespace
-        which = ListSelection(names=names, namespace=where, labels=how["labels"])
-        return await lists.pods(reader, _printer(session, how), which)
+        space = None if everywhere else namespace or reader.cluster.namespace
+        selection = ListSelection(names=names, namespace=space, labels=options["labels"])
+        return await lists.pods(reader, _printer(session, options), selection)
 
     return session.run(view)
 
@@ -161,7 +163,7 @@ def fit(
     files: tuple[str, ...],
     namespace: str | None,
     output: str | None,
-    **asked: Unpack[AmountOptions],
+    **options: Unpack[AmountOptions],
 ) -> int:
     """Say whether the pods of a manifest, or given amounts, fit now; nothing is created.
 
@@ -169,9 +171,14 @@ def fit(
     does or is refused, 1 if the question could not be answered.
     """
     question = AnswerOptions(namespace=namespace, output=OutputFormat(output or OutputFormat.TABLE))
-    wanted = amounts_of(asked, files)
+    wanted = amounts_of(options, files)
     if wanted is not None:
         return session.run(
             lambda reader: explain.fit_amounts(reader, session, wanted, question=question)
         )
     return session.run(lambda reader: explain.fit(reader, session, files, question=question))
+
+
+def main() -> None:
+    """Run the plugin; kubectl calls it for ``kubectl vgpu``."""
+    cli(prog_name=NAME)

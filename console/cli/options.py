@@ -1,4 +1,4 @@
-"""Options: what the plugin's commands are told, and what is said of a value that is none."""
+"""The options of the plugin's commands, and the messages for values that are not accepted."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 from allocator.model.untrusted import quote
 from console.cli.session import CommandSession
 from console.cluster.cluster_client import ClusterTarget
-from console.explain.pod_amounts import MEMORY_ACCEPTED, ContainerAmounts, memory_of
+from console.explain.pod_amounts import ACCEPTED_MEMORY, ContainerAmounts, memory_of
 from console.get.listing import OutputFormat
 
 ANY: Final = "any"
@@ -49,7 +49,7 @@ class _Memory(click.ParamType[MiB]):
         """Read an amount of memory."""
         memory = memory_of(str(value))
         if memory is None:
-            text = f"{quote(str(value))} is not an amount of memory; accepted: {MEMORY_ACCEPTED}"
+            text = f"{quote(str(value))} is not an amount of memory; accepted: {ACCEPTED_MEMORY}"
             return self.fail(text, param, ctx)
         return memory
 
@@ -60,7 +60,7 @@ class _Model(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Read part of a product's name; an empty one would be part of every name."""
+        """Read part of a product's name; empty text, a part of every name, is refused."""
         if not str(value).strip():
             return self.fail(
                 '"" is not a model; accepted: part of a name, such as A100', param, ctx
@@ -69,7 +69,7 @@ class _Model(click.ParamType[str]):
 
 
 def with_session(command: Callable[..., int]) -> Callable[..., None]:
-    """Give *command* the options that say which cluster, hand it a session, exit as it says."""
+    """Add the options that name a cluster; call *command* with a session, exit with its code."""
 
     @wraps(command)
     def run(
@@ -110,7 +110,7 @@ def with_session(command: Callable[..., int]) -> Callable[..., None]:
     return decorated
 
 
-class Printing(TypedDict):
+class PrintOptions(TypedDict):
     """The options of every list."""
 
     output: str | None
@@ -122,7 +122,7 @@ class Printing(TypedDict):
 def with_output_options(
     columns: Sequence[str],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return what gives a command the options that say how rows with *columns* are printed."""
+    """Return a decorator that adds the options of a list with *columns* to a command."""
     choices = click.Choice(columns, case_sensitive=False)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -152,7 +152,7 @@ document = click.option(
 
 
 class AmountOptions(TypedDict):
-    """The options that stand for a manifest; ``None`` or empty are those that were not given."""
+    """The options that replace a manifest; ``None`` or empty where one was not given."""
 
     memory: MiB | None
     cores: int | None
@@ -162,7 +162,7 @@ class AmountOptions(TypedDict):
 
 
 def amounts(command: Callable[..., None]) -> Callable[..., None]:
-    """Give *command* the options that stand for a manifest."""
+    """Add the options that replace a manifest to *command*."""
     for option in (
         click.option(
             "--model",
@@ -183,9 +183,12 @@ def amounts(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def amounts_of(asked: AmountOptions, files: Sequence[str]) -> ContainerAmounts | None:
-    """Return what the options ask for, ``None`` where *files* do; raises ``click.UsageError``."""
-    given = [f"--{name}" for name, value in asked.items() if value not in (None, ())]
+def amounts_of(options: AmountOptions, files: Sequence[str]) -> ContainerAmounts | None:
+    """Return the amounts in *options*, ``None`` where *files* are given instead.
+
+    Raises ``click.UsageError`` where both are given, or neither.
+    """
+    given = [f"--{name}" for name, value in options.items() if value not in (None, ())]
     if files and given:
         text = f"-f {files[0]} cannot go with {given[0]}; accepted: manifests or amounts, not both"
         raise click.UsageError(text)
@@ -193,13 +196,13 @@ def amounts_of(asked: AmountOptions, files: Sequence[str]) -> ContainerAmounts |
         raise click.UsageError(f"nothing to fit was given; accepted: -f FILE, or {_EITHER}")
     if files:
         return None
-    mode = asked["mode"] or ANY
+    mode = options["mode"] or ANY
     return ContainerAmounts(
-        memory=asked["memory"],
-        cores=CorePercent(asked["cores"] or 0),
-        count=asked["count"] or 1,
+        memory=options["memory"],
+        cores=CorePercent(options["cores"] or 0),
+        count=options["count"] or 1,
         mode=None if mode == ANY else Mode(mode),
-        models=asked["model"],
+        models=options["model"],
     )
 
 

@@ -15,46 +15,43 @@ UNAUTHORIZED: Final = 401
 _INSTALLED: Final = "vgpu-admission is not installed in this cluster, or its CRD is missing"
 
 
-class AskedError(Exception):
-    """The question cannot be answered as it is put; the text says what would do."""
+class QuestionError(Exception):
+    """The command cannot be carried out as given; the text says what would be accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSession:
-    """Where to ask, and where to write; data goes to *output*, everything else to *errors*.
-
-    *system* is the namespace in which vgpu-admission is installed.
-    """
+    """The cluster that a command reads, and the streams that it writes."""
 
     target: ClusterTarget
-    system: str
-    output: TextIO
-    errors: TextIO
+    system: str  # the namespace that vgpu-admission is installed in
+    output: TextIO  # data
+    errors: TextIO  # everything else
 
     def run(self, view: Callable[[ClusterReader], Awaitable[int]]) -> int:
-        """Answer in an event loop of its own."""
+        """Run :meth:`answer` in a new event loop and return the exit code."""
         return asyncio.run(self.answer(view))
 
     async def answer(self, view: Callable[[ClusterReader], Awaitable[int]]) -> int:
-        """Print *view* of the cluster and return its exit code, or say what stands in its way."""
+        """Let *view* read the cluster and return its exit code; print errors and return 1."""
         try:
             async with connect(self.target) as cluster:
                 return await view(ClusterReader(cluster, self.system, self.warn))
-        except (AskedError, UnusableError, KubeError) as error:
+        except (QuestionError, UnusableError, KubeError) as error:
             self.errors.write(f"{error_message(error)}\n")
             return ERROR
 
     def warn(self, text: str) -> None:
-        """Say something beside the data."""
+        """Write a warning to the error stream."""
         self.errors.write(f"Warning: {text}\n")
 
     def print(self, lines: Iterable[str]) -> None:
-        """Write *lines*."""
+        """Write *lines* to the output."""
         self.output.writelines(f"{line}\n" for line in lines)
         self.output.flush()
 
 
-def error_message(error: AskedError | UnusableError | KubeError) -> str:
+def error_message(error: QuestionError | UnusableError | KubeError) -> str:
     """Return what a user of kubectl expects to read; a refusal names verb and resource."""
     match error:
         case ApiError(status=status) if status == UNAUTHORIZED:

@@ -1,4 +1,4 @@
-"""Assignments as their pods carry them: what somebody sees who may not read the ledgers."""
+"""Assignments in the annotations of pods, for people who may not read the ledgers."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,11 +13,11 @@ from console.cluster.pod import PodView
 
 
 class DeviceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One grant of a container; ``index`` is the GPU's on its node, where that is known."""
+    """One grant of a container."""
 
     container: str
     gpu: str
-    index: int | None
+    index: int | None  # of the GPU on its node; None where it is not known
     mode: Mode
     memory_mib: int = msgspec.field(name="memoryMiB")
     cores_percent: int
@@ -33,10 +33,12 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return f"{self.container}: {self.mode}, {what} on {self.gpu}"
 
 
-def device_row(held: ContainerGrants, grant: Grant, indexes: Mapping[str, int]) -> DeviceRow:
-    """Return one grant of a ledger; *indexes* are those of its node's GPUs."""
+def device_row(
+    container_grants: ContainerGrants, grant: Grant, indexes: Mapping[str, int]
+) -> DeviceRow:
+    """Return one grant of a ledger; *indexes* are those of its node's GPUs by UUID."""
     return DeviceRow(
-        container=held.name,
+        container=container_grants.name,
         gpu=grant.gpu,
         index=indexes.get(grant.gpu),
         mode=grant.mode,
@@ -48,7 +50,7 @@ def device_row(held: ContainerGrants, grant: Grant, indexes: Mapping[str, int]) 
 
 
 def assigned_devices(pod: PodView) -> tuple[DeviceRow, ...]:
-    """Return what *pod* was told it was promised; nothing where that cannot be read."""
+    """Return the grants in the annotation of *pod*; none where it cannot be read."""
     text = pod.annotations.get(ASSIGNMENT_KEY, "")
     try:
         containers = msgspec.json.decode(text or "[]", type=tuple[ContainerWire, ...])
@@ -58,20 +60,20 @@ def assigned_devices(pod: PodView) -> tuple[DeviceRow, ...]:
 
 
 def is_accounted_elsewhere(pod: PodView, *, blind: bool) -> bool:
-    """Say whether *pod* is accounted for where no entry shows it.
+    """Say whether *pod* has its GPUs without an entry that we can see.
 
-    Upstream's plugin keeps an account of its own; and whoever is *blind*, who may not read
-    ledgers, has the pod's own word.
+    Volcano's device plugin keeps its own account. Where ledgers may not be read (*blind*), the
+    annotation of the pod counts.
     """
     upstream = pod.annotations.get(SERVED_BY_KEY) == NodeAgent.UPSTREAM
     return upstream or (blind and bool(assigned_devices(pod)))
 
 
 def _rows(containers: tuple[ContainerWire, ...]) -> Iterator[DeviceRow]:
-    for held in containers:
-        for device in held.devices:
+    for container in containers:
+        for device in container.devices:
             yield DeviceRow(
-                container=held.name,
+                container=container.name,
                 gpu=device.gpu,
                 index=None,
                 mode=device.mode,

@@ -1,27 +1,26 @@
 """The cluster through a person's own kubeconfig: reads, each bounded in time, and no writes."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
+from console.cluster.kubeconfig_files import access_of
 from console.cluster.workload import WorkloadKind
-from kube.errors import GoneError, UnreachableError, refusal, shorten
-
-if TYPE_CHECKING:
-    from console.cluster.login_client import LoginSession
+from kube.client import Client
+from kube.errors import GoneError, UnreachableError
 
 GROUP: Final = "vgpu-admission.io"
 VERSION: Final = "v1alpha1"
 PLURAL: Final = "gpunodes"
 PAGE: Final = 500  # objects of one answer, as kubectl asks for
 MOST_PAGES: Final = 1000
+CORE: Final = "/api/v1"
 Json = dict[str, Any]
-Call = Callable[..., Awaitable[aiohttp.ClientResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,120 +47,113 @@ class ClusterClient:
     Every method raises :class:`kube.errors.KubeError`: ``ApiError`` where the server refuses.
     """
 
-    def __init__(self, session: "LoginSession", *, seconds: float) -> None:
-        """Read through *session*, each call within *seconds*."""
-        self.namespace = session.namespace
-        self._core = session.core
-        self._custom = session.custom
+    def __init__(self, client: Client, *, seconds: float) -> None:
+        """Read through *client*, each call within *seconds*."""
+        self.namespace = client.namespace
+        self._client = client
         self._seconds = seconds
 
     async def gpu_nodes(self) -> list[Json]:
         """Return every GPUNode."""
-        call = self._custom.list_cluster_custom_object_without_preload_content
-        return await self._all("list gpunodes", call, GROUP, VERSION, PLURAL)
+        return await self._list("list gpunodes", f"/apis/{GROUP}/{VERSION}/{PLURAL}")
 
     async def nodes(self, labels: str = "") -> list[Json]:
         """Return the Nodes that a label selector picks."""
-        call = self._core.list_node_without_preload_content
-        return await self._all("list nodes", call, label_selector=labels or None)
+        return await self._list("list nodes", f"{CORE}/nodes", labelSelector=labels)
 
     async def pods(self, namespace: str | None, labels: str = "") -> list[Json]:
         """Return the pods of a namespace, or of all with ``None``."""
-        chosen = {"label_selector": labels or None}
-        if namespace is None:
-            every = self._core.list_pod_for_all_namespaces_without_preload_content
-            return await self._all("list pods", every, **chosen)
-        call = self._core.list_namespaced_pod_without_preload_content
-        return await self._all("list pods", call, namespace, **chosen)
+        path = f"{CORE}/pods" if namespace is None else _path(CORE, namespace, "pods")
+        return await self._list("list pods", path, labelSelector=labels)
 
     async def pod(self, namespace: str, name: str) -> Json:
         """Return one pod."""
-        call = self._core.read_namespaced_pod_without_preload_content
-        return await self._one(f"get pod {name}", call, name, namespace)
+        return await self._get(f"get pod {name}", _path(CORE, namespace, "pods", name))
 
     async def workload(self, kind: WorkloadKind, namespace: str, name: str) -> Json:
         """Return one object of a kind that makes pods."""
-        call = self._custom.get_namespaced_custom_object_without_preload_content
-        place = f"get {kind.resource} {name}"
-        return await self._one(place, call, kind.group, kind.version, namespace, kind.plural, name)
+        path = _path(_api(kind), namespace, kind.plural, name)
+        return await self._get(f"get {kind.resource} {name}", path)
 
     async def intermediates(self, kind: WorkloadKind, namespace: str, labels: str) -> list[Json]:
         """Return the objects through which those of *kind* make pods."""
-        call = self._custom.list_namespaced_custom_object_without_preload_content
         place = f"list {kind.through}.{kind.group}"
-        names = kind.group, kind.version, namespace, kind.through
-        return await self._all(place, call, *names, label_selector=labels or None)
+        path = _path(_api(kind), namespace, kind.through)
+        return await self._list(place, path, labelSelector=labels)
 
     async def events(self, namespace: str, uid: str) -> list[Json]:
-        """Return what was said about the object *uid*."""
-        call = self._core.list_namespaced_event_without_preload_content
-        field = f"involvedObject.uid={uid}"
-        return await self._all("list events", call, namespace, field_selector=field)
+        """Return the Events about the object *uid*."""
+        path = _path(CORE, namespace, "events")
+        return await self._list("list events", path, fieldSelector=f"involvedObject.uid={uid}")
 
     async def config_map(self, namespace: str, name: str) -> Json:
         """Return one ConfigMap."""
-        call = self._core.read_namespaced_config_map_without_preload_content
-        return await self._one(f"get configmap {name}", call, name, namespace)
+        return await self._get(f"get configmap {name}", _path(CORE, namespace, "configmaps", name))
 
     async def namespace_object(self, name: str) -> Json:
         """Return one Namespace."""
-        call = self._core.read_namespace_without_preload_content
-        return await self._one(f"get namespace {name}", call, name)
+        return await self._get(f"get namespace {name}", _path(CORE, name))
 
-    async def _all(self, place: str, call: Call, *names: str, **chosen: str | None) -> list[Json]:
+    async def _list(self, place: str, path: str, **selectors: str) -> list[Json]:
         """Return all pages; where the server has forgotten the list, begin once more, unpaged."""
+        chosen = {key: value for key, value in selectors.items() if value}
         try:
-            pages = self._pages(place, lambda **page: call(*names, **chosen, **page))
-            return [item async for item in pages]
+            return [item async for item in self._pages(place, path, chosen)]
         except GoneError:
-            return _decode_page(await self._bytes(place, call, *names, **chosen), place).items or []
+            return _decode_page(await self._bytes(place, path, chosen), place).items or []
 
-    async def _pages(self, place: str, call: Call) -> AsyncIterator[Json]:
-        after: str | None = None
+    async def _pages(
+        self, place: str, path: str, selectors: Mapping[str, str]
+    ) -> AsyncIterator[Json]:
+        params = {**selectors, "limit": str(PAGE)}
         for _ in range(MOST_PAGES):
-            page = _decode_page(await self._bytes(place, call, limit=PAGE, _continue=after), place)
+            page = _decode_page(await self._bytes(place, path, params), place)
             for item in page.items or ():
                 yield item
-            after = page.metadata.next
-            if not after:
+            if not page.metadata.next:
                 return
+            params["continue"] = page.metadata.next
 
-    async def _one(self, place: str, call: Call, *names: str) -> Json:
-        body = await self._bytes(place, call, *names)
+    async def _get(self, place: str, path: str) -> Json:
+        body = await self._bytes(place, path, {})
         try:
             return msgspec.json.decode(body, type=Json)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UnreachableError(f"{place}: the answer is not an object", sent=True) from error
 
-    async def _bytes(self, place: str, call: Call, *names: str, **options: object) -> bytes:
-        """Return one answer's body."""
+    async def _bytes(self, place: str, path: str, params: Mapping[str, str]) -> bytes:
+        """Return the body of one answer."""
         try:
-            async with asyncio.timeout(self._seconds):
-                response = await call(*names, **options)
-                body = await response.read()
-        except TimeoutError as error:
+            return await self._client.get(path, params=params, timeout=self._seconds)
+        except UnreachableError as error:
+            cause = error.__cause__
+            # A connection that was not made in time has a text of its own, which names the host.
+            if not isinstance(cause, TimeoutError) or isinstance(cause, aiohttp.ClientError):
+                raise
             message = f"{place}: no answer within {self._seconds:g} s"
             raise UnreachableError(message, sent=True) from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # a proxy it cannot speak to
-            raise UnreachableError(shorten(str(error)), sent=False) from error
-        if response.status >= 300:  # noqa: PLR2004 - the first status that is no success
-            raise refusal(body, status=response.status, place=place)
-        return body
+
+
+def _api(kind: WorkloadKind) -> str:
+    return f"/apis/{kind.group}/{kind.version}"
+
+
+def _path(api: str, namespace: str, *names: str) -> str:
+    """Return the path of an object or a collection in *namespace*, with names made safe."""
+    return "/".join((api, "namespaces", *(quote(name, safe="") for name in (namespace, *names))))
 
 
 def _decode_page(body: bytes, place: str) -> _Page:
     try:
         return msgspec.json.decode(body, type=_Page)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreachableError(f"{place}: the answer is not a list", sent=True) from error
 
 
 @asynccontextmanager
 async def connect(target: ClusterTarget) -> AsyncIterator[ClusterClient]:
-    """Lend a client of *target*; raises :class:`ConfigError` where no kubeconfig says which."""
-    # The package takes most of the time that a command takes to start, and may not be installed.
-    from console.cluster.login_client import login  # noqa: PLC0415 -- imports `kubernetes`
-
-    session = await login(target.kubeconfig, target.context)
-    async with session.client:
-        yield ClusterClient(session, seconds=target.seconds)
+    """Lend a client of *target*; raises :class:`ConfigError` where no kubeconfig is usable."""
+    access = await access_of(target.kubeconfig, target.context)
+    # A person at a terminal learns at once that the server is not there: no call is repeated.
+    async with Client(access, attempts=1) as client:
+        yield ClusterClient(client, seconds=target.seconds)

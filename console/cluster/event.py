@@ -1,4 +1,4 @@
-"""Events: what was said about a pod, by whoever said it, the latest first."""
+"""Events of a pod or a workload, the latest first."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-MOST: Final = 5  # shown of one pod
-_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+MOST_EVENTS: Final = 5  # shown of one pod
+_UNKNOWN_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class _Series(msgspec.Struct, frozen=True, rename="camel"):
@@ -33,33 +33,33 @@ class EventView(msgspec.Struct, frozen=True, rename="camel"):
     event_time: datetime | None = None
 
     @property
-    def at(self) -> datetime:
-        """Return when it was said last."""
+    def last_time(self) -> datetime:
+        """Return when it was last reported."""
         observed = None if self.series is None else self.series.last_observed_time
-        return observed or self.last_timestamp or self.event_time or _NEVER
+        return observed or self.last_timestamp or self.event_time or _UNKNOWN_TIME
 
     @property
     def times(self) -> int:
-        """Return how often it was said."""
+        """Return how often it was reported."""
         return self.series.count if self.series is not None else self.count or 1
 
     @property
     def reporter(self) -> str:
-        """Return who said it."""
+        """Return the component that reported it."""
         return self.reporting_component or self.source.component or "somebody"
 
 
 def events_of(documents: Iterable[Mapping[str, Any]]) -> tuple[EventView, ...]:
-    """Read Events that were parsed from JSON; the latest come first, and only a few.
+    """Read Events that were parsed from JSON; return the latest, the newest first.
 
-    One that cannot be read is left out.
+    An Event that cannot be read is left out.
     """
     return latest(filter(None, map(_event, documents)))
 
 
 def latest(events: Iterable[EventView]) -> tuple[EventView, ...]:
-    """Return the latest of *events* first, and only a few."""
-    return tuple(sorted(events, key=lambda event: event.at, reverse=True)[:MOST])
+    """Return at most :data:`MOST_EVENTS` of *events*, the newest first."""
+    return tuple(sorted(events, key=lambda event: event.last_time, reverse=True)[:MOST_EVENTS])
 
 
 def _event(document: Mapping[str, Any]) -> EventView | None:

@@ -1,88 +1,98 @@
-"""Login to the cluster of a kubeconfig: the one module that imports the `kubernetes` package.
+"""Credentials from exec plugins and auth-providers: the one module that imports `kubernetes`.
 
 The package runs exec plugins and refreshes OIDC tokens. It is optional and slow to import, so
-:func:`console.cluster.cluster_client.connect` imports this module only when a command reads.
+:mod:`console.cluster.kubeconfig_files` imports this module only where a kubeconfig needs it.
 """
 
 import asyncio
-import os
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-import yaml
-from kubernetes.aio.client import ApiClient, Configuration, CoreV1Api, CustomObjectsApi
-from kubernetes.aio.config import ConfigException, load_incluster_config
-from kubernetes.aio.config.kube_config import load_kube_config
+import msgspec
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException
+from kubernetes.aio.config.exec_provider import ExecProvider
+from kubernetes.aio.config.kube_config import ConfigNode, load_kube_config_from_dict
 
-from kube.client import user_agent
+from kube.config import Access, KubeconfigLogin
 from kube.errors import ConfigError, shorten
 
 LOGIN_SECONDS: Final = 120.0  # an exec plugin of the kubeconfig may ask the person something
-_UNUSABLE: Final = (ConfigException, yaml.YAMLError, OSError, ValueError)
+_UNUSABLE: Final = (ConfigException, OSError, ValueError, ImportError)
 # The package does not check types: a list in place of a mapping raises one of these inside it.
 _MISSHAPEN: Final = (TypeError, AttributeError, KeyError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginSession:
-    """An authenticated connection; whoever gets it closes ``client``."""
+class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
+    """The status of an ExecCredential of client.authentication.k8s.io."""
 
-    client: ApiClient
-    core: CoreV1Api
-    custom: CustomObjectsApi
-    namespace: str  # of the context
+    token: str | None = None
+    client_certificate_data: str | None = None  # PEM
+    client_key_data: str | None = None  # PEM
 
 
-async def login(kubeconfig: str | None, context: str | None) -> LoginSession:
-    """Return a connection as *context* of *kubeconfig*, each with kubectl's defaults for ``None``.
+async def plugin_access(login: KubeconfigLogin) -> Access:
+    """Return the access of *login* with what its exec plugin or auth-provider returns.
 
-    Raises :class:`ConfigError` if no kubeconfig is usable.
+    Raises :class:`ConfigError` where that returns no credentials within :data:`LOGIN_SECONDS`.
     """
-    configuration = Configuration()
     try:
         async with asyncio.timeout(LOGIN_SECONDS):
-            namespace = await _configure(configuration, kubeconfig, context)
-        client = ApiClient(configuration)
+            if login.auth_provider is not None:
+                return replace(login.access, token=await _provider_token(login.auth_provider))
+            return _with_credential(login, await _exec_status(login.exec or {}))
     except TimeoutError as error:
-        raise ConfigError(f"kubeconfig: no credentials within {LOGIN_SECONDS:g} s") from error
+        raise ConfigError(f"{login.place}: no credentials within {LOGIN_SECONDS:g} s") from error
     except _UNUSABLE as error:
-        raise ConfigError(f"kubeconfig: {shorten(' '.join(str(error).split()))}") from error
+        raise ConfigError(f"{login.place}: {shorten(' '.join(str(error).split()))}") from error
     except _MISSHAPEN as error:
-        raise ConfigError("kubeconfig: a file is not a kubeconfig") from error
-    client.user_agent = user_agent()
-    return LoginSession(
-        client=client,
-        core=CoreV1Api(client),
-        custom=CustomObjectsApi(client),
-        namespace=namespace,
+        raise ConfigError(f"{login.place}: {_misshapen_text(login)}") from error
+
+
+async def _exec_status(plugin: Mapping[str, object]) -> object:
+    """Run the program of an ``exec`` section and return the status that it prints."""
+    provider = ExecProvider(  # type: ignore[no-untyped-call]  # ships without types
+        ConfigNode("exec", plugin)  # type: ignore[no-untyped-call]  # as above
     )
+    status: object = await provider.run()  # type: ignore[no-untyped-call]  # as above
+    return status
 
 
-async def _configure(
-    configuration: Configuration, kubeconfig: str | None, context: str | None
-) -> str:
-    """Fill *configuration* from files, else as a pod; return the namespace to work in."""
-    named = kubeconfig or os.environ.get("KUBECONFIG")
-    files = named or str(Path.home() / ".kube" / "config")
-    if not _exists(files):
-        if named is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-            load_incluster_config(  # type: ignore[no-untyped-call]  # ships without types
-                client_configuration=configuration
-            )
-            return "default"
-        raise ConfigError(f"{files} does not exist; name a file with --kubeconfig or KUBECONFIG")
-    # Nothing is written back, so a token that was refreshed lives as long as this command.
-    loader = await load_kube_config(  # type: ignore[no-untyped-call]  # ships without types
-        files,
-        context=context,
-        client_configuration=configuration,
-        persist_config=False,
+def _with_credential(login: KubeconfigLogin, status: object) -> Access:
+    credential = msgspec.convert(status, _ExecCredential)
+    certificate, key = credential.client_certificate_data, credential.client_key_data
+    access = login.access
+    if certificate and key:
+        access = replace(access, certificate=certificate.encode(), key=key.encode())
+    elif not credential.token:
+        raise ConfigError(
+            f"{login.place}: the exec plugin returned no credentials; accepted: token, or"
+            " clientCertificateData with clientKeyData"
+        )
+    return replace(access, token=credential.token) if credential.token else access
+
+
+async def _provider_token(provider: Mapping[str, object]) -> str:
+    """Return the token of an ``auth-provider`` section; nothing is written back to a file."""
+    document: dict[str, Any] = {
+        "current-context": "one",
+        "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+        "clusters": [{"name": "one", "cluster": {}}],
+        "users": [{"name": "one", "user": {"auth-provider": provider}}],
+    }
+    configuration = Configuration()
+    await load_kube_config_from_dict(  # type: ignore[no-untyped-call]  # ships without types
+        document, client_configuration=configuration
     )
-    chosen: dict[str, Any] = loader.current_context.get("context") or {}
-    return str(chosen.get("namespace") or "default")
+    token = configuration.api_key.get("BearerToken", "").removeprefix("Bearer ")
+    if not token:
+        name = provider.get("name")
+        raise ConfigException(f"auth-provider {name!r} is not supported; accepted: oidc, gcp")
+    return token
 
 
-def _exists(files: str) -> bool:
-    """Say whether any of *files*, a list as in the variable, is there."""
-    return any(Path(file).expanduser().is_file() for file in files.split(os.pathsep) if file)
+def _misshapen_text(login: KubeconfigLogin) -> str:
+    if login.auth_provider is not None:
+        return "its auth-provider section is not one of a kubeconfig"
+    return "its exec section, or what the plugin printed, is malformed"

@@ -1,4 +1,4 @@
-"""Pods as views read them: the few fields of a stored pod that tell what became of its request."""
+"""Pods as commands read them: the fields that show what became of a request."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -15,13 +15,13 @@ from allocator.request.pod_fields import NodeNameSpec, PodPhase, SpecContainer
 
 
 class ObjectOwner(msgspec.Struct, frozen=True):
-    """What made an object."""
+    """An owner reference of an object."""
 
     uid: str = ""
 
 
 class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Who the pod is."""
+    """The metadata of a pod or a workload."""
 
     name: str = ""
     namespace: str | None = None
@@ -32,12 +32,12 @@ class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[ObjectOwner, ...] | None = None
 
     def is_owned_by(self, uids: Collection[str]) -> bool:
-        """Say whether one of the objects *uids* made it."""
+        """Say whether one of the objects with *uids* owns it."""
         return any(owner.uid in uids for owner in self.owner_references or ())
 
 
 class Spec(NodeNameSpec, frozen=True, rename="camel"):
-    """What it runs, and where."""
+    """The containers of a pod, its node and its scheduler."""
 
     containers: tuple[SpecContainer, ...] = ()
     init_containers: tuple[SpecContainer, ...] | None = None

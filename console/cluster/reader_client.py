@@ -21,38 +21,41 @@ FORBIDDEN: Final = 403
 PREFER_KEY: Final = f"{OWN}prefer"
 SETTINGS: Final = "vgpu-admission-settings"
 DEVICES: Final = ("kube-system", "volcano-vgpu-device-config", "device-config.yaml")
-BLIND: Final = "GPUs of pods are taken from their annotations"
+WITHOUT_LEDGERS: Final = "GPUs of pods are taken from their annotations"
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceView:
-    """What a namespace says; ``labels`` are ``None`` where it could not be read."""
+    """The labels of a namespace and the mode that its annotation prefers."""
 
-    labels: Mapping[str, str] | None = None
+    labels: Mapping[str, str] | None = None  # None: they could not be read
     prefer: Prefer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReader:
-    """Reads for commands; leaves out what the person may not read, and warns of it."""
+    """Reads for commands; what the person may not read is left out with a warning."""
 
     cluster: ClusterClient
     system: str  # the namespace that vgpu-admission is installed in
     warn: Callable[[str], None]
 
     async def site(self, *, needed: bool = True) -> ClusterView:
-        """Return nodes and ledgers as they are now; without them, where they are not *needed*."""
+        """Return nodes and ledgers as they are now.
+
+        Ledgers that may not be read are an error only where they are *needed*.
+        """
         reading = self.cluster.gpu_nodes()
-        gpu_nodes = await (reading if needed else self._read_if_allowed(reading, BLIND))
+        gpu_nodes = await (reading if needed else self._read_if_allowed(reading, WITHOUT_LEDGERS))
         nodes = await self._read_if_allowed(
             self.cluster.nodes(), "cordoned nodes are not recognised"
         )
         configuration = await self.configuration()
         now = datetime.now(UTC)
         site = cluster_view(gpu_nodes, nodes, now=now, configuration=configuration)
-        for odd in site.unreadable:
-            self.warn(odd)
+        for problem in site.unreadable:
+            self.warn(problem)
         return site
 
     async def labelled_nodes(self, labels: str) -> frozenset[str] | None:
@@ -62,13 +65,13 @@ class ClusterReader:
         return frozenset(map(name_of, await self.cluster.nodes(labels)))
 
     async def configuration(self) -> Configuration:
-        """Return the operator's settings; what cannot be read is taken to be as installed."""
+        """Return the operator's settings, with the defaults for those that cannot be read."""
         settings = await self._settings()
         devices = await self._devices()
         return Configuration(
             settings=settings,
             vocabularies=configured_vocabularies(settings, devices),
-            terms=PlacementPolicy(
+            policy=PlacementPolicy(
                 prefer=settings.prefer,
                 geometries=devices.geometries,
                 packings=settings.packings,
@@ -94,7 +97,7 @@ class ClusterReader:
         return DeviceConfig() if parsed is None or isinstance(parsed, Rejected) else parsed.value
 
     async def _text(self, namespace: str, name: str, key: str) -> str:
-        """Return one key of a ConfigMap; empty where there is none, or none that may be read."""
+        """Return one key of a ConfigMap; empty where it is missing or may not be read."""
         try:
             reading = self.cluster.config_map(namespace, name)
             document = await self._read_if_allowed(reading, f"the defaults of {name} are assumed")
@@ -112,7 +115,7 @@ class ClusterReader:
             raise UnreadableError(text) from error
 
     async def namespace(self, name: str) -> NamespaceView:
-        """Return what is known about a namespace; one that a manifest only names may not exist."""
+        """Return what is known about a namespace, which need not exist yet."""
         try:
             document = await self._read_if_allowed(
                 self.cluster.namespace_object(name), "the preference of the namespace is unknown"
@@ -140,14 +143,14 @@ class ClusterReader:
         return pods
 
     async def events(self, namespace: str, uid: str) -> tuple[EventView, ...]:
-        """Return what was said about an object, nothing where that may not be read."""
+        """Return the Events of an object, none where they may not be read."""
         documents = await self._read_if_allowed(
             self.cluster.events(namespace, uid), "Events are not shown"
         )
         return events_of(documents or ())
 
     async def _read_if_allowed(self, reading: Awaitable[T], otherwise: str) -> T | None:
-        """Return what was read, or say *otherwise* where the person may not read it."""
+        """Return what was read; warn with *otherwise* and return ``None`` where it is forbidden."""
         try:
             return await reading
         except ApiError as error:

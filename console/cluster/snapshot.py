@@ -29,7 +29,7 @@ from allocator.volcano.register import REGISTER_ANNOTATION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverAccount:
-    """What the agent of a node reports beside its inventory."""
+    """The driver version and the GPU problems that the agent of a node reports."""
 
     driver: str = ""  # its version, "" where unknown
     # Why a GPU is not used, by its UUID.
@@ -40,7 +40,7 @@ NO_ACCOUNT = DriverAccount()
 
 
 def account_of(document: Mapping[str, Any]) -> DriverAccount:
-    """Read the account in a GPUNode that was parsed from JSON; what is odd about it is left out."""
+    """Read the report in a GPUNode that was parsed from JSON; malformed parts are left out."""
     status = document.get("status")
     if not isinstance(status, Mapping):
         return NO_ACCOUNT
@@ -58,7 +58,7 @@ def account_of(document: Mapping[str, Any]) -> DriverAccount:
 
 
 def largest_free(gpu: Gpu, options: MigOptions) -> MiB | None:
-    """Return the most MiB that one more container can have, ``None`` where it takes nobody."""
+    """Return the most MiB that one more container can have, ``None`` where none fits."""
     if not gpu.healthy:
         return None
     gpu_headroom = headroom(gpu)
@@ -145,15 +145,15 @@ class GrantHolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What an operator decided, as far as it could be read; the rest is as installed."""
+    """The operator's settings; defaults replace those that could not be read."""
 
     settings: Settings = DEFAULTS
     vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
-    terms: PlacementPolicy = field(default_factory=PlacementPolicy)
+    policy: PlacementPolicy = field(default_factory=PlacementPolicy)
 
     def policy_for(self, prefer: Prefer | None) -> PlacementPolicy:
-        """Return the terms in a namespace that prefers so, or does not say."""
-        return self.terms if prefer is None else replace(self.terms, prefer=prefer)
+        """Return the policy for a namespace; *prefer* is its own preference, if it has one."""
+        return self.policy if prefer is None else replace(self.policy, prefer=prefer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,16 +192,16 @@ class ClusterView:
         return ""
 
     def account(self, name: str) -> DriverAccount:
-        """Return what the agent of a node says of it beside its inventory."""
+        """Return what the agent of a node reports about its driver and its GPUs."""
         return self.accounts.get(name, NO_ACCOUNT)
 
     def created_at(self, name: str) -> datetime | None:
-        """Return when a node came to be."""
+        """Return when a node was created."""
         machine = (self.machines or {}).get(name)
         return machine.created if machine is not None else self.created.get(name)
 
     def snapshot(self) -> Snapshot:
-        """Return what a decision would be made on; a node out of service has no healthy GPU."""
+        """Return the fleet that a decision reads; GPUs of a closed node count as unhealthy."""
         return snapshot_of(
             (self.node(name) for name in self.ledgers),
             version=str(self.now),
@@ -209,13 +209,13 @@ class ClusterView:
         )
 
     def node(self, name: str) -> Node:
-        """Return one node as decisions see it."""
+        """Return one node as decisions read it."""
         return in_service(self.ledgers[name].node, self.closed_reason(name))
 
 
-def in_service(node: Node, out: str) -> Node:
-    """Return *node* as it is, or with nothing to give where it is *out* of service."""
-    if not out:
+def in_service(node: Node, closed_reason: str) -> Node:
+    """Return *node*; all its GPUs are unhealthy where a *closed_reason* is given."""
+    if not closed_reason:
         return node
     return replace(node, gpus=tuple(replace(gpu, healthy=False) for gpu in node.gpus))
 
@@ -248,10 +248,9 @@ def cluster_view(
         if metadata.creation_timestamp is not None:
             created[ledger.name] = metadata.creation_timestamp
     machines = None if nodes is None else dict(_machines(nodes, unreadable))
-    registered = {name for name, one in (machines or {}).items() if one.registered}
     return ClusterView(
         now=now,
-        ledgers={n: _with_positions(one) if n in registered else one for n, one in ledgers.items()},
+        ledgers=_with_positions(ledgers, machines or {}),
         accounts=accounts,
         created=created,
         machines=machines,
@@ -261,13 +260,21 @@ def cluster_view(
     )
 
 
-def _with_positions(ledger: Ledger) -> Ledger:
-    """Return the ledger of a node that keeps to the places which Volcano's scheduler can name."""
-    return replace(ledger, node=with_volcano_positions(ledger.node))
+def _with_positions(
+    ledgers: Mapping[str, Ledger], machines: Mapping[str, Machine]
+) -> dict[str, Ledger]:
+    """Return *ledgers*; those of registered nodes have only positions that Volcano can name."""
+    registered = {name for name, node in machines.items() if node.registered}
+    return {
+        name: replace(ledger, node=with_volcano_positions(ledger.node))
+        if name in registered
+        else ledger
+        for name, ledger in ledgers.items()
+    }
 
 
 def _machines(nodes: Iterable[Json], unreadable: list[str]) -> Iterator[tuple[str, Machine]]:
-    """Yield Nodes by name; one that cannot be read takes no pod, and is named in *unreadable*."""
+    """Yield Nodes by name; an unreadable Node is closed, and noted in *unreadable*."""
     for document in nodes:
         name = name_of(document)
         try:
@@ -284,30 +291,30 @@ def name_of(document: Json) -> str:
 
 
 def machine(document: Json) -> Machine:
-    """Read a Node; one whose kubelet is silent, or that is cordoned, takes no pod.
+    """Read a Node; it is closed where it is cordoned or its kubelet is not ready.
 
-    Raises ``ValueError`` where it is none.
+    Raises ``ValueError`` where the document is not a Node.
     """
     node = msgspec.convert(document, _NodeObject)
     spec, status = node.spec or _Spec(), node.status or _Status()
-    conditions = {one.type: one.status for one in status.conditions or ()}
-    out = ""
+    conditions = {condition.type: condition.status for condition in status.conditions or ()}
+    closed_reason = ""
     if spec.unschedulable:
-        out = "it is cordoned"
+        closed_reason = "it is cordoned"
     elif conditions.get("Ready", "True") != "True":
-        out = "its kubelet is not ready"
+        closed_reason = "its kubelet is not ready"
     return Machine(
         name=node.metadata.name,
         uid=node.metadata.uid,
         boot=status.node_info.boot_id if status.node_info else "",
         created=node.metadata.creation_timestamp,
-        closed_reason=out,
+        closed_reason=closed_reason,
         registered=bool((node.metadata.annotations or {}).get(REGISTER_ANNOTATION)),
     )
 
 
 def entries_in_use(ledger: Ledger) -> tuple[Entry, ...]:
-    """Return all that is in use on a node: what was promised, and what nobody promised."""
+    """Return all entries of a node, and the use that has no entry."""
     return (*ledger.entries, *ledger.unpromised)
 
 

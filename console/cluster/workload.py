@@ -18,23 +18,23 @@ _POD_NAMES: Final = frozenset({"pod", "pods", "po"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadKind:
-    """A kind whose objects make pods, by themselves or *through* another kind of its group."""
+    """A kind whose objects create pods, themselves or through another kind of their group."""
 
     name: str
     group: str
     plural: str
-    short: str = ""
+    short: str = ""  # as kubectl abbreviates it
     version: str = "v1"
-    through: str = ""
+    through: str = ""  # plural of the kind between, such as replicasets; "" for none
 
     @property
     def resource(self) -> str:
-        """Return what the API server calls it in its messages."""
+        """Return the name that the API server uses in its messages."""
         return f"{self.plural}.{self.group}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return what kubectl knows it by."""
+        """Return the names that kubectl accepts."""
         single = self.name.lower()
         return self.short, single, self.plural, f"{single}.{self.group}", self.resource
 
@@ -57,14 +57,14 @@ KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NamedObject:
-    """What a person asked about: an object of *kind*, or a pod where that is ``None``."""
+    """The object that a person named."""
 
-    kind: WorkloadKind | None
+    kind: WorkloadKind | None  # None: a pod
     name: str
 
 
 def parse_target(text: str) -> NamedObject | str:
-    """Read ``NAME`` or ``KIND/NAME``; a text is what is wrong with it."""
+    """Read ``NAME`` or ``KIND/NAME``; return a message where the text is neither."""
     kind, slash, name = text.rpartition("/")
     if slash and "/" in kind:
         return f"{quote(text)} has more than one /; accepted: {_ACCEPTED}"
@@ -72,7 +72,7 @@ def parse_target(text: str) -> NamedObject | str:
         return f"{quote(text)} does not name an object; accepted: {_ACCEPTED}"
     if not slash or kind.lower() in _POD_NAMES:
         return NamedObject(None, name)
-    workload_kind = next((one for one in KINDS if kind.lower() in one.names), None)
+    workload_kind = next((known for known in KINDS if kind.lower() in known.names), None)
     message = (
         f"{quote(kind)} in {quote(text)} is not a kind that creates pods; accepted: {_ACCEPTED}"
     )
@@ -98,20 +98,17 @@ class _Object(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """An object that makes pods. ``labels`` are a selector that all of its pods fulfil.
-
-    ``replicas`` is how many it wants, ``None`` where its kind does not say.
-    """
+    """An object that creates pods."""
 
     metadata: PodMetadata
-    labels: str = ""
-    replicas: int | None = None
+    labels: str = ""  # a selector that all of its pods match
+    replicas: int | None = None  # pods that it wants; None where its kind has no such field
 
 
 def maker_of(document: Mapping[str, Any]) -> Maker:
-    """Read a workload that was parsed from JSON; raises ``ValueError`` where it is none."""
+    """Read a workload that was parsed from JSON; raises ``ValueError``."""
     workload = msgspec.convert(document, _Object)
-    # Expressions only narrow it down further; whose a pod is, its owner references say.
+    # Expressions only narrow the selection; owner references decide whose a pod is.
     selector = workload.spec.selector.match_labels if workload.spec.selector else None
     return Maker(
         metadata=workload.metadata,
@@ -122,7 +119,7 @@ def maker_of(document: Mapping[str, Any]) -> Maker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A workload with the *pods* it made, what was said of it, and what it makes pods from."""
+    """A workload with its pods, its Events and its pod templates."""
 
     kind: WorkloadKind
     maker: Maker
@@ -141,7 +138,7 @@ _ONLY: Final = "document 1: "  # there is no other
 
 
 def templates(document: Mapping[str, Any], namespace: str) -> tuple[ManifestPod[PodView], ...]:
-    """Return the pods that a stored workload would make, nothing where that cannot be read."""
+    """Return the pods that a stored workload would create, none where it cannot be read."""
     parsed = pods_in(orjson.dumps(document).decode(), PodView, namespace=namespace)
-    every = () if isinstance(parsed, Rejected) else parsed.value
-    return tuple(replace(one, place=one.place.removeprefix(_ONLY)) for one in every)
+    pods = () if isinstance(parsed, Rejected) else parsed.value
+    return tuple(replace(pod, place=pod.place.removeprefix(_ONLY)) for pod in pods)

@@ -1,4 +1,4 @@
-"""Reading a workload: the object, what stands between it and its pods, and the pods themselves."""
+"""Reads a workload: the object, its ReplicaSets or Jobs, and its pods."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -10,24 +10,24 @@ from console.cluster.reader_client import ClusterReader
 from console.cluster.workload import Maker, Workload, WorkloadKind, maker_of, templates
 from kube.errors import KubeError, NotFoundError, UnreadableError
 
-MOST_MAKERS: Final = 5  # whose Events are read: the workload's, and those of the latest between
+MOST_MAKERS: Final = 5  # objects whose Events are read: the workload and its latest ReplicaSets
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class UnknownKindError(KubeError):
-    """The server knows no such kind; the text names it."""
+    """The server does not know the kind that the text names."""
 
 
 async def workload(
     reader: ClusterReader, kind: WorkloadKind, *, namespace: str, name: str
 ) -> Workload:
-    """Return a workload with the pods that are its own."""
+    """Return a workload with the pods that it owns."""
     document = await _read_workload(reader, kind, namespace=namespace, name=name)
     maker = _maker(document)
     makers = (maker, *await _intermediates(reader, kind, maker, namespace=namespace))
-    uids = {one.metadata.uid for one in makers}
-    every = await reader.pods(namespace, maker.labels)
-    pods = tuple(pod for pod in every if pod.metadata.is_owned_by(uids))
+    uids = {owner.metadata.uid for owner in makers}
+    selected = await reader.pods(namespace, maker.labels)
+    pods = tuple(pod for pod in selected if pod.metadata.is_owned_by(uids))
     return Workload(
         kind=kind,
         maker=maker,
@@ -52,7 +52,7 @@ async def _read_workload(
 async def _intermediates(
     reader: ClusterReader, kind: WorkloadKind, maker: Maker, *, namespace: str
 ) -> Sequence[Maker]:
-    """Return what *maker* makes pods through, the latest first."""
+    """Return the ReplicaSets or Jobs that *maker* owns, the latest first."""
     if not kind.through:
         return ()
     own: list[Maker] = []
@@ -63,7 +63,7 @@ async def _intermediates(
             reader.warn(str(error))
             continue
         own += [intermediate] if intermediate.metadata.is_owned_by({maker.metadata.uid}) else []
-    own.sort(key=lambda one: one.metadata.creation_timestamp or _LONG_AGO, reverse=True)
+    own.sort(key=lambda owned: owned.metadata.creation_timestamp or _LONG_AGO, reverse=True)
     return own
 
 
@@ -71,8 +71,8 @@ async def _events(
     reader: ClusterReader, namespace: str, makers: Sequence[Maker]
 ) -> tuple[EventView, ...]:
     event_views: list[EventView] = []
-    for one in makers[:MOST_MAKERS]:
-        event_views += await reader.events(namespace, one.metadata.uid)
+    for maker in makers[:MOST_MAKERS]:
+        event_views += await reader.events(namespace, maker.metadata.uid)
     return latest(event_views)
 
 

@@ -34,7 +34,7 @@ KIND: Final = "Fit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What would become of one pod, if it were created now."""
+    """What would become of one pod that is created now."""
 
     manifest_pod: ManifestPod[PodView]
     verdict: FeasibilityVerdict
@@ -48,16 +48,16 @@ class Fit:
 def fit(
     manifest_pod: ManifestPod[PodView], site: ClusterView, *, prefer: Prefer | None = None
 ) -> Fit:
-    """Say what would become of a pod that a manifest makes."""
-    known = site.configuration.vocabularies
-    request = request_of(manifest_pod.pod, known)
+    """Return what would become of a pod of a manifest."""
+    vocabularies = site.configuration.vocabularies
+    request = request_of(manifest_pod.pod, vocabularies)
     if request is None:
         return Fit(manifest_pod=manifest_pod, verdict=FeasibilityVerdict.NO_REQUEST)
     if isinstance(request, Findings):
         return Fit(
             manifest_pod=manifest_pod, verdict=FeasibilityVerdict.REFUSED, findings=request.all
         )
-    admitted = admitted_request(manifest_pod.pod.annotations, request, known)
+    admitted = admitted_request(manifest_pod.pod.annotations, request, vocabularies)
     return fit_of(admitted.request, manifest_pod, site, prefer=prefer)
 
 
@@ -68,10 +68,10 @@ def fit_of(
     *,
     prefer: Prefer | None = None,
 ) -> Fit:
-    """Choose the mode as at CREATE, then look for a place among what is free now."""
+    """Choose the mode as at CREATE, then search for a node among what is free now."""
     snapshot = site.snapshot()
-    decided = choose_mode(request, snapshot, settings=site.configuration.settings, prefer=prefer)
-    decision = decided.decision
+    outcome = choose_mode(request, snapshot, settings=site.configuration.settings, prefer=prefer)
+    decision = outcome.decision
     choice = decision if isinstance(decision, ModeChoice) else None
     findings = decision.all if isinstance(decision, Findings) else ()
     final = choice is not None and choice.source is not ModeSource.BEST
@@ -80,11 +80,11 @@ def fit_of(
         mode=choice.mode if choice is not None and final else None,
         terms=site.configuration.policy_for(prefer),
     )
-    feasibility = outlook(decided.request, search, refused=bool(findings))
+    feasibility = outlook(outcome.request, search, refused=bool(findings))
     return Fit(
         manifest_pod=manifest_pod,
         verdict=feasibility.verdict,
-        request=decided.request,
+        request=outcome.request,
         choice=choice,
         findings=findings,
         warnings=tuple(map(str, () if choice is None else choice.warnings)),
@@ -93,12 +93,12 @@ def fit_of(
 
 
 def lines(answer: Fit, file: str) -> Iterator[Line]:
-    """Yield the verdict, what was asked and would be given, where, and what it would take."""
+    """Yield the verdict, the request, the GPUs it would get, and what it would take."""
     word, tone = feasibility_text.WORDS[answer.verdict]
-    made = answer.manifest_pod
-    yield heading(_title(made), word, tone)
+    manifest_pod = answer.manifest_pod
+    yield heading(_title(manifest_pod), word, tone)
     if file:
-        yield from row("from", f"{file}, {made.place}" if made.place else file)
+        yield from row("from", f"{file}, {manifest_pod.place}" if manifest_pod.place else file)
     if answer.request is not None:
         yield from row("asked", feasibility_text.request_text(answer.request))
     for finding in answer.findings:
@@ -118,36 +118,36 @@ def _title(manifest_pod: ManifestPod[PodView]) -> str:
 
 
 def _search_lines(answer: Fit) -> Iterator[Line]:
-    """Yield what the search for a place came to."""
+    """Yield the result of the search for a node."""
     if answer.outlook is None:
         return
     refusal = "".join(map(str, answer.findings))
-    given = None if answer.choice is None else answer.choice.mode
-    yield from feasibility_text.placement_lines(answer.outlook, given=given, said=refusal)
+    mode = None if answer.choice is None else answer.choice.mode
+    yield from feasibility_text.placement_lines(answer.outlook, given=mode, said=refusal)
     yield from feasibility_text.remedy_lines(answer.outlook, said=refusal)
     if answer.verdict is not FeasibilityVerdict.REFUSED:
         yield from feasibility_text.candidate_lines(answer.outlook.choice)
 
 
 def fit_document(fits: Sequence[tuple[str, Fit]]) -> dict[str, Any]:
-    """Return *fits*, each with the file it is about; keys are only ever added."""
+    """Return *fits*, each with its file, as a document; keys are only ever added."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "exitCode": exit_code(found.verdict for _, found in fits),
+        "exitCode": exit_code(answer.verdict for _, answer in fits),
         "pods": [pod_document(file, answer) for file, answer in fits],
     }
 
 
 def pod_document(file: str, answer: Fit) -> dict[str, Any]:
-    """Return one of them."""
-    made, choice = answer.manifest_pod, answer.choice
+    """Return the answer about one pod of *file*."""
+    manifest_pod, choice = answer.manifest_pod, answer.choice
     return {
         "file": file,
-        "kind": made.kind,
-        "namespace": made.namespace,
-        "name": made.name,
-        "place": made.place,
+        "kind": manifest_pod.kind,
+        "namespace": manifest_pod.namespace,
+        "name": manifest_pod.name,
+        "place": manifest_pod.place,
         "verdict": str(answer.verdict),
         "asked": None if answer.request is None else request_document(answer.request),
         "admission": {

@@ -1,4 +1,4 @@
-"""Amounts: a pod as a person describes it on a command line, before there is a manifest."""
+"""A pod that a person describes with options of a command line."""
 
 import re
 from dataclasses import dataclass
@@ -13,28 +13,25 @@ from allocator.request.resource_names import MOST_MEMORY
 from console.cluster.pod import PodMetadata, PodView, Spec
 
 CONTAINER: Final = "main"
-MEMORY_ACCEPTED: Final = "MiB, such as 18000, 18000Mi or 18Gi"
+ACCEPTED_MEMORY: Final = "MiB, such as 18000, 18000Mi or 18Gi"
 _MEMORY: Final = re.compile("([0-9]{1,10})(|Mi|Gi)")
 _FACTORS: Final = {"": 1, "Mi": 1, "Gi": 1024}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerAmounts:
-    """What one container asks for on each of *count* GPUs; no ``memory`` is all of a GPU's.
+    """The request of the one container of such a pod."""
 
-    ``mode`` is ``None`` where admission is to choose; ``models`` are as a pod names them.
-    """
-
-    memory: MiB | None = None
-    cores: CorePercent = NO_CORES
-    count: int = 1
-    mode: Mode | None = None
-    models: tuple[str, ...] = ()
+    memory: MiB | None = None  # of each GPU; None: all of it
+    cores: CorePercent = NO_CORES  # of each GPU
+    count: int = 1  # GPUs
+    mode: Mode | None = None  # None: admission chooses
+    models: tuple[str, ...] = ()  # as the annotation of a pod names them
 
     @property
     def request(self) -> PodRequest:
-        """Return what a pod asks for that asks so."""
-        asked = ContainerRequest(
+        """Return the request of a pod with these amounts."""
+        container_request = ContainerRequest(
             name=CONTAINER,
             index=0,
             stage=Stage.APP,
@@ -44,21 +41,21 @@ class ContainerAmounts:
         )
         return PodRequest(
             vocabulary=VOLCANO.name,
-            containers=(asked,),
+            containers=(container_request,),
             mode=self.mode,
             filters=Filters(models=self.models),
         )
 
 
 def memory_of(text: str) -> MiB | None:
-    """Read an amount of memory; ``None`` where it is none, or more than any GPU has."""
+    """Read an amount of memory; ``None`` where it is malformed, or more than any GPU has."""
     match = _MEMORY.fullmatch(text)
     memory = int(match[1]) * _FACTORS[match[2]] if match else 0
     return MiB(memory) if 0 < memory <= MOST_MEMORY else None
 
 
 def imagined_pod(namespace: str) -> ManifestPod[PodView]:
-    """Return a pod in *namespace* that no manifest makes: it has no name and no place."""
+    """Return a pod in *namespace* without a name and without a place in a manifest."""
     spec = Spec(containers=(SpecContainer(name=CONTAINER),))
     pod = PodView(metadata=PodMetadata(namespace=namespace), spec=spec)
     return ManifestPod(

@@ -1,4 +1,4 @@
-"""Why a pod has what it has, or what it waits for: recomputed on the ledgers as they are now."""
+"""Explains what a pod got, or what it waits for, from the ledgers as they are now."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,36 +33,36 @@ from console.cluster.event import EventView
 from console.cluster.pod import PodState, PodView, request_of, state_of
 from console.cluster.snapshot import ClusterView, entries_in_use, largest_free
 
-MOST_NODES: Final = 12  # told one by one
-MOST_ENDINGS: Final = 5
-MOST_ATTEMPTS: Final = 512  # promises that are imagined away
-# What tells that a node has nothing to do with the pod, however empty it were.
+MOST_NODES: Final = 12  # nodes that are explained
+MOST_FREEING_PODS: Final = 5
+MOST_ATTEMPTS: Final = 512  # entries whose removal is tried
+# With these reasons a node could not take the pod even if it were empty.
 _ELSEWHERE: Final = frozenset({Reason.MODE_UNAVAILABLE, Reason.MODEL_UNAVAILABLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """What is known about a pod: ``labels`` of its namespace are ``None`` where unknown."""
+    """What was read about a pod and its cluster."""
 
     pod: PodView
     site: ClusterView
     events: tuple[EventView, ...] = ()
-    labels: Mapping[str, str] | None = None
-    prefer: Prefer | None = None
+    labels: Mapping[str, str] | None = None  # of its namespace; None where unknown
+    prefer: Prefer | None = None  # of its namespace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnswer:
-    """What one node lacks: why it is ``out`` of service, or a finding; neither where it fits."""
+    """What one node lacks; the pod fits where there is neither reason nor finding."""
 
     node: str
-    out: str = ""
+    closed_reason: str = ""  # why it takes no new pods
     finding: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeingPod:
-    """A pod on whose end the one in question would fit on *node*."""
+    """A pod whose end would let the explained pod fit on *node*."""
 
     namespace: str
     pod: str
@@ -71,7 +71,7 @@ class FreeingPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldEntry:
-    """What the pod has on *node*, or has reserved there."""
+    """The entry of the pod on *node*."""
 
     node: str
     entry: Entry
@@ -88,14 +88,14 @@ class PodWhy:
     findings: tuple[Finding, ...] = ()
     marks: AdmissionMarks = field(default_factory=AdmissionMarks)  # annotations of the pod
     admitted: AdmittedRequest | None = None  # the request as the bind hook reads it
-    now: ModeOutcome | None = None  # what admission would decide today
+    mode_now: ModeOutcome | None = None  # what admission would decide today
     held: tuple[HeldEntry, ...] = ()
-    carried: tuple[DeviceRow, ...] = ()  # by the pod's annotations, where ledgers are unreadable
-    # The rest is set for a pod without a node only.
+    annotated_devices: tuple[DeviceRow, ...] = ()  # where ledgers may not be read
+    # The rest is set only for a pod without a node.
     outlook: Feasibility | None = None
     answers: tuple[NodeAnswer, ...] = ()  # of the nodes that come closest
-    nodes: int = 0  # how many have GPUs
-    endings: tuple[FreeingPod, ...] = ()  # pods whose end would be enough
+    node_count: int = 0  # nodes with GPUs
+    freeing_pods: tuple[FreeingPod, ...] = ()  # pods whose end would be enough
 
 
 def why(facts: PodFacts) -> PodWhy:
@@ -103,34 +103,34 @@ def why(facts: PodFacts) -> PodWhy:
     pod, site = facts.pod, facts.site
     held = tuple(_held_entries(pod, site))
     bound = pod.spec.node_name
-    known = site.configuration.vocabularies
-    request = request_of(pod, known)
-    promised = has_promise(pod, {one.node for one in held}, blind=site.blind)
+    vocabularies = site.configuration.vocabularies
+    request = request_of(pod, vocabularies)
+    promised = has_promise(pod, {entry.node for entry in held}, blind=site.blind)
     pod_why = PodWhy(
         facts=facts,
         state=state_of(pod, promised=promised or request is None),
         held=held,
-        carried=assigned_devices(pod) if site.blind else (),
+        annotated_devices=assigned_devices(pod) if site.blind else (),
     )
     if request is None:
         return pod_why
     if isinstance(request, Findings):
         return replace(pod_why, findings=request.all)
-    admitted = admitted_request(pod.annotations, request, known)
+    admitted = admitted_request(pod.annotations, request, vocabularies)
     marks = admission_marks(pod.annotations, admitted.vocabulary)
-    first = admitted.request
-    pod_why = replace(pod_why, request=first, marks=marks, admitted=admitted)
+    bind_request = admitted.request
+    pod_why = replace(pod_why, request=bind_request, marks=marks, admitted=admitted)
     if site.blind:
         return pod_why
     snapshot = _snapshot_without(pod, site)
     settings = site.configuration.settings
-    now = choose_mode(first, snapshot, settings=settings, prefer=facts.prefer)
-    pod_why = replace(pod_why, now=now)
-    return pod_why if bound or pod.over else _with_search(pod_why, snapshot, first)
+    mode_now = choose_mode(bind_request, snapshot, settings=settings, prefer=facts.prefer)
+    pod_why = replace(pod_why, mode_now=mode_now)
+    return pod_why if bound or pod.over else _with_search(pod_why, snapshot, bind_request)
 
 
 def has_promise(pod: PodView, nodes: Collection[str], *, blind: bool) -> bool:
-    """Say whether *pod*, which has entries on *nodes*, is promised what it has, or may be."""
+    """Say whether *pod*, which has entries on *nodes*, has a promise of its GPUs."""
     bound = pod.spec.node_name
     return (bound in nodes if bound else bool(nodes)) or is_accounted_elsewhere(pod, blind=blind)
 
@@ -141,16 +141,18 @@ def _held_entries(pod: PodView, site: ClusterView) -> Iterator[HeldEntry]:
         for entry in entries_in_use(ledger):
             if entry.uid == pod.metadata.uid:
                 devices = tuple(
-                    GrantedDevice(container=held.name, node=name, gpu=gpus[grant.gpu], grant=grant)
-                    for held in entry.containers
-                    for grant in held.grants
+                    GrantedDevice(
+                        container=container.name, node=name, gpu=gpus[grant.gpu], grant=grant
+                    )
+                    for container in entry.containers
+                    for grant in container.grants
                     if grant.gpu in gpus
                 )
                 yield HeldEntry(node=name, entry=entry, devices=devices)
 
 
 def _snapshot_without(pod: PodView, site: ClusterView) -> Snapshot:
-    """Return the cluster as the pod finds it: what is promised to itself counts as free."""
+    """Return the cluster with what *pod* itself holds counted as free."""
     uid = pod.metadata.uid
     ledgers = {
         name: replace(ledger, node=node_for(ledger, uid)) if ledger.entry(uid) else ledger
@@ -160,26 +162,27 @@ def _snapshot_without(pod: PodView, site: ClusterView) -> Snapshot:
 
 
 def _with_search(pod_why: PodWhy, snapshot: Snapshot, request: PodRequest) -> PodWhy:
-    """Add what a search for a place comes to now."""
+    """Add the result of a search for a node now."""
     search = _search(pod_why, snapshot)
     feasibility = outlook(request, search)
     names = _closest_nodes(feasibility.choice, search)
     site = pod_why.facts.site
     wanted = request if search.mode is None else msgspec.structs.replace(request, mode=search.mode)
     waits = feasibility.verdict is FeasibilityVerdict.NOT_NOW
+    freeing_pods = _freeing_pods(pod_why.facts, names if waits else (), wanted, search=search)
     return replace(
         pod_why,
         outlook=feasibility,
         answers=tuple(
             _node_answer(name, request, search, site=site) for name in names[:MOST_NODES]
         ),
-        nodes=len(names),
-        endings=tuple(_freeing_pods(pod_why.facts, names, wanted, search=search)) if waits else (),
+        node_count=len(names),
+        freeing_pods=tuple(freeing_pods),
     )
 
 
 def _search(pod_why: PodWhy, snapshot: Snapshot) -> FleetSearch:
-    """Return the rules of the Binding: a mode that was the best at CREATE may be revised."""
+    """Return the search of the bind hook, which may revise a mode chosen as the best."""
     facts = pod_why.facts
     return FleetSearch(
         snapshot=snapshot,
@@ -189,15 +192,17 @@ def _search(pod_why: PodWhy, snapshot: Snapshot) -> FleetSearch:
 
 
 def _closest_nodes(choice: Choice, search: FleetSearch) -> list[str]:
-    """Return the nodes that have GPUs, those first that come closest to serving the pod."""
+    """Return the nodes with GPUs, those that come closest to serving the pod first."""
     snapshot = search.snapshot
     options = MigOptions(demand=snapshot.demand, geometries=search.terms.geometries, named=None)
-    able = {one.node for one in choice.candidates if one.reason is None}
-    related = {one.node for one in choice.candidates if one.reason not in _ELSEWHERE}
+    able = {candidate.node for candidate in choice.candidates if candidate.reason is None}
+    related = {
+        candidate.node for candidate in choice.candidates if candidate.reason not in _ELSEWHERE
+    }
 
     def rank(node: Node) -> tuple[bool, bool, int, str]:
-        left = max((largest_free(gpu, options) or 0 for gpu in node.gpus), default=0)
-        return node.name not in able, node.name not in related, -left, node.name
+        free = max((largest_free(gpu, options) or 0 for gpu in node.gpus), default=0)
+        return node.name not in able, node.name not in related, -free, node.name
 
     return [node.name for node in sorted(snapshot.nodes.values(), key=rank) if node.gpus]
 
@@ -205,9 +210,9 @@ def _closest_nodes(choice: Choice, search: FleetSearch) -> list[str]:
 def _node_answer(
     name: str, request: PodRequest, search: FleetSearch, *, site: ClusterView
 ) -> NodeAnswer:
-    out = site.closed_reason(name)
-    if out:
-        return NodeAnswer(node=name, out=out)
+    closed_reason = site.closed_reason(name)
+    if closed_reason:
+        return NodeAnswer(node=name, closed_reason=closed_reason)
     choice = choose(search.snapshot, request, mode=search.mode, node=name, terms=search.terms)
     return NodeAnswer(node=name, finding=choice.findings[0] if choice.findings else None)
 
@@ -215,14 +220,16 @@ def _node_answer(
 def _freeing_pods(
     facts: PodFacts, names: Sequence[str], request: PodRequest, *, search: FleetSearch
 ) -> Iterator[FreeingPod]:
-    """Yield other pods, on the closest nodes first, each of whose end alone would be enough."""
+    """Yield pods whose end alone would be enough, those on the closest nodes first."""
     attempts = freed = 0
     for name in names:
-        ledger, out = facts.site.ledgers[name], facts.site.closed_reason(name)
+        if facts.site.closed_reason(name):
+            continue
+        ledger = facts.site.ledgers[name]
         others = (e for e in entries_in_use(ledger) if e.uid != facts.pod.metadata.uid)
-        for entry in () if out else others:
+        for entry in others:
             attempts += 1
-            if attempts > MOST_ATTEMPTS or freed == MOST_ENDINGS:
+            if attempts > MOST_ATTEMPTS or freed == MOST_FREEING_PODS:
                 return
             if _frees(ledger, entry, request, search=search):
                 freed += 1

@@ -1,4 +1,4 @@
-"""Why documents: what became of a pod's request in the shape that docs/kubectl.md describes."""
+"""The JSON of ``why``, in the shape that docs/kubectl.md describes."""
 
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ KIND: Final = "Why"
 
 
 def why_document(pod_why: PodWhy) -> dict[str, Any]:
-    """Return all that is told about one pod; keys are only ever added."""
+    """Return the explanation of one pod; keys are only ever added."""
     pod, feasibility = pod_why.facts.pod, pod_why.outlook
     return {
         "apiVersion": API_VERSION,
@@ -41,19 +41,19 @@ def why_document(pod_why: PodWhy) -> dict[str, Any]:
             }
             for held in pod_why.held
         ],
-        "carried": [to_builtins(device) for device in pod_why.carried],
+        "carried": [to_builtins(device) for device in pod_why.annotated_devices],
         "outlook": outlook_document(feasibility),
         "nodes": [_node(answer) for answer in pod_why.answers],
         "endings": [
-            {"namespace": one.namespace, "pod": one.pod, "node": one.node}
-            for one in pod_why.endings
+            {"namespace": pod.namespace, "pod": pod.pod, "node": pod.node}
+            for pod in pod_why.freeing_pods
         ],
         "events": [event_document(event) for event in pod_why.facts.events],
     }
 
 
 def _admission(pod_why: PodWhy) -> dict[str, Any]:
-    marks, now = pod_why.marks, pod_why.now
+    marks, now = pod_why.marks, pod_why.mode_now
     decision = None if now is None else now.decision
     return {
         "decision": marks.digest or None,
@@ -67,7 +67,7 @@ def _admission(pod_why: PodWhy) -> dict[str, Any]:
 def _node(answer: NodeAnswer) -> dict[str, Any]:
     return {
         "node": answer.node,
-        "out": answer.out or None,
+        "out": answer.closed_reason or None,
         "finding": None if answer.finding is None else finding_document(answer.finding),
     }
 
@@ -80,5 +80,5 @@ def event_document(event: EventView) -> dict[str, Any]:
         "by": event.reporter,
         "message": event.message,
         "times": event.times,
-        "last": event.at,
+        "last": event.last_time,
     }

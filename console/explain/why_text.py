@@ -62,7 +62,7 @@ def _admission_lines(pod_why: PodWhy) -> Iterator[Line]:
         yield from row("admitted", _unseen_reason(pod_why), Tone.WARN)
     else:
         yield from row("admitted", _mode_text(pod_why), Tone.STRONG)
-    now = pod_why.now
+    now = pod_why.mode_now
     match None if now is None else now.decision:
         case ModeChoice(why=why) as choice if why:
             yield from row("why", f"{explain_mode(choice)} (on the current fleet)")
@@ -113,7 +113,7 @@ def _assignment_lines(pod_why: PodWhy) -> Iterator[Line]:
     if pod_why.held or not node or pod_why.state is PodState.BYPASSED:
         return
     yield from row("bound", f"to {escaped(node)}{_upstream_note(pod_why)}", Tone.GOOD)
-    for number, device in enumerate(pod_why.carried):
+    for number, device in enumerate(pod_why.annotated_devices):
         yield from row("" if number else "holds", str(device), Tone.GOOD)
 
 
@@ -151,8 +151,8 @@ def _missing_lines(pod_why: PodWhy) -> Iterator[Line]:
         yield from row("", text)
     yield from _node_lines(pod_why)
     yield from feasibility_text.remedy_lines(feasibility)
-    for number, ending in enumerate(pod_why.endings):
-        text = f"{ending.namespace}/{ending.pod} on {ending.node} ends"
+    for number, pod in enumerate(pod_why.freeing_pods):
+        text = f"{pod.namespace}/{pod.pod} on {pod.node} ends"
         yield from row("" if number else "or after", text, Tone.STRONG)
 
 
@@ -165,23 +165,23 @@ def _node_lines(pod_why: PodWhy) -> Iterator[Line]:
     for answer in pod_why.answers:
         alike.setdefault(_shortage(answer), []).append(answer)
     for number, (lacks, answers) in enumerate(alike.items()):
-        fits = answers[0].finding is None and not answers[0].out
+        fits = answers[0].finding is None and not answers[0].closed_reason
         text = f"{_names(answers)}: {lacks}"
         yield from row("" if number else "nodes", text, Tone.GOOD if fits else Tone.PLAIN)
-    if pod_why.nodes > len(pod_why.answers):
-        yield from row("", f"and {pod_why.nodes - len(pod_why.answers)} more nodes")
+    if pod_why.node_count > len(pod_why.answers):
+        yield from row("", f"and {pod_why.node_count - len(pod_why.answers)} more nodes")
 
 
 def _names(answers: Sequence[NodeAnswer]) -> str:
-    """Return the first names, and how many there are more."""
+    """Return the first names, and the number of the others."""
     names = ", ".join(answer.node for answer in answers[:_MOST_NAMES])
     rest = len(answers) - _MOST_NAMES
     return f"{names} and {rest} more" if rest > 0 else names
 
 
 def _shortage(answer: NodeAnswer) -> str:
-    if answer.out:
-        return answer.out
+    if answer.closed_reason:
+        return answer.closed_reason
     if answer.finding is None:
         return "enough room"
     finding = answer.finding
@@ -193,11 +193,13 @@ def event_lines(events: Iterable[EventView], now: datetime) -> Iterator[Line]:
     """Yield the Events of an object."""
     for number, event in enumerate(events):
         tone = Tone.WARN if event.type == "Warning" else Tone.PLAIN
-        yield from row("" if number else "events", _event_text(event, age(event.at, now)), tone)
+        yield from row(
+            "" if number else "events", _event_text(event, age(event.last_time, now)), tone
+        )
 
 
 def _event_text(event: EventView, ago: str) -> str:
     """Return one Event: when, how often, who, what."""
     times = f" (x{event.times})" if event.times > 1 else ""
-    when = UNKNOWN if event.at.year == 1 else f"{ago} ago"
+    when = UNKNOWN if event.last_time.year == 1 else f"{ago} ago"
     return f"{when}{times} {escaped(event.reporter)}: {event.reason}: {event.message}"

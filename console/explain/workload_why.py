@@ -1,4 +1,4 @@
-"""Why the pods of a workload have what they have: those that stand alike are explained once."""
+"""Explains the pods of a workload; pods in the same state with one request share an answer."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +18,9 @@ from console.explain.why_json import event_document, why_document
 from console.get.listing import API_VERSION
 
 KIND: Final = "WhyList"
-MOST_GROUPS: Final = 4  # told one by one
+MOST_GROUPS: Final = 4  # groups that are explained
 _MOST_NAMES: Final = 3
-# Those come first whose people wait for something.
+# Pods that wait for something come first.
 _ORDER: Final = (
     PodState.WAITING,
     PodState.BYPASSED,
@@ -49,22 +49,19 @@ class ExplainedGroup:
 
     @property
     def other_pods(self) -> tuple[str, ...]:
-        """Return the names of the pods of which the same is true."""
+        """Return the names of the other pods of the group."""
         return tuple(pod.metadata.name for pod in self.group.pods[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadWhy:
-    """What became of a workload's pods at the time *now*, *explained* of the first groups.
-
-    ``fits`` is what would become of a pod of one that has none.
-    """
+    """What became of the pods of a workload."""
 
     workload: Workload
-    now: datetime
+    now: datetime  # of the reading
     groups: tuple[PodsAlike, ...] = ()
-    explained: tuple[ExplainedGroup, ...] = ()
-    fits: tuple[Fit, ...] = ()
+    explained: tuple[ExplainedGroup, ...] = ()  # of the first groups
+    fits: tuple[Fit, ...] = ()  # of its templates, where it has no pods
 
     @property
     def states(self) -> Mapping[PodState, int]:
@@ -76,7 +73,7 @@ class WorkloadWhy:
 
 
 def group_pods(pods: Sequence[PodView], site: ClusterView) -> tuple[PodsAlike, ...]:
-    """Return *pods* in groups, by name within each."""
+    """Return *pods* in groups, sorted by name within each."""
     places: dict[str, set[str]] = {}
     for name, ledger in site.ledgers.items():
         for entry in entries_in_use(ledger):
@@ -86,24 +83,24 @@ def group_pods(pods: Sequence[PodView], site: ClusterView) -> tuple[PodsAlike, .
         request = request_of(pod, site.configuration.vocabularies)
         promised = has_promise(pod, places.get(pod.metadata.uid, ()), blind=site.blind)
         state = state_of(pod, promised=promised or request is None)
-        alike = request, pod.spec.scheduling_gates is None
-        groups.setdefault((state, alike), []).append(pod)
-    pod_groups = (PodsAlike(state, tuple(alike)) for (state, _), alike in groups.items())
+        likeness = request, pod.spec.scheduling_gates is None
+        groups.setdefault((state, likeness), []).append(pod)
+    pod_groups = (PodsAlike(state, tuple(members)) for (state, _), members in groups.items())
     return tuple(sorted(pod_groups, key=lambda group: _ORDER.index(group.state)))
 
 
 def lines(workload_why: WorkloadWhy) -> Iterator[Line]:
-    """Yield what became of the pods in sum, then each group of them, or what one would find."""
+    """Yield the counts of pods, then each group; without pods, what a new pod would get."""
     count = len(workload_why.workload.pods)
     word = f"{count or 'NO'} POD{'' if count == 1 else 'S'}"
     yield heading(workload_why.workload.title, word, Tone.STRONG if count else Tone.WARN)
     yield from row("pods", _state_counts(workload_why))
     yield from why_text.event_lines(workload_why.workload.events, workload_why.now)
-    for one in workload_why.explained:
+    for explained in workload_why.explained:
         yield ()
-        yield from why_text.lines(one.why)
-        if one.other_pods:
-            yield from row("alike", _names(one.other_pods))
+        yield from why_text.lines(explained.why)
+        if explained.other_pods:
+            yield from row("alike", _names(explained.other_pods))
     if more := len(workload_why.groups) - len(workload_why.explained):
         yield ()
         yield from row("more", f"{more} more groups of pods; ask about one of their pods")
@@ -144,7 +141,8 @@ def document(workload_why: WorkloadWhy) -> dict[str, Any]:
         "pods": len(workload.pods),
         "states": {str(state): count for state, count in workload_why.states.items()},
         "items": [
-            {**why_document(one.why), "alike": one.other_pods} for one in workload_why.explained
+            {**why_document(group.why), "alike": group.other_pods}
+            for group in workload_why.explained
         ],
         "fits": [pod_document("", fit) for fit in workload_why.fits],
         "events": [event_document(event) for event in workload.events],

@@ -1,4 +1,4 @@
-"""GPUs as rows: what each is, what is promised on it, and what it still takes."""
+"""GPUs as rows: the product, what is promised, and what still fits."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,11 +19,7 @@ WIDE = ("CORES", "FOREIGN", "NUMA", "LINKS", "PODS", "UUID", "WHY")
 
 
 class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One GPU; ``fits_mib`` is the largest request that it takes now, ``None`` for none.
-
-    ``layout`` counts MIG instances by profile, busy and idle ones. ``links`` are UUIDs of the GPUs
-    that NVLink joins with it. ``reason`` says why it is not ``ok``, as its agent or its node does.
-    """
+    """One GPU."""
 
     name: str
     node: str
@@ -35,14 +31,14 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     promised_mib: int = msgspec.field(name="promisedMiB")
     promised_cores_percent: int
     foreign_mib: int = msgspec.field(name="foreignMiB")
-    fits_mib: int | None = msgspec.field(name="fitsMiB")
+    fits_mib: int | None = msgspec.field(name="fitsMiB")  # largest request it takes; None: none
     shares: int
     shares_taken: int
-    layout: Mapping[str, int]
+    layout: Mapping[str, int]  # MIG instances by profile, busy and idle
     numa: int | None
-    links: tuple[str, ...]
+    links: tuple[str, ...]  # UUIDs of the GPUs that NVLink joins with it
     health: str
-    reason: str
+    reason: str  # why it is not ok; "" where it is
     pods: tuple[str, ...]
 
 
@@ -62,13 +58,13 @@ def gpu_listing(site: ClusterView) -> Listing:
 
 def gpu_rows(site: ClusterView) -> Iterator[GpuRow]:
     """Yield a row for each GPU of the site."""
-    snapshot, terms = site.snapshot(), site.configuration.terms
-    cutter = MigOptions(demand=snapshot.demand, geometries=terms.geometries, named=None)
+    snapshot, policy = site.snapshot(), site.configuration.policy
+    options = MigOptions(demand=snapshot.demand, geometries=policy.geometries, named=None)
     for name, ledger in site.ledgers.items():
-        out, reasons = site.closed_reason(name), site.account(name).reasons
+        closed_reason, reasons = site.closed_reason(name), site.account(name).reasons
         for gpu, usable in zip(ledger.node.gpus, site.node(name).gpus, strict=True):
-            reason = out if gpu.healthy else reasons.get(gpu.uuid, out)
-            yield _row(ledger, gpu, fits=largest_free(usable, cutter), reason=reason)
+            reason = closed_reason if gpu.healthy else reasons.get(gpu.uuid, closed_reason)
+            yield _row(ledger, gpu, fits=largest_free(usable, options), reason=reason)
 
 
 def _row(ledger: Ledger, gpu: Gpu, *, fits: MiB | None, reason: str) -> GpuRow:
@@ -97,7 +93,7 @@ def _row(ledger: Ledger, gpu: Gpu, *, fits: MiB | None, reason: str) -> GpuRow:
 
 
 def layout(gpu: Gpu) -> dict[str, int]:
-    """Count the MIG instances of *gpu* by profile, those promised and those that stand idle."""
+    """Return the number of MIG instances of *gpu* by profile, promised and idle ones."""
     granted = [grant.placed for grant in gpu.grants if grant.placed is not None]
     idle = [placed for placed in gpu.instances if not placed.mask & gpu.taken_slots]
     counts = Counter(placed.profile for placed in (*granted, *idle))
@@ -106,7 +102,7 @@ def layout(gpu: Gpu) -> dict[str, int]:
 
 
 def cells(row: GpuRow, indexes: Mapping[str, int]) -> tuple[str, ...]:
-    """Return what stands in the columns; *indexes* are those of GPUs by UUID."""
+    """Return the cells of a row; *indexes* are those of GPUs by UUID."""
     cores = NONE if row.mode is Mode.MIG else share(row.promised_cores_percent, 100)
     numa = NONE if row.numa is None else str(row.numa)
     foreign = amount(MiB(row.foreign_mib)) if row.foreign_mib else NONE
@@ -131,7 +127,7 @@ def cells(row: GpuRow, indexes: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _layout(row: GpuRow) -> str:
-    """Return the cut of a GPU in mode MIG, and the shares taken of another."""
+    """Return the MIG instances of a GPU, or the shares taken of one that is not cut."""
     if row.mode is not Mode.MIG:
         return f"{row.shares_taken}-of-{row.shares}"
     return "+".join(f"{count}x{name}" for name, count in row.layout.items()) or "uncut"

@@ -16,16 +16,16 @@ from console.cluster.snapshot import ClusterView, DriverAccount, GrantHolder, ho
 from console.get.gpu_rows import layout as counted
 from console.get.table import model
 
-_LEFT: Final = "  "
-_ROOM: Final = WIDTH - 2 * len(_LEFT)
-_DRIVER: Final = 40  # columns of its version, at most
-_SLOT: Final = 9  # columns of one slot, at most
+_INDENT: Final = "  "
+_INNER_WIDTH: Final = WIDTH - 2 * len(_INDENT)
+_DRIVER_WIDTH: Final = 40  # columns of a driver version, at most
+_SLOT_WIDTH: Final = 9  # columns of one slot, at most
 _FREE, _FOREIGN = ".", "#"
 
 
 @dataclass(frozen=True, slots=True)
 class _Tenant:
-    """One grant, the letter that stands for it, and who holds it."""
+    """One grant, its letter in the drawing, and its holder."""
 
     letter: str
     grant: Grant
@@ -35,15 +35,17 @@ class _Tenant:
 def layout_lines(site: ClusterView) -> Iterator[Line]:
     """Yield the GPUs of the site, node by node."""
     for number, name in enumerate(site.ledgers):
-        out = site.closed_reason(name)
+        closed_reason = site.closed_reason(name)
         if number:
             yield ()
         account = site.account(name)
         driver = f"  driver {inert(account.driver)}" if account.driver else ""
-        beside = (
-            TextSpan(f": {out}", Tone.WARN) if out else TextSpan(cut(driver, _DRIVER), Tone.LABEL)
+        note = (
+            TextSpan(f": {closed_reason}", Tone.WARN)
+            if closed_reason
+            else TextSpan(cut(driver, _DRIVER_WIDTH), Tone.LABEL)
         )
-        yield TextSpan(inert(name), Tone.STRONG), beside
+        yield TextSpan(inert(name), Tone.STRONG), note
         for gpu in site.ledgers[name].node.gpus:
             yield from _gpu_lines(site.ledgers[name], gpu, account)
 
@@ -56,9 +58,9 @@ def _gpu_lines(ledger: Ledger, gpu: Gpu, account: DriverAccount) -> Iterator[Lin
     title = f"GPU {gpu.index}  {model(gpu.model)}  {gpu.mode}  {_summary(gpu)}"
     yield TextSpan(cut(title, WIDTH - len(health.text)), Tone.PLAIN), health
     if not gpu.healthy and (reason := account.reasons.get(gpu.uuid)):
-        yield TextSpan(_LEFT), TextSpan(cut(inert(reason), WIDTH - len(_LEFT)), Tone.BAD)
+        yield TextSpan(_INDENT), TextSpan(cut(inert(reason), WIDTH - len(_INDENT)), Tone.BAD)
     if linked := _linked_indexes(ledger, gpu):
-        yield TextSpan(_LEFT), TextSpan(cut(f"NVLink to GPU {linked}", _ROOM), Tone.LABEL)
+        yield TextSpan(_INDENT), TextSpan(cut(f"NVLink to GPU {linked}", _INNER_WIDTH), Tone.LABEL)
     if gpu.mode is Mode.MIG:
         yield from _slots(gpu, tenants)
     else:
@@ -67,7 +69,7 @@ def _gpu_lines(ledger: Ledger, gpu: Gpu, account: DriverAccount) -> Iterator[Lin
 
 
 def _linked_indexes(ledger: Ledger, gpu: Gpu) -> str:
-    """Return the indexes of the GPUs that NVLink joins with one."""
+    """Return the indexes of the GPUs that NVLink joins with *gpu*."""
     return ", ".join(str(other.index) for other in ledger.node.gpus if other.uuid in gpu.links)
 
 
@@ -85,31 +87,31 @@ def _slots(gpu: Gpu, tenants: Sequence[_Tenant]) -> Iterator[Line]:
     """Yield the numbers of the slots, and the instances on them."""
     if gpu.board is None:
         return
-    wide = min(_SLOT, _ROOM // gpu.board.slots)
-    numbers = "".join(f"{slot:<{wide}}" for slot in range(gpu.board.slots))
-    yield (TextSpan(f"{_LEFT}{numbers.rstrip()}", Tone.LABEL),)
+    width = min(_SLOT_WIDTH, _INNER_WIDTH // gpu.board.slots)
+    numbers = "".join(f"{slot:<{width}}" for slot in range(gpu.board.slots))
+    yield (TextSpan(f"{_INDENT}{numbers.rstrip()}", Tone.LABEL),)
     busy = {t.grant.placed.start: t for t in tenants if t.grant.placed is not None}
     idle = {p.start: p for p in gpu.instances if not p.mask & gpu.taken_slots}
-    line, slot = [TextSpan(_LEFT)], 0
+    line, slot = [TextSpan(_INDENT)], 0
     while slot < gpu.board.slots:
         tenant, placed = busy.get(slot), idle.get(slot)
         if tenant is not None and tenant.grant.placed is not None:
             text = f"{tenant.letter} {_compute_slices(tenant.grant.placed)}"
-            line.append(_box(text, tenant.grant.placed.profile.size * wide, Tone.STRONG))
+            line.append(_box(text, tenant.grant.placed.profile.size * width, Tone.STRONG))
             slot += tenant.grant.placed.profile.size
         elif placed is not None:
             line.append(
-                _box(f"{_compute_slices(placed)} idle", placed.profile.size * wide, Tone.PLAIN)
+                _box(f"{_compute_slices(placed)} idle", placed.profile.size * width, Tone.PLAIN)
             )
             slot += placed.profile.size
         else:
-            line.append(TextSpan(f"{_FREE:<{wide}}", Tone.LABEL))
+            line.append(TextSpan(f"{_FREE:<{width}}", Tone.LABEL))
             slot += 1
     yield tuple(line)
 
 
-def _box(text: str, wide: int, tone: Tone) -> TextSpan:
-    return TextSpan(f"[{text[: wide - 2]:<{wide - 2}}]", tone)
+def _box(text: str, width: int, tone: Tone) -> TextSpan:
+    return TextSpan(f"[{text[: width - 2]:<{width - 2}}]", tone)
 
 
 def _compute_slices(placed: Placement) -> str:
@@ -118,8 +120,8 @@ def _compute_slices(placed: Placement) -> str:
 
 
 def _bar(gpu: Gpu, tenants: Sequence[_Tenant]) -> Line:
-    """Return memory from left to right: what is promised, what is foreign, what is free."""
-    width = _ROOM - 2
+    """Return the memory of a GPU from left to right: promised, foreign, free."""
+    width = _INNER_WIDTH - 2
     parts = [(t.letter, t.grant.memory, Tone.STRONG) for t in tenants]
     spans, total, drawn_to = [], 0, 0
     for sign, memory, tone in (*parts, (_FOREIGN, gpu.foreign, Tone.WARN)):
@@ -128,7 +130,7 @@ def _bar(gpu: Gpu, tenants: Sequence[_Tenant]) -> Line:
         spans.append(TextSpan(sign * (end - drawn_to), tone))
         drawn_to = end
     free = TextSpan(_FREE * (width - drawn_to), Tone.LABEL)
-    return (TextSpan(f"{_LEFT}["), *spans, free, TextSpan("]"))
+    return (TextSpan(f"{_INDENT}["), *spans, free, TextSpan("]"))
 
 
 def _legend(tenant: _Tenant) -> Line:
@@ -139,4 +141,4 @@ def _legend(tenant: _Tenant) -> Line:
     else:
         what = f"{grant.memory} MiB{cores}"
     text = f"{tenant.letter}  {tenant.holder.pod}, {tenant.holder.container}: {what}"
-    return TextSpan(_LEFT), TextSpan(cut(inert(text), WIDTH - len(_LEFT)))
+    return TextSpan(_INDENT), TextSpan(cut(inert(text), WIDTH - len(_INDENT)))

@@ -13,11 +13,11 @@ import yaml
 from console.get.table import csv_line, sort_key, table
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
-AGE: Final = "AGE"  # the one column whose cells do not sort as they read
+AGE: Final = "AGE"  # the one column that is sorted by time, not by the text of its cells
 
 
 class OutputFormat(StrEnum):
-    """How something is printed."""
+    """The format of what a command prints."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -28,28 +28,25 @@ class OutputFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Rows of one *kind*, each a *row*, and what stands of them in the columns.
+    """A list as rows and as the cells of a table."""
 
-    ``wide`` are the columns behind the usual ones. ``born`` is what ages are counted from.
-    """
-
-    kind: str
-    row: type[msgspec.Struct]
+    kind: str  # of the document
+    row: type[msgspec.Struct]  # the type of each row
     columns: Sequence[str]
-    wide: Sequence[str]
+    wide: Sequence[str]  # further columns of -o wide
     rows: Sequence[msgspec.Struct]
-    cells: Sequence[Sequence[str]]
-    born: Sequence[datetime | None] = ()
+    cells: Sequence[Sequence[str]]  # of each row, for all columns
+    created: Sequence[datetime | None] = ()  # of each row; ages are counted from it
 
 
 def in_order(listing: Listing, column: str) -> Listing:
-    """Return *listing* by what stands in *column*, the smallest first; without one, as it is."""
+    """Return *listing* sorted by *column*, the smallest first; as it is where it has none."""
     columns = [*listing.columns, *listing.wide]
     if column not in columns:
         return listing
     keys: Sequence[Any]
     if column == AGE:
-        keys = [(one is None, -one.timestamp() if one else 0) for one in listing.born]
+        keys = [(time is None, -time.timestamp() if time else 0) for time in listing.created]
     else:
         place = columns.index(column)
         keys = [sort_key(cells[place]) for cells in listing.cells]
@@ -58,7 +55,7 @@ def in_order(listing: Listing, column: str) -> Listing:
         listing,
         rows=[listing.rows[index] for index in order],
         cells=[listing.cells[index] for index in order],
-        born=[listing.born[index] for index in order] if listing.born else (),
+        created=[listing.created[index] for index in order] if listing.created else (),
     )
 
 
@@ -77,7 +74,7 @@ def listing_lines(listing: Listing, output: OutputFormat, *, headed: bool = True
 
 
 def _csv_lines(listing: Listing, *, headed: bool) -> Iterator[str]:
-    """Yield what a document holds of each row, under the names it has there."""
+    """Yield the fields of each row under their names in JSON."""
     names = [field.encode_name for field in msgspec.structs.fields(listing.row)]
     if headed:
         yield csv_line(names)
@@ -87,14 +84,14 @@ def _csv_lines(listing: Listing, *, headed: bool) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
-    """Return a value as text, what does not exist as none, and what is made of several as JSON."""
+    """Return a value as text: ``None`` as "", anything that is no text as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     return orjson.dumps(value).decode()
 
 
 def document(content: dict[str, Any], output: OutputFormat) -> str:
-    """Return *found* as JSON or YAML, without the last line's end."""
+    """Return *content* as JSON or YAML, without a line break at the end."""
     if output is OutputFormat.YAML:
         plain = orjson.loads(orjson.dumps(content))  # YAML knows no enums, and tags tuples
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip("\n")

@@ -17,10 +17,7 @@ WIDE: Final = ("MEMORY", "HEALTHY", "INVENTORY", "DRIVER", "WHY")
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One node; ``out`` says why nothing may be promised there, empty where something may.
-
-    ``driver`` is the version of its driver, or says that its GPUs are simulated.
-    """
+    """One node."""
 
     name: str
     models: tuple[str, ...]
@@ -31,9 +28,9 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     promised_mib: int = msgspec.field(name="promisedMiB")
     fits_mib: int | None = msgspec.field(name="fitsMiB")
     pods: tuple[str, ...]
-    out: str
+    out: str  # why nothing may be promised there; "" where something may
     inventory: str
-    driver: str
+    driver: str  # its version, or that the GPUs are simulated
     created: datetime | None
 
 
@@ -74,7 +71,7 @@ def node_listing(site: ClusterView) -> Listing:
         wide=WIDE,
         rows=rows,
         cells=[_cells(row, site.now) for row in rows],
-        born=[row.created for row in rows],
+        created=[row.created for row in rows],
     )
 
 

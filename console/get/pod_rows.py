@@ -1,4 +1,4 @@
-"""Pods as rows: who asks for a share of a GPU, what each was given, and where."""
+"""Pods as rows: the request of each, the GPUs that it got, and its node."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ COLUMNS: Final = ("NAME", "STATE", "ASKED", "GIVEN", "ON", "AGE")
 WIDE: Final = ("MODE", "SOURCE", "SCHEDULER", "DECISION", "GPUS")
 
 
-class AskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What one container asks for on each of *count* GPUs."""
+class ContainerRequestRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The request of one container for each of *count* GPUs."""
 
     container: str
     count: int
@@ -37,20 +37,17 @@ class AskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PodRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One pod on one node; ``asked`` is ``None`` where that cannot be read any more.
-
-    ``node`` is where it is bound, or where it has a promise; *since* is that promise's time.
-    """
+    """One pod on one node."""
 
     namespace: str
     name: str
     uid: str
     state: PodState
-    asked: tuple[AskRow, ...] | None
+    asked: tuple[ContainerRequestRow, ...] | None  # None: it cannot be read any more
     profile: str | None = None
     devices: tuple[DeviceRow, ...] = ()
-    node: str | None = None
-    since: datetime | None = None
+    node: str | None = None  # where it is bound or has a promise
+    since: datetime | None = None  # time of the promise
     created: datetime | None = None
     mode: Mode | None = None
     mode_source: str | None = None
@@ -67,10 +64,10 @@ class _Promise:
 def pod_rows(
     site: ClusterView, pods: Iterable[PodView], *, gone: bool, namespace: str | None
 ) -> list[PodRow]:
-    """Return the pods that ask or hold, by namespace and name.
+    """Return the pods with a request or a promise, sorted by namespace and name.
 
-    *gone* says that *pods* are all of *namespace* (``None`` is every one), so that a promise
-    without a pod among them is one of a pod that does not exist any more.
+    *gone* says that *pods* are all pods of *namespace* (``None``: of the cluster). A promise
+    whose pod is not among them then belongs to a pod that does not exist any more.
     """
     promises: dict[str, list[_Promise]] = {}
     for name, ledger in site.ledgers.items():
@@ -80,8 +77,10 @@ def pod_rows(
     for pod in pods:
         rows += _rows(pod, promises.pop(pod.metadata.uid, []), site)
     if gone:
-        left = (promise for promised in promises.values() for promise in promised)
-        rows += (_gone_row(p, site) for p in left if namespace in (None, p.entry.namespace))
+        gone_promises = (promise for promised in promises.values() for promise in promised)
+        rows += (
+            _gone_row(p, site) for p in gone_promises if namespace in (None, p.entry.namespace)
+        )
     return sorted(rows, key=lambda row: (row.namespace, row.name, row.node or ""))
 
 
@@ -91,17 +90,17 @@ def _rows(pod: PodView, promises: Sequence[_Promise], site: ClusterView) -> Iter
     if not promises and (request is None or pod.over):
         return
     known = {v.name: v for v in site.configuration.vocabularies}
-    asked = request if isinstance(request, PodRequest) else None
-    vocabulary = known.get(asked.vocabulary) if asked else None
+    pod_request = request if isinstance(request, PodRequest) else None
+    vocabulary = known.get(pod_request.vocabulary) if pod_request else None
     marks = admission_marks(pod.annotations, vocabulary)
     promises_or_none: Sequence[_Promise | None] = promises or (None,)
     for promise in promises_or_none:
-        yield _row(pod, asked, marks, promise=promise, site=site)
+        yield _row(pod, pod_request, marks, promise=promise, site=site)
 
 
 def _row(
     pod: PodView,
-    asked: PodRequest | None,
+    pod_request: PodRequest | None,
     marks: AdmissionMarks,
     *,
     promise: _Promise | None,
@@ -109,15 +108,17 @@ def _row(
 ) -> PodRow:
     bound = pod.spec.node_name
     node = promise.node if promise else bound or None
-    left_over = promise is not None and bound not in ("", promise.node)
+    is_left_over = promise is not None and bound not in ("", promise.node)
     accounted = promise is not None or is_accounted_elsewhere(pod, blind=site.blind)
     return PodRow(
         namespace=pod.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        state=PodState.ENDED if left_over else state_of(pod, promised=accounted),
-        asked=None if asked is None else tuple(map(_ask_row, asked.containers)),
-        profile=None if asked is None else asked.profile,
+        state=PodState.ENDED if is_left_over else state_of(pod, promised=accounted),
+        asked=None
+        if pod_request is None
+        else tuple(map(_container_request_row, pod_request.containers)),
+        profile=None if pod_request is None else pod_request.profile,
         devices=assigned_devices(pod) if site.blind else _devices(promise, site),
         node=node,
         since=None if promise is None else promise.entry.since,
@@ -143,8 +144,8 @@ def _gone_row(promise: _Promise, site: ClusterView) -> PodRow:
     )
 
 
-def _ask_row(container_request: ContainerRequest) -> AskRow:
-    return AskRow(
+def _container_request_row(container_request: ContainerRequest) -> ContainerRequestRow:
+    return ContainerRequestRow(
         container=container_request.name,
         count=container_request.count,
         memory_mib=container_request.memory,
@@ -158,9 +159,9 @@ def _devices(promise: _Promise | None, site: ClusterView) -> tuple[DeviceRow, ..
         return ()
     indexes = {gpu.uuid: gpu.index for gpu in site.ledgers[promise.node].node.gpus}
     return tuple(
-        device_row(held, grant, indexes)
-        for held in promise.entry.containers
-        for grant in held.grants
+        device_row(container, grant, indexes)
+        for container in promise.entry.containers
+        for grant in container.grants
     )
 
 
@@ -173,18 +174,18 @@ def pod_listing(rows: Sequence[PodRow], now: datetime, *, spaces: bool) -> Listi
         wide=WIDE,
         rows=rows,
         cells=[_cells(row, now, spaces=spaces) for row in rows],
-        born=[_created_at(row) for row in rows],
+        created=[_created_at(row) for row in rows],
     )
 
 
 def _created_at(row: PodRow) -> datetime | None:
-    """Return when a pod came to be, or, where it is gone, what it was promised."""
+    """Return when a pod was created, or when it got its promise where it is gone."""
     return row.created or row.since
 
 
 def _cells(row: PodRow, now: datetime, *, spaces: bool) -> tuple[str, ...]:
     gpus = ",".join(dict.fromkeys(word(device.gpu) for device in row.devices))
-    more = (row.mode, row.mode_source, row.scheduler, row.decision)
+    wide_texts = (row.mode, row.mode_source, row.scheduler, row.decision)
     return (
         *((row.namespace,) if spaces else ()),
         row.name,
@@ -193,7 +194,7 @@ def _cells(row: PodRow, now: datetime, *, spaces: bool) -> tuple[str, ...]:
         _given_text(row),
         _place_text(row),
         age(_created_at(row), now),
-        *(word(text) if text else NONE for text in more),
+        *(word(text) if text else NONE for text in wide_texts),
         gpus or NONE,
     )
 
@@ -202,7 +203,7 @@ def _asked_text(row: PodRow) -> str:
     return "+".join(_ask_text(ask_row, row.profile) for ask_row in row.asked or ()) or NONE
 
 
-def _ask_text(ask_row: AskRow, profile: str | None) -> str:
+def _ask_text(ask_row: ContainerRequestRow, profile: str | None) -> str:
     if ask_row.memory_mib is not None:
         memory = f"{ask_row.memory_mib}Mi"
     elif ask_row.memory_percent is not None:
@@ -213,7 +214,7 @@ def _ask_text(ask_row: AskRow, profile: str | None) -> str:
 
 
 def _given_text(row: PodRow) -> str:
-    """Return what was promised, grants of one size counted."""
+    """Return what was promised, with equal grants counted."""
     counts: dict[str, int] = {}
     for device in row.devices:
         text = device.profile or f"{device.memory_mib}Mi{_cores(device.cores_percent)}"
@@ -230,7 +231,7 @@ def _cores(percent: int) -> str:
 
 
 def _place_text(row: PodRow) -> str:
-    """Return the node, and there the GPUs by index."""
+    """Return the node and the indexes of its GPUs."""
     if row.node is None:
         return NONE
     indexes = sorted({d.index for d in row.devices if d.index is not None})

@@ -1,4 +1,4 @@
-"""Tables: rows in columns as kubectl prints them, and how amounts and ages stand in one."""
+"""Tables as kubectl prints them, and the text of amounts and ages in their cells."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,21 +20,22 @@ _QUOTED: Final = re.compile('[",]')
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, headed: bool = True
 ) -> Iterator[str]:
-    """Yield lines, the columns as wide as what is in them; no trailing blanks.
+    """Yield lines with aligned columns and without trailing blanks.
 
-    Whatever a cell holds, no terminal obeys it.
+    Control characters in cells are made harmless.
     """
     cells = [[inert(cell) for cell in row] for row in rows]
-    everything = [columns, *cells] if headed else cells
-    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
-    for row in everything:
+    lines = [columns, *cells] if headed else cells
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for row in lines:
         yield _GAP.join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()
 
 
 def sort_key(cell: str) -> tuple[bool, Sequence[tuple[int, str]]]:
-    """Return what sorts cells as people do: numbers by their value, and what is not there last.
+    """Return a sort key: numbers by value, missing values last.
 
-    A number goes by its digits, of which a tenant may have written more than Python converts.
+    Numbers are compared by their digits, since a tenant may have written more of them than
+    Python converts.
     """
     parts = (part.lstrip("0") if part.isdecimal() else part for part in _NUMBERS.split(cell))
     # Texts and numbers alternate, so that neither is ever compared with the other.
@@ -69,7 +70,7 @@ def share(part: int, whole: int) -> str:
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """Return how long ago *since* is, in kubectl's words: 40s, 5m30s, 5h40m, 3d4h, 31d."""
+    """Return the time since *since* as kubectl prints it: 40s, 5m30s, 5h40m, 3d4h, 31d."""
     return UNKNOWN if since is None else span(now - since)
 
 

@@ -42,7 +42,6 @@ def agents() -> tuple[Json, ...]:
 
 
 def _nodes() -> Json:
-    extended = "k.contains('/') && !k.contains('kubernetes.io/')"
     return {
         "matchConstraints": {"resourceRules": [rule("UPDATE", "nodes", "nodes/status")]},
         "matchConditions": [_by_an_agent()],
@@ -60,44 +59,46 @@ def _nodes() -> Json:
             variable("taintsAfter", _list("object", "spec", "taints")),
         ],
         "validations": [
-            {
-                "expression": runs_on("oldObject.metadata.name"),
-                "message": "an agent may write only its own Node",
-            },
-            {
-                "expression": " &&\n".join(
-                    (
-                        only_keys(("labelsBefore", "labelsAfter"), f"k == {text(AGENT_LABEL)}"),
-                        only_keys(("before", "after"), f"k == {text(CAPACITY_KEY)}"),
-                        *(same_field("metadata", key) for key in _LINKS),
-                    )
-                ),
-                "message": f"an agent may write only {AGENT_LABEL} and {CAPACITY_KEY} on its Node",
-            },
-            {
-                "expression": " &&\n".join(
-                    (
-                        "variables.taintsAfter.all(t, t in variables.taintsBefore)",
-                        (
-                            f"variables.taintsBefore.all(t, t.key == {text(NOT_READY_TAINT)} || "
-                            "t in variables.taintsAfter)"
-                        ),
-                        only_keys(("specBefore", "specAfter"), "k == 'taints'"),
-                    )
-                ),
-                "message": f"an agent may remove only {NOT_READY_TAINT} from its Node's spec",
-            },
-            {
-                "expression": " &&\n".join(
-                    (
-                        only_keys(("had", "has"), extended),
-                        only_keys(("statusBefore", "statusAfter"), "k == 'capacity'"),
-                    )
-                ),
-                "message": "an agent may write only capacity of extended resources to the status",
-            },
+            _all_hold("an agent may write only its own Node", runs_on("oldObject.metadata.name")),
+            _node_metadata_rule(),
+            _node_spec_rule(),
+            _node_status_rule(),
         ],
     }
+
+
+def _node_metadata_rule() -> Json:
+    return _all_hold(
+        f"an agent may write only {AGENT_LABEL} and {CAPACITY_KEY} on its Node",
+        only_keys(("labelsBefore", "labelsAfter"), f"k == {text(AGENT_LABEL)}"),
+        only_keys(("before", "after"), f"k == {text(CAPACITY_KEY)}"),
+        *(same_field("metadata", key) for key in _LINKS),
+    )
+
+
+def _node_spec_rule() -> Json:
+    return _all_hold(
+        f"an agent may remove only {NOT_READY_TAINT} from its Node's spec",
+        "variables.taintsAfter.all(t, t in variables.taintsBefore)",
+        (
+            f"variables.taintsBefore.all(t, t.key == {text(NOT_READY_TAINT)} || "
+            "t in variables.taintsAfter)"
+        ),
+        only_keys(("specBefore", "specAfter"), "k == 'taints'"),
+    )
+
+
+def _node_status_rule() -> Json:
+    return _all_hold(
+        "an agent may write only capacity of extended resources to the status",
+        only_keys(("had", "has"), "k.contains('/') && !k.contains('kubernetes.io/')"),
+        only_keys(("statusBefore", "statusAfter"), "k == 'capacity'"),
+    )
+
+
+def _all_hold(message: str, *conditions: str) -> Json:
+    """Return a validation that refuses with *message* unless all *conditions* hold."""
+    return {"expression": " &&\n".join(conditions), "message": message}
 
 
 def _pods() -> Json:
@@ -114,24 +115,20 @@ def _pods() -> Json:
                 "expression": f"variables.node != '' && {runs_on('variables.node')}",
                 "message": "an agent may write to pods of its own node only",
             },
-            {
-                "expression": " &&\n".join(
-                    (
-                        only_keys(("before", "after"), ours),
-                        "variables.labelsBefore == variables.labelsAfter",
-                        "object.spec == oldObject.spec",
-                        same_field("", "status"),
-                        *(same_field("metadata", key) for key in _LINKS),
-                    )
-                ),
-                "message": "an agent may write to a pod only which instances it was given",
-            },
+            _all_hold(
+                "an agent may write to a pod only which instances it was given",
+                only_keys(("before", "after"), ours),
+                "variables.labelsBefore == variables.labelsAfter",
+                "object.spec == oldObject.spec",
+                same_field("", "status"),
+                *(same_field("metadata", key) for key in _LINKS),
+            ),
         ],
     }
 
 
 def _gpunodes() -> Json:
-    """Hold what an agent reports to its shape, which the schema leaves open (``gpunode``)."""
+    """Check the lists that an agent reports, which the schema leaves open (``gpunode``)."""
     shape_checks = checks(ObjectShape(LISTS), "variables.status", "status")
     return {
         "matchConstraints": {"resourceRules": [rule("UPDATE", "gpunodes/status", group=DOMAIN)]},
@@ -148,9 +145,9 @@ def _gpunodes() -> Json:
 
 
 def _events() -> Json:
-    """Let an agent sign Events as itself, and count up those: what signs one never changes.
+    """Let an agent write only Events that name itself as the reporter.
 
-    Whom they are about is not held to its node: a Pod's is not in its Event.
+    Objects of Events are not limited to its node, because the Event of a Pod does not name one.
     """
     controller, instance = "object.reportingController", "object.reportingInstance"
     return {

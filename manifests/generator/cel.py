@@ -9,17 +9,17 @@ from allocator.catalog.vocabularies import VOCABULARIES
 
 
 def text(value: str) -> str:
-    """Quote *value*, which is a name of ours and never holds a quote or a backslash."""
+    """Return *value*, a name of ours without quotes and backslashes, as a string literal."""
     return f"'{value}'"
 
 
 def strings(values: Iterable[str]) -> str:
-    """Write a list of strings, in the order of the alphabet."""
+    """Return a list literal of *values*, sorted."""
     return f"[{', '.join(map(text, sorted(values)))}]"
 
 
 def is_ours(variable: str) -> str:
-    """Say that *variable* names a resource of one of the vocabularies."""
+    """Return the condition that *variable* names a resource of a vocabulary."""
     prefixes = sorted({prefix for v in VOCABULARIES for prefix in v.prefixes})
     names = {name for v in VOCABULARIES for name in v.resources if not name.startswith(v.prefixes)}
     parts = [f"{variable}.startsWith({text(prefix)})" for prefix in prefixes]
@@ -28,7 +28,7 @@ def is_ours(variable: str) -> str:
 
 
 def asks_for_vgpu() -> str:
-    """Say that a container asks for vGPU.
+    """Return the condition that a container asks for vGPU.
 
     Limits suffice, because the API server refuses an extended resource that is only requested;
     and it admits no resources on ephemeral containers or on the pod itself. The type checker
@@ -43,5 +43,5 @@ def asks_for_vgpu() -> str:
 
 
 def asks_for_none() -> str:
-    """Say the exact opposite, so that each pod meets one hook and never two."""
+    """Return the opposite condition, so that each pod matches exactly one hook."""
     return f"!({asks_for_vgpu()})"

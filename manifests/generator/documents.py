@@ -1,4 +1,4 @@
-"""Which generated file holds what, and how YAML is written."""
+"""The generated files with their objects, and their rendering as YAML."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -25,12 +25,12 @@ FILES: Final[Mapping[str, tuple[Json, ...]]] = MappingProxyType(
 
 
 def render(objects: Iterable[Json]) -> str:
-    """Write *objects* as YAML documents, longer text and quotes as a literal block."""
+    """Return *objects* as YAML documents, with text of several lines or with quotes as blocks."""
     return _HEADER + yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=96)
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's seam: representers belong to a class, and shared values become aliases."""
+    """A dumper of our own, since PyYAML attaches representers to a class."""
 
     def ignore_aliases(self, _data: object) -> bool:
         """Write shared values out each time; the API has no aliases."""

@@ -1,9 +1,9 @@
 """GPUNode: its schema, and what its lists hold.
 
-The API server looks into whatever a schema describes at every write, and a promise is a write:
-lists that are described there made each half as dear again. So the schema leaves lists of objects
-open. Promises are written by the control plane only, which reads them back as ``gpunode`` does, and
-what an agent writes into its status is held to these shapes by a policy.
+The API server validates all that a schema describes at every write, and each promise is a write.
+With the lists in the schema a promise took half as long again, so it leaves lists of objects open.
+Only the control plane writes promises, and checks them when it reads them. A policy checks what an
+agent writes to the status against these shapes.
 
 Bounds are far above what hardware has; they keep one object below the API server's limits and
 a compromised node from filling them.
@@ -159,7 +159,7 @@ def gpunode() -> Json:
 
 
 def _columns() -> list[Json]:
-    """List what ``kubectl get`` shows; of a list it shows one item, so the first GPU speaks."""
+    """Return the columns of ``kubectl get``; it shows one item of a list, here the first GPU."""
     return [
         _column("Model", ".status.gpus[0].model"),
         _column("Mode", ".status.gpus[0].mode"),

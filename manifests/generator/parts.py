@@ -5,7 +5,7 @@ from manifests.generator.names import DOMAIN, NODE_CLAIM, Json
 
 
 def policy(name: str, spec: Json) -> Json:
-    """Return the policy *name*, which refuses where it cannot judge."""
+    """Return the policy *name*, which refuses a request where its evaluation fails."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -15,7 +15,7 @@ def policy(name: str, spec: Json) -> Json:
 
 
 def binding(name: str, actions: list[str]) -> Json:
-    """Return what puts the policy *name* in force; *actions* are what a refusal does."""
+    """Return the binding of the policy *name*; *actions* are taken on a failed validation."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",
@@ -25,7 +25,7 @@ def binding(name: str, actions: list[str]) -> Json:
 
 
 def rule(operation: str, *resources: str, group: str = "") -> Json:
-    """Match an *operation* on *resources* of the core, or of our own *group*."""
+    """Return the rule for an *operation* on *resources* of the core or of our *group*."""
     return {
         "apiGroups": [group],
         "apiVersions": ["v1alpha1" if group else "v1"],
@@ -35,7 +35,7 @@ def rule(operation: str, *resources: str, group: str = "") -> Json:
 
 
 def variable(name: str, expression: str) -> Json:
-    """Name an *expression*."""
+    """Return the variable *name* of a policy."""
     return {"name": name, "expression": expression}
 
 
@@ -46,7 +46,7 @@ def annotations_of(which: str) -> str:
 
 
 def runs_on(node: str) -> str:
-    """Say that the caller's token belongs to a pod that runs on *node*."""
+    """Return the condition that the caller's token belongs to a pod on *node*."""
     claim = text(NODE_CLAIM)
     return (
         f"has(request.userInfo.extra) && {claim} in request.userInfo.extra && "
@@ -55,7 +55,7 @@ def runs_on(node: str) -> str:
 
 
 def metadata() -> list[Json]:
-    """Name labels and annotations, as they were and as they are to be."""
+    """Return variables for labels and annotations before and after the request."""
     return [
         variable("labelsBefore", _map("oldObject", "labels")),
         variable("labelsAfter", _map("object", "labels")),
@@ -69,18 +69,18 @@ def _map(which: str, key: str) -> str:
 
 
 def same_field(part: str, key: str) -> str:
-    """Say that a field is as it was, also absent."""
+    """Return the condition that a field does not change, be it present or absent."""
     path = f"{part}.{key}" if part else key
     return equal(f"object.{path}", f"oldObject.{path}")
 
 
 def equal(new: str, old: str) -> str:
-    """Say that two fields are equal, also if both are absent."""
+    """Return the condition that two fields are equal, or both absent."""
     return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
 
 
 def only_keys(pair: tuple[str, str], condition: str) -> str:
-    """Say that two maps differ in keys only for which *condition* on ``k`` holds."""
+    """Return the condition that two maps differ only in keys ``k`` that meet *condition*."""
     before, after = (f"variables.{name}" for name in pair)
     return (
         f"{before}.all(k, {condition} || k in {after} && {after}[k] == {before}[k]) &&\n"

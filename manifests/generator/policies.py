@@ -110,12 +110,12 @@ def _frozen() -> tuple[Json, Json]:
                 f"variables.before[{text(SERVED_BY_KEY)}] == {text(UPSTREAM)}",
             ),
         ],
-        "validations": [_decision_holds(), _allocation_holds()],
+        "validations": [_decision_rule(), _allocation_rule()],
     }
     return policy("frozen", spec), binding("frozen", ["Deny"])
 
 
-def _decision_holds() -> Json:
+def _decision_rule() -> Json:
     return {
         "expression": (
             "variables.touched.all(k, k in variables.allocation) || "
@@ -132,7 +132,7 @@ def _decision_holds() -> Json:
     }
 
 
-def _allocation_holds() -> Json:
+def _allocation_rule() -> Json:
     return {
         "expression": (
             "variables.touched.all(k, !(k in variables.allocation)) || "
@@ -175,7 +175,7 @@ def _gpunodes() -> tuple[Json, Json]:
             variable("finalizers", _finalizers_of("object")),
             variable("held", _finalizers_of("oldObject")),
         ],
-        "validations": [*_writer_rules(control_plane), *_what_outlives()],
+        "validations": [*_writer_rules(control_plane), *_lifetime_rules()],
     }
     return policy("gpunodes", spec), binding("gpunodes", ["Deny"])
 
@@ -201,7 +201,7 @@ def _writer_rules(control_plane: str) -> list[Json]:
     ]
 
 
-def _what_outlives() -> list[Json]:
+def _lifetime_rules() -> list[Json]:
     return [
         {
             "expression": (
@@ -228,7 +228,7 @@ def _pods(operator: str, *rules: Json) -> Json:
 
 
 def _annotations() -> Json:
-    """Match every request that can change a pod's annotations; a status patch can."""
+    """Return the rule for requests that can change a pod's annotations; a status patch can."""
     return rule("UPDATE", "pods", "pods/status")
 
 
@@ -259,7 +259,7 @@ def _finalizers_of(which: str) -> str:
 
 
 def _changed_keys(condition: str) -> str:
-    """List the keys with this *condition* on ``k`` that were added, changed or removed."""
+    """Return an expression for the changed keys ``k`` that meet *condition*."""
     return (
         f"variables.before.filter(k, ({condition}) &&\n"
         "  !(k in variables.after && variables.after[k] == variables.before[k])) +\n"

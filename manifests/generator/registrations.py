@@ -24,17 +24,14 @@ from manifests.generator.names import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One entry of a webhook configuration.
-
-    *asking* limits it to pods that ask for vGPU, or to all others; ``None`` to neither.
-    """
+    """One entry of a webhook configuration."""
 
     name: str
     path: str
     resources: tuple[str, ...]
     operation: str
-    asking: bool | None
-    seconds: int
+    asking: bool | None  # only pods that ask for vGPU, only the others; None: all
+    seconds: int  # timeout of a call
 
 
 _CREATED: Final = ("/mutate/pods", "pods", "CREATE")

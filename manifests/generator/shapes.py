@@ -1,4 +1,4 @@
-"""Shapes of JSON, and the conditions in the API server's language that hold one to its shape.
+"""Shapes of JSON values, and the CEL conditions that check a value against its shape.
 
 A schema would check such lists at every write, even if they do not change. A policy checks only
 the writes that it matches.
@@ -17,10 +17,10 @@ _MOMENT: Final = f"^{_DAY}T{_TIME}(Z|[+-][0-9]{{2}}:[0-9]{{2}})$"
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text of at most so many characters, which a *pattern* matches where there is one."""
+    """A string."""
 
-    most: int
-    pattern: str = ""
+    most: int  # characters
+    pattern: str = ""  # a regular expression it must match; "" for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One of some words."""
+    """One of several strings."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """A list of *least* to *most* things."""
+    """A list of *least* to *most* items."""
 
     of: "Shape"
     most: int
@@ -59,14 +59,11 @@ class Many:
 
 @dataclass(frozen=True, slots=True)
 class ObjectShape:
-    """An object; fields that are not named here are somebody's newer ones.
-
-    Each of *rules* is a condition on ``it``, by what it accepts.
-    """
+    """An object, which may have further fields of newer versions."""
 
     fields: Mapping[str, "Shape"]
     required: tuple[str, ...] = ()
-    rules: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, str] = field(default_factory=dict)  # conditions on `it`, by their text
 
 
 Shape = Text | Moment | Number | Flag | Word | Many | ObjectShape
@@ -74,18 +71,15 @@ Shape = Text | Moment | Number | Flag | Word | Many | ObjectShape
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A *condition* on what stands at *place*, and in words what is *accepted* there.
+    """A condition on one value; it may fail with an error on a wrong type, which refuses too."""
 
-    Where a type is wrong it fails with an error, which refuses as well.
-    """
-
-    place: str
-    condition: str
-    accepted: str
+    place: str  # path of the value
+    condition: str  # CEL
+    accepted: str  # the same in words
 
 
 def checks(shape: Shape, value: str, place: str) -> Iterator[Check]:
-    """Yield all that must hold of *value*, an expression, at *place*."""
+    """Yield the checks of *value*, an expression, at the path *place*."""
     match shape:
         case ObjectShape():
             yield from _object_checks(shape, value, place)
@@ -95,8 +89,8 @@ def checks(shape: Shape, value: str, place: str) -> Iterator[Check]:
             bounds = f"type({value}) == list && {size} >= {shape.least} && {size} <= {shape.most}"
             yield Check(place, bounds, f"{shape.least} to {shape.most} items")
             item = f"x{place.count('[]')}"
-            for each in checks(shape.of, item, f"{place}[]"):
-                yield Check(each.place, f"{value}.all({item}, {each.condition})", each.accepted)
+            for check in checks(shape.of, item, f"{place}[]"):
+                yield Check(check.place, f"{value}.all({item}, {check.condition})", check.accepted)
         case _:
             yield Check(place, *_plain(shape, value))
 
@@ -107,8 +101,8 @@ def _object_checks(shape: ObjectShape, value: str, place: str) -> Iterator[Check
         yield Check(place, present, f"an object with {', '.join(shape.required)}")
     for accepted, condition in shape.rules.items():
         yield Check(place, f"({condition.replace('it.', f'{value}.')})", accepted)
-    for name, each in shape.fields.items():
-        for check in checks(each, f"{value}.{name}", f"{place}.{name}"):
+    for name, field_shape in shape.fields.items():
+        for check in checks(field_shape, f"{value}.{name}", f"{place}.{name}"):
             guarded = f"(!has({value}.{name}) || {check.condition})"
             yield Check(check.place, guarded, check.accepted)
 

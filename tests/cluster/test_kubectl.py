@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = f"""#!{sys.executable}
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from console.cli.entry import main
+from console.cli.kubectl_vgpu import main
 main()
 """
 

@@ -53,28 +53,28 @@ def session(config: str, *, context: str | None = None, seconds: float = 10.0) -
     )
 
 
-async def gpus(asked: CommandSession, *names: str) -> tuple[int, str, str]:
+async def gpus(commands: CommandSession, *names: str) -> tuple[int, str, str]:
     """List GPUs; return the exit code and what was written to the two streams."""
-    printer = Printer(asked, OutputFormat.TABLE, headed=True)
-    return told(
-        asked,
-        await asked.answer(lambda gather: get.gpus(gather, printer, ListSelection(names=names))),
+    printer = Printer(commands, OutputFormat.TABLE, headed=True)
+    return result(
+        commands,
+        await commands.answer(lambda gather: get.gpus(gather, printer, ListSelection(names=names))),
     )
 
 
-async def pods(asked: CommandSession, which: ListSelection) -> tuple[int, str, str]:
+async def pods(commands: CommandSession, which: ListSelection) -> tuple[int, str, str]:
     """List pods, and return the same."""
-    printer = Printer(asked, OutputFormat.TABLE, headed=True)
-    return told(asked, await asked.answer(lambda gather: get.pods(gather, printer, which)))
+    printer = Printer(commands, OutputFormat.TABLE, headed=True)
+    return result(commands, await commands.answer(lambda gather: get.pods(gather, printer, which)))
 
 
-def told(asked: CommandSession, code: int) -> tuple[int, str, str]:
-    assert isinstance(asked.output, io.StringIO)
-    assert isinstance(asked.errors, io.StringIO)
-    return code, asked.output.getvalue(), asked.errors.getvalue()
+def result(commands: CommandSession, code: int) -> tuple[int, str, str]:
+    assert isinstance(commands.output, io.StringIO)
+    assert isinstance(commands.errors, io.StringIO)
+    return code, commands.output.getvalue(), commands.errors.getvalue()
 
 
-def served(scenario: Scenario, *names: str) -> ApiServer:
+def run_with_server(scenario: Scenario, *names: str) -> ApiServer:
     """Run *scenario* with a server that has GPU nodes with these names."""
 
     async def play() -> ApiServer:
@@ -92,6 +92,6 @@ def put(server: ApiServer, path: str, written: dict[str, Any]) -> None:
     server.objects.create(parsed(path), written)
 
 
-def refused(status: int, reason: str, message: str) -> bytes:
+def refusal_body(status: int, reason: str, message: str) -> bytes:
     body = {"kind": "Status", "reason": reason, "message": message, "code": status}
     return json.dumps(body).encode()

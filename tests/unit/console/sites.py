@@ -56,8 +56,8 @@ def held_soft() -> list[Entry]:
     ]
 
 
-def told(document: Json) -> Json:
-    """Return the first node's GPUNode with what its agent says besides."""
+def with_driver_report(document: Json) -> Json:
+    """Return the first node's GPUNode with the driver and the GPU problem of its agent."""
     document["status"]["driver"] = "550.54.15"
     document["status"]["gpus"][2]["reason"] = "XID 79: it has fallen off the bus"
     return document
@@ -77,7 +77,11 @@ def site(
 ) -> ClusterView:
     """Return the three nodes, the third without inventory, or those given."""
     unknown = {"metadata": {"name": "gpu-c", "uid": "c"}, "spec": {"entries": []}}
-    standard = [told(gpu_node(hard(), held_hard())), gpu_node(soft(), held_soft()), unknown]
+    standard = [
+        with_driver_report(gpu_node(hard(), held_hard())),
+        gpu_node(soft(), held_soft()),
+        unknown,
+    ]
     nodes = [machine(name) for name in ("gpu-a", "gpu-b", "gpu-c")]
     return cluster_view(
         standard if gpu_nodes is None else gpu_nodes,

@@ -21,8 +21,8 @@ from tests.integration.console.sessions import (
     kubeconfig,
     pods,
     put,
-    refused,
-    served,
+    refusal_body,
+    run_with_server,
     session,
 )
 
@@ -37,7 +37,7 @@ def test_the_persons_own_token_is_used(tmp_path: Path) -> None:
         assert (code, errors) == (0, "")
         assert output.splitlines()[1].startswith("n0/0")
 
-    server = served(scenario, "n0")
+    server = run_with_server(scenario, "n0")
 
     assert {request.method for request in server.requests} == {"GET"}
 
@@ -53,13 +53,13 @@ FORBIDDEN = (
     [
         pytest.param(
             403,
-            refused(403, "Forbidden", FORBIDDEN),
+            refusal_body(403, "Forbidden", FORBIDDEN),
             f"Error from server (Forbidden): {FORBIDDEN}\n",
             id="forbidden",
         ),
         pytest.param(
             401,
-            refused(401, "Unauthorized", "Unauthorized"),
+            refusal_body(401, "Unauthorized", "Unauthorized"),
             "error: You must be logged in to the server (Unauthorized)\n",
             id="unauthorized",
         ),
@@ -78,7 +78,7 @@ FORBIDDEN = (
         ),
     ],
 )
-def test_refusals_are_told_as_kubectl_does(
+def test_refusals_are_written_as_by_kubectl(
     status: int, body: bytes, *, text: str, tmp_path: Path
 ) -> None:
     """On standard error, with code 1, naming verb and resource; nothing else is printed."""
@@ -88,7 +88,7 @@ def test_refusals_are_told_as_kubectl_does(
 
         assert await gpus(session(kubeconfig(tmp_path, server.url))) == (1, "", text)
 
-    served(scenario)
+    run_with_server(scenario)
 
 
 def test_what_may_not_be_read_is_left_out_aloud(tmp_path: Path) -> None:
@@ -98,8 +98,10 @@ def test_what_may_not_be_read_is_left_out_aloud(tmp_path: Path) -> None:
         put(server, GPU_NODES, gpu_node(nodes_of(1, T4, name="n0")))
         gpu_nodes = json.dumps({"items": [server.objects.at(parsed(GPU_NODES))[0]]}).encode()
         server.answer_next(200, body=gpu_nodes)
-        server.answer_next(403, body=refused(403, "Forbidden", "cannot list nodes"))
-        server.answer_next(403, body=refused(403, "Forbidden", "cannot get configmaps"), times=2)
+        server.answer_next(403, body=refusal_body(403, "Forbidden", "cannot list nodes"))
+        server.answer_next(
+            403, body=refusal_body(403, "Forbidden", "cannot get configmaps"), times=2
+        )
 
         code, output, errors = await gpus(session(kubeconfig(tmp_path, server.url)))
 
@@ -109,10 +111,10 @@ def test_what_may_not_be_read_is_left_out_aloud(tmp_path: Path) -> None:
             "Warning: cannot get configmaps; the defaults of vgpu-admission-settings are assumed",
         ]
 
-    served(scenario)
+    run_with_server(scenario)
 
 
-def test_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+def test_settings_that_cannot_be_used_are_a_warning(tmp_path: Path) -> None:
     """The webhook keeps its last good ones, which nobody else knows: the defaults are assumed."""
 
     async def scenario(server: ApiServer) -> None:
@@ -125,7 +127,7 @@ def test_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
         assert errors.startswith("Warning: settings.yaml: ")
         assert errors.endswith("the defaults are assumed\n")
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_a_cluster_is_read_page_by_page(tmp_path: Path) -> None:
@@ -137,7 +139,7 @@ def test_a_cluster_is_read_page_by_page(tmp_path: Path) -> None:
 
         assert (code, len(output.splitlines())) == (0, len(names) + 1)
 
-    server = served(scenario, *names)
+    server = run_with_server(scenario, *names)
 
     assert {request.query.get("limit") for request in server.requests if request.path == NODES} == {
         str(PAGE)
@@ -155,14 +157,14 @@ def test_a_list_that_the_server_has_forgotten_is_read_anew(tmp_path: Path) -> No
 
         assert (code, [line.split()[0] for line in output.splitlines()[1:]]) == (0, ["n0/0"])
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
-def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """As kubectl says it."""
-    asked = session(kubeconfig(tmp_path, "http://127.0.0.1:1"))
+    commands = session(kubeconfig(tmp_path, "http://127.0.0.1:1"))
 
-    code, output, errors = asyncio.run(gpus(asked))
+    code, output, errors = asyncio.run(gpus(commands))
 
     assert (code, output) == (1, "")
     assert errors.startswith("Unable to connect to the server: ")
@@ -182,10 +184,10 @@ def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             config = kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
-            found = await gpus(session(config, seconds=0.2))
+            answer = await gpus(session(config, seconds=0.2))
             async with asyncio.timeout(10):
                 await left.wait()
-        return found
+        return answer
 
     assert asyncio.run(play()) == (
         1,
@@ -205,10 +207,10 @@ def test_a_node_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         assert (code, output) == (1, "")
         assert errors == 'error: gpunodes.vgpu-admission.io "nowhere" not found\n'
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
-def test_an_empty_cluster_is_told(tmp_path: Path) -> None:
+def test_an_empty_cluster_is_named(tmp_path: Path) -> None:
     """Nobody should wonder whether the command did anything."""
 
     async def scenario(server: ApiServer) -> None:
@@ -218,7 +220,7 @@ def test_an_empty_cluster_is_told(tmp_path: Path) -> None:
             "No resources found\n",
         )
 
-    served(scenario)
+    run_with_server(scenario)
 
 
 POD = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3k"}
@@ -251,46 +253,46 @@ def test_pods_are_picked_by_namespace_and_name(
             ("other", "team-b", POD),
         ):
             put(server, f"/api/v1/namespaces/{namespace}/pods", stored(name, namespace, limits))
-        asked = session(kubeconfig(tmp_path, server.url))
+        commands = session(kubeconfig(tmp_path, server.url))
 
-        code, output, errors = await pods(asked, which)
+        code, output, errors = await pods(commands, which)
 
         lines = [line.split() for line in output.splitlines()[1:]]
-        found = [line[0] if which.namespace else "/".join(line[:2]) for line in lines]
-        assert (code, found) == (0, expected)
+        shown = [line[0] if which.namespace else "/".join(line[:2]) for line in lines]
+        assert (code, shown) == (0, expected)
         nothing = "No resources found in team namespace.\n"
         assert errors == ("" if expected else nothing)
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_a_pod_by_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """A slip of the finger must not look like a pod without GPU."""
 
     async def scenario(server: ApiServer) -> None:
-        asked = session(kubeconfig(tmp_path, server.url))
+        commands = session(kubeconfig(tmp_path, server.url))
 
-        assert await pods(asked, ListSelection(namespace="team", names=("nobody",))) == (
+        assert await pods(commands, ListSelection(namespace="team", names=("nobody",))) == (
             1,
             "",
             'error: pods "nobody" not found\n',
         )
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
-def test_a_pod_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_pod_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
     """It hides no other, and nobody reads how our program failed."""
 
     async def scenario(server: ApiServer) -> None:
         put(server, "/api/v1/namespaces/team/pods", stored("asks", "team", POD))
         odd = stored("odd", "team", POD) | {"spec": {"containers": None, "nodeName": 7}}
         put(server, "/api/v1/namespaces/team/pods", odd)
-        asked = session(kubeconfig(tmp_path, server.url))
+        commands = session(kubeconfig(tmp_path, server.url))
 
-        code, output, errors = await pods(asked, ListSelection(namespace="team"))
+        code, output, errors = await pods(commands, ListSelection(namespace="team"))
 
         assert (code, [line.split()[0] for line in output.splitlines()[1:]]) == (0, ["asks"])
         assert errors.startswith('Warning: pod "odd" cannot be read: ')
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")

@@ -15,10 +15,10 @@ from tests.integration.console.cli.test_session import POD, stored
 from tests.integration.console.sessions import (
     kubeconfig,
     put,
-    refused,
-    served,
+    refusal_body,
+    result,
+    run_with_server,
     session,
-    told,
 )
 
 APPS = "/apis/apps/v1/namespaces/team"
@@ -48,10 +48,12 @@ def made(server: ApiServer, path: str, name: str, *, by: str = "", **spec: objec
 async def why(
     server: ApiServer, folder: Path, about: str, *, output: OutputFormat = OutputFormat.JSON
 ) -> tuple[int, str, str]:
-    asked = session(kubeconfig(folder, server.url))
+    commands = session(kubeconfig(folder, server.url))
     question = AnswerOptions(namespace=None, output=output)
-    code = await asked.answer(lambda gather: explain.why(gather, asked, about, question=question))
-    return told(asked, code)
+    code = await commands.answer(
+        lambda gather: explain.why(gather, commands, about, question=question)
+    )
+    return result(commands, code)
 
 
 def test_pods_of_a_deployment_are_those_of_its_replica_sets(tmp_path: Path) -> None:
@@ -77,10 +79,10 @@ def test_pods_of_a_deployment_are_those_of_its_replica_sets(tmp_path: Path) -> N
             assert (code, errors) == (0, "")
             assert [item["name"], *item["alike"]] == names
 
-    server = served(scenario, "n0")
+    server = run_with_server(scenario, "n0")
 
-    asked = [request for request in server.requests if request.path == PODS]
-    assert {request.query["labelSelector"] for request in asked} == {"app=web"}
+    listed = [request for request in server.requests if request.path == PODS]
+    assert {request.query["labelSelector"] for request in listed} == {"app=web"}
     assert {request.method for request in server.requests} == {"GET"}
 
 
@@ -95,7 +97,7 @@ def test_a_job_of_volcano_has_no_selector(tmp_path: Path) -> None:
 
         assert (code, json.loads(output)["states"]) == (0, {"Waiting": 1})
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
         assert "from      the stored Deployment, spec.template\n" in output
         assert output.count("FITS NOW\n") == 1
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
         pytest.param(
             "deploy/web",
             404,
-            refused(404, "NotFound", 'deployments.apps "web" not found'),
+            refusal_body(404, "NotFound", 'deployments.apps "web" not found'),
             'Error from server (NotFound): deployments.apps "web" not found\n',
             id="no-such-object",
         ),
@@ -145,7 +147,7 @@ def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
         pytest.param(
             "rs/web",
             403,
-            refused(403, "Forbidden", 'cannot get resource "replicasets" in API group "apps"'),
+            refusal_body(403, "Forbidden", 'cannot get resource "replicasets" in API group "apps"'),
             "Error from server (Forbidden): cannot get resource "
             '"replicasets" in API group "apps"\n',
             id="no-right",
@@ -159,7 +161,7 @@ def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_stands_in_the_way_is_told(
+def test_an_error_is_written_on_one_line(
     about: str, status: int, body: bytes, *, text: str, tmp_path: Path
 ) -> None:
     """As for a pod, by the name of its kind; nothing is printed."""
@@ -169,11 +171,11 @@ def test_what_stands_in_the_way_is_told(
 
         assert await why(server, tmp_path, about) == (1, "", text)
 
-    served(scenario)
+    run_with_server(scenario)
 
 
 def test_what_cannot_be_read_between_hides_nothing_else(tmp_path: Path) -> None:
-    """A person is told, and reads of all other pods."""
+    """The command warns, and explains all other pods."""
 
     async def scenario(server: ApiServer) -> None:
         web = made(server, f"{APPS}/deployments", "web")
@@ -186,4 +188,4 @@ def test_what_cannot_be_read_between_hides_nothing_else(tmp_path: Path) -> None:
         assert (code, json.loads(output)["pods"]) == (0, 1)
         assert errors.startswith('Warning: "odd" cannot be read: Expected `int | null`')
 
-    served(scenario, "n0")
+    run_with_server(scenario, "n0")

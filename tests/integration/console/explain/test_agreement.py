@@ -208,14 +208,16 @@ class Everyone:
         """Ask everybody about one pod, and every node."""
         written = asking(*ask)
         stored = self._stored("-".join(["ask", *map(str, ask)]).strip("-"), written)
-        told = why(PodFacts(pod=pod_of(stored), site=site))
+        pod_why = why(PodFacts(pod=pod_of(stored), site=site))
         question = {"Pod": stored, "Nodes": None, "NodeNames": NAMES}
         passed = json.loads(self._extender.filter(orjson.dumps(question)))["NodeNames"]
         hook = [name for name in NAMES if await self._bound(stored, name, dry=True)]
         return Answers(
             hook=frozenset(hook),
             extender=frozenset(passed),
-            why=frozenset(a.node for a in told.answers if not a.out and a.finding is None),
+            why=frozenset(
+                a.node for a in pod_why.answers if not a.closed_reason and a.finding is None
+            ),
             alone=frozenset(n for n in NAMES if fits(written, select_nodes(site, None, [n]))),
             fits=fits(written, site),
         )

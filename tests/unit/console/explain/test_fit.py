@@ -80,7 +80,7 @@ def listed() -> ClusterView:
     shipped = load_device_config(TABLE.read_text())
     assert isinstance(shipped, Loaded)
     terms = PlacementPolicy(geometries=shipped.value.geometries)
-    configuration = Configuration(terms=terms)
+    configuration = Configuration(policy=terms)
     return cluster_view(
         [gpu_node(gpus, [entry("tune-0", taken)])], [known], now=NOW, configuration=configuration
     )

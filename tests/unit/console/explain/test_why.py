@@ -12,7 +12,7 @@ from allocator.report.feasibility import FeasibilityVerdict
 from allocator.report.terminal_lines import WIDTH
 from console.cluster.event import EventView, events_of
 from console.cluster.pod import PodState, PodView
-from console.explain.why import MOST_ENDINGS, MOST_NODES, PodFacts, PodWhy, why
+from console.explain.why import MOST_FREEING_PODS, MOST_NODES, PodFacts, PodWhy, why
 from console.explain.why_json import why_document
 from console.explain.why_text import lines
 from console.get.listing import OutputFormat, document
@@ -120,9 +120,9 @@ def test_an_ending_is_named_only_if_it_is_enough() -> None:
     helped = told(wanted, site=site([full], [machine("gpu-b")]))
     out = told(wanted, site=site([full], [machine("gpu-b", cordoned=True)]))
 
-    assert [(one.pod, one.node) for one in helped.endings] == [("whole", "gpu-b")]
-    assert out.endings == ()
-    assert [answer.out for answer in out.answers] == ["it is cordoned"]
+    assert [(one.pod, one.node) for one in helped.freeing_pods] == [("whole", "gpu-b")]
+    assert out.freeing_pods == ()
+    assert [answer.closed_reason for answer in out.answers] == ["it is cordoned"]
 
 
 def test_a_large_cluster_is_told_in_few_lines() -> None:
@@ -134,8 +134,8 @@ def test_a_large_cluster_is_told_in_few_lines() -> None:
     explained = told(stored("big-0", asking(9000, mode="hami-core")), site=found)
 
     assert [answer.node for answer in explained.answers] == [f"n{i:03}" for i in range(MOST_NODES)]
-    assert explained.nodes == 60
-    assert len(explained.endings) == MOST_ENDINGS
+    assert explained.node_count == 60
+    assert len(explained.freeing_pods) == MOST_FREEING_PODS
     assert "and 48 more nodes" in text(explained)
 
 
@@ -184,5 +184,5 @@ def test_a_pod_that_is_over_hears_nothing_of_room(phase: str, node_name: str) ->
 
     assert explained.outlook is None
     assert explained.answers == ()
-    assert explained.endings == ()
+    assert explained.freeing_pods == ()
     assert "fits" not in text(explained)

@@ -27,7 +27,7 @@ from tests.unit.console.sites import (
     site,
     soft,
     stored,
-    told,
+    with_driver_report,
 )
 
 LEAVES = (
@@ -51,7 +51,7 @@ def places(node: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:  # n
             yield from places(value, *path, key)
 
 
-GOOD = [told(gpu_node(hard(), held_hard())), gpu_node(soft(), held_soft())]
+GOOD = [with_driver_report(gpu_node(hard(), held_hard())), gpu_node(soft(), held_soft())]
 NAMES = ["gpu-a", "gpu-b"]
 PLACES = [(number, *path) for number, one in enumerate(GOOD) for path in places(one)]
 
