@@ -97,7 +97,7 @@ _EIGHTHS: Final = (
 )
 
 
-class _Cut(NamedTuple):
+class _EighthsRow(NamedTuple):
     """What tells 8-slot boards apart; ``mib`` lists 1, 2, 4 and 8 slots, ``None`` is unknown.
 
     ``sms`` lists 1g, 1g with double memory, 2g, 3g, 4g and 7g.
@@ -111,25 +111,27 @@ class _Cut(NamedTuple):
 _UNKNOWN: Final = (None, None, None, None)
 _AMPERE: Final = (14, 14, 28, 42, 56, 98)
 _HOPPER: Final = (16, 26, 32, 60, 64, 132)
-_A100_40: Final = _Cut((5, 10, 20, 40), (4864, 9856, 19968, 40192), _AMPERE)
-_A100_80: Final = _Cut((10, 20, 40, 80), (9728, 19968, 40192, 80896), _AMPERE)
-_H100_80: Final = _Cut((10, 20, 40, 80), (9984, 20096, 40448, 81152), _HOPPER)
-_H100_94: Final = _Cut((12, 24, 47, 94), (10880, 22016, 47232, 94848), _HOPPER)
-_H200: Final = _Cut((18, 35, 71, 141), (16384, 33024, 71168, 143104), _HOPPER)
+_A100_40: Final = _EighthsRow((5, 10, 20, 40), (4864, 9856, 19968, 40192), _AMPERE)
+_A100_80: Final = _EighthsRow((10, 20, 40, 80), (9728, 19968, 40192, 80896), _AMPERE)
+_H100_80: Final = _EighthsRow((10, 20, 40, 80), (9984, 20096, 40448, 81152), _HOPPER)
+_H100_94: Final = _EighthsRow((12, 24, 47, 94), (10880, 22016, 47232, 94848), _HOPPER)
+_H200: Final = _EighthsRow((18, 35, 71, 141), (16384, 33024, 71168, 143104), _HOPPER)
 # Partly derived from here on. Unknown MiB: least_memory. Unknown multiprocessors: those of the
 # nearest listed board times the ratio of whole boards (of 2g where only that is listed), rounded
 # down to pairs, in which they are built; 7g has all of them.
-_H100_PCIE: Final = _Cut(_H100_80.gb, _H100_80.mib, (12, 22, 26, 50, 54, 114))
-_H100_96: Final = _Cut((12, 24, 48, 96), _UNKNOWN, _HOPPER)
-_A100_96: Final = _Cut(_H100_96.gb, _UNKNOWN, _AMPERE)
-_H20: Final = _Cut(_H100_96.gb, _UNKNOWN, (8, 14, 18, 34, 36, 78))
-_H20_3E: Final = _Cut(_H200.gb, _H200.mib, _H20.sms)
-_GH200_144: Final = _Cut((18, 36, 72, 144), (17920, 36096, None, None), _HOPPER)
-_B200: Final = _Cut((23, 45, 90, 180), (20992, 45312, None, None), (18, 30, 36, 66, 72, 148))
-_GB200: Final = _Cut((23, 47, 93, 186), (20480, 46592, None, None), (18, 32, 38, 70, 76, 152))
-_B300: Final = _Cut((34, 67, 135, 269), _UNKNOWN, _B200.sms)
-_GB300: Final = _Cut((35, 70, 139, 278), _UNKNOWN, _GB200.sms)
-_MIG_IN_EIGHTHS: Final[tuple[tuple[str, tuple[int, ...], int, _Cut, str], ...]] = (
+_H100_PCIE: Final = _EighthsRow(_H100_80.gb, _H100_80.mib, (12, 22, 26, 50, 54, 114))
+_H100_96: Final = _EighthsRow((12, 24, 48, 96), _UNKNOWN, _HOPPER)
+_A100_96: Final = _EighthsRow(_H100_96.gb, _UNKNOWN, _AMPERE)
+_H20: Final = _EighthsRow(_H100_96.gb, _UNKNOWN, (8, 14, 18, 34, 36, 78))
+_H20_3E: Final = _EighthsRow(_H200.gb, _H200.mib, _H20.sms)
+_GH200_144: Final = _EighthsRow((18, 36, 72, 144), (17920, 36096, None, None), _HOPPER)
+_B200: Final = _EighthsRow((23, 45, 90, 180), (20992, 45312, None, None), (18, 30, 36, 66, 72, 148))
+_GB200: Final = _EighthsRow(
+    (23, 47, 93, 186), (20480, 46592, None, None), (18, 32, 38, 70, 76, 152)
+)
+_B300: Final = _EighthsRow((34, 67, 135, 269), _UNKNOWN, _B200.sms)
+_GB300: Final = _EighthsRow((35, 70, 139, 278), _UNKNOWN, _GB200.sms)
+_MIG_IN_EIGHTHS: Final[tuple[tuple[str, tuple[int, ...], int, _EighthsRow, str], ...]] = (
     ("NVIDIA A100-SXM4-40GB", (0x20B0,), 40536, _A100_40, ""),
     ("NVIDIA A100-PCIE-40GB", (0x20F1,), 40536, _A100_40, ""),
     ("NVIDIA A800-SXM4-40GB", (0x20BD,), 40536, _A100_40, ""),
@@ -222,7 +224,7 @@ _WITHOUT_BOARD: Final = (
 )
 
 
-def _in_eighths(total: MiB, cut: _Cut) -> Iterator[Profile]:
+def _in_eighths(total: MiB, cut: _EighthsRow) -> Iterator[Profile]:
     sizes = (1, 2, 4, 8)
     gb = dict(zip(sizes, cut.gb, strict=True))
     mib = dict(zip(sizes, cut.mib, strict=True))

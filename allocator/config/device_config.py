@@ -19,7 +19,7 @@ from allocator.model.units import MiB
 T = TypeVar("T")
 _MAX_MEMORY: Final = 2**31 - 1
 _MAX_SPLIT: Final = 1000
-_READ: Final = (
+_KNOWN_KEYS: Final = (
     "resourceCountName",
     "resourceMemoryName",
     "resourceMemoryPercentageName",
@@ -31,7 +31,7 @@ _READ: Final = (
     "knownMigGeometries",
 )
 # Parsed upstream and without effect there; their presence is normal.
-_DEAD: Final = (
+_IGNORED_KEYS: Final = (
     "resourcePriorityName",
     "overwriteEnv",
     "defaultMemory",
@@ -139,11 +139,11 @@ def _device_config(document: DocumentTable, notes: Notes) -> DeviceConfig:
 def _config_table(document: DocumentTable) -> DocumentTable:
     """Return the table that holds the keys; what stands beside ``nvidia:`` may be geometries."""
     if "nvidia" not in document.values:
-        document.check_keys((*_READ, *_DEAD, "vnpus"), refuse=False)
+        document.check_keys((*_KNOWN_KEYS, *_IGNORED_KEYS, "vnpus"), refuse=False)
         return document
     document.check_keys(("nvidia", "vnpus", "knownMigGeometries"), refuse=False)
     inner = DocumentTable.of(document.values["nvidia"], "nvidia", document.notes)
-    inner.check_keys((*_READ, *_DEAD), refuse=False)
+    inner.check_keys((*_KNOWN_KEYS, *_IGNORED_KEYS), refuse=False)
     beside = document.values.get("knownMigGeometries")
     if beside is None or "knownMigGeometries" in inner.values:
         return inner

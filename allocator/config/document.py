@@ -202,7 +202,7 @@ def _is_usable(value: float) -> bool:
     return 0 < value < 2**53 and math.isfinite(value)
 
 
-_SAID: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
+_MESSAGE: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 _TYPES: Final = re.compile(r"Expected `(?P<accepted>[^`]+)`, got `(?P<found>[^`]+)`")
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
@@ -217,7 +217,7 @@ _WORDS: Final = {
 
 def explain_error(error: msgspec.ValidationError, document: object) -> Problem:
     """Return where *document* is not what was expected, with the value that stands there."""
-    match = _SAID.fullmatch(str(error))
+    match = _MESSAGE.fullmatch(str(error))
     what, path = (match["what"], match["path"] or "$") if match else (str(error), "$")
     if missing := _MISSING.fullmatch(what):
         return Problem(path=f"{path[2:]}.{missing['name']}", what="missing", accepted="a string")
@@ -227,7 +227,9 @@ def explain_error(error: msgspec.ValidationError, document: object) -> Problem:
             path=path[2:], what=what[:128].lower(), accepted="a value that Kubernetes accepts"
         )
     place, value = _offender(document, path, types["found"])
-    return Problem(path=place, what=f"{describe(value)} found", accepted=_words(types["accepted"]))
+    return Problem(
+        path=place, what=f"{describe(value)} found", accepted=_type_words(types["accepted"])
+    )
 
 
 def _offender(document: object, path: str, found: str) -> tuple[str, object]:
@@ -267,6 +269,6 @@ def _type(value: object) -> str:
             return type(value).__name__
 
 
-def _words(accepted: str) -> str:
+def _type_words(accepted: str) -> str:
     names = (name for name in accepted.split(" | ") if name != "null")
     return " or ".join(_WORDS.get(name, name) for name in names)

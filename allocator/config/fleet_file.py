@@ -52,13 +52,13 @@ def _nodes(table: DocumentTable) -> Iterator[Node]:
     table.check_keys(_NODE_KEYS, refuse=True)
     name = table.text("name")
     count = table.integer("count", 1, low=1, high=_MAX_NODES)
-    gpus = [replace(gpu, index=index) for index, gpu in enumerate(_kinds(table))]
+    gpus = [replace(gpu, index=index) for index, gpu in enumerate(_gpus(table))]
     if not 0 < len(gpus) <= _MAX_GPUS:
         table.notes.error(table.at("gpus"), f"{len(gpus)} GPUs", f"1 to {_MAX_GPUS}")
     elif not table.notes.errors:  # what happens on misread GPUs would only be misread too
         for key, change in _CHANGES.items():
             for item in table.tables(key):
-                _change(gpus, item, change)
+                _apply_change(gpus, item, change)
         for index in table.integers("unhealthy", high=len(gpus) - 1):
             gpus[index] = replace(gpus[index], healthy=False)
     for number in range(count):
@@ -66,20 +66,20 @@ def _nodes(table: DocumentTable) -> Iterator[Node]:
         yield Node(name=node, gpus=tuple(_with_uuid(gpu, node) for gpu in gpus))
 
 
-def _kinds(table: DocumentTable) -> list[Gpu]:
+def _gpus(table: DocumentTable) -> list[Gpu]:
     """Return the GPUs of a node, which names their number or lists them by kind."""
     if not isinstance(table.values.get("gpus"), list):
-        return [_kind(table)] * table.integer("gpus", 1, low=1, high=_MAX_GPUS)
+        return [_gpu(table)] * table.integer("gpus", 1, low=1, high=_MAX_GPUS)
     gpus: list[Gpu] = []
     common = {key: table.values[key] for key in _KIND_KEYS if key in table.values}
     for item in table.tables("gpus"):
         item.check_keys((*_KIND_KEYS, "count"), refuse=True)
         number = item.integer("count", 1, low=1, high=_MAX_GPUS)
-        gpus += [_kind(DocumentTable({**common, **item.values}, item.path, item.notes))] * number
+        gpus += [_gpu(DocumentTable({**common, **item.values}, item.path, item.notes))] * number
     return gpus
 
 
-def _kind(table: DocumentTable) -> Gpu:
+def _gpu(table: DocumentTable) -> Gpu:
     model = _model(table)
     mode = table.text("mode", Mode.HAMI_CORE)
     if mode not in (Mode.MIG, Mode.HAMI_CORE):
@@ -121,7 +121,7 @@ def _model(table: DocumentTable) -> Model:
 _Change = Callable[[Gpu, DocumentTable], Gpu]
 
 
-def _change(gpus: list[Gpu], item: DocumentTable, change: _Change) -> None:
+def _apply_change(gpus: list[Gpu], item: DocumentTable, change: _Change) -> None:
     before = len(item.notes.errors)
     index = item.integer("gpu", None, low=0, high=len(gpus) - 1)
     if len(item.notes.errors) > before:
@@ -200,13 +200,13 @@ _CHANGES: Final[dict[str, _Change]] = {"busy": _busy, "idle": _add_instance, "fo
 
 def _with_uuid(gpu: Gpu, node: str) -> Gpu:
     """Return *gpu* with an identity of its own, and its grants pointing to it."""
-    uuid = stamp("GPU", f"{node}/{gpu.index}")
+    uuid = stable_uuid("GPU", f"{node}/{gpu.index}")
     return replace(
         gpu, uuid=uuid, grants=tuple(msgspec.structs.replace(g, gpu=uuid) for g in gpu.grants)
     )
 
 
-def stamp(kind: str, seed: str) -> str:
+def stable_uuid(kind: str, seed: str) -> str:
     """Return the UUID that *seed* always gives, as NVML writes it: ``GPU-…`` or ``MIG-…``."""
     text = hashlib.sha256(seed.encode()).hexdigest()
     return f"{kind}-{'-'.join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))}"

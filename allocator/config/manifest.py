@@ -100,7 +100,7 @@ def apply_defaults(written: Json) -> Json:
         for item in _mappings(spec, kind):
             resources = item.get("resources")
             if isinstance(resources, dict):
-                _default(resources)
+                _default_amounts(resources)
     return document
 
 
@@ -109,7 +109,7 @@ def _mappings(holder: object, key: str) -> list[Json]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def _default(resources: Json) -> None:
+def _default_amounts(resources: Json) -> None:
     for side in ("limits", "requests"):
         amounts = resources.get(side)
         if isinstance(amounts, dict):

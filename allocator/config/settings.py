@@ -152,7 +152,7 @@ class Settings(
     enforcement: Enforcement = Enforcement.REPORT
 
     @property
-    def packings(self) -> FillPolicies:
+    def fill_policies(self) -> FillPolicies:
         """Return how nodes and GPUs are filled where a pod does not say."""
         return FillPolicies(node=self.node_policy, gpu=self.gpu_policy)
 

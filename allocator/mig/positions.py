@@ -27,14 +27,14 @@ class PositionTable:
     groups: Mapping[str, Mapping[Placement, int]]
 
     def position(
-        self, placed: Placement, *, used: Collection[str] = (), wished: Collection[str] = ()
+        self, placed: Placement, *, used: Collection[str] = (), preferred: Collection[str] = ()
     ) -> str | None:
         """Return the name of *placed* beside the positions *used*; ``None`` where it has none.
 
         A GPU in use keeps its group; on an empty one that of a scheduler's wish comes first.
         """
         cut = [group for group in map(_group, used) if group in self.groups]
-        hoped = [group for group in map(_group, wished) if group in self.groups]
+        hoped = [group for group in map(_group, preferred) if group in self.groups]
         for group in cut[:1] or (*hoped, *self.groups):
             number = self.groups[group].get(placed)
             if number is not None:
@@ -46,17 +46,17 @@ def _group(position: str) -> str:
     return position.rpartition("-")[0]
 
 
-def listing(geometries: Geometries, product: str, board: Board) -> PositionTable | None:
+def position_table(geometries: Geometries, product: str, board: Board) -> PositionTable | None:
     """Return what deviceshare can name on a GPU of this product; ``None`` where it lists nothing.
 
     The tables that Volcano is shipped with count: there its scheduler knows nothing else.
     """
     entry = geometries.entry(product)
-    return None if entry is None else _listing(entry, board)
+    return None if entry is None else _position_table(entry, board)
 
 
 @lru_cache(maxsize=256)
-def _listing(entry: GeometryEntry, board: Board) -> PositionTable:
+def _position_table(entry: GeometryEntry, board: Board) -> PositionTable:
     found = {group.name: _layout(group, board) for group in entry.groups}
     return PositionTable(MappingProxyType({name: seats for name, seats in found.items() if seats}))
 

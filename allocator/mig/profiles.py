@@ -74,8 +74,8 @@ def profiles_of(board: Board | None, named: str | None = None) -> tuple[ProfileC
     if board is None:
         return ()
     profiles = board.plain if named is None else (canonical_profile(board, named),)
-    rungs = (_rung(profile, board) for profile in profiles if profile is not None)
-    return tuple(sorted(rungs, key=lambda rung: (rung.cost, rung.cores, rung.memory)))
+    capacities = (_capacity(profile, board) for profile in profiles if profile is not None)
+    return tuple(sorted(capacities, key=lambda each: (each.cost, each.cores, each.memory)))
 
 
 def sufficient_profiles(
@@ -85,7 +85,7 @@ def sufficient_profiles(
 
     A profile that the user *named* without an amount is the request itself.
     """
-    memory, percent, cores = _least(container_request, named)
+    memory, percent, cores = _least_amounts(container_request, named)
     return tuple(
         profile
         for profile in profiles_of(board, named)
@@ -99,20 +99,20 @@ def smallest_sufficient(
     """Return the first of the sufficient rungs."""
     if board is None:
         return None
-    memory, percent, cores = _least(container_request, named)
+    memory, percent, cores = _least_amounts(container_request, named)
     for profile in profiles_of(board, named):
         if profile.memory >= memory and profile.cores >= cores and profile.percent >= percent:
             return profile
     return None
 
 
-def _least(container_request: ContainerRequest, named: str | None) -> tuple[int, int, int]:
+def _least_amounts(container_request: ContainerRequest, named: str | None) -> tuple[int, int, int]:
     memory, percent = container_request.memory, container_request.percent
     whole = memory is None and percent is None and named is None
     return memory or 0, 100 if whole else percent or 0, container_request.cores
 
 
-def _rung(profile: Profile, board: Board) -> ProfileCapacity:
+def _capacity(profile: Profile, board: Board) -> ProfileCapacity:
     return ProfileCapacity(
         profile=profile,
         memory=profile.memory,

@@ -48,7 +48,7 @@ class BoardFacts:
 
 
 @lru_cache(maxsize=64)
-def room(slots: int, profiles: tuple[Profile, ...]) -> BoardFacts:
+def board_facts(slots: int, profiles: tuple[Profile, ...]) -> BoardFacts:
     """Return what fits where on a board of *slots* memory slots that offers *profiles*.
 
     The facts double with each unit. Raises ``ValueError`` above 16, twice what is known.
@@ -57,7 +57,7 @@ def room(slots: int, profiles: tuple[Profile, ...]) -> BoardFacts:
     size = slots // width
     if size > MOST_UNITS:
         raise ValueError(f"a board of {size} units is too fine, up to {MOST_UNITS} can be planned")
-    spots = tuple(tuple(_spots(p, width)) for p in profiles)
+    spots = tuple(tuple(_start_masks(p, width)) for p in profiles)
     free = tuple(
         tuple(tuple(x for x in ps if not x & mask) for ps in spots) for mask in range(1 << size)
     )
@@ -66,18 +66,18 @@ def room(slots: int, profiles: tuple[Profile, ...]) -> BoardFacts:
         size=size,
         sizes=tuple(p.size // width for p in profiles),
         free=free,
-        capacity=tuple(tuple(_most(ps) for ps in row) for row in free),
+        capacity=tuple(tuple(_most_disjoint(ps) for ps in row) for row in free),
         surviving=tuple(sum(map(len, row)) for row in free),
         orders=_orders(free),
     )
 
 
-def _spots(profile: Profile, width: int) -> Iterator[int]:
+def _start_masks(profile: Profile, width: int) -> Iterator[int]:
     run = (1 << profile.size // width) - 1
     return (run << start // width for start in sorted(profile.starts))
 
 
-def _most(spots: Sequence[int]) -> int:
+def _most_disjoint(spots: Sequence[int]) -> int:
     """Count the most of equally long *spots*, lowest first, that do not overlap."""
     taken = count = 0
     for spot in spots:
@@ -124,7 +124,7 @@ class SlotPolicy:
     weights: Mapping[str, int]
     look_up: Callable[[int, str], SlotChoice | None]
 
-    def seat(self, mask: int, profile: Profile) -> SlotChoice | None:
+    def choose(self, mask: int, profile: Profile) -> SlotChoice | None:
         """Return the seat for *profile* on a GPU whose memory slots in *mask* are taken.
 
         ``None`` means that nothing is free. ``Profile.limit`` caps instances, which a mask
@@ -148,7 +148,7 @@ def slot_policy(
 
 @lru_cache(maxsize=128)
 def _tables(slots: int, profiles: tuple[Profile, ...], known: LearnedDemand | None) -> SlotPolicy:
-    facts = room(slots, profiles)
+    facts = board_facts(slots, profiles)
     weights = (0,) * len(profiles) if known is None else _weights(known)
     columns = {profile.name: i for i, profile in enumerate(profiles)}
     scores = _scores(facts, weights, known)
@@ -156,7 +156,7 @@ def _tables(slots: int, profiles: tuple[Profile, ...], known: LearnedDemand | No
     @cache  # a few dozen of the masks are ever met before demand moves on
     def look_up(mask: int, name: str) -> SlotChoice | None:
         units = facts.units(mask)
-        return scores.seat(units, facts.free[units][columns[name]])
+        return scores.choose(units, facts.free[units][columns[name]])
 
     return SlotPolicy(
         weights=MappingProxyType(dict(zip(columns, weights, strict=True))),
@@ -183,7 +183,7 @@ class _Scores:
     orders: Sequence[int]  # sequences of arrivals that could still be placed, while cold
     fill: Sequence[int]  # what this board will yet hold if it takes all that it can
 
-    def seat(self, mask: int, spots: Sequence[int]) -> SlotChoice | None:
+    def choose(self, mask: int, spots: Sequence[int]) -> SlotChoice | None:
         """Choose among the free *spots* of one profile.
 
         Two questions, two answers: losing the least weighted room picks the right GPU but is

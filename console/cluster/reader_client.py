@@ -71,7 +71,7 @@ class ClusterReader:
             terms=PlacementPolicy(
                 prefer=settings.prefer,
                 geometries=devices.geometries,
-                packings=settings.packings,
+                packings=settings.fill_policies,
             ),
         )
 

@@ -13,7 +13,7 @@ import orjson
 NESTED: Final = 5000
 LONG: Final = 70_000  # more than is answered past ASGI
 
-ODD: Final = (
+MALFORMED_VALUES: Final = (
     b"null",
     b"true",
     b"0",
@@ -116,7 +116,7 @@ def _items(found: object) -> Iterator[tuple[bytes, object]]:
         yield from ((b"", value) for value in found)
 
 
-def crooked(found: Good, rng: random.Random) -> bytes:
+def malformed(found: Good, rng: random.Random) -> bytes:
     """Return *found* with up to three changes; one in four is not changed at all."""
     roll = rng.random()
     if roll < 0.25:
@@ -128,13 +128,13 @@ def crooked(found: Good, rng: random.Random) -> bytes:
     chosen = sorted(rng.sample(found.values, rng.choice((1, 1, 1, 2, 3))), key=lambda v: -v.start)
     for value in chosen:
         if value.end <= before:
-            text = _spliced(text, value, rng)
+            text = _with_malformed_value(text, value, rng)
             before = value.start - len(value.key)
-    return _broken(text, rng) if roll > 0.9 else text
+    return _with_bytes_changed(text, rng) if roll > 0.9 else text
 
 
-def _spliced(text: bytes, value: _Value, rng: random.Random) -> bytes:
-    odd, key = rng.choice(ODD), value.key
+def _with_malformed_value(text: bytes, value: _Value, rng: random.Random) -> bytes:
+    odd, key = rng.choice(MALFORMED_VALUES), value.key
     match rng.choice(WAYS):
         case "rename" if key:
             return text[: value.start - len(key)] + b'"x":' + text[value.start :]
@@ -147,7 +147,7 @@ def _spliced(text: bytes, value: _Value, rng: random.Random) -> bytes:
             return text[: value.start] + odd + text[value.end :]
 
 
-def _broken(text: bytes, rng: random.Random) -> bytes:
+def _with_bytes_changed(text: bytes, rng: random.Random) -> bytes:
     """Cut some bytes out, put others in, or leave the end away."""
     at = rng.randrange(len(text) + 1)
     if rng.random() < 0.3:

@@ -14,7 +14,7 @@ from allocator.mig.geometry import Geometries
 from allocator.mig.positions import (
     PositionTable,
     keep_volcano_positions,
-    listing,
+    position_table,
     with_volcano_positions,
 )
 from allocator.model.allocation import Grant
@@ -39,7 +39,7 @@ def shipped(name: str) -> Geometries:
 def named(table: Geometries, product: str) -> tuple[PositionTable, Board]:
     board = board_named(product)
     assert board is not None
-    found = listing(table, product, board)
+    found = position_table(table, product, board)
     assert found is not None
     return found, board
 

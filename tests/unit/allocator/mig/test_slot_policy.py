@@ -19,7 +19,7 @@ def taught(counts: dict[str, float], failures: float = 0.0, product: str = A100_
 
 
 def seated(seats: SlotPolicy, mask: int, name: str, *, product: str = A100_40) -> SlotChoice:
-    seat = seats.seat(mask, profile(name, product))
+    seat = seats.choose(mask, profile(name, product))
     assert seat is not None
     return seat
 
@@ -52,7 +52,7 @@ def test_a_full_gpu_has_no_seat() -> None:
     """Slot 7 alone is no place for a 1g, though it is free."""
     seats = slot_policy(BOARD, NOTHING_LEARNED)
 
-    assert seats.seat(0b0111_1111, profile("1g.5gb")) is None
+    assert seats.choose(0b0111_1111, profile("1g.5gb")) is None
 
 
 def test_the_fuller_gpu_is_preferred_where_nothing_else_differs() -> None:
@@ -91,7 +91,7 @@ def test_a_profile_named_by_a_user_is_seated_among_the_plain_ones() -> None:
     """Double memory goes to slots 6 and 7, the last of which nothing small can use."""
     double = profile("1g.10gb")
 
-    seat = slot_policy(BOARD, NOTHING_LEARNED, (*BOARD.plain, double)).seat(0, double)
+    seat = slot_policy(BOARD, NOTHING_LEARNED, (*BOARD.plain, double)).choose(0, double)
 
     assert seat is not None
     assert seat.start == 6
@@ -100,13 +100,13 @@ def test_a_profile_named_by_a_user_is_seated_among_the_plain_ones() -> None:
 def test_a_profile_that_is_not_on_offer_is_an_error() -> None:
     """Asking for a seat of an unknown profile is a bug, not a lack of room."""
     with pytest.raises(KeyError, match=r"1g\.10gb"):
-        slot_policy(BOARD, NOTHING_LEARNED).seat(0, profile("1g.10gb"))
+        slot_policy(BOARD, NOTHING_LEARNED).choose(0, profile("1g.10gb"))
 
 
 def test_a_slot_that_the_board_lacks_is_an_error() -> None:
     """A mask from another board is a bug, not a full GPU."""
     with pytest.raises(ValueError, match="has only 8"):
-        slot_policy(BOARD, NOTHING_LEARNED).seat(1 << 8, profile("1g.5gb"))
+        slot_policy(BOARD, NOTHING_LEARNED).choose(1 << 8, profile("1g.5gb"))
 
 
 def test_a_board_of_twelve_slots_is_seated_in_its_own_slots() -> None:
@@ -178,6 +178,6 @@ def test_ids_and_memory_of_profiles_do_not_matter() -> None:
     ours = slot_policy(BOARD, demand)
     theirs = slot_policy(BOARD, demand, renumbered)
 
-    assert [ours.seat(m, p) for m in range(256) for p in BOARD.plain] == [
-        theirs.seat(m, p) for m in range(256) for p in renumbered
+    assert [ours.choose(m, p) for m in range(256) for p in BOARD.plain] == [
+        theirs.choose(m, p) for m in range(256) for p in renumbered
     ]
