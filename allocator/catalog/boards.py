@@ -18,20 +18,17 @@ from allocator.model.units import MiB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One product: its NVML name, its NVML total memory, and how MIG may cut it, if at all.
+    """One product."""
 
-    ``also`` holds words by which people tell it from siblings though its name lacks them.
-    """
-
-    name: str
-    memory: MiB
-    board: Board | None = None
-    pci: tuple[int, ...] = ()
-    also: frozenset[str] = frozenset()
+    name: str  # as NVML returns it
+    memory: MiB  # total, as NVML returns it
+    board: Board | None = None  # None: no MIG, or profiles unknown
+    pci: tuple[int, ...] = ()  # PCI device ids
+    also: frozenset[str] = frozenset()  # words people use for it that its name lacks
 
 
 def bare_name(product: str) -> str:
-    """Return *product* without ``NVIDIA``, which drivers omit, write, or Volcano doubles."""
+    """Return *product* without leading ``NVIDIA``, which some drivers omit and Volcano repeats."""
     rest = product.strip()
     while rest.startswith(("NVIDIA ", "NVIDIA-")):
         rest = rest[len("NVIDIA ") :].lstrip()
@@ -63,8 +60,8 @@ def board_of_pci(device_id: int) -> Board | None:
 def models_like(text: str) -> tuple[Model, ...]:
     """Return the models that *text* names loosely, as people and ConfigMaps write them.
 
-    The words of one model's name, all of them, mean that model and its namesakes alone ("H20" is
-    not "H20-3e"); otherwise every model that has all the words ("A100-PCIE-80GB").
+    If *text* has exactly the words of a model's name, only models of that name are returned
+    ("H20" is not "H20-3e"); otherwise every model that has all its words ("A100-PCIE-80GB").
     """
     wanted = words_of(text)
     exact = tuple(m for m in MODELS.values() if words_of(m.name) == wanted)
@@ -98,14 +95,11 @@ _EIGHTHS: Final = (
 
 
 class _EighthsRow(NamedTuple):
-    """What tells 8-slot boards apart; ``mib`` lists 1, 2, 4 and 8 slots, ``None`` is unknown.
+    """The figures in which 8-slot boards differ."""
 
-    ``sms`` lists 1g, 1g with double memory, 2g, 3g, 4g and 7g.
-    """
-
-    gb: tuple[int, int, int, int]
-    mib: tuple[int | None, int | None, int | None, int | None]
-    sms: tuple[int, int, int, int, int, int]
+    gb: tuple[int, int, int, int]  # in profile names, for 1, 2, 4 and 8 slots
+    mib: tuple[int | None, int | None, int | None, int | None]  # alike; None: unknown
+    sms: tuple[int, int, int, int, int, int]  # of 1g, 1g with double memory, 2g, 3g, 4g and 7g
 
 
 _UNKNOWN: Final = (None, None, None, None)

@@ -18,7 +18,7 @@ _DIGITS: Final = 10**18  # Python refuses to print an integer of thousands of di
 
 
 class DocumentError(ValueError):
-    """The text is no document that may be read."""
+    """The text cannot be read as a document."""
 
 
 def read_document(text: str) -> object:
@@ -66,7 +66,7 @@ def _read_yaml(text: str) -> object:
 
 
 def describe(value: object) -> str:
-    """Return *value* as a message names it: text in quotes and cut short."""
+    """Return *value* as messages show it: text is quoted and cut short."""
     match value:
         case str():
             return quote(value)
@@ -82,7 +82,7 @@ def describe(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What was found wrong so far; the tables of one document share it."""
+    """Defects found so far; all tables of one document share it."""
 
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
@@ -92,13 +92,13 @@ class Notes:
         self.errors.append(Problem(path=path, what=what, accepted=accepted))
 
     def warning(self, path: str, what: str, accepted: str) -> None:
-        """Note something odd that changes nothing."""
+        """Note a defect that has no effect."""
         self.warnings.append(Problem(path=path, what=what, accepted=accepted))
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentTable:
-    """A mapping of a document; a value that is missing or wrong is noted and stood in for."""
+    """A mapping of a document; a missing or wrong value is noted and replaced by a default."""
 
     values: Mapping[str, object]
     path: str
@@ -106,7 +106,7 @@ class DocumentTable:
 
     @classmethod
     def of(cls, value: object, path: str, notes: Notes) -> "DocumentTable":
-        """Wrap *value*, or note that it is no mapping with text as keys."""
+        """Return *value* as a table; notes an error unless it is a mapping with text keys."""
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             return cls(value, path, notes)
         notes.error(path or "document", f"{describe(value)} found", "a mapping of names to values")
@@ -117,7 +117,7 @@ class DocumentTable:
         return f"{self.path}.{key}" if self.path else key
 
     def _value(self, key: str, default: object) -> object:
-        """Return what stands at *key*; nothing and "" are what Go decodes an absent key to."""
+        """Return the value of *key*; null and "" count as absent, as they do for Go."""
         value = self.values.get(key)
         return default if value is None or value == "" else value
 
@@ -216,7 +216,7 @@ _WORDS: Final = {
 
 
 def explain_error(error: msgspec.ValidationError, document: object) -> Problem:
-    """Return where *document* is not what was expected, with the value that stands there."""
+    """Return the problem that *error* means, with its place and value in *document*."""
     match = _MESSAGE.fullmatch(str(error))
     what, path = (match["what"], match["path"] or "$") if match else (str(error), "$")
     if missing := _MISSING.fullmatch(what):

@@ -1,6 +1,6 @@
-"""Malformed bodies: a document of which some is replaced, doubled, renamed or cut off.
+"""Malformed bodies: documents with values replaced, doubled, renamed or cut off.
 
-A text is spliced, not a document edited: that takes microseconds, and makes what no encoder writes.
+The text is changed, not the document: that takes microseconds, and yields what no encoder writes.
 """
 
 import random
@@ -64,7 +64,7 @@ WAYS: Final = ("replace",) * 5 + ("rename", "before", "behind")
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """Where a value stands in a text, and its key if it is a member."""
+    """The place of a value in a text, and its key if it is a member of an object."""
 
     start: int
     end: int
@@ -80,7 +80,7 @@ class Good:
 
 
 def good(document: object) -> Good:
-    """Spell *document* out."""
+    """Return *document* as text, with the places of its values."""
     parts: list[bytes] = []
     values: list[_Value] = []
     _spell(document, parts, values)
@@ -134,21 +134,21 @@ def malformed(found: Good, rng: random.Random) -> bytes:
 
 
 def _with_malformed_value(text: bytes, value: _Value, rng: random.Random) -> bytes:
-    odd, key = rng.choice(MALFORMED_VALUES), value.key
+    replacement, key = rng.choice(MALFORMED_VALUES), value.key
     match rng.choice(WAYS):
         case "rename" if key:
             return text[: value.start - len(key)] + b'"x":' + text[value.start :]
         case "before":
             at = value.start - len(key)
-            return text[:at] + key + odd + b"," + text[at:]
+            return text[:at] + key + replacement + b"," + text[at:]
         case "behind":
-            return text[: value.end] + b"," + key + odd + text[value.end :]
+            return text[: value.end] + b"," + key + replacement + text[value.end :]
         case _:
-            return text[: value.start] + odd + text[value.end :]
+            return text[: value.start] + replacement + text[value.end :]
 
 
 def _with_bytes_changed(text: bytes, rng: random.Random) -> bytes:
-    """Cut some bytes out, put others in, or leave the end away."""
+    """Return *text* with some bytes replaced, or without its end."""
     at = rng.randrange(len(text) + 1)
     if rng.random() < 0.3:
         return text[:at]

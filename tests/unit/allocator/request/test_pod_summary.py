@@ -17,7 +17,7 @@ def read(written: Json) -> PodSummary:
 
 
 def test_a_pod_is_read() -> None:
-    """Who it is, where it is, whether it is over, and what it asks for and was told."""
+    """Who it is, where it is, whether it is over, what it asks for, and its assignment."""
     written = pod(SLICE, SLICE, nodeName="n0")
     annotations = {
         "vgpu-admission.io/assignment": "[]",
