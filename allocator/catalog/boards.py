@@ -1,7 +1,7 @@
 """Boards: the MIG shapes and the memory of NVIDIA's GPUs, for planning without the hardware.
 
 A node's agent reports shapes from the driver, and those win: floor-swept boards and driver
-versions differ. Where a driver's listings vary, the lower figure stands here, so that what is
+versions differ. Where a driver's listings vary, the lower figure is here, so that what is
 planned also fits. Names are those NVML returns; ids are PCI device ids of vendor 10de.
 """
 
@@ -165,7 +165,7 @@ _A30: Final[tuple[_Row, ...]] = (
     ("4g.24gb", 0, 23344, 56, 4, (0,), None),
 )
 # The driver lets only -me profiles stand beside +me.all, which no limit of one profile says:
-# whoever asks for +me.all leaves that check to the driver.
+# that check is left to the driver.
 _PRO_6000: Final[tuple[_Row, ...]] = (
     ("1g.24gb", 14, 23680, 46, 3, (0, 3, 6, 9), None),
     ("1g.24gb+me", 21, 23680, 46, 3, (0, 3, 6, 9), 1),

@@ -178,20 +178,20 @@ class DocumentTable:
 
     def texts(self, key: str, *, required: bool = False) -> tuple[str, ...]:
         """Return the elements of a list of texts; others are noted and left out."""
-        found = self.items(key, required=required)
-        for i, item in enumerate(found):
+        elements = self.items(key, required=required)
+        for i, item in enumerate(elements):
             if not (isinstance(item, str) and item):
                 self.notes.error(f"{self.at(key)}[{i}]", f"{describe(item)} found", "a string")
-        return tuple(item for item in found if isinstance(item, str) and item)
+        return tuple(item for item in elements if isinstance(item, str) and item)
 
     def integers(self, key: str, *, high: int) -> tuple[int, ...]:
         """Return the elements of a list of integers from 0; others are noted and left out."""
-        found = self.items(key)
-        for i, item in enumerate(found):
+        elements = self.items(key)
+        for i, item in enumerate(elements):
             if not _is_int_within(item, low=0, high=high):
                 accepted = f"a whole number from 0 to {high}"
                 self.notes.error(f"{self.at(key)}[{i}]", f"{describe(item)} found", accepted)
-        return tuple(item for item in found if _is_int_within(item, low=0, high=high))
+        return tuple(item for item in elements if _is_int_within(item, low=0, high=high))
 
 
 def _is_int_within(value: object, *, low: int, high: int) -> TypeGuard[int]:

@@ -106,11 +106,11 @@ def _model(table: DocumentTable) -> Model:
     """Return the model by exact or loose name; an unknown model needs its memory beside it."""
     text = table.text("model")
     exact = model_named(text)
-    found = (exact,) if exact is not None else models_like(text)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        table.note_wrong("model", "one of " + ", ".join(bare_name(model.name) for model in found))
+    models = (exact,) if exact is not None else models_like(text)
+    if len(models) == 1:
+        return models[0]
+    if models:
+        table.note_wrong("model", "one of " + ", ".join(bare_name(model.name) for model in models))
     elif text and "memory" not in table.values:
         names = [bare_name(name) for name in MODELS]
         close = get_close_matches(bare_name(text), names, n=3, cutoff=0.4) or names[:3]

@@ -77,13 +77,13 @@ def pods_in(
     Documents of other kinds are skipped with a warning; a text without any pod is rejected.
     """
     notes = Notes()
-    found = tuple(_manifest_pods(text, _Reading(kind=kind, namespace=namespace, notes=notes)))
+    pods = tuple(_manifest_pods(text, _Reading(kind=kind, namespace=namespace, notes=notes)))
     if notes.errors:
         return Rejected(tuple(notes.errors))
-    if not found:
+    if not pods:
         empty = Problem(path="manifest", what="no document found", accepted=ACCEPTED)
         return Rejected(tuple(notes.warnings) or (empty,))
-    return Loaded(value=found, warnings=tuple(notes.warnings))
+    return Loaded(value=pods, warnings=tuple(notes.warnings))
 
 
 def apply_defaults(written: Json) -> Json:

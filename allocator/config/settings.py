@@ -18,7 +18,7 @@ from allocator.model.untrusted import quote
 
 LARGEST: Final = 512 * 1024  # bytes; a ConfigMap holds at most 1 MiB of everything
 # Settings that earlier releases had, with what does their work now. They are ignored, so that an
-# upgrade with an older settings.yaml keeps everything else that stands in it.
+# upgrade with an older settings.yaml keeps everything else in it.
 REMOVED: Final = MappingProxyType(
     {
         "bindFailure": "use the component manifests/components/bind-ignore in its place",
@@ -242,10 +242,10 @@ def expected_kinds(
     """Return *offers* with the kinds of GPU that nodes of *templates* would add."""
     if not templates:
         return offers
-    found = dict(offers)
+    kinds = dict(offers)
     for offer, count in template_kinds(templates).items():
-        found[offer] = max(count, found.get(offer, 0))
-    return found
+        kinds[offer] = max(count, kinds.get(offer, 0))
+    return kinds
 
 
 @lru_cache(maxsize=8)

@@ -57,20 +57,20 @@ def _moments(gpu: str, containers: Iterable[ContainerGrants]) -> list[list[Part]
 
 def _peak(moments: Sequence[list[Part]]) -> list[Part]:
     """Return grants with the largest number, memory and cores of any of *moments*."""
-    cut = any(grant.placed is not None for _, grant in chain.from_iterable(moments))
+    has_mig = any(grant.placed is not None for _, grant in chain.from_iterable(moments))
     longest = max(moments, key=len)
-    found = _peak_placements(moments) if cut else longest.copy()
-    memory = max(map(_memory, moments)) - _memory(found)
-    cores = max(map(_cores, moments)) - _cores(found)
+    grants = _peak_placements(moments) if has_mig else longest.copy()
+    memory = max(map(_memory, moments)) - _memory(grants)
+    cores = max(map(_cores, moments)) - _cores(grants)
     if memory or cores:
-        name, last = found[-1]
-        found[-1] = (
+        name, last = grants[-1]
+        grants[-1] = (
             name,
             msgspec.structs.replace(
                 last, memory=MiB(last.memory + memory), cores=CorePercent(last.cores + cores)
             ),
         )
-    return found
+    return grants
 
 
 def _peak_placements(moments: Sequence[list[Part]]) -> list[Part]:
@@ -78,13 +78,13 @@ def _peak_placements(moments: Sequence[list[Part]]) -> list[Part]:
 
     A placement that only an init container uses stays reserved while the pod runs.
     """
-    found = list(moments[0])
-    known = {grant.placed for _, grant in found}
+    grants = list(moments[0])
+    known = {grant.placed for _, grant in grants}
     for name, grant in chain.from_iterable(moments[1:]):
         if grant.placed not in known:
             known.add(grant.placed)
-            found.append((name, msgspec.structs.replace(grant, memory=NO_MEMORY, cores=NO_CORES)))
-    return found
+            grants.append((name, msgspec.structs.replace(grant, memory=NO_MEMORY, cores=NO_CORES)))
+    return grants
 
 
 def _memory(held: Iterable[Part]) -> int:

@@ -137,8 +137,8 @@ def _filters(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Filters 
         or isinstance(uuids, Finding)
         or isinstance(not_uuids, Finding)
     ):
-        found = (models, not_models, uuids, not_uuids)
-        return [item for item in found if isinstance(item, Finding)]
+        filters = (models, not_models, uuids, not_uuids)
+        return [item for item in filters if isinstance(item, Finding)]
     return Filters(models=models, not_models=not_models, uuids=uuids, not_uuids=not_uuids)
 
 
