@@ -18,8 +18,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-# What reviews and schedulers' questions run through, but for classes on whose keywords msgspec
-# depends: mypyc drops those, so such classes stand in modules that are not named here.
+# The modules that run for every review and every question of a scheduler. mypyc drops class
+# keywords, on which msgspec depends. So a module named here may define no msgspec class other than
+# subclasses of Value with `frozen=True` (allocator/model/value.py); all others are elsewhere.
 _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "allocator/extender": (

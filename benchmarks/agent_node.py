@@ -27,7 +27,7 @@ from agent.region.layout import SEEDED
 from agent.region.library_files import install_simulated
 from agent.region.region_files import FILE, RegionFiles
 from agent.share import Owner, Share
-from allocator.config.fleet_file import stamp
+from allocator.config.fleet_file import stable_uuid
 from allocator.ledger.schema import spec_of
 from tests.builders.gpunodes import entry
 from tests.builders.model import soft_grant
@@ -188,7 +188,7 @@ def _pid(i: int) -> int:
 
 
 def _gpu(i: int) -> str:
-    return stamp("GPU", f"{NODE}/{i % GPUS}")
+    return stable_uuid("GPU", f"{NODE}/{i % GPUS}")
 
 
 def _share(i: int) -> Share:

@@ -49,7 +49,7 @@ class Ours:
         seats = slot_policy(self.board, self.demand, self.profiles)
         best: tuple[int, SlotChoice] | None = None
         for mask in dict.fromkeys(masks):  # equal GPUs rank equally; the first one is taken
-            seat = seats.seat(mask, profile)
+            seat = seats.choose(mask, profile)
             if seat is not None and (best is None or seat.rank < best[1].rank):
                 best = mask, seat
         self.demand = with_arrival(self.demand, self.board, profile, failed=best is None)

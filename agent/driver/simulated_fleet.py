@@ -22,7 +22,7 @@ from agent.driver.simulated_machine import (
 )
 from agent.driver.simulated_machine import new_machine as idle
 from allocator.catalog.boards import Model, bare_name, model_named, words_of
-from allocator.config.fleet_file import load_fleet, stamp
+from allocator.config.fleet_file import load_fleet, stable_uuid
 from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.model.request import Mode
@@ -44,7 +44,7 @@ def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Reject
         return Rejected((problem,) if problem else ())
     state = idle([_chip(gpu, entry.gpus, node) for gpu in entry.gpus], boot)
     for gpu in entry.gpus:
-        populated = _with_instances(state, gpu, stamp("GPU", f"{node}/{gpu.index}"))
+        populated = _with_instances(state, gpu, stable_uuid("GPU", f"{node}/{gpu.index}"))
         if isinstance(populated, DriverRefusal):
             path = f"nodes.{entry.name}.idle"
             accepted = "instances that fit on the GPU together"
@@ -56,7 +56,7 @@ def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Reject
 def chip(model: Model, *, node: str, index: int, mig: bool = False) -> Device:
     """Return the GPU that *node* has at *index*, its numbers those of a usual machine."""
     return Device(
-        uuid=stamp("GPU", f"{node}/{index}"),
+        uuid=stable_uuid("GPU", f"{node}/{index}"),
         index=index,
         minor=index,
         pci=f"0000:{1 + 3 * index:02x}:00.0",  # distinct for the 64 GPUs a node may have
@@ -93,7 +93,7 @@ def _chip(gpu: Gpu, gpus: Sequence[Gpu], node: str) -> Device:
         memory=gpu.memory,
         numa=2 * gpu.index // len(gpus),
         links=tuple(
-            stamp("GPU", f"{node}/{other.index}")
+            stable_uuid("GPU", f"{node}/{other.index}")
             for other in gpus
             if switched and other.model == gpu.model and other.index != gpu.index
         ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.driver.driver import Device, DriverEvent, Fault, Instance, MigMode, Process, Usage
-from allocator.config.fleet_file import stamp
+from allocator.config.fleet_file import stable_uuid
 from allocator.model.board import Board, Profile
 from allocator.model.units import MiB
 
@@ -172,7 +172,7 @@ def create_compute(state: State, uuid: str, number: int) -> Created | DriverRefu
     if old.compute is not None:
         return DriverRefusal(Fault.NO_ROOM, f"instance {number} already has a compute instance")
     seed = f"{state.boot}/{uuid}/{state.births}"
-    made = replace(old, compute=FULL_COMPUTE, uuid=stamp("MIG", seed))
+    made = replace(old, compute=FULL_COMPUTE, uuid=stable_uuid("MIG", seed))
     state = _put_gpu(state, _replace_instance(gpu, old, made))
     return Created(replace(state, births=state.births + 1), made)
 

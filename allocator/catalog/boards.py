@@ -1,7 +1,7 @@
 """Boards: the MIG shapes and the memory of NVIDIA's GPUs, for planning without the hardware.
 
 A node's agent reports shapes from the driver, and those win: floor-swept boards and driver
-versions differ. Where a driver's listings vary, the lower figure stands here, so that what is
+versions differ. Where a driver's listings vary, the lower figure is here, so that what is
 planned also fits. Names are those NVML returns; ids are PCI device ids of vendor 10de.
 """
 
@@ -18,20 +18,17 @@ from allocator.model.units import MiB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One product: its NVML name, its NVML total memory, and how MIG may cut it, if at all.
+    """One product."""
 
-    ``also`` holds words by which people tell it from siblings though its name lacks them.
-    """
-
-    name: str
-    memory: MiB
-    board: Board | None = None
-    pci: tuple[int, ...] = ()
-    also: frozenset[str] = frozenset()
+    name: str  # as NVML returns it
+    memory: MiB  # total, as NVML returns it
+    board: Board | None = None  # None: no MIG, or profiles unknown
+    pci: tuple[int, ...] = ()  # PCI device ids
+    also: frozenset[str] = frozenset()  # words people use for it that its name lacks
 
 
 def bare_name(product: str) -> str:
-    """Return *product* without ``NVIDIA``, which drivers omit, write, or Volcano doubles."""
+    """Return *product* without leading ``NVIDIA``, which some drivers omit and Volcano repeats."""
     rest = product.strip()
     while rest.startswith(("NVIDIA ", "NVIDIA-")):
         rest = rest[len("NVIDIA ") :].lstrip()
@@ -63,8 +60,8 @@ def board_of_pci(device_id: int) -> Board | None:
 def models_like(text: str) -> tuple[Model, ...]:
     """Return the models that *text* names loosely, as people and ConfigMaps write them.
 
-    The words of one model's name, all of them, mean that model and its namesakes alone ("H20" is
-    not "H20-3e"); otherwise every model that has all the words ("A100-PCIE-80GB").
+    If *text* has exactly the words of a model's name, only models of that name are returned
+    ("H20" is not "H20-3e"); otherwise every model that has all its words ("A100-PCIE-80GB").
     """
     wanted = words_of(text)
     exact = tuple(m for m in MODELS.values() if words_of(m.name) == wanted)
@@ -97,39 +94,38 @@ _EIGHTHS: Final = (
 )
 
 
-class _Cut(NamedTuple):
-    """What tells 8-slot boards apart; ``mib`` lists 1, 2, 4 and 8 slots, ``None`` is unknown.
+class _EighthsRow(NamedTuple):
+    """The figures in which 8-slot boards differ."""
 
-    ``sms`` lists 1g, 1g with double memory, 2g, 3g, 4g and 7g.
-    """
-
-    gb: tuple[int, int, int, int]
-    mib: tuple[int | None, int | None, int | None, int | None]
-    sms: tuple[int, int, int, int, int, int]
+    gb: tuple[int, int, int, int]  # in profile names, for 1, 2, 4 and 8 slots
+    mib: tuple[int | None, int | None, int | None, int | None]  # alike; None: unknown
+    sms: tuple[int, int, int, int, int, int]  # of 1g, 1g with double memory, 2g, 3g, 4g and 7g
 
 
 _UNKNOWN: Final = (None, None, None, None)
 _AMPERE: Final = (14, 14, 28, 42, 56, 98)
 _HOPPER: Final = (16, 26, 32, 60, 64, 132)
-_A100_40: Final = _Cut((5, 10, 20, 40), (4864, 9856, 19968, 40192), _AMPERE)
-_A100_80: Final = _Cut((10, 20, 40, 80), (9728, 19968, 40192, 80896), _AMPERE)
-_H100_80: Final = _Cut((10, 20, 40, 80), (9984, 20096, 40448, 81152), _HOPPER)
-_H100_94: Final = _Cut((12, 24, 47, 94), (10880, 22016, 47232, 94848), _HOPPER)
-_H200: Final = _Cut((18, 35, 71, 141), (16384, 33024, 71168, 143104), _HOPPER)
+_A100_40: Final = _EighthsRow((5, 10, 20, 40), (4864, 9856, 19968, 40192), _AMPERE)
+_A100_80: Final = _EighthsRow((10, 20, 40, 80), (9728, 19968, 40192, 80896), _AMPERE)
+_H100_80: Final = _EighthsRow((10, 20, 40, 80), (9984, 20096, 40448, 81152), _HOPPER)
+_H100_94: Final = _EighthsRow((12, 24, 47, 94), (10880, 22016, 47232, 94848), _HOPPER)
+_H200: Final = _EighthsRow((18, 35, 71, 141), (16384, 33024, 71168, 143104), _HOPPER)
 # Partly derived from here on. Unknown MiB: least_memory. Unknown multiprocessors: those of the
 # nearest listed board times the ratio of whole boards (of 2g where only that is listed), rounded
 # down to pairs, in which they are built; 7g has all of them.
-_H100_PCIE: Final = _Cut(_H100_80.gb, _H100_80.mib, (12, 22, 26, 50, 54, 114))
-_H100_96: Final = _Cut((12, 24, 48, 96), _UNKNOWN, _HOPPER)
-_A100_96: Final = _Cut(_H100_96.gb, _UNKNOWN, _AMPERE)
-_H20: Final = _Cut(_H100_96.gb, _UNKNOWN, (8, 14, 18, 34, 36, 78))
-_H20_3E: Final = _Cut(_H200.gb, _H200.mib, _H20.sms)
-_GH200_144: Final = _Cut((18, 36, 72, 144), (17920, 36096, None, None), _HOPPER)
-_B200: Final = _Cut((23, 45, 90, 180), (20992, 45312, None, None), (18, 30, 36, 66, 72, 148))
-_GB200: Final = _Cut((23, 47, 93, 186), (20480, 46592, None, None), (18, 32, 38, 70, 76, 152))
-_B300: Final = _Cut((34, 67, 135, 269), _UNKNOWN, _B200.sms)
-_GB300: Final = _Cut((35, 70, 139, 278), _UNKNOWN, _GB200.sms)
-_MIG_IN_EIGHTHS: Final[tuple[tuple[str, tuple[int, ...], int, _Cut, str], ...]] = (
+_H100_PCIE: Final = _EighthsRow(_H100_80.gb, _H100_80.mib, (12, 22, 26, 50, 54, 114))
+_H100_96: Final = _EighthsRow((12, 24, 48, 96), _UNKNOWN, _HOPPER)
+_A100_96: Final = _EighthsRow(_H100_96.gb, _UNKNOWN, _AMPERE)
+_H20: Final = _EighthsRow(_H100_96.gb, _UNKNOWN, (8, 14, 18, 34, 36, 78))
+_H20_3E: Final = _EighthsRow(_H200.gb, _H200.mib, _H20.sms)
+_GH200_144: Final = _EighthsRow((18, 36, 72, 144), (17920, 36096, None, None), _HOPPER)
+_B200: Final = _EighthsRow((23, 45, 90, 180), (20992, 45312, None, None), (18, 30, 36, 66, 72, 148))
+_GB200: Final = _EighthsRow(
+    (23, 47, 93, 186), (20480, 46592, None, None), (18, 32, 38, 70, 76, 152)
+)
+_B300: Final = _EighthsRow((34, 67, 135, 269), _UNKNOWN, _B200.sms)
+_GB300: Final = _EighthsRow((35, 70, 139, 278), _UNKNOWN, _GB200.sms)
+_MIG_IN_EIGHTHS: Final[tuple[tuple[str, tuple[int, ...], int, _EighthsRow, str], ...]] = (
     ("NVIDIA A100-SXM4-40GB", (0x20B0,), 40536, _A100_40, ""),
     ("NVIDIA A100-PCIE-40GB", (0x20F1,), 40536, _A100_40, ""),
     ("NVIDIA A800-SXM4-40GB", (0x20BD,), 40536, _A100_40, ""),
@@ -169,7 +165,7 @@ _A30: Final[tuple[_Row, ...]] = (
     ("4g.24gb", 0, 23344, 56, 4, (0,), None),
 )
 # The driver lets only -me profiles stand beside +me.all, which no limit of one profile says:
-# whoever asks for +me.all leaves that check to the driver.
+# that check is left to the driver.
 _PRO_6000: Final[tuple[_Row, ...]] = (
     ("1g.24gb", 14, 23680, 46, 3, (0, 3, 6, 9), None),
     ("1g.24gb+me", 21, 23680, 46, 3, (0, 3, 6, 9), 1),
@@ -222,7 +218,7 @@ _WITHOUT_BOARD: Final = (
 )
 
 
-def _in_eighths(total: MiB, cut: _Cut) -> Iterator[Profile]:
+def _in_eighths(total: MiB, cut: _EighthsRow) -> Iterator[Profile]:
     sizes = (1, 2, 4, 8)
     gb = dict(zip(sizes, cut.gb, strict=True))
     mib = dict(zip(sizes, cut.mib, strict=True))

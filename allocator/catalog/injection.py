@@ -1,8 +1,8 @@
 """Injection: which variables, mounts and annotations carry a grant into a container.
 
-The table below is the product's promise (docs/injection.md renders it). A value is a literal
+docs/injection.md is rendered from the table below. A value is a literal
 where it is known at CREATE; otherwise the variable reads one flat annotation that the Binding
-brings, because a pod's spec is immutable long before its device is known. An explicit ``env``
+brings, because a pod's spec is immutable by the time its device is known. An explicit ``env``
 entry beats ``envFrom`` and a device plugin's answer, so every reserved variable is written
 out even where its value is the library's own default.
 """
@@ -63,16 +63,12 @@ Form = Literal | Annotation | LiteralOrField | Field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """One row: a reserved name and its form per column; ``{k}`` in the name counts devices.
+    """One row of the table: a reserved variable."""
 
-    A column that is missing leaves the variable alone; ``open_to`` lists columns in which a
-    tenant may set it. ``volumes`` rows are written only where the webhook injects volumes.
-    """
-
-    name: str
-    forms: MappingProxyType[Column, Form]
-    tolerated: frozenset[Column] = frozenset()
-    volumes: bool = False
+    name: str  # {k} in it counts the devices of the container
+    forms: MappingProxyType[Column, Form]  # in a column without a form nothing is written
+    tolerated: frozenset[Column] = frozenset()  # columns in which a tenant may set it
+    volumes: bool = False  # written only where the webhook injects volumes
     why: str
 
     @property

@@ -16,16 +16,16 @@ NODE_POLICY_KEY: Final = f"{OWN}node-policy"
 GPU_POLICY_KEY: Final = f"{OWN}gpu-policy"
 ISOLATE_KEY: Final = f"{OWN}isolate"
 PRIORITY_KEY: Final = f"{OWN}task-priority"
-# On a Node, beside a register of Volcano's that something was taken off.
+# On a Node whose Volcano register shows less than the node has.
 REGISTER_KEY: Final = f"{OWN}register"
-# On a namespace, by which an administrator lets its pods hold back others.
+# On a namespace: its pods may use priority high, which holds back the kernels of others.
 HIGH_KEY: Final = f"{OWN}high-priority"
 HIGH_ALLOWED: Final = "allow"
 # What a person may write on a pod under our prefix.
 USER_KEYS: Final = frozenset(
     {PROFILE_KEY, ISOLATE_KEY, NODE_POLICY_KEY, GPU_POLICY_KEY, PRIORITY_KEY}
 )
-# What admission writes; a forged one is overwritten, because it is never believed unverified.
+# What admission writes; forged ones are overwritten.
 ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY})
 # Volcano's six, written by a scheduler or on the Binding (volcano-vgpu protocol).
 ALLOCATION_KEYS: Final = frozenset(

@@ -6,13 +6,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedPath:
-    """A path in the container that tenants may not mount over.
-
-    ``parents`` is false where a mount above is usual and harmless: container runtimes order
-    mounts by depth, so ours ends up on top.
-    """
+    """A path in the container that tenants may not mount over."""
 
     path: str
+    # Whether mounts on parent directories are refused too. False where they are usual: container
+    # runtimes order mounts by depth, so ours ends up on top.
     parents: bool = True
 
 
@@ -24,8 +22,8 @@ RESERVED_PATHS: Final = (
     ReservedPath(path="/var/run/nvidia-container-devices"),
     ReservedPath(path="/run/nvidia-container-devices"),
 )
-# Paths of the node that hand out devices or identities; a pod that asks for vGPU may not
-# mount them, what lies in them, or what holds them.
+# Paths of the node that give access to devices or identities. A pod that asks for vGPU may not
+# mount them, anything below them, or their parents.
 RESERVED_HOST_PATHS: Final = (
     "/dev",
     "/usr/local/vgpu",
@@ -43,5 +41,5 @@ RESERVED_HOST_PATHS: Final = (
     "/proc",
     "/sys",
 )
-# Shared memory is what data loaders mount from the node; it hands out no device.
+# Data loaders mount shared memory from the node; it gives access to no device.
 HARMLESS_HOST_PATHS: Final = ("/dev/shm",)

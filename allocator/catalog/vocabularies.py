@@ -8,31 +8,26 @@ from allocator.model.request import Mode
 
 OWN: Final = "vgpu-admission.io/"
 SLOT: Final = "volcano.sh/vgpu-number"  # the resource our device plugin registers
-# GPUs asked for in a way that nobody here translates; beside one of ours they would count twice.
+# Prefixes of GPU resources that we do not read; together with one of ours they count twice.
 FOREIGN: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "volcano.sh/gpu-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """Resource and annotation names of one ecosystem.
-
-    A resource name that is ``None`` does not exist there. ``memory_factor`` is MiB per unit of
-    the memory resource; settings may override it (gpuMemoryFactor, ``--memory-unit``).
-    ``whole`` says that a count asks for whole GPUs and goes with no other resource. ``mode`` is
-    fixed where the ecosystem knows only one; ``isolate_key`` names the annotation by which a pod
-    opts into hami-core instead.
-    """
+    """Resource and annotation names of one ecosystem."""
 
     name: str
+    # Resource names; None: the ecosystem has no such resource.
     count: str | None
     memory: str | None
     percent: str | None = None
     cores: str | None = None
-    memory_factor: int = 1
-    whole: bool = False
-    mode: Mode | None = None
+    memory_factor: int = 1  # MiB per unit of memory; gpuMemoryFactor and --memory-unit override it
+    whole: bool = False  # a count asks for whole GPUs and goes with no other resource
+    mode: Mode | None = None  # fixed, where the ecosystem has only one
+    # Annotation keys.
     mode_key: str | None = None
-    isolate_key: str | None = None
+    isolate_key: str | None = None  # opts into hami-core instead of the fixed mode
     use_models: str | None = None
     not_models: str | None = None
     use_uuids: str | None = None
@@ -52,9 +47,9 @@ class Vocabulary:
 
     @property
     def unit(self) -> str:
-        """Return what the memory resource counts, as a person would say it."""
-        named = {1: "MiB", 1024: "GiB"}
-        return named.get(self.memory_factor, f"units of {self.memory_factor} MiB")
+        """Return the unit of the memory resource as messages name it."""
+        units = {1: "MiB", 1024: "GiB"}
+        return units.get(self.memory_factor, f"units of {self.memory_factor} MiB")
 
 
 VOLCANO: Final = Vocabulary(
@@ -96,11 +91,11 @@ def configure_vocabulary(
     names: Mapping[str, str] | None = None,
     slot: str = SLOT,
 ) -> Vocabulary:
-    """Return *vocabulary* as a cluster speaks it.
+    """Return *vocabulary* with the names and units that a cluster configures.
 
-    *memory_factor* is MiB per unit of memory; *names* maps built-in resource names to the
-    cluster's own (the device-config's ``resourceCountName`` and its siblings), as is *slot*. Raises
-    ``ValueError`` where a factor or a name cannot be used.
+    *memory_factor* is MiB per unit of memory. *names* maps built-in resource names to the
+    cluster's own (``resourceCountName`` and so on in the device-config); *slot* is the cluster's
+    own name of the slot. Raises ``ValueError`` where a factor or a name cannot be used.
     """
     factor = vocabulary.memory_factor if memory_factor is None else memory_factor
     if not 1 <= factor <= LARGEST_FACTOR:

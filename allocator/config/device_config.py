@@ -19,7 +19,7 @@ from allocator.model.units import MiB
 T = TypeVar("T")
 _MAX_MEMORY: Final = 2**31 - 1
 _MAX_SPLIT: Final = 1000
-_READ: Final = (
+_KNOWN_KEYS: Final = (
     "resourceCountName",
     "resourceMemoryName",
     "resourceMemoryPercentageName",
@@ -30,8 +30,8 @@ _READ: Final = (
     "gpuMemoryFactor",
     "knownMigGeometries",
 )
-# Parsed upstream and without effect there; their presence is normal.
-_DEAD: Final = (
+# The plugin parses these keys, but they have no effect; their presence is normal.
+_IGNORED_KEYS: Final = (
     "resourcePriorityName",
     "overwriteEnv",
     "defaultMemory",
@@ -56,20 +56,16 @@ _UNSAFE_IN_GROUP: Final = frozenset("-[],:;")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceConfig:
-    """``device-config.yaml``; an absent key has the plugin's built-in value, never "".
-
-    ``memory_factor`` is MiB per unit of the memory resource. Memory scaling is kept for the
-    record: the plugin never applied it.
-    """
+    """``device-config.yaml``; an absent key has the plugin's built-in value, never ""."""
 
     count_name: str = VOLCANO.count or ""
     memory_name: str = VOLCANO.memory or ""
     percent_name: str = VOLCANO.percent or ""
     cores_name: str = VOLCANO.cores or ""
     split_count: int = 10
-    memory_scaling: float = 1.0
+    memory_scaling: float = 1.0  # only recorded: the plugin never applied it
     cores_scaling: float = 1.0
-    memory_factor: int = 1
+    memory_factor: int = 1  # MiB per unit of the memory resource
     geometries: Geometries = field(default_factory=Geometries)
 
 
@@ -86,12 +82,12 @@ class NodeConfig:
     excluded_indexes: frozenset[int] = frozenset()
 
     def excludes(self, uuid: str, index: int) -> bool:
-        """Say whether a GPU is to be left alone."""
+        """Say whether the node excludes the GPU with this UUID or index."""
         return uuid in self.excluded_uuids or index in self.excluded_indexes
 
 
 def load_device_config(text: str) -> Loaded[DeviceConfig] | Rejected:
-    """Read ``device-config.yaml``; after a rejected one the last good one stays in force."""
+    """Read ``device-config.yaml``; when it is rejected, callers keep the last good one."""
     notes = Notes()
     config = DeviceConfig()
     document = _document(text, notes)
@@ -130,24 +126,25 @@ def _device_config(document: DocumentTable, notes: Notes) -> DeviceConfig:
         geometries=Geometries(tuple(map(_entry, table.tables("knownMigGeometries")))),
     )
     _distinct_resources(config, table)
-    if not notes.errors:  # a half-read table would only earn follow-up errors
+    if not notes.errors:  # a partly read table would only cause follow-up errors
         path = table.at("knownMigGeometries")
         notes.errors.extend(defects(config.geometries.entries, path))
     return config
 
 
 def _config_table(document: DocumentTable) -> DocumentTable:
-    """Return the table that holds the keys; what stands beside ``nvidia:`` may be geometries."""
+    """Return the table that holds the keys; ``knownMigGeometries`` may be beside ``nvidia:``."""
     if "nvidia" not in document.values:
-        document.check_keys((*_READ, *_DEAD, "vnpus"), refuse=False)
+        document.check_keys((*_KNOWN_KEYS, *_IGNORED_KEYS, "vnpus"), refuse=False)
         return document
     document.check_keys(("nvidia", "vnpus", "knownMigGeometries"), refuse=False)
     inner = DocumentTable.of(document.values["nvidia"], "nvidia", document.notes)
-    inner.check_keys((*_READ, *_DEAD), refuse=False)
-    beside = document.values.get("knownMigGeometries")
-    if beside is None or "knownMigGeometries" in inner.values:
+    inner.check_keys((*_KNOWN_KEYS, *_IGNORED_KEYS), refuse=False)
+    geometries = document.values.get("knownMigGeometries")
+    if geometries is None or "knownMigGeometries" in inner.values:
         return inner
-    return DocumentTable({**inner.values, "knownMigGeometries": beside}, inner.path, inner.notes)
+    values = {**inner.values, "knownMigGeometries": geometries}
+    return DocumentTable(values, inner.path, inner.notes)
 
 
 def _resource(table: DocumentTable, key: str, default: str | None) -> str:
@@ -247,7 +244,7 @@ def _mode(table: DocumentTable, default: Mode) -> Mode:
 
 
 def _scaling(table: DocumentTable, key: str) -> float | None:
-    """Return a scaling; absent and 0 leave the cluster's."""
+    """Return a scaling; ``None``, where it is absent or 0, means the cluster's."""
     return table.number(key, 1.0) if table.values.get(key) else None
 
 
@@ -260,7 +257,7 @@ def _excluded_devices(table: DocumentTable) -> tuple[frozenset[str], frozenset[i
 
 
 def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
-    """Return the vocabularies as a cluster with this configuration speaks them."""
+    """Return the vocabularies with the names and units of this configuration."""
     names = {
         VOLCANO.count or "": devices.count_name,
         VOLCANO.memory or "": devices.memory_name,

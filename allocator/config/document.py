@@ -18,7 +18,7 @@ _DIGITS: Final = 10**18  # Python refuses to print an integer of thousands of di
 
 
 class DocumentError(ValueError):
-    """The text is no document that may be read."""
+    """The text cannot be read as a document."""
 
 
 def read_document(text: str) -> object:
@@ -66,7 +66,7 @@ def _read_yaml(text: str) -> object:
 
 
 def describe(value: object) -> str:
-    """Return *value* as a message names it: text in quotes and cut short."""
+    """Return *value* as messages show it: text is quoted and cut short."""
     match value:
         case str():
             return quote(value)
@@ -82,7 +82,7 @@ def describe(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What was found wrong so far; the tables of one document share it."""
+    """Defects found so far; all tables of one document share it."""
 
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
@@ -92,13 +92,13 @@ class Notes:
         self.errors.append(Problem(path=path, what=what, accepted=accepted))
 
     def warning(self, path: str, what: str, accepted: str) -> None:
-        """Note something odd that changes nothing."""
+        """Note a defect that has no effect."""
         self.warnings.append(Problem(path=path, what=what, accepted=accepted))
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentTable:
-    """A mapping of a document; a value that is missing or wrong is noted and stood in for."""
+    """A mapping of a document; a missing or wrong value is noted and replaced by a default."""
 
     values: Mapping[str, object]
     path: str
@@ -106,7 +106,7 @@ class DocumentTable:
 
     @classmethod
     def of(cls, value: object, path: str, notes: Notes) -> "DocumentTable":
-        """Wrap *value*, or note that it is no mapping with text as keys."""
+        """Return *value* as a table; notes an error unless it is a mapping with text keys."""
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             return cls(value, path, notes)
         notes.error(path or "document", f"{describe(value)} found", "a mapping of names to values")
@@ -117,7 +117,7 @@ class DocumentTable:
         return f"{self.path}.{key}" if self.path else key
 
     def _value(self, key: str, default: object) -> object:
-        """Return what stands at *key*; nothing and "" are what Go decodes an absent key to."""
+        """Return the value of *key*; null and "" count as absent, as they do for Go."""
         value = self.values.get(key)
         return default if value is None or value == "" else value
 
@@ -178,20 +178,20 @@ class DocumentTable:
 
     def texts(self, key: str, *, required: bool = False) -> tuple[str, ...]:
         """Return the elements of a list of texts; others are noted and left out."""
-        found = self.items(key, required=required)
-        for i, item in enumerate(found):
+        elements = self.items(key, required=required)
+        for i, item in enumerate(elements):
             if not (isinstance(item, str) and item):
                 self.notes.error(f"{self.at(key)}[{i}]", f"{describe(item)} found", "a string")
-        return tuple(item for item in found if isinstance(item, str) and item)
+        return tuple(item for item in elements if isinstance(item, str) and item)
 
     def integers(self, key: str, *, high: int) -> tuple[int, ...]:
         """Return the elements of a list of integers from 0; others are noted and left out."""
-        found = self.items(key)
-        for i, item in enumerate(found):
+        elements = self.items(key)
+        for i, item in enumerate(elements):
             if not _is_int_within(item, low=0, high=high):
                 accepted = f"a whole number from 0 to {high}"
                 self.notes.error(f"{self.at(key)}[{i}]", f"{describe(item)} found", accepted)
-        return tuple(item for item in found if _is_int_within(item, low=0, high=high))
+        return tuple(item for item in elements if _is_int_within(item, low=0, high=high))
 
 
 def _is_int_within(value: object, *, low: int, high: int) -> TypeGuard[int]:
@@ -202,7 +202,7 @@ def _is_usable(value: float) -> bool:
     return 0 < value < 2**53 and math.isfinite(value)
 
 
-_SAID: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
+_MESSAGE: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 _TYPES: Final = re.compile(r"Expected `(?P<accepted>[^`]+)`, got `(?P<found>[^`]+)`")
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
@@ -216,8 +216,8 @@ _WORDS: Final = {
 
 
 def explain_error(error: msgspec.ValidationError, document: object) -> Problem:
-    """Return where *document* is not what was expected, with the value that stands there."""
-    match = _SAID.fullmatch(str(error))
+    """Return the problem that *error* means, with its place and value in *document*."""
+    match = _MESSAGE.fullmatch(str(error))
     what, path = (match["what"], match["path"] or "$") if match else (str(error), "$")
     if missing := _MISSING.fullmatch(what):
         return Problem(path=f"{path[2:]}.{missing['name']}", what="missing", accepted="a string")
@@ -227,7 +227,9 @@ def explain_error(error: msgspec.ValidationError, document: object) -> Problem:
             path=path[2:], what=what[:128].lower(), accepted="a value that Kubernetes accepts"
         )
     place, value = _offender(document, path, types["found"])
-    return Problem(path=place, what=f"{describe(value)} found", accepted=_words(types["accepted"]))
+    return Problem(
+        path=place, what=f"{describe(value)} found", accepted=_type_words(types["accepted"])
+    )
 
 
 def _offender(document: object, path: str, found: str) -> tuple[str, object]:
@@ -267,6 +269,6 @@ def _type(value: object) -> str:
             return type(value).__name__
 
 
-def _words(accepted: str) -> str:
+def _type_words(accepted: str) -> str:
     names = (name for name in accepted.split(" | ") if name != "null")
     return " or ".join(_WORDS.get(name, name) for name in names)

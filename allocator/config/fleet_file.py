@@ -1,6 +1,6 @@
-"""Fleet files: GPUs that need not exist, written down to plan on; webhook/samples has one.
+"""Fleet files: imaginary GPUs for planning and simulation; webhook/samples has one.
 
-The format is ours, so a key that we do not know is a typing error and refused.
+The format is ours, so an unknown key is a typing error and is refused.
 """
 
 import hashlib
@@ -52,13 +52,15 @@ def _nodes(table: DocumentTable) -> Iterator[Node]:
     table.check_keys(_NODE_KEYS, refuse=True)
     name = table.text("name")
     count = table.integer("count", 1, low=1, high=_MAX_NODES)
-    gpus = [replace(gpu, index=index) for index, gpu in enumerate(_kinds(table))]
+    gpus = [replace(gpu, index=index) for index, gpu in enumerate(_gpus(table))]
     if not 0 < len(gpus) <= _MAX_GPUS:
         table.notes.error(table.at("gpus"), f"{len(gpus)} GPUs", f"1 to {_MAX_GPUS}")
-    elif not table.notes.errors:  # what happens on misread GPUs would only be misread too
+    elif (
+        not table.notes.errors
+    ):  # after an error in the GPUs these would only cause follow-up errors
         for key, change in _CHANGES.items():
             for item in table.tables(key):
-                _change(gpus, item, change)
+                _apply_change(gpus, item, change)
         for index in table.integers("unhealthy", high=len(gpus) - 1):
             gpus[index] = replace(gpus[index], healthy=False)
     for number in range(count):
@@ -66,20 +68,20 @@ def _nodes(table: DocumentTable) -> Iterator[Node]:
         yield Node(name=node, gpus=tuple(_with_uuid(gpu, node) for gpu in gpus))
 
 
-def _kinds(table: DocumentTable) -> list[Gpu]:
-    """Return the GPUs of a node, which names their number or lists them by kind."""
+def _gpus(table: DocumentTable) -> list[Gpu]:
+    """Return the GPUs of a node, given as a number or as a list of kinds."""
     if not isinstance(table.values.get("gpus"), list):
-        return [_kind(table)] * table.integer("gpus", 1, low=1, high=_MAX_GPUS)
+        return [_gpu(table)] * table.integer("gpus", 1, low=1, high=_MAX_GPUS)
     gpus: list[Gpu] = []
     common = {key: table.values[key] for key in _KIND_KEYS if key in table.values}
     for item in table.tables("gpus"):
         item.check_keys((*_KIND_KEYS, "count"), refuse=True)
         number = item.integer("count", 1, low=1, high=_MAX_GPUS)
-        gpus += [_kind(DocumentTable({**common, **item.values}, item.path, item.notes))] * number
+        gpus += [_gpu(DocumentTable({**common, **item.values}, item.path, item.notes))] * number
     return gpus
 
 
-def _kind(table: DocumentTable) -> Gpu:
+def _gpu(table: DocumentTable) -> Gpu:
     model = _model(table)
     mode = table.text("mode", Mode.HAMI_CORE)
     if mode not in (Mode.MIG, Mode.HAMI_CORE):
@@ -101,14 +103,14 @@ def _kind(table: DocumentTable) -> Gpu:
 
 
 def _model(table: DocumentTable) -> Model:
-    """Return the model by exact or loose name; one that is unknown must bring its memory."""
+    """Return the model by exact or loose name; an unknown model needs its memory beside it."""
     text = table.text("model")
     exact = model_named(text)
-    found = (exact,) if exact is not None else models_like(text)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        table.note_wrong("model", "one of " + ", ".join(bare_name(model.name) for model in found))
+    models = (exact,) if exact is not None else models_like(text)
+    if len(models) == 1:
+        return models[0]
+    if models:
+        table.note_wrong("model", "one of " + ", ".join(bare_name(model.name) for model in models))
     elif text and "memory" not in table.values:
         names = [bare_name(name) for name in MODELS]
         close = get_close_matches(bare_name(text), names, n=3, cutoff=0.4) or names[:3]
@@ -121,7 +123,7 @@ def _model(table: DocumentTable) -> Model:
 _Change = Callable[[Gpu, DocumentTable], Gpu]
 
 
-def _change(gpus: list[Gpu], item: DocumentTable, change: _Change) -> None:
+def _apply_change(gpus: list[Gpu], item: DocumentTable, change: _Change) -> None:
     before = len(item.notes.errors)
     index = item.integer("gpu", None, low=0, high=len(gpus) - 1)
     if len(item.notes.errors) > before:
@@ -140,7 +142,7 @@ def _change(gpus: list[Gpu], item: DocumentTable, change: _Change) -> None:
 
 
 def _busy(gpu: Gpu, item: DocumentTable) -> Gpu:
-    """Promise a share: an instance in mode mig, memory and cores otherwise."""
+    """Return *gpu* with one more grant: an instance in mode mig, else memory and cores."""
     if gpu.mode is not Mode.MIG:
         item.check_keys(("gpu", "memory", "cores"), refuse=True)
         memory = MiB(item.integer("memory", None, low=1, high=_MAX_MEMORY))
@@ -157,7 +159,7 @@ def _busy(gpu: Gpu, item: DocumentTable) -> Gpu:
 
 
 def _add_instance(gpu: Gpu, item: DocumentTable) -> Gpu:
-    """Put a live MIG instance on the GPU."""
+    """Return *gpu* with one more live MIG instance."""
     item.check_keys(("gpu", "profile", "start"), refuse=True)
     name = item.text("profile")
     profile = None if gpu.board is None else canonical_profile(gpu.board, name)
@@ -190,7 +192,7 @@ def _free_starts(gpu: Gpu, profile: Profile) -> list[int]:
 
 
 def _foreign(gpu: Gpu, item: DocumentTable) -> Gpu:
-    """Let processes outside our ledger hold memory."""
+    """Return *gpu* with memory held by processes outside our ledger."""
     item.check_keys(("gpu", "memory"), refuse=True)
     return replace(gpu, foreign=MiB(item.integer("memory", None, low=0, high=_MAX_MEMORY)))
 
@@ -199,14 +201,14 @@ _CHANGES: Final[dict[str, _Change]] = {"busy": _busy, "idle": _add_instance, "fo
 
 
 def _with_uuid(gpu: Gpu, node: str) -> Gpu:
-    """Return *gpu* with an identity of its own, and its grants pointing to it."""
-    uuid = stamp("GPU", f"{node}/{gpu.index}")
+    """Return *gpu* with its own UUID, also in its grants."""
+    uuid = stable_uuid("GPU", f"{node}/{gpu.index}")
     return replace(
         gpu, uuid=uuid, grants=tuple(msgspec.structs.replace(g, gpu=uuid) for g in gpu.grants)
     )
 
 
-def stamp(kind: str, seed: str) -> str:
-    """Return the UUID that *seed* always gives, as NVML writes it: ``GPU-…`` or ``MIG-…``."""
+def stable_uuid(kind: str, seed: str) -> str:
+    """Return a UUID that depends on *seed* alone, as NVML writes it: ``GPU-…`` or ``MIG-…``."""
     text = hashlib.sha256(seed.encode()).hexdigest()
     return f"{kind}-{'-'.join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))}"

@@ -1,4 +1,4 @@
-"""Manifests: YAML or JSON as users write it, and the pods in it as the API server hands them on."""
+"""Manifests: YAML or JSON as users write it, and its pods as the API server sends them on."""
 
 import copy
 import re
@@ -28,7 +28,7 @@ DEFAULT_NAMESPACE: Final = "default"
 _POD: Final = ("", "Pod")
 _VOLCANO: Final = "batch.volcano.sh"
 _TEMPLATE: Final = ("spec", "template")
-# Where the pods of each kind stand; a step in brackets goes through a list.
+# The path of the pod template in each kind; a step in brackets goes through a list.
 _KINDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     _POD: (),
     ("", "PodTemplate"): ("template",),
@@ -45,7 +45,7 @@ ACCEPTED: Final = (
     "a Pod, Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, PodTemplate, "
     "Job or CronJob, or a Job of Volcano"
 )
-# By the YAML specification a line that begins so ends a document wherever it stands.
+# By the YAML specification a line that begins so ends a document, even inside a scalar.
 _MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _MISMATCH: Final = re.compile(
     r"Expected `(?P<accepted>[^`]+)`, got `(?P<found>[^`]+)`.*", re.DOTALL
@@ -54,17 +54,13 @@ _MISMATCH: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestPod(Generic[P]):
-    """A pod that a manifest makes: as it would be sent, and as its reader reads it.
+    """A pod that a manifest would create."""
 
-    ``kind`` and ``name`` are of the object that makes it; ``place`` is where it is written down,
-    such as ``document 2: spec.template``.
-    """
-
-    kind: str
-    name: str
-    place: str
-    sent: Json
-    pod: P
+    kind: str  # of the object that creates it
+    name: str  # of the object that creates it
+    place: str  # in the manifest, such as "document 2: spec.template"
+    sent: Json  # as the API server would send it to a hook
+    pod: P  # the same, decoded
 
     @property
     def namespace(self) -> str:
@@ -77,30 +73,28 @@ def pods_in(
 ) -> Loaded[tuple[ManifestPod[P], ...]] | Rejected:
     """Return the pods that the documents in *text* would make, one for each template.
 
-    Each is read as the msgspec type *kind*; what names no namespace goes to *namespace*.
-
-    Documents of other kinds are passed over with a warning; a text in which nothing makes a pod
-    is rejected.
+    Each is decoded as the msgspec type *kind*; *namespace* is for objects that name none.
+    Documents of other kinds are skipped with a warning; a text without any pod is rejected.
     """
     notes = Notes()
-    found = tuple(_manifest_pods(text, _Reading(kind=kind, namespace=namespace, notes=notes)))
+    pods = tuple(_manifest_pods(text, _Reading(kind=kind, namespace=namespace, notes=notes)))
     if notes.errors:
         return Rejected(tuple(notes.errors))
-    if not found:
+    if not pods:
         empty = Problem(path="manifest", what="no document found", accepted=ACCEPTED)
         return Rejected(tuple(notes.warnings) or (empty,))
-    return Loaded(value=found, warnings=tuple(notes.warnings))
+    return Loaded(value=pods, warnings=tuple(notes.warnings))
 
 
 def apply_defaults(written: Json) -> Json:
-    """Return a pod as the API server hands it to a hook: amounts canonical, requests defaulted."""
+    """Return a pod as the API server sends it to a hook: amounts canonical, requests defaulted."""
     document = copy.deepcopy(written)
     spec = document.get("spec")
     for kind in ("initContainers", "containers"):
         for item in _mappings(spec, kind):
             resources = item.get("resources")
             if isinstance(resources, dict):
-                _default(resources)
+                _default_amounts(resources)
     return document
 
 
@@ -109,7 +103,7 @@ def _mappings(holder: object, key: str) -> list[Json]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def _default(resources: Json) -> None:
+def _default_amounts(resources: Json) -> None:
     for side in ("limits", "requests"):
         amounts = resources.get(side)
         if isinstance(amounts, dict):
@@ -130,11 +124,11 @@ def _amount(value: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading(Generic[P]):
-    """What pods are read as, where they go unless they say, and what was found wrong so far."""
+    """How the pods of one manifest are read."""
 
-    kind: type[P]
-    namespace: str
-    notes: Notes
+    kind: type[P]  # decoded as this
+    namespace: str  # for objects that name none
+    notes: Notes  # defects found so far
 
 
 def _manifest_pods(text: str, reading: _Reading[P]) -> Iterator[ManifestPod[P]]:
@@ -153,7 +147,7 @@ def _manifest_pods(text: str, reading: _Reading[P]) -> Iterator[ManifestPod[P]]:
 
 
 def _chunks(text: str) -> Iterator[str]:
-    """Yield the documents of *text*, each behind as many empty lines as stand before it.
+    """Yield the documents of *text*, each after as many empty lines as there are lines before it.
 
     So the line numbers in a parser's message are those of the whole text.
     """
@@ -166,13 +160,13 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _has_content(start: str) -> bool:
-    """Say whether more than comments stand before the first marker."""
+    """Say whether *start*, the text before the first marker, is more than comments."""
     lines = (line.strip() for line in start.splitlines())
     return any(line and not line.startswith("#") for line in lines)
 
 
 def _read(chunk: str, place: str, notes: Notes) -> object:
-    """Return what *chunk* holds, as JSON holds it; an empty document is nothing."""
+    """Return the value of *chunk* as JSON has it; ``None`` for an empty or unreadable one."""
     try:
         return orjson.loads(orjson.dumps(read_document(chunk)))
     except DocumentError as error:
@@ -207,7 +201,7 @@ def _of_kind(table: DocumentTable, place: str, reading: _Reading[P]) -> Iterator
 
 
 def _add_problems(own: Notes, place: str, notes: Notes) -> None:
-    """Add what was found wrong with one object to *notes*, with its place."""
+    """Add the defects of one object to *notes*, with its place."""
     for note, problems in ((notes.error, own.errors), (notes.warning, own.warnings)):
         for problem in problems:
             where = place if problem.path in {"", "document"} else f"{place}: {problem.path}"
@@ -223,13 +217,13 @@ def _of_owner(
     namespace = metadata.text("namespace", reading.namespace)
     for template in _templates(owner, steps):
         own = template.values.get("metadata") or {}
-        given = DocumentTable.of(own, template.at("metadata"), owner.notes).values
-        born = {"generateName": f"{name}-"} if steps else {}
+        template_metadata = DocumentTable.of(own, template.at("metadata"), owner.notes).values
+        generated_name = {"generateName": f"{name}-"} if steps else {}
         sent = apply_defaults(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {**given, **born, "namespace": namespace},
+                "metadata": {**template_metadata, **generated_name, "namespace": namespace},
                 "spec": _spec(owner, template),
             }
         )
@@ -252,7 +246,7 @@ def _spec(owner: DocumentTable, template: DocumentTable) -> Json:
 
 
 def _convert(sent: Json, template: DocumentTable, kind: type[P]) -> P | None:
-    """Return the pod as its reader reads it, unless something is wrong with it."""
+    """Return the decoded pod; ``None``, with an error noted, where something is wrong with it."""
     if template.notes.errors:
         return None
     try:
@@ -272,5 +266,5 @@ def _templates(table: DocumentTable, steps: tuple[str, ...]) -> Iterator[Documen
         inner = table.tables(step[1:-1], required=True)
     else:
         inner = (DocumentTable.of(table.values.get(step), table.at(step), table.notes),)
-    for one in inner:
-        yield from _templates(one, rest)
+    for inner_table in inner:
+        yield from _templates(inner_table, rest)

@@ -1,4 +1,4 @@
-"""Settings: what an operator may decide, one ConfigMap key, checked before it is believed."""
+"""Settings: the key ``settings.yaml`` of our ConfigMap, its defaults and its validation."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -18,7 +18,7 @@ from allocator.model.untrusted import quote
 
 LARGEST: Final = 512 * 1024  # bytes; a ConfigMap holds at most 1 MiB of everything
 # Settings that earlier releases had, with what does their work now. They are ignored, so that an
-# upgrade with an older settings.yaml keeps everything else that stands in it.
+# upgrade with an older settings.yaml keeps everything else in it.
 REMOVED: Final = MappingProxyType(
     {
         "bindFailure": "use the component manifests/components/bind-ignore in its place",
@@ -28,7 +28,7 @@ REMOVED: Final = MappingProxyType(
 
 
 class FleetScope(StrEnum):
-    """Whether GPUs may exist that no inventory shows yet, e.g. behind an autoscaler."""
+    """Whether GPUs may be added that no inventory shows yet, for example by an autoscaler."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -50,7 +50,7 @@ class Injection(StrEnum):
 
 
 class Prefer(StrEnum):
-    """What decides between modes that both serve."""
+    """What decides between two modes that can both serve a pod."""
 
     COST = "cost"
     ISOLATION = "isolation"
@@ -58,21 +58,21 @@ class Prefer(StrEnum):
 
 
 class VolcanoMode(StrEnum):
-    """Whether a mode we chose binds vc-scheduler, which takes its annotation as a must."""
+    """Whether the mode we chose is written for vc-scheduler, which then uses no other."""
 
     OPEN = "open"
     DECIDE = "decide"
 
 
 class SchedulerName(StrEnum):
-    """Whether pods that name no scheduler of their own are sent to ours."""
+    """Whether pods that name no scheduler get ours."""
 
     KEEP = "keep"
     SET = "set"
 
 
 class Tolerance(StrEnum):
-    """What happens to something unwanted that a site may still need."""
+    """What happens to a pod that uses something unwanted, which a site may still need."""
 
     REFUSE = "refuse"
     WARN = "warn"
@@ -80,7 +80,7 @@ class Tolerance(StrEnum):
 
 
 class Enforcement(StrEnum):
-    """What happens to a pod that uses more of a GPU, or another, than it was promised."""
+    """What happens to a pod that uses more of a GPU than its grant, or another GPU."""
 
     REPORT = "report"
     EVICT = "evict"
@@ -94,14 +94,12 @@ class MemoryUnit(StrEnum):
 
 
 class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of node that does not exist yet but may, e.g. what an autoscaler would add.
-
-    ``memory`` is MiB of one GPU, needed only for a model that the catalogue does not know.
-    """
+    """A kind of node that may be added later, for example by an autoscaler."""
 
     model: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
     gpus: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     mode: Mode = Mode.HAMI_CORE
+    # MiB of one GPU; needed only for a model that the catalogue lacks.
     memory: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
 
 
@@ -109,15 +107,12 @@ Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
 class ScoreWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """By how much each part of a node's load counts in its score.
-
-    ``shares`` are containers on a GPU. ``topology`` counts only for pods that ask for several
-    GPUs, on nodes that report how close theirs are.
-    """
+    """How much each part of a node's load counts in its score."""
 
     memory: Weight = 1
     cores: Weight = 1
-    shares: Weight = 1
+    shares: Weight = 1  # containers on a GPU
+    # Only for pods that ask for several GPUs, on nodes that report how their GPUs are connected.
     topology: Weight = 1
 
 
@@ -152,8 +147,8 @@ class Settings(
     enforcement: Enforcement = Enforcement.REPORT
 
     @property
-    def packings(self) -> FillPolicies:
-        """Return how nodes and GPUs are filled where a pod does not say."""
+    def fill_policies(self) -> FillPolicies:
+        """Return how nodes and GPUs are filled for pods that name no policy."""
         return FillPolicies(node=self.node_policy, gpu=self.gpu_policy)
 
 
@@ -161,7 +156,7 @@ DEFAULTS: Final = Settings()
 
 
 class SettingsError(Exception):
-    """Settings that cannot be used; the text names the value, its place and what would do."""
+    """Settings that cannot be used; the text names the value, its place and what is accepted."""
 
 
 def settings_of(text: str) -> Settings:
@@ -201,7 +196,7 @@ def _removed_problem(name: str) -> Problem:
 
 
 def _accepted_values(message: str) -> str:
-    """Return what the field that msgspec complains about would take, where that is a short list."""
+    """Return the accepted values of the field that *message* names, where they are a short list."""
     for field in msgspec.structs.fields(Settings):
         kind = field.type
         if message.endswith(f"`$.{field.encode_name}`") and isinstance(kind, type(StrEnum)):
@@ -212,7 +207,7 @@ def _accepted_values(message: str) -> str:
 
 
 def _check(settings: Settings) -> None:
-    """Raise :class:`SettingsError` for what each field allows but the whole does not."""
+    """Raise :class:`SettingsError` for values that are valid alone but not together."""
     weights = settings.score_weights
     if not weights.memory + weights.cores + weights.shares:
         raise SettingsError(
@@ -244,18 +239,18 @@ def _check(settings: Settings) -> None:
 def expected_kinds(
     offers: Mapping[GpuKind, int], templates: tuple[NodeTemplate, ...]
 ) -> Mapping[GpuKind, int]:
-    """Return the kinds of GPU that are here, and those that nodes of *templates* would bring."""
+    """Return *offers* with the kinds of GPU that nodes of *templates* would add."""
     if not templates:
         return offers
-    found = dict(offers)
+    kinds = dict(offers)
     for offer, count in template_kinds(templates).items():
-        found[offer] = max(count, found.get(offer, 0))
-    return found
+        kinds[offer] = max(count, kinds.get(offer, 0))
+    return kinds
 
 
 @lru_cache(maxsize=8)
 def template_kinds(templates: tuple[NodeTemplate, ...]) -> Mapping[GpuKind, int]:
-    """Return what nodes of *templates* would offer: each kind with its number on one node."""
+    """Return the kinds of GPU on nodes of *templates*, each with its number on one node."""
     offers: dict[GpuKind, int] = {}
     for template in templates:
         known = model_named(template.model)

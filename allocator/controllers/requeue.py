@@ -127,7 +127,7 @@ class RequeueController:
     def _has_unbound_pods(self) -> bool:
         vocabularies = tuple(self._vocabularies())
         return any(
-            pod.asks(vocabularies)
+            pod.requests_gpus(vocabularies)
             for pod in (self._pods.by_uid or {}).values()
             if pod.extended and not pod.node and not pod.over and not pod.deleting
         )

@@ -40,7 +40,7 @@ def score_nodes(
     claim = pod.claim
     if not isinstance(claim, PodClaim):
         return NodeScores(_json_list(()))
-    policy = claim.request.packings.node or fill_policy
+    policy = claim.request.fill_policies.node or fill_policy
     table = index.score_tables.get(scorer(policy, weights))
     if table is not None and all(
         container_request.count == 1 for container_request in claim.request.containers

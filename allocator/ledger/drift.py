@@ -50,7 +50,7 @@ def find_drifts(ledger: Ledger, pods: Mapping[str, PodSummary]) -> Iterator[Ledg
         if (
             pod is not None
             and pod.node == ledger.name
-            and pod.told
+            and pod.assignment_json
             and not _matches_annotation(pod, entry)
         ):
             what = f"annotations of pod {pod_name} differ from its entry"
@@ -94,4 +94,4 @@ def _has_gpus(ledger: Ledger, entry: Entry) -> bool:
 def _matches_annotation(pod: PodSummary, entry: Entry) -> bool:
     """Say whether the annotation of *pod* has exactly the grants of *entry*."""
     promised: object = msgspec.json.decode(msgspec.json.encode(wire_of(entry)["containers"]))
-    return parse_untrusted_json(pod.told) == promised
+    return parse_untrusted_json(pod.assignment_json) == promised

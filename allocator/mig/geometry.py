@@ -19,8 +19,8 @@ from allocator.model.problem import Problem
 from allocator.model.units import MiB
 
 # Digests of the entries that the plugin's manifests ship (v1.10 and v1.11, then v1.12). They
-# describe what an older allocator could do, not what a site wants, and cover 17 of an A100's 38
-# layouts; only an edit is a wish.
+# describe what an older allocator could do, and cover 17 of an A100's 38 layouts. Only an edited
+# table restricts anything.
 SHIPPED: Final = frozenset(
     {
         "7c110255245858689733c9a401aec22cb31765f7707e5a9cbc20b2a4d96399e8",  # A30
@@ -33,19 +33,19 @@ SHIPPED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """So many instances of one profile; ``memory`` is what the table claims, NVML knows better."""
+    """A number of instances of one profile."""
 
     profile: str
-    memory: MiB
+    memory: MiB  # as the table says; NVML's figure is the one used
     count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeometryGroup:
-    """One way to cut a GPU; the order of items numbers positions (``[group-position]``)."""
+    """One set of instances of a GPU."""
 
     name: str
-    items: tuple[Item, ...]
+    items: tuple[Item, ...]  # their order numbers the positions ([group-position])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,20 +107,20 @@ class Geometries:
     entries: tuple[GeometryEntry, ...] = ()
 
     def restriction(self, product: str, board: Board) -> Layouts | None:
-        """Return what may be cut where we alone allocate; ``None`` restricts nothing.
+        """Return the allowed layouts where we alone allocate; ``None`` restricts nothing.
 
-        Ask once per kind of GPU, not per candidate.
+        This is slow: call it once per kind of GPU, not per candidate.
         """
         entry = self.entry(product)
         return None if entry is None or entry.digest in SHIPPED else _layouts(entry, board)
 
     def entry(self, product: str) -> GeometryEntry | None:
-        """Return what is listed for *product*; ``None`` where nothing is."""
+        """Return the entry for *product*; ``None`` where there is none."""
         return next((entry for entry in self.entries if entry.names(product)), None)
 
 
 def _layouts(entry: GeometryEntry, board: Board) -> Layouts:
-    """Translate names by alias; a profile that *board* lacks can never be cut, so it is dropped."""
+    """Return the groups in the names of *board*; profiles that it lacks are dropped."""
     return Layouts(groups=tuple((group.name, _counts(group, board)) for group in entry.groups))
 
 

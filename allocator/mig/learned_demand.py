@@ -1,4 +1,4 @@
-"""How demand is learned from arrivals, and how coarsely the placement policy sees it."""
+"""How demand is learned from arrivals, and rounded for the placement policy."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,11 @@ _UNSEEN: Final = BoardDemand()
 
 @dataclass(frozen=True, slots=True)
 class LearnedDemand:
-    """Demand as the policy sees it: so coarse that a table built for it stays true for a while.
+    """Demand as the policy sees it: rounded, so that a table built for it stays valid longer."""
 
-    ``percents`` are shares of arrivals in the order of the profiles asked about. ``tilt`` is
-    how far, in quarters, reservations follow those shares: 0 treats all profiles in use
-    alike, 4 favours what arrives often, which under overload completes the most pods.
-    """
-
-    percents: tuple[int, ...]
+    percents: tuple[int, ...]  # shares of arrivals, in the order of the profiles given
+    # How far, in quarters, reservations follow those shares: 0 treats all profiles in use alike,
+    # 4 favours those that arrive often, which under overload completes the most pods.
     tilt: int
 
 
@@ -62,7 +59,7 @@ def with_arrivals(
 
 
 def demand_of(demand: Demand, board: Board, profiles: Sequence[Profile]) -> LearnedDemand | None:
-    """Return what is known about *profiles* of *board*, ``None`` while it is too little."""
+    """Return the demand for *profiles* of *board*; ``None`` while too few have arrived."""
     known = demand.boards.get(board.name, _UNSEEN)
     counts = [known.counts.get(profile.name, 0.0) for profile in profiles]
     arrivals = sum(counts)

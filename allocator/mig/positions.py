@@ -1,9 +1,9 @@
-"""Positions: the names that Volcano gives to MIG instances, and the one place that each stands for.
+"""Positions: Volcano's names of MIG instances, and the one placement that each of them means.
 
-Its scheduler and plugin know an instance as ``[group-position]``: one of a listed group, counted
-through the group's items in the table's order. They know nothing of memory slots, so every group
-is laid out here once and for all. Whoever allocates beside them keeps to these places, and to the
-group that a GPU is cut into already, so that a name on a pod stays true while others come and go.
+Volcano's scheduler and plugin name an instance ``[group-position]``: its number within a listed
+group, counted through the items of the group in order. They do not know memory slots, so each
+group gets one fixed layout here. An allocator that works beside them keeps to this layout, and to
+the group that a GPU is already divided by, so that a name on a pod stays valid.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,23 +19,22 @@ from allocator.model.gpu import Node
 
 @dataclass(frozen=True, slots=True)
 class PositionTable:
-    """The groups that one kind of GPU may be cut into: where each instance of each sits.
+    """The layout of each group on one kind of GPU; groups that do not fit on it are left out."""
 
-    A group that no GPU of this board can hold as a whole is left out.
-    """
-
+    # Position by placement, by name of the group.
     groups: Mapping[str, Mapping[Placement, int]]
 
     def position(
-        self, placed: Placement, *, used: Collection[str] = (), wished: Collection[str] = ()
+        self, placed: Placement, *, used: Collection[str] = (), preferred: Collection[str] = ()
     ) -> str | None:
-        """Return the name of *placed* beside the positions *used*; ``None`` where it has none.
+        """Return the position of *placed*; ``None`` where it has none.
 
-        A GPU in use keeps its group; on an empty one that of a scheduler's wish comes first.
+        A GPU keeps the group of its positions *used*; an empty one takes the first group that
+        fits, those of the *preferred* positions first.
         """
-        cut = [group for group in map(_group, used) if group in self.groups]
-        hoped = [group for group in map(_group, wished) if group in self.groups]
-        for group in cut[:1] or (*hoped, *self.groups):
+        used_groups = [group for group in map(_group, used) if group in self.groups]
+        preferred_groups = [group for group in map(_group, preferred) if group in self.groups]
+        for group in used_groups[:1] or (*preferred_groups, *self.groups):
             number = self.groups[group].get(placed)
             if number is not None:
                 return f"{group}-{number}"
@@ -46,23 +45,25 @@ def _group(position: str) -> str:
     return position.rpartition("-")[0]
 
 
-def listing(geometries: Geometries, product: str, board: Board) -> PositionTable | None:
-    """Return what deviceshare can name on a GPU of this product; ``None`` where it lists nothing.
+def position_table(geometries: Geometries, product: str, board: Board) -> PositionTable | None:
+    """Return the positions that deviceshare has on a GPU of *product*; ``None`` where it has none.
 
-    The tables that Volcano is shipped with count: there its scheduler knows nothing else.
+    The shipped tables count here too, because Volcano's scheduler uses them.
     """
     entry = geometries.entry(product)
-    return None if entry is None else _listing(entry, board)
+    return None if entry is None else _position_table(entry, board)
 
 
 @lru_cache(maxsize=256)
-def _listing(entry: GeometryEntry, board: Board) -> PositionTable:
-    found = {group.name: _layout(group, board) for group in entry.groups}
-    return PositionTable(MappingProxyType({name: seats for name, seats in found.items() if seats}))
+def _position_table(entry: GeometryEntry, board: Board) -> PositionTable:
+    layouts = {group.name: _layout(group, board) for group in entry.groups}
+    return PositionTable(
+        MappingProxyType({name: layout for name, layout in layouts.items() if layout})
+    )
 
 
 def _layout(group: GeometryGroup, board: Board) -> Mapping[Placement, int]:
-    """Return the position of each place; nothing where the instances do not fit together."""
+    """Return the position by placement; empty where the instances do not fit together."""
     numbered: list[tuple[Profile, int]] = []
     before = 0
     for item in group.items:
@@ -81,7 +82,7 @@ def _layout(group: GeometryGroup, board: Board) -> Mapping[Placement, int]:
 
 
 def _starts(profiles: Sequence[Profile], slots: int) -> tuple[int, ...] | None:
-    """Return a start for each of *profiles*, the lowest ones first, or ``None``."""
+    """Return the lowest starts at which all *profiles* fit, or ``None``."""
 
     @cache  # by what is placed and where: at most profiles times masks
     def place_from(index: int, mask: int) -> tuple[int, ...] | None:
@@ -100,11 +101,11 @@ def _starts(profiles: Sequence[Profile], slots: int) -> tuple[int, ...] | None:
 
 
 def with_volcano_positions(node: Node) -> Node:
-    """Return *node* as one that Volcano's scheduler keeps account of too."""
+    """Return *node* with GPUs on which Volcano's scheduler allocates too."""
     return replace(node, gpus=tuple(replace(gpu, deviceshare=True) for gpu in node.gpus))
 
 
 def keep_volcano_positions(node: Node, known: Node | None) -> Node:
-    """Return *node* with that said of it, if it is so as last *known*."""
+    """Return *node*, marked by :func:`with_volcano_positions` if *known* is."""
     same = known is not None and any(gpu.deviceshare for gpu in known.gpus)
     return with_volcano_positions(node) if same else node

@@ -11,11 +11,11 @@ from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 
 
 class ProfileShape(NamedTuple):
-    """The parts of a profile name: ``1g.10gb+me`` is one slice, 10 GB, attributes ``+me``."""
+    """The parts of a profile name such as ``1g.10gb+me``."""
 
-    slices: int
-    gb: int
-    attributes: str
+    slices: int  # 1
+    gb: int  # 10
+    attributes: str  # +me
 
 
 _PROFILE_NAME: Final = re.compile(
@@ -24,7 +24,7 @@ _PROFILE_NAME: Final = re.compile(
 
 
 def shape_of(profile: str) -> ProfileShape | None:
-    """Take the name of a GPU instance profile apart; anything else is ``None``."""
+    """Return the parts of a GPU instance profile's name; ``None`` for any other text."""
     match = _PROFILE_NAME.fullmatch(profile)
     return ProfileShape(int(match[1]), int(match[2]), match[3]) if match else None
 
@@ -53,39 +53,35 @@ def _alias(wanted: ProfileShape, present: ProfileShape | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileCapacity:
-    """The most that one profile serves.
-
-    ``percent`` is its share of the board's memory slots. A percentage is read as that share,
-    not as MiB: half an A100 is the profile with half of its slots, although the driver keeps
-    some of each half for itself. ``cores`` is its share of multiprocessors, which is not linear
-    in the slices. ``cost`` is the share of the board it withholds, in thousandths.
-    """
+    """The most that one profile serves."""
 
     profile: Profile
     memory: MiB
+    # Share of the board's memory slots. A percentage asked for means this share, not MiB: half an
+    # A100 is the profile with half of its slots, although the driver keeps some of each half.
     percent: int
-    cores: CorePercent
-    cost: int
+    cores: CorePercent  # share of multiprocessors, which is not linear in the slices
+    cost: int  # share of the board that it takes from others, in thousandths
 
 
 @lru_cache(maxsize=256)
 def profiles_of(board: Board | None, named: str | None = None) -> tuple[ProfileCapacity, ...]:
-    """Return the rungs of *board*, smallest first: its plain profiles, or only the *named* one."""
+    """Return the plain profiles of *board*, or only the *named* one, smallest first."""
     if board is None:
         return ()
     profiles = board.plain if named is None else (canonical_profile(board, named),)
-    rungs = (_rung(profile, board) for profile in profiles if profile is not None)
-    return tuple(sorted(rungs, key=lambda rung: (rung.cost, rung.cores, rung.memory)))
+    capacities = (_capacity(profile, board) for profile in profiles if profile is not None)
+    return tuple(sorted(capacities, key=lambda each: (each.cost, each.cores, each.memory)))
 
 
 def sufficient_profiles(
     container_request: ContainerRequest, board: Board | None, named: str | None = None
 ) -> tuple[ProfileCapacity, ...]:
-    """Return the rungs that serve *ask*, smallest first.
+    """Return the profiles that serve *container_request*, smallest first.
 
     A profile that the user *named* without an amount is the request itself.
     """
-    memory, percent, cores = _least(container_request, named)
+    memory, percent, cores = _least_amounts(container_request, named)
     return tuple(
         profile
         for profile in profiles_of(board, named)
@@ -96,23 +92,23 @@ def sufficient_profiles(
 def smallest_sufficient(
     container_request: ContainerRequest, board: Board | None, named: str | None = None
 ) -> ProfileCapacity | None:
-    """Return the first of the sufficient rungs."""
+    """Return the first of :func:`sufficient_profiles`, or ``None``."""
     if board is None:
         return None
-    memory, percent, cores = _least(container_request, named)
+    memory, percent, cores = _least_amounts(container_request, named)
     for profile in profiles_of(board, named):
         if profile.memory >= memory and profile.cores >= cores and profile.percent >= percent:
             return profile
     return None
 
 
-def _least(container_request: ContainerRequest, named: str | None) -> tuple[int, int, int]:
+def _least_amounts(container_request: ContainerRequest, named: str | None) -> tuple[int, int, int]:
     memory, percent = container_request.memory, container_request.percent
     whole = memory is None and percent is None and named is None
     return memory or 0, 100 if whole else percent or 0, container_request.cores
 
 
-def _rung(profile: Profile, board: Board) -> ProfileCapacity:
+def _capacity(profile: Profile, board: Board) -> ProfileCapacity:
     return ProfileCapacity(
         profile=profile,
         memory=profile.memory,

@@ -12,28 +12,25 @@ from allocator.mig.learned_demand import LearnedDemand, demand_of
 from allocator.model.board import Board, Profile
 from allocator.model.demand import Demand
 
-MOST_UNITS: Final = 16
+MOST_UNITS: Final = 16  # twice as many as any known board has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardFacts:
     """The facts about one board that do not depend on demand.
 
-    Memory slots that every placement takes or leaves together are one *unit* of ``width``
-    slots, so that a board of 12 slots cut in threes has 16 masks, not 4,096; masks here are
-    of units. A *spot* is the mask that a profile takes at one legal start. By mask and profile,
-    ``free`` holds the spots left, lowest first, and ``capacity`` how many of them can be taken;
-    by mask, ``surviving`` counts the free spots and ``orders`` the sequences of arrivals that
-    could still be placed.
+    Memory slots that every placement takes or leaves together are one *unit*, so that a board of
+    12 slots divided in threes has 16 masks, not 4,096. All masks here are masks of units. A start
+    mask is the mask of the units that a profile takes at one legal start.
     """
 
-    width: int
-    size: int  # of the board
-    sizes: tuple[int, ...]  # of its profiles
-    free: tuple[tuple[tuple[int, ...], ...], ...]
-    capacity: tuple[tuple[int, ...], ...]
-    surviving: tuple[int, ...]
-    orders: tuple[int, ...]
+    width: int  # memory slots in one unit
+    size: int  # of the board, in units
+    sizes: tuple[int, ...]  # of its profiles, in units
+    free: tuple[tuple[tuple[int, ...], ...], ...]  # [mask][profile]: free start masks, lowest first
+    capacity: tuple[tuple[int, ...], ...]  # [mask][profile]: how many instances still fit
+    surviving: tuple[int, ...]  # [mask]: number of free start masks
+    orders: tuple[int, ...]  # [mask]: sequences of arrivals that could still be placed
 
     def units(self, mask: int) -> int:
         """Return the units that the memory slots in *mask* touch.
@@ -48,41 +45,42 @@ class BoardFacts:
 
 
 @lru_cache(maxsize=64)
-def room(slots: int, profiles: tuple[Profile, ...]) -> BoardFacts:
-    """Return what fits where on a board of *slots* memory slots that offers *profiles*.
+def board_facts(slots: int, profiles: tuple[Profile, ...]) -> BoardFacts:
+    """Return the facts about a board of *slots* memory slots that offers *profiles*.
 
-    The facts double with each unit. Raises ``ValueError`` above 16, twice what is known.
+    Their size doubles with each unit. Raises ``ValueError`` above MOST_UNITS.
     """
     width = gcd(slots, *(n for p in profiles for n in (p.size, *p.starts)))
     size = slots // width
     if size > MOST_UNITS:
         raise ValueError(f"a board of {size} units is too fine, up to {MOST_UNITS} can be planned")
-    spots = tuple(tuple(_spots(p, width)) for p in profiles)
+    start_masks = tuple(tuple(_start_masks(p, width)) for p in profiles)
     free = tuple(
-        tuple(tuple(x for x in ps if not x & mask) for ps in spots) for mask in range(1 << size)
+        tuple(tuple(x for x in ps if not x & mask) for ps in start_masks)
+        for mask in range(1 << size)
     )
     return BoardFacts(
         width=width,
         size=size,
         sizes=tuple(p.size // width for p in profiles),
         free=free,
-        capacity=tuple(tuple(_most(ps) for ps in row) for row in free),
+        capacity=tuple(tuple(_most_disjoint(ps) for ps in row) for row in free),
         surviving=tuple(sum(map(len, row)) for row in free),
         orders=_orders(free),
     )
 
 
-def _spots(profile: Profile, width: int) -> Iterator[int]:
+def _start_masks(profile: Profile, width: int) -> Iterator[int]:
     run = (1 << profile.size // width) - 1
     return (run << start // width for start in sorted(profile.starts))
 
 
-def _most(spots: Sequence[int]) -> int:
-    """Count the most of equally long *spots*, lowest first, that do not overlap."""
+def _most_disjoint(masks: Sequence[int]) -> int:
+    """Return how many of *masks*, equally long and lowest first, fit without overlap."""
     taken = count = 0
-    for spot in spots:
-        if not spot & taken:
-            taken |= spot
+    for mask in masks:
+        if not mask & taken:
+            taken |= mask
             count += 1
     return count
 
@@ -102,33 +100,27 @@ FIXED: Final = 1 << 20  # fill values are integers in this fraction: equal situa
 
 @dataclass(frozen=True, slots=True)
 class SlotChoice:
-    """The best place for one profile on one GPU.
+    """The best placement of one profile on one GPU."""
 
-    The lower ``rank`` is the better GPU, across GPUs, boards and models: all its parts are
-    shares of a board. It does not say which of several placements on that GPU is best;
-    ``start``, a memory slot, does.
-    """
-
-    start: int
+    start: int  # memory slot
+    # The lower one is the better GPU, across boards and models, because all its parts are shares
+    # of a board. It does not compare the placements on one GPU.
     rank: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotPolicy:
-    """The seat of each profile for each set of taken slots, as of some learned demand.
+    """The best start of each profile for each set of taken slots, for one learned demand."""
 
-    ``weights`` are the integers by which the loss of room for a profile counts; they belong
-    in the record of a decision.
-    """
-
+    # By profile name: how much a loss of capacity for it counts. Part of the decision record.
     weights: Mapping[str, int]
     look_up: Callable[[int, str], SlotChoice | None]
 
-    def seat(self, mask: int, profile: Profile) -> SlotChoice | None:
-        """Return the seat for *profile* on a GPU whose memory slots in *mask* are taken.
+    def choose(self, mask: int, profile: Profile) -> SlotChoice | None:
+        """Return the best start for *profile* on a GPU whose memory slots in *mask* are taken.
 
-        ``None`` means that nothing is free. ``Profile.limit`` caps instances, which a mask
-        does not count: the caller keeps it. Raises ``KeyError`` for a profile that the tables
+        ``None`` means that no start is free. The caller checks ``Profile.limit``, because a mask
+        does not count instances. Raises ``KeyError`` for a profile that the tables
         were not built with, ``ValueError`` for slots that the board does not have.
         """
         return self.look_up(mask, profile.name)
@@ -139,8 +131,8 @@ def slot_policy(
 ) -> SlotPolicy:
     """Return the tables of *board* under *demand*, for its plain profiles or those given.
 
-    A profile named by a user goes on top: ``board.plain + (profile,)``. Cheap to call for each
-    decision: tables are kept, and demand is rounded so that new ones are rarely built.
+    Add a profile that the user named: ``(*board.plain, profile)``. Calls are cheap: tables are
+    cached, and demand is rounded so that new ones are rarely built.
     """
     offered = board.plain if profiles is None else profiles
     return _tables(board.slots, offered, demand_of(demand, board, offered))
@@ -148,15 +140,15 @@ def slot_policy(
 
 @lru_cache(maxsize=128)
 def _tables(slots: int, profiles: tuple[Profile, ...], known: LearnedDemand | None) -> SlotPolicy:
-    facts = room(slots, profiles)
+    facts = board_facts(slots, profiles)
     weights = (0,) * len(profiles) if known is None else _weights(known)
     columns = {profile.name: i for i, profile in enumerate(profiles)}
     scores = _scores(facts, weights, known)
 
-    @cache  # a few dozen of the masks are ever met before demand moves on
+    @cache  # only a few dozen masks occur before demand changes
     def look_up(mask: int, name: str) -> SlotChoice | None:
         units = facts.units(mask)
-        return scores.seat(units, facts.free[units][columns[name]])
+        return scores.choose(units, facts.free[units][columns[name]])
 
     return SlotPolicy(
         weights=MappingProxyType(dict(zip(columns, weights, strict=True))),
@@ -165,10 +157,10 @@ def _tables(slots: int, profiles: tuple[Profile, ...], known: LearnedDemand | No
 
 
 def _weights(known: LearnedDemand) -> tuple[int, ...]:
-    """Share out WEIGHTS by demand.
+    """Return WEIGHTS divided by demand.
 
-    Integers, and nothing for rare profiles: the least weight on a profile that nobody asks
-    for would break ties ahead of fullness, and scatter pods over empty GPUs.
+    Weights are integers, and 0 for rare profiles: even a small weight on a profile without
+    demand would break ties before fullness does, and scatter pods over empty GPUs.
     """
     pull = [n ** (known.tilt / 4) if n >= RARE else 0.0 for n in known.percents]
     return tuple(round(WEIGHTS * q / sum(pull)) for q in pull)
@@ -176,25 +168,27 @@ def _weights(known: LearnedDemand) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scores:
-    """What a set of taken units is worth; all but ``facts`` are by mask."""
+    """The value of each set of taken units; all but ``facts`` are by mask."""
 
     facts: BoardFacts
-    kept: Sequence[int]  # weighted room for further instances, in units
-    orders: Sequence[int]  # sequences of arrivals that could still be placed, while cold
-    fill: Sequence[int]  # what this board will yet hold if it takes all that it can
+    kept: Sequence[int]  # weighted capacity for further instances, in units
+    orders: Sequence[
+        int
+    ]  # sequences of arrivals that could still be placed; 0 once demand is known
+    fill: Sequence[int]  # units, in FIXED, that the board is expected to take yet
 
-    def seat(self, mask: int, spots: Sequence[int]) -> SlotChoice | None:
-        """Choose among the free *spots* of one profile.
+    def choose(self, mask: int, start_masks: Sequence[int]) -> SlotChoice | None:
+        """Return the best of the free *start_masks* of one profile.
 
-        Two questions, two answers: losing the least weighted room picks the right GPU but is
-        myopic on it, and the expected fill is the other way round.
+        The start is chosen by expected fill, the rank by the least loss of weighted capacity:
+        the latter compares GPUs well but is short-sighted on one GPU, the former the reverse.
         """
-        places = [(-self.fill[mask | x], self._rank(mask, mask | x), x) for x in spots]
-        if not places:
+        choices = [(-self.fill[mask | x], self._rank(mask, mask | x), x) for x in start_masks]
+        if not choices:
             return None
-        spot = min(places)[2]
-        start = ((spot & -spot).bit_length() - 1) * self.facts.width
-        return SlotChoice(start, min(rank for _, rank, _ in places))
+        best = min(choices)[2]
+        start = ((best & -best).bit_length() - 1) * self.facts.width
+        return SlotChoice(start, min(rank for _, rank, _ in choices))
 
     def _rank(self, mask: int, after: int) -> tuple[int, ...]:
         return (
@@ -206,7 +200,7 @@ class _Scores:
 
 
 def _scores(facts: BoardFacts, weights: Sequence[int], known: LearnedDemand | None) -> _Scores:
-    """Judge by demand where it is known, else by what could still arrive in any order."""
+    """Return scores by demand where it is known, else by what could arrive in any order."""
     zeros = (0,) * len(facts.orders)
     if known is None:
         return _Scores(facts=facts, kept=zeros, orders=facts.orders, fill=zeros)
@@ -224,7 +218,7 @@ def _remaining_capacity(facts: BoardFacts, weights: Sequence[int]) -> tuple[int,
 
 
 def _fill(facts: BoardFacts, percents: Sequence[int]) -> tuple[int, ...]:
-    """Return the units, in FIXED, that a board will yet take from endless arrivals.
+    """Return the units, in FIXED, that a board is expected to take from endless arrivals.
 
     The value of an arrival that is placed is its size plus three quarters of the value of
     what remains; one that does not fit costs one such quarter. With shares h this solves
@@ -233,9 +227,9 @@ def _fill(facts: BoardFacts, percents: Sequence[int]) -> tuple[int, ...]:
     fill = [0] * len(facts.free)
     for mask in reversed(range(len(fill))):  # what is placed makes a mask larger
         value, missed = 0, 0
-        for percent, size, spots in zip(percents, facts.sizes, facts.free[mask], strict=True):
-            if spots:
-                best = max(fill[mask | x] for x in spots)
+        for percent, size, start_masks in zip(percents, facts.sizes, facts.free[mask], strict=True):
+            if start_masks:
+                best = max(fill[mask | x] for x in start_masks)
                 value += percent * (4 * size * FIXED + 3 * best)
             else:
                 missed += percent

@@ -10,37 +10,35 @@ from allocator.model.value import Value
 
 
 class Grant(Value, frozen=True, kw_only=True):
-    """One container's share of one GPU; ``placed`` is set exactly when the mode is MIG.
+    """One container's share of one GPU."""
 
-    ``position`` is what Volcano calls that place, as ``group2-3``, where its scheduler knows it.
-    """
-
-    gpu: str
+    gpu: str  # UUID
     mode: Mode
     memory: MiB
     cores: CorePercent
-    placed: Placement | None = None
-    position: str | None = None
+    placed: Placement | None = None  # set exactly when the mode is MIG
+    position: str | None = None  # Volcano's name of the placement, such as group2-3, if any
 
 
 class Option(Value, frozen=True, kw_only=True):
-    """One grant that a container could get, on the GPU at *position* of the node.
+    """One grant that a container could get.
 
-    The lower ``rank`` is the better one; all options of one decision have ranks of one length.
+    It is here because its class keyword ``kw_only`` would be lost in a compiled module
+    (``allocator.model.value``).
     """
 
-    position: int
+    position: int  # of the GPU in Node.gpus
     grant: Grant
-    rank: tuple[int, ...]
+    rank: tuple[int, ...]  # lower is better; of the same length within one decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerGrants:
-    """What one container gets; ``stage`` says when it runs, and so with whom it shares."""
+    """What one container gets."""
 
     name: str
     grants: tuple[Grant, ...]
-    stage: Stage = Stage.APP
+    stage: Stage = Stage.APP  # when it runs; init containers share the GPUs of later containers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +52,10 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One pod's promise since *since*, an aware time; reserved, bound or running is derived."""
+    """What one pod was promised. Whether it is reserved, bound or running is derived elsewhere."""
 
     namespace: str
     pod: str
     uid: str
-    since: datetime
+    since: datetime  # time-zone aware
     containers: tuple[ContainerGrants, ...]

@@ -8,24 +8,21 @@ from allocator.model.value import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A MIG shape of one board, as NVML reports it.
+    """A MIG profile of one board, as NVML reports it."""
 
-    ``id`` is NVML's GPU-instance profile id, which means something on this board only.
-    ``size`` and ``starts`` are memory slots. ``limit`` is the driver's cap on instances of
-    this profile where placements alone do not imply it (the media profiles), else ``None``.
-    """
-
-    name: str
-    id: int
+    name: str  # such as 1g.10gb+me
+    id: int  # NVML's GPU-instance profile id; differs between boards
     memory: MiB
-    sms: int
-    size: int
-    starts: tuple[int, ...]
+    sms: int  # multiprocessors
+    size: int  # memory slots that an instance takes
+    starts: tuple[int, ...]  # memory slots at which an instance may start
+    # The driver's limit on instances of this profile, where the placements alone do not imply it
+    # (media profiles).
     limit: int | None = None
 
     @property
     def slices(self) -> int:
-        """Return the compute slices, the ``g`` number of the name."""
+        """Return the number of compute slices: the number before ``g`` in the name."""
         return int(self.name.partition("g.")[0].rpartition("c.")[2])
 
     @property
@@ -35,7 +32,7 @@ class Profile:
 
     @property
     def graphics(self) -> bool:
-        """Say whether its instances draw: only those reach the DRM files."""
+        """Say whether its instances can render; only those get the DRM device files."""
         return self.name.endswith("+gfx")
 
     def mask(self, start: int) -> int:
@@ -48,27 +45,27 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """The MIG shape table of one GPU model; profiles are listed smallest first."""
+    """The MIG profiles of one GPU model."""
 
     name: str
-    slots: int
-    profiles: tuple[Profile, ...]
+    slots: int  # memory slots
+    profiles: tuple[Profile, ...]  # smallest first
 
     def __hash__(self) -> int:
-        """Hash the name alone: boards are keys of tables on the hot path, names rarely collide."""
+        """Hash the name alone, which is cheap: boards are keys of tables on the hot path."""
         return hash(self.name)
 
     @property
     def sms(self) -> int:
-        """Return the multiprocessors of the largest profile: compute shares refer to it."""
+        """Return the multiprocessors of the largest profile, on which compute shares are based."""
         return max(profile.sms for profile in self.profiles)
 
     @property
     def plain(self) -> tuple[Profile, ...]:
-        """Return the profiles given out unless the user names another one.
+        """Return the profiles that are used unless the user names another one.
 
-        Media, graphics and double-memory variants are scarce siblings of a plain profile:
-        an attribute in the name, or more memory slots than the same compute needs.
+        Left out are the scarce media, graphics and double-memory variants: those with an
+        attribute in the name, or with more memory slots than the same compute needs.
         """
         least = {p.slices: p.size for p in sorted(self.profiles, key=lambda p: -p.size)}
         return tuple(p for p in self.profiles if not p.has_attribute and p.size == least[p.slices])
@@ -79,10 +76,10 @@ class Board:
 
 
 class Placement(Value, frozen=True):
-    """A profile at a start slot: what the agent asks NVML for and must get back."""
+    """A profile at a start slot, as the agent requests it from NVML."""
 
     profile: Profile
-    start: int
+    start: int  # memory slot
 
     @property
     def mask(self) -> int:

@@ -1,4 +1,4 @@
-"""Outcomes: what stands between a request and a GPU, and what was decided."""
+"""Decisions: why a request gets no GPU, and which mode a pod gets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ class ModeChoice(Value, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One GPU, or several that answered alike, held against one container's request."""
+    """One GPU, or several with the same answer, compared with one container's request."""
 
     node: str
     gpu: str

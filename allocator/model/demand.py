@@ -1,4 +1,4 @@
-"""What arriving pods have taught about each board: which profiles they ask for, what failed."""
+"""Demand: what was learned from arriving pods about each board."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,14 +8,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardDemand:
-    """The recent past of one board.
+    """The recent demand for the profiles of one board."""
 
-    ``counts`` are decayed arrivals by profile name; ``failures`` is the decayed share, 0 to 1,
-    of arrivals that found no place at their first attempt.
-    """
-
+    # Decayed number of arrivals by profile name.
     counts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    failures: float = 0.0
+    failures: float = 0.0  # decayed share, 0 to 1, of arrivals whose first attempt failed
 
     @property
     def arrivals(self) -> float:
@@ -25,8 +22,9 @@ class BoardDemand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What was learned, by board name; replaced, never edited."""
+    """What was learned so far; replaced, never edited."""
 
+    # By board name.
     boards: Mapping[str, BoardDemand] = field(default_factory=lambda: MappingProxyType({}))
 
 

@@ -1,4 +1,4 @@
-"""The cluster at one version: nodes, their GPUs, what is promised on them."""
+"""The cluster at one version: nodes, their GPUs, and the grants on them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,47 +13,39 @@ from allocator.model.units import NO_MEMORY, CorePercent, MiB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One physical GPU and what is promised on it.
-
-    ``grants`` add up, in whatever order: what containers of one pod have in turn is in them once
-    (``holdings``).
-    ``model`` is the product name as the driver reports it. ``mode`` is MIG or hami-core.
-    ``slots`` is how many containers may share it. ``foreign`` is memory that processes
-    outside our ledger hold. ``instances`` are live MIG instances, busy or idle. ``deviceshare``
-    says that Volcano's scheduler keeps account of it too, by listed positions. ``links`` are
-    UUIDs of GPUs that NVLink joins with it, ``switch`` is the PCI address of the PCIe switch
-    that it hangs on.
-    """
+    """One physical GPU and the grants on it."""
 
     uuid: str
     index: int
-    model: str
+    model: str  # product name as the driver reports it
     memory: MiB
-    mode: Mode
-    slots: int
+    mode: Mode  # MIG or hami-core
+    slots: int  # how many containers may share it
     board: Board | None = None
     healthy: bool = True
-    numa: int | None = None
-    foreign: MiB = NO_MEMORY
+    numa: int | None = None  # NUMA node
+    foreign: MiB = NO_MEMORY  # held by processes outside our ledger
+    # In no particular order. They add up: what init containers and later containers of one pod
+    # use in turn is counted once (allocator.model.usage.peak_grants).
     grants: tuple[Grant, ...] = ()
-    instances: tuple[Placement, ...] = ()
-    deviceshare: bool = False
-    links: tuple[str, ...] = ()
-    switch: str | None = None
+    instances: tuple[Placement, ...] = ()  # live MIG instances, busy or idle
+    deviceshare: bool = False  # Volcano's scheduler allocates on it too, by listed positions
+    links: tuple[str, ...] = ()  # UUIDs of the GPUs that NVLink connects it with
+    switch: str | None = None  # PCI address of its PCIe switch
 
     @property
     def memory_promised(self) -> MiB:
-        """Return the MiB that grants hold."""
+        """Return the memory of all grants."""
         return MiB(sum(g.memory for g in self.grants))
 
     @property
     def cores_promised(self) -> CorePercent:
-        """Return the share of compute that grants hold."""
+        """Return the compute share of all grants."""
         return CorePercent(sum(g.cores for g in self.grants))
 
     @property
     def taken_slots(self) -> int:
-        """Return the MIG memory slots that grants hold as a bit mask."""
+        """Return the MIG memory slots of all grants as a bit mask."""
         mask = 0
         for grant in self.grants:
             if grant.placed is not None:
@@ -63,16 +55,16 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A machine with GPUs; ``fresh`` is false when its inventory is too old to refuse on."""
+    """A machine with GPUs."""
 
     name: str
     gpus: tuple[Gpu, ...]
-    fresh: bool = True
+    fresh: bool = True  # False: its inventory is too old to refuse a pod because of it
 
 
 @dataclass(frozen=True, slots=True)
 class GpuKind:
-    """One kind of GPU in the fleet: what CREATE decides on, as if it were empty."""
+    """One kind of GPU in the fleet; at CREATE a pod is compared with an empty GPU of each kind."""
 
     model: str
     memory: MiB
@@ -82,19 +74,13 @@ class GpuKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The cluster at one *version*; replaced, never edited.
-
-    ``offers`` maps each kind of GPU to the largest number of it on one node, so that a
-    decision at CREATE costs as many steps as there are kinds, not as there are GPUs.
-    ``mixed`` says that some node carries several kinds in one mode, so that no single kind
-    tells what a node can take. ``complete`` is false while some inventory is missing or stale:
-    then nothing may be refused for want of capacity. ``demand`` is what arriving pods have
-    taught so far: part of the snapshot, so that a decision can be replayed.
-    """
+    """The cluster at one version; replaced, never edited."""
 
     version: str
-    nodes: Mapping[str, Node] = field(default_factory=lambda: MappingProxyType({}))
+    nodes: Mapping[str, Node] = field(default_factory=lambda: MappingProxyType({}))  # by name
+    # The largest number of each kind on one node: a decision at CREATE takes as many steps as
+    # there are kinds, not as there are GPUs.
     offers: Mapping[GpuKind, int] = field(default_factory=lambda: MappingProxyType({}))
-    mixed: bool = False
-    complete: bool = False
-    demand: Demand = NOTHING_LEARNED
+    mixed: bool = False  # a node has several kinds in one mode, so no kind bounds what it can take
+    complete: bool = False  # False: an inventory is missing or stale; refuse nothing for capacity
+    demand: Demand = NOTHING_LEARNED  # part of the snapshot so that a decision can be replayed

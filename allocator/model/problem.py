@@ -1,4 +1,4 @@
-"""Problems: what is wrong with an outside document, where, and what would be accepted."""
+"""Problems: what is wrong with a document, where, and what would be accepted."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -8,14 +8,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One defect of a configuration or inventory document.
+    """One defect of a document. Texts are in lower case, without a full stop."""
 
-    ``path`` is the place, as ``nvidia.knownMigGeometries[1].models[0]``; ``what`` holds the
-    offending value. Lower case, no stop.
-    """
-
-    path: str
-    what: str
+    path: str  # such as nvidia.knownMigGeometries[1].models[0]
+    what: str  # with the offending value
     accepted: str
 
     def __str__(self) -> str:
@@ -24,7 +20,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded(Generic[T]):
-    """A document that may be used, and what was odd about it."""
+    """A document that may be used, with warnings about it."""
 
     value: T
     warnings: tuple[Problem, ...] = ()
@@ -32,7 +28,7 @@ class Loaded(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A document that may not be used: whoever holds an older good one keeps it."""
+    """A document that may not be used; callers keep the last good one."""
 
     problems: tuple[Problem, ...]
 

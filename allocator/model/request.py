@@ -1,4 +1,4 @@
-"""Requests: what a pod asks for, after its vocabulary has been translated away."""
+"""Requests: what a pod asks for, in the same terms for every vocabulary."""
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -17,14 +17,14 @@ class Mode(StrEnum):
 
 
 class Priority(IntEnum):
-    """Whose kernels go first on a GPU that is shared in software; the numbers are the library's."""
+    """Priority of kernels on a GPU shared in software; the numbers are hami-core's."""
 
     HIGH = 0
     LOW = 1
 
 
 class FillPolicy(StrEnum):
-    """Whether what is busy already is taken first, or last."""
+    """Whether the busiest nodes or GPUs are used first (binpack) or last (spread)."""
 
     BINPACK = "binpack"
     SPREAD = "spread"
@@ -32,22 +32,22 @@ class FillPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillPolicies:
-    """How nodes, and GPUs on a node, are filled; ``None`` leaves it to the cluster."""
+    """How nodes, and GPUs on a node, are filled; ``None`` means the default of the cluster."""
 
     node: FillPolicy | None = None
     gpu: FillPolicy | None = None
 
-    def with_defaults(self, other: "FillPolicies") -> "FillPolicies":
-        """Return what holds where these are asked for and *other* is the default."""
-        return FillPolicies(node=self.node or other.node, gpu=self.gpu or other.gpu)
+    def with_defaults(self, default: "FillPolicies") -> "FillPolicies":
+        """Return these policies, with those of *default* where there is ``None``."""
+        return FillPolicies(node=self.node or default.node, gpu=self.gpu or default.gpu)
 
 
-ANY_PACKING: Final = FillPolicies()
+ANY_FILL_POLICY: Final = FillPolicies()
 BINPACK: Final = FillPolicies(node=FillPolicy.BINPACK, gpu=FillPolicy.BINPACK)
 
 
 class Stage(StrEnum):
-    """When a container runs, which decides how its request adds to its siblings'."""
+    """When a container runs; this decides how the requests of a pod's containers add up."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -55,27 +55,24 @@ class Stage(StrEnum):
 
 
 class ContainerRequest(Value, frozen=True):
-    """What one container asks for on each of *count* distinct GPUs.
-
-    ``memory`` and ``percent`` are never both set; neither means the whole GPU's memory.
-    ``index`` counts within ``spec.initContainers`` or ``spec.containers``.
-    """
+    """What one container asks for: the same amounts on each of several GPUs."""
 
     name: str
-    index: int
+    index: int  # in spec.initContainers or spec.containers
     stage: Stage
-    count: int
+    count: int  # of distinct GPUs
+    # Never both set; neither means all memory of the GPU.
     memory: MiB | None = None
     percent: int | None = None
     cores: CorePercent = NO_CORES
 
     @property
     def of_init(self) -> bool:
-        """Say whether it stands in ``spec.initContainers``."""
+        """Say whether it is in ``spec.initContainers``."""
         return self.stage is not Stage.APP
 
     def memory_on(self, total: MiB) -> MiB:
-        """Return the MiB asked for on a GPU that has *total*."""
+        """Return the memory asked for on a GPU with *total* memory."""
         if self.memory is not None:
             return self.memory
         return MiB(total * (100 if self.percent is None else self.percent) // 100)
@@ -83,7 +80,7 @@ class ContainerRequest(Value, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Which GPUs a pod accepts; a denial beats a permission, nothing set accepts all."""
+    """Which GPUs a pod accepts; exclusions win, and an empty filter accepts all."""
 
     models: tuple[str, ...] = ()
     not_models: tuple[str, ...] = ()
@@ -91,11 +88,13 @@ class Filters:
     not_uuids: tuple[str, ...] = ()
 
     def model_fits(self, model: str) -> bool:
-        """Match substrings without regard to case, as the Volcano plugin does.
+        """Say whether *model* is accepted: by substring and in any case, as Volcano's plugin does.
 
-        Its type is the product name behind ``NVIDIA-``, so that prefix may be matched too.
+        Volcano puts ``NVIDIA-`` before the product name, so that prefix may be matched too.
         """
-        if not self.models and not self.not_models:  # as most: asked of every GPU of every node
+        if (
+            not self.models and not self.not_models
+        ):  # most pods; this runs for every GPU of every node
             return True
         low = f"nvidia-{model.lower()}"
         for item in self.not_models:
@@ -107,24 +106,20 @@ class Filters:
         return not self.models
 
     def uuid_fits(self, uuid: str) -> bool:
-        """Match whole UUIDs."""
+        """Say whether the GPU with this UUID is accepted."""
         return uuid not in self.not_uuids and (not self.uuids or uuid in self.uuids)
 
 
 class PodRequest(Value, frozen=True):
-    """All that a pod asks of us; ``containers`` holds only those that ask, init first.
+    """What a pod asks for."""
 
-    ``mode`` is the one the user named and ``profile`` a MIG profile the user named. ``priority``
-    is of its kernels, not of the pod in a queue.
-    """
-
-    vocabulary: str
-    containers: tuple[ContainerRequest, ...]
-    mode: Mode | None = None
-    profile: str | None = None
+    vocabulary: str  # its name
+    containers: tuple[ContainerRequest, ...]  # only those that ask for GPUs, init containers first
+    mode: Mode | None = None  # as the user named it
+    profile: str | None = None  # the MIG profile that the user named
     filters: Filters = Filters()
-    packings: FillPolicies = ANY_PACKING
-    priority: Priority = Priority.LOW
+    fill_policies: FillPolicies = ANY_FILL_POLICY
+    priority: Priority = Priority.LOW  # of its kernels, not of the pod in a queue
 
     @property
     def named_mode(self) -> Mode | None:
@@ -144,4 +139,4 @@ class PodRequest(Value, frozen=True):
         )
 
 
-MOST_CONTAINERS: Final = 64  # in one promise, each with as many devices at most
+MOST_CONTAINERS: Final = 64  # in one entry, each with at most 64 devices

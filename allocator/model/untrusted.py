@@ -9,7 +9,7 @@ LONGEST: Final = 64  # characters
 
 
 def escaped(value: str | int) -> str:
-    """Return *value* cut to 64 characters, with whatever is not printable escaped.
+    """Return *value* cut to 64 characters, with unprintable characters escaped.
 
     Quotes and backslashes are escaped too, so that the text may stand between quotes.
     """
@@ -21,7 +21,7 @@ def escaped(value: str | int) -> str:
 
 
 def all_shown(texts: Sequence[str]) -> Sequence[str]:
-    """Return each of *texts* as :func:`shown`; nearly always they are that already."""
+    """Return *texts* with :func:`escaped` applied to each; most need no change."""
     plain = "".join(texts)
     if plain.isprintable() and not ('"' in plain or "\\" in plain) and _all_short(texts):
         return texts
@@ -36,7 +36,7 @@ def _all_short(texts: Iterable[str]) -> bool:
 
 
 def quote(value: str | int) -> str:
-    """Return *value* as :func:`shown`, between double quotes."""
+    """Return *value* as :func:`escaped` does, in double quotes."""
     return f'"{escaped(value)}"'
 
 
@@ -51,9 +51,9 @@ _ALLOWED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
 
 
 def is_safe_name(name: str) -> bool:
-    """Say whether *name* may be part of a path; who sends it may be anybody.
+    """Say whether *name*, which may be hostile, can be part of a path.
 
-    The API server itself checks names after the hooks.
+    The API server checks names only after the webhooks ran.
     """
     return 0 < len(name) <= _LONGEST and name[0] != "." and _ALLOWED.issuperset(name)
 
@@ -62,16 +62,15 @@ DEEPEST: Final = 16  # levels; an assignment has four
 
 
 def parse_untrusted_json(text: str) -> object:
-    """Return what *text* says, ``None`` where it says nothing that can be read.
+    """Return the JSON value of *text*; ``None`` where it is malformed or deeper than DEEPEST.
 
-    A document may be as deep as it is long. Nothing that walks through what this returns is at
-    the end of its stack.
+    The limit on depth lets callers walk through the value recursively.
     """
     try:
-        found: object = msgspec.json.decode(text) if text else None
+        value: object = msgspec.json.decode(text) if text else None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-    return found if _is_shallow(found, DEEPEST) else None
+    return value if _is_shallow(value, DEEPEST) else None
 
 
 def _is_shallow(value: object, levels: int) -> bool:

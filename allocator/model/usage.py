@@ -1,7 +1,8 @@
-"""Holdings: what a pod holds at most, and a node with more promised on it, or less.
+"""Usage: what a pod holds at its peak, and a node with grants added or removed.
 
-Init containers run one after another, beside the sidecars that started before them, and are over
-when the apps start. What they hold is what the apps will hold, as far as that goes: it counts once.
+Init containers run one after another, together with the sidecars that started before them, and
+have ended when the app containers start. They share the GPUs of the app containers as far as
+possible, so that what both use in turn counts once.
 """
 
 from collections import Counter
@@ -17,37 +18,37 @@ from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Stage
 from allocator.model.units import NO_CORES, NO_MEMORY, CorePercent, MiB
 
-Part = tuple[str, Grant]  # with the name of the container that holds it
-_INIT: Final = Stage.INIT  # looked up once: every promise of every node that is read asks for it
+Part = tuple[str, Grant]  # the name of a container, and one of its grants
+_INIT: Final = Stage.INIT  # looked up once, because it is needed for every entry of every node
 
 
 def peak_grants(containers: Sequence[ContainerGrants]) -> tuple[Grant, ...]:
-    """Return what a pod holds at most, as grants that add up: its own, unless some take turns."""
+    """Return what a pod holds at its peak, as grants that add up."""
     if len(containers) == 1:  # nearly every pod
         return containers[0].grants
     grants: list[Grant] = []
-    for held in containers:
-        if held.stage is _INIT:
+    for container in containers:
+        if container.stage is _INIT:
             return tuple([grant for _, grant in parts(containers)])
-        grants += held.grants
+        grants += container.grants
     return tuple(grants)
 
 
 def parts(containers: Sequence[ContainerGrants]) -> list[Part]:
-    """Return :func:`holding` with a container that holds each: of those that take turns, one."""
-    if len(containers) == 1 or all(held.stage is not _INIT for held in containers):
-        return [(held.name, grant) for held in containers for grant in held.grants]
-    gpus = dict.fromkeys(grant.gpu for held in containers for grant in held.grants)
+    """Return :func:`peak_grants`, each with the name of one of the containers that hold it."""
+    if len(containers) == 1 or all(container.stage is not _INIT for container in containers):
+        return [(container.name, grant) for container in containers for grant in container.grants]
+    gpus = dict.fromkeys(grant.gpu for container in containers for grant in container.grants)
     return [part for gpu in gpus for part in _peak(_moments(gpu, containers))]
 
 
 def _moments(gpu: str, containers: Iterable[ContainerGrants]) -> list[list[Part]]:
-    """Return what is held on one GPU at a time: in the end, and while each init container runs."""
+    """Return the grants on one GPU at the end, then those while each init container runs."""
     lasting: list[Part] = []
     moments = [lasting]
-    for held in containers:
-        own = [(held.name, grant) for grant in held.grants if grant.gpu == gpu]
-        if held.stage is _INIT:
+    for container in containers:
+        own = [(container.name, grant) for grant in container.grants if grant.gpu == gpu]
+        if container.stage is _INIT:
             moments.append([*lasting, *own])
         else:
             lasting += own
@@ -55,32 +56,35 @@ def _moments(gpu: str, containers: Iterable[ContainerGrants]) -> list[list[Part]
 
 
 def _peak(moments: Sequence[list[Part]]) -> list[Part]:
-    """Return as many grants as are ever held at a time, with as much as is ever held in all."""
-    cut = any(grant.placed is not None for _, grant in chain.from_iterable(moments))
+    """Return grants with the largest number, memory and cores of any of *moments*."""
+    has_mig = any(grant.placed is not None for _, grant in chain.from_iterable(moments))
     longest = max(moments, key=len)
-    found = _places(moments) if cut else longest.copy()
-    memory = max(map(_memory, moments)) - _memory(found)
-    cores = max(map(_cores, moments)) - _cores(found)
+    grants = _peak_placements(moments) if has_mig else longest.copy()
+    memory = max(map(_memory, moments)) - _memory(grants)
+    cores = max(map(_cores, moments)) - _cores(grants)
     if memory or cores:
-        name, last = found[-1]
-        found[-1] = (
+        name, last = grants[-1]
+        grants[-1] = (
             name,
             msgspec.structs.replace(
                 last, memory=MiB(last.memory + memory), cores=CorePercent(last.cores + cores)
             ),
         )
-    return found
+    return grants
 
 
-def _places(moments: Sequence[list[Part]]) -> list[Part]:
-    """Return what is held in the end, and each further place, which is kept free all the time."""
-    found = list(moments[0])
-    known = {grant.placed for _, grant in found}
+def _peak_placements(moments: Sequence[list[Part]]) -> list[Part]:
+    """Return the grants at the end, and one without amounts for each further placement.
+
+    A placement that only an init container uses stays reserved while the pod runs.
+    """
+    grants = list(moments[0])
+    known = {grant.placed for _, grant in grants}
     for name, grant in chain.from_iterable(moments[1:]):
         if grant.placed not in known:
             known.add(grant.placed)
-            found.append((name, msgspec.structs.replace(grant, memory=NO_MEMORY, cores=NO_CORES)))
-    return found
+            grants.append((name, msgspec.structs.replace(grant, memory=NO_MEMORY, cores=NO_CORES)))
+    return grants
 
 
 def _memory(held: Iterable[Part]) -> int:
@@ -92,18 +96,20 @@ def _cores(held: Iterable[Part]) -> int:
 
 
 def without_entries(node: Node, entries: Iterable[Entry]) -> Node:
-    """Return *node* without what the pods of *entries* hold, which it has.
+    """Return *node* without the grants of *entries*, all of which it has.
 
-    Of equal grants any one goes: they add up, and no decision rests on their order.
+    Of equal grants any one is removed, because their order has no meaning.
     """
-    gone = Counter(grant for entry in entries for grant in peak_grants(entry.containers))
+    removed = Counter(grant for entry in entries for grant in peak_grants(entry.containers))
     return (
-        replace(node, gpus=tuple(_without_grants(gpu, gone) for gpu in node.gpus)) if gone else node
+        replace(node, gpus=tuple(_without_grants(gpu, removed) for gpu in node.gpus))
+        if removed
+        else node
     )
 
 
 def with_grants(node: Node, grants: Collection[Grant]) -> Node:
-    """Return *node* with *grants*, which add up, besides those that it has."""
+    """Return *node* with *grants* added; they must add up (:func:`peak_grants`)."""
     held: dict[str, list[Grant]] = {}
     for grant in grants:
         held.setdefault(grant.gpu, []).append(grant)
@@ -114,11 +120,11 @@ def with_grants(node: Node, grants: Collection[Grant]) -> Node:
     return replace(node, gpus=tuple(gpus)) if held else node
 
 
-def _without_grants(gpu: Gpu, gone: Counter[Grant]) -> Gpu:
+def _without_grants(gpu: Gpu, removed: Counter[Grant]) -> Gpu:
     left = []
     for grant in gpu.grants:
-        if gone[grant]:
-            gone[grant] -= 1
+        if removed[grant]:
+            removed[grant] -= 1
         else:
             left.append(grant)
     return gpu if len(left) == len(gpu.grants) else replace(gpu, grants=tuple(left))

@@ -134,7 +134,7 @@ def _scope(
     names = sorted(snapshot.nodes) if node is None else [node]
     nodes = tuple(snapshot.nodes[name] for name in names if name in snapshot.nodes)
     there = node is not None and bool(nodes)
-    packings = request.packings.with_defaults(terms.packings)
+    packings = request.fill_policies.with_defaults(terms.packings)
     return _Scope(
         nodes=nodes,
         modes=(Mode.MIG, Mode.HAMI_CORE) if request.named_mode is None else (request.named_mode,),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from allocator.mig.geometry import Geometries, Layouts
-from allocator.mig.positions import PositionTable, listing
+from allocator.mig.positions import PositionTable, position_table
 from allocator.mig.profiles import ProfileCapacity, canonical_profile, sufficient_profiles
 from allocator.mig.slot_policy import SHARE, SlotPolicy, slot_policy
 from allocator.model.allocation import Grant, Option
@@ -50,7 +50,7 @@ class Rules:
             if self.listing is None:
                 yield placed, None
                 continue
-            position = self.listing.position(placed, used=headroom.positions, wished=wished)
+            position = self.listing.position(placed, used=headroom.positions, preferred=wished)
             if position in wished:
                 yield placed, position
             elif position is not None:
@@ -108,7 +108,7 @@ class MigOptions:
         for rung in self._sufficient_profiles(container_request, board):
             profile = rung.profile
             seat = (
-                rules.tables.seat(headroom.taken, profile)
+                rules.tables.choose(headroom.taken, profile)
                 if rules.admit(profile, headroom)
                 else None
             )
@@ -147,7 +147,9 @@ class MigOptions:
             self._rules[key] = Rules(
                 tables=slot_policy(board, self.demand, offered),
                 layouts=known.restriction(gpu.model, board) if known else None,
-                listing=listing(known, gpu.model, board) if known and gpu.deviceshare else None,
+                listing=position_table(known, gpu.model, board)
+                if known and gpu.deviceshare
+                else None,
             )
         return self._rules[key]
 

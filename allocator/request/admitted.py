@@ -1,8 +1,8 @@
 """What admission wrote on a pod: the mode, how it came about, and what was asked before.
 
 Anybody may write these annotations. ``asked`` is the evidence of an earlier pass: admission writes
-it together with the mode, and only with it a mode counts as chosen by admission. Without it a mode
-that the pod carries is one that its user named. The bind hook, the extender, ``plan`` and
+it together with the mode. A mode counts as chosen by admission only if ``asked`` is present;
+otherwise the user named it. The bind hook, the extender, ``plan`` and
 ``kubectl vgpu`` all read a pod by this module, so that they agree.
 
 Not compiled (see ``compiled.py``): mypyc drops the keywords of ``_AskedWire``.
@@ -25,9 +25,10 @@ _SOURCES: Final = {str(source): source for source in ModeSource}
 
 
 class Asked(Value, frozen=True):
-    """What a pod asked for before anybody rewrote it: the mode it named, resources by container."""
+    """What a pod asked for before admission rewrote it."""
 
-    mode: str | None = None
+    mode: str | None = None  # as the user named it
+    # Amounts by container name, then by resource name.
     containers: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
 
 
@@ -40,7 +41,7 @@ _DECODER: Final = msgspec.json.Decoder(_AskedWire)
 
 
 class AdmissionMarks(Value, frozen=True):
-    """Annotations of admission as they stand; ``None`` or empty where missing or unknown."""
+    """The annotations of admission, unverified; ``None`` or empty where missing or unknown."""
 
     mode: Mode | None = None
     source: ModeSource | None = None
@@ -49,7 +50,7 @@ class AdmissionMarks(Value, frozen=True):
 
 
 class EarlierPass(Value, frozen=True):
-    """What an earlier pass was asked and what it chose."""
+    """What the pod asked for at an earlier pass, and the mode chosen then."""
 
     asked: Asked
     choice: ModeChoice
@@ -62,15 +63,15 @@ class AdmittedRequest(Value, frozen=True):
     request: PodRequest  # without a mode that admission chose
     source: ModeSource  # how the mode came about
     mode: Mode | None  # final; None: the request names it, or it was the best and may be revised
-    earlier: EarlierPass | None  # None: no earlier pass, or none that makes sense
+    earlier: EarlierPass | None  # None: no earlier pass, or an inconsistent one
 
 
 def admission_marks(
     annotations: Mapping[str, str], vocabulary: Vocabulary | None
 ) -> AdmissionMarks:
-    """Return what *annotations* say of admission, believed or not.
+    """Return the annotations that admission writes, unverified.
 
-    The mode stands under the vocabulary's key or under ours.
+    The mode is under the vocabulary's key or under ours.
     """
     key = vocabulary.mode_key if vocabulary is not None else None
     mode = (annotations.get(key) if key else None) or annotations.get(MODE_KEY, "")
@@ -83,7 +84,7 @@ def admission_marks(
 
 
 def earlier_pass(annotations: Mapping[str, str], vocabulary: Vocabulary) -> EarlierPass | None:
-    """Return what *annotations* say of an earlier pass, if they make sense at all."""
+    """Return the earlier pass that *annotations* record; ``None`` if missing or inconsistent."""
     text = annotations.get(ASKED_KEY, "")
     if not text or len(text) > _LONGEST:
         return None
@@ -105,7 +106,7 @@ def earlier_pass(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Earl
 def without_chosen_mode(request: PodRequest, earlier: EarlierPass | None) -> PodRequest:
     """Return *request* without a mode that admission chose and the user did not name.
 
-    Believed of any pod that says so: whoever forges it only leaves the choice to us.
+    Every pod is believed here: a forged annotation only leaves the choice to us.
     """
     unnamed = earlier is not None and earlier.asked.mode is None
     if unnamed and named_mode(request):
@@ -121,7 +122,7 @@ def named_mode(request: PodRequest) -> Mode | None:
 def admitted_request(
     annotations: Mapping[str, str], request: PodRequest, vocabularies: Sequence[Vocabulary]
 ) -> AdmittedRequest:
-    """Return what the pod with *annotations* asks for by *request*, read from it as it stands."""
+    """Return what a pod asked for first, from its current *annotations* and *request*."""
     vocabulary = next(v for v in vocabularies if v.name == request.vocabulary)
     earlier = earlier_pass(annotations, vocabulary)
     request = without_chosen_mode(request, earlier)

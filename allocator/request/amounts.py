@@ -1,4 +1,4 @@
-"""Amounts: reads the value of one resource, or returns what is wrong with it."""
+"""Amounts: the value of one resource, or what is wrong with it."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -7,96 +7,102 @@ from typing import Final, assert_never
 
 from allocator.model.decision import Reason
 from allocator.model.untrusted import escaped, quote
-from allocator.request.quantity import canonical, parse, plain
+from allocator.request.quantity import canonical, parse, parse_plain
 from allocator.request.resource_names import ResourceName, ResourceRole
 
-_USUAL: Final = 4096  # MiB, offered where the text tells nothing of what was meant
+_EXAMPLE_MEMORY: Final = 4096  # MiB, suggested where the text gives no hint of what was meant
 _BYTES: Final = 1 << 20  # per MiB
 _BELOW_ONE: Final = frozenset({"m", "u", "n"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialFinding:
-    """A finding that does not know its place yet."""
+    """A finding without its place in the pod, which the caller adds."""
 
     reason: Reason
     what: str
     remedy: str
 
 
-def amount(word: ResourceName, text: str | int) -> int | PartialFinding:
-    """Return what *text* asks for, in the unit of *word*, or what is wrong with it."""
-    number = plain(text)
+def amount(resource: ResourceName, text: str | int) -> int | PartialFinding:
+    """Return the amount that *text* means in the unit of *resource*, or what is wrong with it."""
+    number = parse_plain(text)
     if number is None:
-        return _parse_unusual(word, text)
-    return number if number <= word.most else _out_of_range(word, number)
+        return _parse_unusual(resource, text)
+    return number if number <= resource.most else _out_of_range(resource, number)
 
 
-def _parse_unusual(word: ResourceName, text: str | int) -> int | PartialFinding:
+def _parse_unusual(resource: ResourceName, text: str | int) -> int | PartialFinding:
     """Parse a *text* that is not a plain number."""
     quantity = parse(text)
     if quantity is None:
-        return _malformed_finding(word, f"{quote(text)} is not a number", None)
+        return _malformed_finding(resource, f"{quote(text)} is not a number", None)
     value = quantity.value
     if quantity.negative:
-        return _malformed_finding(word, f"{quote(text)} is negative", None)
+        return _malformed_finding(resource, f"{quote(text)} is negative", None)
     bytes_meant = quantity.unit and quantity.suffix not in _BELOW_ONE
-    meant = _units(word, value) if bytes_meant else value
+    meant = _units(resource, value) if bytes_meant else value
     if quantity.fraction:
-        return _malformed_finding(word, f"{quote(text)} is not a whole number", meant)
-    if quantity.unit and word.role is ResourceRole.MEMORY:
+        return _malformed_finding(resource, f"{quote(text)} is not a whole number", meant)
+    if quantity.unit and resource.role is ResourceRole.MEMORY:
         return _malformed_finding(
-            word, f"{quote(text)} would mean {escaped(int(value))} {word.vocabulary.unit}", meant
+            resource,
+            f"{quote(text)} would mean {escaped(int(value))} {resource.vocabulary.unit}",
+            meant,
         )
-    return int(value) if value <= word.most else _out_of_range(word, int(value))
+    return int(value) if value <= resource.most else _out_of_range(resource, int(value))
 
 
-def _out_of_range(word: ResourceName, value: int) -> PartialFinding:
+def _out_of_range(resource: ResourceName, value: int) -> PartialFinding:
     """Return the finding for a *value* above the bound of its resource."""
-    number = f"{word.suffix} {escaped(value)}"
-    match word.role:
+    number = f"{resource.suffix} {escaped(value)}"
+    match resource.role:
         case ResourceRole.COUNT:
-            what = f"{number} is more than the {word.most} GPUs that one container can use"
+            what = f"{number} is more than the {resource.most} GPUs that one container can use"
             reason = Reason.TOO_MANY
         case ResourceRole.CORES:
             what = f"{number} is more than one whole GPU"
             reason = Reason.CORES_SHORT
         case ResourceRole.PERCENT:
-            what = f"{number} is outside 1 to {word.most}"
+            what = f"{number} is outside 1 to {resource.most}"
             reason = Reason.MALFORMED
         case ResourceRole.MEMORY:
-            text = f"{escaped(value)} is more than {word.most} {word.vocabulary.unit}"
-            return _malformed_finding(word, text, _units(word, Fraction(value)))
+            text = f"{escaped(value)} is more than {resource.most} {resource.vocabulary.unit}"
+            return _malformed_finding(resource, text, _units(resource, Fraction(value)))
         case _:
-            assert_never(word.role)
-    return PartialFinding(reason=reason, what=what, remedy=f"ask for at most {word.most}")
+            assert_never(resource.role)
+    return PartialFinding(reason=reason, what=what, remedy=f"ask for at most {resource.most}")
 
 
-def _malformed_finding(word: ResourceName, text: str, meant: Fraction | None) -> PartialFinding:
-    """Return the flaw of a value that is no amount; *meant* is our guess, in its unit."""
-    match word.role:
+def _malformed_finding(resource: ResourceName, text: str, meant: Fraction | None) -> PartialFinding:
+    """Return the finding about a *text* that is not an amount of *resource*.
+
+    *meant* is the amount that was probably meant, in the unit of the resource.
+    """
+    match resource.role:
         case ResourceRole.COUNT:
             remedy = "give a whole number, e.g. 1"
         case ResourceRole.MEMORY:
-            remedy = f"give {word.vocabulary.unit}, e.g. {_example(word, meant)}"
+            remedy = f"give {resource.vocabulary.unit}, e.g. {_example(resource, meant)}"
         case ResourceRole.PERCENT | ResourceRole.CORES:
             remedy = "give a whole number from 1 to 100, e.g. 50"
         case _:
-            assert_never(word.role)
-    return PartialFinding(reason=Reason.MALFORMED, what=f"{word.suffix} {text}", remedy=remedy)
+            assert_never(resource.role)
+    return PartialFinding(reason=Reason.MALFORMED, what=f"{resource.suffix} {text}", remedy=remedy)
 
 
-def _units(word: ResourceName, size: Fraction) -> Fraction:
-    """Return what *size* bytes are in the unit of a memory *word*."""
-    return size / (_BYTES * word.vocabulary.memory_factor)
+def _units(resource: ResourceName, size: Fraction) -> Fraction:
+    """Return *size* bytes in the unit of a memory *resource*."""
+    return size / (_BYTES * resource.vocabulary.memory_factor)
 
 
-def _example(word: ResourceName, meant: Fraction | None) -> int:
-    """Return a value that would be accepted, the one *meant* where it can be guessed.
+def _example(resource: ResourceName, meant: Fraction | None) -> int:
+    """Return an amount that would be accepted: the one *meant* if it is within bounds.
 
-    The API server writes 1000000 as ``1M``, which looks like a unit: not one to recommend.
+    The API server rewrites 1000000 as ``1M``, which looks like a unit, so such numbers are
+    not suggested.
     """
     guess = 0 if meant is None else ceil(meant)
-    if 1 <= guess <= word.most and canonical(guess)[-1] in "0123456789k":
+    if 1 <= guess <= resource.most and canonical(guess)[-1] in "0123456789k":
         return guess
-    return max(1, _USUAL // word.vocabulary.memory_factor)
+    return max(1, _EXAMPLE_MEMORY // resource.vocabulary.memory_factor)

@@ -1,4 +1,4 @@
-"""Containers: what the resources of one container ask for, and how they may contradict."""
+"""Containers: what the resources of one container ask for, with every contradiction named."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -13,14 +13,14 @@ from allocator.request.amounts import PartialFinding, amount
 from allocator.request.quantity import parse
 from allocator.request.resource_names import Amounts, ResourceName, ResourceNames, ResourceRole
 
-MOST_FINDINGS: Final = 16  # nobody mends more at a time; names may come by the thousand
+MOST_FINDINGS: Final = 16  # more would not help, and a pod may name thousands of resources
 _COUNT, _MEMORY, _PERCENT, _CORES = ResourceRole
 _KEEP_ONE: Final = "keep one"
 _ZERO: Final = frozenset({0, "0"})
 
 
 class ResourceSpec(Protocol):
-    """What a container may use, by resource name."""
+    """The resources of a container: amounts by resource name."""
 
     @property
     def limits(self) -> Amounts | None:
@@ -47,21 +47,18 @@ class ContainerSpec(Protocol):
         """Return what it may use."""
 
 
-class AskingContainer(NamedTuple):  # the cheapest value to build; there is one for every container
-    """A container that names resources of ours.
-
-    *told* holds them, from limits rather than requests; *spoken* are those that we know.
-    """
+class AskingContainer(NamedTuple):  # a NamedTuple is the cheapest to build
+    """A container that names resources of ours."""
 
     container: ContainerSpec
     resources: ResourceSpec
-    position: int
-    of_init: bool
-    amounts: Amounts
-    spoken: Sequence[ResourceName]
+    position: int  # in spec.initContainers or spec.containers
+    of_init: bool  # whether it is in spec.initContainers
+    amounts: Amounts  # of our resources; where limits and requests differ, the limit
+    known_names: Sequence[ResourceName]  # the names in amounts that a vocabulary has
 
     def finding(self, name: str, flaw: PartialFinding) -> Finding:
-        """Say that *flaw* is at the resource *name* of this container."""
+        """Return *flaw* as the finding about resource *name* of this container."""
         kind = "init container" if self.of_init else "container"
         group = "initContainers" if self.of_init else "containers"
         section = "limits" if name in (self.resources.limits or ()) else "requests"
@@ -74,10 +71,10 @@ class AskingContainer(NamedTuple):  # the cheapest value to build; there is one 
         )
 
 
-def spots(
+def asking_containers(
     init_containers: Sequence[ContainerSpec],
     containers: Sequence[ContainerSpec],
-    lexicon: ResourceNames,
+    names: ResourceNames,
 ) -> Iterator[AskingContainer]:
     """Yield the containers that name resources of ours, in the order of the pod."""
     for of_init, group in ((True, init_containers), (False, containers)):
@@ -85,43 +82,43 @@ def spots(
             resources = container.resources
             if resources is None:
                 continue
-            told = lexicon.own_amounts(resources.requests, resources.limits)
-            if told:
+            amounts = names.own_amounts(resources.requests, resources.limits)
+            if amounts:
                 yield AskingContainer(
                     container=container,
                     resources=resources,
                     position=position,
                     of_init=of_init,
-                    amounts=told,
-                    spoken=lexicon.known_names(told),
+                    amounts=amounts,
+                    known_names=names.known_names(amounts),
                 )
 
 
 def container_request(
-    container: AskingContainer, lexicon: ResourceNames
+    container: AskingContainer, names: ResourceNames
 ) -> ContainerRequest | list[Finding]:
-    """Return what the container at *spot* asks for.
+    """Return what *container* asks for, or the list of what is wrong with it.
 
-    A list holds what is wrong; an empty one says that it asks for nothing.
+    An empty list means that it asks for nothing.
     """
     numbers: dict[ResourceRole, int] = {}
-    flaws = [*islice(_unknown_names(container, lexicon), MOST_FINDINGS)]
+    flaws = [*islice(_unknown_names(container, names), MOST_FINDINGS)]
     if not flaws:
-        for word in container.spoken:
-            number = amount(word, container.amounts[word.name])
+        for resource in container.known_names:
+            number = amount(resource, container.amounts[resource.name])
             if isinstance(number, PartialFinding):
-                flaws.append((word.name, number))
+                flaws.append((resource.name, number))
             else:
-                numbers[word.role] = number
+                numbers[resource.role] = number
         flaws += _unequal_limits(container)
     if not flaws:
-        flaws += _duplicate_requests(container, numbers, lexicon)
-        flaws += _clashes(numbers, container.spoken)
+        flaws += _duplicate_requests(container, numbers, names)
+        flaws += _clashes(numbers, container.known_names)
     if flaws:
         return [container.finding(name, flaw) for name, flaw in flaws]
     if not any(numbers.values()):
         return []
-    vocabulary = container.spoken[0].vocabulary
+    vocabulary = container.known_names[0].vocabulary
     return build_request(
         container.container,
         vocabulary,
@@ -148,7 +145,7 @@ def build_request(
     position: int,
     of_init: bool,
 ) -> ContainerRequest:
-    """Return what *container* asks for by *numbers* that do not contradict each other."""
+    """Return what *container* asks for; *numbers* must not contradict each other."""
     count = numbers.get(_COUNT, 0)
     memory = numbers.get(_MEMORY, 0) * vocabulary.memory_factor
     whole = vocabulary.whole and count > 0
@@ -169,28 +166,28 @@ def _stage(container: ContainerSpec) -> Stage:
 
 
 def _unknown_names(
-    container: AskingContainer, lexicon: ResourceNames
+    container: AskingContainer, names: ResourceNames
 ) -> Iterator[tuple[str, PartialFinding]]:
-    """Find names that we do not know, and names of two vocabularies."""
+    """Yield names that no vocabulary has, and the first name of a second vocabulary."""
     for name in container.amounts:
-        if name not in lexicon.words:
-            known = lexicon.closest_name(name)
+        if name not in names.by_name:
+            known = names.closest_name(name)
             yield (
                 name,
                 PartialFinding(
                     reason=Reason.MALFORMED,
                     what=f"{escaped(name)} is not a known resource",
-                    remedy=f"use {known}" if known else f"use {', '.join(lexicon.words)}",
+                    remedy=f"use {known}" if known else f"use {', '.join(names.by_name)}",
                 ),
             )
-    for word in container.spoken:
-        if word.vocabulary is not container.spoken[0].vocabulary:
-            yield word.name, conflicting_names(container.spoken[0].name, word.name)
+    for resource in container.known_names:
+        if resource.vocabulary is not container.known_names[0].vocabulary:
+            yield resource.name, conflicting_names(container.known_names[0].name, resource.name)
             return
 
 
 def _unequal_limits(container: AskingContainer) -> Iterator[tuple[str, PartialFinding]]:
-    """Find requests that differ from their limit; the API server refuses them after us."""
+    """Yield requests that differ from their limit; the API server would refuse them later."""
     limits, requests = container.resources.limits, container.resources.requests
     if not limits or not requests:
         return
@@ -213,10 +210,10 @@ def _is_same(one: str | int, other: str | int) -> bool:
 
 
 def _duplicate_requests(
-    container: AskingContainer, numbers: Mapping[ResourceRole, int], lexicon: ResourceNames
+    container: AskingContainer, numbers: Mapping[ResourceRole, int], names: ResourceNames
 ) -> Iterator[tuple[str, PartialFinding]]:
-    """Find a second request for GPUs beside the one that was read."""
-    slot, first, asks = lexicon.slot, container.spoken[0], any(numbers.values())
+    """Yield names that ask for GPUs a second time, outside the vocabulary of the container."""
+    slot, first, asks = names.slot, container.known_names[0], any(numbers.values())
     if (
         slot is not None
         and slot.name in container.amounts
@@ -233,29 +230,31 @@ def _duplicate_requests(
 
 
 def _clashes(
-    numbers: Mapping[ResourceRole, int], spoken: Sequence[ResourceName]
+    numbers: Mapping[ResourceRole, int], known_names: Sequence[ResourceName]
 ) -> Iterator[tuple[str, PartialFinding]]:
-    """Find values that contradict each other."""
+    """Yield amounts that contradict each other."""
     count, memory, percent = numbers.get(_COUNT), numbers.get(_MEMORY), numbers.get(_PERCENT)
-    part = next((w for w in spoken if numbers[w.role] and w.role is not _COUNT), None)
+    part = next((w for w in known_names if numbers[w.role] and w.role is not _COUNT), None)
     if part is not None and count == 0:
-        yield _none_and_part(_word(spoken, _COUNT), part, numbers)
+        yield _none_and_part(_resource_of(known_names, _COUNT), part, numbers)
     if part is not None and count and part.vocabulary.whole:
-        yield _conflict(_word(spoken, _COUNT), part, numbers)
+        yield _conflict(_resource_of(known_names, _COUNT), part, numbers)
     if memory and percent:
-        yield _conflict(_word(spoken, _MEMORY), _word(spoken, _PERCENT), numbers)
+        yield _conflict(
+            _resource_of(known_names, _MEMORY), _resource_of(known_names, _PERCENT), numbers
+        )
     if percent == 0 and not memory and (count or part):
-        word = _word(spoken, _PERCENT)
+        resource = _resource_of(known_names, _PERCENT)
         flaw = PartialFinding(
             reason=Reason.MALFORMED,
-            what=f"{word.suffix} 0 is outside 1 to 100",
-            remedy=f"ask for at least 1, or remove {word.name}",
+            what=f"{resource.suffix} 0 is outside 1 to 100",
+            remedy=f"ask for at least 1, or remove {resource.name}",
         )
-        yield word.name, flaw
+        yield resource.name, flaw
 
 
-def _word(spoken: Sequence[ResourceName], role: ResourceRole) -> ResourceName:
-    return next(word for word in spoken if word.role is role)
+def _resource_of(known_names: Sequence[ResourceName], role: ResourceRole) -> ResourceName:
+    return next(resource for resource in known_names if resource.role is role)
 
 
 def _conflict(

@@ -1,4 +1,4 @@
-"""Requests: from the resources and annotations of a pod to what it asks of us, or what is wrong."""
+"""Requests: from the resources and annotations of a pod to its request, or to the findings."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -9,13 +9,13 @@ from allocator.model.request import MOST_CONTAINERS, ContainerRequest, PodReques
 from allocator.request.containers import (
     MOST_FINDINGS,
     ContainerSpec,
+    asking_containers,
     conflicting_names,
     container_request,
-    spots,
 )
 from allocator.request.fast_path import parse_common
-from allocator.request.pod_annotations import preferences, wishes
-from allocator.request.resource_names import ResourceName, lexicon
+from allocator.request.pod_annotations import annotation_request, fill_policies
+from allocator.request.resource_names import ResourceName, resource_names
 
 
 def parse_request(
@@ -28,27 +28,27 @@ def parse_request(
     """Return what a pod asks for; ``None`` where it asks for nothing of ours.
 
     Findings say what is wrong with it: at most 16, in the order of init containers, containers
-    and annotations. What two readers could read differently is refused, never guessed.
+    and annotations. An ambiguous request is refused, never guessed.
     """
-    known = lexicon(tuple(vocabularies))
-    quick = parse_common(init_containers, containers, known)
-    if quick is not None:
-        return _pod(quick.vocabulary, quick.asking, findings=(), annotations=annotations)
+    names = resource_names(tuple(vocabularies))
+    common = parse_common(init_containers, containers, names)
+    if common is not None:
+        return _pod(common.vocabulary, common.asking, findings=(), annotations=annotations)
     first: ResourceName | None = None
     asking: list[ContainerRequest] = []
     findings: list[Finding] = []
-    for container in spots(init_containers, containers, known):
-        asked = container_request(container, known)
+    for container in asking_containers(init_containers, containers, names):
+        asked = container_request(container, names)
         if isinstance(asked, ContainerRequest):
             asking.append(asked)
         else:
             findings += asked
-        if container.spoken and asked:  # an empty list asks for nothing
-            word = container.spoken[0]
-            first = first or word
-            if word.vocabulary is not first.vocabulary:
+        if container.known_names and asked:  # an empty list asks for nothing
+            resource = container.known_names[0]
+            first = first or resource
+            if resource.vocabulary is not first.vocabulary:
                 findings.append(
-                    container.finding(word.name, conflicting_names(first.name, word.name))
+                    container.finding(resource.name, conflicting_names(first.name, resource.name))
                 )
         if len(findings) >= MOST_FINDINGS:
             break
@@ -63,13 +63,14 @@ def _pod(
     findings: Sequence[Finding],
     annotations: Mapping[str, str],
 ) -> PodRequest | Findings | None:
-    """Add what holds for the whole pod, in its *vocabulary*."""
+    """Return the request of the pod with the parts that its annotations name."""
     if vocabulary is None:
         return findings_of(findings[:MOST_FINDINGS])
-    wished, packings = wishes(annotations, vocabulary), preferences(annotations)
-    if isinstance(wished, Findings) or isinstance(packings, Findings):
-        unread = [part.all for part in (wished, packings) if isinstance(part, Findings)]
-        return all_findings([*findings, *chain.from_iterable(unread)][:MOST_FINDINGS])
+    named = annotation_request(annotations, vocabulary)
+    policies = fill_policies(annotations)
+    if isinstance(named, Findings) or isinstance(policies, Findings):
+        refused = [part.all for part in (named, policies) if isinstance(part, Findings)]
+        return all_findings([*findings, *chain.from_iterable(refused)][:MOST_FINDINGS])
     if findings:
         return all_findings(findings[:MOST_FINDINGS])
     if len(asking) > MOST_CONTAINERS:
@@ -77,16 +78,16 @@ def _pod(
     return PodRequest(
         vocabulary=vocabulary.name,
         containers=tuple(asking),
-        mode=wished.mode,
-        profile=wished.profile,
-        filters=wished.filters,
-        packings=packings,
-        priority=wished.priority,
+        mode=named.mode,
+        profile=named.profile,
+        filters=named.filters,
+        fill_policies=policies,
+        priority=named.priority,
     )
 
 
 def _too_many_containers(number: int) -> Finding:
-    """Refuse what could be promised, but not be read again in its node's ledger."""
+    """Return the finding about more containers than one ledger entry can hold."""
     return Finding(
         reason=Reason.TOO_MANY,
         place="pod",

@@ -8,11 +8,18 @@ from typing import Final
 from allocator.catalog.keys import GPU_POLICY_KEY, NODE_POLICY_KEY, PRIORITY_KEY, PROFILE_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings
-from allocator.model.request import ANY_PACKING, FillPolicies, FillPolicy, Filters, Mode, Priority
+from allocator.model.request import (
+    ANY_FILL_POLICY,
+    FillPolicies,
+    FillPolicy,
+    Filters,
+    Mode,
+    Priority,
+)
 from allocator.model.untrusted import escaped, quote
 from allocator.model.value import Value
 
-MOST_ITEMS: Final = 256  # of one list; a decision walks it for every kind of GPU
+MOST_ITEMS: Final = 256  # in one list, which a decision reads for every kind of GPU
 LONGEST_PROFILE: Final = 32  # characters; the longest that exists has 12
 _MODES: Final = MappingProxyType({str(mode): mode for mode in (Mode.MIG, Mode.HAMI_CORE)})
 _PRIORITIES: Final = MappingProxyType({p.name.lower(): p for p in Priority})
@@ -21,19 +28,21 @@ _NO_FILTERS: Final = Filters()
 
 
 class AnnotationRequest(Value, frozen=True):
-    """What holds for all containers of a pod; ``mode`` and ``profile`` were named by the user."""
+    """What the annotations of a pod ask for, for all its containers."""
 
-    mode: Mode | None = None
-    profile: str | None = None
+    mode: Mode | None = None  # as the user named it
+    profile: str | None = None  # the MIG profile that the user named
     filters: Filters = _NO_FILTERS
     priority: Priority = Priority.LOW
 
 
-_NO_WISHES: Final = AnnotationRequest()
+_NOTHING_NAMED: Final = AnnotationRequest()
 
 
-def wishes(annotations: Mapping[str, str], vocabulary: Vocabulary) -> AnnotationRequest | Findings:
-    """Read the *annotations* that *vocabulary* knows."""
+def annotation_request(
+    annotations: Mapping[str, str], vocabulary: Vocabulary
+) -> AnnotationRequest | Findings:
+    """Return what the *annotations* that *vocabulary* has ask for, or what is wrong with them."""
     mode = _mode(annotations, vocabulary)
     profile = _profile(annotations, mode, vocabulary)
     filters = _filters(annotations, vocabulary)
@@ -49,7 +58,7 @@ def wishes(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Annotation
     if profile is not None:
         mode = Mode.MIG
     if mode is None and filters is _NO_FILTERS and priority is Priority.LOW:
-        return _NO_WISHES
+        return _NOTHING_NAMED
     return AnnotationRequest(mode=mode, profile=profile, filters=filters, priority=priority)
 
 
@@ -77,7 +86,7 @@ def _isolation_mode(key: str, text: str) -> Mode | Finding:
 def _profile(
     annotations: Mapping[str, str], mode: Mode | Finding | None, vocabulary: Vocabulary
 ) -> str | Finding | None:
-    """Return the MIG profile named; whether a board has it is for others to say."""
+    """Return the MIG profile named; whether any board has it is not checked here."""
     text = annotations.get(PROFILE_KEY)
     if text is None:
         return None
@@ -101,7 +110,7 @@ def _profile(
 
 
 def _priority(annotations: Mapping[str, str]) -> Priority | Finding:
-    """Return whose kernels the pod's go before; whether it may is for its namespace to say."""
+    """Return the priority of the kernels; whether the namespace allows it is checked later."""
     text = annotations.get(PRIORITY_KEY)
     if text is None:
         return Priority.LOW
@@ -128,13 +137,13 @@ def _filters(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Filters 
         or isinstance(uuids, Finding)
         or isinstance(not_uuids, Finding)
     ):
-        found = (models, not_models, uuids, not_uuids)
-        return [item for item in found if isinstance(item, Finding)]
+        filters = (models, not_models, uuids, not_uuids)
+        return [item for item in filters if isinstance(item, Finding)]
     return Filters(models=models, not_models=not_models, uuids=uuids, not_uuids=not_uuids)
 
 
 def _items(annotations: Mapping[str, str], key: str | None) -> tuple[str, ...] | Finding:
-    """Split a comma list; blank items are dropped, for an empty one would match everything."""
+    """Split a comma-separated list; empty items are dropped, as they would match everything."""
     if key is None or key not in annotations:
         return ()
     text = annotations[key]
@@ -159,36 +168,36 @@ def _finding(key: str, what: str, remedy: str, *, reason: Reason = Reason.MALFOR
 
 HAMI_NODE_KEY: Final = "hami.io/node-scheduler-policy"
 HAMI_GPU_KEY: Final = "hami.io/gpu-scheduler-policy"
-_WORDS: Final = MappingProxyType({str(packing): packing for packing in FillPolicy})
-# What we do for every pod that asks for several GPUs, so that these words ask for nothing more.
+_POLICIES: Final = MappingProxyType({str(packing): packing for packing in FillPolicy})
+# Sort keys of HAMi that change nothing here: several GPUs are always chosen by topology.
 _TOPOLOGY: Final = frozenset({"numa", "topology-aware"})
 _LONGEST: Final = 256  # characters of one value
 
 
-def preferences(annotations: Mapping[str, str]) -> FillPolicies | Findings:
-    """Read the *annotations* of a pod, ours before HAMi's.
+def fill_policies(annotations: Mapping[str, str]) -> FillPolicies | Findings:
+    """Return the fill policies in *annotations*; our keys go before HAMi's.
 
-    HAMi's list for GPUs holds sort keys in the order of their weight, so its first word counts.
+    HAMi's list for GPUs holds sort keys, the most important first, so the first policy counts.
     """
-    node = _first(annotations, NODE_POLICY_KEY, HAMI_NODE_KEY)
-    gpu = _first(annotations, GPU_POLICY_KEY, HAMI_GPU_KEY)
+    node = _fill_policy(annotations, NODE_POLICY_KEY, HAMI_NODE_KEY)
+    gpu = _fill_policy(annotations, GPU_POLICY_KEY, HAMI_GPU_KEY)
     if isinstance(node, Finding) or isinstance(gpu, Finding):
         return all_findings([policy for policy in (node, gpu) if isinstance(policy, Finding)])
-    return ANY_PACKING if node is None is gpu else FillPolicies(node=node, gpu=gpu)
+    return ANY_FILL_POLICY if node is None is gpu else FillPolicies(node=node, gpu=gpu)
 
 
-def _first(annotations: Mapping[str, str], *keys: str) -> FillPolicy | Finding | None:
+def _fill_policy(annotations: Mapping[str, str], *keys: str) -> FillPolicy | Finding | None:
     key = next((key for key in keys if key in annotations), None)
     if key is None:
         return None
     text = annotations[key]
     if key != HAMI_GPU_KEY:
-        return _WORDS.get(text) or _unknown_policy(key, text)
-    return _hami(text[:_LONGEST])
+        return _POLICIES.get(text) or _unknown_policy(key, text)
+    return _hami_policy(text[:_LONGEST])
 
 
-def _hami(text: str) -> FillPolicy | Finding | None:
-    fill_policies: list[FillPolicy] = []
+def _hami_policy(text: str) -> FillPolicy | Finding | None:
+    policies: list[FillPolicy] = []
     for word in map(str.strip, text.split(",")):
         if word == "mutex":
             return _policy_finding(
@@ -196,11 +205,11 @@ def _hami(text: str) -> FillPolicy | Finding | None:
                 f"{HAMI_GPU_KEY} {quote(text)} asks for GPUs that are not shared",
                 "ask for 100 cores, which reserve a whole GPU, and remove mutex",
             )
-        if word in _WORDS:
-            fill_policies.append(_WORDS[word])
+        if word in _POLICIES:
+            policies.append(_POLICIES[word])
         elif word not in _TOPOLOGY:
             return _unknown_policy(HAMI_GPU_KEY, text)
-    return fill_policies[0] if fill_policies else None
+    return policies[0] if policies else None
 
 
 def _unknown_policy(key: str, text: str) -> Finding:

@@ -19,7 +19,7 @@ class FieldRef(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class ValueFrom(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Where a variable's value comes from; other sources than a field look like none."""
+    """Where a variable's value comes from; sources other than a field are not decoded."""
 
     field_ref: FieldRef | None = None
 
@@ -60,7 +60,7 @@ class SpecContainer(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class OwnerKind(msgspec.Struct, frozen=True, gc=False):
-    """What kind of object made this one, and whether it manages it."""
+    """An owner reference: the kind of the owner, and whether it is the controller."""
 
     kind: str = ""
     controller: bool | None = None
@@ -73,7 +73,7 @@ class NodeNameSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class PodPhase(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """How far a pod has come, in one word."""
+    """The phase of a pod's status."""
 
     phase: str = ""
 

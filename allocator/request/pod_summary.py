@@ -1,4 +1,4 @@
-"""Facts about pods: the few that decide about promises, of every pod of the cluster."""
+"""Pod summaries: the few fields kept of every pod of the cluster."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -47,25 +47,20 @@ _POD: Final = msgspec.json.Decoder(_Pod)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSummary:
-    """One pod; ``node`` is empty until it is bound.
-
-    ``extended`` are the extended resources that it names in limits. ``told`` is the assignment
-    that its annotations tell of, as JSON, and ``group`` its PodGroup, of which nobody but the pod
-    says that it is one; either may be empty.
-    """
+    """One pod."""
 
     uid: str
     namespace: str = ""
     name: str = ""
-    node: str
-    deleting: bool
-    over: bool
-    extended: tuple[str, ...] = ()
-    told: str = ""
-    group: str = ""
+    node: str  # empty until the pod is bound
+    deleting: bool  # it has a deletion timestamp
+    over: bool  # its containers have ended for good
+    extended: tuple[str, ...] = ()  # extended resources named in limits
+    assignment_json: str = ""  # of its annotation; may be empty, and anybody may have written it
+    group: str = ""  # its PodGroup as its annotations name it; may be empty or not exist
 
-    def asks(self, vocabularies: Iterable[Vocabulary]) -> bool:
-        """Say whether it names resources of ours."""
+    def requests_gpus(self, vocabularies: Iterable[Vocabulary]) -> bool:
+        """Say whether it names resources of any of *vocabularies*."""
         return bool(self.extended) and any(
             name in v.resources or name.startswith(v.prefixes)
             for v in vocabularies
@@ -74,7 +69,7 @@ class PodSummary:
 
 
 def pod_summary(raw: bytes) -> PodSummary:
-    """Read a pod that the API server sent; raises ``ValueError`` where it is none."""
+    """Read a pod that the API server sent; raises ``ValueError`` for anything else."""
     pod = _POD.decode(raw)
     metadata, spec = pod.metadata, pod.spec
     annotations = metadata.annotations or {}
@@ -86,18 +81,18 @@ def pod_summary(raw: bytes) -> PodSummary:
         deleting=metadata.deletion_timestamp is not None,
         over=pod.status.over,
         extended=_extended_resources((*spec.containers, *(spec.init_containers or ()))),
-        told=annotations.get(ASSIGNMENT_KEY, ""),
+        assignment_json=annotations.get(ASSIGNMENT_KEY, ""),
         group=next(filter(is_safe_name, (annotations.get(key, "") for key in _GROUP_KEYS)), ""),
     )
 
 
 def _extended_resources(containers: Sequence[_Container]) -> tuple[str, ...]:
-    """Return the names that only an extended resource can have, each once."""
-    found = {
+    """Return the names with a slash, which only extended resources have, each once."""
+    names = {
         name: None
         for container in containers
         if container.resources is not None
         for name in container.resources.limits or ()
         if "/" in name
     }
-    return tuple(found)
+    return tuple(names)

@@ -1,4 +1,4 @@
-"""Quantities: how Kubernetes writes numbers; read exactly, never as a float."""
+"""Quantities: numbers as Kubernetes writes them, read exactly and never as a float."""
 
 import re
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ from typing import Final
 
 LARGEST: Final = 2**63 - 1  # what the API server can hold as an integer; it caps "8Ei" there
 LONGEST: Final = 64  # characters; an integer in canonical form has at most 20
-_SURE: Final = 15  # digits that fit the API server's integer even with a "k" behind them
-_FARTHEST: Final = 128  # exponents beyond it are over or under every bound at LONGEST characters
+_SAFE_DIGITS: Final = 15  # digits that fit the API server's integer even with a "k" behind them
+_LARGEST_EXPONENT: Final = (
+    128  # a larger exponent exceeds every bound, whatever LONGEST digits precede it
+)
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SCALES: Final = MappingProxyType(
@@ -22,10 +24,10 @@ _EXPONENT: Final = re.compile(r"[eE]([+-]?+[0-9]++)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A number: its exact *value*, and the *suffix* it was written with (``Gi``, ``e3``)."""
+    """A number as it was written."""
 
-    value: Fraction
-    suffix: str = ""
+    value: Fraction  # exact
+    suffix: str = ""  # as written: Gi, e3
 
     @property
     def negative(self) -> bool:
@@ -34,37 +36,37 @@ class Quantity:
 
     @property
     def fraction(self) -> bool:
-        """Say whether it is no whole number, which no extended resource may be."""
+        """Say whether it is not a whole number; extended resources must be whole."""
         return self.value.denominator != 1
 
     @property
     def overflow(self) -> bool:
-        """Say whether it is beyond what the API server holds as an integer."""
+        """Say whether it exceeds what the API server can hold as an integer."""
         return abs(self.value) > LARGEST
 
     @property
     def unit(self) -> bool:
-        """Say whether a unit was written; ``k`` is none, for 3000 comes back as ``3k``."""
+        """Say whether a unit was written, other than ``k``: the API server writes 3000 as 3k."""
         return self.suffix not in {"", "k"} and self.suffix in _SCALES
 
 
-def plain(text: str | int) -> int | None:
-    """Return the number that digits, or digits and ``k``, mean: the hot path of admission.
+def parse_plain(text: str | int) -> int | None:
+    """Return the value of digits, or of digits and ``k``: the hot path of admission.
 
-    ``None`` says that only :func:`parse` can tell what *text* is.
+    ``None`` means that *text* must go to :func:`parse`.
     """
     if isinstance(text, int):
         return text if 0 <= text <= LARGEST else None
     digits, scale = (text[:-1], 1000) if text[-1:] == "k" else (text, 1)
-    if len(digits) <= _SURE and digits.isdigit() and digits.isascii():
+    if len(digits) <= _SAFE_DIGITS and digits.isdigit() and digits.isascii():
         return int(digits) * scale
     return None
 
 
 def parse(text: str | int) -> Quantity | None:
-    """Read *text* by the rules of apimachinery's ``ParseQuantity``; ``None`` is no quantity.
+    """Read *text* by the rules of apimachinery's ``ParseQuantity``; ``None``: not a quantity.
 
-    One leniency is not shared: there a lone ``k`` is zero, which nobody means.
+    One difference: a lone ``k``, which is zero there, is not a quantity here.
     """
     if isinstance(text, int):
         return Quantity(value=Fraction(text))
@@ -85,7 +87,7 @@ def _scale(suffix: str) -> Fraction | None:
     exponent = _EXPONENT.fullmatch(suffix)
     if exponent is None:
         return None
-    return Fraction(10) ** max(-_FARTHEST, min(int(exponent[1]), _FARTHEST))
+    return Fraction(10) ** max(-_LARGEST_EXPONENT, min(int(exponent[1]), _LARGEST_EXPONENT))
 
 
 def canonical(number: int) -> str:

@@ -1,4 +1,4 @@
-"""The lexicon: which resource names are ours to read, and what each of them counts."""
+"""Resource names: which of them are ours to read, and what each of them counts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,76 +27,75 @@ class ResourceRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceName:
-    """A resource name that we know; its value is at most *most*, in its own unit."""
+    """A resource name of a vocabulary."""
 
     name: str
     role: ResourceRole
     vocabulary: Vocabulary
-    most: int
+    most: int  # the largest accepted value, in the unit of the resource
 
     @property
     def suffix(self) -> str:
-        """Return the name as people say it: ``vgpu-memory``."""
+        """Return the part after the slash, as messages show it: ``vgpu-memory``."""
         return self.name.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceNames:
-    """All names of several vocabularies.
+    """All resource names of several vocabularies."""
 
-    ``prefixes`` are those under which an unknown name is a slip of ours to point out, ``odd``
-    are these and whatever else asks for GPUs in names that we do not read. ``slot``
-    is the resource that our device plugin registers: admission adds it to containers that ask
-    in another vocabulary, and it must not read as a second request when the pod comes again.
-    """
-
-    words: Mapping[str, ResourceName]
-    prefixes: tuple[str, ...]
-    odd: tuple[str, ...]
+    by_name: Mapping[str, ResourceName]
+    prefixes: tuple[str, ...]  # an unknown name under one of these is a mistake to point out
+    gpu_prefixes: tuple[str, ...]  # those, and the prefixes of GPU resources that we do not read
+    # The resource that our device plugin registers. Admission adds it to containers that ask in
+    # another vocabulary; it must not count as a second request when the pod is reviewed again.
     slot: ResourceName | None
 
     def own_amounts(self, *sources: Amounts | None) -> dict[str, str | int]:
-        """Return what is ours to read in *sources*; a later one wins."""
-        words, prefixes = self.words, self.prefixes
+        """Return the amounts in *sources* that are ours to read; a later source wins."""
+        known, prefixes = self.by_name, self.prefixes
         return {
             name: text
             for source in sources
             if source is not None
             for name, text in source.items()
-            if name in words or name.startswith(prefixes)
+            if name in known or name.startswith(prefixes)
         }
 
     def known_names(self, amounts: Amounts) -> list[ResourceName]:
-        """Return the words *told*, without a slot that stands beside another vocabulary only."""
-        known = self.words
-        words = [known[name] for name in amounts if name in known]
+        """Return the known names in *amounts*.
+
+        The slot is left out where all other names belong to another vocabulary.
+        """
+        known = self.by_name
+        resources = [known[name] for name in amounts if name in known]
         slot = self.slot
         if slot is None or slot.name not in amounts:
-            return words
-        others = [word for word in words if word.vocabulary is not slot.vocabulary]
-        return others if others and len(others) == len(words) - 1 else words
+            return resources
+        others = [each for each in resources if each.vocabulary is not slot.vocabulary]
+        return others if others and len(others) == len(resources) - 1 else resources
 
     def closest_name(self, name: str) -> str | None:
-        """Return the known name that was probably meant by *name*."""
-        near = get_close_matches(name[:LONGEST], self.words, n=1)
+        """Return the known name closest to *name*; ``None`` where none is close."""
+        near = get_close_matches(name[:LONGEST], self.by_name, n=1)
         return near[0] if near else None
 
 
 @lru_cache(maxsize=8)
-def lexicon(vocabularies: tuple[Vocabulary, ...]) -> ResourceNames:
-    """Return the lexicon of *vocabularies*, built once."""
-    words = {word.name: word for vocabulary in vocabularies for word in _words(vocabulary)}
+def resource_names(vocabularies: tuple[Vocabulary, ...]) -> ResourceNames:
+    """Return the resource names of *vocabularies*; they are built once."""
+    by_name = {each.name: each for vocabulary in vocabularies for each in _names_of(vocabulary)}
     prefixes = tuple(prefix for vocabulary in vocabularies for prefix in vocabulary.prefixes)
-    counts = (w for w in words.values() if w.vocabulary.name == VOLCANO.name)
+    volcano = (each for each in by_name.values() if each.vocabulary.name == VOLCANO.name)
     return ResourceNames(
-        words=words,
+        by_name=by_name,
         prefixes=prefixes,
-        odd=(*prefixes, *FOREIGN),
-        slot=next((word for word in counts if word.role is ResourceRole.COUNT), None),
+        gpu_prefixes=(*prefixes, *FOREIGN),
+        slot=next((each for each in volcano if each.role is ResourceRole.COUNT), None),
     )
 
 
-def _words(vocabulary: Vocabulary) -> Iterator[ResourceName]:
+def _names_of(vocabulary: Vocabulary) -> Iterator[ResourceName]:
     for role, name, most in (
         (ResourceRole.COUNT, vocabulary.count, MOST_DEVICES),
         (ResourceRole.MEMORY, vocabulary.memory, MOST_MEMORY // vocabulary.memory_factor),

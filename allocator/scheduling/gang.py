@@ -51,7 +51,7 @@ def members_of(
 
 
 def _members(pods: Sequence[PodSummary], vocabularies: Sequence[Vocabulary]) -> Members:
-    asking = [pod for pod in pods if pod.asks(vocabularies)]
+    asking = [pod for pod in pods if pod.requests_gpus(vocabularies)]
     return Members(
         bound=sum(bool(pod.node) for pod in pods),
         holding=tuple(pod for pod in asking if pod.node),

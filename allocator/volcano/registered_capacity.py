@@ -45,7 +45,7 @@ def counted_uids(
     return frozenset(
         pod.uid
         for pod in pods
-        if pod.uid in uids and pod.node == node and pod.told and not pod.over
+        if pod.uid in uids and pod.node == node and pod.assignment_json and not pod.over
     )
 
 

@@ -74,7 +74,7 @@ class ClusterReader:
             policy=PlacementPolicy(
                 prefer=settings.prefer,
                 geometries=devices.geometries,
-                packings=settings.packings,
+                packings=settings.fill_policies,
             ),
         )
 

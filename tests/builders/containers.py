@@ -1,4 +1,4 @@
-"""Asking: containers and pods as a review shows them, of which a test names what matters."""
+"""Containers and pods as a review shows them; a test names only what matters to it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -19,18 +19,18 @@ NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 
 def entry(uid: str, *grants: Grant, since: datetime = NOON, container: str = "main") -> Entry:
-    """Build a promise to one container of a pod called after its uid."""
+    """Build the entry of a pod with one container; the pod is named after its uid."""
     held = ContainerGrants(name=container, grants=grants)
     return Entry(namespace="team-a", pod=uid, uid=uid, since=since, containers=(held,))
 
 
 def held(stage: Stage, *grants: Grant, name: str = "") -> ContainerGrants:
-    """Build what one container holds; it is called after its stage."""
+    """Build the grants of one container, named after its stage."""
     return ContainerGrants(name=name or str(stage), grants=grants, stage=stage)
 
 
 def several(uid: str, *containers: ContainerGrants) -> Entry:
-    """Build a promise to several containers of a pod called after its uid, init first."""
+    """Build the entry of a pod with several containers, init containers first."""
     return replace(entry(uid), containers=containers)
 
 

@@ -1,6 +1,6 @@
-"""Malformed bodies: a document of which some is replaced, doubled, renamed or cut off.
+"""Malformed bodies: documents with values replaced, doubled, renamed or cut off.
 
-A text is spliced, not a document edited: that takes microseconds, and makes what no encoder writes.
+The text is changed, not the document: that takes microseconds, and yields what no encoder writes.
 """
 
 import random
@@ -13,7 +13,7 @@ import orjson
 NESTED: Final = 5000
 LONG: Final = 70_000  # more than is answered past ASGI
 
-ODD: Final = (
+MALFORMED_VALUES: Final = (
     b"null",
     b"true",
     b"0",
@@ -64,7 +64,7 @@ WAYS: Final = ("replace",) * 5 + ("rename", "before", "behind")
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """Where a value stands in a text, and its key if it is a member."""
+    """The place of a value in a text, and its key if it is a member of an object."""
 
     start: int
     end: int
@@ -80,7 +80,7 @@ class Good:
 
 
 def good(document: object) -> Good:
-    """Spell *document* out."""
+    """Return *document* as text, with the places of its values."""
     parts: list[bytes] = []
     values: list[_Value] = []
     _spell(document, parts, values)
@@ -116,7 +116,7 @@ def _items(found: object) -> Iterator[tuple[bytes, object]]:
         yield from ((b"", value) for value in found)
 
 
-def crooked(found: Good, rng: random.Random) -> bytes:
+def malformed(found: Good, rng: random.Random) -> bytes:
     """Return *found* with up to three changes; one in four is not changed at all."""
     roll = rng.random()
     if roll < 0.25:
@@ -128,27 +128,27 @@ def crooked(found: Good, rng: random.Random) -> bytes:
     chosen = sorted(rng.sample(found.values, rng.choice((1, 1, 1, 2, 3))), key=lambda v: -v.start)
     for value in chosen:
         if value.end <= before:
-            text = _spliced(text, value, rng)
+            text = _with_malformed_value(text, value, rng)
             before = value.start - len(value.key)
-    return _broken(text, rng) if roll > 0.9 else text
+    return _with_bytes_changed(text, rng) if roll > 0.9 else text
 
 
-def _spliced(text: bytes, value: _Value, rng: random.Random) -> bytes:
-    odd, key = rng.choice(ODD), value.key
+def _with_malformed_value(text: bytes, value: _Value, rng: random.Random) -> bytes:
+    replacement, key = rng.choice(MALFORMED_VALUES), value.key
     match rng.choice(WAYS):
         case "rename" if key:
             return text[: value.start - len(key)] + b'"x":' + text[value.start :]
         case "before":
             at = value.start - len(key)
-            return text[:at] + key + odd + b"," + text[at:]
+            return text[:at] + key + replacement + b"," + text[at:]
         case "behind":
-            return text[: value.end] + b"," + key + odd + text[value.end :]
+            return text[: value.end] + b"," + key + replacement + text[value.end :]
         case _:
-            return text[: value.start] + odd + text[value.end :]
+            return text[: value.start] + replacement + text[value.end :]
 
 
-def _broken(text: bytes, rng: random.Random) -> bytes:
-    """Cut some bytes out, put others in, or leave the end away."""
+def _with_bytes_changed(text: bytes, rng: random.Random) -> bytes:
+    """Return *text* with some bytes replaced, or without its end."""
     at = rng.randrange(len(text) + 1)
     if rng.random() < 0.3:
         return text[:at]

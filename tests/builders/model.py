@@ -1,4 +1,4 @@
-"""Builders: GPUs, nodes, snapshots and requests of which a test names only what matters."""
+"""GPUs, nodes, snapshots and requests for tests, which name only what matters to them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -147,7 +147,7 @@ def ask(
     count: int = 1,
     name: str = "main",
 ) -> ContainerRequest:
-    """Build what one app container asks for; nothing is one whole GPU's memory."""
+    """Build the request of one app container; without amounts, all memory of one GPU."""
     return ContainerRequest(
         name=name,
         index=0,

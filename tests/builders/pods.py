@@ -66,14 +66,14 @@ def typed(found: Json) -> Pod:
     return msgspec.convert(found, Pod)
 
 
-def decided(written: Json, around: AdmissionContext) -> Outcome:
+def decided(written: Json, context: AdmissionContext) -> Outcome:
     """Decide about a pod as a user wrote it."""
-    return decide(typed(received(written)), around)
+    return decide(typed(received(written)), context)
 
 
-def admitted(found: Json, around: AdmissionContext) -> Json:
+def admitted(found: Json, context: AdmissionContext) -> Json:
     """Return a received pod as the API server would go on with it; fails if it is refused."""
-    outcome = decide(typed(found), around)
+    outcome = decide(typed(found), context)
     assert not isinstance(outcome, Refused), str(outcome.findings.first)
     if not isinstance(outcome, Rewritten | GpusHidden):
         return copy.deepcopy(found)

@@ -1,4 +1,4 @@
-"""Preemption for tests: who lives on a node, who wants in, and what the scheduler proposes."""
+"""Preemption for tests: the pods on a node, the preemptor, and the proposal of the scheduler."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,21 +20,21 @@ from tests.builders.gpunodes import entry
 
 Named = dict[str, list[str]]
 
-RAW = b"{}"  # the preemptor on the wire, which its reader has read already
+RAW = b"{}"  # the preemptor as JSON; select_victims gets it decoded as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """A pod with a promise: ``grants`` by index of the GPU; ``gone`` means its object is."""
+    """A pod with a ledger entry."""
 
     uid: str
-    grants: tuple[tuple[int, Grant], ...]
+    grants: tuple[tuple[int, Grant], ...]  # each with the index of its GPU
     priority: int = 0
     created: str = "2026-11-21T12:00:00Z"
     deleting: bool = False
     leaves: datetime | None = None
     over: bool = False
-    gone: bool = False
+    gone: bool = False  # its object is deleted
     bound: bool = True
 
     @property
@@ -50,7 +50,7 @@ def resident(uid: str, *grants: tuple[int, Grant], **fields: object) -> Resident
 def preemptor(
     request: PodRequest, *, priority: int = 100, nominated: str = "", uid: str = "high"
 ) -> SchedulingPod:
-    """Build the pod that wants in."""
+    """Build the pod that preempts others."""
     return SchedulingPod(
         uid=uid,
         namespace="team-a",
@@ -64,7 +64,7 @@ def preemptor(
 def cluster(
     *sites: tuple[Node, Iterable[Resident]], nominees: Iterable[SchedulingPod] = ()
 ) -> Index:
-    """Return the index of nodes, which have no grants of their own, and who lives on them."""
+    """Return the index of nodes without grants of their own, with the pods on them."""
     indexer = IndexBuilder()
     pods: dict[str, SchedulingPod] = {}
     for node, residents in sites:
@@ -112,6 +112,6 @@ def args(**offers: MetaVictims) -> ExtenderPreemptionArgs:
 
 
 def named(index: Index, pod: SchedulingPod, question: ExtenderPreemptionArgs) -> Named:
-    """Return whom the answer names, by node."""
+    """Return the uids of the victims in the answer, by node."""
     answer = select_victims(index, pod, question, terms=PlacementPolicy()).node_name_to_meta_victims
     return {name: [meta.uid for meta in one.pods or ()] for name, one in answer.items()}

@@ -5,7 +5,7 @@ from typing import Final
 
 from allocator.config.device_config import load_device_config
 from allocator.mig.geometry import Geometries
-from allocator.mig.positions import PositionTable, listing
+from allocator.mig.positions import PositionTable, position_table
 from allocator.model.allocation import Grant
 from allocator.model.gpu import Gpu
 from allocator.model.problem import Loaded
@@ -35,7 +35,7 @@ def named(found: Json) -> Named:
 
 def positions(gpu: Gpu) -> PositionTable | None:
     """Return Volcano's names for the instances of a GPU."""
-    return None if gpu.board is None else listing(GEOMETRIES, gpu.model, gpu.board)
+    return None if gpu.board is None else position_table(GEOMETRIES, gpu.model, gpu.board)
 
 
 def told_truly(world: World, pod: Json) -> None:

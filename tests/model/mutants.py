@@ -27,7 +27,7 @@ class Trusting(LateCommitController):
     """Looks at no pod that was told nothing, as if nobody could be bound past the hook."""
 
     def _pods_without_entry(self) -> list[tuple[PodSummary, str]]:
-        return [place for place in super()._pods_without_entry() if place[0].told]
+        return [place for place in super()._pods_without_entry() if place[0].assignment_json]
 
 
 class Unmoved(GpuNodeController):

@@ -64,7 +64,7 @@ def test_a_seat_is_free_and_legal_and_found_exactly_when_there_is_one(
 
     for mask in range(1 << subject.slots):
         for profile in subject.profiles:
-            seat = seats.seat(mask, profile)
+            seat = seats.choose(mask, profile)
 
             legal = set(free(mask, profile))
             assert seat.start in legal if seat else not legal
@@ -91,9 +91,9 @@ def test_finer_slots_change_no_rank(subject: Board, counts: list[float], factor:
             ((1 << factor) - 1) << i * factor for i in range(subject.slots) if mask >> i & 1
         )
         for coarse, fine in zip(subject.profiles, finer.profiles, strict=True):
-            seat = coarse_seats.seat(mask, coarse)
+            seat = coarse_seats.choose(mask, coarse)
             scaled = seat and replace(seat, start=seat.start * factor)
-            assert fine_seats.seat(fine_mask, fine) == scaled
+            assert fine_seats.choose(fine_mask, fine) == scaled
 
 
 @settings(max_examples=25)
@@ -116,7 +116,7 @@ def test_a_gpu_ranks_by_the_weighted_room_that_it_loses(
     for mask in range(1 << A100.slots):
         for profile in A100.plain:
             losses = [room(mask) - room(mask | profile.mask(s)) for s in free(mask, profile)]
-            seat = seats.seat(mask, profile)
+            seat = seats.choose(mask, profile)
             assert (seat and seat.rank[0]) == (
                 Fraction(min(losses) * SHARE, A100.slots) if losses else None
             )
@@ -149,7 +149,7 @@ def test_a_start_keeps_the_most_of_the_expected_fill(counts: list[float], failur
 
     for mask in range(1 << A100.slots):
         for profile in A100.plain:
-            seat = seats.seat(mask, profile)
+            seat = seats.choose(mask, profile)
             if seat is not None:
                 best = max(fill(mask | profile.mask(s)) for s in free(mask, profile))
                 assert fill(mask | profile.mask(seat.start)) > best - 1e-4
@@ -163,7 +163,7 @@ def test_while_cold_every_sequence_that_is_counted_on_can_be_placed(subject: Boa
 
     @cache
     def placed(mask: int) -> int:
-        chosen = [(p, seats.seat(mask, p)) for p in subject.profiles]
+        chosen = [(p, seats.choose(mask, p)) for p in subject.profiles]
         return sum(1 + placed(mask | p.mask(seat.start)) for p, seat in chosen if seat)
 
     @cache

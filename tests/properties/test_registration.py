@@ -148,12 +148,12 @@ def test_a_node_that_cannot_be_believed_is_shut_in_full(
 def test_only_live_pods_bound_there_are_counted() -> None:
     """Those whose annotations a scheduler of its kind has seen, and not yet forgotten."""
     entries = [entry(uid) for uid in UIDS]
-    live = PodSummary(uid="a", node="n0", deleting=False, over=False, told="[]")
+    live = PodSummary(uid="a", node="n0", deleting=False, over=False, assignment_json="[]")
     pods = [
         live,
         replace(live, uid="b", node="n1"),
         replace(live, uid="c", over=True),
-        replace(live, uid="d", told=""),
+        replace(live, uid="d", assignment_json=""),
         replace(live, uid="stranger"),
     ]
 

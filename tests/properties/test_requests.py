@@ -13,8 +13,8 @@ from allocator.model.decision import Finding, Findings, Reason
 from allocator.model.request import PodRequest
 from allocator.request import containers
 from allocator.request.fast_path import parse_common
-from allocator.request.quantity import LARGEST, canonical, parse, plain
-from allocator.request.resource_names import lexicon
+from allocator.request.quantity import LARGEST, canonical, parse, parse_plain
+from allocator.request.resource_names import resource_names
 from tests.builders.containers import (
     CORES,
     GPU_COUNT,
@@ -84,7 +84,7 @@ ANNOTATIONS: st.SearchStrategy[dict[str, str]] = st.just({}) | st.dictionaries(
 @settings(max_examples=500)
 def test_any_text_is_a_quantity_or_none(text: str) -> None:
     """Neither reader raises, and where the quick one answers, the thorough one agrees."""
-    quick, thorough = plain(text), parse(text)
+    quick, thorough = parse_plain(text), parse(text)
 
     assert quick is None or (thorough is not None and thorough.value == quick)
 
@@ -185,18 +185,18 @@ def test_what_is_read_in_one_pass_is_what_a_closer_look_finds(
     pod: list[Box], init: list[Box]
 ) -> None:
     """The shortcut answers only where the long way finds nothing wrong, and the same."""
-    known = lexicon(VOCABULARIES)
+    known = resource_names(VOCABULARIES)
 
     quick = parse_common(init, pod, known)
 
-    spots = list(containers.spots(init, pod, known))
+    spots = list(containers.asking_containers(init, pod, known))
     if quick is not None:
         assert quick.asking == [containers.container_request(spot, known) for spot in spots]
-        assert {spot.spoken[0].vocabulary for spot in spots} <= {quick.vocabulary}
+        assert {spot.known_names[0].vocabulary for spot in spots} <= {quick.vocabulary}
 
 
 @settings(max_examples=100)
 @given(st.lists(boxes(VOLCANO), max_size=3))
 def test_usual_pods_are_read_in_one_pass(pod: list[Box]) -> None:
     """Amounts within their bounds that do not contradict each other need no closer look."""
-    assert parse_common([], pod, lexicon(VOCABULARIES)) is not None
+    assert parse_common([], pod, resource_names(VOCABULARIES)) is not None

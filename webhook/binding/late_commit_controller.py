@@ -141,9 +141,9 @@ class LateCommitController:
             elif ledger.closed:
                 if ledger.entry(pod.uid) is None:
                     stranded[pod.uid] = pod, ledger.closed
-            elif pod.told and ledger.entry(pod.uid) is not None:
+            elif pod.assignment_json and ledger.entry(pod.uid) is not None:
                 self._fine[pod.uid] = pod, ledger
-            elif pod.asks(self.caches.around(pod.namespace).vocabularies):
+            elif pod.requests_gpus(self.caches.around(pod.namespace).vocabularies):
                 without_entry.append((pod, ledger.resource_version))
         self._stranded.know(stranded)
         return without_entry
@@ -152,7 +152,7 @@ class LateCommitController:
         """Say what the node of *pod* lacks; without a GPUNode another plugin may serve it."""
         context = self.caches.around(pod.namespace)
         upstream = context.settings.node_agent is NodeAgent.UPSTREAM
-        if not pod.asks(context.vocabularies) or (upstream and not why):
+        if not pod.requests_gpus(context.vocabularies) or (upstream and not why):
             return
         why = why or "it has no GPUs known to vgpu-admission"
         note = f"bound without vgpu-admission, has no entry on node {quote(pod.node)}: {why}"

@@ -19,7 +19,7 @@ from allocator.report.terminal_lines import (
     inert,
     row,
 )
-from allocator.request.resource_names import lexicon
+from allocator.request.resource_names import resource_names
 from webhook.admission.outcome import GpusHidden, Refused, Rewritten, Untouched
 from webhook.plan.patch_diff import sections
 from webhook.plan.plan import Plan
@@ -64,7 +64,7 @@ def _asked_text(plan: Plan) -> str:
 
 def _literally(pod: Pod) -> Iterator[str]:
     """Yield the resources of a request that could not be read, as they stand there."""
-    known = lexicon(VOCABULARIES)
+    known = resource_names(VOCABULARIES)
     for container in (*(pod.spec.init_containers or ()), *pod.spec.containers):
         resources = container.resources
         if resources is not None and (

@@ -11,7 +11,7 @@ import orjson
 
 from allocator.config.settings import DEFAULTS
 from tests.builders.gpunodes import Json
-from tests.builders.malformed import Good, crooked, good
+from tests.builders.malformed import Good, good, malformed
 from tests.builders.model import nodes_of, snapshot
 from tests.builders.pods import (
     CORES,
@@ -211,7 +211,7 @@ def payloads(bases: list[Good], rng: random.Random, count: int) -> Iterator[byte
     """Yield so many bad bodies, with strangers that nobody has heard of before."""
     for number in range(count):
         stranger = f"{STRANGER}-{number}".encode()
-        yield crooked(rng.choice(bases), rng).replace(STRANGER.encode(), stranger)
+        yield malformed(rng.choice(bases), rng).replace(STRANGER.encode(), stranger)
 
 
 Bases = Callable[[Site, random.Random], list[Good]]

@@ -49,6 +49,6 @@ def test_two_resources_cannot_share_a_name() -> None:
 
 
 def test_only_existing_resources_can_be_renamed() -> None:
-    """A typing error in the configuration is told."""
+    """A typing error in the configuration is reported."""
     with pytest.raises(ValueError, match="is not a resource of the vocabulary volcano"):
         configure_vocabulary(VOLCANO, names={GPU_MEM: "volcano.sh/x"})

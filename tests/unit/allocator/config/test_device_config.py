@@ -11,7 +11,7 @@ from allocator.config.device_config import (
     load_device_config,
     load_node_config,
 )
-from allocator.mig.positions import listing
+from allocator.mig.positions import position_table
 from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.model.request import Mode
 
@@ -68,7 +68,7 @@ def test_shipped_tables_restrict_only_deviceshare(name: str) -> None:
         board = board_named(product)
         assert board is not None
         assert table.restriction(product, board) is None
-        assert listing(table, product, board) is not None
+        assert position_table(table, product, board) is not None
 
 
 def test_formatting_is_no_edit_and_an_edit_is() -> None:

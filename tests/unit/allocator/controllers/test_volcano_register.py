@@ -31,7 +31,7 @@ from tests.fakes.kube_clock import FakeClock
 NODE = nodes_of(1, T4)
 EMPTY = "GPU-n0-0,10,15360,NVIDIA-Tesla T4,true,hami-core:"
 PROMISE = entry("a", soft_grant(5000, gpu="GPU-n0-0"))
-BOUND = PodSummary(uid="a", node="n0", deleting=False, over=False, told="[]")
+BOUND = PodSummary(uid="a", node="n0", deleting=False, over=False, assignment_json="[]")
 
 
 @dataclass

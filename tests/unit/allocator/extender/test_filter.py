@@ -249,7 +249,9 @@ def test_busy_nodes_are_filled_first_unless_a_pod_wants_otherwise() -> None:
     index = index_of(
         node("idle", gpu(A100_40)), node("busy", gpu(A100_40, grants=[soft_grant(30000, 60)]))
     )
-    spread = msgspec.structs.replace(pod(ask(3000)), packings=FillPolicies(node=FillPolicy.SPREAD))
+    spread = msgspec.structs.replace(
+        pod(ask(3000)), fill_policies=FillPolicies(node=FillPolicy.SPREAD)
+    )
 
     packed = scores(index, pod(ask(3000)), "idle", "busy", "unknown")
     apart = scores(index, spread, "idle", "busy", "unknown")

@@ -162,9 +162,9 @@ def test_the_cluster_s_policies_are_settings() -> None:
     """Both levels and all weights can be set; what is left out is as it was."""
     found = settings_of("nodePolicy: spread\nscoreWeights: {cores: 5}")
 
-    assert found.packings == FillPolicies(node=SPREAD, gpu=BINPACK)
+    assert found.fill_policies == FillPolicies(node=SPREAD, gpu=BINPACK)
     assert found.score_weights == ScoreWeights(cores=5)
-    assert settings_of("").packings == DEFAULT
+    assert settings_of("").fill_policies == DEFAULT
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ NODE = nodes_of(1)
 ENTRY = entry("a", soft_grant(100, gpu="GPU-n0-0"))
 STRAY = entry("b", soft_grant(100, gpu="GPU-n0-0"))
 TOLD = json.dumps(gpu_node(NODE, (ENTRY,))["spec"]["entries"][0]["containers"])
-POD = PodSummary(uid="a", node="n0", deleting=False, over=False, told=TOLD)
+POD = PodSummary(uid="a", node="n0", deleting=False, over=False, assignment_json=TOLD)
 LEDGER = ledger(NODE, (ENTRY,))
 
 
@@ -32,10 +32,14 @@ def drifts_of(node_ledger: Ledger, pod: PodSummary = POD) -> list[tuple[str, str
     ("node_ledger", "pod", "expected"),
     [
         pytest.param(LEDGER, POD, [], id="agreed"),
-        pytest.param(LEDGER, replace(POD, told=""), [], id="not-told-yet"),
-        pytest.param(LEDGER, replace(POD, told="[]"), [("different", "a")], id="told-otherwise"),
-        pytest.param(LEDGER, replace(POD, told="{"), [("different", "a")], id="told-nonsense"),
-        pytest.param(LEDGER, replace(POD, told="[]", node=""), [], id="not-bound-yet"),
+        pytest.param(LEDGER, replace(POD, assignment_json=""), [], id="not-told-yet"),
+        pytest.param(
+            LEDGER, replace(POD, assignment_json="[]"), [("different", "a")], id="told-otherwise"
+        ),
+        pytest.param(
+            LEDGER, replace(POD, assignment_json="{"), [("different", "a")], id="told-nonsense"
+        ),
+        pytest.param(LEDGER, replace(POD, assignment_json="[]", node=""), [], id="not-bound-yet"),
         pytest.param(
             ledger(nodes_of(1, name="n1"), (ENTRY,)),
             replace(POD, node="n1"),
@@ -67,7 +71,7 @@ def test_only_what_lasts_is_told() -> None:
     """Caches run ahead of each other; a gauge says how many there are now."""
     now, events, counts = [0.0], list[Event](), dict[str, int]()
     pods = Pods()
-    pods.replace({"a": replace(POD, told="[]")})
+    pods.replace({"a": replace(POD, assignment_json="[]")})
     clock = Clock(monotonic=lambda: now[0])
     report = DriftController(
         lambda: {"n0": LEDGER},

@@ -14,7 +14,7 @@ from allocator.mig.geometry import Geometries
 from allocator.mig.positions import (
     PositionTable,
     keep_volcano_positions,
-    listing,
+    position_table,
     with_volcano_positions,
 )
 from allocator.model.allocation import Grant
@@ -36,19 +36,19 @@ def shipped(name: str) -> Geometries:
     return loaded.value.geometries
 
 
-def named(table: Geometries, product: str) -> tuple[PositionTable, Board]:
+def table_and_board(table: Geometries, product: str) -> tuple[PositionTable, Board]:
     board = board_named(product)
     assert board is not None
-    found = listing(table, product, board)
+    found = position_table(table, product, board)
     assert found is not None
     return found, board
 
 
-def there(*held: Grant, product: str = A100_80) -> Snapshot:
+def mig_snapshot(*held: Grant, product: str = A100_80) -> Snapshot:
     return snapshot(with_volcano_positions(node("n0", gpu(product, mode=Mode.MIG, grants=held))))
 
 
-def had(position: str, instance: str) -> Grant:
+def grant_at(position: str, instance: str) -> Grant:
     """Build a grant of an A100's ``1g.10gb@6``."""
     name, _, start = instance.partition("@")
     return msgspec.structs.replace(mig_grant(name, int(start), product=A100_80), position=position)
@@ -62,7 +62,7 @@ def positions(choice: Choice, container: str = "main") -> list[str | None]:
 @pytest.mark.parametrize("product", [A30, A100_40, A100_80])
 def test_every_place_of_a_shipped_group_has_one_position(generation: str, product: str) -> None:
     """Positions count through the group without a gap, and their places do not overlap."""
-    found, board = named(shipped(generation), product)
+    found, board = table_and_board(shipped(generation), product)
 
     assert len(found.groups) == (3 if product == A30 else 4)
     for seats in found.groups.values():
@@ -78,7 +78,7 @@ def test_every_place_of_a_shipped_group_has_one_position(generation: str, produc
 @pytest.mark.parametrize("generation", ["a", "b"])
 def test_positions_count_in_the_order_of_the_table(generation: str) -> None:
     """The fact sheet's example: 2g.10gb are 0, 1, 2 and the 1g.5gb is 3."""
-    found, _ = named(shipped(generation), A100_40)
+    found, _ = table_and_board(shipped(generation), A100_40)
 
     group = found.groups["group2"]
     assert {f"{place.profile}@{place.start}": n for place, n in group.items()} == {
@@ -92,7 +92,7 @@ def test_positions_count_in_the_order_of_the_table(generation: str) -> None:
 def test_both_names_of_the_largest_profile_are_one() -> None:
     """The older table calls it 7g.79gb, which no driver does."""
     for generation in ("a", "b"):
-        found, board = named(shipped(generation), A100_80)
+        found, board = table_and_board(shipped(generation), A100_80)
         largest = board.profile("7g.80gb")
         assert [place.profile for place in found.groups["group4"]] == [largest]
 
@@ -110,14 +110,14 @@ def test_a_group_that_no_board_can_hold_names_nothing(groups: list[str]) -> None
     geometries = only(*groups).geometries
     assert geometries is not None
 
-    found, _ = named(geometries, A100_80)
+    found, _ = table_and_board(geometries, A100_80)
 
     assert not found.groups
 
 
 def test_a_gpu_in_use_keeps_its_group() -> None:
     """Its first tenant is named after group1, and would be wrong beside a 2g."""
-    choice = choose(there(had("group1-6", "1g.10gb@6")), pod(ask(15000)), terms=MIXED)
+    choice = choose(mig_snapshot(grant_at("group1-6", "1g.10gb@6")), pod(ask(15000)), terms=MIXED)
 
     assert choice.verdict is FitVerdict.NOT_NOW
 
@@ -125,14 +125,16 @@ def test_a_gpu_in_use_keeps_its_group() -> None:
 @pytest.mark.parametrize(
     ("held", "memory", "cut"),
     [
-        pytest.param(had("group2-3", "1g.10gb@6"), 15000, "group2-2 2g.20gb@4", id="V2"),
-        pytest.param(had("group2-0", "2g.20gb@0"), 8000, "group2-3 1g.10gb@6", id="V3"),
-        pytest.param(had("gone-0", "1g.10gb@6"), 8000, "group1-4 1g.10gb@4", id="edited-table"),
+        pytest.param(grant_at("group2-3", "1g.10gb@6"), 15000, "group2-2 2g.20gb@4", id="V2"),
+        pytest.param(grant_at("group2-0", "2g.20gb@0"), 8000, "group2-3 1g.10gb@6", id="V3"),
+        pytest.param(
+            grant_at("gone-0", "1g.10gb@6"), 8000, "group1-4 1g.10gb@4", id="edited-table"
+        ),
     ],
 )
 def test_a_group_offers_all_its_places(held: Grant, memory: int, cut: str) -> None:
     """Upstream offers only profiles in use, or the larger one, or crashes on an edited table."""
-    choice = choose(there(held), pod(ask(memory)), terms=MIXED)
+    choice = choose(mig_snapshot(held), pod(ask(memory)), terms=MIXED)
 
     assert f"{positions(choice)[0]} {cuts(choice)[0]}" == cut
 
@@ -141,7 +143,7 @@ def test_v1_containers_of_one_pod_have_positions_of_their_own() -> None:
     """All of them of one group."""
     asks = [ask(8000, name=f"c{i}") for i in range(7)]
 
-    choice = choose(there(), pod(*asks), terms=MIXED)
+    choice = choose(mig_snapshot(), pod(*asks), terms=MIXED)
 
     found = [positions(choice, one.name)[0] for one in asks]
     assert sorted(map(str, found)) == [f"group1-{i}" for i in range(7)]
@@ -151,7 +153,7 @@ def test_a_schedulers_pick_is_taken() -> None:
     """Also its group, which is not the first that would do."""
     terms = replace(MIXED, wished=(("GPU-n0-0", "group2-3"),))
 
-    choice = choose(there(), pod(ask(8000)), terms=terms)
+    choice = choose(mig_snapshot(), pod(ask(8000)), terms=terms)
 
     assert (cuts(choice), positions(choice)) == (["1g.10gb@6"], ["group2-3"])
 
@@ -183,13 +185,13 @@ def test_names_stay_true_while_pods_come_and_go(
 ) -> None:
     """At any time all tenants of a GPU are of one group, each at the place that its name means."""
     table = shipped(generation)
-    found, _ = named(table, A100_40)
+    found, _ = table_and_board(table, A100_40)
     terms, held = PlacementPolicy(geometries=table), list[Grant]()
     for memory, leaves in steps:
         if leaves and held:
             del held[memory % len(held)]
             continue
-        choice = choose(there(*held, product=A100_40), pod(ask(memory)), terms=terms)
+        choice = choose(mig_snapshot(*held, product=A100_40), pod(ask(memory)), terms=terms)
         if choice.assignment is not None:
             held += grants(choice)["main"]
         groups = {str(grant.position).rpartition("-")[0] for grant in held}
@@ -212,6 +214,6 @@ def test_items_that_the_board_lacks_are_counted(spelled: str, expected: list[int
     """Volcano's plugin counts through the table and knows nothing of boards."""
     geometries = only(spelled).geometries
     assert geometries is not None
-    found, _ = named(geometries, A100_80)
+    found, _ = table_and_board(geometries, A100_80)
 
     assert sorted(found.groups["g"].values()) == expected

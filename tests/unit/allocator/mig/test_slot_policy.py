@@ -18,10 +18,10 @@ def taught(counts: dict[str, float], failures: float = 0.0, product: str = A100_
     return Demand(boards=MappingProxyType({board(product).name: seen}))
 
 
-def seated(seats: SlotPolicy, mask: int, name: str, *, product: str = A100_40) -> SlotChoice:
-    seat = seats.seat(mask, profile(name, product))
-    assert seat is not None
-    return seat
+def choice(policy: SlotPolicy, mask: int, name: str, *, product: str = A100_40) -> SlotChoice:
+    best = policy.choose(mask, profile(name, product))
+    assert best is not None
+    return best
 
 
 @pytest.mark.parametrize(
@@ -38,35 +38,35 @@ def test_an_empty_board_fills_without_regret(
     arrivals: tuple[str, ...], starts: tuple[int, ...]
 ) -> None:
     """While nothing is known, each arrival sits where it spoils least for any other."""
-    seats = slot_policy(BOARD, NOTHING_LEARNED)
+    policy = slot_policy(BOARD, NOTHING_LEARNED)
     mask, chosen = 0, []
 
     for name in arrivals:
-        chosen.append(seated(seats, mask, name).start)
+        chosen.append(choice(policy, mask, name).start)
         mask |= placed(name, chosen[-1]).mask
 
     assert tuple(chosen) == starts
 
 
-def test_a_full_gpu_has_no_seat() -> None:
+def test_a_full_gpu_has_no_start() -> None:
     """Slot 7 alone is no place for a 1g, though it is free."""
-    seats = slot_policy(BOARD, NOTHING_LEARNED)
+    policy = slot_policy(BOARD, NOTHING_LEARNED)
 
-    assert seats.seat(0b0111_1111, profile("1g.5gb")) is None
+    assert policy.choose(0b0111_1111, profile("1g.5gb")) is None
 
 
 def test_the_fuller_gpu_is_preferred_where_nothing_else_differs() -> None:
     """An arrival goes on a GPU in use before it opens an empty one."""
-    seats = slot_policy(BOARD, taught({"1g.5gb": 100.0}))
+    policy = slot_policy(BOARD, taught({"1g.5gb": 100.0}))
 
-    assert seated(seats, 0b1, "1g.5gb").rank < seated(seats, 0, "1g.5gb").rank
+    assert choice(policy, 0b1, "1g.5gb").rank < choice(policy, 0, "1g.5gb").rank
 
 
 def test_a_gpu_is_kept_whole_where_whole_ones_are_asked_for() -> None:
     """With 7g in demand a 1g avoids the empty GPU even if another loses room for a 2g."""
-    seats = slot_policy(BOARD, taught({"1g.5gb": 50.0, "2g.10gb": 20.0, "7g.40gb": 30.0}))
+    policy = slot_policy(BOARD, taught({"1g.5gb": 50.0, "2g.10gb": 20.0, "7g.40gb": 30.0}))
 
-    assert seated(seats, 0b1, "1g.5gb").rank < seated(seats, 0, "1g.5gb").rank
+    assert choice(policy, 0b1, "1g.5gb").rank < choice(policy, 0, "1g.5gb").rank
 
 
 def test_capacity_is_kept_alike_for_all_profiles_in_use_until_overload() -> None:
@@ -91,31 +91,31 @@ def test_a_profile_named_by_a_user_is_seated_among_the_plain_ones() -> None:
     """Double memory goes to slots 6 and 7, the last of which nothing small can use."""
     double = profile("1g.10gb")
 
-    seat = slot_policy(BOARD, NOTHING_LEARNED, (*BOARD.plain, double)).seat(0, double)
+    best = slot_policy(BOARD, NOTHING_LEARNED, (*BOARD.plain, double)).choose(0, double)
 
-    assert seat is not None
-    assert seat.start == 6
+    assert best is not None
+    assert best.start == 6
 
 
 def test_a_profile_that_is_not_on_offer_is_an_error() -> None:
-    """Asking for a seat of an unknown profile is a bug, not a lack of room."""
+    """Asking for an unknown profile is a bug, not a full GPU."""
     with pytest.raises(KeyError, match=r"1g\.10gb"):
-        slot_policy(BOARD, NOTHING_LEARNED).seat(0, profile("1g.10gb"))
+        slot_policy(BOARD, NOTHING_LEARNED).choose(0, profile("1g.10gb"))
 
 
 def test_a_slot_that_the_board_lacks_is_an_error() -> None:
     """A mask from another board is a bug, not a full GPU."""
     with pytest.raises(ValueError, match="has only 8"):
-        slot_policy(BOARD, NOTHING_LEARNED).seat(1 << 8, profile("1g.5gb"))
+        slot_policy(BOARD, NOTHING_LEARNED).choose(1 << 8, profile("1g.5gb"))
 
 
 def test_a_board_of_twelve_slots_is_seated_in_its_own_slots() -> None:
     """A profile of three slots sits at a multiple of three, wherever it fits."""
-    seats = slot_policy(board(PRO_6000), NOTHING_LEARNED)
+    policy = slot_policy(board(PRO_6000), NOTHING_LEARNED)
 
-    seat = seated(seats, 0b000_000_000_111, "1g.24gb", product=PRO_6000)
+    best = choice(policy, 0b000_000_000_111, "1g.24gb", product=PRO_6000)
 
-    assert seat.start == 3
+    assert best.start == 3
 
 
 def test_boards_of_one_structure_rank_alike() -> None:
@@ -125,8 +125,8 @@ def test_boards_of_one_structure_rank_alike() -> None:
         board(PRO_6000), taught({"1g.24gb": 60.0, "4g.96gb": 40.0}, product=PRO_6000)
     )
 
-    on_a30 = seated(small, 0b1100, "1g.6gb", product=A30)
-    on_pro = seated(large, 0b111_111_000_000, "1g.24gb", product=PRO_6000)
+    on_a30 = choice(small, 0b1100, "1g.6gb", product=A30)
+    on_pro = choice(large, 0b111_111_000_000, "1g.24gb", product=PRO_6000)
 
     assert on_pro == SlotChoice(on_a30.start * 3, on_a30.rank)
 
@@ -141,9 +141,9 @@ def test_boards_of_one_structure_rank_alike() -> None:
 )
 def test_a_whole_board_is_the_same_loss_everywhere(product: str, name: str) -> None:
     """Taking all of an empty board ranks equally on every model: it loses one board."""
-    seats = slot_policy(board(product), NOTHING_LEARNED)
+    policy = slot_policy(board(product), NOTHING_LEARNED)
 
-    assert seated(seats, 0, name, product=product).rank == (0, 0, SHARE, 0)
+    assert choice(policy, 0, name, product=product).rank == (0, 0, SHARE, 0)
 
 
 def test_a_board_too_fine_to_plan_is_refused_at_once() -> None:
@@ -178,6 +178,6 @@ def test_ids_and_memory_of_profiles_do_not_matter() -> None:
     ours = slot_policy(BOARD, demand)
     theirs = slot_policy(BOARD, demand, renumbered)
 
-    assert [ours.seat(m, p) for m in range(256) for p in BOARD.plain] == [
-        theirs.seat(m, p) for m in range(256) for p in renumbered
+    assert [ours.choose(m, p) for m in range(256) for p in BOARD.plain] == [
+        theirs.choose(m, p) for m in range(256) for p in renumbered
     ]

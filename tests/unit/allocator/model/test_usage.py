@@ -80,7 +80,7 @@ def a30(name: str, start: int) -> Grant:
         ),
     ],
 )
-def test_those_that_take_turns_count_once(
+def test_containers_that_run_in_turn_count_once(
     containers: list[ContainerGrants], amounts: Amounts
 ) -> None:
     """Memory, compute and the number of grants are what is ever held at one time."""
@@ -107,14 +107,14 @@ def test_a_place_is_kept_free_all_the_time(
 
 
 def test_each_part_has_a_holder() -> None:
-    """Whoever draws them can say whose they are."""
+    """Each grant comes with the name of a container that holds it."""
     found = parts([held(INIT, soft_grant(9)), held(APP, soft_grant(4))])
 
     assert [(name, grant.memory) for name, grant in found] == [("app", 9)]
 
 
 def test_a_ledger_counts_what_was_chosen() -> None:
-    """What init and app share is promised once, and the rest is there for others."""
+    """What init and app containers share counts once; the rest is free for others."""
     first = ledger(SOFT)
     found = assign(first, wanted(request=SHARING), terms=PlacementPolicy())
     assert isinstance(found, Assignment)
@@ -131,7 +131,7 @@ def test_a_ledger_counts_what_was_chosen() -> None:
 
 
 def test_a_forecast_counts_alike() -> None:
-    """Who is on the way takes what the ledger will count."""
+    """A pod that is being bound takes as much as the ledger will count."""
     found = grants_of(SOFT, wanted(request=SHARING), PlacementPolicy())
 
     assert [grant.memory for grant in found] == [10000]
@@ -148,7 +148,7 @@ def test_the_ledger_says_who_takes_turns() -> None:
 
 
 def test_an_older_entry_counts_in_full() -> None:
-    """It does not say who takes turns: that costs room, and promises nothing twice."""
+    """It does not say which containers run in turn: this costs capacity, but promises no more."""
     document = gpu_node(SOFT, (sharing(),))
     for container in document["spec"]["entries"][0]["containers"]:
         container.pop("stage", None)

@@ -60,7 +60,7 @@ def test_the_node_follows_the_policy(mode: Mode, *, packing: FillPolicy, expecte
 
 def test_the_pod_goes_before_the_cluster() -> None:
     """An annotation overrides the setting at the level it names."""
-    wish = structs.replace(pod(ask(4000)), packings=FillPolicies(gpu=SPREAD))
+    wish = structs.replace(pod(ask(4000)), fill_policies=FillPolicies(gpu=SPREAD))
 
     assert gpus(choose(SHARED, wish)) == ["GPU-n0-2"]
 

@@ -27,7 +27,7 @@ from webhook.binding.scheduler_pod import unbound_pod
 OURS = "vgpu-admission.io/"
 VOLCANO = VOCABULARIES[0]
 SOFT, CUT = nodes_of(1, T4, name="soft"), nodes_of(1, A100_40, mode=Mode.MIG, name="cut")
-AROUND = AdmissionContext(settings=Settings(), snapshot=snapshot(SOFT, CUT), host_paths=True)
+CONTEXT = AdmissionContext(settings=Settings(), snapshot=snapshot(SOFT, CUT), host_paths=True)
 ASKED = orjson.dumps({"mode": None, "containers": {"main": {NUMBER: "1"}}}).decode()
 ASKED_MIG = orjson.dumps({"mode": "mig", "containers": {}}).decode()
 
@@ -41,7 +41,7 @@ def asking(**annotations: str) -> Json:
 
 
 def hook(written: Json) -> BindRequest:
-    found = judge(bound(binding()), live(written), AROUND)
+    found = judge(bound(binding()), live(written), CONTEXT)
     assert isinstance(found, BindRequest), found
     return found
 
@@ -69,14 +69,17 @@ def test_a_mode_without_evidence_of_a_choice_is_the_users() -> None:
     On a node without MIG the hook refuses the pod, and the console says that it never fits.
     """
     written = asking(**{"mode": "mig", "mode-source": "best"})
-    wish = hook(written)
+    bind_request = hook(written)
 
-    told = console(written, "soft")
+    explained = console(written, "soft")
 
-    assert (wish.wanted.request.named_mode, wish.source) == (Mode.MIG, ModeSource.NAMED)
-    assert told.request == wish.wanted.request
-    assert told.outlook is not None
-    assert told.outlook.verdict is FeasibilityVerdict.NEVER
+    assert (bind_request.wanted.request.named_mode, bind_request.source) == (
+        Mode.MIG,
+        ModeSource.NAMED,
+    )
+    assert explained.request == bind_request.wanted.request
+    assert explained.outlook is not None
+    assert explained.outlook.verdict is FeasibilityVerdict.NEVER
     fitting = console(written, "soft", "cut").answers
     assert [answer.node for answer in fitting if answer.finding is None] == ["cut"]
 
@@ -84,17 +87,21 @@ def test_a_mode_without_evidence_of_a_choice_is_the_users() -> None:
 def test_with_evidence_the_mode_is_open_again() -> None:
     """Admission found mig the best; the hook and the console may choose another."""
     written = asking(**{"mode": "mig", "mode-source": "best", "asked": ASKED})
-    wish = hook(written)
+    bind_request = hook(written)
 
-    told = console(written, "soft")
+    explained = console(written, "soft")
 
-    assert (wish.wanted.request.named_mode, wish.wanted.mode, wish.source) == (
+    assert (
+        bind_request.wanted.request.named_mode,
+        bind_request.wanted.mode,
+        bind_request.source,
+    ) == (
         None,
         None,
         ModeSource.BEST,
     )
-    assert told.request == wish.wanted.request
-    assert [answer.node for answer in told.answers if answer.finding is None] == ["soft"]
+    assert explained.request == bind_request.wanted.request
+    assert [answer.node for answer in explained.answers if answer.finding is None] == ["soft"]
 
 
 @given(
@@ -113,11 +120,11 @@ def test_hook_extender_and_console_read_every_pod_alike(annotations: dict[str, s
     written = asking(**annotations)
     wanted = hook(written).wanted
 
-    asked, told = extender(written), console(written, "soft", "cut").admitted
+    asked, explained = extender(written), console(written, "soft", "cut").admitted
 
-    assert told is not None
+    assert explained is not None
     assert (asked.request, asked.mode) == (wanted.request, wanted.mode)
-    assert (told.request, told.mode) == (wanted.request, wanted.mode)
+    assert (explained.request, explained.mode) == (wanted.request, wanted.mode)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_the_mode_is_named_or_open(
 def test_an_annotation_that_cannot_be_meant_is_refused(
     limits: Resources, annotations: dict[str, str], message: str
 ) -> None:
-    """Upstream, such a pod waits for ever or runs where it must not; here it is told."""
+    """Upstream, such a pod waits forever or runs where it must not; here it is refused."""
     (finding,) = findings(box(limits), annotations=annotations)
 
     assert f"{finding} [{finding.reason}]" == message

@@ -5,7 +5,7 @@ import pytest
 from allocator.catalog.keys import GPU_POLICY_KEY, NODE_POLICY_KEY
 from allocator.model.decision import Findings
 from allocator.model.request import FillPolicies, FillPolicy
-from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY, preferences
+from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY, fill_policies
 
 BINPACK, SPREAD = FillPolicy
 
@@ -30,7 +30,7 @@ BINPACK, SPREAD = FillPolicy
 )
 def test_annotations_are_read(annotations: dict[str, str], expected: FillPolicies) -> None:
     """Each key says how one level is filled; what is not said stays with the cluster."""
-    assert preferences(annotations) == expected
+    assert fill_policies(annotations) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_annotations_are_read(annotations: dict[str, str], expected: FillPolicie
 )
 def test_what_is_not_understood_is_refused(key: str, text: str, what: str) -> None:
     """A wish that would be ignored in silence is a finding with a remedy."""
-    found = preferences({key: text})
+    found = fill_policies({key: text})
 
     assert isinstance(found, Findings)
     (finding,) = found.all
@@ -56,7 +56,7 @@ def test_what_is_not_understood_is_refused(key: str, text: str, what: str) -> No
 
 def test_both_levels_are_reported() -> None:
     """A user sees all that is wrong at once."""
-    found = preferences({NODE_POLICY_KEY: "x", GPU_POLICY_KEY: "y" * 100_000})
+    found = fill_policies({NODE_POLICY_KEY: "x", GPU_POLICY_KEY: "y" * 100_000})
 
     assert isinstance(found, Findings)
     assert len(found.all) == 2

@@ -17,7 +17,7 @@ def read(written: Json) -> PodSummary:
 
 
 def test_a_pod_is_read() -> None:
-    """Who it is, where it is, whether it is over, and what it asks for and was told."""
+    """Who it is, where it is, whether it is over, what it asks for, and its assignment."""
     written = pod(SLICE, SLICE, nodeName="n0")
     annotations = {
         "vgpu-admission.io/assignment": "[]",
@@ -35,7 +35,7 @@ def test_a_pod_is_read() -> None:
         deleting=True,
         over=True,
         extended=(NUMBER, MEMORY),
-        told="[]",
+        assignment_json="[]",
         group="gang",
     )
 
@@ -60,8 +60,8 @@ def test_what_asks_for_vgpu(limits: Json, *, asks: bool) -> None:
     """The vocabularies of the cluster say so, for containers of either kind."""
     asking = container(limits=limits)
 
-    assert read(_with_uid(pod(asking))).asks(VOCABULARIES) is asks
-    assert read(_with_uid(pod(container(), init=[asking]))).asks(VOCABULARIES) is asks
+    assert read(_with_uid(pod(asking))).requests_gpus(VOCABULARIES) is asks
+    assert read(_with_uid(pod(container(), init=[asking]))).requests_gpus(VOCABULARIES) is asks
 
 
 def _with_uid(written: Json) -> Json:

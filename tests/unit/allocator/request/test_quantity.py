@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from allocator.request.quantity import LARGEST, LONGEST, canonical, parse, plain
+from allocator.request.quantity import LARGEST, LONGEST, canonical, parse, parse_plain
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_quantity_has_one_exact_value(text: str, value: Fraction) -> None:
 def test_what_kubernetes_does_not_read_is_no_quantity(text: str) -> None:
     """Neither reader accepts what the API server would not."""
     assert parse(text) is None
-    assert plain(text) is None
+    assert parse_plain(text) is None
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_quick_reader_leaves_the_rest_to_the_thorough_one(
     text: str | int, number: int | None
 ) -> None:
     """Only plain counts are read quickly."""
-    assert plain(text) == number
+    assert parse_plain(text) == number
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_v_preemption_and_bind_look_for_the_same_gpus() -> None:
     residents = [resident(f"p{i}", (i, soft_grant(30000))) for i in range(2)]
     index = cluster((nodes_of(2, name="n0"), residents))
     asked = pod(ask(20000), mode=Mode.HAMI_CORE)
-    request = structs.replace(asked, packings=FillPolicies(gpu=SPREAD))
+    request = structs.replace(asked, fill_policies=FillPolicies(gpu=SPREAD))
 
     evicted = named(index, preemptor(request), args(n0=offer()))["n0"]
     after = index.node("n0", without=evicted)
