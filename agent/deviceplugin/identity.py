@@ -1,4 +1,4 @@
-"""Whose slots: kubelet's checkpoint, podresources and the live pod must agree.
+"""The owner of slots, by kubelet's checkpoint, podresources and the live pod, which must agree.
 
 Also the codec of kubelet's device checkpoint: recorded containers and registered ids.
 """
@@ -68,14 +68,14 @@ def _checkpoint_data(text: bytes) -> _Data:
 
 
 def _slots(entry: _Entry) -> frozenset[str]:
-    """Join what kubelet keeps by NUMA node."""
+    """Return the slots of an entry, which kubelet keeps by NUMA node."""
     by_node = (entry.device_ids or {}).values()
     return frozenset(slot for slots in by_node for slot in slots or ())
 
 
 @dataclass(frozen=True, slots=True)
 class PodName:
-    """What podresources knows a pod by."""
+    """The name of a pod, which is all that podresources has of it."""
 
     namespace: str
     pod: str
