@@ -61,8 +61,8 @@ class _LostError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PluginPlace:
-    """Where the plugin serves and registers."""
+class PluginPaths:
+    """The resource that the plugin serves, and the paths that it uses."""
 
     resource: str
     folder: Path  # of kubelet's sockets for device plugins
@@ -70,12 +70,12 @@ class PluginPlace:
 
 
 class RegistrationClient:
-    """Keeps *plugin* registered with kubelet at *place*."""
+    """Keeps *plugin* registered with kubelet at *paths*."""
 
-    def __init__(self, plugin: DevicePlugin, place: PluginPlace, *, clock: Clock = SYSTEM) -> None:
+    def __init__(self, plugin: DevicePlugin, paths: PluginPaths, *, clock: Clock = SYSTEM) -> None:
         """Touch nothing yet."""
         self._plugin = plugin
-        self._place = place
+        self._paths = paths
         self._clock = clock
         self._streams = 0
         self._listened = False
@@ -85,7 +85,7 @@ class RegistrationClient:
 
     async def run(self) -> None:
         """Serve and register until cancelled, as soon as no other process does; raises OSError."""
-        async with node_lock(self._place.lock):
+        async with node_lock(self._paths.lock):
             await self._plugin.recover()  # now that nobody else writes to the slots
             failures = 0
             while True:
@@ -111,7 +111,7 @@ class RegistrationClient:
 
         Nothing is served before that: a kubelet that starts removes the sockets of plugins.
         """
-        while (kubelet := _socket_identity(self._place.folder / KUBELET)) is None:
+        while (kubelet := _socket_identity(self._paths.folder / KUBELET)) is None:
             await self._clock.sleep(_POLL_INTERVAL)
         return kubelet
 
@@ -121,7 +121,7 @@ class RegistrationClient:
         async with self._serve_plugin() as own:
             await self._register()
             self.registered = True
-            structlog.get_logger().info("registered with kubelet", resource=self._place.resource)
+            structlog.get_logger().info("registered with kubelet", resource=self._paths.resource)
             try:
                 await self._watch(kubelet, own)
             finally:
@@ -131,7 +131,7 @@ class RegistrationClient:
     async def _serve_plugin(self) -> AsyncIterator[_SocketIdentity]:
         """Serve while the block runs: kubelet calls back before it answers Register."""
         server = grpc_client.GrpcServer(self._plugin.handlers)
-        path = self._place.folder / ENDPOINT
+        path = self._paths.folder / ENDPOINT
         try:
             await server.start(path)
             own = _socket_identity(path)
@@ -143,11 +143,11 @@ class RegistrationClient:
             await server.stop(_GRACE)
 
     async def _register(self) -> None:
-        channel = grpc_client.Channel(self._place.folder / KUBELET)
+        channel = grpc_client.Channel(self._paths.folder / KUBELET)
         request = pb.RegisterRequest(
             version=_VERSION,
             endpoint=ENDPOINT,
-            resource_name=self._place.resource,
+            resource_name=self._paths.resource,
             options=pb.DevicePluginOptions(pre_start_required=True),
         )
         try:
@@ -157,7 +157,7 @@ class RegistrationClient:
 
     async def _watch(self, kubelet: _SocketIdentity, own: _SocketIdentity) -> None:
         """Raise _LostError when kubelet no longer knows the plugin."""
-        folder, began = self._place.folder, self._clock.monotonic()
+        folder, began = self._paths.folder, self._clock.monotonic()
         while True:
             if _socket_identity(folder / KUBELET) != kubelet:
                 raise _LostError("kubelet restarted: its socket is a new one")
@@ -182,7 +182,7 @@ class RegistrationClient:
             step = min(_POLL_INTERVAL, remaining)
             await self._clock.sleep(step)
             remaining -= step
-            if _socket_identity(self._place.folder / KUBELET) not in {kubelet, None}:
+            if _socket_identity(self._paths.folder / KUBELET) not in {kubelet, None}:
                 return
 
 

@@ -140,8 +140,8 @@ def _mig(facts: NodeFacts) -> _Answers:
 def _files(facts: NodeFacts) -> _Answers:
     if not facts.devices:
         return
-    wanted = ["nvidiactl", "nvidia-uvm", *(f"nvidia{device.minor}" for device in facts.devices)]
-    missing = [f"/dev/{name}" for name in wanted if name not in facts.files]
+    needed = ["nvidiactl", "nvidia-uvm", *(f"nvidia{device.minor}" for device in facts.devices)]
+    missing = [f"/dev/{name}" for name in needed if name not in facts.files]
     if missing:
         text = f"missing: {', '.join(missing)}"
         yield _Answer(Level.FAIL, text, "run nvidia-modprobe -u -c 0 on the node")
@@ -149,7 +149,7 @@ def _files(facts: NodeFacts) -> _Answers:
         text = "/proc/driver/nvidia-caps/mig-minors cannot be read: no device files for instances"
         yield _Answer(Level.FAIL, text, "run nvidia-modprobe -m as root, which loads the module")
     else:
-        yield _Answer(Level.OK, f"{len(wanted)} device files present")
+        yield _Answer(Level.OK, f"{len(needed)} device files present")
 
 
 def _toolkit(facts: NodeFacts) -> _Answers:

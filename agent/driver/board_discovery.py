@@ -74,12 +74,12 @@ def board_of(model: str, facts: Iterable[ProfileFacts], *, total: int | None) ->
     placeable = [fact for fact in facts if fact.spans]
     if not placeable:
         return None
-    known = model_named(model)
-    largest = known.memory if known else max(fact.memory for fact in placeable)
-    whole = total or max(largest, 1) * MIB
+    catalogue_model = model_named(model)
+    largest = catalogue_model.memory if catalogue_model else max(fact.memory for fact in placeable)
+    total_bytes = total or max(largest, 1) * MIB
     profiles: dict[str, Profile] = {}
     for fact in sorted(placeable, key=lambda f: f.enum):
-        profile = _profile(fact, whole)
+        profile = _profile(fact, total_bytes)
         if profile is not None:
             profiles.setdefault(profile.name, profile)
     if not profiles:
@@ -96,8 +96,8 @@ def profile_name(slices: int, memory: MiB, total: int, *, attribute: str = "") -
     rounded to the nearest, half up (``getMigMemorySizeGB`` of go-nvlib).
     """
     eighths = -(-8 * memory * MIB // total)
-    whole = -(-total // GIB)
-    return f"{slices}g.{(2 * eighths * whole + 8) // 16}gb{attribute}"
+    total_gib = -(-total // GIB)
+    return f"{slices}g.{(2 * eighths * total_gib + 8) // 16}gb{attribute}"
 
 
 def pci_address(bus_id: str) -> str:

@@ -140,27 +140,27 @@ def create_instance(
     board = gpu.chip.board
     if not _in_mig_mode(gpu) or board is None:
         return DriverRefusal(Fault.NOT_SUPPORTED, "MIG mode is off")
-    wanted = next((p for p in board.profiles if p.id == profile), None)
-    if wanted is None or start not in wanted.starts:
+    requested = next((p for p in board.profiles if p.id == profile), None)
+    if requested is None or start not in requested.starts:
         return DriverRefusal(Fault.OTHER, f"profile {profile} has no placement at {start}")
     present = [(_profile(board, i), i.start) for i in gpu.instances]
-    if any(p.mask(at) & wanted.mask(start) for p, at in present):
+    if any(p.mask(at) & requested.mask(start) for p, at in present):
         return DriverRefusal(
             Fault.NO_ROOM, f"profile {profile} at {start} overlaps an existing instance"
         )
-    if _lacks_media_engines(wanted, [p for p, _ in present]):
+    if _lacks_media_engines(requested, [p for p, _ in present]):
         return DriverRefusal(Fault.NO_ROOM, f"no free engines for profile {profile}")
-    number = _number(board, wanted, start, taken={i.id for i in gpu.instances})
+    number = _number(board, requested, start, taken={i.id for i in gpu.instances})
     created = Instance(gpu=uuid, id=number, profile=profile, start=start)
     return Created(_put_gpu(state, replace(gpu, instances=(*gpu.instances, created))), created)
 
 
 def create_compute(state: State, uuid: str, number: int) -> Created | DriverRefusal:
     """Create the compute instance that fills a GPU instance, with a UUID never used before."""
-    found = _find_instance(state, uuid, number)
-    if isinstance(found, DriverRefusal):
-        return found
-    gpu, old = found
+    gpu_and_instance = _find_instance(state, uuid, number)
+    if isinstance(gpu_and_instance, DriverRefusal):
+        return gpu_and_instance
+    gpu, old = gpu_and_instance
     if old.compute is not None:
         return DriverRefusal(Fault.NO_ROOM, f"instance {number} already has a compute instance")
     seed = f"{state.boot}/{uuid}/{state.births}"
@@ -171,10 +171,10 @@ def create_compute(state: State, uuid: str, number: int) -> Created | DriverRefu
 
 def destroy_compute(state: State, uuid: str, *, number: int, compute: int) -> State | DriverRefusal:
     """Destroy a compute instance; IN_USE while a process runs on it."""
-    found = _find_instance(state, uuid, number)
-    if isinstance(found, DriverRefusal):
-        return found
-    gpu, old = found
+    gpu_and_instance = _find_instance(state, uuid, number)
+    if isinstance(gpu_and_instance, DriverRefusal):
+        return gpu_and_instance
+    gpu, old = gpu_and_instance
     if old.compute != compute:
         return DriverRefusal(Fault.ABSENT, f"instance {number} has no compute instance {compute}")
     if any(process.instance == old.uuid for process in gpu.processes):
@@ -184,14 +184,14 @@ def destroy_compute(state: State, uuid: str, *, number: int, compute: int) -> St
 
 def destroy_instance(state: State, uuid: str, number: int) -> State | DriverRefusal:
     """Destroy a GPU instance; IN_USE while it has compute, or somebody keeps a handle."""
-    found = _find_instance(state, uuid, number)
-    if isinstance(found, DriverRefusal):
-        return found
-    gpu, old = found
+    gpu_and_instance = _find_instance(state, uuid, number)
+    if isinstance(gpu_and_instance, DriverRefusal):
+        return gpu_and_instance
+    gpu, old = gpu_and_instance
     if old.compute is not None or number in gpu.leaks:
         return DriverRefusal(Fault.IN_USE, f"instance {number} is in use")
-    rest = tuple(i for i in gpu.instances if i.id != number)
-    return _put_gpu(state, replace(gpu, instances=rest))
+    remaining = tuple(i for i in gpu.instances if i.id != number)
+    return _put_gpu(state, replace(gpu, instances=remaining))
 
 
 def set_mode(state: State, uuid: str, *, on: bool) -> State | DriverRefusal:
@@ -228,16 +228,16 @@ def _profile(board: Board, instance: Instance) -> Profile:
     return next(p for p in board.profiles if p.id == instance.profile)
 
 
-def _lacks_media_engines(wanted: Profile, present: list[Profile]) -> bool:
+def _lacks_media_engines(requested: Profile, present: list[Profile]) -> bool:
     """Say whether media engines are used up: +me.all takes all, only -me needs none of them."""
-    same_profile = sum(p.id == wanted.id for p in present)
-    if wanted.limit is not None and same_profile >= wanted.limit:
+    same_profile = sum(p.id == requested.id for p in present)
+    if requested.limit is not None and same_profile >= requested.limit:
         return True
-    using = [p for p in present if not p.name.endswith("-me")]
-    if wanted.name.endswith("-me"):
+    with_engines = [p for p in present if not p.name.endswith("-me")]
+    if requested.name.endswith("-me"):
         return False
-    return any(p.name.endswith("+me.all") for p in using) or (
-        wanted.name.endswith("+me.all") and bool(using)
+    return any(p.name.endswith("+me.all") for p in with_engines) or (
+        requested.name.endswith("+me.all") and bool(with_engines)
     )
 
 

@@ -167,8 +167,8 @@ class HardwareInformer:
             before, observation, now=self._clock.monotonic(), policy=self._policy
         )
         for gpu, condition in self._conditions.items():
-            known = before[gpu].why if gpu in before else None
-            if condition.why != known:
+            earlier_reason = before[gpu].why if gpu in before else None
+            if condition.why != earlier_reason:
                 log.warning("GPU health changed", gpu=gpu, why=condition.why)
                 self._listeners.health(gpu, condition.why or "")
 

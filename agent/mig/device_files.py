@@ -131,16 +131,16 @@ class Capabilities:
             raise CapabilityError(f"/{_MIG_MINORS} has no line for {access}")
         return _DeviceFile(f"nvidia-caps/nvidia-cap{number}", _CAPS, number, 0o444)
 
-    def _ensure_device(self, wanted: _DeviceFile, majors: Mapping[str, int]) -> DeviceNode:
-        major = next((majors[name] for name in wanted.drivers if name in majors), None)
+    def _ensure_device(self, device_file: _DeviceFile, majors: Mapping[str, int]) -> DeviceNode:
+        major = next((majors[name] for name in device_file.drivers if name in majors), None)
         if major is None:
-            what = f"/{_DEVICE_MAJORS} has no {wanted.drivers[0]}; load its kernel module"
-            raise CapabilityError(f"/dev/{wanted.name} is missing: {what}")
-        node = DeviceNode(f"/dev/{wanted.name}", major, wanted.minor)
-        path = self._root / "dev" / wanted.name
+            what = f"/{_DEVICE_MAJORS} has no {device_file.drivers[0]}; load its kernel module"
+            raise CapabilityError(f"/dev/{device_file.name} is missing: {what}")
+        node = DeviceNode(f"/dev/{device_file.name}", major, device_file.minor)
+        path = self._root / "dev" / device_file.name
         try:
-            if self._files.numbers(path) != (major, wanted.minor):
-                self._files.make(path, node, wanted.mode)
+            if self._files.numbers(path) != (major, device_file.minor):
+                self._files.make(path, node, device_file.mode)
         except OSError as error:
             raise CapabilityError(f"{node.path} cannot be created: {error.strerror}") from error
         return node

@@ -1,6 +1,6 @@
 """One GPU at the driver: GpuClient performs journalled steps, MigModeClient enables MIG mode.
 
-Every change is written to the journal before the driver is asked for it.
+Every change is written to the journal before the driver call.
 """
 
 from collections.abc import Callable

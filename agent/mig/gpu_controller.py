@@ -175,8 +175,8 @@ class GpuController:
             situation = await self._observe(device, desired or DesiredInstances())
         except (DriverError, UnfitGpuError) as error:
             self._mode_client.forget()
-            known = Progress() if isinstance(error, MigOffError) else self.progress
-            self._publish(replace(known, problem=str(error)))
+            progress = Progress() if isinstance(error, MigOffError) else self.progress
+            self._publish(replace(progress, problem=str(error)))
             return ReconfigurationPlan()
         situation = await self._correct_journal(situation)
         planned = ReconfigurationPlan() if desired is None else plan(situation)
@@ -285,8 +285,8 @@ class GpuController:
         else:
             self._services.count_outcome(Outcome.DONE)
             self._engines_exhausted -= {target}
-            rest = {key: f for key, f in self.progress.failures.items() if key != target}
-            self._publish(replace(self.progress, failures=MappingProxyType(rest)))
+            other_failures = {key: f for key, f in self.progress.failures.items() if key != target}
+            self._publish(replace(self.progress, failures=MappingProxyType(other_failures)))
         self._mode_client.forget()  # a reset may have given the GPU another minor
 
     def _is_still_needed(self, reconfiguration: Reconfiguration) -> bool:
@@ -332,8 +332,8 @@ class GpuController:
         failure = FailedReconfiguration(
             what=what, failures=failures, why=why, due=clock.monotonic() + pause
         )
-        rest = {**self.progress.failures, target: failure}
-        self._publish(replace(self.progress, failures=MappingProxyType(rest)))
+        all_failures = {**self.progress.failures, target: failure}
+        self._publish(replace(self.progress, failures=MappingProxyType(all_failures)))
         log.warning(
             "MIG reconfiguration failed",
             gpu=self.uuid,

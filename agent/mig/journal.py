@@ -70,11 +70,11 @@ def line_of(record: JournalRecord) -> bytes:
 
 def apply_record(marks: Marks, record: JournalRecord) -> Marks:
     """Return *marks* with *record* applied."""
-    rest = {place: mark for place, mark in marks.items() if place != record.place}
+    after = {place: mark for place, mark in marks.items() if place != record.place}
     if record.act is not JournalAct.GONE:
         pending = record.act is not JournalAct.COMMIT
-        rest[record.place] = Mark(pending=pending, uuid=record.uuid)
-    return MappingProxyType(rest)
+        after[record.place] = Mark(pending=pending, uuid=record.uuid)
+    return MappingProxyType(after)
 
 
 def records_of(marks: Marks, boot: str) -> Iterable[JournalRecord]:
