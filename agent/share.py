@@ -8,47 +8,42 @@ from allocator.model.units import MiB
 
 
 class NotYetError(Exception):
-    """The container cannot start yet; kubelet shows the text and asks again."""
+    """The container cannot start yet; kubelet shows the text and calls again."""
 
 
 class RetryStartError(NotYetError):
-    """Everything is ready; kubelet only has to ask again."""
+    """Everything is ready; kubelet only has to call again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A container of a live pod, by all the names it goes by.
+    """The container that was given slots, with its live pod.
 
-    ``container`` is a candidate only where several share slots (an init container whose slots
-    an app container reuses): see ``containers``, which is never empty.
+    Kubelet gives the slots of an init container to an app container again. Such containers are
+    all candidates until the pod shows which of them starts.
     """
 
-    uid: str
+    uid: str  # of the pod
     namespace: str
     pod: str
-    containers: tuple[str, ...]
+    containers: tuple[str, ...]  # the candidates, in the order of their starts; never empty
 
     @property
     def container(self) -> str:
-        """Return the container, the first where slots are shared."""
+        """Return the first candidate."""
         return self.containers[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one container of an entry was promised: *grants* in the PCI order of their GPUs.
-
-    ``key`` is the container's annotation prefix, as ``c0``; ``has_mounts`` says that admission
-    injected the library's volumes, so that the agent need not. ``priority`` is among those who
-    share a GPU in software. ``stage`` says when the container runs.
-    """
+    """What one container of an entry was promised."""
 
     owner: Owner
-    grants: tuple[Grant, ...]
-    key: str
-    has_mounts: bool = True
-    priority: Priority = Priority.LOW
-    stage: Stage = Stage.APP
+    grants: tuple[Grant, ...]  # in the PCI order of their GPUs
+    key: str  # the container's annotation prefix, as c0
+    has_mounts: bool = True  # admission injected the library's volumes, so the agent need not
+    priority: Priority = Priority.LOW  # among containers that share a GPU in software
+    stage: Stage = Stage.APP  # when the container runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +57,8 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyInstance:
-    """A MIG instance that is there for the container: its UUID and the files it is reached by."""
+    """A MIG instance that a container may use."""
 
     uuid: str
     memory: MiB
-    nodes: tuple[DeviceNode, ...]
+    nodes: tuple[DeviceNode, ...]  # the device files by which a container reaches it

@@ -1,4 +1,4 @@
-"""CDI: documents by which a container runtime gives the content of a slot to its container.
+"""CDI: documents by which a container runtime applies the edits of a slot to its container.
 
 Each slot in use has one file, written before the container is created and removed when the slot is
 reassigned: a missing device makes kubelet retry, a stale one would give a container another pod's
@@ -19,7 +19,7 @@ KIND: Final = "vgpu-admission.io/slot"
 VERSION: Final = "0.3.0"
 _STEM: Final = "vgpu-admission.io-slot_"
 _FILE: Final = re.compile(re.escape(_STEM) + r"(slot-[0-9]+)\.json(\.new)?")
-# A device file is for reading and writing, never for making others.
+# Read and write, but not mknod.
 _PERMISSIONS: Final = "rw"
 
 
@@ -43,14 +43,14 @@ def is_ours(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def document(slot: str, content: ContainerEdits) -> bytes:
-    """Return the document that adds *content* to the container with the device of *slot*."""
-    edits: dict[str, object] = {"env": [f"{name}={value}" for name, value in content.env]}
-    if content.nodes:
-        edits["deviceNodes"] = [_node(node) for node in content.nodes]
-    if content.mounts:
-        edits["mounts"] = [_mount(mount) for mount in content.mounts]
-    devices = [{"name": slot, "containerEdits": edits}]
+def document(slot: str, edits: ContainerEdits) -> bytes:
+    """Return the document that applies *edits* to the container with the device of *slot*."""
+    fields: dict[str, object] = {"env": [f"{name}={value}" for name, value in edits.env]}
+    if edits.nodes:
+        fields["deviceNodes"] = [_node(node) for node in edits.nodes]
+    if edits.mounts:
+        fields["mounts"] = [_mount(mount) for mount in edits.mounts]
+    devices = [{"name": slot, "containerEdits": fields}]
     return orjson.dumps({"cdiVersion": VERSION, "kind": KIND, "devices": devices})
 
 

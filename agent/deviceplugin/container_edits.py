@@ -40,20 +40,17 @@ _COLUMNS: Final = {
 class HostMount:
     """One path of the node mounted into a container."""
 
-    host: str
-    path: str
+    host: str  # on the node
+    path: str  # in the container
     read_only: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerEdits:
-    """All that one container receives; ``env`` in the table's order.
+    """All that one container receives."""
 
-    ``shown`` are the UUIDs that the container runtime is to show, in the order of the grants.
-    """
-
-    env: tuple[tuple[str, str], ...]
-    shown: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...]  # names and values, in the order of the injection table
+    shown: tuple[str, ...] = ()  # UUIDs that it may see, in the order of the grants
     mounts: tuple[HostMount, ...] = ()
     nodes: tuple[DeviceNode, ...] = ()
 
@@ -69,7 +66,7 @@ def mode_of(share: Share) -> Mode:
 
 
 def mig_edits(share: Share, ready: Sequence[ReadyInstance]) -> ContainerEdits:
-    """Return what a MIG share is made of: its instances, which are *ready*."""
+    """Return the edits of a MIG share whose instances are *ready*."""
     shown = tuple(instance.uuid for instance in ready)
     return ContainerEdits(
         env=tuple(_variables(share, shown)),
@@ -79,7 +76,7 @@ def mig_edits(share: Share, ready: Sequence[ReadyInstance]) -> ContainerEdits:
 
 
 def hami_core_edits(share: Share, *, library: str, region: str) -> ContainerEdits:
-    """Return what a hami-core share is made of, from the node's folders *library* and *region*."""
+    """Return the edits of a hami-core share, with the node's folders *library* and *region*."""
     mounts = [
         HostMount(
             host=f"{library}/{mount.sub_path}" if mount.volume == LIBRARY_VOLUME else region,
@@ -93,15 +90,15 @@ def hami_core_edits(share: Share, *, library: str, region: str) -> ContainerEdit
 
 
 def memory_only_edits(share: Share) -> ContainerEdits:
-    """Return what a share is made of that nothing enforces."""
+    """Return the edits of a share whose limits nothing enforces."""
     gpus = _gpus(share)
     return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus)
 
 
 def slot_mounts(folder: str) -> tuple[HostMount, ...]:
-    """Return the mounts of whatever lies in a slot's *folder* under the names of what they become.
+    """Return the mounts that Allocate answers without CDI, before the container is known.
 
-    What a runtime without CDI is told in Allocate, before anybody knows for whom.
+    Their sources are files of the slot's *folder*, each named like its target.
     """
     return tuple(
         HostMount(host=f"{folder}/{basename(m.path)}", path=m.path, read_only=m.read_only)
@@ -126,7 +123,7 @@ def _variables(share: Share, shown: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _value(form: Form, share: Share, *, k: int | None, shown: str) -> str | None:
-    """Return the value of device *k*, or of all; ``None`` is the pod's own to say."""
+    """Return the value for device *k*, or for all; ``None`` where the pod sets it itself."""
     match form:
         case Annotation("visible"):
             return shown

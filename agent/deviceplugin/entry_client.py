@@ -14,19 +14,19 @@ from allocator.model.allocation import Entry
 from kube.client import ApiClient
 from kube.errors import KubeError, NotFoundError
 
-INIT_CHECKS: Final = 20  # at a pod whose init container seems to run still
+INIT_CHECKS: Final = 20  # of a pod whose init container still runs, it seems
 INIT_INTERVAL: Final = 0.25  # seconds between them; all together far less than kubelet's 30
 
 
 class HoldRecorder(Protocol):
-    """Who notes down that containers may have started."""
+    """Records that containers may have started."""
 
     async def hold(self, uid: str) -> None:
         """Return once it is stored; raises NotYetError."""
 
 
 class EntryClient:
-    """Answers from what was heard last, and asks where that is not enough to say yes.
+    """Answers from the informer; asks the API server for what the informer lacks.
 
     ``unguarded`` says that nothing but admission's injection keeps a container to its share.
     """
@@ -40,7 +40,7 @@ class EntryClient:
         devices: Callable[[], Collection[Device]],
         unguarded: bool = False,
     ) -> None:
-        """Read through *calls* what *informer* does not know yet; *devices* are the node's GPUs."""
+        """Read through *calls* what *informer* lacks; *devices* returns the node's GPUs."""
         self._calls = calls
         self._informer = informer
         self._recorder = holder
@@ -52,12 +52,12 @@ class EntryClient:
         try:
             pod = self._informer.pods.get(owner.uid) or await self._pod(owner)
             entry = await self._entry(owner.uid)
-            return await self._share(owner, pod, entry)
+            return await self._wait_for_share(owner, pod, entry)
         except KubeError as error:
             raise NotYetError(f"the entry cannot be read from the API server: {error}") from error
 
     async def hold(self, uid: str) -> None:
-        """Return once the entry of pod *uid* is noted down as held; raises NotYetError."""
+        """Return once the entry of pod *uid* is recorded as held; raises NotYetError."""
         await self._recorder.hold(uid)
 
     async def annotate(self, owner: Owner, values: Mapping[str, str]) -> None:
@@ -68,8 +68,10 @@ class EntryClient:
         except KubeError as error:
             raise NotYetError(f"the pod cannot be annotated with its devices: {error}") from error
 
-    async def _share(self, owner: Owner, pod: NodePod | None, entry: Entry | None) -> Share:
-        """Look again while an init container seems to run whose slots another now starts with."""
+    async def _wait_for_share(
+        self, owner: Owner, pod: NodePod | None, entry: Entry | None
+    ) -> Share:
+        """Return the share; read the pod again while an earlier container seems to run."""
         for _ in range(INIT_CHECKS):
             try:
                 return self._share_of(owner, pod, entry)
@@ -89,7 +91,7 @@ class EntryClient:
             return None
 
     async def _entry(self, uid: str) -> Entry | None:
-        """Return what pod *uid* was promised; a cache may not have it yet."""
+        """Return the entry of pod *uid*, from the API server where the informer lacks it."""
         known = self._informer.gpu_node
         entry = None if known is None else known.ledger.entry(uid)
         if entry is not None:

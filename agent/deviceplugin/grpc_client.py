@@ -17,13 +17,13 @@ from agent.proto import podresources_pb2 as resources
 
 Request = TypeVar("Request", bound=Message)
 Answer = TypeVar("Answer", bound=Message)
-# What a peer accepts of one message unless told otherwise, kubelet too.
+# gRPC's default bound of one message, which kubelet has too.
 MOST_BYTES: Final = 4 * 1024 * 1024
 _LONGEST: Final = 256  # characters of a peer's text that are worth repeating
 
 
 class Code(StrEnum):
-    """How a call failed, as far as anybody here acts on it or should read it."""
+    """How a call failed: the status codes that we treat differently, and OTHER."""
 
     NOT_YET = "FAILED_PRECONDITION"
     LATE = "DEADLINE_EXCEEDED"
@@ -36,17 +36,17 @@ _CODES: Final = {code.value: code for code in Code}
 
 
 class CallError(Exception):
-    """A call failed with *code*; *text* is what the peer shows, or showed us."""
+    """A call failed with *code* and the message *text*."""
 
     def __init__(self, code: Code, text: str) -> None:
-        """Say that a call failed."""
+        """Build the error of a failed call."""
         super().__init__(text)
         self.code = code
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Answer]):
-    """One call of one service, with the types of what goes there and comes back."""
+    """One method of a service, with the types of its request and its answer."""
 
     service: str
     name: str
@@ -76,7 +76,7 @@ LIST: Final = Method(
 
 
 class Channel:
-    """A connection to the server behind a socket file; it comes back by itself after a loss."""
+    """A connection to the server behind a socket file; reconnects by itself."""
 
     def __init__(self, socket: Path, *, most_bytes: int = MOST_BYTES) -> None:
         """Connect at the first call; answers may have *most_bytes*."""
@@ -87,7 +87,7 @@ class Channel:
         ]
         self._channel: Any = aio.insecure_channel(f"unix:{socket}", options=options)
 
-    async def ask(
+    async def call(
         self, method: Method[Request, Answer], request: Request, *, within: float
     ) -> Answer:
         """Return the answer; raises CallError, after *within* seconds at the latest."""
@@ -121,7 +121,7 @@ class Channel:
             stream.cancel()
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._channel.close()
 
 
@@ -132,7 +132,7 @@ def _failure(error: Any) -> CallError:  # noqa: ANN401 -- the library has no typ
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What answers one method, in the library's own form."""
+    """The handler of one method; ``form`` is the library's own object."""
 
     service: str
     name: str
@@ -181,10 +181,10 @@ def stream_handler(
 
 
 class GrpcServer:
-    """Answers on one socket file, once: a stopped server does not come back."""
+    """Serves on one socket file; a stopped server cannot be started again."""
 
     def __init__(self, handlers: Iterable[Handler]) -> None:
-        """Remember what answers; nothing is listened on yet."""
+        """Register the handlers; listen on nothing yet."""
         self._server: Any = aio.server()
         services: dict[str, dict[str, Any]] = {}
         for handler in handlers:

@@ -1,4 +1,4 @@
-"""Whose slots: kubelet's checkpoint, podresources and the live pod must agree.
+"""The owner of slots, by kubelet's checkpoint, podresources and the live pod, which must agree.
 
 Also the codec of kubelet's device checkpoint: recorded containers and registered ids.
 """
@@ -68,14 +68,14 @@ def _checkpoint_data(text: bytes) -> _Data:
 
 
 def _slots(entry: _Entry) -> frozenset[str]:
-    """Join what kubelet keeps by NUMA node."""
+    """Return the slots of an entry, which kubelet keeps by NUMA node."""
     by_node = (entry.device_ids or {}).values()
     return frozenset(slot for slots in by_node for slot in slots or ())
 
 
 @dataclass(frozen=True, slots=True)
 class PodName:
-    """What podresources knows a pod by."""
+    """The name of a pod, which is all that podresources has of it."""
 
     namespace: str
     pod: str
@@ -106,29 +106,29 @@ def owner_of(
     where an app container reuses an init container's slots; those that podresources does not
     list, init containers, come first, as they start first.
     """
-    wanted = frozenset(slots)
-    exact_records = [entry for entry in recorded if entry.slots == wanted]
-    uid = _single_uid({entry.uid for entry in exact_records}, wanted, "kubelet's checkpoint")
+    slot_set = frozenset(slots)
+    exact_records = [entry for entry in recorded if entry.slots == slot_set]
+    uid = _single_uid({entry.uid for entry in exact_records}, slot_set, "kubelet's checkpoint")
     name = pods.get(uid)
     if name is None:
         raise NotYetError(
-            f"pod {uid} holds {_slots_text(wanted)}, "
+            f"pod {uid} holds {_slots_text(slot_set)}, "
             "but the API server has not sent it to this node yet"
         )
-    holders = [entry for entry in listed if entry.slots & wanted]
+    holders = [entry for entry in listed if entry.slots & slot_set]
     others = {entry.name for entry in holders} - {name}
     if others:
         names = ", ".join(sorted(map(str, others)))
         raise NotYetError(
-            f"kubelet contradicts itself about {_slots_text(wanted)}: podresources names {names}, "
-            f"the checkpoint {name}"
+            f"kubelet contradicts itself about {_slots_text(slot_set)}: "
+            f"podresources names {names}, the checkpoint {name}"
         )
-    listed_names = {entry.container for entry in holders if entry.slots == wanted}
+    listed_names = {entry.container for entry in holders if entry.slots == slot_set}
     candidates = {entry.container for entry in exact_records}
     if not listed_names <= candidates:
         raise NotYetError(
             f"{name}: kubelet's podresources and checkpoint name different containers for "
-            f"{_slots_text(wanted)}: {_names(listed_names)} and {_names(candidates)}"
+            f"{_slots_text(slot_set)}: {_names(listed_names)} and {_names(candidates)}"
         )
     containers = (*sorted(candidates - listed_names), *sorted(listed_names))
     return Owner(uid=uid, namespace=name.namespace, pod=name.pod, containers=containers)

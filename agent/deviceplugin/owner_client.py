@@ -1,4 +1,4 @@
-"""Owners: asks kubelet, at each start of a container, which pod holds its slots."""
+"""Owners: queries kubelet, at each start of a container, for the pod that holds its slots."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -21,15 +21,15 @@ _MOST_BYTES: Final = 64 * 1024 * 1024  # of a checkpoint; 60,000 devices make 3 
 
 
 class Lister(Protocol):
-    """What is needed of podresources."""
+    """Kubelet's podresources."""
 
     async def list(self) -> tuple[ListedContainer, ...]:
-        """Return who holds slots; raises CallError."""
+        """Return the containers that hold slots; raises CallError."""
 
 
 @dataclass(frozen=True, slots=True)
 class _KubeletAnswers:
-    """What kubelet told in both places, from one moment on."""
+    """What kubelet answered and recorded in one query."""
 
     listed: tuple[ListedContainer, ...]
     recorded: tuple[RecordedContainer, ...]
@@ -38,8 +38,8 @@ class _KubeletAnswers:
 class OwnerClient:
     """Finds owners from kubelet's *checkpoint* file, from *lister*, and from the live *pods*.
 
-    Starts that come together share one question to kubelet, but never one asked before they came:
-    its answer could be of the slot's last holder.
+    Concurrent starts share one query to kubelet, but never one that began before the start: its
+    answer could name the slot's previous holder.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class OwnerClient:
         lister: Lister,
         pods: Callable[[], Mapping[str, PodName]],
     ) -> None:
-        """Remember whom to ask; *pods* returns the live pods of this node by uid."""
+        """Touch nothing yet; *pods* returns the live pods of this node by uid."""
         self._resource = resource
         self._checkpoint = checkpoint
         self._lister = lister
@@ -59,20 +59,20 @@ class OwnerClient:
         self._next: asyncio.Task[_KubeletAnswers] | None = None
 
     async def owner(self, slots: Collection[str]) -> Owner:
-        """Return who was given exactly *slots*; raises NotYetError with what stands against it."""
-        answers = await self._join_next()
+        """Return the container that was given exactly *slots*; raises NotYetError."""
+        answers = await self._join_next_query()
         pods = self._pods()
         return owner_of(slots, listed=answers.listed, recorded=answers.recorded, pods=pods)
 
-    async def _join_next(self) -> _KubeletAnswers:
-        """Join the question that begins next."""
+    async def _join_next_query(self) -> _KubeletAnswers:
+        """Return the answers of the query that begins next."""
         if self._next is None:
-            self._next = asyncio.create_task(self._ask_after(self._running))
+            self._next = asyncio.create_task(self._query_after(self._running))
             self._next.add_done_callback(_consume_error)
-        # Shielded: a start that is cut off must not take the question from the others.
+        # Shielded: a start that is cancelled must not end the query of the others.
         return await asyncio.shield(self._next)
 
-    async def _ask_after(self, running: asyncio.Task[_KubeletAnswers] | None) -> _KubeletAnswers:
+    async def _query_after(self, running: asyncio.Task[_KubeletAnswers] | None) -> _KubeletAnswers:
         if running is not None:
             await asyncio.wait([running])
         self._running, self._next = self._next, None
@@ -92,6 +92,6 @@ class OwnerClient:
 
 
 def _consume_error(query: asyncio.Task[_KubeletAnswers]) -> None:
-    """Take note of a failure that nobody waits for any more."""
+    """Mark a failure as retrieved: nobody may wait for it any more."""
     if not query.cancelled():
         query.exception()

@@ -22,17 +22,17 @@ _UNHEALTHY: Final = "Unhealthy"
 
 
 class StartHandler(Protocol):
-    """What establishes that a container may start."""
+    """Prepares starts of containers."""
 
     async def start(self, slots: Collection[str]) -> None:
         """Return when it may; raises NotYetError."""
 
     def note_assigned(self, slots: Collection[str]) -> None:
-        """Note that *slots* are another container's from now on."""
+        """Note that kubelet assigns *slots* to a new container."""
 
 
 class DevicePlugin:
-    """The plugin's answers over *slots*; the offer is replaced as GPUs come, go and fall ill."""
+    """Answers kubelet's calls; ``offer`` replaces the slots that kubelet sees."""
 
     def __init__(self, slots: SlotFiles, starts: StartHandler) -> None:
         """Offer nothing yet."""
@@ -46,7 +46,7 @@ class DevicePlugin:
 
     @property
     def handlers(self) -> tuple[grpc_client.Handler, ...]:
-        """Return what a server needs; GetPreferredAllocation is not offered."""
+        """Return the gRPC handlers; GetPreferredAllocation is not implemented."""
         return (
             grpc_client.unary_handler(grpc_client.OPTIONS, self._options),
             grpc_client.stream_handler(grpc_client.WATCH, self._watch),
@@ -59,13 +59,13 @@ class DevicePlugin:
         await asyncio.to_thread(self._slots.recover)
 
     def offer(self, offer: SlotOffer) -> None:
-        """Let kubelet know of *offer*, unless it knows."""
+        """Send *offer* to kubelet, if it changed."""
         if offer != self._offer:
             self._offer = offer
             self._notify()
 
     def hang_up(self) -> None:
-        """End all streams that kubelet listens to."""
+        """End all ListAndWatch streams."""
         self._generation += 1
         self._notify()
 
@@ -85,8 +85,8 @@ class DevicePlugin:
             while generation == self._generation:
                 changed = self._changed
                 devices = [
-                    pb.Device(ID=name, health=_HEALTHY if sound else _UNHEALTHY)
-                    for name, sound in list_slots(self._offer, self._slots.used_slots)
+                    pb.Device(ID=name, health=_HEALTHY if healthy else _UNHEALTHY)
+                    for name, healthy in list_slots(self._offer, self._slots.used_slots)
                 ]
                 yield pb.ListAndWatchResponse(devices=devices)
                 await changed.wait()
@@ -110,7 +110,7 @@ class DevicePlugin:
         self._starts.note_assigned(slots)
         try:
             self._slots.empty(slots)
-        except OSError as error:  # PreStart meets it again, where it may be said
+        except OSError as error:  # PreStart fails for the same reason and may refuse
             structlog.get_logger().warning("slots not emptied", slots=list(slots), error=str(error))
         allocation = self._slots.allocation(slots, soft=self._offer.soft)
         if allocation.device is not None:

@@ -11,7 +11,7 @@ from kube.clock import SYSTEM, Clock
 
 # Every client of a node shares 100 calls a second, with bursts of 10.
 _TRIES: Final = 100
-_PATIENCE: Final = 5.0  # seconds for one answer
+_CALL_TIMEOUT: Final = 5.0  # seconds for one answer
 # A pod with hundreds of devices of other plugins has each of them listed.
 _MOST_BYTES: Final = 16 * 1024 * 1024
 
@@ -27,7 +27,7 @@ class PodResources:
 
     async def list(self) -> tuple[ListedContainer, ...]:
         """Return app containers and sidecars of active pods; raises CallError."""
-        answer = await self._ask()
+        answer = await self._list_with_retries()
         return tuple(
             listed_container
             for pod in answer.pod_resources
@@ -35,20 +35,20 @@ class PodResources:
         )
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._channel.close()
 
-    async def _ask(self) -> pb.ListPodResourcesResponse:
-        """Call again soon where kubelet's limit was met, which says nothing against the call."""
+    async def _list_with_retries(self) -> pb.ListPodResourcesResponse:
+        """Call, and again after a short pause while kubelet's rate limit rejects it."""
         request = pb.ListPodResourcesRequest()
         for _ in range(_TRIES - 1):
             try:
-                return await self._channel.ask(grpc_client.LIST, request, within=_PATIENCE)
+                return await self._channel.call(grpc_client.LIST, request, within=_CALL_TIMEOUT)
             except grpc_client.CallError as error:
                 if error.code is not grpc_client.Code.BUSY:
                     raise
             await self._clock.sleep(self._clock.uniform(0.010, 0.030))
-        return await self._channel.ask(grpc_client.LIST, request, within=_PATIENCE)
+        return await self._channel.call(grpc_client.LIST, request, within=_CALL_TIMEOUT)
 
     def _container_slots(self, pod: pb.PodResources) -> Iterator[ListedContainer]:
         name = PodName(pod.namespace, pod.name)

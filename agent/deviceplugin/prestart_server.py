@@ -24,20 +24,20 @@ from allocator.model.board import Placement
 from allocator.model.request import Mode
 from kube.clock import SYSTEM, Clock
 
-# Kubelet hangs up after 30 seconds, and then its own words hide our reason.
+# Kubelet gives up after 30 seconds and then shows its own message, not our reason.
 DEADLINE: Final = 25.0
 log = structlog.get_logger(__name__)
 
 
 class OwnerSource(Protocol):
-    """Who was given a set of slots."""
+    """Finds the container that was given a set of slots."""
 
     async def owner(self, slots: Collection[str]) -> Owner:
         """Return the container; raises NotYetError."""
 
 
 class EntrySource(Protocol):
-    """What the ledger says of this node's pods."""
+    """The ledger's entries of this node's pods."""
 
     async def share(self, owner: Owner) -> Share:
         """Return what the starting container was promised; raises NotYetError."""
@@ -53,7 +53,7 @@ class InstanceProvider(Protocol):
     """The node's MIG instances."""
 
     async def ensure(self, gpu: str, placed: Placement) -> ReadyInstance:
-        """Return the instance at exactly that place; raises NotYetError."""
+        """Return the instance at exactly that placement; raises NotYetError."""
 
 
 class RegionProvider(Protocol):
@@ -67,13 +67,13 @@ class RegionProvider(Protocol):
 
 
 class StartEvents(Protocol):
-    """Who tells the pod's user; neither call waits for anything."""
+    """Records Events on the pod; neither call waits for anything."""
 
-    def record_allocation(self, slot: str, share: Share, content: ContainerEdits) -> None:
-        """Say what the container whose first slot is *slot* received."""
+    def record_allocation(self, slot: str, share: Share, edits: ContainerEdits) -> None:
+        """Record what the container whose first slot is *slot* received."""
 
     def record_refusal(self, slot: str, owner: Owner, why: str) -> None:
-        """Say why it was not made."""
+        """Record why that container cannot start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,20 +90,28 @@ class StartServices:
 
 @dataclass(slots=True)
 class _StartProgress:
-    """How far one start has come and whose it is, to name in a refusal."""
+    """The state of one start; see ``PreStart`` for the states."""
 
-    doing: str = "waiting for an earlier start in the same slot"
-    owner: Owner | None = None
+    doing: str = "waiting for an earlier start in the same slot"  # in words, for a refusal
+    owner: Owner | None = None  # None until it is found
 
 
 @dataclass(slots=True)
 class PreStart:
-    """Starts containers: side by side, except in one slot.
+    """Prepares starts of containers: one at a time in each slot, otherwise concurrently.
 
-    A start passes these states, which ``_StartProgress.doing`` names: waiting for an earlier start
-    in the same slot, finding the owner, looking up the entry, waiting for the slot's previous pod,
-    preparing the content, marking the entry as held. It is refused where its slots were assigned
-    again meanwhile.
+    A start passes these states in this order; ``_StartProgress.doing`` names all but the last:
+
+    1. waiting for an earlier start in the same slot
+    2. finding the owner of the slots
+    3. looking up its entry
+    4. waiting for the processes of the slot's previous pod
+    5. creating its MIG instances, or seeding its shared region
+    6. marking its entry as held
+    7. writing the files of the slot, which the deadline does not interrupt
+
+    Every state may end in a refusal. A start is also refused once kubelet has assigned one of its
+    slots again; it is then cancelled in the states 1 to 6.
     """
 
     services: StartServices
@@ -115,12 +123,12 @@ class PreStart:
     _annotated: dict[str, tuple[str, str]] = field(default_factory=dict)
     # by slot, how often kubelet assigned it
     _assignments: Counter[str] = field(default_factory=Counter)
-    # of running starts, with the assignments they began with
+    # by the timeout of each running start: how often its slots were assigned when it began
     _timeouts: dict[asyncio.Timeout, Mapping[str, int]] = field(default_factory=dict)
     _running: set[asyncio.Task[Owner]] = field(default_factory=set)
 
     def note_assigned(self, slots: Collection[str]) -> None:
-        """Note that kubelet gives *slots* to a container of which nothing has started yet.
+        """Note that kubelet assigns *slots* to a new container.
 
         A start that still waits in one of these slots belongs to the previous pod, which was
         deleted by force. It is cancelled at once, so that it does not block the new one.
@@ -135,7 +143,7 @@ class PreStart:
         """Return when the container that holds exactly *slots* may be created.
 
         Raises NotYetError with a reason for the user. A start goes on if its caller gives up; the
-        next call for these slots begins when it has ended.
+        next start in one of these slots waits for its end.
         """
         unknown = sorted(slot for slot in slots if not is_slot(slot))
         if unknown or not slots:
@@ -175,21 +183,21 @@ class PreStart:
     def _discard_task(self, task: asyncio.Task[Owner]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieved: the caller may have stopped waiting
+            task.exception()  # mark it as retrieved: the caller may have given up
 
     async def _start_and_record(self, before: Mapping[str, int]) -> Owner:
-        """Start; record an Event on a refusal, because a kubelet that hung up shows none."""
-        course = _StartProgress()
+        """Run the start and record a refusal as an Event, in case kubelet has given up."""
+        progress = _StartProgress()
         try:
-            return await self._run_start(before, course)
+            return await self._run_start(before, progress)
         except RetryStartError:
             raise
         except NotYetError as error:
-            if course.owner is not None and not self._reassigned(before):
-                self.services.events.record_refusal(min(before), course.owner, str(error))
+            if progress.owner is not None and not self._reassigned(before):
+                self.services.events.record_refusal(min(before), progress.owner, str(error))
             raise
 
-    async def _run_start(self, before: Mapping[str, int], course: _StartProgress) -> Owner:
+    async def _run_start(self, before: Mapping[str, int], progress: _StartProgress) -> Owner:
         slots, timeout = frozenset(before), asyncio.timeout(self.deadline)
         async with contextlib.AsyncExitStack() as locks:
             try:
@@ -197,23 +205,23 @@ class PreStart:
                     for slot in sorted(slots):
                         lock = self._slot_locks.setdefault(slot, asyncio.Lock())
                         await locks.enter_async_context(lock)
-                    share, content = await self._prepare(slots, course)
+                    share, edits = await self._prepare(slots, progress)
             except TimeoutError as error:
                 self._check_assignments(before)
                 own_limit = f"took longer than {self.deadline:g} s"
                 raise NotYetError(
-                    f"{course.doing} {own_limit if timeout.expired() else 'timed out'}"
+                    f"{progress.doing} {own_limit if timeout.expired() else 'timed out'}"
                 ) from error
             self._check_assignments(before)
-            # Not under the deadline: a write must not go on beside the next start in the slot.
-            await self._write(slots, share.owner, content)
+            # Outside the deadline: a write must not overlap with the next start in the slot.
+            await self._write(slots, share.owner, edits)
         if not self._reassigned(before):
-            self.services.events.record_allocation(min(slots), share, content)
+            self.services.events.record_allocation(min(slots), share, edits)
         return share.owner
 
-    async def _write(self, slots: frozenset[str], owner: Owner, content: ContainerEdits) -> None:
+    async def _write(self, slots: frozenset[str], owner: Owner, edits: ContainerEdits) -> None:
         try:
-            await asyncio.to_thread(self.services.slots.write, slots, owner, content)
+            await asyncio.to_thread(self.services.slots.write, slots, owner, edits)
         except OSError as error:
             raise NotYetError(f"the files of the slot cannot be written: {error}") from error
 
@@ -228,46 +236,46 @@ class PreStart:
             del self._timeouts[running]
 
     async def _prepare(
-        self, slots: frozenset[str], course: _StartProgress
+        self, slots: frozenset[str], progress: _StartProgress
     ) -> tuple[Share, ContainerEdits]:
-        """Return the share of the starting container, and its content once that is ready."""
+        """Return the share of the starting container, and its edits once they are ready."""
         services = self.services
-        course.doing = "finding the owner of the slots"
-        course.owner = owner = await services.owners.owner(slots)
-        course.doing = f"looking up the entry of {owner.namespace}/{owner.pod}"
+        progress.doing = "finding the owner of the slots"
+        progress.owner = owner = await services.owners.owner(slots)
+        progress.doing = f"looking up the entry of {owner.namespace}/{owner.pod}"
         share = await services.entries.share(owner)
         _check_share(share, owner, slots)
-        course.owner = share.owner
+        progress.owner = share.owner
         for uid in sorted(services.slots.holders(slots) - {owner.uid}):
-            course.doing = f"waiting for the processes of the slot's previous pod {uid}"
+            progress.doing = f"waiting for the processes of the slot's previous pod {uid}"
             await services.regions.vacate(uid)
-        content = await self._edits(share, slots, course)
-        course.doing = "marking the entry as held"
+        edits = await self._edits(share, slots, progress)
+        progress.doing = "marking the entry as held"
         await services.entries.hold(owner.uid)
-        # A held entry is not replaced any more; it may have been just before.
+        # A held entry is not replaced any more, but it may have been since it was looked up.
         if (await services.entries.share(share.owner)).grants != share.grants:
             raise NotYetError("the entry changed while its container was about to start")
-        return share, content
+        return share, edits
 
     async def _edits(
-        self, share: Share, slots: frozenset[str], course: _StartProgress
+        self, share: Share, slots: frozenset[str], progress: _StartProgress
     ) -> ContainerEdits:
         mode = container_edits.mode_of(share)
         match mode:
             case Mode.MIG:
-                ready = await self._instances(share, course)
-                content = container_edits.mig_edits(share, ready)
+                ready = await self._instances(share, progress)
+                edits = container_edits.mig_edits(share, ready)
                 await self._annotate_visible(
-                    share, min(slots), container_edits.visible_value(content.shown)
+                    share, min(slots), container_edits.visible_value(edits.shown)
                 )
-                return content
+                return edits
             case Mode.HAMI_CORE:
                 if not share.has_mounts and self.services.slots.lacks_mounts(slots):
                     raise NotYetError(
                         "kubelet assigned its slots while every GPU was in MIG mode, so it lacks "
                         "the mounts for sharing a GPU; delete the pod so that it is recreated"
                     )
-                course.doing = "seeding the container's region"
+                progress.doing = "seeding the container's region"
                 region = await self.services.regions.seed(share)
                 library = self.services.slots.library
                 return container_edits.hami_core_edits(share, library=library, region=region)
@@ -276,20 +284,20 @@ class PreStart:
             case _:
                 assert_never(mode)
 
-    async def _instances(self, share: Share, course: _StartProgress) -> tuple[ReadyInstance, ...]:
+    async def _instances(self, share: Share, progress: _StartProgress) -> tuple[ReadyInstance, ...]:
         ready = []
         for grant in share.grants:
             if grant.placed is None:
                 raise NotYetError(f"the entry names no placement for MIG on {grant.gpu}")
-            course.doing = f"creating {grant.placed} on {grant.gpu}"
+            progress.doing = f"creating {grant.placed} on {grant.gpu}"
             ready.append(await self.services.instances.ensure(grant.gpu, grant.placed))
         return tuple(ready)
 
     async def _annotate_visible(self, share: Share, slot: str, shown: str) -> None:
         """Without CDI, annotate the pod with its instances, and let kubelet retry.
 
-        The variables of this start were read before kubelet asked; those of the next are not.
-        Until then the container would see nothing.
+        Kubelet read the variables of this start before it called, so the container would see no
+        GPU. It reads the annotations again for the next start.
         """
         if self.services.slots.with_cdi or self._annotated.get(slot) == (share.owner.uid, shown):
             return
@@ -301,7 +309,7 @@ class PreStart:
 
 
 def _check_share(share: Share, owner: Owner, slots: frozenset[str]) -> None:
-    """Refuse a share that cannot be this container's."""
+    """Raise NotYetError if *share* is not that of a container of *owner* in *slots*."""
     if share.owner.uid != owner.uid or share.owner.container not in owner.containers:
         raise NotYetError(f"the entry found for {owner.pod} belongs to {share.owner.pod}")
     if len(share.grants) != len(slots):

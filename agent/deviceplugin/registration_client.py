@@ -21,13 +21,23 @@ from agent.proto import deviceplugin_pb2 as pb
 from kube.clock import SYSTEM, Clock
 
 _LOCK_INTERVAL: Final = 0.5  # seconds between tries
+ENDPOINT: Final = "vgpu-admission.sock"
+KUBELET: Final = "kubelet.sock"
+_VERSION: Final = "v1beta1"
+_POLL_INTERVAL: Final = 0.5  # seconds between checks of the sockets
+_REGISTER_TIMEOUT: Final = 15.0  # seconds for Register: kubelet dials back meanwhile, for up to 10
+_LISTEN_TIMEOUT: Final = 10.0  # seconds from Register to kubelet's ListAndWatch call
+_GRACE: Final = 1.0  # seconds for calls in flight: an Allocate cut off would fail its pod
+_STABLE_SECONDS: Final = 60.0  # a registration that lasted this long resets the back-off
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.2, 10.0  # seconds of back-off
+_SocketIdentity = NewType("_SocketIdentity", tuple[int, int, int])
 
 
 @asynccontextmanager
 async def node_lock(lock: Path) -> AsyncIterator[None]:
     """Wait until no other process holds the file *lock*, and hold it; raises OSError.
 
-    The kernel releases it when its holder ends, however that happens.
+    The kernel releases it when the process ends, however that happens.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     waiting = False
@@ -46,38 +56,26 @@ async def node_lock(lock: Path) -> AsyncIterator[None]:
         yield
 
 
-ENDPOINT: Final = "vgpu-admission.sock"
-KUBELET: Final = "kubelet.sock"
-_VERSION: Final = "v1beta1"
-_POLL_INTERVAL: Final = 0.5  # seconds between looks at the sockets
-_REGISTER_TIMEOUT: Final = 15.0  # seconds for Register: kubelet dials back meanwhile, for up to 10
-_LISTEN_TIMEOUT: Final = 10.0  # seconds in which a kubelet that took us in begins to listen
-_GRACE: Final = 1.0  # seconds for calls in flight: an Allocate cut off would fail its pod
-_STABLE_SECONDS: Final = 60.0  # seconds after which a registration counts as one that held
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.2, 10.0  # seconds of back-off
-_SocketIdentity = NewType("_SocketIdentity", tuple[int, int, int])
-
-
 class _LostError(Exception):
-    """The registration is no longer what it was, or never came to be."""
+    """The registration ended, or was never complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PluginPlace:
-    """Where a plugin of *resource* is known: kubelet's *folder*; *lock* keeps a second one out."""
+class PluginPaths:
+    """The resource that the plugin serves, and the paths that it uses."""
 
     resource: str
-    folder: Path
-    lock: Path
+    folder: Path  # of kubelet's sockets for device plugins
+    lock: Path  # the file that keeps two agents from serving one node
 
 
 class RegistrationClient:
-    """Keeps *plugin* known at its *place*."""
+    """Keeps *plugin* registered with kubelet at *paths*."""
 
-    def __init__(self, plugin: DevicePlugin, place: PluginPlace, *, clock: Clock = SYSTEM) -> None:
+    def __init__(self, plugin: DevicePlugin, paths: PluginPaths, *, clock: Clock = SYSTEM) -> None:
         """Touch nothing yet."""
         self._plugin = plugin
-        self._place = place
+        self._paths = paths
         self._clock = clock
         self._streams = 0
         self._listened = False
@@ -87,7 +85,7 @@ class RegistrationClient:
 
     async def run(self) -> None:
         """Serve and register until cancelled, as soon as no other process does; raises OSError."""
-        async with node_lock(self._place.lock):
+        async with node_lock(self._paths.lock):
             await self._plugin.recover()  # now that nobody else writes to the slots
             failures = 0
             while True:
@@ -96,8 +94,8 @@ class RegistrationClient:
                 try:
                     await self._serve_registered(kubelet)
                 except (_LostError, grpc_client.CallError, OSError) as error:
-                    held = self._clock.monotonic() - began
-                    failures = 1 if held >= _STABLE_SECONDS else failures + 1
+                    seconds = self._clock.monotonic() - began
+                    failures = 1 if seconds >= _STABLE_SECONDS else failures + 1
                     structlog.get_logger().warning(
                         "not registered with kubelet", why=str(error), failures=failures
                     )
@@ -109,21 +107,21 @@ class RegistrationClient:
         self._streams_changed.set()
 
     async def _wait_for_kubelet(self) -> _SocketIdentity:
-        """Return which kubelet there is, once there is one.
+        """Return the identity of kubelet's socket, once there is one.
 
-        Before that nothing is served: a kubelet that starts would remove the socket.
+        Nothing is served before that: a kubelet that starts removes the sockets of plugins.
         """
-        while (kubelet := _socket_identity(self._place.folder / KUBELET)) is None:
+        while (kubelet := _socket_identity(self._paths.folder / KUBELET)) is None:
             await self._clock.sleep(_POLL_INTERVAL)
         return kubelet
 
     async def _serve_registered(self, kubelet: _SocketIdentity) -> None:
-        """Serve and register; raises _LostError when that is over, CallError if it cannot be."""
+        """Serve and register; raises _LostError when registration ends, CallError if it fails."""
         self._listened = False
         async with self._serve_plugin() as own:
             await self._register()
             self.registered = True
-            structlog.get_logger().info("registered with kubelet", resource=self._place.resource)
+            structlog.get_logger().info("registered with kubelet", resource=self._paths.resource)
             try:
                 await self._watch(kubelet, own)
             finally:
@@ -133,7 +131,7 @@ class RegistrationClient:
     async def _serve_plugin(self) -> AsyncIterator[_SocketIdentity]:
         """Serve while the block runs: kubelet calls back before it answers Register."""
         server = grpc_client.GrpcServer(self._plugin.handlers)
-        path = self._place.folder / ENDPOINT
+        path = self._paths.folder / ENDPOINT
         try:
             await server.start(path)
             own = _socket_identity(path)
@@ -145,21 +143,21 @@ class RegistrationClient:
             await server.stop(_GRACE)
 
     async def _register(self) -> None:
-        channel = grpc_client.Channel(self._place.folder / KUBELET)
+        channel = grpc_client.Channel(self._paths.folder / KUBELET)
         request = pb.RegisterRequest(
             version=_VERSION,
             endpoint=ENDPOINT,
-            resource_name=self._place.resource,
+            resource_name=self._paths.resource,
             options=pb.DevicePluginOptions(pre_start_required=True),
         )
         try:
-            await channel.ask(grpc_client.REGISTER, request, within=_REGISTER_TIMEOUT)
+            await channel.call(grpc_client.REGISTER, request, within=_REGISTER_TIMEOUT)
         finally:
             await channel.close()
 
     async def _watch(self, kubelet: _SocketIdentity, own: _SocketIdentity) -> None:
         """Raise _LostError when kubelet no longer knows the plugin."""
-        folder, began = self._place.folder, self._clock.monotonic()
+        folder, began = self._paths.folder, self._clock.monotonic()
         while True:
             if _socket_identity(folder / KUBELET) != kubelet:
                 raise _LostError("kubelet restarted: its socket is a new one")
@@ -178,18 +176,18 @@ class RegistrationClient:
                 await self._streams_changed.wait()
 
     async def _back_off(self, kubelet: _SocketIdentity, failures: int) -> None:
-        """Back off, but not from a kubelet that has come since."""
-        left = self._clock.backoff(failures, first=_FIRST_BACKOFF, most=_LONGEST_BACKOFF)
-        while left > 0:
-            step = min(_POLL_INTERVAL, left)
+        """Wait before the next attempt; return at once when kubelet restarts."""
+        remaining = self._clock.backoff(failures, first=_FIRST_BACKOFF, most=_LONGEST_BACKOFF)
+        while remaining > 0:
+            step = min(_POLL_INTERVAL, remaining)
             await self._clock.sleep(step)
-            left -= step
-            if _socket_identity(self._place.folder / KUBELET) not in {kubelet, None}:
+            remaining -= step
+            if _socket_identity(self._paths.folder / KUBELET) not in {kubelet, None}:
                 return
 
 
 def _socket_identity(socket: Path) -> _SocketIdentity | None:
-    """Return what tells this socket from any other that takes its name; inodes are reused."""
+    """Return what distinguishes this socket from a later one of its name; inodes are reused."""
     try:
         status = socket.stat()
     except OSError:

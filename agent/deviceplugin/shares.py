@@ -1,4 +1,4 @@
-"""Sharing: the share of a bound pod's container in the ledger, or why it cannot start yet."""
+"""Shares: what the entry of a bound pod gives to a container, or why it cannot start yet."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -11,14 +11,14 @@ from allocator.model.untrusted import quote
 
 
 class StillRunsError(NotYetError):
-    """An earlier container seems to be running still; the pod as last seen may be outdated."""
+    """An earlier container still runs, according to a pod status that may be outdated."""
 
 
 def next_container(owner: Owner, pod: NodePod) -> PodContainer:
-    """Return the container of *owner* whose turn it is, where several share their slots.
+    """Return the candidate of *owner* that starts next: the first that has not completed.
 
-    An app starts once every init container has ended well, so the first that has not is meant.
-    Raises NotYetError where the pod has no such container, StillRunsError where that one runs.
+    An app container starts once every init container has completed. Raises NotYetError where all
+    candidates have, StillRunsError where several share slots and that one already runs.
     """
     names = frozenset(owner.containers)
     containers = [
@@ -47,8 +47,8 @@ def share_of(
 ) -> Share:
     """Return the share of the container of *owner* that starts; grants in PCI order.
 
-    *unguarded* says that nothing but our injection keeps the container to its share, so that one
-    without it may not start. Raises NotYetError with a text for the user.
+    *unguarded* says that only our injection limits the container to its share, so that a container
+    without it must not start. Raises NotYetError with a text for the user.
     """
     if pod is None or pod.uid != owner.uid:
         raise NotYetError(
@@ -58,9 +58,8 @@ def share_of(
         raise NotYetError(f"pod {_pod_name(pod)} has already ended")
     if entry is None:
         raise NotYetError(
-            f"pod {_pod_name(pod)} has no entry on this node yet; "
-            "the control plane adds it within "
-            "seconds, or says in an Event why it cannot"
+            f"pod {_pod_name(pod)} has no entry on this node yet; the control plane adds it "
+            "within seconds, or says in an Event why it cannot"
         )
     container = next_container(owner, pod)
     if unguarded and not container.injected:
@@ -68,7 +67,7 @@ def share_of(
             f"container {quote(container.name)} of pod {_pod_name(pod)} was not admitted by "
             "vgpu-admission and could see every GPU; delete the pod so that it is recreated"
         )
-    grants = next((held.grants for held in entry.containers if held.name == container.name), ())
+    grants = next((each.grants for each in entry.containers if each.name == container.name), ())
     if not grants:
         raise NotYetError(
             f"container {quote(container.name)} of pod {_pod_name(pod)} was given no GPU"
@@ -96,10 +95,10 @@ def _missing_gpus(grants: Iterable[Grant], devices: Iterable[Device]) -> list[st
 
 
 def _by_pci_address(grants: Sequence[Grant], devices: Collection[Device]) -> tuple[Grant, ...]:
-    """Order by PCI address, as CUDA counts under the order that admission injects.
+    """Return the grants by PCI address: admission injects CUDA_DEVICE_ORDER=PCI_BUS_ID.
 
-    Where one is gone nobody tells its address any more; the entry names GPUs by the driver's index,
-    which is the same order. None may be left out: what a container runs with has its place.
+    Where a GPU is gone, its address is unknown. Then the order of the entry stays, which is by the
+    driver's index and so the same. No grant may be left out: its position is the device's number.
     """
     if _missing_gpus(grants, devices):
         return tuple(grants)
@@ -114,26 +113,26 @@ def _pod_name(pod: NodePod) -> str:
 def shares_of(
     entries: Iterable[Entry], pods: Mapping[str, NodePod], devices: Collection[Device]
 ) -> tuple[Share, ...]:
-    """Return what is promised to the containers of pods that are bound here, by pod.
+    """Return the shares of all containers of pods that are bound here, in the order of *entries*.
 
-    What is on GPUs that are not there any more is promised all the same.
+    Grants on GPUs that are gone are included.
     """
     return tuple(
-        _share(pod, container, _by_pci_address(held.grants, devices))
+        _share(pod, container, _by_pci_address(each.grants, devices))
         for entry in entries
         if (pod := pods.get(entry.uid)) is not None and not pod.ended
-        for held in entry.containers
-        if (container := pod.container(held.name)) is not None
-        if held.grants
+        for each in entry.containers
+        if (container := pod.container(each.name)) is not None
+        if each.grants
     )
 
 
 def placements_of(entries: Iterable[Entry]) -> dict[str, frozenset[Placement]]:
-    """Return at which places of which GPUs *entries* promise MIG instances."""
+    """Return the placements of MIG instances that *entries* promise, by GPU."""
     placements_by_gpu: dict[str, set[Placement]] = {}
     for entry in entries:
-        for held in entry.containers:
-            for grant in held.grants:
+        for container in entry.containers:
+            for grant in container.grants:
                 if grant.placed is not None:
                     placements_by_gpu.setdefault(grant.gpu, set()).add(grant.placed)
     return {gpu: frozenset(places) for gpu, places in placements_by_gpu.items()}

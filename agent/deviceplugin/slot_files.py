@@ -1,10 +1,10 @@
-"""Slots on disk: what each slot gives to its container, and which pod held it last.
+"""Slots on disk: the edits that each slot brings to its container, and the pod that held it last.
 
-With CDI that is one document per slot in use, read by the container runtime. Without, it is the
-slot's folder, whose files Allocate told the runtime to mount before anybody knew for whom: links
-that are put in place before the container is made, to the library and the container's region,
-or to nothing. If all GPUs are in MIG mode, no container needs them and Allocate names none.
-Neither outlives its holder: a reassigned slot is empty until it is written again.
+With CDI the edits are one document per slot in use, which the container runtime reads. Without CDI
+they are links in the slot's folder. Allocate names these as mounts before the container is known.
+PreStart points them to the library and the container's region, or to ``/dev/null``. If all GPUs are
+in MIG mode, no container needs mounts and Allocate names none. A reassigned slot is empty until it
+is written again.
 """
 
 import contextlib
@@ -27,19 +27,17 @@ from allocator.catalog.injection import LIBRARY_DIRECTORY
 
 SLOTS_DIRECTORY: Final = "/usr/local/vgpu/slots"
 _HOLDER: Final = "holder"
-_WITHOUT_MOUNTS: Final = (
-    "bare"  # an empty file: the container was told of no mounts, and never will be
-)
+_WITHOUT_MOUNTS: Final = "bare"  # an empty file: Allocate gave the container no mounts
 _NO_TARGET: Final = "/dev/null"
-# A runtime hears of a changed file a little later. Where one holder's document takes the place
-# of another's, it must find none meanwhile, rather than the wrong one.
+# A runtime notices a changed file with a delay. Between the documents of two holders it must find
+# none, rather than that of the previous holder.
 _NOTICE_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotAllocation:
-    """What Allocate answers for a slot: its CDI *device*, or the *mounts* of its folder."""
+    """Allocate's answer for a slot: its CDI *device*, or the *mounts* of its folder."""
 
     device: str | None = None
     mounts: tuple[HostMount, ...] = ()
@@ -50,23 +48,23 @@ class _Holder(msgspec.Struct, frozen=True):
 
 
 class SlotFiles:
-    """The slots below *root*; documents go to the folder *cdi*, ``None`` where no runtime reads it.
+    """The slots below *root*; CDI documents go to the folder *cdi*, ``None`` without CDI.
 
     Calls touch small local files and block. One process at a time may own a node's slots.
     """
 
     def __init__(self, root: Path, *, cdi: Path | None) -> None:
-        """Remember where the slots are; nothing is known of them before ``recover``."""
+        """Touch nothing yet; ``recover`` reads the slots."""
         self._folder = root / SLOTS_DIRECTORY.lstrip("/")
         self._cdi = cdi
         self.library = str(root / LIBRARY_DIRECTORY.lstrip("/"))
-        self._holders: dict[str, str] = {}
-        self._to_empty: set[tuple[str, str]] = set()
+        self._holders: dict[str, str] = {}  # uid of the pod that each slot was given to last
+        self._to_empty: set[tuple[str, str]] = set()  # slots and uids that the last sweep found
         self._holder_lock = threading.Lock()  # calls come from several threads
 
     @property
     def with_cdi(self) -> bool:
-        """Say whether content reaches a container through CDI."""
+        """Say whether edits reach a container through CDI."""
         return self._cdi is not None
 
     @property
@@ -75,9 +73,9 @@ class SlotFiles:
         return frozenset(self._holders)
 
     def recover(self) -> None:
-        """Make folders, read who holds what, and remove all documents; raises OSError.
+        """Create folders, read the holders, and remove all documents; raises OSError.
 
-        No document is needed again: before each start of a container it is written anew.
+        No document is needed again: each start of a container writes it anew.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._cdi is not None:
@@ -92,19 +90,19 @@ class SlotFiles:
         }
 
     def empty(self, slots: Iterable[str]) -> None:
-        """Remove the content of *slots* before they are reassigned; raises OSError."""
+        """Remove the edits of *slots* before they are reassigned; raises OSError."""
         for slot in slots:
             self._empty(slot)
 
     def allocation(self, slots: Collection[str], *, soft: bool) -> SlotAllocation:
-        """Say what the container that is given *slots* finds its content by.
+        """Return what Allocate answers for the container that is given *slots*.
 
-        Only where it may be a *soft* share, which needs the library, are there mounts.
+        There are mounts only where it may get a *soft* share, which needs the library.
         """
-        lead = min(slots)
+        first_slot = min(slots)
         if self._cdi is not None:
-            return SlotAllocation(device=cdi.device(lead))
-        folder = self._folder / lead
+            return SlotAllocation(device=cdi.device(first_slot))
+        folder = self._folder / first_slot
         try:
             if not soft:
                 folder.mkdir(exist_ok=True)
@@ -112,46 +110,46 @@ class SlotFiles:
                 return SlotAllocation()
             (folder / _WITHOUT_MOUNTS).unlink(missing_ok=True)
         except OSError as error:
-            log.warning("slot marker not written", slot=lead, soft=soft, error=str(error))
+            log.warning("slot marker not written", slot=first_slot, soft=soft, error=str(error))
         return SlotAllocation(mounts=slot_mounts(str(folder)))
 
     def lacks_mounts(self, slots: Collection[str]) -> bool:
-        """Say whether the container that holds *slots* was told of nothing to mount."""
+        """Say whether Allocate gave the container that holds *slots* no mounts."""
         return self._cdi is None and (self._folder / min(slots) / _WITHOUT_MOUNTS).exists()
 
     def holders(self, slots: Iterable[str]) -> frozenset[str]:
         """Return the uids of the pods that were last given one of *slots*."""
-        uids = map(self._holders.get, slots)  # one look at each: a sweep may be under way
+        uids = map(self._holders.get, slots)  # one lookup each: a sweep may run concurrently
         return frozenset(uid for uid in uids if uid is not None)
 
-    def write(self, slots: Collection[str], owner: Owner, content: ContainerEdits) -> None:
-        """Make the *slots* of one container hand out *content*; raises OSError.
+    def write(self, slots: Collection[str], owner: Owner, edits: ContainerEdits) -> None:
+        """Make the *slots* of one container bring *edits* to it; raises OSError.
 
-        What is there already is left alone. The holder is written first: a slot with content
-        and without a holder would never be emptied.
+        Files that are current stay as they are. The holder is written first: a slot with edits and
+        without a holder would never be emptied.
         """
-        lead = min(slots)
+        first_slot = min(slots)
         for slot in slots:
             self._record_holder(slot, owner.uid)
         if self._cdi is not None:
-            self._publish(self._cdi, lead, cdi.document(lead, content))
+            self._publish(self._cdi, first_slot, cdi.document(first_slot, edits))
         else:
-            self._link(self._folder / lead, content)
+            self._link(self._folder / first_slot, edits)
 
     def sweep(self, live: Collection[str]) -> None:
-        """Empty and forget the slots whose holder's uid was not *live* twice; raises OSError.
+        """Release the slots whose holder is not among the *live* uids; raises OSError.
 
-        Whoever calls this knows that the containers of all others are gone. Twice in a row,
-        because a pod may have started since *live* was put together.
+        The caller knows that the containers of all other pods are gone. A slot is released at the
+        second sweep in a row, because a pod may have started since *live* was put together.
         """
-        dead = {
+        without_pod = {
             slot_and_uid
             for slot_and_uid in tuple(self._holders.items())
             if slot_and_uid[1] not in live
         }
-        for slot, uid in dead & self._to_empty:
+        for slot, uid in without_pod & self._to_empty:
             self._release(slot, uid)
-        self._to_empty = dead
+        self._to_empty = without_pod
 
     def _release(self, slot: str, uid: str) -> None:
         with self._holder_lock:
@@ -197,9 +195,9 @@ class SlotFiles:
         draft.replace(path)
 
     @staticmethod
-    def _link(folder: Path, content: ContainerEdits) -> None:
-        """Put links in place, which the runtime follows when it makes the container."""
-        targets = {mount.path: mount.host for mount in content.mounts}
+    def _link(folder: Path, edits: ContainerEdits) -> None:
+        """Create the links that the runtime follows when it creates the container."""
+        targets = {mount.path: mount.host for mount in edits.mounts}
         for mount in slot_mounts(str(folder)):
             target, link = targets.get(mount.path, _NO_TARGET), Path(mount.host)
             with contextlib.suppress(OSError):  # not a link, or not there
@@ -212,7 +210,7 @@ class SlotFiles:
 
 
 def _holder_in(folder: Path) -> str | None:
-    """Return the uid that a slot's folder names, ``None`` for none and for what was cut short."""
+    """Return the uid that a slot's folder names, ``None`` without a complete record."""
     try:
         return msgspec.json.decode((folder / _HOLDER).read_bytes(), type=_Holder).uid
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

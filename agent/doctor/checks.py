@@ -16,9 +16,9 @@ from allocator.report.terminal_lines import WIDTH, inert
 
 Version = tuple[int, ...]
 DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID
-SEVERAL_INSTANCES: Final = "570"  # before, a process sees the first of its MIG instances alone
+SEVERAL_INSTANCES: Final = "570"  # before, a process sees only the first of its MIG instances
 TOOLKIT_FLOOR: Final = "1.17.8"  # up to 1.17.7 an image takes over the node (CVE-2025-23266)
-LEVELS: Final = 6  # columns of the first word
+LEVEL_WIDTH: Final = 6  # columns of the level in a table
 
 
 class Level(StrEnum):
@@ -40,7 +40,7 @@ class DoctorFinding:
 
 
 def findings(facts: NodeFacts) -> tuple[DoctorFinding, ...]:
-    """Return the answers of all checks, in their order."""
+    """Return the findings of all checks, in their order."""
     return tuple(
         DoctorFinding(check=name, level=answer.level, text=answer.text, remedy=answer.remedy)
         for name, check in CHECKS.items()
@@ -56,10 +56,10 @@ def has_failure(doctor_findings: Sequence[DoctorFinding]) -> bool:
 def render(doctor_findings: Sequence[DoctorFinding]) -> str:
     """Return the findings as a table of at most WIDTH columns."""
     names = max((len(finding.check) for finding in doctor_findings), default=0)
-    indent = " " * (LEVELS + names + 2)
+    indent = " " * (LEVEL_WIDTH + names + 2)
     lines = []
     for finding in doctor_findings:
-        head = f"{finding.level.value:<{LEVELS}}{finding.check:<{names}}  "
+        head = f"{finding.level.value:<{LEVEL_WIDTH}}{finding.check:<{names}}  "
         for text in filter(None, (finding.text, finding.remedy)):
             lines += textwrap.wrap(
                 inert(text),
@@ -84,8 +84,8 @@ _Answers = Iterator[_Answer]
 
 def _driver(facts: NodeFacts) -> _Answers:
     versions = facts.versions
-    if facts.silent is not None or versions is None:
-        why = facts.silent or "it did not report its version"
+    if facts.driver_error is not None or versions is None:
+        why = facts.driver_error or "it did not report its version"
         remedy = "get nvidia-smi to work on the node first"
         yield _Answer(Level.FAIL, f"the driver does not answer: {why}", remedy)
         return
@@ -103,7 +103,7 @@ def _driver(facts: NodeFacts) -> _Answers:
 
 
 def _gpus(facts: NodeFacts) -> _Answers:
-    if facts.silent is not None:
+    if facts.driver_error is not None:
         return
     if not facts.devices:
         text = "the driver lists no readable GPU"
@@ -140,8 +140,8 @@ def _mig(facts: NodeFacts) -> _Answers:
 def _files(facts: NodeFacts) -> _Answers:
     if not facts.devices:
         return
-    wanted = ["nvidiactl", "nvidia-uvm", *(f"nvidia{device.minor}" for device in facts.devices)]
-    missing = [f"/dev/{name}" for name in wanted if name not in facts.files]
+    needed = ["nvidiactl", "nvidia-uvm", *(f"nvidia{device.minor}" for device in facts.devices)]
+    missing = [f"/dev/{name}" for name in needed if name not in facts.files]
     if missing:
         text = f"missing: {', '.join(missing)}"
         yield _Answer(Level.FAIL, text, "run nvidia-modprobe -u -c 0 on the node")
@@ -149,7 +149,7 @@ def _files(facts: NodeFacts) -> _Answers:
         text = "/proc/driver/nvidia-caps/mig-minors cannot be read: no device files for instances"
         yield _Answer(Level.FAIL, text, "run nvidia-modprobe -m as root, which loads the module")
     else:
-        yield _Answer(Level.OK, f"{len(wanted)} device files present")
+        yield _Answer(Level.OK, f"{len(needed)} device files present")
 
 
 def _toolkit(facts: NodeFacts) -> _Answers:
@@ -220,11 +220,11 @@ def _kubelet(facts: NodeFacts) -> _Answers:
         (facts.registration, "device-plugins/kubelet.sock", "device plugins cannot register"),
         (facts.podresources, "pod-resources/kubelet.sock", "the owner of a slot cannot be found"),
     )
-    for there, path, so in sockets:
-        if not there:
+    for exists, path, consequence in sockets:
+        if not exists:
             remedy = "start kubelet, or set --kubelet-dir to its directory"
-            yield _Answer(Level.FAIL, f"no socket {path}: {so}", remedy)
-    if all(there for there, _, _ in sockets):
+            yield _Answer(Level.FAIL, f"no socket {path}: {consequence}", remedy)
+    if all(exists for exists, _, _ in sockets):
         yield _Answer(Level.OK, "both sockets present")
 
 

@@ -9,9 +9,8 @@ from agent.doctor.facts import Runtime
 # The CRI plugin of configuration versions 3, 2 and 1; each containerd reads the older ones too.
 _CRI: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
 _MERGES_SINCE: Final = 2  # this version of containerd and later merges sections key by key
-_OWN_FORMAT_SINCE: Final = (
-    3  # this version of a configuration and later is read by that containerd alone
-)
+# Configurations of this version and later are read only by that containerd.
+_OWN_FORMAT_SINCE: Final = 3
 _CDI_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
 Table = Mapping[str, object]
 
@@ -19,7 +18,7 @@ Table = Mapping[str, object]
 def runtime_of(
     path: str, documents: Sequence[Table], *, major: int | None = None
 ) -> Runtime | None:
-    """Return what the file at *path* says, the first of *documents*, with those that it imports.
+    """Return the configuration at *path*: *documents* are that file and those it imports.
 
     *major* is the version of containerd, by default the oldest that reads such a file. ``None``
     where no kubelet is served with it, because its CRI plugin is disabled.
@@ -98,8 +97,17 @@ def reads_cdi(runtime: str, configured: Iterable[Runtime] = ()) -> bool:
     default = version >= _CDI_BY_DEFAULT_SINCE[match[1]]
     if match[1] != "containerd" or version < _CDI_IF_ENABLED_SINCE:
         return default
-    readable = [one for one in configured if not one.problem]
+    readable = [
+        runtime_configuration
+        for runtime_configuration in configured
+        if not runtime_configuration.problem
+    ]
     enabled = (
-        all(default if one.cdi is None else one.cdi for one in readable) if readable else default
+        all(
+            default if runtime_configuration.cdi is None else runtime_configuration.cdi
+            for runtime_configuration in readable
+        )
+        if readable
+        else default
     )
-    return enabled and all(one.finds_ours for one in readable)
+    return enabled and all(runtime_configuration.finds_ours for runtime_configuration in readable)

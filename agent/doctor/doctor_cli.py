@@ -1,4 +1,4 @@
-"""The doctor: looks at a node and its driver, and prints what it finds."""
+"""The doctor: examines a node and its driver, and prints its findings."""
 
 import asyncio
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +13,7 @@ from agent.doctor.facts_files import facts_of
 from agent.driver.driver import Device, Driver, DriverError, Versions
 from agent.driver.driver_thread import DriverThread
 
-PATIENCE: Final = 60.0  # seconds that a driver has for each answer; a slow NVML takes ten
+DRIVER_TIMEOUT: Final = 60.0  # seconds for each answer of the driver; a slow NVML takes ten
 
 
 class DoctorOutput(StrEnum):
@@ -25,28 +25,28 @@ class DoctorOutput(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorTarget:
-    """The node that is looked at: its driver, where its ``/`` is, and kubelet's folder on it."""
+    """The node to examine: its driver, where its ``/`` is, and kubelet's folder on it."""
 
     driver: Driver
     root: Path
     kubelet: Path
 
 
-async def examine(patient: DoctorTarget) -> tuple[DoctorFinding, ...]:
-    """Return what is found; nothing is changed, and what cannot be read is a finding."""
-    worker = DriverThread(patient.driver)
+async def examine(target: DoctorTarget) -> tuple[DoctorFinding, ...]:
+    """Return the findings; changes nothing, and reports what cannot be read as a finding."""
+    worker = DriverThread(target.driver)
     versions: Versions | None = None
     devices: tuple[Device, ...] = ()
-    silent: str | None = None
+    driver_error: str | None = None
     try:
-        versions = await worker.call(patient.driver.versions, within=PATIENCE)
-        devices = await worker.call(patient.driver.devices, within=PATIENCE)
+        versions = await worker.call(target.driver.versions, within=DRIVER_TIMEOUT)
+        devices = await worker.call(target.driver.devices, within=DRIVER_TIMEOUT)
     except DriverError as error:
-        silent = str(error)
+        driver_error = str(error)
     await worker.close()
-    kubelet = patient.root / patient.kubelet.relative_to(patient.kubelet.anchor)
-    facts = await asyncio.to_thread(facts_of, patient.root, kubelet)
-    return findings(replace(facts, versions=versions, devices=devices, silent=silent))
+    kubelet = target.root / target.kubelet.relative_to(target.kubelet.anchor)
+    facts = await asyncio.to_thread(facts_of, target.root, kubelet)
+    return findings(replace(facts, versions=versions, devices=devices, driver_error=driver_error))
 
 
 def print_findings(

@@ -10,19 +10,14 @@ CDI_FOLDERS: Final = frozenset(("/var/run/cdi", "/run/cdi"))  # ours: one is a l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """containerd as it is configured in ``path``; ``default`` is the runtime of pods without class.
-
-    ``cdi`` says whether it reads CDI documents, from ``cdi_folders``, or is ``None`` where that
-    depends on the version of containerd. ``problem`` is why the file
-    could not be read; then the rest means nothing.
-    """
+    """One configuration of containerd."""
 
     path: str
-    runtimes: frozenset[str] = frozenset()
-    default: str = "runc"
-    cdi: bool | None = None
-    cdi_folders: tuple[str, ...] = ()
-    problem: str = ""
+    runtimes: frozenset[str] = frozenset()  # names of the runtimes that it defines
+    default: str = "runc"  # the runtime of pods without a RuntimeClass
+    cdi: bool | None = None  # whether it reads CDI; None: that depends on containerd's version
+    cdi_folders: tuple[str, ...] = ()  # where it reads CDI documents
+    problem: str = ""  # why the file cannot be read; then all other fields mean nothing
 
     @property
     def finds_ours(self) -> bool:
@@ -32,10 +27,10 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Another program that would serve the node's GPUs: its name, and what gives it away."""
+    """Another device plugin that would serve the node's GPUs."""
 
     name: str
-    trace: str
+    trace: str  # the socket or process by which it was detected
     running: bool
 
 
@@ -50,21 +45,16 @@ class Library:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What was found on a node. ``silent`` is why the driver did not answer, ``None`` if it did.
+    """What was found on a node."""
 
-    ``toolkit`` is the container toolkit's version, ``runtimes`` every configuration of containerd.
-    ``files`` are the device files that exist below ``/dev``, ``capabilities`` says whether the
-    kernel's table of MIG capabilities can be read. Sockets are those of kubelet.
-    """
-
-    versions: Versions | None = None
+    versions: Versions | None = None  # of the driver
     devices: tuple[Device, ...] = ()
-    silent: str | None = None
-    toolkit: str | None = None
-    runtimes: tuple[Runtime, ...] = ()
+    driver_error: str | None = None  # why the driver did not answer; None: it did
+    toolkit: str | None = None  # version of the NVIDIA container toolkit
+    runtimes: tuple[Runtime, ...] = ()  # every configuration of containerd
     plugins: tuple[Plugin, ...] = ()
-    registration: bool = False
-    podresources: bool = False
+    registration: bool = False  # kubelet's socket for device plugins exists
+    podresources: bool = False  # kubelet's podresources socket exists
     library: Library | None = None
-    files: frozenset[str] = frozenset()
-    capabilities: bool = False
+    files: frozenset[str] = frozenset()  # names of NVIDIA's files in /dev
+    capabilities: bool = False  # the kernel's table of MIG capabilities can be read

@@ -1,4 +1,4 @@
-"""Facts from the files of a node: read within bounds, never changed."""
+"""Reads facts from the files of a node, within bounds; changes nothing."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ from agent.doctor.facts import Library, NodeFacts, Plugin, Runtime
 from agent.region.library_files import LARGEST, NAME
 from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY
 
-_CONNECTING: Final = 1.0  # seconds that a socket has to take a connection
+_CONNECT_TIMEOUT: Final = 1.0  # seconds for a socket to accept a connection
 _LARGEST_FILE: Final = 32 * 1024 * 1024  # bytes; the status of a package database is some
 _MOST_IMPORTS: Final = 64
 _MOST_PROCESSES: Final = 100_000
@@ -26,10 +26,10 @@ _CONFIGURATIONS: Final = (
     "var/lib/rancher/rke2/agent/etc/containerd/config.toml",
     "var/snap/microk8s/current/args/containerd.toml",
 )
-# Whoever shares the node's processes, as the agent does, sees its files through the first of them.
+# The node's root for a program that sees the node's processes, as the agent does.
 _HOST_ROOT: Final = "proc/1/root"
 _PACKAGES: Final = "var/lib/dpkg/status"
-# The toolkit's own library bears its version, whoever installed it.
+# The name of the toolkit's library ends in its version, however it was installed.
 _TOOLKIT: Final = tuple(
     f"{folder}/libnvidia-container.so.1.*"
     for folder in ("usr/lib/*", "usr/lib64", "usr/lib", "usr/local/nvidia/toolkit")
@@ -51,9 +51,9 @@ _PROGRAMS: Final = {
 
 
 def facts_of(root: Path, kubelet: Path) -> NodeFacts:
-    """Return what is found below *root*, the node's ``/``, and *kubelet*, kubelet's folder there.
+    """Return the facts from files below *root*, the node's ``/``, and from *kubelet*'s folder.
 
-    The driver is not asked.
+    The fields that come from the driver are left empty.
     """
     plugins = kubelet / "device-plugins"
     return NodeFacts(
@@ -84,9 +84,10 @@ def _toolkit(root: Path) -> str | None:
 
 
 def configurations(root: Path, *, major: int | None = None) -> tuple[Runtime, ...]:
-    """Return what the node's configurations of containerd say, which is of version *major*.
+    """Return the node's configurations of containerd, which has the version *major*.
 
-    They are looked for below *root*, the node's ``/``, or what a container sees of it.
+    They are searched for below *root*, the node's ``/``, and without any there below its
+    ``proc/1/root``.
     """
     runtimes: list[Runtime | None] = []
     for base in (root, root / _HOST_ROOT):
@@ -157,9 +158,9 @@ def _library(folder: Path) -> Library | None:
 
 
 def _listens(path: Path) -> bool:
-    """Say whether somebody takes connections there; nothing is said to them."""
+    """Say whether a program accepts connections there; sends nothing."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(_CONNECTING)
+        client.settimeout(_CONNECT_TIMEOUT)
         try:
             client.connect(str(path))
         except OSError:
@@ -182,7 +183,7 @@ def _list_folder(folder: Path) -> list[Path]:
 
 
 def _read(path: Path, most: int = _LARGEST_FILE) -> bytes | None:
-    """Return the content of a plain file, ``None`` if there is none, or more of it than *most*."""
+    """Return a regular file's content; ``None`` without one, or if it has over *most* bytes."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return None

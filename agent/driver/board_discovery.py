@@ -16,9 +16,9 @@ from allocator.model.units import MiB
 
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
-# What NVML's GPU instance profiles mean, by the value of NVML_GPU_INSTANCE_PROFILE_*: compute
-# slices and the attribute of the name (nvml.h). REV2 of one slice has double memory, no attribute.
-_MEANING: Final = MappingProxyType(
+# Compute slices and name attribute of NVML's GPU instance profiles, by the value of
+# NVML_GPU_INSTANCE_PROFILE_* (nvml.h). REV2 of one slice has double memory, no attribute.
+_NVML_PROFILES: Final = MappingProxyType(
     {
         0x00: (1, ""),
         0x01: (2, ""),
@@ -52,21 +52,16 @@ class SlotSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFacts:
-    """What the driver says of one GPU instance profile.
+    """What the driver reports of one GPU instance profile."""
 
-    ``enum`` is the question it answered, ``id`` the number that every other call takes. ``slices``
-    are compute slices, ``most`` its cap on instances, ``name`` its own name where it has one.
-    ``spans`` are all placements, taken or not.
-    """
-
-    enum: int
-    id: int
-    slices: int
-    most: int
+    enum: int  # the NVML_GPU_INSTANCE_PROFILE_* that was queried
+    id: int  # the number that all other calls take
+    slices: int  # compute slices
+    most: int  # highest number of instances
     sms: int
     memory: MiB
-    name: str | None
-    spans: tuple[SlotSpan, ...]
+    name: str | None  # the driver's own name; None where it has none
+    spans: tuple[SlotSpan, ...]  # all placements, taken or not
 
 
 def board_of(model: str, facts: Iterable[ProfileFacts], *, total: int | None) -> Board | None:
@@ -79,12 +74,12 @@ def board_of(model: str, facts: Iterable[ProfileFacts], *, total: int | None) ->
     placeable = [fact for fact in facts if fact.spans]
     if not placeable:
         return None
-    known = model_named(model)
-    largest = known.memory if known else max(fact.memory for fact in placeable)
-    whole = total or max(largest, 1) * MIB
+    catalogue_model = model_named(model)
+    largest = catalogue_model.memory if catalogue_model else max(fact.memory for fact in placeable)
+    total_bytes = total or max(largest, 1) * MIB
     profiles: dict[str, Profile] = {}
     for fact in sorted(placeable, key=lambda f: f.enum):
-        profile = _profile(fact, whole)
+        profile = _profile(fact, total_bytes)
         if profile is not None:
             profiles.setdefault(profile.name, profile)
     if not profiles:
@@ -101,8 +96,8 @@ def profile_name(slices: int, memory: MiB, total: int, *, attribute: str = "") -
     rounded to the nearest, half up (``getMigMemorySizeGB`` of go-nvlib).
     """
     eighths = -(-8 * memory * MIB // total)
-    whole = -(-total // GIB)
-    return f"{slices}g.{(2 * eighths * whole + 8) // 16}gb{attribute}"
+    total_gib = -(-total // GIB)
+    return f"{slices}g.{(2 * eighths * total_gib + 8) // 16}gb{attribute}"
 
 
 def pci_address(bus_id: str) -> str:
@@ -136,7 +131,7 @@ def _name(fact: ProfileFacts, total: int) -> str | None:
     own_name = (fact.name or "").removeprefix("MIG ").strip()
     if shape_of(own_name) is not None:
         return own_name
-    meaning = _MEANING.get(fact.enum)
+    meaning = _NVML_PROFILES.get(fact.enum)
     if meaning is None:
         return None
     slices, attribute = meaning

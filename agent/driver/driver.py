@@ -1,4 +1,4 @@
-"""The driver: what the agent asks of a node's NVIDIA driver, and the values it answers with.
+"""The driver: the calls that the agent makes to a node's NVIDIA driver, and their values.
 
 NVML implements the protocol, and so do simulated GPUs for clusters without hardware. Calls block.
 One thread makes all of them, because concurrent walks of NVML take seconds. GPUs are named by
@@ -14,7 +14,7 @@ from allocator.model.units import MiB
 
 
 class Fault(StrEnum):
-    """Why the driver refused, as far as the agent acts differently on it."""
+    """Why the driver refused, in the cases that the agent treats differently."""
 
     ABSENT = "absent"  # no such GPU, instance or process
     IN_USE = "in-use"  # a process or an open handle holds it
@@ -27,7 +27,7 @@ class Fault(StrEnum):
 
 
 class DriverError(Exception):
-    """The driver refused *call*; *text* is its own word for why."""
+    """The driver refused *call* with its message *text*."""
 
     def __init__(self, fault: Fault, call: str, text: str) -> None:
         """Say that *call* failed for *fault*."""
@@ -54,66 +54,53 @@ class Recovery(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One physical GPU as the driver lists it.
-
-    ``minor`` is the N of ``/dev/nvidiaN``, not the index; ``pci`` is ``0000:3b:00.0``. ``memory``
-    is the total, which includes what the driver keeps for itself. ``mig`` is ``None`` where the
-    product has no MIG. ``board`` has profiles and placements, ``None`` without MIG or where the
-    driver lists them only in MIG mode. ``links`` are UUIDs of GPUs that NVLink joins with it,
-    directly or through a switch; ``switch`` is the PCI address of the PCIe switch above it.
-    ``recovery`` is ``None`` where the driver does not tell.
-    """
+    """One physical GPU as the driver lists it."""
 
     uuid: str
     index: int
-    minor: int
-    pci: str
+    minor: int  # the N of /dev/nvidiaN, which is not the index
+    pci: str  # PCI address, as 0000:3b:00.0
     model: str
-    memory: MiB
+    memory: MiB  # in total, with what the driver keeps for itself
     ampere_or_older: bool
-    mig: MigMode | None = None
+    mig: MigMode | None = None  # None: the product has no MIG
+    # profiles and placements; None without MIG, or where they are listed only in MIG mode
     board: Board | None = None
     numa: int | None = None
-    links: tuple[str, ...] = ()
-    switch: str | None = None
-    recovery: Recovery | None = None
+    links: tuple[str, ...] = ()  # UUIDs of GPUs joined by NVLink, directly or through a switch
+    switch: str | None = None  # PCI address of the PCIe switch above it
+    recovery: Recovery | None = None  # None: the driver does not report it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """A GPU instance that exists.
 
-    ``uuid`` and ``compute`` are ``None`` while it lacks its compute instance, which is how one
-    leaked by a crash looks. ``id`` and ``compute`` are the driver's numbers, reused after
-    destruction; ``profile`` is the profile's id on this board, ``start`` its first memory slot.
+    It lacks its compute instance while it is created, and where a crash left it unfinished.
     """
 
     gpu: str
-    id: int
-    profile: int
-    start: int
-    compute: int | None = None
-    uuid: str | None = None
+    id: int  # the driver's number, reused after destruction
+    profile: int  # id of the profile on this board
+    start: int  # first memory slot
+    compute: int | None = None  # number of the compute instance, reused too; None without one
+    uuid: str | None = None  # of the MIG instance; None without a compute instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process on a GPU in the host's view; ``instance`` is the UUID of the MIG instance.
-
-    ``memory`` is ``None`` where the driver does not tell. ``utilization`` is the percent of
-    compute it used of late, ``None`` where unknown (always under MIG).
-    """
+    """A process on a GPU in the host's view."""
 
     pid: int
     gpu: str
-    memory: MiB | None
-    instance: str | None = None
-    utilization: int | None = None
+    memory: MiB | None  # None: the driver does not report it
+    instance: str | None = None  # UUID of the MIG instance
+    utilization: int | None = None  # recent percent of compute; None where unknown, as under MIG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What is used of one GPU in all; ``utilization`` is ``None`` in MIG mode."""
+    """What all processes together use of one GPU; ``utilization`` is ``None`` in MIG mode."""
 
     memory: MiB
     utilization: int | None
@@ -130,7 +117,7 @@ class DriverEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """What the driver says of itself; ``cuda`` is the newest CUDA it serves, as ``12.8``."""
+    """Versions of the driver; ``cuda`` is the newest CUDA that it supports, as ``12.8``."""
 
     driver: str
     nvml: str
@@ -138,13 +125,13 @@ class Versions:
 
 
 class Driver(Protocol):
-    """The calls. Each raises DriverError; none is safe to make from two threads at once."""
+    """The driver calls. Each raises DriverError; only one thread may make them."""
 
     def versions(self) -> Versions:
         """Return the versions of driver and library."""
 
     def devices(self) -> tuple[Device, ...]:
-        """Return all GPUs by index; what one of them will not tell is left out of it alone."""
+        """Return all GPUs by index; fields that a GPU does not report are left at their default."""
 
     def instances(self, gpu: str) -> tuple[Instance, ...]:
         """Return all GPU instances of one GPU, those without a compute instance too."""

@@ -1,4 +1,4 @@
-"""The one thread that talks to the driver, and what is known when it stops answering.
+"""The only thread that calls the driver, and the report of a call that hangs.
 
 A driver call cannot be interrupted. One that outlasts its caller's patience goes on, and the next
 one waits for it rather than run beside it: concurrent walks of NVML take seconds.
@@ -17,12 +17,12 @@ from agent.driver.driver import Driver, DriverError, Fault
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-CLOSING = 5.0  # seconds that a driver has to end its session
+CLOSE_TIMEOUT = 5.0  # seconds for the driver to end its session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HungCall:
-    """A call that outlasted the patience of a caller and still runs, for ``seconds`` so far."""
+    """A call that has run for ``seconds``, longer than its caller waited."""
 
     call: str
     seconds: float
@@ -37,7 +37,7 @@ class _CurrentCall:
 
 
 class DriverThread:
-    """Asks *driver* one call at a time, on a thread of its own."""
+    """Calls *driver* one call at a time, on a thread of its own."""
 
     def __init__(self, driver: Driver, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Start the thread; a daemon, so that a driver that hangs does not outlive the agent."""
@@ -54,7 +54,7 @@ class DriverThread:
         """Return what *function*, a method of the driver, answers to *args*.
 
         *within* bounds the seconds of waiting in line and running together. A call that has not
-        begun by then never will; one that has is left to end alone, and its answer is dropped.
+        begun by then is dropped; one that runs goes on, and its answer is ignored.
 
         Raises
         ------
@@ -77,13 +77,13 @@ class DriverThread:
 
     @property
     def hung_call(self) -> HungCall | None:
-        """Return the call that runs and made somebody wait in vain, ``None`` if all is well."""
+        """Return the running call if a caller has given up on it, else ``None``."""
         running, overdue = self._running, self._overdue
         if running is None or running is not overdue:
             return None
         return HungCall(call=running.call, seconds=self._clock() - running.began)
 
-    async def close(self, *, within: float = CLOSING) -> bool:
+    async def close(self, *, within: float = CLOSE_TIMEOUT) -> bool:
         """End the driver's session after the calls in line; say whether it ended in time.
 
         One that hangs is left behind: its thread ends with the process.

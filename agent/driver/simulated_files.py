@@ -1,7 +1,7 @@
 """The driver of simulated GPUs, kept in memory or in a file.
 
-With a file, several processes act on the same GPUs. What a killed process leaves behind is what the
-next one finds, as with hardware.
+With a file, several processes act on the same GPUs. Instances outlive the process that created
+them, as with hardware.
 """
 
 import fcntl
@@ -31,10 +31,10 @@ _VERSIONS: Final = Versions(driver="simulated", nvml="simulated", cuda="13.0")
 
 
 class SimulatedDriver:
-    """Implements the driver over *fresh* boards, or over those that *file* already holds.
+    """Implements the driver over the GPUs of *fresh*, or over those that *file* already has.
 
-    Boards are kept from *file* while they are built alike and the machine has not been booted
-    since; a file that cannot be understood is that of another machine.
+    GPUs of *file* are kept while they are built as in *fresh* and the boot is the same. A file that
+    cannot be decoded is replaced.
     """
 
     def __init__(self, fresh: State, *, file: Path | None = None) -> None:
@@ -47,7 +47,7 @@ class SimulatedDriver:
         self._faulty = tuple(gpu.chip.uuid for gpu in self._state.gpus if gpu.faulty)
 
     def change(self, act: Callable[[State], State]) -> None:
-        """Do to the machine what is outside the driver's doing, as a function of its state."""
+        """Change the machine from outside the driver, by a function of its state."""
         with self._lock("change"):
             self._store(act(self._load()))
 
@@ -56,7 +56,7 @@ class SimulatedDriver:
         return self._state if self._file is None else self._load()
 
     def versions(self) -> Versions:
-        """Return versions that say what they are of."""
+        """Return the versions, which say that it is simulated."""
         return _VERSIONS
 
     def devices(self) -> tuple[Device, ...]:
@@ -85,7 +85,7 @@ class SimulatedDriver:
 
     def create_instance(self, gpu: str, profile: int, start: int) -> Instance:
         """Create a GPU instance at exactly this placement."""
-        return self._make(
+        return self._create(
             "create_instance",
             lambda state: simulated_machine.create_instance(
                 state, gpu, profile=profile, start=start
@@ -94,13 +94,13 @@ class SimulatedDriver:
 
     def create_compute(self, gpu: str, instance: int) -> Instance:
         """Create the compute instance that fills a GPU instance."""
-        return self._make(
+        return self._create(
             "create_compute", lambda state: simulated_machine.create_compute(state, gpu, instance)
         )
 
     def destroy_compute(self, gpu: str, instance: int, compute: int) -> None:
         """Destroy a compute instance."""
-        self._try(
+        self._apply(
             "destroy_compute",
             lambda state: simulated_machine.destroy_compute(
                 state, gpu, number=instance, compute=compute
@@ -109,14 +109,14 @@ class SimulatedDriver:
 
     def destroy_instance(self, gpu: str, instance: int) -> None:
         """Destroy a GPU instance without compute."""
-        self._try(
+        self._apply(
             "destroy_instance",
             lambda state: simulated_machine.destroy_instance(state, gpu, instance),
         )
 
     def enable_mig(self, gpu: str) -> MigMode:
         """Switch MIG mode on and return it."""
-        self._try("enable_mig", lambda state: simulated_machine.set_mode(state, gpu, on=True))
+        self._apply("enable_mig", lambda state: simulated_machine.set_mode(state, gpu, on=True))
         mode = self._find_gpu(gpu, "enable_mig").mig
         if mode is None or not mode.current:
             raise DriverError(Fault.IN_USE, "enable_mig", "MIG mode is pending")
@@ -128,13 +128,13 @@ class SimulatedDriver:
     def _find_gpu(self, gpu: str, call: str) -> SimulatedGpu:
         return _value_or_raise(simulated_machine.find_gpu(self.state(), gpu), call)
 
-    def _make(self, call: str, act: Callable[[State], Created | DriverRefusal]) -> Instance:
+    def _create(self, call: str, act: Callable[[State], Created | DriverRefusal]) -> Instance:
         with self._lock(call):
-            made = _value_or_raise(act(self._load()), call)
-            self._store(made.state)
-        return made.instance
+            created = _value_or_raise(act(self._load()), call)
+            self._store(created.state)
+        return created.instance
 
-    def _try(self, call: str, act: Callable[[State], State | DriverRefusal]) -> None:
+    def _apply(self, call: str, act: Callable[[State], State | DriverRefusal]) -> None:
         with self._lock(call):
             self._store(_value_or_raise(act(self._load()), call))
 

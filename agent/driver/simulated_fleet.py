@@ -1,10 +1,9 @@
-"""Simulated fleets: which boards a node without GPUs plays, read from a fleet file.
+"""Simulated fleets: the GPUs that a node without GPUs simulates, read from a fleet file.
 
-The file is the one that plans are made on (``allocator/config/fleet_file.py``), without ``busy``:
-what is promised is the ledger's to say. A node plays the entry of its name, or the one called
-``*``. GPUs in mode ``mig`` have MIG mode on, ``idle`` instances are there from the start, memory
-that is ``foreign`` is held by a process outside every pod, and an ``unhealthy`` GPU reports a
-critical error.
+The format is that of ``allocator/config/fleet_file.py``, without ``busy``, because entries come
+from the ledger. A node simulates the entry of its name, or the one called ``*``. GPUs in mode
+``mig`` have MIG mode on, ``idle`` instances exist from the start, ``foreign`` memory belongs to a
+process outside every pod, and an ``unhealthy`` GPU reports a critical error.
 """
 
 import re
@@ -19,8 +18,8 @@ from agent.driver.simulated_machine import (
     change_gpu,
     create_compute,
     create_instance,
+    new_machine,
 )
-from agent.driver.simulated_machine import new_machine as idle
 from allocator.catalog.boards import Model, bare_name, model_named, words_of
 from allocator.config.fleet_file import load_fleet, stable_uuid
 from allocator.model.gpu import Gpu, Node
@@ -28,12 +27,12 @@ from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.model.request import Mode
 
 ANY: Final = "*"
-_NO_PROCESS: Final = 2**22 + 1  # above what Linux numbers processes with
+_FIRST_PID: Final = 2**22 + 1  # above what Linux numbers processes with
 _UP_TO_AMPERE: Final = re.compile(r"Tesla |(RTX )?A\d|PG506|GeForce RTX 30")
 
 
 def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Rejected:
-    """Return the boards of *node*, booted as *boot*, from the *text* of a fleet file."""
+    """Return the machine of *node*, booted as *boot*, from the *text* of a fleet file."""
     loaded = load_fleet(text)
     if isinstance(loaded, Rejected):
         return loaded
@@ -42,9 +41,9 @@ def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Reject
     problem = _busy_problem(entry) if entry else _no_entry_problem(node, tuple(named))
     if problem or entry is None:
         return Rejected((problem,) if problem else ())
-    state = idle([_chip(gpu, entry.gpus, node) for gpu in entry.gpus], boot)
+    state = new_machine([_device_of(gpu, entry.gpus, node) for gpu in entry.gpus], boot)
     for gpu in entry.gpus:
-        populated = _with_instances(state, gpu, stable_uuid("GPU", f"{node}/{gpu.index}"))
+        populated = _populate(state, gpu, stable_uuid("GPU", f"{node}/{gpu.index}"))
         if isinstance(populated, DriverRefusal):
             path = f"nodes.{entry.name}.idle"
             accepted = "instances that fit on the GPU together"
@@ -53,8 +52,8 @@ def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Reject
     return Loaded(value=state, warnings=loaded.warnings)
 
 
-def chip(model: Model, *, node: str, index: int, mig: bool = False) -> Device:
-    """Return the GPU that *node* has at *index*, its numbers those of a usual machine."""
+def simulated_device(model: Model, *, node: str, index: int, mig: bool = False) -> Device:
+    """Return the GPU that *node* has at *index*, numbered as on a typical machine."""
     return Device(
         uuid=stable_uuid("GPU", f"{node}/{index}"),
         index=index,
@@ -77,16 +76,16 @@ def _no_entry_problem(node: str, names: Sequence[str]) -> Problem:
 
 
 def _busy_problem(node: Node) -> Problem | None:
-    """Return why the entry describes no hardware."""
+    """Return the problem of an entry with ``busy`` GPUs, which describe no hardware."""
     if any(gpu.grants for gpu in node.gpus):
         accepted = "idle or foreign; entries come from binding pods"
         return Problem(path=f"nodes.{node.name}.busy", what="busy GPUs found", accepted=accepted)
     return None
 
 
-def _chip(gpu: Gpu, gpus: Sequence[Gpu], node: str) -> Device:
+def _device_of(gpu: Gpu, gpus: Sequence[Gpu], node: str) -> Device:
     model = model_named(gpu.model) or Model(name=gpu.model, memory=gpu.memory)
-    device = chip(model, node=node, index=gpu.index, mig=gpu.mode is Mode.MIG)
+    device = simulated_device(model, node=node, index=gpu.index, mig=gpu.mode is Mode.MIG)
     switched = _on_a_switch(model)
     return replace(
         device,
@@ -105,15 +104,15 @@ def _on_a_switch(model: Model) -> bool:
     return any(word.startswith("SXM") for word in words_of(model.name) | model.also)
 
 
-def _with_instances(state: State, gpu: Gpu, uuid: str) -> State | DriverRefusal:
+def _populate(state: State, gpu: Gpu, uuid: str) -> State | DriverRefusal:
     for placed in gpu.instances:
-        made = create_instance(state, uuid, profile=placed.profile.id, start=placed.start)
-        if isinstance(made, DriverRefusal):  # media engines, which a fleet file does not count
-            return made
-        completed = create_compute(made.state, uuid, made.instance.id)
+        created = create_instance(state, uuid, profile=placed.profile.id, start=placed.start)
+        if isinstance(created, DriverRefusal):  # media engines, which a fleet file does not count
+            return created
+        completed = create_compute(created.state, uuid, created.instance.id)
         if isinstance(completed, DriverRefusal):
             return completed
         state = completed.state
-    process = Process(pid=_NO_PROCESS + gpu.index, gpu=uuid, memory=gpu.foreign)
+    process = Process(pid=_FIRST_PID + gpu.index, gpu=uuid, memory=gpu.foreign)
     held = (process,) if gpu.foreign else ()
     return change_gpu(state, uuid, lambda g: replace(g, processes=held, faulty=not gpu.healthy))

@@ -15,14 +15,14 @@ from allocator.config.fleet_file import stable_uuid
 from allocator.model.board import Board, Profile
 from allocator.model.units import MiB
 
-_EVENTS: Final = 256  # kept for sessions that have not read them yet
+_MOST_EVENTS: Final = 256  # kept for sessions that have not read them yet
 FALLEN_OFF: Final = 79  # the XID of a GPU that fell off the bus
 FULL_COMPUTE: Final = 0  # the number of a compute instance that fills its GPU instance
 
 
 @dataclass(frozen=True, slots=True)
 class DriverRefusal:
-    """The driver's refusal; *text* is its own word for why."""
+    """The driver's refusal, with its message."""
 
     fault: Fault
     text: str
@@ -30,39 +30,31 @@ class DriverRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGpu:
-    """One GPU at work: ``chip`` is how it was built and set up, ``mig`` its mode by now.
+    """One GPU of a machine. Field names are part of the state file."""
 
-    ``leaks`` are GPU instances to which somebody keeps a handle open. One that is ``faulty``
-    reports a critical error to every new session.
-    """
-
-    chip: Device
-    mig: MigMode | None
+    chip: Device  # as it was built and set up
+    mig: MigMode | None  # its MIG mode now
     instances: tuple[Instance, ...] = ()
     processes: tuple[Process, ...] = ()
-    leaks: frozenset[int] = frozenset()
+    leaks: frozenset[int] = frozenset()  # GPU instances to which a process keeps a handle open
     lost: bool = False
-    faulty: bool = False
+    faulty: bool = False  # reports a critical error to every new session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The GPUs of one machine since it was booted as ``boot``.
-
-    ``births`` counts the compute instances ever made, so that none has the UUID of another.
-    ``events`` are numbered by ``reported``, which is the number of the newest one.
-    """
+    """The GPUs of one machine since its last boot. Field names are part of the state file."""
 
     boot: str
     gpus: tuple[SimulatedGpu, ...]
-    births: int = 0
-    reported: int = 0
-    events: tuple[DriverEvent, ...] = ()
+    births: int = 0  # compute instances ever created, so that no UUID is used twice
+    reported: int = 0  # number of the newest event
+    events: tuple[DriverEvent, ...] = ()  # the newest ones
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What the machine is after a creation, and what was created."""
+    """The machine after a creation, and the instance that was created."""
 
     state: State
     instance: Instance
@@ -90,11 +82,11 @@ def _mode_after_reboot(gpu: SimulatedGpu) -> MigMode | None:
 
 
 def refit(state: State, fresh: State) -> State:
-    """Return *fresh* with what runs on those GPUs of *state* that were built alike."""
-    same = {running.chip.uuid: running for running in state.gpus}
+    """Return *fresh*, where GPUs that are built as in *state* keep what runs on them."""
+    running_gpus = {running.chip.uuid: running for running in state.gpus}
     gpus = tuple(
         replace(old, faulty=new.faulty)
-        if (old := same.get(new.chip.uuid)) and old.chip == new.chip
+        if (old := running_gpus.get(new.chip.uuid)) and old.chip == new.chip
         else new
         for new in fresh.gpus
     )
@@ -102,7 +94,7 @@ def refit(state: State, fresh: State) -> State:
 
 
 def devices(state: State) -> tuple[Device, ...]:
-    """Return the GPUs that can be spoken to, by index."""
+    """Return the GPUs that are not lost, by index."""
     present = sorted((gpu for gpu in state.gpus if not gpu.lost), key=lambda gpu: gpu.chip.index)
     return tuple(replace(gpu.chip, mig=gpu.mig) for gpu in present)
 
@@ -116,8 +108,8 @@ def find_gpu(state: State, uuid: str) -> SimulatedGpu | DriverRefusal:
 
 
 def processes(gpu: SimulatedGpu) -> tuple[Process, ...]:
-    """Return the processes as the host sees them: nobody measures them under MIG."""
-    if _cut(gpu):
+    """Return the processes as the host sees them: their utilization is unknown under MIG."""
+    if _in_mig_mode(gpu):
         return tuple(replace(process, utilization=None) for process in gpu.processes)
     return gpu.processes
 
@@ -128,12 +120,12 @@ def usage(gpu: SimulatedGpu) -> Usage:
     share = sum(process.utilization or 0 for process in gpu.processes)
     return Usage(
         memory=MiB(min(memory, gpu.chip.memory)),
-        utilization=None if _cut(gpu) else min(share, 100),
+        utilization=None if _in_mig_mode(gpu) else min(share, 100),
     )
 
 
 def events_since(state: State, seen: int) -> tuple[DriverEvent, ...]:
-    """Return what was reported after number *seen*, as far as it is kept."""
+    """Return the events after number *seen*, as far as they are kept."""
     new = min(state.reported - seen, len(state.events))
     return state.events[len(state.events) - new :] if new > 0 else ()
 
@@ -146,43 +138,43 @@ def create_instance(
     if isinstance(gpu, DriverRefusal):
         return gpu
     board = gpu.chip.board
-    if not _cut(gpu) or board is None:
+    if not _in_mig_mode(gpu) or board is None:
         return DriverRefusal(Fault.NOT_SUPPORTED, "MIG mode is off")
-    wanted = next((p for p in board.profiles if p.id == profile), None)
-    if wanted is None or start not in wanted.starts:
+    requested = next((p for p in board.profiles if p.id == profile), None)
+    if requested is None or start not in requested.starts:
         return DriverRefusal(Fault.OTHER, f"profile {profile} has no placement at {start}")
     present = [(_profile(board, i), i.start) for i in gpu.instances]
-    if any(p.mask(at) & wanted.mask(start) for p, at in present):
+    if any(p.mask(at) & requested.mask(start) for p, at in present):
         return DriverRefusal(
             Fault.NO_ROOM, f"profile {profile} at {start} overlaps an existing instance"
         )
-    if _lacks_media_engines(wanted, [p for p, _ in present]):
+    if _lacks_media_engines(requested, [p for p, _ in present]):
         return DriverRefusal(Fault.NO_ROOM, f"no free engines for profile {profile}")
-    number = _number(board, wanted, start, taken={i.id for i in gpu.instances})
-    made = Instance(gpu=uuid, id=number, profile=profile, start=start)
-    return Created(_put_gpu(state, replace(gpu, instances=(*gpu.instances, made))), made)
+    number = _number(board, requested, start, taken={i.id for i in gpu.instances})
+    created = Instance(gpu=uuid, id=number, profile=profile, start=start)
+    return Created(_put_gpu(state, replace(gpu, instances=(*gpu.instances, created))), created)
 
 
 def create_compute(state: State, uuid: str, number: int) -> Created | DriverRefusal:
     """Create the compute instance that fills a GPU instance, with a UUID never used before."""
-    found = _find_instance(state, uuid, number)
-    if isinstance(found, DriverRefusal):
-        return found
-    gpu, old = found
+    gpu_and_instance = _find_instance(state, uuid, number)
+    if isinstance(gpu_and_instance, DriverRefusal):
+        return gpu_and_instance
+    gpu, old = gpu_and_instance
     if old.compute is not None:
         return DriverRefusal(Fault.NO_ROOM, f"instance {number} already has a compute instance")
     seed = f"{state.boot}/{uuid}/{state.births}"
-    made = replace(old, compute=FULL_COMPUTE, uuid=stable_uuid("MIG", seed))
-    state = _put_gpu(state, _replace_instance(gpu, old, made))
-    return Created(replace(state, births=state.births + 1), made)
+    created = replace(old, compute=FULL_COMPUTE, uuid=stable_uuid("MIG", seed))
+    state = _put_gpu(state, _replace_instance(gpu, old, created))
+    return Created(replace(state, births=state.births + 1), created)
 
 
 def destroy_compute(state: State, uuid: str, *, number: int, compute: int) -> State | DriverRefusal:
     """Destroy a compute instance; IN_USE while a process runs on it."""
-    found = _find_instance(state, uuid, number)
-    if isinstance(found, DriverRefusal):
-        return found
-    gpu, old = found
+    gpu_and_instance = _find_instance(state, uuid, number)
+    if isinstance(gpu_and_instance, DriverRefusal):
+        return gpu_and_instance
+    gpu, old = gpu_and_instance
     if old.compute != compute:
         return DriverRefusal(Fault.ABSENT, f"instance {number} has no compute instance {compute}")
     if any(process.instance == old.uuid for process in gpu.processes):
@@ -192,18 +184,18 @@ def destroy_compute(state: State, uuid: str, *, number: int, compute: int) -> St
 
 def destroy_instance(state: State, uuid: str, number: int) -> State | DriverRefusal:
     """Destroy a GPU instance; IN_USE while it has compute, or somebody keeps a handle."""
-    found = _find_instance(state, uuid, number)
-    if isinstance(found, DriverRefusal):
-        return found
-    gpu, old = found
+    gpu_and_instance = _find_instance(state, uuid, number)
+    if isinstance(gpu_and_instance, DriverRefusal):
+        return gpu_and_instance
+    gpu, old = gpu_and_instance
     if old.compute is not None or number in gpu.leaks:
         return DriverRefusal(Fault.IN_USE, f"instance {number} is in use")
-    rest = tuple(i for i in gpu.instances if i.id != number)
-    return _put_gpu(state, replace(gpu, instances=rest))
+    remaining = tuple(i for i in gpu.instances if i.id != number)
+    return _put_gpu(state, replace(gpu, instances=remaining))
 
 
 def set_mode(state: State, uuid: str, *, on: bool) -> State | DriverRefusal:
-    """Ask for MIG mode; on Ampere it waits for the next reset while the GPU is busy."""
+    """Set MIG mode; on a busy Ampere GPU it takes effect at the next reset."""
     gpu = find_gpu(state, uuid)
     if isinstance(gpu, DriverRefusal):
         return gpu
@@ -217,18 +209,18 @@ def set_mode(state: State, uuid: str, *, on: bool) -> State | DriverRefusal:
 
 
 def change_gpu(state: State, uuid: str, change: Callable[[SimulatedGpu], SimulatedGpu]) -> State:
-    """Return *state* with one GPU changed by what is outside the driver's doing."""
+    """Return *state* with one GPU changed from outside the driver."""
     gpus = tuple(change(gpu) if gpu.chip.uuid == uuid else gpu for gpu in state.gpus)
     return replace(state, gpus=gpus)
 
 
 def add_event(state: State, event: DriverEvent) -> State:
     """Return *state* after the driver reported *event*."""
-    events = (*state.events, event)[-_EVENTS:]
+    events = (*state.events, event)[-_MOST_EVENTS:]
     return replace(state, events=events, reported=state.reported + 1)
 
 
-def _cut(gpu: SimulatedGpu) -> bool:
+def _in_mig_mode(gpu: SimulatedGpu) -> bool:
     return gpu.mig is not None and gpu.mig.current
 
 
@@ -236,24 +228,24 @@ def _profile(board: Board, instance: Instance) -> Profile:
     return next(p for p in board.profiles if p.id == instance.profile)
 
 
-def _lacks_media_engines(wanted: Profile, present: list[Profile]) -> bool:
+def _lacks_media_engines(requested: Profile, present: list[Profile]) -> bool:
     """Say whether media engines are used up: +me.all takes all, only -me needs none of them."""
-    alike = sum(p.id == wanted.id for p in present)
-    if wanted.limit is not None and alike >= wanted.limit:
+    same_profile = sum(p.id == requested.id for p in present)
+    if requested.limit is not None and same_profile >= requested.limit:
         return True
-    using = [p for p in present if not p.name.endswith("-me")]
-    if wanted.name.endswith("-me"):
+    with_engines = [p for p in present if not p.name.endswith("-me")]
+    if requested.name.endswith("-me"):
         return False
-    return any(p.name.endswith("+me.all") for p in using) or (
-        wanted.name.endswith("+me.all") and bool(using)
+    return any(p.name.endswith("+me.all") for p in with_engines) or (
+        requested.name.endswith("+me.all") and bool(with_engines)
     )
 
 
 def _number(board: Board, profile: Profile, start: int, *, taken: set[int]) -> int:
-    """Return the number of a place: its node in the binary tree over the memory."""
+    """Return the number of an instance: its node in the binary tree over the memory."""
     first = (1 << (board.slots // profile.size).bit_length() - 1) - 1
     number = first + start // profile.size
-    while number in taken:  # an odd board, whose places are no tree
+    while number in taken:  # a board whose placements form no binary tree
         number += 1
     return number
 

@@ -1,4 +1,4 @@
-"""The hardware: polls the hardware and its health, and keeps them as one value.
+"""Polls the GPUs and their health, and keeps them as one value.
 
 GPUs stay listed when the driver stops answering or no longer lists them. They are reported as
 unhealthy, because containers may still use them.
@@ -25,36 +25,36 @@ from agent.node.status import Hardware, RealisedInstance
 from allocator.model.units import MiB
 from kube.clock import SYSTEM, Clock
 
-INTERVAL: Final = 5.0  # seconds between looks
-LIST_TIMEOUT: Final = 30.0  # seconds that the driver has to list its GPUs
-PROBE_TIMEOUT: Final = 10.0  # seconds that it has to answer for one
+INTERVAL: Final = 5.0  # seconds between polls
+LIST_TIMEOUT: Final = 30.0  # seconds for the driver to list its GPUs
+PROBE_TIMEOUT: Final = 10.0  # seconds for any other answer
 _UNKNOWN_PROFILE: Final = "it has a MIG instance whose profile the driver does not list"
 log = structlog.get_logger(__name__)
 
 
 class InstanceSource(Protocol):
-    """What is known of MIG instances."""
+    """The MIG instances of the node."""
 
     def live_instances(self) -> tuple[LiveInstance, ...]:
         """Return all that exist."""
 
-    def notice(self, devices: Iterable[Device]) -> None:
-        """Look at those GPUs that are in MIG mode from now on."""
+    def watch_mig_gpus(self, devices: Iterable[Device]) -> None:
+        """Watch those GPUs that are in MIG mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class HardwareListeners:
-    """Whom to tell: that the hardware changed, and that a GPU fell ill or is well again."""
+    """Callbacks for changes of the hardware and of a GPU's health."""
 
     changed: Callable[[], None]
-    health: Callable[[str, str], None]  # its UUID, and why; empty where it is well again
+    health: Callable[[str, str], None]  # UUID and reason; "" once it is healthy again
 
 
 class HardwareInformer:
-    """Keeps ``hardware``; whoever learns of a change elsewhere calls :meth:`refresh`.
+    """Keeps ``hardware``; :meth:`refresh` takes in changes of instances and foreign memory.
 
-    ``instances_known`` says that the instances on the GPUs were looked at. Until then the status is
-    not written, because instances that others made would be missing from it.
+    ``instances_known`` says that the instances on the GPUs were listed. Until then the status is
+    not written, because instances that others created would be missing from it.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class HardwareInformer:
         policy: HealthPolicy = DEFAULT_POLICY,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Ask the driver through *worker*; *policy* says what takes a GPU out of service."""
+        """Call the driver through *worker*; *policy* says what takes a GPU out of service."""
         self._worker = worker
         self._listeners = hardware_listeners
         self._policy = policy
@@ -77,25 +77,24 @@ class HardwareInformer:
         self._conditions: Conditions = NO_CONDITIONS
         self.instances: InstanceSource | None = None
         self.instances_known = False
-        self.foreign_memory: Mapping[
-            str, MiB
-        ] = {}  # by UUID, what processes without a promise hold
+        # by UUID, memory of processes without an entry
+        self.foreign_memory: Mapping[str, MiB] = {}
         self.hardware: Hardware | None = None
 
     async def run(self) -> Never:
-        """Look again and again."""
+        """Poll again and again."""
         while True:
             await self.poll()
             await self._clock.sleep(INTERVAL)
 
     @property
     def hung_call(self) -> HungCall | None:
-        """Return the call that has kept the driver silent for longer than any may take."""
+        """Return the driver call that has run for LIST_TIMEOUT or longer, if there is one."""
         hung = self._worker.hung_call
         return hung if hung is not None and hung.seconds >= LIST_TIMEOUT else None
 
     async def poll(self) -> None:
-        """Ask the driver for its GPUs, for each of them, and for what went wrong."""
+        """List the GPUs, probe each, read the driver's events and update ``hardware``."""
         self._log_hang()
         before = self._devices or ()
         try:
@@ -110,15 +109,19 @@ class HardwareInformer:
             gone = tuple(device for device in before if device.uuid not in listed)
             self._devices = (*devices, *gone)
             if self.instances is not None:
-                self.instances.notice(devices)  # MIG mode may have been switched on meanwhile
+                self.instances.watch_mig_gpus(
+                    devices
+                )  # MIG mode may have been switched on meanwhile
             probes = {device.uuid: await self._probe(device.uuid) for device in devices}
             probes |= {device.uuid: Fault.ABSENT for device in gone}
         needs = {device.uuid: device.recovery for device in self._devices or ()}
-        self._observe(HealthObservation(events=await self._events(), probes=probes, needs=needs))
+        self._update_conditions(
+            HealthObservation(events=await self._events(), probes=probes, needs=needs)
+        )
         self.refresh()
 
     async def _list_devices(self) -> tuple[Device, ...]:
-        """Ask for the GPUs; behind a call that hangs another would only wait in vain."""
+        """List the GPUs; fails at once while a call hangs, which would only delay this one."""
         if (hung := self.hung_call) is not None:
             raise DriverError(Fault.UNAVAILABLE, hung.call, "the call hangs")
         driver, call = self._worker.driver, self._worker.call
@@ -127,7 +130,7 @@ class HardwareInformer:
         return devices
 
     def _log_hang(self) -> None:
-        """Say once that the driver hangs, and once that it goes on."""
+        """Log once that the driver hangs, and once that it answers again."""
         hung = self.hung_call
         if (hung is not None) is self._was_hanging:
             return
@@ -138,7 +141,7 @@ class HardwareInformer:
             log.warning("driver hangs", call=hung.call)
 
     def _log_unlisted(self, why: str) -> None:
-        """Say once why no GPUs are known: a node without a driver may stay so for ever."""
+        """Log each reason once: a node without a driver may stay so for ever."""
         if why != self._unlisted_reason:
             self._unlisted_reason = why
             log.warning("GPUs not listed yet", why=why)
@@ -158,14 +161,14 @@ class HardwareInformer:
         except DriverError:  # the probes say so too
             return ()
 
-    def _observe(self, look: HealthObservation) -> None:
+    def _update_conditions(self, observation: HealthObservation) -> None:
         before = self._conditions
         self._conditions = next_conditions(
-            before, look, now=self._clock.monotonic(), policy=self._policy
+            before, observation, now=self._clock.monotonic(), policy=self._policy
         )
         for gpu, condition in self._conditions.items():
-            known = before[gpu].why if gpu in before else None
-            if condition.why != known:
+            earlier_reason = before[gpu].why if gpu in before else None
+            if condition.why != earlier_reason:
                 log.warning("GPU health changed", gpu=gpu, why=condition.why)
                 self._listeners.health(gpu, condition.why or "")
 
@@ -188,7 +191,7 @@ class HardwareInformer:
     def _unhealthy_gpus(
         self, devices: tuple[Device, ...], present: tuple[LiveInstance, ...]
     ) -> Iterator[tuple[str, str]]:
-        unknown_profiles = {one.instance.gpu for one in present if one.placed is None}
+        unknown_profiles = {live.instance.gpu for live in present if live.placed is None}
         for device in devices:
             condition = self._conditions.get(device.uuid)
             if condition is not None and condition.why:
@@ -198,11 +201,11 @@ class HardwareInformer:
 
 
 def _realised_instances(present: tuple[LiveInstance, ...]) -> Iterator[RealisedInstance]:
-    for one in present:
-        if one.placed is not None:
+    for live in present:
+        if live.placed is not None:
             yield RealisedInstance(
-                gpu=one.instance.gpu,
-                placed=one.placed,
-                uuid=one.instance.uuid,
-                foreign=one.is_reserved,
+                gpu=live.instance.gpu,
+                placed=live.placed,
+                uuid=live.instance.uuid,
+                foreign=live.is_reserved,
             )

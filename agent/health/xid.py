@@ -25,12 +25,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """One kind of critical error: its number, what it is, what it means, and who says so."""
+    """One kind of critical error."""
 
     number: int
     title: str
     verdict: Verdict
-    source: str
+    source: str  # of the verdict; see the module's docstring
 
 
 _APPLICATION: Final = "catalog: RESTART_APP"
@@ -110,18 +110,14 @@ _ALL: Final = ("all", "xids")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidPolicy:
-    """The table with what an operator changed: *ignored* numbers, and *heeded* ones.
+    """The table of XIDs with an operator's changes."""
 
-    ``heeded`` wins. One of those that the table takes for harmless is unhealthy until quiet.
-    ``all_ignored`` leaves only what is heeded.
-    """
-
-    ignored: frozenset[int] = frozenset()
-    heeded: frozenset[int] = frozenset()
-    all_ignored: bool = False
+    ignored: frozenset[int] = frozenset()  # harmless, whatever the table says
+    heeded: frozenset[int] = frozenset()  # never harmless, even if ignored; at least until quiet
+    all_ignored: bool = False  # ignore every number that is not heeded
 
     def verdict(self, number: int) -> Verdict:
-        """Return what *number* means; one that no table knows is taken seriously for a while."""
+        """Return what *number* means; a number that is not listed is UNTIL_QUIET."""
         known = XIDS.get(number)
         verdict = known.verdict if known else Verdict.UNTIL_QUIET
         if number in self.heeded:
@@ -132,16 +128,16 @@ class XidPolicy:
 
 
 def title_of(number: int) -> str:
-    """Return what an XID is called, as ``Xid 79 (GPU has fallen off the bus)``."""
+    """Return an XID with its title, as ``Xid 79 (GPU has fallen off the bus)``."""
     known = XIDS.get(number)
     return f"Xid {number} ({known.title})" if known else f"Xid {number}"
 
 
 def xid_policy(ignored: str, heeded: str) -> XidPolicy | Problem:
-    """Read the two lists of an operator: numbers with commas between; *ignored* may be ``all``.
+    """Parse an operator's two lists of numbers, separated by commas; *ignored* may be ``all``.
 
     The grammar is that of DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS, which the plugins
-    of NVIDIA, HAMi and Volcano read; a word that is no number is refused here, not skipped.
+    of NVIDIA, HAMi and Volcano read; anything but a number is refused here, not skipped.
     """
     passed = _words(ignored)
     everything = not passed.isdisjoint(_ALL)

@@ -15,15 +15,15 @@ from typing import Final, Protocol
 
 from agent.share import DeviceNode
 
-_MINORS: Final = "proc/driver/nvidia-caps/mig-minors"
-_MAJORS: Final = "proc/devices"
+_MIG_MINORS: Final = "proc/driver/nvidia-caps/mig-minors"
+_DEVICE_MAJORS: Final = "proc/devices"
 _FOLDER_MODE: Final = 0o755
 _ACCESS: Final = re.compile(r"(gpu\d+/gi\d+/(?:ci\d+/)?access) (\d+)", re.ASCII)
 _MAJOR: Final = re.compile(r" *(\d+) (\S+)", re.ASCII)
-_BLOCK: Final = "Block devices:"
-_PCI: Final = "sys/bus/pci/devices"
+_BLOCK_HEADER: Final = "Block devices:"
+_PCI_DEVICES: Final = "sys/bus/pci/devices"
 _DRM: Final = re.compile(r"card\d+|renderD\d+", re.ASCII)
-_NUMBERS: Final = re.compile(r"(\d+):(\d+)", re.ASCII)
+_DEVICE_NUMBERS: Final = re.compile(r"(\d+):(\d+)", re.ASCII)
 _FRONTEND: Final = ("nvidia", "nvidia-frontend")  # old drivers call it the latter
 _UVM: Final = ("nvidia-uvm",)
 _CAPS: Final = ("nvidia-caps",)
@@ -31,21 +31,21 @@ _CONTROL_MINOR: Final = 255
 
 
 class CapabilityError(Exception):
-    """A device file that a container needs is not there and cannot be made."""
+    """A device file that a container needs is missing and cannot be created."""
 
 
 class DeviceFiles(Protocol):
-    """Device files on the host, which only root can make."""
+    """Device files on the host, which only root can create."""
 
     def numbers(self, path: Path) -> tuple[int, int] | None:
-        """Return major and minor of a character device, ``None`` if *path* is none; or OSError."""
+        """Return major and minor of the device *path*, ``None`` if it is none; raises OSError."""
 
     def make(self, path: Path, node: DeviceNode, mode: int) -> None:
-        """Make a character device with the numbers of *node* and these permissions, or OSError."""
+        """Create a character device with the numbers of *node*; raises OSError."""
 
 
 class HostFiles:
-    """The real ones; needs CAP_MKNOD."""
+    """Real device files; needs CAP_MKNOD."""
 
     def numbers(self, path: Path) -> tuple[int, int] | None:
         """Return major and minor of a character device."""
@@ -58,7 +58,7 @@ class HostFiles:
         return os.major(status.st_rdev), os.minor(status.st_rdev)
 
     def make(self, path: Path, node: DeviceNode, mode: int) -> None:
-        """Make a character device, in the place of whatever is there, whatever the umask."""
+        """Create a character device, which replaces any file of that name; ignores the umask."""
         path.parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
         path.unlink(missing_ok=True)
         os.mknod(path, stat.S_IFCHR | mode, os.makedev(node.major, node.minor))
@@ -67,10 +67,10 @@ class HostFiles:
 
 @dataclass(frozen=True, slots=True)
 class _DeviceFile:
-    """A file below /dev: the driver that serves it, its minor, and who may use it."""
+    """A device file that is needed below /dev."""
 
     name: str
-    drivers: tuple[str, ...]
+    drivers: tuple[str, ...]  # names that /proc/devices may have for the driver that serves it
     minor: int
     mode: int = 0o666
 
@@ -79,20 +79,20 @@ class Capabilities:
     """Finds and makes the device files of MIG instances below *root*, the host's ``/``."""
 
     def __init__(self, root: Path, *, files: DeviceFiles | None = None) -> None:
-        """Look nothing up yet."""
+        """Touch nothing yet."""
         self._root = root
         self._files = HostFiles() if files is None else files
-        self._minors: Mapping[str, int] = {}  # of all instances there could be; never changes
+        self._minors: Mapping[str, int] = {}  # by capability, of all possible instances; fixed
 
     def nodes(self, minor: int, instance: int, compute: int) -> tuple[DeviceNode, ...]:
-        """Return the files of one compute instance; each of them is there, with these numbers.
+        """Return the files of one compute instance, and create those that are missing.
 
         *minor* is that of the GPU, *instance* and *compute* are the driver's numbers. Raises
-        ``CapabilityError``, in words that name the file.
+        ``CapabilityError`` with a text that names the file.
         """
-        majors = _majors(self._read(_MAJORS))
+        majors = _majors(self._read(_DEVICE_MAJORS))
         gi = f"gpu{minor}/gi{instance}"
-        wanted = (
+        device_files = (
             _DeviceFile("nvidiactl", _FRONTEND, _CONTROL_MINOR),
             _DeviceFile("nvidia-uvm", _UVM, 0),
             _DeviceFile("nvidia-uvm-tools", _UVM, 1),
@@ -100,22 +100,23 @@ class Capabilities:
             self._capability(f"{gi}/access"),
             self._capability(f"{gi}/ci{compute}/access"),
         )
-        return tuple(self._ensure_device(one, majors) for one in wanted)
+        return tuple(self._ensure_device(device_file, majors) for device_file in device_files)
 
     def graphics(self, pci: str) -> tuple[DeviceNode, ...]:
         """Return the DRM files of the GPU at *pci*; none where nvidia-drm is not loaded.
 
-        Found by what the kernel tells of the GPU's slot: their numbers are those of no index.
+        They are looked up by PCI address in sysfs, because their numbers follow no GPU index.
         """
         device_nodes = (
-            self._drm_node(path) for path in sorted((self._root / _PCI / pci / "drm").glob("*"))
+            self._drm_node(path)
+            for path in sorted((self._root / _PCI_DEVICES / pci / "drm").glob("*"))
         )
         return tuple(node for node in device_nodes if node is not None)
 
     @staticmethod
     def _drm_node(path: Path) -> DeviceNode | None:
         try:
-            numbers = _NUMBERS.fullmatch((path / "dev").read_text(encoding="ascii").strip())
+            numbers = _DEVICE_NUMBERS.fullmatch((path / "dev").read_text(encoding="ascii").strip())
         except (OSError, UnicodeDecodeError):
             return None
         if numbers is None or not _DRM.fullmatch(path.name):
@@ -124,22 +125,22 @@ class Capabilities:
 
     def _capability(self, access: str) -> _DeviceFile:
         if access not in self._minors:
-            self._minors = dict(_minors(self._read(_MINORS)))
+            self._minors = dict(_minors(self._read(_MIG_MINORS)))
         number = self._minors.get(access)
         if number is None:
-            raise CapabilityError(f"/{_MINORS} has no line for {access}")
+            raise CapabilityError(f"/{_MIG_MINORS} has no line for {access}")
         return _DeviceFile(f"nvidia-caps/nvidia-cap{number}", _CAPS, number, 0o444)
 
-    def _ensure_device(self, wanted: _DeviceFile, majors: Mapping[str, int]) -> DeviceNode:
-        major = next((majors[name] for name in wanted.drivers if name in majors), None)
+    def _ensure_device(self, device_file: _DeviceFile, majors: Mapping[str, int]) -> DeviceNode:
+        major = next((majors[name] for name in device_file.drivers if name in majors), None)
         if major is None:
-            what = f"/{_MAJORS} has no {wanted.drivers[0]}; load its kernel module"
-            raise CapabilityError(f"/dev/{wanted.name} is missing: {what}")
-        node = DeviceNode(f"/dev/{wanted.name}", major, wanted.minor)
-        path = self._root / "dev" / wanted.name
+            what = f"/{_DEVICE_MAJORS} has no {device_file.drivers[0]}; load its kernel module"
+            raise CapabilityError(f"/dev/{device_file.name} is missing: {what}")
+        node = DeviceNode(f"/dev/{device_file.name}", major, device_file.minor)
+        path = self._root / "dev" / device_file.name
         try:
-            if self._files.numbers(path) != (major, wanted.minor):
-                self._files.make(path, node, wanted.mode)
+            if self._files.numbers(path) != (major, device_file.minor):
+                self._files.make(path, node, device_file.mode)
         except OSError as error:
             raise CapabilityError(f"{node.path} cannot be created: {error.strerror}") from error
         return node
@@ -169,6 +170,6 @@ def _minors(text: str) -> Mapping[str, int]:
 
 
 def _majors(text: str) -> Mapping[str, int]:
-    """Read the character devices; the numbers of block devices are others."""
-    lines = map(_MAJOR.fullmatch, text.partition(_BLOCK)[0].splitlines())
+    """Return the major numbers of character devices; block devices have numbers of their own."""
+    lines = map(_MAJOR.fullmatch, text.partition(_BLOCK_HEADER)[0].splitlines())
     return {line[2]: int(line[1]) for line in lines if line is not None}

@@ -1,6 +1,6 @@
 """One GPU at the driver: GpuClient performs journalled steps, MigModeClient enables MIG mode.
 
-Every change is written to the journal before the driver is asked for it.
+Every change is written to the journal before the driver call.
 """
 
 from collections.abc import Callable
@@ -28,12 +28,12 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 READ_TIMEOUT: Final = 15.0  # seconds for the driver to list instances or processes
 CHANGE_TIMEOUT: Final = 60.0  # seconds for one change; 10 s have been seen
-_PREPARED: Final = Mark(pending=True)  # of a place at which any UUID is the one that was waited for
+_PREPARED: Final = Mark(pending=True)  # of a place where an instance is about to be created
 log = structlog.get_logger(__name__)
 
 
 class DriverCaller(Protocol):
-    """Who asks the driver, one call at a time; see agent/driver/driver_thread.py."""
+    """Makes one driver call at a time; see agent/driver/driver_thread.py."""
 
     driver: Driver
 
@@ -42,7 +42,7 @@ class DriverCaller(Protocol):
 
 
 class JournalWriter(Protocol):
-    """What says which places are ours; see agent/mig/journal_files.py."""
+    """Records which places are ours; see agent/mig/journal_files.py."""
 
     marks: Marks
 
@@ -60,16 +60,16 @@ class GpuClient:
         self._journal = journal
 
     async def perform(
-        self, reconfiguration: Reconfiguration, *, wanted: Callable[[], bool]
+        self, reconfiguration: Reconfiguration, *, is_needed: Callable[[], bool]
     ) -> None:
         """Perform the steps; stop between two of them once *wanted* returns false.
 
         Raises DriverError where the driver refuses, OSError where the journal cannot be written.
-        What was created until then is removed again, as far as the driver lets us.
+        An incomplete instance is removed again, as far as the driver allows.
         """
         without_compute: Instance | None = None
         for step in reconfiguration.steps:
-            if not wanted():
+            if not is_needed():
                 break
             log.info(
                 "MIG reconfiguration step",
@@ -121,20 +121,20 @@ class GpuClient:
         await self._journal.write(JournalAct.GONE, place_of(instance))
 
     async def _create(self, placed: Placement) -> Instance:
-        """Create without compute; one that the driver put elsewhere does not stay."""
+        """Create an instance without compute; one that the driver put elsewhere is removed."""
         await self._journal.write(JournalAct.PREPARE, self._key(placed))
         profile = placed.profile.id
         call = self._driver.create_instance
-        made = await self._worker.call(
+        created = await self._worker.call(
             call, self._gpu, profile, placed.start, within=CHANGE_TIMEOUT
         )
-        if place_of(made) != self._key(placed):
-            await self._undo(made)
-            raise _wrong_instance_error("create_instance", placed, made)
-        return made
+        if place_of(created) != self._key(placed):
+            await self._undo(created)
+            raise _wrong_instance_error("create_instance", placed, created)
+        return created
 
     async def _create_compute(self, placed: Placement, without_compute: Instance | None) -> None:
-        """Create compute and read the whole back; all of it goes if that fails."""
+        """Create compute and read the instance back; if that fails, remove the instance."""
         if without_compute is None:
             raise DriverError(
                 Fault.ABSENT, "create_compute", f"no instance {placement_name(placed)}"
@@ -143,21 +143,21 @@ class GpuClient:
             await self._journal.write(JournalAct.PREPARE, self._key(placed))
         try:
             call = self._driver.create_compute
-            made = await self._worker.call(
+            created = await self._worker.call(
                 call, self._gpu, without_compute.id, within=CHANGE_TIMEOUT
             )
-            if made.uuid is None or made not in await self.instances():
-                raise _wrong_instance_error("create_compute", placed, made)
+            if created.uuid is None or created not in await self.instances():
+                raise _wrong_instance_error("create_compute", placed, created)
         except DriverError:
             await self._undo(without_compute)
             raise
-        await self._journal.write(JournalAct.COMMIT, self._key(placed), made.uuid)
+        await self._journal.write(JournalAct.COMMIT, self._key(placed), created.uuid)
 
-    async def _undo(self, made: Instance) -> None:
-        """Remove what we have just created; what resists is left to the next look."""
+    async def _undo(self, created: Instance) -> None:
+        """Remove what was just created; what the driver refuses is left to the next round."""
         with suppress(DriverError):
             for instance in await self.instances():
-                if instance.id == made.id:
+                if instance.id == created.id:
                     await self._call_destroy_compute(instance)
                     await self._call_destroy_instance(instance)
 
@@ -165,10 +165,10 @@ class GpuClient:
         return PlacementKey(gpu=self._gpu, profile=placed.profile.id, start=placed.start)
 
 
-def _wrong_instance_error(call: str, placed: Placement, made: Instance) -> DriverError:
-    created = f"profile {made.profile} at slot {made.start}, {made.uuid or 'no UUID'}"
+def _wrong_instance_error(call: str, placed: Placement, created: Instance) -> DriverError:
+    description = f"profile {created.profile} at slot {created.start}, {created.uuid or 'no UUID'}"
     return DriverError(
-        Fault.OTHER, call, f"asked for {placement_name(placed)}, the driver created {created}"
+        Fault.OTHER, call, f"asked for {placement_name(placed)}, the driver created {description}"
     )
 
 
@@ -193,19 +193,19 @@ class MigOffError(UnfitGpuError):
 
 
 class MigModeClient:
-    """Knows the GPU called *gpu* as a device, in ``known`` once it was found."""
+    """Finds the GPU called *gpu* and enables its MIG mode; ``known`` is the device it found."""
 
     def __init__(self, gpu: str, worker: DriverCaller, may_enable_mig: Callable[[], bool]) -> None:
-        """Look at nothing yet; *may_enable_mig* says whether the node's owner lets us."""
+        """Touch nothing yet; *may_enable_mig* says whether the node's owner allows it."""
         self._gpu = gpu
         self._worker = worker
         self._may_enable_mig = may_enable_mig
         self.known: Device | None = None
 
     async def device(self, *, promised: bool) -> Device:
-        """Return the GPU, in MIG mode; asked for again while it is not.
+        """Return the GPU in MIG mode; enable that first where it is allowed and needs no reset.
 
-        Where instances are *promised* the GPU was in MIG mode when they were, and nothing else is
+        Where instances are *promised*, the GPU was in MIG mode when they were, and nothing else is
         promised on it. From Hopper on, a reboot ends the mode and enabling it needs no reset. Older
         GPUs need a reset, which the agent never makes.
 
@@ -222,7 +222,7 @@ class MigModeClient:
         return self.known
 
     def forget(self) -> None:
-        """Ask the driver again before the next look."""
+        """Drop the known device, so that the next call asks the driver again."""
         self.known = None
 
     async def _device(self) -> Device:

@@ -41,10 +41,8 @@ from kube.clock import Clock
 
 FIRST_PAUSE: Final = 0.5  # seconds after a failure
 LONGEST_PAUSE: Final = 30.0
-IDLE_INTERVAL: Final = 10.0  # seconds between looks while nothing is to be done
-BLOCKED_INTERVAL: Final = (
-    1.0  # seconds between looks while a promise waits for somebody else's process
-)
+IDLE_INTERVAL: Final = 10.0  # seconds between rounds while nothing is to be done
+BLOCKED_INTERVAL: Final = 1.0  # seconds between rounds while a promise waits for a process to end
 _MOST_RECONFIGURATIONS: Final = 64  # in one call of settle: no board has as many placements
 log = structlog.get_logger(__name__)
 
@@ -59,17 +57,17 @@ def _deny() -> bool:
 
 
 class DeviceFileMaker(Protocol):
-    """Who makes device files; see agent/mig/device_files.py."""
+    """Makes device files; see agent/mig/device_files.py."""
 
     def nodes(self, minor: int, instance: int, compute: int) -> tuple[DeviceNode, ...]:
         """Return the files of a compute instance, or raise CapabilityError."""
 
     def graphics(self, pci: str) -> tuple[DeviceNode, ...]:
-        """Return the files by which a GPU draws, if it has any."""
+        """Return the DRM files of a GPU, if it has any."""
 
 
 class HolderFinder(Protocol):
-    """Who finds out what keeps files open; see agent/mig/open_files.py."""
+    """Finds the processes that keep files open; see agent/mig/open_files.py."""
 
     def holders_of(self, paths: Collection[str]) -> tuple[FileHolder, ...]:
         """Return some of the processes that have one of *paths* open."""
@@ -94,19 +92,19 @@ class MigServices:
 
 @dataclass(frozen=True, slots=True)
 class DesiredInstances:
-    """What a GPU is to carry: places by the ledger, and those at which containers may run."""
+    """The placements that a GPU has to serve."""
 
-    promised: frozenset[Placement] = frozenset()
-    held: frozenset[Placement] = frozenset()
+    promised: frozenset[Placement] = frozenset()  # by entries of the ledger
+    held: frozenset[Placement] = frozenset()  # where containers may run
 
 
 class GpuController:
-    """Keeps the GPU called *uuid* as it is wanted; ``progress`` says how far it is."""
+    """Creates the desired instances of the GPU called *uuid*; ``progress`` says how far it is."""
 
     def __init__(self, uuid: str, services: MigServices, *, changed: Callable[[], None]) -> None:
-        """Look at nothing yet, and change nothing until it is known what is promised.
+        """Touch nothing yet, and change nothing before the first ``set_desired``.
 
-        *changed* is called whenever ``progress`` has.
+        *changed* is called whenever ``progress`` has changed.
         """
         self.uuid = uuid
         self.progress = Progress()
@@ -115,39 +113,42 @@ class GpuController:
         self._client = GpuClient(uuid, services.worker, services.journal)
         self._mode_client = MigModeClient(uuid, services.worker, services.may_enable_mig)
         self._desired: DesiredInstances | None = None
-        self._without_room: frozenset[PlacementKey] = frozenset()
+        self._engines_exhausted: frozenset[PlacementKey] = frozenset()
         self._lock = asyncio.Lock()
 
     def set_desired(self, desired: DesiredInstances) -> bool:
-        """Set what it is to carry, and say whether that is news."""
+        """Set what it has to serve; say whether that changed."""
         if desired == self._desired:
             return False
         self._desired = desired
-        self._without_room &= frozenset(map(self.place, desired.promised))
+        self._engines_exhausted &= frozenset(map(self.key_of, desired.promised))
         return True
 
-    def place(self, placed: Placement) -> PlacementKey:
-        """Return the key of *placed* here: its profile's name and memory may change, not its id."""
+    def key_of(self, placed: Placement) -> PlacementKey:
+        """Return the key of *placed* on this GPU.
+
+        A driver update may change the name and the memory of a profile, not its id.
+        """
         return PlacementKey(gpu=self.uuid, profile=placed.profile.id, start=placed.start)
 
     def is_promised(self, place: PlacementKey) -> bool:
         """Say whether something is promised at *place*."""
-        return self._desired is not None and place in map(self.place, self._desired.promised)
+        return self._desired is not None and place in map(self.key_of, self._desired.promised)
 
     @property
     def pause(self) -> float:
-        """Return the seconds after which to look again, if nothing happens before."""
+        """Return the seconds until the next round is due, if nothing happens before."""
         if self.progress.problem:
             return IDLE_INTERVAL
         now = self._services.clock.monotonic()
-        dues = [max(failure.due - now, 0.0) for failure in self.progress.failures.values()]
+        retry_delays = [max(failure.due - now, 0.0) for failure in self.progress.failures.values()]
         waiting = any(not blocked.is_lasting for blocked in self.progress.blocked.values())
-        return min([IDLE_INTERVAL, *dues, *([BLOCKED_INTERVAL] if waiting else [])])
+        return min([IDLE_INTERVAL, *retry_delays, *([BLOCKED_INTERVAL] if waiting else [])])
 
     async def settle(self) -> None:
         """Observe, plan and publish; perform what is due, until nothing is.
 
-        What fails is tried again by a later call, once its back-off is over.
+        A later call tries again what failed, once its back-off is over.
         """
         clock = self._services.clock
         async with self._lock:
@@ -174,8 +175,8 @@ class GpuController:
             situation = await self._observe(device, desired or DesiredInstances())
         except (DriverError, UnfitGpuError) as error:
             self._mode_client.forget()
-            known = Progress() if isinstance(error, MigOffError) else self.progress
-            self._publish(replace(known, problem=str(error)))
+            progress = Progress() if isinstance(error, MigOffError) else self.progress
+            self._publish(replace(progress, problem=str(error)))
             return ReconfigurationPlan()
         situation = await self._correct_journal(situation)
         planned = ReconfigurationPlan() if desired is None else plan(situation)
@@ -200,24 +201,29 @@ class GpuController:
         present = await self._client.instances()
         driver = self._services.worker.driver
         pids_by_instance: dict[str, tuple[int, ...]] = {}
-        for one in await self._services.worker.call(
+        for process in await self._services.worker.call(
             driver.processes, self.uuid, within=READ_TIMEOUT
         ):
-            if one.instance is not None:
-                pids_by_instance[one.instance] = (*pids_by_instance.get(one.instance, ()), one.pid)
+            if process.instance is not None:
+                pids_by_instance[process.instance] = (
+                    *pids_by_instance.get(process.instance, ()),
+                    process.pid,
+                )
         promised = _current_placements(board, desired.promised)
         return GpuSituation(
             board=board,
             present=present,
             marks=self._services.journal.marks,
-            used=MappingProxyType(pids_by_instance),
+            pids_by_instance=MappingProxyType(pids_by_instance),
             promised=promised,
             held=_current_placements(board, desired.held),
-            without_room=frozenset(p for p in promised if self.place(p) in self._without_room),
+            engines_exhausted=frozenset(
+                p for p in promised if self.key_of(p) in self._engines_exhausted
+            ),
         )
 
     async def _correct_journal(self, situation: GpuSituation) -> GpuSituation:
-        """Bring the journal in line with the driver; a full disk delays that."""
+        """Bring the journal in line with the driver; a disk error delays that."""
         try:
             for act, place, uuid in journal_corrections(situation, self.uuid):
                 log.info("journal corrected", act=act, place=place, uuid=uuid)
@@ -233,23 +239,23 @@ class GpuController:
         unreachable: dict[PlacementKey, str] = {}
         for placed, instance in planned.ready.items():
             try:
-                ready[self.place(placed)] = self._ready_instance(device, placed, instance)
+                ready[self.key_of(placed)] = self._ready_instance(device, placed, instance)
             except CapabilityError as error:
-                unreachable[self.place(placed)] = str(error)
-        targets = {self._target(cut) for cut in planned.reconfigurations}
-        troubles = {k: t for k, t in self.progress.failures.items() if k in targets}
+                unreachable[self.key_of(placed)] = str(error)
+        targets = set(map(self._target, planned.reconfigurations))
+        failures = {key: f for key, f in self.progress.failures.items() if key in targets}
         return Progress(
             instances=situation.live_instances,
             ready=MappingProxyType(ready),
-            blocked=MappingProxyType({self.place(b.placed): b for b in planned.blocked}),
+            blocked=MappingProxyType({self.key_of(b.placed): b for b in planned.blocked}),
             unreachable=MappingProxyType(unreachable),
-            failures=MappingProxyType(troubles),
+            failures=MappingProxyType(failures),
         )
 
     def _ready_instance(
         self, device: Device, placed: Placement, instance: Instance
     ) -> ReadyInstance:
-        """Return what is to be told of an instance that is whole; its files are in memory."""
+        """Return a complete *instance* with its device files; raises CapabilityError."""
         if instance.uuid is None or instance.compute is None:
             raise CapabilityError("it has no compute instance")
         files, profile = self._services.device_files, placed.profile
@@ -261,39 +267,41 @@ class GpuController:
     def _target(self, reconfiguration: Reconfiguration) -> PlacementKey:
         """Return the placement that a reconfiguration is to fill, or to clear."""
         if reconfiguration.placed is not None:
-            return self.place(reconfiguration.placed)
+            return self.key_of(reconfiguration.placed)
         return next(place_of(to_remove) for to_remove in _destroyed_instances(reconfiguration))
 
     async def _attempt(self, reconfiguration: Reconfiguration) -> None:
         target = self._target(reconfiguration)
         try:
             await self._client.perform(
-                reconfiguration, wanted=lambda: self._is_still_needed(reconfiguration)
+                reconfiguration, is_needed=lambda: self._is_still_needed(reconfiguration)
             )
         except DriverError as error:
             if error.fault is Fault.NO_ROOM:
-                self._without_room |= {target}
+                self._engines_exhausted |= {target}
             self._fail(reconfiguration, await self._failure_text(reconfiguration, error))
         except OSError as error:
             self._fail(reconfiguration, f"the journal cannot be written: {error}")
         else:
             self._services.count_outcome(Outcome.DONE)
-            self._without_room -= {target}
-            rest = {k: t for k, t in self.progress.failures.items() if k != target}
-            self._publish(replace(self.progress, failures=MappingProxyType(rest)))
+            self._engines_exhausted -= {target}
+            other_failures = {key: f for key, f in self.progress.failures.items() if key != target}
+            self._publish(replace(self.progress, failures=MappingProxyType(other_failures)))
         self._mode_client.forget()  # a reset may have given the GPU another minor
 
     def _is_still_needed(self, reconfiguration: Reconfiguration) -> bool:
         """Say whether its placement is still promised, and none that it destroys is."""
         desired = self._desired or DesiredInstances()
-        needed = set(map(self.place, desired.promised | desired.held))
-        aimed = reconfiguration.placed is None or self.is_promised(
-            self.place(reconfiguration.placed)
+        needed = set(map(self.key_of, desired.promised | desired.held))
+        has_purpose = reconfiguration.placed is None or self.is_promised(
+            self.key_of(reconfiguration.placed)
         )
-        return aimed and needed.isdisjoint(map(place_of, _destroyed_instances(reconfiguration)))
+        return has_purpose and needed.isdisjoint(
+            map(place_of, _destroyed_instances(reconfiguration))
+        )
 
     async def _failure_text(self, reconfiguration: Reconfiguration, error: DriverError) -> str:
-        """Return the driver's words, and for what is in use the processes that hold it."""
+        """Return the driver's text and, where an instance is in use, the processes that hold it."""
         device = self._mode_client.known
         if error.fault is not Fault.IN_USE or device is None:
             return str(error)
@@ -306,7 +314,7 @@ class GpuController:
                 continue
             paths |= {node.path for node in nodes if "nvidia-caps" in node.path}
         file_holders = await asyncio.to_thread(
-            self._services.open_files.holders_of, paths or {_file(device)}
+            self._services.open_files.holders_of, paths or {_device_path(device)}
         )
         return f"{error}; held open by {', '.join(map(str, file_holders)) or 'no visible process'}"
 
@@ -324,8 +332,8 @@ class GpuController:
         failure = FailedReconfiguration(
             what=what, failures=failures, why=why, due=clock.monotonic() + pause
         )
-        rest = {**self.progress.failures, target: failure}
-        self._publish(replace(self.progress, failures=MappingProxyType(rest)))
+        all_failures = {**self.progress.failures, target: failure}
+        self._publish(replace(self.progress, failures=MappingProxyType(all_failures)))
         log.warning(
             "MIG reconfiguration failed",
             gpu=self.uuid,
@@ -335,13 +343,15 @@ class GpuController:
         )
 
 
-def _current_placements(board: Board, wanted: Collection[Placement]) -> frozenset[Placement]:
-    return frozenset(current_placement(board, placed) or placed for placed in wanted)
+def _current_placements(board: Board, placements: Collection[Placement]) -> frozenset[Placement]:
+    return frozenset(current_placement(board, placed) or placed for placed in placements)
 
 
 def _destroyed_instances(reconfiguration: Reconfiguration) -> tuple[Instance, ...]:
-    return tuple(s.instance for s in reconfiguration.steps if isinstance(s, DestroyInstance))
+    return tuple(
+        step.instance for step in reconfiguration.steps if isinstance(step, DestroyInstance)
+    )
 
 
-def _file(device: Device) -> str:
+def _device_path(device: Device) -> str:
     return f"/dev/nvidia{device.minor}"

@@ -14,35 +14,29 @@ from allocator.model.board import Board, Placement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveInstance:
-    """An instance that exists, and what may be done about it.
-
-    ``placed`` is ``None`` where the board does not list its profile, so that nobody knows its
-    slots. ``pids`` run on it; ``held`` says that a container may, ``promised`` that an entry of the
-    ledger names its place, ``unfinished`` that it lacks compute because its creation or destruction
-    was interrupted.
-    """
+    """An instance that exists, and what may be done about it."""
 
     instance: Instance
-    placed: Placement | None
-    ours: bool
-    pids: tuple[int, ...]
-    held: bool
-    promised: bool
-    unfinished: bool
+    placed: Placement | None  # None: the board does not list its profile, so its slots are unknown
+    ours: bool  # this agent created it
+    pids: tuple[int, ...]  # the processes on it
+    held: bool  # a container may run on it
+    promised: bool  # an entry of the ledger names its placement
+    unfinished: bool  # without compute, because its creation or destruction was interrupted
 
     @property
     def busy(self) -> bool:
-        """Say whether it must not be touched, whoever made it."""
+        """Say whether something uses it, or may; then it must not be changed."""
         return self.held or bool(self.pids)
 
     @property
     def is_reserved(self) -> bool:
-        """Say whether it closes its slots to promises though no entry says so."""
+        """Say whether its slots are unavailable though no entry says so."""
         return not self.promised and (self.busy or not self.ours)
 
     @property
     def idle(self) -> bool:
-        """Say whether it may go when a promise needs its slots."""
+        """Say whether it may be destroyed when a promise needs its slots."""
         return self.ours and not self.busy and not self.promised
 
     def mask(self, board: Board) -> int:
@@ -52,28 +46,28 @@ class LiveInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSituation:
-    """One GPU at one moment: what is there, what the journal marks as ours, what is promised.
-
-    ``used`` has pids by the UUID of their instance. ``held`` are placements at which a container
-    may run, promised or not. ``without_room`` are promised placements for which the driver found no
-    room though their slots were free: some engine is exhausted, so every idle instance makes way.
-    """
+    """One GPU at one moment: what exists, what the journal marks as ours, what is promised."""
 
     board: Board
-    present: tuple[Instance, ...]
-    marks: Marks
-    used: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    promised: frozenset[Placement] = frozenset()
-    held: frozenset[Placement] = frozenset()
-    without_room: frozenset[Placement] = frozenset()
+    present: tuple[Instance, ...]  # as the driver lists them
+    marks: Marks  # the journal's, of all GPUs
+    # pids by the UUID of their MIG instance
+    pids_by_instance: Mapping[str, tuple[int, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    promised: frozenset[Placement] = frozenset()  # by entries of the ledger
+    held: frozenset[Placement] = frozenset()  # where a container may run, promised or not
+    # Promised placements that the driver refused though their slots were free. Some engine is
+    # exhausted, so every idle instance has to make way.
+    engines_exhausted: frozenset[Placement] = frozenset()
 
     @property
     def live_instances(self) -> tuple[LiveInstance, ...]:
         """Return every instance with its state."""
         return tuple(map(self._live_instance, self.present))
 
-    def at(self, placed: Placement) -> LiveInstance | None:
-        """Return what stands at exactly this place."""
+    def instance_at(self, placed: Placement) -> LiveInstance | None:
+        """Return the instance at exactly this placement."""
         instances = (i for i in self.present if _is_placed_at(i, placed))
         return next(map(self._live_instance, instances), None)
 
@@ -84,7 +78,7 @@ class GpuSituation:
             instance=instance,
             placed=placed,
             ours=_is_ours(mark, instance),
-            pids=() if instance.uuid is None else self.used.get(instance.uuid, ()),
+            pids=() if instance.uuid is None else self.pids_by_instance.get(instance.uuid, ()),
             held=placed in self.held,
             promised=placed in self.promised,
             unfinished=instance.uuid is None and mark is not None and mark.pending,
@@ -92,12 +86,12 @@ class GpuSituation:
 
 
 def place_of(instance: Instance) -> PlacementKey:
-    """Return where *instance* is, as the journal calls it."""
+    """Return the journal's key of *instance*."""
     return PlacementKey(gpu=instance.gpu, profile=instance.profile, start=instance.start)
 
 
 def placement_of(board: Board, instance: Instance) -> Placement | None:
-    """Return where *instance* is, by the profiles of *board*."""
+    """Return the placement of *instance*, ``None`` where *board* does not list it."""
     profile = next((p for p in board.profiles if p.id == instance.profile), None)
     if profile is None or instance.start + profile.size > board.slots:
         return None
@@ -110,9 +104,9 @@ def current_placement(board: Board, placed: Placement) -> Placement | None:
     A driver's update may change the memory or the name of a profile, not its id and its shape;
     another board's profiles may have the same ids.
     """
-    wanted = placed.profile
+    before = placed.profile
     for profile in board.profiles:
-        same = (profile.id, profile.size, profile.slices) == (wanted.id, wanted.size, wanted.slices)
+        same = (profile.id, profile.size, profile.slices) == (before.id, before.size, before.slices)
         if same and placed.start in profile.starts:
             return Placement(profile, placed.start)
     return None
@@ -123,10 +117,10 @@ def _is_placed_at(instance: Instance, placed: Placement) -> bool:
 
 
 def _is_ours(mark: Mark | None, instance: Instance) -> bool:
-    """Say whether the journal knows *instance*; another UUID at a place of ours is a stranger.
+    """Say whether the journal marks *instance* as ours; one with another UUID is foreign.
 
-    What stands at a place that was announced is ours: nothing would tell it from a stranger's that
-    was made there after we were killed, before we came back.
+    A mark without a UUID was written before the instance was created. Any instance at its place
+    counts as ours: one that somebody else created there while the agent was down looks the same.
     """
     return mark is not None and (mark.uuid is None or instance.uuid in {None, mark.uuid})
 
@@ -134,12 +128,12 @@ def _is_ours(mark: Mark | None, instance: Instance) -> bool:
 def journal_corrections(
     situation: GpuSituation, gpu: str
 ) -> Iterator[tuple[JournalAct, PlacementKey, str | None]]:
-    """Yield what the journal should say of *gpu* and does not: act, place and UUID.
+    """Yield the records that the journal lacks of *gpu*: act, place and UUID.
 
-    What it calls ours and is not there was destroyed by others or never came to be; what is whole
-    though it was begun, or doomed, is ours for good. What stands at a held place and is unknown
-    became ours with its tenant: the journal was lost, or another agent made it. Nothing is held
-    before it was ready, so it is no stranger's that came first.
+    A marked instance that does not exist was destroyed by others or never created: GONE. One that
+    is complete though its mark is pending is ours: COMMIT. So is one without a mark at a held
+    placement. The journal was lost, or another agent created it; it cannot be foreign, because a
+    placement is held only after its instance was ready.
     """
     instances = {place_of(instance): instance for instance in situation.present}
     for place, mark in sorted(situation.marks.items(), key=lambda pair: pair[0]):

@@ -20,8 +20,10 @@ from agent.mig.progress import Delay, FailedReconfiguration, instance_or_delay, 
 from agent.share import NotYetError, ReadyInstance
 from allocator.model.board import Placement
 
-PATIENCE: Final = 15.0  # seconds; kubelet gives PreStartContainer 30, of which others need some
-ByGpu = Mapping[str, Collection[Placement]]
+ENSURE_TIMEOUT: Final = (
+    15.0  # seconds; kubelet gives PreStartContainer 30, of which others need some
+)
+PlacementsByGpu = Mapping[str, Collection[Placement]]
 log = structlog.get_logger(__name__)
 
 
@@ -30,7 +32,7 @@ def _ignore() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
+class _WatchedGpu:
     """A GPU and what wakes its task."""
 
     gpu: GpuController
@@ -45,32 +47,36 @@ class InstancesController:
         services: MigServices,
         *,
         changed: Callable[[], None] = _ignore,
-        patience: float = PATIENCE,
+        patience: float = ENSURE_TIMEOUT,
     ) -> None:
-        """Look at nothing yet.
+        """Touch nothing yet.
 
-        *changed* is called when ``present`` or ``troubles`` may have changed; *patience* is how
-        many seconds ``ensure`` waits.
+        *changed* is called when ``live_instances`` or ``failures`` may have changed; *patience* is
+        how many seconds ``ensure`` waits.
         """
         self._services = services
         self._changed = changed
         self._patience = patience
-        self._gpus: dict[str, _Watched] = {}
+        self._gpus: dict[str, _WatchedGpu] = {}
         self._desired: Mapping[str, DesiredInstances] | None = None
         self._gpu_added = asyncio.Event()
         self._progress_made = asyncio.Event()
 
-    async def set_desired(self, promised: ByGpu, *, held: ByGpu | None = None) -> None:
-        """Set what is promised, by the GPU's UUID, and at which places containers may run.
+    async def set_desired(
+        self, promised: PlacementsByGpu, *, held: PlacementsByGpu | None = None
+    ) -> None:
+        """Set the promised placements by the GPU's UUID, and those where containers may run.
 
-        GPUs that are named are looked at, even with nothing promised; those that are not are
-        promised nothing. Until the first call nothing is created or destroyed. *held* must not be
-        from before the node's last boot.
+        GPUs that are named are watched, even with nothing promised; on all others nothing is
+        promised. Until the first call nothing is created or destroyed. *held* must not be from
+        before the node's last boot.
         """
-        running = held or {}
+        held_by_gpu = held or {}
         self._desired = {
-            gpu: DesiredInstances(frozenset(promised.get(gpu, ())), frozenset(running.get(gpu, ())))
-            for gpu in promised.keys() | running.keys()
+            gpu: DesiredInstances(
+                frozenset(promised.get(gpu, ())), frozenset(held_by_gpu.get(gpu, ()))
+            )
+            for gpu in promised.keys() | held_by_gpu.keys()
         }
         for gpu in self._desired:
             self._watch(gpu)
@@ -80,10 +86,10 @@ class InstancesController:
         self._wake()
 
     async def ensure(self, gpu: str, placed: Placement) -> ReadyInstance:
-        """Return the instance at exactly this place of *gpu*, once it is promised and there.
+        """Return the instance at exactly this placement of *gpu*, once it is promised and ready.
 
-        Raises NotYetError, with a text for the user, where that outlasts our patience, or where
-        waiting is pointless.
+        Raises NotYetError with a text for the user where that takes longer than *patience*, or
+        where waiting is pointless.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
@@ -92,22 +98,22 @@ class InstancesController:
             result = self._instance_or_delay(gpu, placed)
             if isinstance(result, ReadyInstance):
                 return result
-            left = deadline - loop.time()
-            if result.lasting or left <= 0:
+            remaining = deadline - loop.time()
+            if result.lasting or remaining <= 0:
                 raise NotYetError(waiting_message(gpu, placed, result.why))
             with suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(remaining):
                     await progress_made.wait()
 
     def live_instances(self) -> tuple[LiveInstance, ...]:
         """Return all instances as they were last seen, by GPU and id."""
         live_instances = [
-            one for watched in self._gpus.values() for one in watched.gpu.progress.instances
+            live for watched in self._gpus.values() for live in watched.gpu.progress.instances
         ]
-        return tuple(sorted(live_instances, key=lambda one: (one.instance.gpu, one.instance.id)))
+        return tuple(sorted(live_instances, key=lambda live: (live.instance.gpu, live.instance.id)))
 
     def failures(self) -> Mapping[str, tuple[FailedReconfiguration, ...]]:
-        """Return what failed and is tried again, by the GPU's UUID."""
+        """Return the reconfigurations that failed and are tried again, by the GPU's UUID."""
         return {
             gpu: tuple(watched.gpu.progress.failures.values())
             for gpu, watched in sorted(self._gpus.items())
@@ -117,21 +123,23 @@ class InstancesController:
         """Settle all GPUs once, before registering with kubelet."""
         driver = self._services.worker.driver
         try:
-            self.notice(await self._services.worker.call(driver.devices, within=READ_TIMEOUT))
-        except DriverError as error:  # they are noticed later
+            self.watch_mig_gpus(
+                await self._services.worker.call(driver.devices, within=READ_TIMEOUT)
+            )
+        except DriverError as error:  # the hardware informer lists them later
             log.warning("GPUs not listed yet", why=str(error))
         async with asyncio.TaskGroup() as group:
             for watched in self._gpus.values():
                 group.create_task(watched.gpu.settle())
 
-    def notice(self, devices: Iterable[Device]) -> None:
-        """Watch those in MIG mode: their instances are reported, promised or not."""
+    def watch_mig_gpus(self, devices: Iterable[Device]) -> None:
+        """Watch the GPUs in MIG mode: their instances are reported, promised or not."""
         for device in devices:
             if device.mig is not None and device.mig.current:
                 self._watch(device.uuid)
 
     async def run(self) -> Never:
-        """Keep every GPU as it is wanted."""
+        """Settle every GPU again and again, each in its own task."""
         async with asyncio.TaskGroup() as group:
             followed: set[str] = set()
             while True:
@@ -143,19 +151,19 @@ class InstancesController:
 
     def _instance_or_delay(self, gpu: str, placed: Placement) -> ReadyInstance | Delay:
         watched = self._gpus.get(gpu)
-        if watched is None or not watched.gpu.is_promised(watched.gpu.place(placed)):
+        if watched is None or not watched.gpu.is_promised(watched.gpu.key_of(placed)):
             return Delay("the agent has not seen its entry yet")
-        return instance_or_delay(watched.gpu.progress, watched.gpu.place(placed))
+        return instance_or_delay(watched.gpu.progress, watched.gpu.key_of(placed))
 
     def _watch(self, gpu: str) -> None:
         if gpu not in self._gpus:
-            watched = _Watched(GpuController(gpu, self._services, changed=self._notify))
+            watched = _WatchedGpu(GpuController(gpu, self._services, changed=self._notify))
             if self._desired is not None:
                 watched.gpu.set_desired(self._desired.get(gpu, DesiredInstances()))
             self._gpus[gpu] = watched
             self._gpu_added.set()
 
-    async def _keep_settled(self, watched: _Watched) -> Never:
+    async def _keep_settled(self, watched: _WatchedGpu) -> Never:
         while True:
             watched.wake.clear()
             await watched.gpu.settle()
@@ -168,6 +176,6 @@ class InstancesController:
         self._changed()
 
     def _wake(self) -> None:
-        """Let everyone who waits look again."""
+        """Wake all callers of ``ensure`` that wait."""
         self._progress_made.set()
         self._progress_made = asyncio.Event()

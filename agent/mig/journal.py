@@ -18,12 +18,12 @@ _EXCERPT_LENGTH: Final = 60  # characters of a damaged line that a report quotes
 
 
 class JournalAct(StrEnum):
-    """What a record says of a place; the first two are written before the driver is asked."""
+    """What a record says of a place; the first two are written before the driver call."""
 
     PREPARE = "prepare"  # an instance, or what it lacks, is about to be created
     DOOM = "doom"  # it is about to be destroyed
-    COMMIT = "commit"  # it is there, and has a UUID
-    GONE = "gone"  # nothing of ours is there: destroyed, rolled back, or found missing
+    COMMIT = "commit"  # it exists and has a UUID
+    GONE = "gone"  # no instance of ours exists: destroyed, rolled back, or found missing
 
 
 class PlacementKey(msgspec.Struct, frozen=True, order=True):
@@ -45,13 +45,10 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """That a place is ours: ``pending`` while a change was announced and not concluded.
+    """Says that the instance at a place is ours."""
 
-    ``uuid`` is that of the instance which is ours there, ``None`` before it is known.
-    """
-
-    pending: bool
-    uuid: str | None = None
+    pending: bool  # a change was recorded and its end was not
+    uuid: str | None = None  # of the instance; None before it is known
 
 
 Marks = Mapping[PlacementKey, Mark]
@@ -59,10 +56,10 @@ Marks = Mapping[PlacementKey, Mark]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What a journal says under the present boot, and a sentence about each damaged line."""
+    """The content of a journal, as far as it is of the present boot."""
 
     marks: Marks
-    damage: tuple[str, ...]
+    damage: tuple[str, ...]  # a sentence about each damaged line
 
 
 def line_of(record: JournalRecord) -> bytes:
@@ -72,12 +69,12 @@ def line_of(record: JournalRecord) -> bytes:
 
 
 def apply_record(marks: Marks, record: JournalRecord) -> Marks:
-    """Return *marks* as they are once *record* is written."""
-    rest = {place: mark for place, mark in marks.items() if place != record.place}
+    """Return *marks* with *record* applied."""
+    after = {place: mark for place, mark in marks.items() if place != record.place}
     if record.act is not JournalAct.GONE:
-        half = record.act is not JournalAct.COMMIT
-        rest[record.place] = Mark(pending=half, uuid=record.uuid)
-    return MappingProxyType(rest)
+        pending = record.act is not JournalAct.COMMIT
+        after[record.place] = Mark(pending=pending, uuid=record.uuid)
+    return MappingProxyType(after)
 
 
 def records_of(marks: Marks, boot: str) -> Iterable[JournalRecord]:
@@ -87,27 +84,27 @@ def records_of(marks: Marks, boot: str) -> Iterable[JournalRecord]:
         yield JournalRecord(boot=boot, act=act, place=place, uuid=mark.uuid)
 
 
-def read(data: bytes, boot: str) -> History:
-    """Read a journal of whatever content, as it counts under *boot*.
+def parse_journal(data: bytes, boot: str) -> History:
+    """Return the marks and the damage of a journal; records of other boots than *boot* are void.
 
-    A last line without its end is what a crash leaves of a record on which nobody has acted yet.
+    A last line without its end is left by a crash. It is not damage: its change was never begun.
     """
     marks: Marks = MappingProxyType({})
     damage: list[str] = []
     *lines, tail = data.split(b"\n")
     for number, line in enumerate(lines, start=1):
-        record = _record(line)
+        record = _parse_record(line)
         if record is None:
             damage.append(f"line {number} is damaged: {_excerpt(line)}")
         elif record.boot == boot:
             marks = apply_record(marks, record)
-    record = _record(tail)
+    record = _parse_record(tail)
     if record is not None and record.boot == boot:
         marks = apply_record(marks, record)
     return History(marks=marks, damage=tuple(damage))
 
 
-def _record(line: bytes) -> JournalRecord | None:
+def _parse_record(line: bytes) -> JournalRecord | None:
     checksum, _, body = line.partition(b" ")
     if checksum != b"%08x" % crc32(body):
         return None

@@ -20,7 +20,7 @@ from agent.mig.journal import (
     PlacementKey,
     apply_record,
     line_of,
-    read,
+    parse_journal,
     records_of,
 )
 
@@ -35,10 +35,10 @@ class JournalInUseError(Exception):
 
 
 class Journal:
-    """What this agent did to MIG instances since *boot*, in *path*; one process at a time has it.
+    """The record in *path* of what this agent did to MIG instances since *boot*.
 
-    ``marks`` are the places that are ours, replaced with each line; ``damage`` has a sentence for
-    each line that could not be read when the file was opened.
+    One process at a time can open it. ``marks`` are the places that are ours, replaced with each
+    line; ``damage`` has a sentence for each line that could not be read when it was opened.
     """
 
     def __init__(self, path: Path, *, boot: str, sync: Callable[[int], object] = os.fsync) -> None:
@@ -51,7 +51,7 @@ class Journal:
         self._boot = boot
         self._sync = sync
         self._lock = _open_locked(path.with_name(f"{path.name}.lock"))
-        history = read(_content(path), boot)
+        history = parse_journal(_content(path), boot)
         self.marks: Marks = history.marks
         self.damage = history.damage
         self._lines = 0  # since the file was written anew
@@ -59,13 +59,13 @@ class Journal:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mig-journal")
 
     async def write(self, act: JournalAct, place: PlacementKey, uuid: str | None = None) -> None:
-        """Put on disk that *act* befalls *place*; raises ``OSError``, and then nobody may act."""
+        """Put a record on disk; raises ``OSError``, and then the change must not be made."""
         record = JournalRecord(boot=self._boot, act=act, place=place, uuid=uuid)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self._append, record)
 
     def close(self) -> None:
-        """Finish what is being written and let another process have the journal."""
+        """Finish writing and release the journal to other processes."""
         self._thread.shutdown()
         os.close(self._file)
         os.close(self._lock)
@@ -78,9 +78,8 @@ class Journal:
         try:
             self._write_synced(self._file, line_of(record))
         except OSError:
-            self._lines = (
-                _MOST_APPENDED  # a full disk may have taken half of it: start on a new file
-            )
+            # The line may be on disk in part: the next record starts a new file.
+            self._lines = _MOST_APPENDED
             raise
         self._lines += 1
         self.marks = apply_record(self.marks, record)
@@ -116,7 +115,7 @@ def _content(path: Path) -> bytes:
 
 
 def _open_locked(path: Path) -> int:
-    """Return *path* open and locked; the lock ends with the process, however that ends."""
+    """Return a descriptor of *path* that holds a lock; the kernel releases it with the process."""
     file = os.open(path, _CREATE_FLAGS, _FILE_MODE)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

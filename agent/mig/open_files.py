@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_MOST_HOLDERS: Final = 8  # holders told; more make no text clearer
-_LONGEST_NAME: Final = 32  # characters of a process's name, which is its own choice
+_MOST_HOLDERS: Final = 8  # more would make no message clearer
+_LONGEST_NAME: Final = 32  # characters of a process's name, which the process chooses
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,15 @@ class OpenFiles:
     """
 
     def __init__(self, root: Path) -> None:
-        """Look at nothing yet."""
+        """Touch nothing yet."""
         self._proc = root / "proc"
 
     def holders_of(self, paths: Collection[str]) -> tuple[FileHolder, ...]:
-        """Return some of the processes that have one of *paths* open, as they call it.
+        """Return the first processes that have one of *paths* open, eight at most.
 
-        Walks all of /proc: takes a tenth of a second on a busy node. What vanishes meanwhile, or
-        may not be looked at, is left out.
+        *paths* are compared with the paths as the processes see them. This walks all of /proc,
+        which takes a tenth of a second on a busy node. Processes that end meanwhile or may not be
+        inspected are left out.
         """
         file_holders: list[FileHolder] = []
         for process in self._processes():

@@ -34,7 +34,7 @@ class DestroyInstance:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Add an instance, still without compute, at exactly this place."""
+    """Add an instance, still without compute, at exactly this placement."""
 
     placed: Placement
 
@@ -52,12 +52,9 @@ Step = DestroyCompute | DestroyInstance | Create | CreateCompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconfiguration:
-    """Steps that belong together, in order; ``placed`` is the placement they are for.
+    """Steps that belong together, in order."""
 
-    It is ``None`` for steps that only remove what a crash left unfinished.
-    """
-
-    placed: Placement | None
+    placed: Placement | None  # what they are for; None: they remove what a crash left unfinished
     steps: tuple[Step, ...]
 
 
@@ -65,19 +62,19 @@ class BlockedBy(StrEnum):
     """Why a promised placement is not available now."""
 
     BUSY = "busy"  # processes run in the way, or containers may
-    FOREIGN = "foreign"  # somebody else made what is in the way
+    FOREIGN = "foreign"  # an instance in the way was created by somebody else
     PROMISED = "promised"  # another promise has the slots
-    IMPOSSIBLE = "impossible"  # the board has no such place
+    IMPOSSIBLE = "impossible"  # the board has no such placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """A placement that must wait for *cause*; ``by`` are the instances in its way."""
+    """A promised placement that must wait."""
 
     placed: Placement
     cause: BlockedBy
-    why: str
-    by: tuple[Instance, ...] = ()
+    why: str  # a sentence for the pod's user
+    by: tuple[Instance, ...] = ()  # the instances in its way
 
     @property
     def is_lasting(self) -> bool:
@@ -96,19 +93,19 @@ class ReconfigurationPlan:
 
 @dataclass(slots=True)
 class _Draft:
-    """A plan in the making; ``to_remove`` are instance ids, ``taken`` the slots given out."""
+    """A plan that is being made, one promised placement after another."""
 
     situation: GpuSituation
     ready: dict[Placement, Instance] = field(default_factory=dict)
     reconfigurations: list[Reconfiguration] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
-    to_remove: set[int] = field(default_factory=set)
-    taken: dict[Placement, int] = field(default_factory=dict)
+    to_remove: set[int] = field(default_factory=set)  # ids of instances
+    taken: dict[Placement, int] = field(default_factory=dict)  # slot masks of decided placements
 
-    def serve(self, placed: Placement) -> None:
-        """Decide on one promise, beside those that were decided on before."""
+    def decide(self, placed: Placement) -> None:
+        """Decide on one promised placement; earlier decisions stand."""
         other = next((p for p, mask in self.taken.items() if mask & placed.mask), None)
-        instance = self.situation.at(placed)
+        instance = self.situation.instance_at(placed)
         if current_placement(self.situation.board, placed) is None:
             self._block(placed, BlockedBy.IMPOSSIBLE, f"{self._board} has no such placement")
         elif other is not None:
@@ -116,7 +113,7 @@ class _Draft:
                 placed, BlockedBy.PROMISED, f"it overlaps {placement_name(other)}, promised too"
             )
         elif instance is None:
-            self._make_room(placed)
+            self._free_slots(placed)
         elif not instance.ours:
             self._block(placed, BlockedBy.FOREIGN, _foreign_text(instance), instance)
         elif instance.instance.uuid is None:
@@ -129,37 +126,43 @@ class _Draft:
     def _board(self) -> str:
         return f"the board {self.situation.board.name}"
 
-    def _make_room(self, placed: Placement) -> None:
-        """Destroy what is idle in the way of *placed*, or say what is not."""
-        existing = [
-            one for one in self.situation.live_instances if one.instance.id not in self.to_remove
-        ]
-        board = self.situation.board
-        in_the_way = [one for one in existing if one.mask(board) & placed.mask]
-        same_profile = [
-            one for one in existing if one.placed and one.placed.profile == placed.profile
-        ]
-        surplus = 0
-        if placed.profile.limit is not None:  # slots may be free where engines are not
-            surplus = (
-                len(same_profile)
-                - len([o for o in in_the_way if o in same_profile])
-                + 1
-                - placed.profile.limit
-            )
-        removable = [one for one in same_profile if one.idle and one not in in_the_way]
-        in_the_way += removable[: max(surplus, 0)]
-        if placed in self.situation.without_room:
-            in_the_way += [one for one in existing if one.idle and one not in in_the_way]
-        immovable = [one for one in in_the_way if not one.idle]
-        if surplus > len(removable):
-            immovable += [one for one in same_profile if not one.idle and one not in immovable]
+    def _free_slots(self, placed: Placement) -> None:
+        """Plan to destroy the idle instances in the way of *placed*, or block it."""
+        in_the_way = self._instances_in_the_way(placed)
+        immovable = [live for live in in_the_way if not live.idle]
         if immovable:
             self._block_by(placed, immovable)
             return
-        self.to_remove |= {one.instance.id for one in in_the_way}
-        removals = (step for one in in_the_way for step in removal_steps(one.instance))
+        self.to_remove |= {live.instance.id for live in in_the_way}
+        removals = (step for live in in_the_way for step in removal_steps(live.instance))
         self._reconfigure(placed, (*removals, Create(placed), CreateCompute(placed)))
+
+    def _instances_in_the_way(self, placed: Placement) -> list[LiveInstance]:
+        """Return the instances that must go before *placed* can be created.
+
+        They overlap its slots, or use up the engines that it needs: a profile may have a limit
+        below the number of its placements, and the driver may have refused free slots.
+        """
+        board = self.situation.board
+        remaining = [
+            live for live in self.situation.live_instances if live.instance.id not in self.to_remove
+        ]
+        in_the_way = [live for live in remaining if live.mask(board) & placed.mask]
+        surplus: list[LiveInstance] = []
+        if placed.profile.limit is not None:
+            others = [
+                live
+                for live in remaining
+                if live.placed and live.placed.profile == placed.profile and live not in in_the_way
+            ]
+            excess = max(len(others) + 1 - placed.profile.limit, 0)
+            surplus = [live for live in others if live.idle][:excess]
+            if len(surplus) < excess:
+                surplus += [live for live in others if not live.idle]
+        in_the_way += surplus
+        if placed in self.situation.engines_exhausted:
+            in_the_way += [live for live in remaining if live.idle and live not in in_the_way]
+        return in_the_way
 
     def _reconfigure(self, placed: Placement, steps: tuple[Step, ...]) -> None:
         self.taken[placed] = placed.mask
@@ -167,10 +170,10 @@ class _Draft:
 
     def _block_by(self, placed: Placement, instances: Iterable[LiveInstance]) -> None:
         causes = {
-            BlockedBy.FOREIGN: [one for one in instances if not one.ours],
-            BlockedBy.PROMISED: [one for one in instances if one.ours and one.promised],
+            BlockedBy.FOREIGN: [live for live in instances if not live.ours],
+            BlockedBy.PROMISED: [live for live in instances if live.ours and live.promised],
             BlockedBy.BUSY: [
-                one for one in instances if one.ours and one.busy and not one.promised
+                live for live in instances if live.ours and live.busy and not live.promised
             ],
         }
         texts = {
@@ -184,15 +187,15 @@ class _Draft:
                 return
 
     def _block(self, placed: Placement, cause: BlockedBy, why: str, *by: LiveInstance) -> None:
-        instances = tuple(one.instance for one in by)
+        instances = tuple(live.instance for live in by)
         self.blocked.append(Blocked(placed=placed, cause=cause, why=why, by=instances))
 
     def sweep(self) -> None:
-        """Remove what was announced, never finished, and is promised to nobody."""
-        for one in self.situation.live_instances:
-            if one.unfinished and one.idle and one.instance.id not in self.to_remove:
+        """Plan to remove unfinished instances that nobody needs."""
+        for live in self.situation.live_instances:
+            if live.unfinished and live.idle and live.instance.id not in self.to_remove:
                 self.reconfigurations.append(
-                    Reconfiguration(placed=None, steps=tuple(removal_steps(one.instance)))
+                    Reconfiguration(placed=None, steps=tuple(removal_steps(live.instance)))
                 )
 
 
@@ -200,7 +203,7 @@ def plan(situation: GpuSituation) -> ReconfigurationPlan:
     """Return the plan for one GPU: existing instances first, then held placements, then by size."""
     draft = _Draft(situation)
     for placed in sorted(situation.promised, key=lambda p: _order(situation, p)):
-        draft.serve(placed)
+        draft.decide(placed)
     draft.sweep()
     return ReconfigurationPlan(
         ready=MappingProxyType(draft.ready),
@@ -210,7 +213,7 @@ def plan(situation: GpuSituation) -> ReconfigurationPlan:
 
 
 def _order(situation: GpuSituation, placed: Placement) -> tuple[bool, bool, int, int, int]:
-    instance = situation.at(placed)
+    instance = situation.instance_at(placed)
     whole = instance is not None and instance.ours and instance.instance.uuid is not None
     size = placed.profile.size
     return not whole, placed not in situation.held, -size, placed.start, placed.profile.id
@@ -224,32 +227,32 @@ def removal_steps(instance: Instance) -> Iterator[Step]:
 
 
 def placement_name(placed: Placement) -> str:
-    """Return *placed* as people read it."""
+    """Return *placed* in words, as ``1g.5gb at slot 3``."""
     return f"{placed.profile.name} at slot {placed.start}"
 
 
-def _instance_name(one: LiveInstance) -> str:
-    instance = one.instance
+def _instance_name(live: LiveInstance) -> str:
+    instance = live.instance
     shape = f"profile {instance.profile} at slot {instance.start}"
-    what = shape if one.placed is None else placement_name(one.placed)
+    what = shape if live.placed is None else placement_name(live.placed)
     return f"the MIG instance {instance.uuid or instance.id} ({what})"
 
 
-def _foreign_text(one: LiveInstance) -> str:
-    return f"{_instance_name(one)} was not created by this agent, which leaves it alone"
+def _foreign_text(live: LiveInstance) -> str:
+    return f"{_instance_name(live)} was not created by this agent, which leaves it alone"
 
 
-def _promised_text(one: LiveInstance) -> str:
-    return f"{_instance_name(one)} is promised to another container"
+def _promised_text(live: LiveInstance) -> str:
+    return f"{_instance_name(live)} is promised to another container"
 
 
-def _busy_text(one: LiveInstance) -> str:
-    if one.pids:
-        return f"{_instance_name(one)} is still in use by {pids_text(one.pids)}"
-    return f"{_instance_name(one)} is held by a container that may still be running"
+def _busy_text(live: LiveInstance) -> str:
+    if live.pids:
+        return f"{_instance_name(live)} is still in use by {pids_text(live.pids)}"
+    return f"{_instance_name(live)} is held by a container that may still be running"
 
 
 def pids_text(numbers: Sequence[int]) -> str:
-    """Return process ids as people read them, some of them."""
+    """Return process ids in words, as ``pid 4, 5``; only the first few."""
     more = ", …" if len(numbers) > _MOST_PIDS else ""
     return f"pid {', '.join(map(str, numbers[:_MOST_PIDS]))}{more}"

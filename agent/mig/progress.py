@@ -27,16 +27,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedReconfiguration:
-    """A reconfiguration that failed *failures* times in a row, why, and when it is tried again.
+    """A reconfiguration that failed, and when it is tried again."""
 
-    ``what`` is the place that is to be filled, or to be cleared where nothing is promised at it.
-    ``due`` is in seconds of the monotonic clock.
-    """
-
-    what: str
-    failures: int
-    why: str
-    due: float
+    what: str  # the placement to fill, or what is to be removed, in words
+    failures: int  # in a row
+    why: str  # of the last failure
+    due: float  # when it is tried again, in seconds of the monotonic clock
 
     @property
     def is_stuck(self) -> bool:
@@ -46,34 +42,34 @@ class FailedReconfiguration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the last look at one GPU found, by the places promised; the rest says why.
-
-    ``unreachable`` are promises that have their instance, but not the files to reach it by.
-    ``problem`` says why there has been no look since; ``failures`` are by the placement concerned.
-    """
+    """How far one GPU is, by the promised placements, as it was last observed."""
 
     instances: tuple[LiveInstance, ...] = ()
+    # placements that have their instance
     ready: Mapping[PlacementKey, ReadyInstance] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    # placements that cannot be created now
     blocked: Mapping[PlacementKey, Blocked] = field(default_factory=lambda: MappingProxyType({}))
+    # why placements that have their instance lack the device files to reach it by
     unreachable: Mapping[PlacementKey, str] = field(default_factory=lambda: MappingProxyType({}))
+    # by the placement to fill or to clear
     failures: Mapping[PlacementKey, FailedReconfiguration] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    problem: str = ""
+    problem: str = ""  # why the GPU could not be observed since
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Why a promise has no instance yet; a *lasting* one does not pass within seconds."""
+    """Why a promise has no instance yet; a *lasting* reason does not pass within seconds."""
 
     why: str
     lasting: bool = False
 
 
 def instance_or_delay(progress: Progress, place: PlacementKey) -> ReadyInstance | Delay:
-    """Return the instance that is promised at *place*, or why it is not there."""
+    """Return the instance that is promised at *place*, or why it is not ready."""
     ready = progress.ready.get(place)
     blocked = progress.blocked.get(place)
     failure = progress.failures.get(place)
@@ -90,7 +86,7 @@ def instance_or_delay(progress: Progress, place: PlacementKey) -> ReadyInstance 
 
 
 def waiting_message(gpu: str, placed: Placement, why: str) -> str:
-    """Return the sentence that kubelet shows of a pod that cannot start yet."""
+    """Return the sentence that kubelet shows for a pod that cannot start yet."""
     return f"MIG instance {placement_name(placed)} of {gpu} is not ready yet: {why}"
 
 
@@ -118,7 +114,7 @@ def mig_off_reason(device: Device) -> str:
 def reconfigurations(
     before: Progress, now: Progress, *, seconds: float
 ) -> Iterator[tuple[Outcome, str]]:
-    """Yield how a GPU changed between two looks, and which pending changes failed."""
+    """Yield how the layout of a GPU changed since *before*, and which changes failed since."""
     old_layout, new_layout = _layout(before.instances), _layout(now.instances)
     if new_layout != old_layout:
         yield Outcome.DONE, f"{old_layout} → {new_layout} in {seconds:.1f} s"
@@ -131,12 +127,12 @@ def reconfigurations(
 def _layout(present: Iterable[LiveInstance]) -> str:
     """Return the instances by memory slot, as ``1g.5gb at 0, 1 + 3g.20gb at 4``."""
     starts: dict[str, list[int]] = {}
-    for one in sorted(present, key=lambda one: one.instance.start):
-        starts.setdefault(_instance_kind(one), []).append(one.instance.start)
+    for live in sorted(present, key=lambda live: live.instance.start):
+        starts.setdefault(_instance_kind(live), []).append(live.instance.start)
     groups = (f"{shape} at {', '.join(map(str, slots))}" for shape, slots in starts.items())
     return " + ".join(groups) or "no instances"
 
 
-def _instance_kind(one: LiveInstance) -> str:
-    name = f"profile {one.instance.profile}" if one.placed is None else one.placed.profile.name
-    return name if one.instance.uuid else f"{name} without compute instance"
+def _instance_kind(live: LiveInstance) -> str:
+    name = f"profile {live.instance.profile}" if live.placed is None else live.placed.profile.name
+    return name if live.instance.uuid else f"{name} without compute instance"

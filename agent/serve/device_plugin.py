@@ -20,7 +20,7 @@ from agent.deviceplugin.prestart_server import (
     StartEvents,
     StartServices,
 )
-from agent.deviceplugin.registration_client import PluginPlace, RegistrationClient
+from agent.deviceplugin.registration_client import PluginPaths, RegistrationClient
 from agent.deviceplugin.slot_files import SlotFiles
 from agent.health.hardware_informer import HardwareInformer
 from agent.node.capacity import total_slots
@@ -96,12 +96,12 @@ class DevicePluginService:
         )
         plugin = DevicePlugin(self._slots, PreStart(start_services))
         await self._wait_until_allowed()
-        place = PluginPlace(
+        paths = PluginPaths(
             resource=self._resource,
             folder=self._paths.plugins,
             lock=self._paths.state / "slots.lock",
         )
-        registration = RegistrationClient(plugin, place)
+        registration = RegistrationClient(plugin, paths)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._update_offer(plugin, registration))
             group.create_task(self._sweep_forever())

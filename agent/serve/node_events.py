@@ -74,9 +74,9 @@ class NodeEvents:
         self._allocated: dict[str, tuple[str, str]] = {}
         self._refused: dict[str, tuple[str, str]] = {}
 
-    def record_allocation(self, slot: str, share: Share, content: ContainerEdits) -> None:
+    def record_allocation(self, slot: str, share: Share, edits: ContainerEdits) -> None:
         """Say once what a container received; *slot* is the first of its slots."""
-        note = allocation_note(share, content)
+        note = allocation_note(share, edits)
         last = share.owner.uid, note
         if self._allocated.get(slot) != last:
             self._allocated[slot] = last

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from agent.driver.simulated_fleet import chip
+from agent.driver.simulated_fleet import simulated_device
 from agent.driver.simulated_machine import State, new_machine
 from agent.region.library_files import SOURCE
 from allocator.ledger.ledger import Ledger, parse_ledger
@@ -170,7 +170,9 @@ def gpus_on(node: Node, gpus: Sequence[bool] = GPUS) -> GpuNode:
 
 def _gpus(name: str, gpus: Sequence[bool]) -> State:
     board = model(A100_40)
-    chips = (chip(board, node=name, index=index, mig=mig) for index, mig in enumerate(gpus))
+    chips = (
+        simulated_device(board, node=name, index=index, mig=mig) for index, mig in enumerate(gpus)
+    )
     return new_machine(chips, "first")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from agent.mig.journal import JournalAct, read
+from agent.mig.journal import JournalAct, parse_journal
 from tests.builders.pods import MEMORY, NUMBER
 from tests.cluster.api import wait_for
 from tests.cluster.node_agent import GpuNode
@@ -68,7 +68,9 @@ def other_shape(found: GpuNode) -> Mapping[str, object]:
 
 def marked(found: GpuNode) -> set[str | None]:
     """Return the instances that the journal says are whole and ours; no other line may stand."""
-    history = read((found.node.host.folder / JOURNAL).read_bytes(), found.node.host.boot_id)
+    history = parse_journal(
+        (found.node.host.folder / JOURNAL).read_bytes(), found.node.host.boot_id
+    )
     assert not history.damage
     return {None if mark.pending else mark.uuid for mark in history.marks.values()}
 

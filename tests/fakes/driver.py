@@ -17,7 +17,7 @@ from agent.driver.driver import (
     Usage,
     Versions,
 )
-from agent.driver.simulated_fleet import chip
+from agent.driver.simulated_fleet import simulated_device
 from agent.driver.simulated_machine import State, new_machine
 from allocator.catalog.boards import MODELS, board_named
 from allocator.model.board import Board
@@ -33,7 +33,10 @@ Relay = Callable[[str, tuple[object, ...]], Any]
 
 def machine(*models: str, node: str = "node-a", mig: bool = True, boot: str = "boot-1") -> State:
     """Build a machine with these products, in MIG mode where they have one."""
-    chips = [chip(MODELS[model], node=node, index=i, mig=mig) for i, model in enumerate(models)]
+    chips = [
+        simulated_device(MODELS[model], node=node, index=i, mig=mig)
+        for i, model in enumerate(models)
+    ]
     return new_machine(chips, boot)
 
 

@@ -108,7 +108,7 @@ class Kubelet:
         if request.version != "v1beta1" or request.resource_name != self.resource:
             raise grpc_client.CallError(grpc_client.Code.OTHER, "unsupported")
         channel = grpc_client.Channel(self.plugins / request.endpoint)
-        options = await channel.ask(grpc_client.OPTIONS, pb.Empty(), within=10)
+        options = await channel.call(grpc_client.OPTIONS, pb.Empty(), within=10)
         client = Client(channel, request.endpoint, options)
         self.clients[request.resource_name] = client
         client.stream = asyncio.create_task(self._listen(request.resource_name, client))
@@ -155,7 +155,7 @@ class Kubelet:
             slots = frozenset([*sorted(reuse), *self.free()][:count])
             asked = pb.ContainerAllocateRequest(devices_ids=sorted(slots, reverse=True))
             began = time.perf_counter()
-            answer = await self.client.channel.ask(
+            answer = await self.client.channel.call(
                 grpc_client.ALLOCATE, pb.AllocateRequest(container_requests=[asked]), within=60
             )
             waited = time.perf_counter() - began
@@ -170,7 +170,7 @@ class Kubelet:
     async def prestart(self, slots: Iterable[str], *, within: float = 30.0) -> None:
         """Ask whether the container may start; raises CallError as kubelet would show it."""
         request = pb.PreStartContainerRequest(devices_ids=sorted(slots, reverse=True))
-        await self.client.channel.ask(grpc_client.PRESTART, request, within=within)
+        await self.client.channel.call(grpc_client.PRESTART, request, within=within)
 
     async def run(self, held: Held, *, tries: int = 10) -> int:
         """Start a container until it starts; return how often that was refused first."""

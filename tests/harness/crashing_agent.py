@@ -18,7 +18,7 @@ from agent.driver.simulated_machine import SimulatedGpu, State
 from agent.mig.device_files import NoFiles
 from agent.mig.gpu_controller import MigServices
 from agent.mig.instances_controller import InstancesController
-from agent.mig.journal import Marks, read
+from agent.mig.journal import Marks, parse_journal
 from agent.mig.journal_files import Journal
 from agent.mig.open_files import OpenFiles
 from agent.share import ReadyInstance
@@ -128,7 +128,7 @@ class Node:
 
     def announced(self) -> Marks:
         """Return the marks in the journal file."""
-        return read((self.folder / "mig.journal").read_bytes(), f"boot-{self.boots}").marks
+        return parse_journal((self.folder / "mig.journal").read_bytes(), f"boot-{self.boots}").marks
 
     def untouchable(self, instance: Instance) -> bool:
         mine = instance.uuid in self.tenants.values()

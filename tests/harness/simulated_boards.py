@@ -77,7 +77,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         board=board(product),
         present=on(state),
         marks=marks,
-        used=used,
+        pids_by_instance=used,
         promised=frozenset(apart(draw(st.lists(st.sampled_from(places), min_size=1, max_size=6)))),
         held=frozenset(held),
     )

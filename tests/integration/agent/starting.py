@@ -13,7 +13,7 @@ from agent.deviceplugin.owner_client import OwnerClient
 from agent.deviceplugin.plugin_server import DevicePlugin
 from agent.deviceplugin.podresources_client import PodResources
 from agent.deviceplugin.prestart_server import PreStart, RegionProvider, StartServices
-from agent.deviceplugin.registration_client import PluginPlace, RegistrationClient
+from agent.deviceplugin.registration_client import PluginPaths, RegistrationClient
 from agent.deviceplugin.slot_files import SlotFiles
 from agent.node.slots import SlotOffer
 from agent.serve.node_events import NodeEvents
@@ -132,7 +132,7 @@ def site(root: Path, *, cdi: bool = True, kubelet: Kubelet | None = None, count:
     prestart = PreStart(parts)
     plugin = DevicePlugin(slots, prestart)
     plugin.offer(SlotOffer(total=count, healthy=count))
-    place = PluginPlace(
+    place = PluginPaths(
         resource=kubelet.resource, folder=kubelet.plugins, lock=root / "state" / "lock"
     )
     return Site(

@@ -10,7 +10,7 @@ from agent.share import NotYetError, Owner
 from tests.integration.agent.clusterside import PODS, Scene, play, promised
 
 
-def promises(scene: Scene) -> EntryClient:
+def entry_client(scene: Scene) -> EntryClient:
     hardware = scene.hardware
     return EntryClient(
         scene.client,
@@ -24,7 +24,7 @@ def owner(uid: str) -> Owner:
     return Owner(uid=uid, namespace="team-a", pod="p", containers=("main",))
 
 
-def test_what_is_known_is_told_without_asking() -> None:
+def test_a_known_entry_needs_no_request() -> None:
     """A start costs no call where the watches have told of pod and entry."""
 
     async def act(scene: Scene) -> None:
@@ -33,7 +33,7 @@ def test_what_is_known_is_told_without_asking() -> None:
         await scene.caught_up()
         before = len(scene.server.requests)
 
-        share = await promises(scene).share(owner(uid))
+        share = await entry_client(scene).share(owner(uid))
 
         assert (share.owner.uid, share.grants[0].gpu, share.key) == (uid, "GPU-0", "c0")
         assert len(scene.server.requests) == before
@@ -41,31 +41,31 @@ def test_what_is_known_is_told_without_asking() -> None:
     play(act)
 
 
-def test_what_no_watch_has_told_of_is_asked_for() -> None:
+def test_an_entry_that_no_watch_delivered_is_requested() -> None:
     """Kubelet may hear of a pod before we do."""
 
     async def act(scene: Scene) -> None:
         uid = scene.bind("p")
         scene.promise(promised(uid))
 
-        assert (await promises(scene).share(owner(uid))).owner.uid == uid
+        assert (await entry_client(scene).share(owner(uid))).owner.uid == uid
 
     play(act)
 
 
-async def _nothing(_: Scene) -> None:
+async def _change_nothing(_: Scene) -> None:
     """Leave everything as it is."""
 
 
-async def _bound(scene: Scene) -> None:
+async def _bind_pod(scene: Scene) -> None:
     scene.bind("p")
 
 
-async def _broken(scene: Scene) -> None:
+async def _fail_api_server(scene: Scene) -> None:
     scene.server.answer_next(500, times=5)
 
 
-async def _elsewhere(scene: Scene) -> None:
+async def _bind_elsewhere(scene: Scene) -> None:
     scene.bind("p")
     scene.change(f"{PODS}/p", spec={"nodeName": "other", "containers": [{"name": "main"}]})
     scene.promise(promised("uid-3"))
@@ -74,10 +74,10 @@ async def _elsewhere(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("prepare", "words"),
     [
-        pytest.param(_nothing, "not bound to this node", id="no-pod"),
-        pytest.param(_bound, "no entry on this node", id="no-entry"),
-        pytest.param(_broken, "cannot be read from the API server", id="server-down"),
-        pytest.param(_elsewhere, "not bound to this node", id="another-node"),
+        pytest.param(_change_nothing, "not bound to this node", id="no-pod"),
+        pytest.param(_bind_pod, "no entry on this node", id="no-entry"),
+        pytest.param(_fail_api_server, "cannot be read from the API server", id="server-down"),
+        pytest.param(_bind_elsewhere, "not bound to this node", id="another-node"),
     ],
 )
 def test_a_start_that_cannot_be_vouched_for_is_refused(
@@ -88,7 +88,7 @@ def test_a_start_that_cannot_be_vouched_for_is_refused(
     async def act(scene: Scene) -> None:
         await prepare(scene)
         with pytest.raises(NotYetError, match=words):
-            await promises(scene).share(owner("uid-3"))
+            await entry_client(scene).share(owner("uid-3"))
 
     play(act)
 
@@ -98,7 +98,7 @@ def test_an_annotation_lands_on_that_very_pod() -> None:
 
     async def act(scene: Scene) -> None:
         uid = scene.bind("p")
-        await promises(scene).annotate(owner(uid), {"vgpu-admission.io/c0.visible": "MIG-1"})
+        await entry_client(scene).annotate(owner(uid), {"vgpu-admission.io/c0.visible": "MIG-1"})
 
         (written,) = scene.writes(f"{PODS}/p")
         assert json.loads(written.body)["metadata"] == {
@@ -114,6 +114,6 @@ def test_an_annotation_that_cannot_be_written_starts_nothing() -> None:
 
     async def act(scene: Scene) -> None:
         with pytest.raises(NotYetError, match="cannot be annotated with its devices"):
-            await promises(scene).annotate(owner("gone"), {"a": "b"})
+            await entry_client(scene).annotate(owner("gone"), {"a": "b"})
 
     play(act)

@@ -52,7 +52,7 @@ def test_two_devices_are_handed_out_by_one_slot() -> None:
     on(act)
 
 
-def test_without_cdi_an_instance_is_told_by_annotation_first() -> None:
+def test_without_cdi_an_instance_is_annotated_first() -> None:
     """The first try writes the instance on the pod and is refused, the next one starts."""
 
     async def act(site: Site) -> None:
@@ -71,7 +71,7 @@ def test_without_cdi_an_instance_is_told_by_annotation_first() -> None:
     on(act, cdi=False)
 
 
-def test_without_cdi_each_pod_is_told_of_its_instance() -> None:
+def test_without_cdi_each_pod_is_annotated_with_its_instance() -> None:
     """One that gets slot and instance of a pod before it is told of them too before it starts."""
 
     async def act(site: Site) -> None:
@@ -131,7 +131,7 @@ def test_where_all_gpus_are_cut_nothing_is_mounted() -> None:
     on(act, cdi=False)
 
 
-def test_a_share_that_was_told_of_no_mounts_does_not_start_without_them() -> None:
+def test_a_share_that_was_allocated_no_mounts_does_not_start_without_them() -> None:
     """Unless admission mounts the library: else nothing would keep it to its share, ever."""
 
     async def act(site: Site) -> None:
@@ -165,7 +165,7 @@ def test_allocate_is_never_refused() -> None:
         nothing = pb.ContainerAllocateRequest()
         request = pb.AllocateRequest(container_requests=[asked, nothing])
 
-        answer = await site.kubelet.client.channel.ask(grpc_client.ALLOCATE, request, within=5)
+        answer = await site.kubelet.client.channel.call(grpc_client.ALLOCATE, request, within=5)
 
         assert [dict(each.envs) for each in answer.container_responses] == [
             {"NVIDIA_VISIBLE_DEVICES": "void"}

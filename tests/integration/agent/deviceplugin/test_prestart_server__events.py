@@ -14,11 +14,11 @@ from tests.integration.agent.starting import NODE, Site, on
 POD = Reference(api_version="v1", kind="Pod", name="train-0", namespace="team-a", uid="uid-1")
 
 
-def short(events: list[Event]) -> list[tuple[str, str]]:
+def reasons_and_notes(events: list[Event]) -> list[tuple[str, str]]:
     return [(event.reason, event.note) for event in events]
 
 
-def test_a_container_that_starts_is_told_once() -> None:
+def test_a_start_is_recorded_once() -> None:
     """What it received is on the pod, and not again for a restart with the same devices."""
 
     async def act(site: Site) -> None:
@@ -28,8 +28,8 @@ def test_a_container_that_starts_is_told_once() -> None:
         await site.kubelet.run(held)
         await site.kubelet.run(held)
 
-        (told,) = site.ledger.told
-        assert told == Event(
+        (event,) = site.ledger.told
+        assert event == Event(
             regarding=POD,
             severity=Severity.NORMAL,
             reason="VgpuAllocated",
@@ -41,7 +41,7 @@ def test_a_container_that_starts_is_told_once() -> None:
     on(act)
 
 
-def test_each_container_of_a_pod_is_told_of() -> None:
+def test_the_start_of_each_container_of_a_pod_is_recorded() -> None:
     """An app container that reuses its init container's slot has an Event of its own."""
 
     async def act(site: Site) -> None:
@@ -56,7 +56,7 @@ def test_each_container_of_a_pod_is_told_of() -> None:
         await site.kubelet.run(then)
 
         given = "6000 MiB and 30 % of its compute on GPU-7"
-        assert short(site.ledger.told) == [
+        assert reasons_and_notes(site.ledger.told) == [
             ("VgpuAllocated", f'container "prepare": {given}'),
             ("VgpuAllocated", f'container "main": {given}'),
         ]
@@ -64,7 +64,7 @@ def test_each_container_of_a_pod_is_told_of() -> None:
     on(act)
 
 
-def test_a_start_that_is_refused_is_told_with_its_reason() -> None:
+def test_a_refused_start_is_recorded_with_its_reason() -> None:
     """As a warning in the same words each time, so that it is counted and not repeated."""
 
     async def act(site: Site) -> None:
@@ -88,7 +88,7 @@ def test_a_start_that_is_refused_is_told_with_its_reason() -> None:
     on(act)
 
 
-def test_nobody_is_told_of_a_start_whose_pod_is_unknown() -> None:
+def test_a_start_of_an_unknown_pod_is_not_recorded() -> None:
     """There is nothing to write an Event on; kubelet shows the reason all the same."""
 
     async def act(site: Site) -> None:
@@ -154,7 +154,7 @@ def test_a_slot_handed_on_while_its_start_runs_out_of_time_is_handed_on() -> Non
     on(act)
 
 
-def test_a_full_disk_is_told() -> None:
+def test_a_failed_write_is_a_refusal() -> None:
     """What the slot the slot cannot be written: a reason like any other, and tried again."""
 
     async def act(site: Site) -> None:

@@ -14,11 +14,11 @@ from tests.integration.agent.starting import Site, on, site
 from tests.integration.waiting import until
 
 
-class Stranger:
+class OtherPlugin:
     """Another plugin for the same resource, on a socket of its own."""
 
-    def __init__(self, place: Site, endpoint: str = "stranger.sock") -> None:
-        self._kubelet = place.kubelet
+    def __init__(self, node: Site, endpoint: str = "stranger.sock") -> None:
+        self._kubelet = node.kubelet
         self._endpoint = endpoint
         self._server = grpc_client.GrpcServer(
             (
@@ -35,7 +35,7 @@ class Stranger:
         request = pb.RegisterRequest(
             version="v1beta1", endpoint=self._endpoint, resource_name=self._kubelet.resource
         )
-        await channel.ask(grpc_client.REGISTER, request, within=5)
+        await channel.call(grpc_client.REGISTER, request, within=5)
         await channel.close()
 
     async def stop(self) -> None:
@@ -49,22 +49,22 @@ class Stranger:
         await asyncio.Event().wait()
 
 
-def apart(act: Callable[[Site], Awaitable[None]]) -> None:
+def run_on_site(act: Callable[[Site], Awaitable[None]]) -> None:
     """Run *act* on a node of which nothing runs yet."""
 
     async def main() -> None:
         with tempfile.TemporaryDirectory(prefix="vgpu-") as folder:
-            made = site(Path(folder))
+            made_site = site(Path(folder))
             try:
-                await act(made)
+                await act(made_site)
             finally:
-                await made.resources.close()
-                await made.kubelet.stop()
+                await made_site.resources.close()
+                await made_site.kubelet.stop()
 
     asyncio.run(main())
 
 
-async def ended(*keepers: asyncio.Task[None]) -> None:
+async def cancel(*keepers: asyncio.Task[None]) -> None:
     for keeper in keepers:
         keeper.cancel()
     await asyncio.wait(keepers)
@@ -142,7 +142,7 @@ def test_a_socket_that_is_stolen_is_taken_back() -> None:
 
     async def act(site: Site) -> None:
         (site.kubelet.plugins / ENDPOINT).unlink()
-        thief = Stranger(site, ENDPOINT)
+        thief = OtherPlugin(site, ENDPOINT)
         await thief.start()
 
         await until(lambda: site.kubelet.registrations == 2)
@@ -154,11 +154,11 @@ def test_a_socket_that_is_stolen_is_taken_back() -> None:
     on(act)
 
 
-def test_kubelet_mistaking_another_plugins_end_for_ours_is_told_again() -> None:
+def test_kubelet_mistaking_another_plugins_end_for_ours_gets_a_new_registration() -> None:
     """A plugin of before ends after ours registered; kubelet hangs up on ours, and we come back."""
 
     async def act(site: Site) -> None:
-        before = Stranger(site)
+        before = OtherPlugin(site)
         await site.kubelet.start()
         await before.start()
         await before.register()
@@ -170,9 +170,9 @@ def test_kubelet_mistaking_another_plugins_end_for_ours_is_told_again() -> None:
         await until(lambda: site.kubelet.registrations == 3)
         await until(lambda: site.kubelet.allocatable == 8)
 
-        await ended(keeper)
+        await cancel(keeper)
 
-    apart(act)
+    run_on_site(act)
 
 
 def test_a_refusal_is_tried_again() -> None:
@@ -187,9 +187,9 @@ def test_a_refusal_is_tried_again() -> None:
         site.kubelet.refusing = None
         await until(lambda: site.kubelet.allocatable == 8)
 
-        await ended(keeper)
+        await cancel(keeper)
 
-    apart(act)
+    run_on_site(act)
 
 
 def test_the_agent_may_be_there_before_kubelet() -> None:
@@ -205,36 +205,36 @@ def test_the_agent_may_be_there_before_kubelet() -> None:
         await until(lambda: site.kubelet.allocatable == 8)
 
         assert not early
-        await ended(keeper)
+        await cancel(keeper)
 
-    apart(act)
+    run_on_site(act)
 
 
 def test_an_agent_started_twice_serves_once() -> None:
     """The second waits for the first to end, however that ends, and then takes over."""
 
-    async def act(one: Site) -> None:
-        await one.kubelet.start()
-        first = asyncio.create_task(one.registration.run())
-        await one.registered()
-        other = site(one.root, kubelet=one.kubelet, count=5)
+    async def act(own_site: Site) -> None:
+        await own_site.kubelet.start()
+        first = asyncio.create_task(own_site.registration.run())
+        await own_site.registered()
+        other = site(own_site.root, kubelet=own_site.kubelet, count=5)
         second = asyncio.create_task(other.registration.run())
         await asyncio.sleep(1)
-        meanwhile = one.kubelet.registrations
+        meanwhile = own_site.kubelet.registrations
 
-        one.ledger.promise("uid-1", "train-0", soft_grant(6000))
-        held = await one.kubelet.admit("uid-1", "train-0")
-        await one.kubelet.run(held)
+        own_site.ledger.promise("uid-1", "train-0", soft_grant(6000))
+        held = await own_site.kubelet.admit("uid-1", "train-0")
+        await own_site.kubelet.run(held)
 
-        await ended(first)
-        await until(lambda: one.kubelet.allocatable == 5)
+        await cancel(first)
+        await until(lambda: own_site.kubelet.allocatable == 5)
 
         assert meanwhile == 1
         assert other.slots.holders(held.slots) == {"uid-1"}  # written while it waited
-        await ended(second)
+        await cancel(second)
         await other.resources.close()
 
-    apart(act)
+    run_on_site(act)
 
 
 def test_the_end_leaves_no_socket() -> None:
@@ -245,9 +245,9 @@ def test_the_end_leaves_no_socket() -> None:
         keeper = asyncio.create_task(site.registration.run())
         await site.registered()
 
-        await ended(keeper)
+        await cancel(keeper)
         await until(lambda: site.kubelet.allocatable == 0)
 
         assert not (site.kubelet.plugins / ENDPOINT).exists()
 
-    apart(act)
+    run_on_site(act)

@@ -46,11 +46,11 @@ def write(path: Path, text: str | bytes) -> None:
     path.write_bytes(text.encode() if isinstance(text, str) else text)
 
 
-def left_behind(path: Path) -> None:
-    listening(path).close()
+def leave_socket_file(path: Path) -> None:
+    listening_socket(path).close()
 
 
-def listening(path: Path) -> socket.socket:
+def listening_socket(path: Path) -> socket.socket:
     path.parent.mkdir(parents=True, exist_ok=True)
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
@@ -58,7 +58,7 @@ def listening(path: Path) -> socket.socket:
     return server
 
 
-def furnish(root: Path) -> None:
+def write_node_files(root: Path) -> None:
     write(root / "etc/containerd/config.toml", CONFIG)
     write(root / "etc/containerd/conf.d/99-nvidia.toml", DROPPED_IN)
     write(root / "usr/lib64/libnvidia-container.so.1.18.0", b"")
@@ -67,62 +67,62 @@ def furnish(root: Path) -> None:
     write(root / "proc/driver/nvidia-caps/mig-minors", "config 1\n")
     for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "null"):
         write(root / "dev" / name, b"")
-    left_behind(root / PLUGINS / "kubelet.sock")
-    left_behind(root / KUBELET / "pod-resources/kubelet.sock")
+    leave_socket_file(root / PLUGINS / "kubelet.sock")
+    leave_socket_file(root / KUBELET / "pod-resources/kubelet.sock")
 
 
-def examined(root: Path) -> tuple[DoctorFinding, ...]:
+def examine_node(root: Path) -> tuple[DoctorFinding, ...]:
     driver = SimulatedDriver(machine("NVIDIA A30"))
-    patient = DoctorTarget(driver=driver, root=root, kubelet=Path(f"/{KUBELET}"))
-    return asyncio.run(examine(patient))
+    target = DoctorTarget(driver=driver, root=root, kubelet=Path(f"/{KUBELET}"))
+    return asyncio.run(examine(target))
 
 
-def levels(found: tuple[DoctorFinding, ...]) -> dict[str, Level]:
-    return {finding.check: finding.level for finding in found}
+def levels(doctor_findings: tuple[DoctorFinding, ...]) -> dict[str, Level]:
+    return {finding.check: finding.level for finding in doctor_findings}
 
 
 def test_a_node_that_has_everything_is_well(root: Path) -> None:
     """Files, sockets and driver together pass every check, whatever plays the driver."""
-    furnish(root)
+    write_node_files(root)
 
-    found = examined(root)
+    doctor_findings = examine_node(root)
 
-    assert set(levels(found).values()) <= {Level.OK}, found
+    assert set(levels(doctor_findings).values()) <= {Level.OK}, doctor_findings
 
 
 def test_an_empty_node_is_looked_at_all_the_same() -> None:
     """Nothing that is missing stops the doctor from telling the rest."""
     with tempfile.TemporaryDirectory() as folder:
-        found = examined(Path(folder))
+        doctor_findings = examine_node(Path(folder))
 
-    assert levels(found)["kubelet"] is Level.FAIL
-    assert levels(found)["driver"] is Level.OK
+    assert levels(doctor_findings)["kubelet"] is Level.FAIL
+    assert levels(doctor_findings)["driver"] is Level.OK
 
 
 def test_a_driver_that_refuses_is_a_finding(root: Path) -> None:
     """Its own word is passed on, and the node's files are looked at all the same."""
-    furnish(root)
+    write_node_files(root)
     faults = Faults(SimulatedDriver(machine("NVIDIA A30")), {("devices", 1): Fault.UNAVAILABLE})
-    patient = DoctorTarget(driver=RelayedDriver(faults), root=root, kubelet=Path(f"/{KUBELET}"))
+    target = DoctorTarget(driver=RelayedDriver(faults), root=root, kubelet=Path(f"/{KUBELET}"))
 
-    found = asyncio.run(examine(patient))
+    doctor_findings = asyncio.run(examine(target))
 
-    assert levels(found)["driver"] is Level.FAIL
-    assert levels(found)["runtime"] is Level.OK
+    assert levels(doctor_findings)["driver"] is Level.FAIL
+    assert levels(doctor_findings)["runtime"] is Level.OK
     assert faults.calls["close"] == 1
 
 
 def test_other_plugins_give_themselves_away(root: Path) -> None:
     """By a socket that somebody listens on, one that is left over, or a process."""
-    left_behind(root / PLUGINS / "nvidia-gpu.sock")
-    left_behind(root / PLUGINS / "vgpu-admission.sock")
+    leave_socket_file(root / PLUGINS / "nvidia-gpu.sock")
+    leave_socket_file(root / PLUGINS / "vgpu-admission.sock")
     write(root / PLUGINS / "nvidia-mig.sock", "no socket")
     write(root / "proc/4711/cmdline", b"/usr/bin/volcano-vgpu-device-plugin\0--x\0")
     write(root / "proc/12/cmdline", b"")
-    with listening(root / PLUGINS / "aliyungpushare.sock"):
-        found = facts_of(root, root / KUBELET).plugins
+    with listening_socket(root / PLUGINS / "aliyungpushare.sock"):
+        plugins = facts_of(root, root / KUBELET).plugins
 
-    assert found == (
+    assert plugins == (
         Plugin("the gpushare device plugin", "socket aliyungpushare.sock", running=True),
         Plugin("NVIDIA's or HAMi's device plugin", "socket nvidia-gpu.sock", running=False),
         Plugin("Volcano's vGPU device plugin", "process 4711", running=True),
@@ -167,7 +167,7 @@ def test_a_configuration_that_is_no_toml_is_a_finding(root: Path, text: bytes) -
     ["", "**", "../../../etc/passwd", "/", "[", "a/**b", "x" * 5000, "a/" * 2000 + "*"],
     ids=["nothing", "all", "above", "root", "half", "mixed", "long", "deep"],
 )
-def test_an_odd_import_does_no_harm(root: Path, pattern: str) -> None:
+def test_a_malformed_import_does_no_harm(root: Path, pattern: str) -> None:
     """What is imported is read below the root, or not at all."""
     write(root / "etc/containerd/config.toml", f'version = 3\nimports = ["{pattern}"]\n')
 
@@ -184,21 +184,21 @@ def test_what_is_imported_may_import_more_and_itself(root: Path) -> None:
     write(root / "etc/containerd/conf.d/a.toml", f"{again}{cri}true")
     write(root / "etc/containerd/b.toml", f"{cri}false")
 
-    (found,) = configurations(root)
+    (runtime,) = configurations(root)
 
-    assert found.cdi is False
+    assert runtime.cdi is False
 
 
 def test_a_container_that_shares_the_nodes_processes_sees_its_files(root: Path) -> None:
     """Through the first of them, where it has none of its own."""
     write(root / "proc/1/root/etc/containerd/config.toml", CONFIG)
     write(root / "proc/1/root/etc/containerd/conf.d/99-nvidia.toml", DROPPED_IN)
-    (found,) = configurations(root)
-    assert found.runtimes == {"nvidia"}
+    (runtime,) = configurations(root)
+    assert runtime.runtimes == {"nvidia"}
 
     write(root / "etc/containerd/config.toml", CONFIG)
-    (found,) = configurations(root)
-    assert found.runtimes == frozenset()
+    (runtime,) = configurations(root)
+    assert runtime.runtimes == frozenset()
 
 
 def test_a_library_that_is_a_folder_or_text_is_none(root: Path) -> None:
@@ -213,11 +213,11 @@ def test_a_library_that_is_a_folder_or_text_is_none(root: Path) -> None:
     assert (library.elf, library.preloaded) == (False, False)
 
 
-def test_findings_are_told_in_either_form(root: Path) -> None:
+def test_findings_are_printed_in_either_form(root: Path) -> None:
     """JSON holds what the text says, and the exit code is that of the worst."""
-    furnish(root)
+    write_node_files(root)
     well, sick = (
-        examined(root),
+        examine_node(root),
         (DoctorFinding(check="mig", level=Level.FAIL, text="a", remedy="b"),),
     )
     stream = io.StringIO()

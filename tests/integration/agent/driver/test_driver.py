@@ -32,7 +32,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, children: Children) -> 
     return lambda state: NvmlHardware(state, file, children)
 
 
-def fault(driver: Driver, call: str, *arguments: object) -> Fault | None:
+def fault_of(driver: Driver, call: str, *arguments: object) -> Fault | None:
     """Return how a call fails, ``None`` if it does not."""
     try:
         getattr(driver, call)(*arguments)
@@ -41,12 +41,12 @@ def fault(driver: Driver, call: str, *arguments: object) -> Fault | None:
     return None
 
 
-def whole(driver: Driver, gpu: str, *, profile: int, start: int) -> Instance:
+def create_whole_instance(driver: Driver, gpu: str, *, profile: int, start: int) -> Instance:
     """Create an instance with its compute."""
     return driver.create_compute(gpu, driver.create_instance(gpu, profile, start).id)
 
 
-def only(driver: Driver) -> str:
+def only_gpu(driver: Driver) -> str:
     """Return the UUID of the one GPU."""
     (device,) = driver.devices()
     return device.uuid
@@ -58,10 +58,10 @@ def test_devices_are_what_was_built(make: Make) -> None:
     linked = replace(state.gpus[0].chip, links=(state.gpus[3].chip.uuid,), minor=7)
     state = replace(state, gpus=(replace(state.gpus[0], chip=linked), *state.gpus[1:]))
 
-    found = make(state).session().devices()
+    devices = make(state).session().devices()
 
-    assert [device.index for device in found] == [0, 1, 2, 3, 4]
-    for device, running in zip(found, state.gpus, strict=True):
+    assert [device.index for device in devices] == [0, 1, 2, 3, 4]
+    for device, running in zip(devices, state.gpus, strict=True):
         chip = running.chip
         assert (device.uuid, device.minor, device.pci) == (chip.uuid, chip.minor, chip.pci)
         assert (device.model, device.memory) == (chip.model, chip.memory)
@@ -69,7 +69,7 @@ def test_devices_are_what_was_built(make: Make) -> None:
         assert (device.board, device.links) == (chip.board, chip.links)
 
 
-def test_versions_are_told(make: Make) -> None:
+def test_versions_are_reported(make: Make) -> None:
     """The newest CUDA is a pair of numbers; the others have some text."""
     versions = make(machine(T4)).session().versions()
 
@@ -87,73 +87,78 @@ def test_every_placement_can_be_had_alone(make: Make, model: str) -> None:
 
     for profile in device.board.profiles:
         for start in profile.starts:
-            made = driver.create_instance(device.uuid, profile.id, start)
+            created = driver.create_instance(device.uuid, profile.id, start)
 
-            assert (made.gpu, made.profile, made.start) == (device.uuid, profile.id, start)
-            assert (made.compute, made.uuid) == (None, None)
-            assert driver.instances(device.uuid) == (made,)
-            driver.destroy_instance(device.uuid, made.id)
+            assert (created.gpu, created.profile, created.start) == (device.uuid, profile.id, start)
+            assert (created.compute, created.uuid) == (None, None)
+            assert driver.instances(device.uuid) == (created,)
+            driver.destroy_instance(device.uuid, created.id)
     assert driver.instances(device.uuid) == ()
 
 
 def test_compute_fills_its_instance(make: Make) -> None:
     """A GPU instance has no UUID until it has compute, and then one that no other has."""
     driver = make(machine(A100)).session()
-    gpu = only(driver)
+    gpu = only_gpu(driver)
 
-    small, large = whole(driver, gpu, profile=19, start=6), whole(driver, gpu, profile=9, start=0)
+    small, large = (
+        create_whole_instance(driver, gpu, profile=19, start=6),
+        create_whole_instance(driver, gpu, profile=9, start=0),
+    )
 
     assert {small, large} == set(driver.instances(gpu))
-    assert all(re.fullmatch(r"MIG-[0-9a-f-]{36}", made.uuid or "") for made in (small, large))
+    assert all(
+        re.fullmatch(r"MIG-[0-9a-f-]{36}", instance.uuid or "") for instance in (small, large)
+    )
     assert small.uuid != large.uuid
-    assert fault(driver, "create_compute", gpu, small.id) is Fault.NO_ROOM
+    assert fault_of(driver, "create_compute", gpu, small.id) is Fault.NO_ROOM
 
 
 def test_taken_slots_are_refused(make: Make) -> None:
     """Overlap is NO_ROOM, even with the very same instance; what is beside it fits."""
     driver = make(machine(A100)).session()
-    gpu = only(driver)
-    whole(driver, gpu, profile=14, start=2)
+    gpu = only_gpu(driver)
+    create_whole_instance(driver, gpu, profile=14, start=2)
 
-    assert fault(driver, "create_instance", gpu, 14, 2) is Fault.NO_ROOM
-    assert fault(driver, "create_instance", gpu, 19, 3) is Fault.NO_ROOM
-    assert fault(driver, "create_instance", gpu, 5, 0) is Fault.NO_ROOM
-    assert fault(driver, "create_instance", gpu, 19, 1) is None
-    assert fault(driver, "create_instance", gpu, 9, 4) is None
+    assert fault_of(driver, "create_instance", gpu, 14, 2) is Fault.NO_ROOM
+    assert fault_of(driver, "create_instance", gpu, 19, 3) is Fault.NO_ROOM
+    assert fault_of(driver, "create_instance", gpu, 5, 0) is Fault.NO_ROOM
+    assert fault_of(driver, "create_instance", gpu, 19, 1) is None
+    assert fault_of(driver, "create_instance", gpu, 9, 4) is None
 
 
 @pytest.mark.parametrize(("model", "first", "second"), [(A100, 20, 20), (PRO_6000, 65, 14)])
 def test_media_engines_run_out(make: Make, *, model: str, first: int, second: int) -> None:
     """There is one +me instance, and beside +me.all nothing but -me."""
     driver = make(machine(model)).session()
-    gpu = only(driver)
+    gpu = only_gpu(driver)
     driver.create_instance(gpu, first, 0)
 
-    assert fault(driver, "create_instance", gpu, second, 6) is Fault.NO_ROOM
+    assert fault_of(driver, "create_instance", gpu, second, 6) is Fault.NO_ROOM
     if model == PRO_6000:
-        assert fault(driver, "create_instance", gpu, 67, 6) is None
+        assert fault_of(driver, "create_instance", gpu, 67, 6) is None
 
 
 def test_no_other_placement_exists(make: Make) -> None:
     """An unknown profile or start is an error, and creates nothing."""
     driver = make(machine(A30)).session()
-    gpu = only(driver)
+    gpu = only_gpu(driver)
 
-    assert fault(driver, "create_instance", gpu, 19, 0) is Fault.OTHER
-    assert fault(driver, "create_instance", gpu, 5, 1) is Fault.OTHER
+    assert fault_of(driver, "create_instance", gpu, 19, 0) is Fault.OTHER
+    assert fault_of(driver, "create_instance", gpu, 5, 1) is Fault.OTHER
     assert driver.instances(gpu) == ()
 
 
 def test_what_is_not_there_is_absent(make: Make) -> None:
     """GPUs, instances and compute instances alike."""
     driver = make(machine(A30)).session()
-    gpu = only(driver)
-    made = driver.create_instance(gpu, 14, 0)
+    gpu = only_gpu(driver)
+    created = driver.create_instance(gpu, 14, 0)
 
-    assert fault(driver, "instances", "GPU-none") is Fault.ABSENT
-    assert fault(driver, "create_compute", gpu, made.id + 1) is Fault.ABSENT
-    assert fault(driver, "destroy_instance", gpu, made.id + 1) is Fault.ABSENT
-    assert fault(driver, "destroy_compute", gpu, made.id, 0) is Fault.ABSENT
+    assert fault_of(driver, "instances", "GPU-none") is Fault.ABSENT
+    assert fault_of(driver, "create_compute", gpu, created.id + 1) is Fault.ABSENT
+    assert fault_of(driver, "destroy_instance", gpu, created.id + 1) is Fault.ABSENT
+    assert fault_of(driver, "destroy_compute", gpu, created.id, 0) is Fault.ABSENT
 
 
 def test_nothing_is_cut_without_mig_mode(make: Make) -> None:
@@ -164,7 +169,7 @@ def test_nothing_is_cut_without_mig_mode(make: Make) -> None:
     assert (able.mig, plain.mig) == (MigMode(current=False, pending=False), None)
     for device in (able, plain):
         assert driver.instances(device.uuid) == ()
-        assert fault(driver, "create_instance", device.uuid, 19, 0) is Fault.NOT_SUPPORTED
+        assert fault_of(driver, "create_instance", device.uuid, 19, 0) is Fault.NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("model", [A100, H200])
@@ -177,77 +182,77 @@ def test_mig_mode_is_switched_on_where_nobody_is_in_the_way(make: Make, model: s
 
     assert driver.enable_mig(idle) == MigMode(current=True, pending=True)
     assert driver.create_instance(idle, 19, 0).start == 0
-    assert fault(driver, "enable_mig", busy) is Fault.IN_USE
-    assert fault(driver, "enable_mig", plain) is Fault.NOT_SUPPORTED
+    assert fault_of(driver, "enable_mig", busy) is Fault.IN_USE
+    assert fault_of(driver, "enable_mig", plain) is Fault.NOT_SUPPORTED
 
 
 def test_busy_instances_stay(make: Make) -> None:
     """A process keeps the compute, compute keeps the instance, and so does a leaked handle."""
     hardware = make(machine(A100))
     driver = hardware.session()
-    gpu = only(driver)
-    made = whole(driver, gpu, profile=9, start=4)
-    hardware.add(Process(pid=77, gpu=gpu, memory=None, instance=made.uuid))
-    hardware.leak(gpu, made.id)
+    gpu = only_gpu(driver)
+    created = create_whole_instance(driver, gpu, profile=9, start=4)
+    hardware.add(Process(pid=77, gpu=gpu, memory=None, instance=created.uuid))
+    hardware.leak(gpu, created.id)
 
-    assert fault(driver, "destroy_compute", gpu, made.id, 0) is Fault.IN_USE
+    assert fault_of(driver, "destroy_compute", gpu, created.id, 0) is Fault.IN_USE
     hardware.end(77)
-    assert fault(driver, "destroy_instance", gpu, made.id) is Fault.IN_USE
-    driver.destroy_compute(gpu, made.id, 0)
-    assert fault(driver, "destroy_instance", gpu, made.id) is Fault.IN_USE
-    assert driver.instances(gpu) == (replace(made, compute=None, uuid=None),)
-    hardware.leak(gpu, made.id, open_=False)
-    driver.destroy_instance(gpu, made.id)
+    assert fault_of(driver, "destroy_instance", gpu, created.id) is Fault.IN_USE
+    driver.destroy_compute(gpu, created.id, 0)
+    assert fault_of(driver, "destroy_instance", gpu, created.id) is Fault.IN_USE
+    assert driver.instances(gpu) == (replace(created, compute=None, uuid=None),)
+    hardware.leak(gpu, created.id, open_=False)
+    driver.destroy_instance(gpu, created.id)
     assert driver.instances(gpu) == ()
 
 
 def test_numbers_are_used_again_and_uuids_never(make: Make) -> None:
     """An instance made anew at its place has the old number and another UUID."""
     driver = make(machine(PRO_6000)).session()
-    gpu = only(driver)
+    gpu = only_gpu(driver)
     seen = set()
 
     for _ in range(3):
-        made = whole(driver, gpu, profile=14, start=9)
-        seen.add((made.id, made.uuid))
-        driver.destroy_compute(gpu, made.id, 0)
-        driver.destroy_instance(gpu, made.id)
+        created = create_whole_instance(driver, gpu, profile=14, start=9)
+        seen.add((created.id, created.uuid))
+        driver.destroy_compute(gpu, created.id, 0)
+        driver.destroy_instance(gpu, created.id)
 
     assert len(seen) == 3
     assert {number for number, _ in seen} == {6}
 
 
-def test_processes_are_told_by_instance(make: Make) -> None:
+def test_processes_are_listed_by_instance(make: Make) -> None:
     """Under MIG nobody knows what a process computes; on a whole GPU the driver does."""
     hardware = make(machine(A100, T4))
     driver = hardware.session()
-    cut, plain = (device.uuid for device in driver.devices())
-    made = whole(driver, cut, profile=19, start=0)
-    inside = Process(pid=5, gpu=cut, memory=MiB(300), instance=made.uuid)
+    with_mig, plain = (device.uuid for device in driver.devices())
+    created = create_whole_instance(driver, with_mig, profile=19, start=0)
+    inside = Process(pid=5, gpu=with_mig, memory=MiB(300), instance=created.uuid)
     outside = Process(pid=6, gpu=plain, memory=MiB(2000), utilization=40)
     untold = Process(pid=7, gpu=plain, memory=None, utilization=30)
     for process in (inside, outside, untold):
         hardware.add(process)
 
-    assert driver.processes(cut) == (inside,)
+    assert driver.processes(with_mig) == (inside,)
     assert set(driver.processes(plain)) == {outside, untold}
-    assert (driver.usage(cut).memory, driver.usage(cut).utilization) == (300, None)
+    assert (driver.usage(with_mig).memory, driver.usage(with_mig).utilization) == (300, None)
     assert (driver.usage(plain).memory, driver.usage(plain).utilization) == (2000, 70)
 
 
-def test_events_are_told_once_to_each_session(make: Make) -> None:
+def test_each_session_reads_every_event_once(make: Make) -> None:
     """A session hears what happens after it began to listen, and hears it once."""
     hardware = make(machine(A100, T4))
     first = hardware.session()
-    cut, plain = (device.uuid for device in first.devices())
+    with_mig, plain = (device.uuid for device in first.devices())
     assert first.events() == ()
 
     hardware.report(63, plain)
     second = hardware.session()
     assert second.events() == ()
-    hardware.report(94, cut, 7)
+    hardware.report(94, with_mig, 7)
 
-    later = DriverEvent(gpu=cut, xid=94, instance=7)
+    later = DriverEvent(gpu=with_mig, xid=94, instance=7)
     assert first.events() == (DriverEvent(gpu=plain, xid=63), later)
     assert second.events() == (later,)
     assert first.events() == ()
@@ -261,9 +266,9 @@ def test_a_lost_gpu_is_the_only_one_lost(make: Make) -> None:
     hardware.lose(lost)
 
     assert [device.uuid for device in driver.devices()] == [other]
-    assert fault(driver, "instances", lost) is Fault.LOST
-    assert fault(driver, "create_instance", lost, 19, 0) is Fault.LOST
-    assert fault(driver, "usage", lost) is Fault.LOST
+    assert fault_of(driver, "instances", lost) is Fault.LOST
+    assert fault_of(driver, "create_instance", lost, 19, 0) is Fault.LOST
+    assert fault_of(driver, "usage", lost) is Fault.LOST
     assert driver.create_instance(other, 14, 3).start == 3
 
 
@@ -271,10 +276,10 @@ def test_sessions_see_one_machine(make: Make) -> None:
     """What one creates another lists, and may destroy; closing a session changes nothing."""
     hardware = make(machine(A100))
     first, second = hardware.session(), hardware.session()
-    gpu = only(first)
-    made = whole(first, gpu, profile=5, start=0)
+    gpu = only_gpu(first)
+    created = create_whole_instance(first, gpu, profile=5, start=0)
     first.close()
 
-    assert second.instances(gpu) == (made,)
-    second.destroy_compute(gpu, made.id, 0)
-    assert first.instances(gpu) == (replace(made, compute=None, uuid=None),)
+    assert second.instances(gpu) == (created,)
+    second.destroy_compute(gpu, created.id, 0)
+    assert first.instances(gpu) == (replace(created, compute=None, uuid=None),)

@@ -50,29 +50,29 @@ class Agreement(RuleBasedStateMachine):
     def create_instance(self, data: st.DataObject) -> None:
         profile = data.draw(st.sampled_from(self.board.profiles))
         start = data.draw(st.one_of(st.sampled_from(profile.starts), st.integers(0, 12)))
-        self.both("create_instance", profile.id, start)
+        self.call_both("create_instance", profile.id, start)
 
     @rule(data=st.data())
     def create_both(self, data: st.DataObject) -> None:
         """Go where a random walk of single calls seldom gets: to instances that can be used."""
         profile = data.draw(st.sampled_from(self.board.profiles))
         before = {instance.id for instance in self.drivers[0].instances(self.gpu)}
-        self.both("create_instance", profile.id, data.draw(st.sampled_from(profile.starts)))
+        self.call_both("create_instance", profile.id, data.draw(st.sampled_from(profile.starts)))
         for instance in self.drivers[0].instances(self.gpu):
             if instance.id not in before:
-                self.both("create_compute", instance.id)
+                self.call_both("create_compute", instance.id)
 
     @rule(data=st.data())
     def create_compute(self, data: st.DataObject) -> None:
-        self.both("create_compute", self.some_instance(data))
+        self.call_both("create_compute", self.some_instance(data))
 
     @rule(data=st.data(), compute=st.sampled_from([0, 0, 0, 1]))
     def destroy_compute(self, data: st.DataObject, compute: int) -> None:
-        self.both("destroy_compute", self.some_instance(data), compute)
+        self.call_both("destroy_compute", self.some_instance(data), compute)
 
     @rule(data=st.data())
     def destroy_instance(self, data: st.DataObject) -> None:
-        self.both("destroy_instance", self.some_instance(data))
+        self.call_both("destroy_instance", self.some_instance(data))
 
     @rule(pid=_PIDS, data=st.data())
     def run_process(self, pid: int, data: st.DataObject) -> None:
@@ -107,7 +107,7 @@ class Agreement(RuleBasedStateMachine):
     @invariant()
     def same_instances(self) -> None:
         simulated, real = (
-            sorted((bare(i) for i in driver.instances(self.gpu)), key=lambda i: i.id)
+            sorted((without_uuid(i) for i in driver.instances(self.gpu)), key=lambda i: i.id)
             for driver in self.drivers
         )
         assert simulated == real
@@ -117,7 +117,7 @@ class Agreement(RuleBasedStateMachine):
         simulated, real = ({p.pid for p in driver.processes(self.gpu)} for driver in self.drivers)
         assert simulated == real
 
-    def both(self, call: str, *arguments: int) -> None:
+    def call_both(self, call: str, *arguments: int) -> None:
         simulated, real = (outcome(driver, call, self.gpu, *arguments) for driver in self.drivers)
         assert simulated == real
 
@@ -128,10 +128,10 @@ def outcome(driver: Driver, call: str, *arguments: object) -> Instance | Fault |
         answer = getattr(driver, call)(*arguments)
     except DriverError as error:
         return error.fault
-    return bare(answer) if isinstance(answer, Instance) else None
+    return without_uuid(answer) if isinstance(answer, Instance) else None
 
 
-def bare(instance: Instance) -> Instance:
+def without_uuid(instance: Instance) -> Instance:
     return replace(instance, uuid=instance.uuid and "MIG")
 
 

@@ -16,7 +16,7 @@ LONG = 60.0  # seconds; no test waits for it
 SHORT = 0.01
 
 
-class Slow:
+class SlowMethod:
     """A relay that answers ``versions`` only while ``gate`` is open, and sees what overlaps."""
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ class Slow:
 
 class SlowDriver(RelayedDriver):
     def __init__(self) -> None:
-        self.slow = Slow()
+        self.slow = SlowMethod()
         super().__init__(self.slow)
 
 
 @asynccontextmanager
-async def working(
+async def driver_thread(
     driver: SlowDriver, clock: Callable[[], float] = lambda: 0.0
 ) -> AsyncIterator[DriverThread]:
     worker = DriverThread(driver, clock=clock)
@@ -56,7 +56,7 @@ async def working(
         assert await worker.close()
 
 
-async def entered(driver: SlowDriver) -> None:
+async def wait_until_called(driver: SlowDriver) -> None:
     assert await asyncio.to_thread(driver.slow.entered.wait, LONG)
 
 
@@ -66,7 +66,7 @@ def test_answers_and_refusals_come_through() -> None:
     async def scene() -> None:
         driver = SlowDriver()
         driver.slow.gate.set()
-        async with working(driver) as worker:
+        async with driver_thread(driver) as worker:
             assert (await worker.call(driver.versions, within=LONG)).driver
             assert worker.hung_call is None
             with pytest.raises(DriverError) as refused:
@@ -82,7 +82,7 @@ def test_a_call_that_takes_too_long_does_not_let_another_overlap() -> None:
 
     async def scene() -> None:
         driver, now = SlowDriver(), [0.0]
-        async with working(driver, lambda: now[0]) as worker:
+        async with driver_thread(driver, lambda: now[0]) as worker:
             with pytest.raises(DriverError) as late:
                 await worker.call(driver.versions, within=SHORT)
             now[0] = 31.0
@@ -106,9 +106,9 @@ def test_a_call_that_nobody_waits_for_any_more_never_begins() -> None:
 
     async def scene() -> None:
         driver = SlowDriver()
-        async with working(driver) as worker:
+        async with driver_thread(driver) as worker:
             first = asyncio.create_task(worker.call(driver.versions, within=LONG))
-            await entered(driver)
+            await wait_until_called(driver)
             with pytest.raises(DriverError):
                 await worker.call(driver.create_instance, "GPU-a", 19, 0, within=SHORT)
             cancelled = asyncio.create_task(
@@ -153,7 +153,7 @@ def test_closing_does_not_wait_for_a_driver_that_hangs() -> None:
         driver = SlowDriver()
         worker = DriverThread(driver)
         waiting = asyncio.create_task(worker.call(driver.versions, within=LONG))
-        await entered(driver)
+        await wait_until_called(driver)
         assert not await worker.close(within=SHORT)
         driver.slow.gate.set()
         await waiting

@@ -10,7 +10,7 @@ from agent.driver.simulated_files import SimulatedDriver
 from tests.fakes.driver import A30, A100, H200, machine
 
 
-def cut(driver: SimulatedDriver) -> Instance:
+def create_whole_instance(driver: SimulatedDriver) -> Instance:
     """Create an instance on the first GPU."""
     gpu = driver.devices()[0].uuid
     return driver.create_compute(gpu, driver.create_instance(gpu, 0, 0).id)
@@ -19,25 +19,25 @@ def cut(driver: SimulatedDriver) -> Instance:
 def test_boards_are_kept_until_the_next_boot(tmp_path: Path) -> None:
     """A restarted agent finds its instances; after a reboot there are none, as with hardware."""
     file = tmp_path / "boards"
-    made = cut(SimulatedDriver(machine(A100), file=file))
+    created = create_whole_instance(SimulatedDriver(machine(A100), file=file))
 
     again = SimulatedDriver(machine(A100), file=file)
-    assert again.instances(made.gpu) == (made,)
+    assert again.instances(created.gpu) == (created,)
 
     booted = SimulatedDriver(machine(A100, boot="boot-2"), file=file)
-    assert booted.instances(made.gpu) == ()
-    assert cut(booted).uuid != made.uuid
+    assert booted.instances(created.gpu) == ()
+    assert create_whole_instance(booted).uuid != created.uuid
 
 
 def test_another_fleet_replaces_what_differs(tmp_path: Path) -> None:
     """An edited ConfigMap exchanges GPUs, and those that stay keep their instances."""
     file = tmp_path / "boards"
-    made = cut(SimulatedDriver(machine(A100, A30), file=file))
+    created = create_whole_instance(SimulatedDriver(machine(A100, A30), file=file))
 
     edited = SimulatedDriver(machine(A100, H200), file=file)
 
     assert [device.model for device in edited.devices()] == [A100, H200]
-    assert edited.instances(made.gpu) == (made,)
+    assert edited.instances(created.gpu) == (created,)
 
 
 @pytest.mark.parametrize("left", [b"", b"{", b"[]", b'{"boot":"boot-1"}', b'{"boot":"\xff"}'])
@@ -48,14 +48,14 @@ def test_a_damaged_file_is_another_machine(tmp_path: Path, left: bytes) -> None:
 
     driver = SimulatedDriver(machine(A100), file=file)
 
-    made = cut(driver)
-    assert SimulatedDriver(machine(A100), file=file).instances(made.gpu) == (made,)
+    created = create_whole_instance(driver)
+    assert SimulatedDriver(machine(A100), file=file).instances(created.gpu) == (created,)
 
 
 def test_a_cut_off_file_is_another_machine(tmp_path: Path) -> None:
     """At every length, a prefix of the file is either refused or whole."""
     file = tmp_path / "boards"
-    cut(SimulatedDriver(machine(A30), file=file))
+    create_whole_instance(SimulatedDriver(machine(A30), file=file))
     whole = file.read_bytes()
 
     for length in range(0, len(whole), 97):

@@ -38,21 +38,21 @@ def assert_consistent(driver: Driver, gpu: str) -> tuple[Instance, ...]:
     (device,) = driver.devices()
     assert device.board is not None
     by_id = {profile.id: profile for profile in device.board.profiles}
-    found = driver.instances(gpu)
+    instances = driver.instances(gpu)
     taken = 0
-    for instance in found:
+    for instance in instances:
         placed = Placement(by_id[instance.profile], instance.start)
         assert instance.start in placed.profile.starts
         assert not taken & placed.mask
         taken |= placed.mask
         assert (instance.compute is None) == (instance.uuid is None)
-    uuids = [instance.uuid for instance in found if instance.uuid]
-    assert len({instance.id for instance in found}) == len(found)
+    uuids = [instance.uuid for instance in instances if instance.uuid]
+    assert len({instance.id for instance in instances}) == len(instances)
     assert len(set(uuids)) == len(uuids)
-    return found
+    return instances
 
 
-def cleared(driver: Driver, gpu: str) -> None:
+def destroy_all_instances(driver: Driver, gpu: str) -> None:
     for instance in driver.instances(gpu):
         if instance.compute is not None:
             driver.destroy_compute(gpu, instance.id, instance.compute)
@@ -87,9 +87,9 @@ def test_the_machine_outlives_whoever_is_killed(
             worker.kill()
 
         assert_consistent(watcher, gpu)
-        cleared(watcher, gpu)
-        made = watcher.create_instance(gpu, 0, 0)  # all of it is free again
-        watcher.destroy_instance(gpu, made.id)
+        destroy_all_instances(watcher, gpu)
+        created = watcher.create_instance(gpu, 0, 0)  # all of it is free again
+        watcher.destroy_instance(gpu, created.id)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_death_within_a_call_is_all_or_nothing(
 
     hardware.mend()
     heir = stack.enter_context(driver_process(hardware.environment)).open(nvml, hardware.path)
-    found = assert_consistent(heir, gpu)
-    assert [instance.uuid is not None for instance in found] == left
-    cleared(heir, gpu)
+    instances = assert_consistent(heir, gpu)
+    assert [instance.uuid is not None for instance in instances] == left
+    destroy_all_instances(heir, gpu)
     assert heir.instances(gpu) == ()
 
 
@@ -147,13 +147,13 @@ def test_compute_may_fail_after_its_instance(tmp_path: Path, stack: ExitStack) -
     gpu = machine(A100).gpus[0].chip.uuid
     driver = stack.enter_context(driver_process(hardware.environment)).open(nvml, hardware.path)
     hardware.fail(COMPUTE, 999)
-    made = driver.create_instance(gpu, 14, 4)
+    created = driver.create_instance(gpu, 14, 4)
 
     with pytest.raises(DriverError, match=COMPUTE):
-        driver.create_compute(gpu, made.id)
+        driver.create_compute(gpu, created.id)
 
-    assert driver.instances(gpu) == (made,)
-    assert driver.create_compute(gpu, made.id).uuid is not None
+    assert driver.instances(gpu) == (created,)
+    assert driver.create_compute(gpu, created.id).uuid is not None
 
 
 def test_a_reloaded_driver_is_found_again(tmp_path: Path, stack: ExitStack) -> None:

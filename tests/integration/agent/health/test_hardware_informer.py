@@ -18,7 +18,7 @@ from tests.fakes.kube_clock import FakeClock
 from tests.integration.agent.clusterside import gpu
 
 
-class Board:
+class ScriptedDriver:
     """A driver of as many GPUs as a test says, which it may refuse to tell of."""
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ class Board:
         return Usage(memory=MiB(0), utilization=0)
 
     def events(self) -> tuple[DriverEvent, ...]:
-        found, self.happened = tuple(self.happened), []
-        return found
+        events, self.happened = tuple(self.happened), []
+        return events
 
     def close(self) -> None: ...
 
@@ -49,24 +49,26 @@ class Board:
 
 
 class Scene:
-    def __init__(self, board: Board, worker: DriverThread) -> None:
+    def __init__(self, board: ScriptedDriver, worker: DriverThread) -> None:
         self.board = board
         self.time = FakeClock()
-        self.told: list[Hardware | None] = []
+        self.changes: list[Hardware | None] = []
         self.health: list[tuple[str, str]] = []
-        told = HardwareListeners(lambda: self.told.append(self.survey.hardware), self._health)
-        self.survey = HardwareInformer(worker, told, clock=self.time.clock())
+        listeners = HardwareListeners(
+            lambda: self.changes.append(self.informer.hardware), self._health
+        )
+        self.informer = HardwareInformer(worker, listeners, clock=self.time.clock())
 
     def _health(self, uuid: str, why: str) -> None:
         self.health.append((uuid, why))
 
-    def sick(self) -> set[str]:
-        hardware = self.survey.hardware
+    def unhealthy_gpus(self) -> set[str]:
+        hardware = self.informer.hardware
         return set() if hardware is None else set(hardware.unhealthy)
 
 
 @contextmanager
-def working(board: Driver) -> Iterator[DriverThread]:
+def driver_thread(board: Driver) -> Iterator[DriverThread]:
     worker = DriverThread(board)
     try:
         yield worker
@@ -74,9 +76,9 @@ def working(board: Driver) -> Iterator[DriverThread]:
         asyncio.run(worker.close())
 
 
-def play(act: Callable[[Scene], Awaitable[None]]) -> None:
-    board = Board()
-    with working(board) as worker:  # type: ignore[arg-type]
+def run_scene(act: Callable[[Scene], Awaitable[None]]) -> None:
+    board = ScriptedDriver()
+    with driver_thread(board) as worker:  # type: ignore[arg-type]
         asyncio.run(_run(act, Scene(board, worker)))
 
 
@@ -84,19 +86,19 @@ async def _run(act: Callable[[Scene], Awaitable[None]], scene: Scene) -> None:
     await act(scene)
 
 
-def test_what_does_not_change_is_told_once() -> None:
+def test_unchanged_hardware_is_reported_once() -> None:
     """Whoever is woken has something to do."""
 
     async def act(scene: Scene) -> None:
         for _ in range(3):
-            await scene.survey.poll()
+            await scene.informer.poll()
 
-        assert len(scene.told) == 1
-        assert scene.survey.hardware is not None
-        assert scene.survey.hardware.driver == "580.1"
-        assert scene.sick() == set()
+        assert len(scene.changes) == 1
+        assert scene.informer.hardware is not None
+        assert scene.informer.hardware.driver == "580.1"
+        assert scene.unhealthy_gpus() == set()
 
-    play(act)
+    run_scene(act)
 
 
 def test_a_driver_that_is_not_there_yet_says_nothing() -> None:
@@ -104,58 +106,58 @@ def test_a_driver_that_is_not_there_yet_says_nothing() -> None:
 
     async def act(scene: Scene) -> None:
         scene.board.broken = True
-        await scene.survey.poll()
-        assert scene.survey.hardware is None
+        await scene.informer.poll()
+        assert scene.informer.hardware is None
 
         scene.board.broken = False
-        await scene.survey.poll()
-        assert scene.survey.hardware is not None
+        await scene.informer.poll()
+        assert scene.informer.hardware is not None
 
-    play(act)
+    run_scene(act)
 
 
 def test_a_driver_that_fails_takes_no_gpu_away() -> None:
     """Its promises are still there; after some failures in a row nothing more is promised."""
 
     async def act(scene: Scene) -> None:
-        await scene.survey.poll()
+        await scene.informer.poll()
         scene.board.broken = True
         for _ in range(5):
-            await scene.survey.poll()
+            await scene.informer.poll()
 
-        assert scene.survey.hardware is not None
-        assert len(scene.survey.hardware.devices) == 2
-        assert scene.sick() == {"GPU-0", "GPU-1"}
+        assert scene.informer.hardware is not None
+        assert len(scene.informer.hardware.devices) == 2
+        assert scene.unhealthy_gpus() == {"GPU-0", "GPU-1"}
 
-    play(act)
+    run_scene(act)
 
 
 def test_behind_a_call_that_hangs_nobody_waits() -> None:
     """All GPUs are sick after three looks; which call it is can be told until it comes back."""
-    board, gate, now = Board(), threading.Event(), [0.0]
+    board, gate, now = ScriptedDriver(), threading.Event(), [0.0]
 
     async def story(worker: DriverThread) -> None:
         scene = Scene(board, worker)
-        await scene.survey.poll()
+        await scene.informer.poll()
         with pytest.raises(DriverError):
             await worker.call(gate.wait, within=0.01)
-        early = scene.survey.hung_call
+        early = scene.informer.hung_call
         now[0] = LIST_TIMEOUT
         with capture_logs() as logs:
             async with asyncio.timeout(LIST_TIMEOUT):  # one look that waited would take as long
                 for _ in range(3):
-                    await scene.survey.poll()
+                    await scene.informer.poll()
 
         assert [(e["event"], e.get("call")) for e in logs][:1] == [("driver hangs", "wait")]
         assert [e["event"] for e in logs].count("driver hangs") == 1
-        assert (early, scene.survey.hung_call) == (
+        assert (early, scene.informer.hung_call) == (
             None,
             HungCall(call="wait", seconds=LIST_TIMEOUT),
         )
-        assert scene.sick() == {"GPU-0", "GPU-1"}
+        assert scene.unhealthy_gpus() == {"GPU-0", "GPU-1"}
         gate.set()
         assert await worker.call(board.devices, within=LIST_TIMEOUT)
-        assert scene.survey.hung_call is None
+        assert scene.informer.hung_call is None
 
     worker = DriverThread(board, clock=lambda: now[0])  # type: ignore[arg-type]
     try:
@@ -169,46 +171,46 @@ def test_a_gpu_that_fell_off_the_bus_stays_as_a_sick_one() -> None:
     """Containers may have it; and its Node is told, once."""
 
     async def act(scene: Scene) -> None:
-        await scene.survey.poll()
+        await scene.informer.poll()
         del scene.board.gpus[1]
         for _ in range(5):
-            await scene.survey.poll()
+            await scene.informer.poll()
 
-        assert scene.sick() == {"GPU-1"}
+        assert scene.unhealthy_gpus() == {"GPU-1"}
         assert [uuid for uuid, why in scene.health if why] == ["GPU-1"]
 
-    play(act)
+    run_scene(act)
 
 
 def test_a_critical_error_makes_one_gpu_sick_at_once() -> None:
     """Of the others nothing is said."""
 
     async def act(scene: Scene) -> None:
-        await scene.survey.poll()
+        await scene.informer.poll()
         scene.board.happened = [DriverEvent(gpu="GPU-0", xid=79)]
-        await scene.survey.poll()
+        await scene.informer.poll()
 
-        assert scene.sick() == {"GPU-0"}
+        assert scene.unhealthy_gpus() == {"GPU-0"}
 
-    play(act)
+    run_scene(act)
 
 
 def test_what_is_learned_elsewhere_is_taken_over() -> None:
     """Memory of others, which the monitor measures."""
 
     async def act(scene: Scene) -> None:
-        await scene.survey.poll()
-        scene.survey.foreign_memory = {"GPU-0": MiB(512)}
-        scene.survey.refresh()
+        await scene.informer.poll()
+        scene.informer.foreign_memory = {"GPU-0": MiB(512)}
+        scene.informer.refresh()
 
-        assert scene.survey.hardware is not None
-        assert scene.survey.hardware.foreign_memory == {"GPU-0": 512}
-        assert len(scene.told) == 2
+        assert scene.informer.hardware is not None
+        assert scene.informer.hardware.foreign_memory == {"GPU-0": 512}
+        assert len(scene.changes) == 2
 
-    play(act)
+    run_scene(act)
 
 
-class Noticed:
+class RecordingInstanceSource:
     """Instances, of which there are none yet on GPUs that came into view."""
 
     def __init__(self) -> None:
@@ -217,7 +219,7 @@ class Noticed:
     def live_instances(self) -> tuple[LiveInstance, ...]:
         return ()
 
-    def notice(self, devices: Iterable[Device]) -> None:
+    def watch_mig_gpus(self, devices: Iterable[Device]) -> None:
         self.gpus += [device.uuid for device in devices]
 
 
@@ -225,12 +227,12 @@ def test_each_look_shows_the_gpus_to_who_cuts_them() -> None:
     """One that comes late, or is put into MIG mode while the agent runs, is looked at too."""
 
     async def act(scene: Scene) -> None:
-        scene.survey.instances = noticed = Noticed()
+        scene.informer.instances = noticed = RecordingInstanceSource()
         scene.board.gpus = [gpu(0)]
-        await scene.survey.poll()
+        await scene.informer.poll()
         scene.board.gpus = [gpu(0), gpu(1)]
-        await scene.survey.poll()
+        await scene.informer.poll()
 
         assert noticed.gpus == ["GPU-0", "GPU-0", "GPU-1"]
 
-    play(act)
+    run_scene(act)

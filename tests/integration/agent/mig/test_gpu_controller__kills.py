@@ -27,7 +27,7 @@ CALLS = [
 ]
 
 
-def agent(
+def run_agent(
     kind: str, folder: Path, moment: int, *places: str, env: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "tests.fakes.mig_agent", kind, str(folder), str(moment)]
@@ -42,12 +42,14 @@ def agent(
     )
 
 
-def understood(kind: str, folder: Path, *places: str, env: Mapping[str, str] | None = None) -> None:
+def check_result(
+    kind: str, folder: Path, *places: str, env: Mapping[str, str] | None = None
+) -> None:
     """Assert that the next agent has exactly the last promise's instance, and calls it its own."""
-    after = agent(kind, folder, SURVIVES, *places, env=env)
+    after = run_agent(kind, folder, SURVIVES, *places, env=env)
     assert after.returncode == 0, after.stderr
-    told = json.loads(after.stdout.splitlines()[-1])
-    assert told["there"] == [[0, told["ready"], True]]
+    result = json.loads(after.stdout.splitlines()[-1])
+    assert result["there"] == [[0, result["ready"], True]]
 
 
 def test_killed_at_each_line_of_the_journal(tmp_path: Path) -> None:
@@ -57,12 +59,12 @@ def test_killed_at_each_line_of_the_journal(tmp_path: Path) -> None:
         folder = tmp_path / str(moment)
         folder.mkdir()
 
-        killed = agent("simulated", folder, moment, FIRST, SECOND)
+        killed = run_agent("simulated", folder, moment, FIRST, SECOND)
 
         if killed.returncode == 0:
             break
         assert killed.returncode == -signal.SIGKILL, killed.stderr
-        understood("simulated", folder, SECOND)
+        check_result("simulated", folder, SECOND)
         deaths += 1
     assert deaths >= 6, "two instances begun and made, one doomed and gone"
 
@@ -74,8 +76,8 @@ def test_killed_inside_the_driver(tmp_path: Path, call: str, death: int) -> None
     nvml = Machine(tmp_path / "machine", machine(A100))
     nvml.fail(call, death)
 
-    killed = agent("nvml", tmp_path, SURVIVES, FIRST, SECOND, env=nvml.environment)
+    killed = run_agent("nvml", tmp_path, SURVIVES, FIRST, SECOND, env=nvml.environment)
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     nvml.mend()
-    understood("nvml", tmp_path, SECOND, env=nvml.environment)
+    check_result("nvml", tmp_path, SECOND, env=nvml.environment)

@@ -35,7 +35,7 @@ def ready(uuid: str, minor: int) -> ReadyInstance:
     return ReadyInstance(uuid=uuid, memory=MiB(4864), nodes=(node,))
 
 
-def library(*grants: Grant) -> ContainerEdits:
+def hami_core_edits_of(*grants: Grant) -> ContainerEdits:
     return hami_core_edits(share(*grants), library="/lib", region="/regions/uid-1_main")
 
 
@@ -54,14 +54,16 @@ def test_the_values_are_those_that_admission_injects(memory: int, cores: int, co
         if "value" in entry
     }
 
-    found = dict(library(*grants).env)
+    env = dict(hami_core_edits_of(*grants).env)
 
-    assert found == injected | {"NVIDIA_VISIBLE_DEVICES": ",".join(g.gpu for g in grants)}
+    assert env == injected | {"NVIDIA_VISIBLE_DEVICES": ",".join(g.gpu for g in grants)}
 
 
 def test_each_device_has_its_own_limits() -> None:
     """Device k of the container has the k-th grant's memory and cores, not the largest."""
-    env = dict(library(soft_grant(1000, 10, gpu="GPU-a"), soft_grant(2000, 20, gpu="GPU-b")).env)
+    env = dict(
+        hami_core_edits_of(soft_grant(1000, 10, gpu="GPU-a"), soft_grant(2000, 20, gpu="GPU-b")).env
+    )
 
     assert env["NVIDIA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     assert (env["CUDA_DEVICE_MEMORY_LIMIT_0"], env["CUDA_DEVICE_SM_LIMIT_0"]) == ("1000m", "10")
@@ -76,7 +78,7 @@ def test_no_reserved_variable_of_the_library_is_left_to_the_tenant() -> None:
         if isinstance(row.forms.get(Column.HAMI_CORE), Literal) and not row.per_device
     }
 
-    assert fixed <= {name for name, _ in library(soft_grant(1000)).env}
+    assert fixed <= {name for name, _ in hami_core_edits_of(soft_grant(1000)).env}
     assert "CUDA_DISABLE_CONTROL" in fixed
 
 
@@ -84,33 +86,33 @@ def test_instances_are_shown_by_uuid_with_their_files() -> None:
     """A MIG share is its instances and their capability files, without the library."""
     grants = mig_grant("1g.5gb", 3, gpu="GPU-a"), mig_grant("1g.5gb", 0, gpu="GPU-b")
 
-    found = mig_edits(share(*grants), (ready("MIG-1", 30), ready("MIG-2", 31)))
+    edits = mig_edits(share(*grants), (ready("MIG-1", 30), ready("MIG-2", 31)))
 
-    assert dict(found.env)["NVIDIA_VISIBLE_DEVICES"] == "MIG-1,MIG-2"
-    assert [node.minor for node in found.nodes] == [30, 31]
-    assert found.mounts == ()
-    assert not [name for name, _ in found.env if name.startswith("CUDA_")]
+    assert dict(edits.env)["NVIDIA_VISIBLE_DEVICES"] == "MIG-1,MIG-2"
+    assert [node.minor for node in edits.nodes] == [30, 31]
+    assert edits.mounts == ()
+    assert not [name for name, _ in edits.env if name.startswith("CUDA_")]
 
 
 def test_what_nothing_enforces_is_shown_only() -> None:
     """A memory-only share shows its GPU; a vocabulary's own variables stay the pod's."""
     grant = Grant(gpu="GPU-a", mode=Mode.MEMORY_ONLY, memory=MiB(1000), cores=CorePercent(0))
 
-    found = memory_only_edits(share(grant))
+    edits = memory_only_edits(share(grant))
 
-    assert dict(found.env)["NVIDIA_VISIBLE_DEVICES"] == "GPU-a"
-    assert not [name for name, _ in found.env if name.startswith("ALIYUN")]
-    assert (found.mounts, found.nodes) == ((), ())
+    assert dict(edits.env)["NVIDIA_VISIBLE_DEVICES"] == "GPU-a"
+    assert not [name for name, _ in edits.env if name.startswith("ALIYUN")]
+    assert (edits.mounts, edits.nodes) == ((), ())
 
 
 def test_mounts_are_those_that_admission_makes() -> None:
     """The same paths with the same access, from the library's folder and the region's."""
     expected = {(m.path, m.read_only) for m in MOUNTS[Column.HAMI_CORE]}
 
-    found = library(soft_grant(1000)).mounts
+    mounts = hami_core_edits_of(soft_grant(1000)).mounts
 
-    assert {(m.path, m.read_only) for m in found} == expected
-    assert {m.host for m in found} == {
+    assert {(m.path, m.read_only) for m in mounts} == expected
+    assert {m.host for m in mounts} == {
         "/lib/libvgpu.so",
         "/lib/ld.so.preload",
         "/regions/uid-1_main",
@@ -132,11 +134,11 @@ contents = st.builds(
 @given(contents)
 def test_a_document_says_what_its_content_says(content: ContainerEdits) -> None:
     """Nothing is lost or added on the way into a document."""
-    found = json.loads(cdi.document("slot-0001", content))
+    document = json.loads(cdi.document("slot-0001", content))
 
-    (device,) = found["devices"]
+    (device,) = document["devices"]
     edits = device["containerEdits"]
-    assert f"{found['kind']}={device['name']}" == cdi.device("slot-0001")
+    assert f"{document['kind']}={device['name']}" == cdi.device("slot-0001")
     assert edits["env"] == [f"{name}={value}" for name, value in content.env]
     assert [m["hostPath"] for m in edits.get("mounts", [])] == [m.host for m in content.mounts]
     assert [m["options"][0] == "ro" for m in edits.get("mounts", [])] == [
@@ -171,10 +173,10 @@ def test_a_document_keeps_to_its_version() -> None:
         mounts=(HostMount(host="/h", path="/c", read_only=True),),
         nodes=(DeviceNode("/dev/nvidia-caps/nvidia-cap30", 237, 30),),
     )
-    found = json.loads(cdi.document("slot-0001", content))
+    document = json.loads(cdi.document("slot-0001", content))
 
-    edits = found["devices"][0]["containerEdits"]
-    assert found["cdiVersion"] == "0.3.0"
+    edits = document["devices"][0]["containerEdits"]
+    assert document["cdiVersion"] == "0.3.0"
     assert set(edits) <= {"env", "deviceNodes", "mounts", "hooks"}
     known = "path type major minor fileMode permissions uid gid"
     assert set(edits["deviceNodes"][0]) <= set(known.split())

@@ -48,9 +48,9 @@ WILD = {
 
 def test_what_kubelet_writes_is_read() -> None:
     """Slots of one container are joined over NUMA nodes; other resources are left out."""
-    found = recorded_containers(json.dumps(WILD).encode(), RESOURCE)
+    containers = recorded_containers(json.dumps(WILD).encode(), RESOURCE)
 
-    assert found == (
+    assert containers == (
         RecordedContainer(
             uid="uid-1", container="main", slots=frozenset({"slot-0000", "slot-0001"})
         ),
@@ -88,23 +88,23 @@ def test_a_file_cut_short_is_refused(length: int) -> None:
 def test_anything_is_read_or_refused(text: bytes) -> None:
     """A file that somebody else wrote ends no agent."""
     try:
-        found = recorded_containers(text, RESOURCE)
+        containers = recorded_containers(text, RESOURCE)
     except CheckpointError:
         return
 
-    assert all(isinstance(entry.slots, frozenset) for entry in found)
+    assert all(isinstance(entry.slots, frozenset) for entry in containers)
 
 
 @pytest.mark.parametrize(
-    ("devices", "found"),
+    ("devices", "ids"),
     [
         pytest.param({RESOURCE: ["GPU-1-0"], "example.com/nic": ["a"]}, {"GPU-1-0"}, id="some"),
         pytest.param({RESOURCE: None}, set(), id="null"),
         pytest.param(None, set(), id="nothing"),
     ],
 )
-def test_what_was_registered_is_told(devices: object, found: set[str]) -> None:
+def test_registered_ids_are_read_by_resource(devices: object, ids: set[str]) -> None:
     """By resource, whoever registered it."""
     text = json.dumps({"Data": {"RegisteredDevices": devices}, "Checksum": 1}).encode()
 
-    assert registered_ids(text, RESOURCE) == found
+    assert registered_ids(text, RESOURCE) == ids

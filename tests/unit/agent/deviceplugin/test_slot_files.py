@@ -19,9 +19,9 @@ DOCUMENT = "vgpu-admission.io-slot_slot-0000.json"
 
 def slots(root: Path, *, cdi: bool = True) -> SlotFiles:
     """Open the slots below *root* as a process that starts does."""
-    found = SlotFiles(root, cdi=root / "cdi" if cdi else None)
-    found.recover()
-    return found
+    slot_files = SlotFiles(root, cdi=root / "cdi" if cdi else None)
+    slot_files.recover()
+    return slot_files
 
 
 def test_a_holder_is_remembered_and_a_document_is_not(tmp_path: Path) -> None:
@@ -57,11 +57,11 @@ def test_a_holder_cut_short_is_nobody(tmp_path: Path, left: bytes) -> None:
 
 def test_writing_again_changes_no_file(tmp_path: Path) -> None:
     """A container that restarts wakes no runtime: its document stays the very file it was."""
-    found = slots(tmp_path)
-    found.write(["slot-0000"], OWNER, CONTENT)
+    slot_files = slots(tmp_path)
+    slot_files.write(["slot-0000"], OWNER, CONTENT)
     before = (tmp_path / "cdi" / DOCUMENT).stat()
 
-    found.write(["slot-0000"], OWNER, CONTENT)
+    slot_files.write(["slot-0000"], OWNER, CONTENT)
 
     after = (tmp_path / "cdi" / DOCUMENT).stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -69,29 +69,29 @@ def test_writing_again_changes_no_file(tmp_path: Path) -> None:
 
 def test_emptying_twice_is_emptying(tmp_path: Path) -> None:
     """Allocate may come for slots that were never used."""
-    found = slots(tmp_path)
-    found.write(["slot-0000"], OWNER, CONTENT)
+    slot_files = slots(tmp_path)
+    slot_files.write(["slot-0000"], OWNER, CONTENT)
 
     for _ in range(2):
-        found.empty(["slot-0000", "slot-0007"])
+        slot_files.empty(["slot-0000", "slot-0007"])
 
     assert list((tmp_path / "cdi").iterdir()) == []
-    assert found.holders(["slot-0000"]) == {"uid-1"}
+    assert slot_files.holders(["slot-0000"]) == {"uid-1"}
 
 
 @pytest.mark.parametrize("cdi", [True, False], ids=["cdi", "folder"])
 def test_a_sweep_forgets_who_is_gone(tmp_path: Path, cdi: bool) -> None:
     """What the dead held is empty and free, what the living hold is untouched, also later."""
-    found = slots(tmp_path, cdi=cdi)
-    found.write(["slot-0000"], OWNER, CONTENT)
-    found.write(["slot-0001"], OTHER, CONTENT)
+    slot_files = slots(tmp_path, cdi=cdi)
+    slot_files.write(["slot-0000"], OWNER, CONTENT)
+    slot_files.write(["slot-0001"], OTHER, CONTENT)
 
-    found.sweep({"uid-2"})
-    once = found.used_slots
-    found.sweep({"uid-2"})
+    slot_files.sweep({"uid-2"})
+    once = slot_files.used_slots
+    slot_files.sweep({"uid-2"})
 
     assert once == {"slot-0000", "slot-0001"}  # it might have started meanwhile
-    assert found.used_slots == slots(tmp_path, cdi=cdi).used_slots == {"slot-0001"}
+    assert slot_files.used_slots == slots(tmp_path, cdi=cdi).used_slots == {"slot-0001"}
     assert not (tmp_path / "cdi" / DOCUMENT).exists()
     folder = tmp_path / "usr/local/vgpu/slots"
     assert not any(path.is_symlink() for path in (folder / "slot-0000").iterdir())
@@ -99,34 +99,34 @@ def test_a_sweep_forgets_who_is_gone(tmp_path: Path, cdi: bool) -> None:
 
 def test_a_sweep_spares_who_came_meanwhile(tmp_path: Path) -> None:
     """A slot that was handed on between two sweeps belongs to its new holder."""
-    found = slots(tmp_path)
-    found.write(["slot-0000"], OWNER, CONTENT)
-    found.sweep(set())
-    found.write(["slot-0000"], OTHER, CONTENT)
+    slot_files = slots(tmp_path)
+    slot_files.write(["slot-0000"], OWNER, CONTENT)
+    slot_files.sweep(set())
+    slot_files.write(["slot-0000"], OTHER, CONTENT)
 
-    found.sweep(set())
+    slot_files.sweep(set())
 
-    assert found.holders(["slot-0000"]) == {"uid-2"}
+    assert slot_files.holders(["slot-0000"]) == {"uid-2"}
     assert (tmp_path / "cdi" / DOCUMENT).exists()
 
 
-def test_a_link_replaces_what_stands_in_its_place(tmp_path: Path) -> None:
+def test_a_link_replaces_any_file_in_its_place(tmp_path: Path) -> None:
     """A link of another pod's, a leftover draft, or an empty file gives way."""
-    found = slots(tmp_path, cdi=False)
-    found.write(["slot-0000"], OTHER, ContainerEdits(env=()))
+    slot_files = slots(tmp_path, cdi=False)
+    slot_files.write(["slot-0000"], OTHER, ContainerEdits(env=()))
     folder = tmp_path / "usr/local/vgpu/slots/slot-0000"
     (folder / "vgpu.new").symlink_to("/etc")
     (folder / "libvgpu.so").unlink()
     (folder / "libvgpu.so").write_text("")
 
-    found.write(["slot-0000"], OWNER, CONTENT)
+    slot_files.write(["slot-0000"], OWNER, CONTENT)
 
     assert str((folder / "vgpu").readlink()) == "/regions/uid-1_main"
     assert str((folder / "libvgpu.so").readlink()) == "/dev/null"
     assert not (folder / "vgpu.new").is_symlink()
 
 
-def test_what_a_container_was_told_to_mount_outlives_the_process(tmp_path: Path) -> None:
+def test_the_mounts_of_a_container_outlive_the_process(tmp_path: Path) -> None:
     """Kubelet asks once for a container, and starts it again under the next agent."""
     slots(tmp_path, cdi=False).allocation(["slot-0001", "slot-0000"], soft=False)
 
@@ -139,11 +139,11 @@ def test_what_a_container_was_told_to_mount_outlives_the_process(tmp_path: Path)
 
 def test_a_slot_that_cannot_be_marked_is_handed_out_with_its_mounts(tmp_path: Path) -> None:
     """Mounts too many do no harm; a share without them would have no limit."""
-    found = slots(tmp_path, cdi=False)
+    slot_files = slots(tmp_path, cdi=False)
     (tmp_path / "usr/local/vgpu/slots/slot-0000").write_text("a file")
 
-    assert len(found.allocation(["slot-0000"], soft=False).mounts) == 3
-    assert not found.lacks_mounts(["slot-0000"])
+    assert len(slot_files.allocation(["slot-0000"], soft=False).mounts) == 3
+    assert not slot_files.lacks_mounts(["slot-0000"])
 
 
 def test_a_folder_of_no_slot_is_ignored(tmp_path: Path) -> None:

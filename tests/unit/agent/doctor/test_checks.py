@@ -67,7 +67,7 @@ SICK = NodeFacts(
 
 @pytest.mark.parametrize(
     ("name", "facts"),
-    [("well", WELL), ("sick", SICK), ("elsewhere", NodeFacts(silent="no library"))],
+    [("well", WELL), ("sick", SICK), ("elsewhere", NodeFacts(driver_error="no library"))],
 )
 def test_a_report_reads_well(
     name: str, facts: NodeFacts, golden: Callable[[str, str], str]
@@ -80,20 +80,20 @@ def test_a_report_reads_well(
 
 def test_a_node_that_is_well_passes_every_check() -> None:
     """No check is skipped where everything is there, and none fails."""
-    found = findings(WELL)
+    doctor_findings = findings(WELL)
 
-    assert {finding.check for finding in found} == set(CHECKS)
-    assert {finding.level for finding in found} == {Level.OK}
-    assert not has_failure(found)
+    assert {finding.check for finding in doctor_findings} == set(CHECKS)
+    assert {finding.level for finding in doctor_findings} == {Level.OK}
+    assert not has_failure(doctor_findings)
 
 
-@pytest.mark.parametrize("facts", [SICK, NodeFacts(), NodeFacts(silent="it hangs")])
+@pytest.mark.parametrize("facts", [SICK, NodeFacts(), NodeFacts(driver_error="it hangs")])
 def test_what_is_not_well_says_what_would_help(facts: NodeFacts) -> None:
     """Every warning and failure has a remedy, and a failure makes the whole fail."""
-    found = findings(facts)
+    doctor_findings = findings(facts)
 
-    assert has_failure(found)
-    assert all(bool(f.remedy) == (f.level is not Level.OK) for f in found)
+    assert has_failure(doctor_findings)
+    assert all(bool(f.remedy) == (f.level is not Level.OK) for f in doctor_findings)
 
 
 @pytest.mark.parametrize(
@@ -126,19 +126,19 @@ def test_one_change_is_seen_by_one_check(
     change: dict[str, object], check: str, level: Level
 ) -> None:
     """A fact is judged where a person looks for it."""
-    found = findings(replace(WELL, **change))  # type: ignore[arg-type]  # a row of a table
+    doctor_findings = findings(replace(WELL, **change))  # type: ignore[arg-type]  # a row of a table
 
-    assert {f.level for f in found if f.check == check} == {level}
-    assert all(f.level is Level.OK for f in found if f.check != check)
+    assert {f.level for f in doctor_findings if f.check == check} == {level}
+    assert all(f.level is Level.OK for f in doctor_findings if f.check != check)
 
 
 def test_a_node_of_mig_only_needs_no_library() -> None:
     """Hardware limits its pods; the library is missed, and nothing fails."""
     (only, _) = WELL.devices
 
-    found = findings(replace(WELL, devices=(only,), library=None))
+    doctor_findings = findings(replace(WELL, devices=(only,), library=None))
 
-    assert not has_failure(found)
+    assert not has_failure(doctor_findings)
 
 
 @given(
@@ -152,9 +152,9 @@ def test_a_node_of_mig_only_needs_no_library() -> None:
         )
     )
 )
-def test_no_text_breaks_the_table(found: list[DoctorFinding]) -> None:
+def test_no_text_breaks_the_table(doctor_findings: list[DoctorFinding]) -> None:
     """Whatever a file or driver says, lines are short and hold nothing a terminal would obey."""
-    for line in render(found).splitlines():
+    for line in render(doctor_findings).splitlines():
         assert len(line) <= WIDTH
         assert line.isprintable()
 

@@ -32,44 +32,48 @@ version = 3
 """
 
 
-def read(*texts: str, major: int | None = None) -> Runtime:
-    found = runtime_of("/etc/x", [tomllib.loads(text) for text in texts], major=major)
-    assert found is not None
-    return found
+def read_runtime(*texts: str, major: int | None = None) -> Runtime:
+    runtime = runtime_of("/etc/x", [tomllib.loads(text) for text in texts], major=major)
+    assert runtime is not None
+    return runtime
 
 
 def test_a_configuration_of_containerd_1() -> None:
     """Its CRI plugin says all."""
     document = tomllib.loads(SECOND)
 
-    found = read(SECOND)
+    runtime = read_runtime(SECOND)
 
-    assert found.runtimes == {"nvidia"}
-    assert (found.default, found.cdi, found.cdi_folders) == ("nvidia", True, ("/var/run/cdi",))
+    assert runtime.runtimes == {"nvidia"}
+    assert (runtime.default, runtime.cdi, runtime.cdi_folders) == (
+        "nvidia",
+        True,
+        ("/var/run/cdi",),
+    )
     assert imports_of(document) == ("/etc/containerd/conf.d/*.toml",)
 
 
 def test_a_configuration_of_containerd_2_with_a_file_dropped_in() -> None:
     """Tables of both files are one, and CDI is on without being named."""
-    found = read(THIRD, DROPPED_IN)
+    runtime = read_runtime(THIRD, DROPPED_IN)
 
-    assert found.runtimes == {"runc", "nvidia"}
-    assert (found.default, found.cdi, found.cdi_folders) == ("runc", True, ("/opt/cdi",))
+    assert runtime.runtimes == {"runc", "nvidia"}
+    assert (runtime.default, runtime.cdi, runtime.cdi_folders) == ("runc", True, ("/opt/cdi",))
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "version = 2", "plugins = 3", 'imports = "x"', "[plugins]\n'io.containerd.grpc.v1.cri'=1"],
 )
-def test_what_is_missing_or_odd_is_not_there(text: str) -> None:
+def test_what_is_missing_or_malformed_counts_as_absent(text: str) -> None:
     """The folders of CDI are containerd's own then, and whether it reads them depends on it."""
     document = tomllib.loads(text)
 
-    found = read(text)
+    runtime = read_runtime(text)
 
     assert imports_of(document) == ()
-    assert (found.runtimes, found.default, found.cdi) == (frozenset(), "runc", None)
-    assert found.cdi_folders == ("/etc/cdi", "/var/run/cdi")
+    assert (runtime.runtimes, runtime.default, runtime.cdi) == (frozenset(), "runc", None)
+    assert runtime.cdi_folders == ("/etc/cdi", "/var/run/cdi")
 
 
 OLD_OFF = """
@@ -98,9 +102,9 @@ def test_what_is_dropped_in_is_merged_as_that_containerd_does(
     major: int | None, *, cdi: bool | None, runtimes: set[str]
 ) -> None:
     """The first loses what its own file says of a plugin that an imported one speaks of."""
-    found = read(OLD_OFF, OLD_DROPPED_IN, major=major)
+    runtime = read_runtime(OLD_OFF, OLD_DROPPED_IN, major=major)
 
-    assert (found.cdi, set(found.runtimes)) == (cdi, runtimes)
+    assert (runtime.cdi, set(runtime.runtimes)) == (cdi, runtimes)
 
 
 @pytest.mark.parametrize(
@@ -115,4 +119,4 @@ def test_one_that_serves_no_kubelet_is_none(name: str) -> None:
 
 def test_the_oldest_names_are_known() -> None:
     """Configurations without a version call the plugin by its short name."""
-    assert read("[plugins.cri]\nenable_cdi = true").cdi is True
+    assert read_runtime("[plugins.cri]\nenable_cdi = true").cdi is True

@@ -40,7 +40,7 @@ DOUBLE_MEMORY = 0x9
 WITH_BOARD = sorted(name for name, model in MODELS.items() if model.board is not None)
 
 
-def fact(profile: Profile, board: Board, **changed: object) -> ProfileFacts:
+def profile_facts(profile: Profile, board: Board, **changed: object) -> ProfileFacts:
     attribute = profile.name.partition("gb")[2]
     double = profile not in board.plain and not attribute
     implied = len(profile.starts)
@@ -57,31 +57,35 @@ def fact(profile: Profile, board: Board, **changed: object) -> ProfileFacts:
     return ProfileFacts(**fields)  # type: ignore[arg-type]  # a row of a table
 
 
-def board(name: str) -> Board:
-    found = MODELS[name].board
-    assert found is not None
-    return found
+def catalogue_board(name: str) -> Board:
+    known_board = MODELS[name].board
+    assert known_board is not None
+    return known_board
 
 
-def found(name: str, facts: Sequence[ProfileFacts], *, total: int | None = None) -> Board:
-    made = board_of(name, facts, total=total)
-    assert made is not None
-    return made
+def discovered_board(
+    name: str, facts: Sequence[ProfileFacts], *, total: int | None = None
+) -> Board:
+    discovered = board_of(name, facts, total=total)
+    assert discovered is not None
+    return discovered
 
 
 @pytest.mark.parametrize("name", WITH_BOARD)
 def test_a_listing_is_the_board_of_the_catalogue(name: str) -> None:
     """Facts alone, without a name from the driver, give every board of the catalogue."""
-    model, wanted = MODELS[name], board(name)
+    model, wanted = MODELS[name], catalogue_board(name)
 
-    made = found(name, [fact(p, wanted) for p in wanted.profiles], total=model.memory * MIB)
+    discovered = discovered_board(
+        name, [profile_facts(p, wanted) for p in wanted.profiles], total=model.memory * MIB
+    )
 
-    assert made.slots == wanted.slots
-    assert [p.id for p in made.profiles] == [p.id for p in wanted.profiles]
-    assert [(p.size, p.starts, p.limit, p.sms) for p in made.profiles] == [
+    assert discovered.slots == wanted.slots
+    assert [p.id for p in discovered.profiles] == [p.id for p in wanted.profiles]
+    assert [(p.size, p.starts, p.limit, p.sms) for p in discovered.profiles] == [
         (p.size, p.starts, p.limit, p.sms) for p in wanted.profiles
     ]
-    for profile in made.profiles:
+    for profile in discovered.profiles:
         assert (alias := canonical_profile(wanted, profile.name)) is not None
         assert alias.id == profile.id
 
@@ -110,59 +114,67 @@ def test_names_follow_the_formula(total: int, memory: int, slices: int, *, name:
 
 def test_the_drivers_own_name_wins() -> None:
     """A name in the struct is taken as it is, with or without the word MIG."""
-    wanted = board("NVIDIA GB200")
-    facts = [fact(p, wanted, name=f"MIG {p.name}") for p in wanted.profiles]
+    wanted = catalogue_board("NVIDIA GB200")
+    facts = [profile_facts(p, wanted, name=f"MIG {p.name}") for p in wanted.profiles]
 
-    made = found("NVIDIA GB200", facts, total=189 * 1024 * MIB)
+    discovered = discovered_board("NVIDIA GB200", facts, total=189 * 1024 * MIB)
 
-    assert [p.name for p in made.profiles] == [p.name for p in wanted.profiles]
+    assert [p.name for p in discovered.profiles] == [p.name for p in wanted.profiles]
 
 
-@pytest.mark.parametrize("told", ["", "MIG", "1g", "one big slice", "1g.5gb\x00", "1g.99999gb"])
-def test_a_name_that_is_none_is_computed(told: str) -> None:
+@pytest.mark.parametrize(
+    "driver_name", ["", "MIG", "1g", "one big slice", "1g.5gb\x00", "1g.99999gb"]
+)
+def test_a_name_that_is_none_is_computed(driver_name: str) -> None:
     """What does not read as a profile's name is not believed to be one."""
-    wanted = board("NVIDIA A100-SXM4-40GB")
+    wanted = catalogue_board("NVIDIA A100-SXM4-40GB")
 
-    made = found(wanted.name, [fact(wanted.profiles[0], wanted, name=told)], total=40536 * MIB)
+    discovered = discovered_board(
+        wanted.name,
+        [profile_facts(wanted.profiles[0], wanted, name=driver_name)],
+        total=40536 * MIB,
+    )
 
-    assert made.profiles[0].name == "1g.5gb"
+    assert discovered.profiles[0].name == "1g.5gb"
 
 
 @pytest.mark.parametrize("name", WITH_BOARD)
 def test_an_unreadable_total_names_known_models_all_the_same(name: str) -> None:
     """A container that may not read the GPU's memory still finds every profile by its name."""
-    wanted = board(name)
+    wanted = catalogue_board(name)
 
-    made = found(name, [fact(p, wanted) for p in wanted.profiles])
+    discovered = discovered_board(name, [profile_facts(p, wanted) for p in wanted.profiles])
 
-    assert [canonical_profile(wanted, p.name) for p in made.profiles] == list(wanted.profiles)
+    assert [canonical_profile(wanted, p.name) for p in discovered.profiles] == list(wanted.profiles)
 
 
 def test_an_unreadable_total_names_an_unknown_model_by_its_largest_profile() -> None:
     """Names are off by one GB at most, which the catalogue takes for the same."""
-    wanted = board("NVIDIA H200")
+    wanted = catalogue_board("NVIDIA H200")
 
-    made = found("NVIDIA H999", [fact(p, wanted) for p in wanted.profiles])
+    discovered = discovered_board(
+        "NVIDIA H999", [profile_facts(p, wanted) for p in wanted.profiles]
+    )
 
-    assert [p.name for p in made.profiles] != [p.name for p in wanted.profiles]
-    assert [canonical_profile(wanted, p.name) for p in made.profiles] == list(wanted.profiles)
+    assert [p.name for p in discovered.profiles] != [p.name for p in wanted.profiles]
+    assert [canonical_profile(wanted, p.name) for p in discovered.profiles] == list(wanted.profiles)
 
 
 def test_a_floor_swept_board_keeps_its_gaps() -> None:
     """An A100 with a slice fused off has the placements it lists, and eight slots all the same."""
-    wanted = board("NVIDIA A100-SXM4-40GB")
+    wanted = catalogue_board("NVIDIA A100-SXM4-40GB")
     swept = {19: (0, 1, 4, 5), 14: (0, 4), 0: (0,)}
     facts = [
-        fact(p, wanted, spans=tuple(SlotSpan(s, p.size) for s in swept[p.id]), most=7)
+        profile_facts(p, wanted, spans=tuple(SlotSpan(s, p.size) for s in swept[p.id]), most=7)
         for p in wanted.profiles
         if p.id in swept
     ]
 
-    made = found(wanted.name, facts, total=40536 * MIB)
+    discovered = discovered_board(wanted.name, facts, total=40536 * MIB)
 
-    assert made.slots == 8
-    assert {p.id: p.starts for p in made.profiles} == swept
-    assert [p.limit for p in made.profiles] == [None, None, None]
+    assert discovered.slots == 8
+    assert {p.id: p.starts for p in discovered.profiles} == swept
+    assert [p.limit for p in discovered.profiles] == [None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -176,20 +188,22 @@ def test_a_floor_swept_board_keeps_its_gaps() -> None:
 )
 def test_a_limit_is_kept_where_placements_do_not_imply_it(most: int, limit: int | None) -> None:
     """Media profiles have places for seven, and engines for one."""
-    wanted = board("NVIDIA A100-SXM4-40GB")
+    wanted = catalogue_board("NVIDIA A100-SXM4-40GB")
 
-    made = found(wanted.name, [fact(wanted.profiles[1], wanted, most=most)], total=40536 * MIB)
+    discovered = discovered_board(
+        wanted.name, [profile_facts(wanted.profiles[1], wanted, most=most)], total=40536 * MIB
+    )
 
-    assert made.profiles[0].limit == limit
+    assert discovered.profiles[0].limit == limit
 
 
 def test_profiles_without_a_place_or_a_name_are_left_out() -> None:
     """A profile that can sit nowhere, or that nobody can name, is not offered."""
-    wanted = board("NVIDIA A30")
+    wanted = catalogue_board("NVIDIA A30")
     first, second, *_ = wanted.profiles
 
-    nowhere = fact(first, wanted, spans=())
-    unknown = fact(second, wanted, enum=0x20)
+    nowhere = profile_facts(first, wanted, spans=())
+    unknown = profile_facts(second, wanted, enum=0x20)
 
     assert board_of("NVIDIA A30", [nowhere], total=24258 * MIB) is None
     assert board_of("NVIDIA A30", [unknown], total=24258 * MIB) is None
@@ -202,25 +216,25 @@ def test_profiles_without_a_place_or_a_name_are_left_out() -> None:
 )
 def test_the_order_of_the_listing_says_nothing(order: list[int], name: str) -> None:
     """Profiles are told by id and enumeration: a driver may list them in any order."""
-    wanted = board(name)
-    facts = [fact(p, wanted) for p in wanted.profiles]
+    wanted = catalogue_board(name)
+    facts = [profile_facts(p, wanted) for p in wanted.profiles]
     total = MODELS[name].memory * MIB
 
-    made = board_of(name, [facts[i] for i in order], total=total)
+    discovered = board_of(name, [facts[i] for i in order], total=total)
 
-    assert made == board_of(name, facts, total=total)
-    assert made is not None
-    assert made.slots == 12
+    assert discovered == board_of(name, facts, total=total)
+    assert discovered is not None
+    assert discovered.slots == 12
 
 
 @pytest.mark.parametrize(
-    ("told", "address"),
+    ("bus_id", "address"),
     [
         ("00000000:3B:00.0", "0000:3b:00.0"),
         ("0000:3B:00.0", "0000:3b:00.0"),
         ("00010000:01:00.0", "10000:01:00.0"),
     ],
 )
-def test_pci_addresses_are_the_kernels(told: str, address: str) -> None:
+def test_pci_addresses_are_the_kernels(bus_id: str, address: str) -> None:
     """NVML writes eight digits of domain in capitals, sysfs four in small letters."""
-    assert pci_address(told) == address
+    assert pci_address(bus_id) == address

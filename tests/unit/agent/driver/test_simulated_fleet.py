@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.driver.simulated_fleet import chip, simulated_node
+from agent.driver.simulated_fleet import simulated_device, simulated_node
 from agent.driver.simulated_machine import State, devices
 from allocator.catalog.boards import MODELS
 from allocator.config.fleet_file import load_fleet
@@ -30,7 +30,7 @@ nodes:
 LATER = ("H100", "H800", "H20", "B200", "B300", "RTX PRO", " L4", "Ada", "4090", "5090")
 
 
-def read(text: str, node: str) -> State:
+def load_node(text: str, node: str) -> State:
     loaded = simulated_node(text, node=node, boot="boot-1")
     assert isinstance(loaded, Loaded), str(loaded)
     return loaded.value
@@ -38,7 +38,7 @@ def read(text: str, node: str) -> State:
 
 def test_a_node_plays_the_entry_of_its_name() -> None:
     """Mode, instances, foreign memory and health are as the file says; sockets are halves."""
-    state = read(FLEET, "trainer")
+    state = load_node(FLEET, "trainer")
 
     assert [g.mig is not None and g.mig.current for g in state.gpus] == [True, True, False, False]
     assert [len(g.instances) for g in state.gpus] == [0, 1, 0, 0]
@@ -55,20 +55,20 @@ def test_a_node_plays_the_entry_of_its_name() -> None:
 
 def test_foreign_processes_are_nobody_on_this_computer() -> None:
     """Linux numbers processes up to 2 ** 22."""
-    (process,) = read(FLEET, "trainer").gpus[2].processes
+    (process,) = load_node(FLEET, "trainer").gpus[2].processes
 
     assert process.pid > 2**22
 
 
 def test_every_other_node_plays_the_star_with_uuids_of_its_own() -> None:
     """Nodes are alike but for UUIDs, which are those that plans on that node's file have."""
-    one, other = read(FLEET, "worker-1"), read(FLEET, "worker-2")
+    first, other = load_node(FLEET, "worker-1"), load_node(FLEET, "worker-2")
     planned = load_fleet(FLEET.replace('"*"', "worker-1"))
 
-    assert [d.memory for d in devices(one)] == [d.memory for d in devices(other)] == [100000]
-    assert one.gpus[0].chip.uuid != other.gpus[0].chip.uuid
+    assert [d.memory for d in devices(first)] == [d.memory for d in devices(other)] == [100000]
+    assert first.gpus[0].chip.uuid != other.gpus[0].chip.uuid
     assert isinstance(planned, Loaded)
-    assert planned.value[-1].gpus[0].uuid == one.gpus[0].chip.uuid
+    assert planned.value[-1].gpus[0].uuid == first.gpus[0].chip.uuid
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_what_cannot_be_played_is_refused(text: str, place: str, remedy: str) ->
 @given(name=st.sampled_from(sorted(MODELS)), index=st.integers(0, 63))
 def test_any_product_can_be_played(name: str, index: int) -> None:
     """Every model of the catalogue makes a GPU with a place on the bus of its own."""
-    made = chip(MODELS[name], node="n", index=index, mig=True)
-    other = chip(MODELS[name], node="n", index=(index + 1) % 64)
+    device = simulated_device(MODELS[name], node="n", index=index, mig=True)
+    other = simulated_device(MODELS[name], node="n", index=(index + 1) % 64)
 
-    assert (made.mig is None) == (MODELS[name].board is None)
-    assert made.pci != other.pci
-    assert made.uuid != other.uuid
-    assert made.ampere_or_older != any(word in name for word in LATER)
+    assert (device.mig is None) == (MODELS[name].board is None)
+    assert device.pci != other.pci
+    assert device.uuid != other.uuid
+    assert device.ampere_or_older != any(word in name for word in LATER)

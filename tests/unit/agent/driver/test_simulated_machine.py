@@ -43,16 +43,16 @@ def with_process(state: State, process: Process) -> State:
     return change_gpu(state, process.gpu, lambda g: replace(g, processes=(*g.processes, process)))
 
 
-def whole(state: State, profile: int, start: int) -> Created:
+def create_whole_instance(state: State, profile: int, start: int) -> Created:
     """Create an instance with its compute."""
-    made = create_instance(state, gpu_of(state), profile=profile, start=start)
-    assert isinstance(made, Created)
-    both = create_compute(made.state, gpu_of(state), made.instance.id)
+    created = create_instance(state, gpu_of(state), profile=profile, start=start)
+    assert isinstance(created, Created)
+    both = create_compute(created.state, gpu_of(state), created.instance.id)
     assert isinstance(both, Created)
     return both
 
 
-def stepped(state: State, kind: int, first: int, *, second: int) -> State:
+def step(state: State, kind: int, first: int, *, second: int) -> State:
     """Return the state after one call, or the same after a refusal."""
     board = state.gpus[0].chip.board
     assert board is not None
@@ -85,7 +85,7 @@ def test_instances_never_overlap(state: State, steps: list[tuple[int, int, int]]
     ever: set[str] = set()
     for kind, first, second in steps:
         before = {i.uuid for i in state.gpus[0].instances if i.uuid}
-        state = stepped(state, kind, first, second=second)
+        state = step(state, kind, first, second=second)
         instances = state.gpus[0].instances
         placed = [Placement(by_id[i.profile], i.start) for i in instances]
 
@@ -114,13 +114,13 @@ def test_numbers_are_nodes_of_the_tree_over_memory(
     state = machine(model)
 
     for (profile, start), number in ids.items():
-        assert whole(state, profile, start).instance.id == number
+        assert create_whole_instance(state, profile, start).instance.id == number
 
 
 def test_a_reboot_ends_everything_and_hopper_forgets_the_mode() -> None:
     """Ampere takes up the mode it was asked for; nothing made before has its UUID again."""
     state = machine(A100, H200, T4)
-    before = whole(state, 9, 4)
+    before = create_whole_instance(state, 9, 4)
     busy = with_process(before.state, Process(pid=1, gpu=gpu_of(state), memory=None))
 
     after = reboot(add_event(busy, DriverEvent(gpu=None, xid=79)), "boot-2")
@@ -132,7 +132,7 @@ def test_a_reboot_ends_everything_and_hopper_forgets_the_mode() -> None:
     ]
     assert not any(gpu.instances or gpu.processes for gpu in after.gpus)
     assert events_since(after, 0) == ()
-    assert whole(after, 9, 4).instance.uuid != before.instance.uuid
+    assert create_whole_instance(after, 9, 4).instance.uuid != before.instance.uuid
 
 
 def test_the_mode_waits_on_ampere_alone() -> None:
@@ -151,8 +151,8 @@ def test_the_mode_waits_on_ampere_alone() -> None:
     assert hopper.fault is Fault.IN_USE
     assert isinstance(plain, DriverRefusal)
     assert plain.fault is Fault.NOT_SUPPORTED
-    cut = whole(machine(A100), 0, 0).state
-    assert isinstance(set_mode(cut, gpu_of(cut), on=False), DriverRefusal)
+    with_instance = create_whole_instance(machine(A100), 0, 0).state
+    assert isinstance(set_mode(with_instance, gpu_of(with_instance), on=False), DriverRefusal)
     idle = set_mode(machine(H200, mig=False), gpu_of(machine(H200)), on=True)
     assert isinstance(idle, State)
     assert idle.gpus[0].mig == MigMode(current=True, pending=True)
@@ -160,7 +160,7 @@ def test_the_mode_waits_on_ampere_alone() -> None:
 
 def test_a_changed_fleet_keeps_what_is_alike() -> None:
     """GPUs that were built otherwise, added or taken away lose nothing of the others."""
-    old = whole(machine(A100, A30), 9, 4).state
+    old = create_whole_instance(machine(A100, A30), 9, 4).state
 
     kept = refit(old, machine(A100, H200, T4))
 
@@ -171,7 +171,7 @@ def test_a_changed_fleet_keeps_what_is_alike() -> None:
 
 def test_a_changed_fleet_decides_which_gpus_are_faulty() -> None:
     """An operator who writes so of a GPU at work sees it leave service, with what runs on it."""
-    old = whole(machine(A100), 9, 4).state
+    old = create_whole_instance(machine(A100), 9, 4).state
     fresh = machine(A100)
     faulty = replace(fresh, gpus=(replace(fresh.gpus[0], faulty=True),))
 
@@ -201,7 +201,7 @@ def test_usage_never_exceeds_the_gpu() -> None:
     for pid, memory in ((1, MiB(9000)), (2, MiB(9000)), (3, None)):
         state = with_process(state, Process(pid=pid, gpu=gpu, memory=memory, utilization=80))
 
-    found = find_gpu(state, gpu)
+    answer = find_gpu(state, gpu)
 
-    assert not isinstance(found, DriverRefusal)
-    assert (usage(found).memory, usage(found).utilization) == (15360, 100)
+    assert not isinstance(answer, DriverRefusal)
+    assert (usage(answer).memory, usage(answer).utilization) == (15360, 100)

@@ -46,16 +46,18 @@ def test_what_is_heeded_is_never_harmless(number: int, verdict: Verdict) -> None
 
 
 @given(NUMBERS, NUMBERS, st.integers(0, 200))
-def test_an_operators_word_wins(ignored: frozenset[int], heeded: frozenset[int], one: int) -> None:
+def test_an_operators_lists_override_the_table(
+    ignored: frozenset[int], heeded: frozenset[int], number: int
+) -> None:
     """A heeded number is never harmless, an ignored one is unless it is heeded too."""
-    verdict = XidPolicy(ignored=ignored, heeded=heeded).verdict(one)
+    verdict = XidPolicy(ignored=ignored, heeded=heeded).verdict(number)
 
-    if one in heeded:
+    if number in heeded:
         assert verdict is not Verdict.HARMLESS
-    elif one in ignored:
+    elif number in ignored:
         assert verdict is Verdict.HARMLESS
     else:
-        assert verdict is XidPolicy().verdict(one)
+        assert verdict is XidPolicy().verdict(number)
 
 
 @given(NUMBERS, NUMBERS)

@@ -31,7 +31,7 @@ MINORS = "config 1\nmonitor 2\n" + "".join(
 
 
 @dataclass
-class RecordedFiles:
+class RecordingDeviceFiles:
     """Device files where a test may not make any; ``refused`` cannot be made."""
 
     made: dict[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -39,8 +39,8 @@ class RecordedFiles:
     root: Path = Path("/")
 
     def numbers(self, path: Path) -> tuple[int, int] | None:
-        found = self.made.get(self._below(path))
-        return None if found is None else found[:2]
+        numbers = self.made.get(self._below(path))
+        return None if numbers is None else numbers[:2]
 
     def make(self, path: Path, node: DeviceNode, mode: int) -> None:
         if self.refused in node.path:
@@ -61,7 +61,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_an_instance_is_reached_by_six_files(root: Path) -> None:
     """Both capabilities are those of the GPU's minor, and what all of CUDA needs is there too."""
-    files = RecordedFiles(root=root)
+    files = RecordingDeviceFiles(root=root)
 
     nodes = Capabilities(root, files=files).nodes(2, 9, 0)
 
@@ -79,7 +79,7 @@ def test_an_instance_is_reached_by_six_files(root: Path) -> None:
 
 def test_what_is_there_is_left_and_what_is_outdated_is_made_anew(root: Path) -> None:
     """A file with the right numbers stays; one of a driver loaded before is replaced."""
-    files = RecordedFiles(root=root)
+    files = RecordingDeviceFiles(root=root)
     capabilities = Capabilities(root, files=files)
     capabilities.nodes(0, 1, 0)
     files.made["dev/nvidia0"] = (195, 0, 0o600)
@@ -93,7 +93,7 @@ def test_what_is_there_is_left_and_what_is_outdated_is_made_anew(root: Path) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flaw:
+class MissingFileCase:
     """What is wrong with a node."""
 
     devices: str = DEVICES
@@ -105,30 +105,32 @@ class Flaw:
     ("flaw", "words"),
     [
         pytest.param(
-            Flaw(minors="config 1\n"), "has no line for gpu0/gi1/access", id="unknown-instance"
+            MissingFileCase(minors="config 1\n"),
+            "has no line for gpu0/gi1/access",
+            id="unknown-instance",
         ),
         pytest.param(
-            Flaw(devices=DEVICES.replace("nvidia-uvm", "other")),
+            MissingFileCase(devices=DEVICES.replace("nvidia-uvm", "other")),
             "/dev/nvidia-uvm is missing: /proc/devices has no nvidia-uvm",
             id="module-not-loaded",
         ),
         pytest.param(
-            Flaw(refused="nvidia-cap12"),
+            MissingFileCase(refused="nvidia-cap12"),
             "/dev/nvidia-caps/nvidia-cap12 cannot be created: Operation not permitted",
             id="no-permission",
         ),
         pytest.param(
-            Flaw(devices=DEVICES.replace("234 nvidia-caps\n", "")),
+            MissingFileCase(devices=DEVICES.replace("234 nvidia-caps\n", "")),
             "has no nvidia-caps",
             id="block-devices-do-not-count",
         ),
     ],
 )
-def test_a_missing_file_is_named(root: Path, flaw: Flaw, words: str) -> None:
+def test_a_missing_file_is_named(root: Path, flaw: MissingFileCase, words: str) -> None:
     """Without one of its files an instance is of no use, and the error says which and why."""
     (root / "proc/devices").write_text(flaw.devices)
     (root / "proc/driver/nvidia-caps/mig-minors").write_text(flaw.minors)
-    files = RecordedFiles(root=root, refused=flaw.refused)
+    files = RecordingDeviceFiles(root=root, refused=flaw.refused)
 
     with pytest.raises(CapabilityError) as raised:
         Capabilities(root, files=files).nodes(0, 1, 0)
@@ -154,9 +156,9 @@ def test_what_draws_has_the_files_of_its_slot(root: Path) -> None:
     drm(root, "0000:3b:00.0", card2="226:2\n", renderD130="226:130\n", controlD66="226:66\n")
     drm(root, "0000:86:00.0", card0="226:0\n", renderD128="226:128\n")
 
-    found = Capabilities(root).graphics("0000:3b:00.0")
+    nodes = Capabilities(root).graphics("0000:3b:00.0")
 
-    assert found == (
+    assert nodes == (
         DeviceNode("/dev/dri/card2", 226, 2),
         DeviceNode("/dev/dri/renderD130", 226, 130),
     )
@@ -178,7 +180,7 @@ def test_an_old_driver_calls_its_first_device_otherwise(root: Path) -> None:
     old = DEVICES.replace("195 nvidia\n", "195 nvidia-frontend\n")
     (root / "proc/devices").write_text(old)
 
-    nodes = Capabilities(root, files=RecordedFiles(root=root)).nodes(0, 1, 0)
+    nodes = Capabilities(root, files=RecordingDeviceFiles(root=root)).nodes(0, 1, 0)
 
     assert nodes[0] == DeviceNode("/dev/nvidiactl", 195, 255)
 
@@ -188,7 +190,7 @@ def test_a_file_that_is_no_device_has_no_numbers(tmp_path: Path) -> None:
     (tmp_path / "regular").write_text("")
     files = HostFiles()
 
-    found = [files.numbers(tmp_path / name) for name in ("regular", ".", "absent")]
+    numbers = [files.numbers(tmp_path / name) for name in ("regular", ".", "absent")]
 
-    assert found == [None, None, None]
+    assert numbers == [None, None, None]
     assert files.numbers(Path("/dev/null")) == (1, 3)

@@ -34,11 +34,14 @@ def test_only_what_does_graphics_reaches_the_files_of_graphics(tmp_path: Path) -
 
     async def story() -> None:
         await desk.settle(draws, computes)
-        found = {
-            one: [node.path for node in (await desk.instances.ensure(GPU, one)).nodes]
-            for one in (draws, computes)
+        paths = {
+            place: [node.path for node in (await desk.instances.ensure(GPU, place)).nodes]
+            for place in (draws, computes)
         }
-        assert [f"/dev/dri/of-{pci}" in found[one] for one in (draws, computes)] == [True, False]
-        assert [len(found[one]) for one in (draws, computes)] == [2, 1]
+        assert [f"/dev/dri/of-{pci}" in paths[place] for place in (draws, computes)] == [
+            True,
+            False,
+        ]
+        assert [len(paths[place]) for place in (draws, computes)] == [2, 1]
 
     asyncio.run(story())

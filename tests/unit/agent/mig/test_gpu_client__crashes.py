@@ -26,17 +26,21 @@ async def check(node: Node) -> None:
     """Assert what must be so whenever the agent has settled."""
     ready: list[str] = []
     for gpu, place in sorted(node.promised, key=lambda t: (t[0], t[1].start)):
-        found = await node.instances.ensure(gpu, place)
-        assert node.tenants.get((gpu, place), found.uuid) == found.uuid, "a tenant was lost"
-        ready.append(found.uuid)
+        ready_instance = await node.instances.ensure(gpu, place)
+        assert node.tenants.get((gpu, place), ready_instance.uuid) == ready_instance.uuid, (
+            "a tenant was lost"
+        )
+        ready.append(ready_instance.uuid)
     assert len(set(ready)) == len(ready), "two promises share an instance"
-    present = {(one.instance.gpu, one.instance.id): one for one in node.instances.live_instances()}
-    for one in node.chips:
-        for instance in node.driver.instances(one.uuid):
-            strange = instance.id in node.strangers.get(one.uuid, set())
-            assert present[one.uuid, instance.id].ours is not strange
+    present = {
+        (live.instance.gpu, live.instance.id): live for live in node.instances.live_instances()
+    }
+    for device in node.chips:
+        for instance in node.driver.instances(device.uuid):
+            strange = instance.id in node.strangers.get(device.uuid, set())
+            assert present[device.uuid, instance.id].ours is not strange
             assert strange or instance.uuid is not None, "half an instance leaked"
-    exist = {i.uuid for one in node.chips for i in node.driver.instances(one.uuid)}
+    exist = {i.uuid for device in node.chips for i in node.driver.instances(device.uuid)}
     assert set(node.tenants.values()) <= exist
 
 
@@ -44,17 +48,17 @@ def overlapping(node: Node, gpu: str, place: Placement) -> bool:
     """Say whether the ledger would not promise *place*."""
     others = [p for g, p in node.promised if g == gpu]
     reserved = [
-        one.placed
-        for one in node.instances.live_instances()
-        if one.instance.gpu == gpu and one.placed and one.is_reserved
+        live.placed
+        for live in node.instances.live_instances()
+        if live.instance.gpu == gpu and live.placed and live.is_reserved
     ]
-    taken = any(p.mask & place.mask for p in (*others, *reserved))
-    alike = [p for p in (*others, *reserved) if p.profile == place.profile]
+    overlaps = any(p.mask & place.mask for p in (*others, *reserved))
+    same_profile = [p for p in (*others, *reserved) if p.profile == place.profile]
     limit = place.profile.limit
-    return taken or (limit is not None and len(alike) >= limit)
+    return overlaps or (limit is not None and len(same_profile) >= limit)
 
 
-async def act(node: Node, data: st.DataObject) -> None:
+async def change_something(node: Node, data: st.DataObject) -> None:
     """Let something happen on the node."""
     gpu, places = _board(node, data)
     place = data.draw(st.sampled_from(places))
@@ -79,7 +83,7 @@ async def act(node: Node, data: st.DataObject) -> None:
             return
 
 
-def decay(node: Node, data: st.DataObject) -> None:
+def interfere(node: Node, data: st.DataObject) -> None:
     """Let promises that nobody has used yet be withdrawn, and strangers come.
 
     Not to a very place that was announced: nothing would tell their instance from ours.
@@ -112,10 +116,10 @@ def test_killed_at_random_moments_nothing_is_lost_leaked_or_used_twice(data: st.
         with tempfile.TemporaryDirectory() as folder:
             node = Node(Path(folder), machine(*products))
             for _ in range(data.draw(st.integers(1, 8))):
-                await act(node, data)
+                await change_something(node, data)
                 if data.draw(st.booleans()):
                     node.arm(data.draw(st.integers(0, 12)), data.draw(st.sampled_from([0, 1, 30])))
-                await node.settle(meanwhile=lambda: decay(node, data))
+                await node.settle(meanwhile=lambda: interfere(node, data))
                 await check(node)
             node.journal.close()
             return node.kills
@@ -129,7 +133,7 @@ SMALL = [placed("1g.5gb", start) for start in range(3)]
 LARGE = (GPU, placed("2g.10gb", 0))
 
 
-async def recut(node: Node) -> None:
+async def reconfigure(node: Node) -> None:
     """Fill a board, leave it, and cut it otherwise."""
     node.promised |= {(GPU, place) for place in SMALL}
     await node.settle()
@@ -140,7 +144,7 @@ async def recut(node: Node) -> None:
     await node.settle()
 
 
-async def revive(node: Node) -> None:
+async def restart(node: Node) -> None:
     """Take an instance apart that cannot be removed, and be promised that very place again."""
     first = (GPU, SMALL[0])
     node.promised.add(first)
@@ -158,7 +162,7 @@ async def revive(node: Node) -> None:
     await node.settle()
 
 
-class Death(NamedTuple):
+class CrashCase(NamedTuple):
     """How an agent dies: what is missing of its last line, and whether it was wanted still."""
 
     torn: int
@@ -166,11 +170,11 @@ class Death(NamedTuple):
 
 
 @pytest.mark.parametrize(
-    "death", [Death(torn, fickle) for torn in (0, 7) for fickle in (False, True)]
+    "death", [CrashCase(torn, fickle) for torn in (0, 7) for fickle in (False, True)]
 )
-@pytest.mark.parametrize("story", [recut, revive])
+@pytest.mark.parametrize("story", [reconfigure, restart])
 def test_there_is_no_moment_at_which_being_killed_does_harm(
-    tmp_path: Path, story: Story, death: Death
+    tmp_path: Path, story: Story, death: CrashCase
 ) -> None:
     """At whichever moment of a story an agent is killed, the next one gets it all right."""
 

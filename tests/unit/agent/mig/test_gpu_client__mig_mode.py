@@ -19,7 +19,7 @@ from tests.harness.mig_agent import Desk
 from tests.harness.simulated_boards import GPU
 
 
-def off(product: str, *, busy: bool = False) -> State:
+def machine_with_mig_off(product: str, *, busy: bool = False) -> State:
     """Build a machine with one GPU out of MIG mode."""
     processes = (Process(pid=4, gpu=GPU, memory=MiB(1)),) if busy else ()
     return change_gpu(machine(product, mig=False), GPU, lambda g: replace(g, processes=processes))
@@ -28,12 +28,12 @@ def off(product: str, *, busy: bool = False) -> State:
 @pytest.mark.parametrize(
     ("state", "promised", "allowed", "switched"),
     [
-        pytest.param(off(H200), True, True, True, id="rebooted-hopper"),
-        pytest.param(off(H200), True, False, False, id="not-allowed"),
-        pytest.param(off(H200), False, True, False, id="nothing-promised"),
-        pytest.param(off(H200, busy=True), True, True, False, id="has-clients"),
-        pytest.param(off(A100), True, True, False, id="ampere-would-be-reset"),
-        pytest.param(off(T4), True, True, False, id="no-mig"),
+        pytest.param(machine_with_mig_off(H200), True, True, True, id="rebooted-hopper"),
+        pytest.param(machine_with_mig_off(H200), True, False, False, id="not-allowed"),
+        pytest.param(machine_with_mig_off(H200), False, True, False, id="nothing-promised"),
+        pytest.param(machine_with_mig_off(H200, busy=True), True, True, False, id="has-clients"),
+        pytest.param(machine_with_mig_off(A100), True, True, False, id="ampere-would-be-reset"),
+        pytest.param(machine_with_mig_off(T4), True, True, False, id="no-mig"),
     ],
 )
 def test_the_mode_is_switched_on_in_one_case_only(
@@ -57,7 +57,7 @@ def test_the_mode_is_switched_on_in_one_case_only(
 
 def test_a_driver_that_refuses_is_asked_again(tmp_path: Path) -> None:
     """When the driver does not switch, the user reads why, and it is tried at the next look."""
-    desk = Desk(tmp_path, off(H200))
+    desk = Desk(tmp_path, machine_with_mig_off(H200))
     desk.tools = replace(desk.tools, may_enable_mig=lambda: True)
     desk.restart()
     desk.faults.at["enable_mig", 1] = Fault.NO_PERMISSION
@@ -74,7 +74,7 @@ def test_a_driver_that_refuses_is_asked_again(tmp_path: Path) -> None:
 
 def test_a_simulated_driver_says_that_a_mode_is_only_pending() -> None:
     """What is asked of a busy Ampere is not there yet, and not passed off as there."""
-    driver = SimulatedDriver(off(A100, busy=True))
+    driver = SimulatedDriver(machine_with_mig_off(A100, busy=True))
 
     with pytest.raises(DriverError) as raised:
         driver.enable_mig(GPU)

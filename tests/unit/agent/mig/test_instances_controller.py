@@ -26,7 +26,7 @@ SMALL = placed("1g.5gb", 0)
 LARGE = placed("2g.10gb", 0)
 
 
-async def running(desk: Desk, story: Coroutine[object, object, None]) -> None:
+async def run_with_controller(desk: Desk, story: Coroutine[object, object, None]) -> None:
     """Let the agent run while something happens."""
     task = asyncio.create_task(desk.instances.run())
     try:
@@ -65,7 +65,7 @@ def test_nothing_moves_before_it_is_known_what_is_promised(desk: Desk) -> None:
         )
         desk.restart()
         await desk.instances.settle()
-        assert [one.instance.start for one in desk.instances.live_instances()] == [0, 3]
+        assert [live.instance.start for live in desk.instances.live_instances()] == [0, 3]
         assert "has not seen its entry yet" in await desk.why(SMALL)
         await desk.settle()
         assert desk.on() == [(19, 0, True)]
@@ -100,11 +100,11 @@ def test_who_asks_early_waits_until_it_is_there(desk: Desk) -> None:
         await desk.instances.set_desired({GPU: [SMALL]})
         assert (await asking).memory == SMALL.profile.memory
 
-    asyncio.run(running(desk, story()))
+    asyncio.run(run_with_controller(desk, story()))
 
 
 @dataclass
-class Hanging:
+class HangingCaller:
     """A worker that does not come back from one GPU."""
 
     inner: DriverCaller
@@ -123,14 +123,14 @@ def test_a_gpu_that_hangs_delays_no_other(tmp_path: Path) -> None:
     """While one GPU's driver call does not return, an instance on another becomes ready."""
     desk = Desk(tmp_path, machine(A100_40, A100_40))
     other = desk.driver.state().gpus[1].chip.uuid
-    desk.restart(patience=60, worker=Hanging(desk.tools.worker))
+    desk.restart(patience=60, worker=HangingCaller(desk.tools.worker))
 
     async def story() -> None:
         await desk.instances.set_desired({GPU: [SMALL], other: [LARGE]})
         assert (await desk.instances.ensure(other, LARGE)).memory == LARGE.profile.memory
         assert desk.on() == []
 
-    asyncio.run(running(desk, story()))
+    asyncio.run(run_with_controller(desk, story()))
 
 
 def test_an_idle_instance_stays_until_its_slots_are_needed(desk: Desk) -> None:
@@ -254,7 +254,7 @@ def test_what_cannot_be_rolled_back_is_finished_later(desk: Desk) -> None:
     asyncio.run(story())
 
 
-def test_a_stuck_instance_is_told_with_who_holds_it(desk: Desk) -> None:
+def test_a_stuck_instance_is_reported_with_the_processes_that_hold_it(desk: Desk) -> None:
     """Compute gone and the instance held: that is said, counted, tried again, and passes."""
     desk.open.holders = (FileHolder(31, "dcgm"),)
 

@@ -23,8 +23,8 @@ def test_an_instance_that_somebody_made_is_reserved(desk: Desk) -> None:
     async def story() -> None:
         stranger = desk.hand(SMALL)
         await desk.settle()
-        (one,) = desk.instances.live_instances()
-        assert (one.placed, one.ours, one.is_reserved) == (SMALL, False, True)
+        (live,) = desk.instances.live_instances()
+        assert (live.placed, live.ours, live.is_reserved) == (SMALL, False, True)
         for wanted in (LARGE, SMALL):
             await desk.settle(wanted)
             assert "was not created by this agent, which leaves it alone" in await desk.why(wanted)
@@ -60,7 +60,7 @@ def test_what_containers_hold_is_ours_whoever_made_it(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_one_that_was_replaced_by_hand_is_a_strangers(desk: Desk) -> None:
+def test_an_instance_that_was_replaced_by_hand_is_foreign(desk: Desk) -> None:
     """An instance of ours that somebody destroyed and made anew is not ours any more."""
 
     async def story() -> None:
@@ -224,12 +224,12 @@ def test_a_gpu_that_is_cut_by_others_while_the_agent_runs_is_noticed(tmp_path: P
         desk.change(lambda gpu: replace(gpu, mig=MigMode(current=True, pending=True)))
         stranger = desk.hand(SMALL)
         task = asyncio.create_task(desk.instances.run())
-        desk.instances.notice(desk.driver.devices())
+        desk.instances.watch_mig_gpus(desk.driver.devices())
         async with asyncio.timeout(5):
             while not desk.instances.live_instances():  # noqa: ASYNC110 -- of another task
                 await asyncio.sleep(0)
         task.cancel()
-        assert [one.instance for one in desk.instances.live_instances()] == [stranger]
+        assert [live.instance for live in desk.instances.live_instances()] == [stranger]
 
     asyncio.run(story())
 
@@ -242,7 +242,7 @@ def test_a_lost_gpu_keeps_what_was_known(desk: Desk) -> None:
         ready = await desk.instances.ensure(GPU, SMALL)
         desk.change(lambda gpu: replace(gpu, lost=True))
         await desk.again()
-        assert [one.instance.uuid for one in desk.instances.live_instances()] == [ready.uuid]
+        assert [live.instance.uuid for live in desk.instances.live_instances()] == [ready.uuid]
         assert "GPU" in await desk.why(LARGE)
 
     asyncio.run(story())

@@ -18,7 +18,7 @@ from agent.mig.journal import (
     PlacementKey,
     apply_record,
     line_of,
-    read,
+    parse_journal,
     records_of,
 )
 from agent.mig.journal_files import Journal, JournalInUseError
@@ -40,7 +40,7 @@ A = PlacementKey(gpu="GPU-a", profile=19, start=0)
 B = PlacementKey(gpu="GPU-a", profile=19, start=1)
 
 
-def folded(records: list[JournalRecord]) -> Marks:
+def fold_records(records: list[JournalRecord]) -> Marks:
     marks: Marks = {}
     for record in records:
         if record.boot == "now":
@@ -51,9 +51,9 @@ def folded(records: list[JournalRecord]) -> Marks:
 @given(st.lists(RECORDS))
 def test_what_was_written_is_read_back(records: list[JournalRecord]) -> None:
     """Reading gives what the records of this boot say in their order; others are void."""
-    history = read(b"".join(map(line_of, records)), "now")
+    history = parse_journal(b"".join(map(line_of, records)), "now")
 
-    assert history.marks == folded(records)
+    assert history.marks == fold_records(records)
     assert history.damage == ()
 
 
@@ -65,9 +65,9 @@ def test_a_torn_last_line_costs_only_itself(
     lines = list(map(line_of, records))
     kept = data.draw(st.integers(0, len(lines[-1]) - 1))
 
-    history = read(b"".join(lines[:-1]) + lines[-1][:kept], "now")
+    history = parse_journal(b"".join(lines[:-1]) + lines[-1][:kept], "now")
 
-    assert history.marks in (folded(records[:-1]), folded(records))
+    assert history.marks in (fold_records(records[:-1]), fold_records(records))
     assert history.damage == ()
 
 
@@ -83,9 +83,9 @@ def test_a_damaged_line_is_reported_and_the_rest_counts(
     flipped[at] ^= data.draw(st.integers(1, 255))
     lines[which] = bytes(flipped)
 
-    history = read(b"".join(lines), "now")
+    history = parse_journal(b"".join(lines), "now")
 
-    assert history.marks == folded(records[:which] + records[which + 1 :])
+    assert history.marks == fold_records(records[:which] + records[which + 1 :])
     assert history.damage[0].startswith(f"line {which + 1} is damaged: ")
 
 
@@ -95,17 +95,17 @@ def test_a_damaged_line_is_reported_and_the_rest_counts(
 @example(b'{"boot":"\xff"}')
 def test_any_bytes_can_be_read(data: bytes) -> None:
     """Whatever is in the file, even with a checksum that fits, nothing becomes ours by it."""
-    assert read(data, "now").marks == {}
-    assert read(b"%08x %s\n" % (crc32(data), data), "now").marks == {}
+    assert parse_journal(data, "now").marks == {}
+    assert parse_journal(b"%08x %s\n" % (crc32(data), data), "now").marks == {}
 
 
 @given(st.lists(RECORDS))
 def test_the_fewest_records_say_the_same(records: list[JournalRecord]) -> None:
     """A file that is written anew says what the old one said, in one line for each place."""
-    marks = folded(records)
+    marks = fold_records(records)
     fewest = list(records_of(marks, "now"))
 
-    assert folded(fewest) == marks
+    assert fold_records(fewest) == marks
     assert len(fewest) == len(marks)
 
 

@@ -27,57 +27,57 @@ from tests.fakes.driver import machine
 from tests.harness.simulated_boards import GPU, Scene, made, on, placements, scenes
 
 
-def performed(state: State, cuts: tuple[Reconfiguration, ...]) -> State:
-    """Do what the cuts say to simulated hardware, which must not refuse."""
-    for cut in cuts:
-        bare: Instance | None = None
-        for step in cut.steps:
-            found: State | Created | DriverRefusal
+def perform(state: State, reconfigurations: tuple[Reconfiguration, ...]) -> State:
+    """Perform the steps on simulated hardware, which must not refuse any."""
+    for reconfiguration in reconfigurations:
+        without_compute: Instance | None = None
+        for step in reconfiguration.steps:
+            answer: State | Created | DriverRefusal
             match step:
                 case DestroyCompute(instance):
                     assert instance.compute is not None
-                    found = simulated_machine.destroy_compute(
+                    answer = simulated_machine.destroy_compute(
                         state, GPU, number=instance.id, compute=instance.compute
                     )
                 case DestroyInstance(instance):
-                    found = simulated_machine.destroy_instance(state, GPU, instance.id)
+                    answer = simulated_machine.destroy_instance(state, GPU, instance.id)
                 case Create(place):
                     profile = place.profile.id
-                    found = simulated_machine.create_instance(
+                    answer = simulated_machine.create_instance(
                         state, GPU, profile=profile, start=place.start
                     )
                 case CreateCompute(_, instance):
-                    there = instance or bare
-                    assert there is not None
-                    found = simulated_machine.create_compute(state, GPU, there.id)
-            assert not isinstance(found, DriverRefusal), (step, found)
-            if isinstance(found, Created):
-                bare, state = found.instance, found.state
+                    target = instance or without_compute
+                    assert target is not None
+                    answer = simulated_machine.create_compute(state, GPU, target.id)
+            assert not isinstance(answer, DriverRefusal), (step, answer)
+            if isinstance(answer, Created):
+                without_compute, state = answer.instance, answer.state
             else:
-                state = found
+                state = answer
     return state
 
 
-def stands(state: State, place: Placement) -> Instance | None:
+def instance_at(state: State, place: Placement) -> Instance | None:
     at = (place.profile.id, place.start)
     return next((i for i in on(state) if (i.profile, i.start) == at), None)
 
 
-def fixed(one: LiveInstance) -> bool:
+def is_immovable(live: LiveInstance) -> bool:
     """Say, in other words than the code, whether an instance must survive."""
-    return not one.ours or bool(one.pids) or one.held or one.promised
+    return not live.ours or bool(live.pids) or live.held or live.promised
 
 
-def obstructed(situation: GpuSituation, place: Placement) -> bool:
+def is_obstructed(situation: GpuSituation, place: Placement) -> bool:
     """Say by the rules alone whether a promise has to wait."""
-    exact = situation.at(place)
+    exact = situation.instance_at(place)
     if exact is not None:
         return not exact.ours
-    kept = [one for one in situation.live_instances if fixed(one)]
-    alike = [one for one in kept if one.placed and one.placed.profile == place.profile]
+    kept = [live for live in situation.live_instances if is_immovable(live)]
+    alike = [live for live in kept if live.placed and live.placed.profile == place.profile]
     limit = place.profile.limit
     exhausted = limit is not None and len(alike) >= limit
-    return exhausted or any(one.mask(situation.board) & place.mask for one in kept)
+    return exhausted or any(live.mask(situation.board) & place.mask for live in kept)
 
 
 @given(scenes())
@@ -85,13 +85,13 @@ def test_every_promise_gets_its_place_unless_it_is_obstructed(scene: Scene) -> N
     """After the steps a promised place has a whole instance, exactly if nothing fixed was there."""
     planned = plan(scene.situation)
 
-    state = performed(scene.state, planned.reconfigurations)
+    state = perform(scene.state, planned.reconfigurations)
 
-    blocked = {one.placed for one in planned.blocked}
+    blocked = {live.placed for live in planned.blocked}
     event(f"{len(blocked)} of {len(scene.situation.promised)} blocked")
-    assert blocked == {p for p in scene.situation.promised if obstructed(scene.situation, p)}
+    assert blocked == {p for p in scene.situation.promised if is_obstructed(scene.situation, p)}
     for place in scene.situation.promised - blocked:
-        there = stands(state, place)
+        there = instance_at(state, place)
         assert there is not None
         assert there.uuid is not None
 
@@ -99,12 +99,12 @@ def test_every_promise_gets_its_place_unless_it_is_obstructed(scene: Scene) -> N
 @given(scenes())
 def test_what_is_fixed_is_never_touched(scene: Scene) -> None:
     """Instances of others, in use, held or promised are afterwards as they were."""
-    state = performed(scene.state, plan(scene.situation).reconfigurations)
+    state = perform(scene.state, plan(scene.situation).reconfigurations)
 
-    for one in scene.situation.live_instances:
-        whole = one.instance.uuid is not None
-        if fixed(one) and (whole or not one.promised):
-            assert one.instance in on(state)
+    for live in scene.situation.live_instances:
+        whole = live.instance.uuid is not None
+        if is_immovable(live) and (whole or not live.promised):
+            assert live.instance in on(state)
 
 
 @given(scenes())
@@ -113,7 +113,7 @@ def test_what_is_ready_is_what_stood_there(scene: Scene) -> None:
     planned = plan(scene.situation)
 
     for place, instance in planned.ready.items():
-        assert stands(scene.state, place) == instance
+        assert instance_at(scene.state, place) == instance
         assert instance.uuid is not None
 
 
@@ -142,22 +142,22 @@ def test_no_more_is_destroyed_than_must_be(scene: Scene) -> None:
     fewest = next(
         n
         for n in range(len(idle) + 1)
-        if any(fit(scene.state, {*gone, *unfinished}, wanted) for gone in combinations(idle, n))
+        if any(fits(scene.state, {*gone, *unfinished}, wanted) for gone in combinations(idle, n))
     )
 
     assert len(doomed - unfinished) == fewest
     assert unfinished <= doomed
 
 
-def fit(state: State, gone: set[Instance], wanted: list[Placement]) -> bool:
-    """Say whether simulated hardware takes *wanted* once *gone* are gone."""
-    rest = tuple(i for i in on(state) if i not in gone)
-    found: State | None = simulated_machine.change_gpu(
-        state, GPU, lambda running: replace(running, instances=rest)
+def fits(state: State, gone: set[Instance], wanted: list[Placement]) -> bool:
+    """Say whether simulated hardware creates *wanted* once *gone* are destroyed."""
+    remaining = tuple(i for i in on(state) if i not in gone)
+    grown: State | None = simulated_machine.change_gpu(
+        state, GPU, lambda running: replace(running, instances=remaining)
     )
     for place in wanted:
-        found = found and made(found, GPU, place)
-    return found is not None
+        grown = grown and made(grown, GPU, place)
+    return grown is not None
 
 
 @given(scenes(), st.data())
@@ -169,13 +169,13 @@ def test_overlapping_promises_are_not_both_served(scene: Scene, data: st.DataObj
     planned = plan(replace(scene.situation, promised=promised))
 
     served = [*planned.ready, *(c.placed for c in planned.reconfigurations if c.placed is not None)]
-    told = {one.placed for one in planned.blocked}
+    told = {live.placed for live in planned.blocked}
     assert sum(p.mask for p in served).bit_count() == sum(p.mask.bit_count() for p in served)
     assert len(served) == len(set(served))
     assert told | set(served) == promised
 
 
-def found(
+def situation_of(
     *present: tuple[Placement, Mark | None], promised: Placement, held: Placement | None = None
 ) -> GpuSituation:
     """Build what an agent finds on an A100, where instances are whole."""
@@ -205,13 +205,13 @@ OURS = Mark(pending=False)
     ("situation", "cause", "words"),
     [
         pytest.param(
-            found((placed("2g.10gb", 0), None), promised=placed("1g.5gb", 0)),
+            situation_of((placed("2g.10gb", 0), None), promised=placed("1g.5gb", 0)),
             BlockedBy.FOREIGN,
             "2g.10gb at slot 0) was not created by this agent",
             id="somebody-elses",
         ),
         pytest.param(
-            found(
+            situation_of(
                 (placed("2g.10gb", 0), OURS),
                 promised=placed("1g.5gb", 0),
                 held=placed("2g.10gb", 0),
@@ -221,7 +221,7 @@ OURS = Mark(pending=False)
             id="held",
         ),
         pytest.param(
-            found(
+            situation_of(
                 (placed("1g.5gb", 0), Mark(pending=False, uuid="MIG-x")),
                 promised=placed("1g.5gb", 0),
             ),
@@ -230,14 +230,16 @@ OURS = Mark(pending=False)
             id="replaced-by-hand",
         ),
         pytest.param(
-            found(promised=placed("1g.24gb", 3, PRO_6000)),
+            situation_of(promised=placed("1g.24gb", 3, PRO_6000)),
             BlockedBy.IMPOSSIBLE,
             "no such place",
             id="of-another-board",
         ),
     ],
 )
-def test_who_waits_is_told_for_what(situation: GpuSituation, cause: BlockedBy, words: str) -> None:
+def test_a_blocked_promise_names_its_cause(
+    situation: GpuSituation, cause: BlockedBy, words: str
+) -> None:
     """A promise that has to wait says what stands in its way."""
     (blocked,) = plan(situation).blocked
 
@@ -247,11 +249,11 @@ def test_who_waits_is_told_for_what(situation: GpuSituation, cause: BlockedBy, w
 
 def test_an_instance_in_use_is_named_with_its_processes() -> None:
     """Who waits for a process is told its pid."""
-    situation = found((placed("2g.10gb", 0), OURS), promised=placed("1g.5gb", 0))
+    situation = situation_of((placed("2g.10gb", 0), OURS), promised=placed("1g.5gb", 0))
     uuid = situation.present[0].uuid
     assert uuid is not None
 
-    (blocked,) = plan(replace(situation, used={uuid: (17, 18)})).blocked
+    (blocked,) = plan(replace(situation, pids_by_instance={uuid: (17, 18)})).blocked
 
     assert blocked.why.endswith("is still in use by pid 17, 18")
     assert not blocked.is_lasting
@@ -260,10 +262,10 @@ def test_an_instance_in_use_is_named_with_its_processes() -> None:
 def test_without_room_for_engines_all_that_is_idle_makes_way() -> None:
     """Where the driver found no room though slots are free, idle instances elsewhere go too."""
     wanted = placed("1g.5gb", 6)
-    situation = found((placed("2g.10gb", 0), OURS), promised=wanted)
+    situation = situation_of((placed("2g.10gb", 0), OURS), promised=wanted)
 
     kept = plan(situation).reconfigurations
-    cleared = plan(replace(situation, without_room=frozenset({wanted}))).reconfigurations
+    cleared = plan(replace(situation, engines_exhausted=frozenset({wanted}))).reconfigurations
 
     assert [type(step) for step in kept[0].steps] == [Create, CreateCompute]
     assert [type(step) for step in cleared[0].steps] == [
