@@ -47,14 +47,14 @@ def measure_shares(
     processes: dict[ShareKey, list[Process]] = defaultdict(list)
     unclear: set[tuple[str, str]] = set()  # pods and GPUs, where nobody knows whose a process is
     shares = by_pod(observed.shares)
-    for seen in observed.processes:
-        if seen.cgroup is None:
+    for located in observed.processes:
+        if located.cgroup is None:
             continue
-        name = container_of(seen.cgroup, observed.pods, shares)
+        name = container_of(located.cgroup, observed.pods, shares)
         if name is not None:
-            processes[seen.cgroup.uid, name, seen.process.gpu].append(seen.process)
+            processes[located.cgroup.uid, name, located.process.gpu].append(located.process)
         else:
-            unclear.add((seen.cgroup.uid, seen.process.gpu))
+            unclear.add((located.cgroup.uid, located.process.gpu))
     counted: dict[ShareKey, list[tuple[GpuTotals, int | None]]] = defaultdict(list)
     for count in counts:
         for gpu, total in count.totals.items():
@@ -78,25 +78,27 @@ def _measure_share(
     processes: tuple[Process, ...] | None,
     counted: Sequence[tuple[GpuTotals, int | None]],
 ) -> MeasuredUse:
-    seen = None if processes is None else _bytes(processes)
-    own = sum(total.total for total, _ in counted) if counted else None
+    driver_memory = None if processes is None else _memory_bytes(processes)
+    library_memory = sum(total.total for total, _ in counted) if counted else None
     kernels = [last for _, last in counted if last is not None]
     return MeasuredUse(
-        memory=own if mode is Mode.HAMI_CORE else seen,
-        host=seen,
-        cores=None if mode is Mode.MIG else _cores(processes, [total for total, _ in counted]),
+        memory=library_memory if mode is Mode.HAMI_CORE else driver_memory,
+        host=driver_memory,
+        cores=None
+        if mode is Mode.MIG
+        else _compute_percent(processes, [total for total, _ in counted]),
         last_kernel=max(kernels, default=None),
     )
 
 
-def _bytes(processes: Iterable[Process]) -> int | None:
+def _memory_bytes(processes: Iterable[Process]) -> int | None:
     """Return what processes hold together; one of which the driver does not tell hides the sum."""
     amounts = [process.memory for process in processes]
     known = [amount for amount in amounts if amount is not None]
     return sum(known) * _MIB if len(known) == len(amounts) else None
 
 
-def _cores(host: tuple[Process, ...] | None, counted: Sequence[GpuTotals]) -> int | None:
+def _compute_percent(host: tuple[Process, ...] | None, counted: Sequence[GpuTotals]) -> int | None:
     """Return the percent of compute, from the driver where it tells, else from the library."""
     known = [p.utilization for p in host or () if p.utilization is not None]
     if known or host == ():

@@ -143,7 +143,7 @@ class Monitor:
         self._services = services
         self._ongoing: tuple[Violation, ...] = ()
         self._lasting_drift = LastingDrift()
-        self._eviction_asked_at: dict[str, float] = {}
+        self._eviction_requested_at: dict[str, float] = {}
         self._swept_at: float | None = None
         self.snapshot: MonitorSnapshot | None = None
         self.on_snapshot: Callable[[], None] = lambda: None
@@ -266,10 +266,10 @@ class Monitor:
 
     def _report_drift(self, hardware_drifts: Sequence[HardwareDrift]) -> None:
         """Tell once of each difference that has lasted."""
-        self._lasting_drift, due = self._lasting_drift.advance(
+        self._lasting_drift, to_report = self._lasting_drift.advance(
             hardware_drifts, self._services.clock.monotonic()
         )
-        for drift in due:
+        for drift in to_report:
             self._services.events.record_drift(drift)
             log.warning("drift found", gpu=drift.gpu, what=drift.what)
 
@@ -285,19 +285,19 @@ class Monitor:
             services.counters.count_violation(violation.kind)
             services.events.record_violation(violation)
             log.warning("isolation violation", kind=str(violation.kind), **_log_fields(violation))
-        await asyncio.gather(*(self._evict(v) for v in changes.due if v.gpu in answered))
-        self._eviction_asked_at = {
-            v.pod.uid: self._eviction_asked_at[v.pod.uid]
+        await asyncio.gather(*(self._evict(v) for v in changes.to_evict if v.gpu in answered))
+        self._eviction_requested_at = {
+            v.pod.uid: self._eviction_requested_at[v.pod.uid]
             for v in ongoing
-            if v.pod.uid in self._eviction_asked_at
+            if v.pod.uid in self._eviction_requested_at
         }
         return enforcement is Enforcement.EVICT and any(map(evicts, changes.begun))
 
     async def _evict(self, violation: Violation) -> None:
         pod, now = violation.pod, self._services.clock.monotonic()
-        asked = self._eviction_asked_at.get(pod.uid)
-        if asked is None or now - asked >= EVICTION_INTERVAL:
-            self._eviction_asked_at[pod.uid] = now
+        requested_at = self._eviction_requested_at.get(pod.uid)
+        if requested_at is None or now - requested_at >= EVICTION_INTERVAL:
+            self._eviction_requested_at[pod.uid] = now
             self._services.counters.count_eviction()
             with suppress(TimeoutError):  # it is asked for again if the pod stays
                 async with asyncio.timeout(EVICTION_TIMEOUT):

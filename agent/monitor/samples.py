@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.driver.driver import Device, Instance, Usage
-from agent.monitor.drift import KINDS, HardwareDrift
+from agent.monitor.drift import REPORTED_KINDS, HardwareDrift
 from agent.monitor.metric_names import (
     CONTAINER_CORES,
     CONTAINER_USED,
@@ -106,19 +106,21 @@ class MonitorSnapshot:
 
 def samples(snapshot: MonitorSnapshot, *, old: bool) -> Iterator[MetricSample]:
     """Yield all samples, those under *old* names too if asked for; no labels come twice."""
-    names = _names(snapshot.devices)
+    names = _device_names(snapshot.devices)
     for device in snapshot.devices:
-        yield from _device(snapshot, device, name=names[device.uuid])
+        yield from _device_samples(snapshot, device, name=names[device.uuid])
         if old:
-            yield from _old_device(snapshot, device)
+            yield from _old_device_samples(snapshot, device)
     for gpu_share in _gpu_shares(snapshot.shares):
-        yield from _container(snapshot, gpu_share, device=names.get(gpu_share.gpu, gpu_share.gpu))
+        yield from _container_samples(
+            snapshot, gpu_share, device=names.get(gpu_share.gpu, gpu_share.gpu)
+        )
         if old:
-            yield from _old_container(snapshot, gpu_share)
-    yield from _node(snapshot, names)
+            yield from _old_container_samples(snapshot, gpu_share)
+    yield from _node_samples(snapshot, names)
 
 
-def _names(devices: Iterable[Device]) -> dict[str, str]:
+def _device_names(devices: Iterable[Device]) -> dict[str, str]:
     """Return what each GPU is called: its index, or its UUID where another has that by now.
 
     The driver counts anew when a GPU is gone, and one that is gone is told of as a sick one.
@@ -170,12 +172,16 @@ def _held_grants(shares: Iterable[Share], gpu: str) -> list[Grant]:
     pods: dict[str, list[ContainerGrants]] = {}
     for share in shares:
         grants = tuple(grant for grant in share.grants if grant.gpu == gpu)
-        one = ContainerGrants(name=share.owner.container, grants=grants, stage=share.stage)
-        pods.setdefault(share.owner.uid, []).append(one)
+        container_grants = ContainerGrants(
+            name=share.owner.container, grants=grants, stage=share.stage
+        )
+        pods.setdefault(share.owner.uid, []).append(container_grants)
     return [grant for containers in pods.values() for grant in peak_grants(containers)]
 
 
-def _device(snapshot: MonitorSnapshot, device: Device, *, name: str) -> Iterator[MetricSample]:
+def _device_samples(
+    snapshot: MonitorSnapshot, device: Device, *, name: str
+) -> Iterator[MetricSample]:
     gpu_labels = snapshot.node, name
     in_mig = device.mig is not None and device.mig.current
     mode = Mode.MIG if in_mig else Mode.HAMI_CORE
@@ -199,10 +205,10 @@ def _device(snapshot: MonitorSnapshot, device: Device, *, name: str) -> Iterator
         yield MetricSample(UNHEALTHY, (*gpu_labels, reason), 1)
     if in_mig:
         yield MetricSample(STUCK, gpu_labels, snapshot.stuck.get(device.uuid, 0))
-        yield from _instances(snapshot, device, gpu_labels=gpu_labels)
+        yield from _instance_samples(snapshot, device, gpu_labels=gpu_labels)
 
 
-def _instances(
+def _instance_samples(
     snapshot: MonitorSnapshot, device: Device, *, gpu_labels: tuple[str, str]
 ) -> Iterator[MetricSample]:
     """Yield what MIG instances there are; one that lacks compute can serve nobody."""
@@ -221,14 +227,16 @@ def _instances(
             state = "unfinished" if instance.uuid is None else "busy" if owner else "idle"
             counts[profile, state] += 1
             if instance.uuid is not None:
-                who = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
-                at = instance.uuid, profile, str(instance.start)
-                yield MetricSample(INSTANCE, (*gpu_labels, *at, *who), 1)
+                owner_labels = (
+                    (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
+                )
+                instance_labels = instance.uuid, profile, str(instance.start)
+                yield MetricSample(INSTANCE, (*gpu_labels, *instance_labels, *owner_labels), 1)
     for (profile, state), number in sorted(counts.items()):
         yield MetricSample(INSTANCES, (*gpu_labels, profile, state), number)
 
 
-def _container(
+def _container_samples(
     snapshot: MonitorSnapshot, gpu_share: _GpuShare, *, device: str
 ) -> Iterator[MetricSample]:
     labels = (*gpu_share.container_labels, device)
@@ -246,21 +254,21 @@ def _container(
         yield MetricSample(HELD_BACK, labels, 1)
 
 
-def _node(snapshot: MonitorSnapshot, names: Mapping[str, str]) -> Iterator[MetricSample]:
+def _node_samples(snapshot: MonitorSnapshot, names: Mapping[str, str]) -> Iterator[MetricSample]:
     """Yield what is wrong on this node, once of pods that bear one name."""
-    wrong = {
+    violation_labels = {
         (v.pod.namespace, v.pod.name, v.container, names.get(v.gpu, v.gpu), v.kind)
         for v in snapshot.violations
     }
-    for labels in sorted(wrong):
+    for labels in sorted(violation_labels):
         yield MetricSample(VIOLATION, labels, 1)
     drifts = Counter(drift.kind for drift in snapshot.drifts)
-    for kind in KINDS:
+    for kind in REPORTED_KINDS:
         yield MetricSample(DRIFT, (snapshot.node, kind), drifts[kind])
     yield MetricSample(FAULTS, (snapshot.node,), snapshot.faults)
 
 
-def _old_device(snapshot: MonitorSnapshot, device: Device) -> Iterator[MetricSample]:
+def _old_device_samples(snapshot: MonitorSnapshot, device: Device) -> Iterator[MetricSample]:
     usage = snapshot.usage.get(device.uuid)
     labels = _VOLCANO_ZONE, str(device.index), device.uuid
     if usage is not None:
@@ -269,7 +277,9 @@ def _old_device(snapshot: MonitorSnapshot, device: Device) -> Iterator[MetricSam
             yield MetricSample(OLD_HOST_CORES, labels, usage.utilization)
 
 
-def _old_container(snapshot: MonitorSnapshot, gpu_share: _GpuShare) -> Iterator[MetricSample]:
+def _old_container_samples(
+    snapshot: MonitorSnapshot, gpu_share: _GpuShare
+) -> Iterator[MetricSample]:
     labels = (_VOLCANO_ZONE, *gpu_share.container_labels, str(gpu_share.position), gpu_share.gpu)
     yield MetricSample(OLD_LIMIT, labels, gpu_share.memory)
     measured = snapshot.measured.get(gpu_share.key, MeasuredUse())

@@ -126,21 +126,21 @@ def violations(observed: ObservedUse) -> tuple[Violation, ...]:
     instances = observed.instances or ()
     # An instance that was made a moment ago, or that nobody has looked at, is not judged.
     known = {None, *(instance.uuid for instance in instances)}
-    violations_ = []
+    found_violations = []
     for group in _groups(observed, promised):
         if group.pod.uid not in promised:
             note = f"uses {group.gpu} without an entry: {_pids(group.processes)}"
-            violations_.append(group.violation(ViolationKind.UNPROMISED, note))
+            found_violations.append(group.violation(ViolationKind.UNPROMISED, note))
             continue
         forbidden = known - _allowed_instances(group.grants, instances)
         if misplaced := tuple(p for p in group.processes if p.instance in forbidden):
             note = (
                 f"uses {misplaced[0].instance or group.gpu}, not in its entry: {_pids(misplaced)}"
             )
-            violations_.append(group.violation(ViolationKind.DEVICE, note))
+            found_violations.append(group.violation(ViolationKind.DEVICE, note))
         elif note := _memory_excess(group):
-            violations_.append(group.violation(ViolationKind.MEMORY, note))
-    return tuple(violations_)
+            found_violations.append(group.violation(ViolationKind.MEMORY, note))
+    return tuple(found_violations)
 
 
 def _groups(observed: ObservedUse, promised: Mapping[str, Shares]) -> Iterator[_Group]:
@@ -176,8 +176,8 @@ def _allowed_instances(
     On a GPU in MIG mode it is an instance that the driver does not tell.
     """
     places = {(g.gpu, g.placed.profile.id, g.placed.start) for g in grants if g.placed is not None}
-    own = {i.uuid for i in instances if (i.gpu, i.profile, i.start) in places}
-    return frozenset(own | {None}) if grants else frozenset()
+    allowed = {i.uuid for i in instances if (i.gpu, i.profile, i.start) in places}
+    return frozenset(allowed | {None}) if grants else frozenset()
 
 
 def _memory_excess(group: _Group) -> str:
@@ -231,7 +231,7 @@ class ViolationChanges:
     """What to do after a look: violations that began, and pods whose evictions are due."""
 
     begun: tuple[Violation, ...]
-    due: tuple[Violation, ...]
+    to_evict: tuple[Violation, ...]
 
 
 def violation_changes(
@@ -246,7 +246,7 @@ def violation_changes(
     lasting = tuple(v for v in now if v.key in known and evicts(v))
     return ViolationChanges(
         begun=tuple(v for v in now if v.key not in known),
-        due=lasting if enforcement is Enforcement.EVICT else (),
+        to_evict=lasting if enforcement is Enforcement.EVICT else (),
     )
 
 

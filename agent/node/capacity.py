@@ -116,8 +116,8 @@ def unaccounted_capacity(
         for entry in entries
         if all(
             modes.get(grant.gpu) is hardware(grant.mode)
-            for held in entry.containers
-            for grant in held.grants
+            for container in entry.containers
+            for grant in container.grants
         )
     }
     total: dict[str, int] = {}
@@ -142,13 +142,16 @@ def desired_capacity(
 def writable_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
     """Return the resources that the agent writes: all but the slot, which kubelet writes."""
     return frozenset(
-        name for words in vocabularies for name in words.resources if name != words.slot
+        name
+        for vocabulary in vocabularies
+        for name in vocabulary.resources
+        if name != vocabulary.slot
     )
 
 
 def slot_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
     """Return the names of the slot, whose capacity kubelet writes for our plugin."""
-    return frozenset(words.slot for words in vocabularies)
+    return frozenset(vocabulary.slot for vocabulary in vocabularies)
 
 
 def changes(

@@ -103,7 +103,7 @@ class CapacityController:
         served = served_gpus(
             hardware, informer.device_config, informer.node_config, before=stored_gpu_node.ledger
         )
-        wanted = self._desired_capacity([one.gpu for one in served])
+        wanted = self._desired_capacity([served_gpu.gpu for served_gpu in served])
         names = node.added_resources | wanted.keys() | capacity.slot_names(informer.vocabularies)
         if names != node.added_resources:
             await self._patch_metadata(node, {"annotations": {CAPACITY_KEY: _join(names)}})
@@ -121,8 +121,10 @@ class CapacityController:
 
     def _owned_names(self, node: OwnNode) -> frozenset[str]:
         """Return what is ours to write or take away: a slot only once it is called otherwise."""
-        words = self._informer.vocabularies
-        return capacity.writable_names(words) | (node.added_resources - capacity.slot_names(words))
+        vocabularies = self._informer.vocabularies
+        return capacity.writable_names(vocabularies) | (
+            node.added_resources - capacity.slot_names(vocabularies)
+        )
 
     def _is_due(self, wanted: Mapping[str, int]) -> bool:
         """Say whether to write *wanted* now; what others undo is rewritten with back-off."""

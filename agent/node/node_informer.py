@@ -207,8 +207,8 @@ class NodeInformer:
         """Follow everything, for ever."""
         name = f"metadata.name={self.name}"
         async with asyncio.TaskGroup() as group:
-            own = _source(GPU_NODES, decode_gpu_node, name)
-            group.create_task(self._follow("gpunode", own, self._store_gpu_node))
+            gpu_node = _source(GPU_NODES, decode_gpu_node, name)
+            group.create_task(self._follow("gpunode", gpu_node, self._store_gpu_node))
             group.create_task(
                 self._follow("node", _source(NODES, own_node, name), self._store_node)
             )
@@ -238,12 +238,12 @@ class NodeInformer:
     async def _follow(
         self, kind: str, source: WatchSource[T], publish: Callable[[Mapping[str, T]], None]
     ) -> None:
-        def apply(found: Mapping[str, T]) -> None:
-            publish(found)
+        def apply(objects: Mapping[str, T]) -> None:
+            publish(objects)
             self.notify()
 
-        pulse = self.watch_health[kind]
-        await follow(self.client, source, apply, health=pulse, clock=self.clock)
+        health = self.watch_health[kind]
+        await follow(self.client, source, apply, health=health, clock=self.clock)
 
     def _store_gpu_node(self, stored_gpu_nodes: Mapping[str, StoredGpuNode]) -> None:
         new = stored_gpu_nodes.get(self.name)
@@ -296,9 +296,9 @@ def _key(item: object) -> str:
             raise TypeError(type(item).__name__)
 
 
-def _is_older(one: Ledger, other: Ledger) -> bool:
+def _is_older(stored: Ledger, other: Ledger) -> bool:
     """Say whether *one* is an earlier version of the same object; versions grow."""
-    numbers = one.resource_version, other.resource_version
-    if one.uid != other.uid or not all(number.isdigit() for number in numbers):
+    numbers = stored.resource_version, other.resource_version
+    if stored.uid != other.uid or not all(number.isdigit() for number in numbers):
         return False
     return int(numbers[0]) < int(numbers[1])

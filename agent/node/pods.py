@@ -183,7 +183,7 @@ def _ids(statuses: Iterable[_ContainerStatus]) -> dict[str, str]:
 
 
 def _pod_container(
-    place: str, container: _Container, status: _ContainerStatus | None
+    position: str, container: _Container, status: _ContainerStatus | None
 ) -> PodContainer:
     state = None if status is None else status.state
     last = None if status is None else status.last_state
@@ -193,23 +193,23 @@ def _pod_container(
     keys = {name: key for name, v in env.items() if (key := _annotation_key(v)) is not None}
     return PodContainer(
         name=container.name,
-        stage=_stage(place, container),
-        key=min(keys.values(), default=place),
+        stage=_stage(position, container),
+        key=min(keys.values(), default=position),
         injected=_VISIBLE in keys,
         has_mounts=any(
             mount.name == REGIONS_VOLUME and mount.mount_path.rstrip("/") == _REGION_MOUNT_PATH
             for mount in container.volume_mounts or ()
         ),
         started=running or ended is not None or bool(last and last.terminated),
-        completed=place[0] == "i" and ended is not None and ended.exit_code == 0,
+        completed=position[0] == "i" and ended is not None and ended.exit_code == 0,
         running=running,
         resources=frozenset(_limits(container)),
         priority=_priority(env) if _VISIBLE in keys else Priority.LOW,
     )
 
 
-def _stage(place: str, container: _Container) -> Stage:
-    if place[0] != "i":
+def _stage(position: str, container: _Container) -> Stage:
+    if position[0] != "i":
         return Stage.APP
     return Stage.SIDECAR if container.restart_policy == _ALWAYS else Stage.INIT
 
@@ -237,10 +237,10 @@ def _requests(apps: Sequence[_Container], init: Sequence[_Container]) -> dict[st
         wanted = _limits(container)
         if container.restart_policy == _ALWAYS:
             sidecars = _sum((sidecars, wanted))
-            most = _largest(most, sidecars)
+            most = _maximum(most, sidecars)
         else:
-            most = _largest(most, _sum((sidecars, wanted)))
-    return _largest(most, _sum((sidecars, *map(_limits, apps))))
+            most = _maximum(most, _sum((sidecars, wanted)))
+    return _maximum(most, _sum((sidecars, *map(_limits, apps))))
 
 
 def _limits(container: _Container) -> dict[str, int]:
@@ -261,5 +261,7 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def _largest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
+def _maximum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    return {
+        name: max(first.get(name, 0), second.get(name, 0)) for name in first.keys() | second.keys()
+    }

@@ -51,5 +51,5 @@ def list_slots(offer: SlotOffer, used: Collection[str]) -> tuple[tuple[str, bool
     beyond = sorted(set(used).difference(names))[: MOST_SLOTS - len(names)]
     taken = [name for name in names if name in used]
     free = [name for name in names if name not in used]
-    sound = frozenset((*taken, *free)[: max(offer.healthy, 0)])
-    return (*((name, name in sound) for name in names), *((name, False) for name in beyond))
+    healthy = frozenset((*taken, *free)[: max(offer.healthy, 0)])
+    return (*((name, name in healthy) for name in names), *((name, False) for name in beyond))

@@ -80,16 +80,16 @@ def served_gpus(
     *before* is what was told last: memory of others is compared with it.
     """
     gpus = {} if before is None else {gpu.uuid: gpu for gpu in before.node.gpus}
-    kept = (d for d in hardware.devices if node is None or not node.excludes(d.uuid, d.index))
+    served = (d for d in hardware.devices if node is None or not node.excludes(d.uuid, d.index))
     return tuple(
         _served_gpu(device, hardware, _slots(config, node), wanted=node, gpus=gpus)
-        for device in sorted(kept, key=lambda d: d.index)
+        for device in sorted(served, key=lambda d: d.index)
     )
 
 
 def _slots(config: DeviceConfig, node: NodeConfig | None) -> int:
-    own = None if node is None else node.split_count
-    return config.split_count if own is None else own
+    node_slots = None if node is None else node.split_count
+    return config.split_count if node_slots is None else node_slots
 
 
 def _served_gpu(
@@ -200,7 +200,7 @@ def document(account: NodeAccount) -> Json:
         written["gpus"] = [
             wire | _extras(one) for wire, one in zip(gpu_documents, gpus, strict=True)
         ]
-    served = {one.gpu.uuid for one in gpus}
+    served = {served_gpu.gpu.uuid for served_gpu in gpus}
     written["instances"] = [_instance(i) for i in account.instances if i.gpu in served]
     written |= {
         "held": sorted(account.held),
@@ -213,9 +213,9 @@ def document(account: NodeAccount) -> Json:
     return {key: value for key, value in written.items() if value != "" and key not in absent}
 
 
-def _extras(one: ServedGpu) -> Json:
-    reason: Json = {"reason": one.reason} if one.reason else {}
-    return {"pci": one.pci} | reason
+def _extras(served_gpu: ServedGpu) -> Json:
+    reason: Json = {"reason": served_gpu.reason} if served_gpu.reason else {}
+    return {"pci": served_gpu.pci} | reason
 
 
 def _instance(instance: RealisedInstance) -> Json:

@@ -70,7 +70,9 @@ def find_unaccounted(
 
 
 def _is_gpu(name: str, vocabularies: Iterable[Vocabulary]) -> bool:
-    return name.startswith(FOREIGN) or any(name in words.resources for words in vocabularies)
+    return name.startswith(FOREIGN) or any(
+        name in vocabulary.resources for vocabulary in vocabularies
+    )
 
 
 def _annotated_entry(

@@ -57,10 +57,10 @@ _REMEDIES: Final = MappingProxyType(
         ),
     }
 )
-_SESSION_LOST: Final = frozenset(
+_SESSION_LOST_CODES: Final = frozenset(
     (pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 )
-_NO_SUCH: Final = frozenset(
+_NOT_FOUND_CODES: Final = frozenset(
     (
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_INVALID_ARGUMENT,
@@ -78,7 +78,7 @@ class NvmlError(DriverError):
         self.code = code
 
 
-def ask(function: Callable[..., T], *args: object) -> T:
+def call_nvml(function: Callable[..., T], *args: object) -> T:
     """Return what a pynvml function answers, or raise NvmlError.
 
     pynvml's own exception compares by code and fails on any other object: it stays in here.
@@ -95,37 +95,39 @@ def ask(function: Callable[..., T], *args: object) -> T:
         raise NvmlError(pynvml.NVML_ERROR_UNKNOWN, name, "the answer is not text") from error
 
 
-def ask_if_supported(function: Callable[..., T], *args: object) -> T | None:
+def call_if_supported(function: Callable[..., T], *args: object) -> T | None:
     """Return the answer, or ``None`` where this GPU, driver or mode has none to give.
 
     A lost GPU or session is never taken for that.
     """
     try:
-        return ask(function, *args)
+        return call_nvml(function, *args)
     except NvmlError as error:
         if error.fault in {Fault.LOST, Fault.UNAVAILABLE}:
             raise
         return None
 
 
-def look_up(what: str, function: Callable[..., T], *args: object) -> T:
+def look_up(target: str, function: Callable[..., T], *args: object) -> T:
     """Return what a name or number leads to, or raise ABSENT, however the driver says that."""
     try:
-        return ask(function, *args)
+        return call_nvml(function, *args)
     except NvmlError as error:
-        if says_none(error):
-            raise DriverError(Fault.ABSENT, error.call, f"no {what}") from error
+        if is_not_found(error):
+            raise DriverError(Fault.ABSENT, error.call, f"no {target}") from error
         raise
 
 
-def says_none(error: DriverError) -> bool:
+def is_not_found(error: DriverError) -> bool:
     """Say whether this is how a driver says that it has no such profile, placement or instance.
 
     Its versions differ in which of these codes they use.
     """
-    return error.fault is Fault.ABSENT or (isinstance(error, NvmlError) and error.code in _NO_SUCH)
+    return error.fault is Fault.ABSENT or (
+        isinstance(error, NvmlError) and error.code in _NOT_FOUND_CODES
+    )
 
 
 def ends_session(error: Exception) -> bool:
     """Say whether the session itself is gone: the driver was reloaded."""
-    return isinstance(error, NvmlError) and error.code in _SESSION_LOST
+    return isinstance(error, NvmlError) and error.code in _SESSION_LOST_CODES

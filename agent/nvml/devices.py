@@ -11,10 +11,10 @@ import pynvml
 
 from agent.driver.board_discovery import pci_address
 from agent.driver.driver import Fault, MigMode, Recovery
-from agent.nvml.calls import Handle, NvmlError, ask, ask_if_supported, look_up
+from agent.nvml.calls import Handle, NvmlError, call_if_supported, call_nvml, look_up
 
-_PCI: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_LAST_WITH_RESET: Final = 8  # the compute capability's major number of Ampere (and Ada)
+_PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_LAST_MAJOR_WITH_RESET: Final = 8  # the compute capability's major number of Ampere (and Ada)
 # NVML_GPU_RECOVERY_ACTION_*: trouble of NVLink and of IMEX leaves what one GPU does alone intact.
 _RECOVERIES: Final = MappingProxyType(
     {
@@ -56,15 +56,15 @@ class FixedFacts:
 
 def fixed_facts(device: Handle, uuid: str, sysfs: Path) -> FixedFacts:
     """Read the facts of *device*, whose UUID is *uuid*; *sysfs* is where ``/sys`` is."""
-    pci = pci_address(str(ask(pynvml.nvmlDeviceGetPciInfo_v3, device).busId))
-    peers, switched = _links(device)
+    pci = pci_address(str(call_nvml(pynvml.nvmlDeviceGetPciInfo_v3, device).busId))
+    peers, switched = _nvlink_peers(device)
     return FixedFacts(
         uuid=uuid,
         pci=pci,
-        model=str(ask(pynvml.nvmlDeviceGetName, device)),
+        model=str(call_nvml(pynvml.nvmlDeviceGetName, device)),
         ampere_or_older=_ampere_or_older(device),
-        numa=_numa(sysfs, pci),
-        switch=_switch(sysfs, pci),
+        numa=_numa_node(sysfs, pci),
+        switch=_pcie_switch(sysfs, pci),
         peers=peers,
         switched=switched,
     )
@@ -76,7 +76,7 @@ def mig_mode(device: Handle) -> MigMode | None:
     A GPU that only fails to tell must not pass for one without MIG: that raises NvmlError.
     """
     try:
-        modes = ask(pynvml.nvmlDeviceGetMigMode, device)
+        modes = call_nvml(pynvml.nvmlDeviceGetMigMode, device)
     except NvmlError as error:
         if error.fault is not Fault.NOT_SUPPORTED:
             raise
@@ -90,7 +90,7 @@ def switch_mig_on(gpu: str) -> MigMode:
     The call succeeds even where the mode stays: its answer is the code that says why.
     """
     device = look_up(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
-    status = int(ask(pynvml.nvmlDeviceSetMigMode, device, pynvml.NVML_DEVICE_MIG_ENABLE))
+    status = int(call_nvml(pynvml.nvmlDeviceSetMigMode, device, pynvml.NVML_DEVICE_MIG_ENABLE))
     mode = mig_mode(device)
     if mode is None or not mode.current:
         code = status or pynvml.NVML_ERROR_UNKNOWN
@@ -106,7 +106,7 @@ def in_mig_mode(device: Handle) -> bool:
 
 def recovery(device: Handle) -> Recovery | None:
     """Return what the GPU needs, ``None`` with drivers before 565, which do not tell."""
-    fields = ask_if_supported(
+    fields = call_if_supported(
         pynvml.nvmlDeviceGetFieldValues, device, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
     )
     if fields is None or fields[0].nvmlReturn != pynvml.NVML_SUCCESS:
@@ -125,14 +125,14 @@ def links_of(gpu: FixedFacts, gpus: tuple[FixedFacts, ...]) -> tuple[str, ...]:
 
 def _ampere_or_older(device: Handle) -> bool:
     """Say whether MIG mode needs a reset; what cannot be told is treated with that care."""
-    architecture = ask_if_supported(pynvml.nvmlDeviceGetArchitecture, device)
+    architecture = call_if_supported(pynvml.nvmlDeviceGetArchitecture, device)
     if architecture is not None and architecture != pynvml.NVML_DEVICE_ARCH_UNKNOWN:
         return bool(architecture <= pynvml.NVML_DEVICE_ARCH_AMPERE)
-    capability = ask_if_supported(pynvml.nvmlDeviceGetCudaComputeCapability, device)
-    return capability is None or int(capability[0]) <= _LAST_WITH_RESET
+    capability = call_if_supported(pynvml.nvmlDeviceGetCudaComputeCapability, device)
+    return capability is None or int(capability[0]) <= _LAST_MAJOR_WITH_RESET
 
 
-def _numa(sysfs: Path, pci: str) -> int | None:
+def _numa_node(sysfs: Path, pci: str) -> int | None:
     """Return the NUMA node of the GPU's slot, as the kernel tells; -1 is its word for unknown.
 
     NVML's own question is about GPUs that are NUMA nodes themselves (Grace), another thing.
@@ -144,7 +144,7 @@ def _numa(sysfs: Path, pci: str) -> int | None:
     return node if node >= 0 else None
 
 
-def _switch(sysfs: Path, pci: str) -> str | None:
+def _pcie_switch(sysfs: Path, pci: str) -> str | None:
     """Return the upper port of the PCIe switch that the GPU hangs on, by its place in the tree.
 
     The kernel keeps a device in the folder of the port that it is plugged into, which on a switch
@@ -154,29 +154,29 @@ def _switch(sysfs: Path, pci: str) -> str | None:
         above = (sysfs / "bus/pci/devices" / pci).resolve().parent.parent.name
     except (OSError, RuntimeError):  # the latter for links that go round
         return None
-    return above if _PCI.fullmatch(above) else None
+    return above if _PCI_ADDRESS.fullmatch(above) else None
 
 
-def _links(device: Handle) -> tuple[frozenset[str], bool]:
+def _nvlink_peers(device: Handle) -> tuple[frozenset[str], bool]:
     peers: set[str] = set()
     switched = False
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        active = ask_if_supported(pynvml.nvmlDeviceGetNvLinkState, device, link)
+        active = call_if_supported(pynvml.nvmlDeviceGetNvLinkState, device, link)
         if active is None:  # how many there are is told by nothing else on every driver
             break
         if not active:
             continue
-        kind = ask_if_supported(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)
+        kind = call_if_supported(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             switched = True
         else:
-            peers |= _peer(device, link)
+            peers |= _peer_address(device, link)
     return frozenset(peers), switched
 
 
-def _peer(device: Handle, link: int) -> set[str]:
+def _peer_address(device: Handle, link: int) -> set[str]:
     """Return the PCI address at the other end of a link; nothing where the driver tells none."""
-    remote = ask_if_supported(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device, link)
+    remote = call_if_supported(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device, link)
     with suppress(ValueError):
         return set() if remote is None else {pci_address(str(remote.busId))}
     return set()

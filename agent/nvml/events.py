@@ -7,13 +7,13 @@ from typing import Final, Protocol
 import pynvml
 
 from agent.driver.driver import DriverEvent
-from agent.nvml.calls import Handle, NvmlError, ask, ask_if_supported
+from agent.nvml.calls import Handle, NvmlError, call_if_supported, call_nvml
 
-_MOST: Final = 256  # events in one poll; a storm goes on in the next
+_MOST_EVENTS: Final = 256  # events in one poll; a storm goes on in the next
 _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
-class _Data(Protocol):
+class _EventData(Protocol):
     """What NVML says of an event, in its spelling."""
 
     device: Handle
@@ -26,19 +26,19 @@ class ErrorEvents:
 
     def __init__(self) -> None:
         """Watch no GPU yet."""
-        self._set: object | None = None
+        self._event_set: object | None = None
         self._uuids: dict[int, str] = {}
 
     def watch(self, uuid: str, device: Handle) -> None:
         """Have *device* report, if it is not watched yet and knows how to."""
         if uuid in self._uuids.values():
             return
-        if self._set is None:
-            self._set = ask(pynvml.nvmlEventSetCreate)
-        supported = ask_if_supported(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0
+        if self._event_set is None:
+            self._event_set = call_nvml(pynvml.nvmlEventSetCreate)
+        supported = call_if_supported(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0
         wanted = int(supported) & pynvml.nvmlEventTypeXidCriticalError
         if wanted:
-            ask(pynvml.nvmlDeviceRegisterEvents, device, wanted, self._set)
+            call_nvml(pynvml.nvmlDeviceRegisterEvents, device, wanted, self._event_set)
         address = _address(device)
         if address is not None:
             self._uuids[address] = uuid
@@ -56,9 +56,9 @@ class ErrorEvents:
 
         """
         driver_events: list[DriverEvent] = []
-        while self._set is not None and len(driver_events) < _MOST:
+        while self._event_set is not None and len(driver_events) < _MOST_EVENTS:
             try:
-                data = ask(pynvml.nvmlEventSetWait_v2, self._set, 0)
+                data = call_nvml(pynvml.nvmlEventSetWait_v2, self._event_set, 0)
             except NvmlError as error:
                 if error.code == pynvml.NVML_ERROR_TIMEOUT:
                     break
@@ -66,10 +66,10 @@ class ErrorEvents:
                 if driver_events:
                     break
                 raise
-            driver_events += self._event(data)
+            driver_events += self._events_of(data)
         return tuple(driver_events)
 
-    def _event(self, data: _Data) -> Iterator[DriverEvent]:
+    def _events_of(self, data: _EventData) -> Iterator[DriverEvent]:
         """Yield what was reported, unless it is of a GPU that nobody can name any more.
 
         Such a one is lost, which probing it tells; it must not be taken for all of them.
@@ -78,7 +78,7 @@ class ErrorEvents:
         gpu = None if address is None else self._uuids.get(address)
         if address is not None and gpu is None:
             try:
-                gpu = str(ask(pynvml.nvmlDeviceGetUUID, data.device))
+                gpu = str(call_nvml(pynvml.nvmlDeviceGetUUID, data.device))
             except NvmlError:
                 return
         instance = int(data.gpuInstanceId)
@@ -87,9 +87,9 @@ class ErrorEvents:
 
     def close(self) -> None:
         """Give the event set back; nothing is watched any more."""
-        freed, self._set, self._uuids = self._set, None, {}
-        if freed is not None:
-            ask_if_supported(pynvml.nvmlEventSetFree, freed)
+        event_set, self._event_set, self._uuids = self._event_set, None, {}
+        if event_set is not None:
+            call_if_supported(pynvml.nvmlEventSetFree, event_set)
 
 
 def _address(device: Handle) -> int | None:

@@ -16,7 +16,7 @@ import pynvml
 
 from agent.driver.board_discovery import ProfileFacts, SlotSpan
 from agent.driver.driver import DriverError, Fault
-from agent.nvml.calls import Handle, NvmlError, ask, says_none
+from agent.nvml.calls import Handle, NvmlError, call_nvml, is_not_found
 from allocator.model.units import MiB
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ _GPU_PROFILES: Final = range(0x21)
 _COMPUTE_PROFILES: Final = range(0x11)
 # NVML writes as many handles as there are, without being told the size of the array, and reports
 # of A30 say that its instance counts are wrong: room for more than any board has memory slots.
-_ROOM: Final = 64
+_MOST_HANDLES: Final = 64
 _OLD_DRIVER: Final = frozenset(
     (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
 )
@@ -95,17 +95,19 @@ def _spans(device: Handle, profile: int) -> tuple[SlotSpan, ...]:
     count = ctypes.c_uint(0)
     listing = pynvml.nvmlDeviceGetGpuInstancePossiblePlacements
     try:
-        ask(listing, device, profile, None, ctypes.byref(count))
+        call_nvml(listing, device, profile, None, ctypes.byref(count))
     except NvmlError as error:
-        if says_none(error) or error.fault is Fault.NOT_SUPPORTED:  # or a driver that cannot tell
+        if (
+            is_not_found(error) or error.fault is Fault.NOT_SUPPORTED
+        ):  # or a driver that cannot tell
             return ()
         if error.code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
             raise
     if count.value == 0:
         return ()
-    array = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, _ROOM))()
+    array = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, _MOST_HANDLES))()
     count.value = len(array)
-    ask(listing, device, profile, array, ctypes.byref(count))
+    call_nvml(listing, device, profile, array, ctypes.byref(count))
     return tuple(SlotSpan(int(span.start), int(span.size)) for span in array[: count.value])
 
 
@@ -122,16 +124,16 @@ def compute_profiles(gpu_instance: Handle) -> tuple[ComputeProfile, ...]:
 def gpu_instances(device: Handle, facts: Sequence[ProfileFacts]) -> Iterator[Handle]:
     """Yield every GPU instance of *device*, of whatever profile."""
     for fact in facts:
-        array = (pynvml.c_nvmlGpuInstance_t * _ROOM)()
+        array = (pynvml.c_nvmlGpuInstance_t * _MOST_HANDLES)()
         yield from _handles(array, pynvml.nvmlDeviceGetGpuInstances, device, fact.id)
 
 
-def computes(
+def compute_instances(
     device: Handle, gpu_instance: Handle, shapes: Sequence[ComputeProfile]
 ) -> Iterator[Compute]:
     """Yield the compute instances of these *shapes* within a GPU instance of *device*."""
     for shape in shapes:
-        array = (pynvml.c_nvmlComputeInstance_t * _ROOM)()
+        array = (pynvml.c_nvmlComputeInstance_t * _MOST_HANDLES)()
         listing = pynvml.nvmlGpuInstanceGetComputeInstances
         for handle in _handles(array, listing, gpu_instance, shape.id):
             yield compute_of(device, handle)
@@ -150,11 +152,11 @@ def compute_of(device: Handle, handle: Handle) -> Compute:
         ABSENT if no MIG device has these ids.
 
     """
-    info = ask(pynvml.nvmlComputeInstanceGetInfo_v2, handle)
-    ids = (int(ask(pynvml.nvmlGpuInstanceGetInfo, info.gpuInstance).id), int(info.id))
+    info = call_nvml(pynvml.nvmlComputeInstanceGetInfo_v2, handle)
+    ids = (int(call_nvml(pynvml.nvmlGpuInstanceGetInfo, info.gpuInstance).id), int(info.id))
     for mig in chain([info.device], _mig_devices(device)):
         if mig and _mig_ids(mig) == ids:
-            return Compute(ids[1], str(ask(pynvml.nvmlDeviceGetUUID, mig)))
+            return Compute(ids[1], str(call_nvml(pynvml.nvmlDeviceGetUUID, mig)))
     raise DriverError(
         Fault.ABSENT,
         "nvmlComputeInstanceGetInfo",
@@ -186,14 +188,15 @@ def create_gpu_instance(device: Handle, facts: Sequence[ProfileFacts], at: Profi
     placement = pynvml.c_nvmlGpuInstancePlacement_t(span.start, span.size)
     create = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement
     # by reference: pynvml passes it through, and by value it ends the process
-    made: Handle = ask(create, device, at.profile, ctypes.byref(placement))
-    with _destroy_on_error(pynvml.nvmlGpuInstanceDestroy, made):
-        info = ask(pynvml.nvmlGpuInstanceGetInfo, made)
-        got = ProfileSlot(int(info.profileId), int(info.placement.start))
-        if got != at:
-            text = f"asked for profile {at.profile} at {at.start}, got {got.profile} at {got.start}"
+    gpu_instance: Handle = call_nvml(create, device, at.profile, ctypes.byref(placement))
+    with _destroyed_on_error(pynvml.nvmlGpuInstanceDestroy, gpu_instance):
+        info = call_nvml(pynvml.nvmlGpuInstanceGetInfo, gpu_instance)
+        actual = ProfileSlot(int(info.profileId), int(info.placement.start))
+        if actual != at:
+            wanted = f"asked for profile {at.profile} at {at.start}"
+            text = f"{wanted}, got {actual.profile} at {actual.start}"
             raise DriverError(Fault.OTHER, call, text)
-    return made
+    return gpu_instance
 
 
 def create_compute(device: Handle, gpu_instance: Handle, shape: ComputeProfile) -> Compute:
@@ -206,11 +209,11 @@ def create_compute(device: Handle, gpu_instance: Handle, shape: ComputeProfile) 
 
     """
     create = pynvml.nvmlGpuInstanceCreateComputeInstance
-    made = ask(create, gpu_instance, shape.id)
-    with _destroy_on_error(pynvml.nvmlComputeInstanceDestroy, made):
-        compute = compute_of(device, made)
-        wanted = (int(ask(pynvml.nvmlGpuInstanceGetInfo, gpu_instance).id), compute.id)
-        named = _mig_ids(ask(pynvml.nvmlDeviceGetHandleByUUID, compute.uuid))
+    handle = call_nvml(create, gpu_instance, shape.id)
+    with _destroyed_on_error(pynvml.nvmlComputeInstanceDestroy, handle):
+        compute = compute_of(device, handle)
+        wanted = (int(call_nvml(pynvml.nvmlGpuInstanceGetInfo, gpu_instance).id), compute.id)
+        named = _mig_ids(call_nvml(pynvml.nvmlDeviceGetHandleByUUID, compute.uuid))
         if named != wanted:
             text = f"{compute.uuid} leads to instances {named}, expected {wanted}"
             raise DriverError(Fault.OTHER, create.__name__, text)
@@ -218,22 +221,22 @@ def create_compute(device: Handle, gpu_instance: Handle, shape: ComputeProfile) 
 
 
 @contextmanager
-def _destroy_on_error(destroy: Callable[..., object], made: Handle) -> Iterator[None]:
+def _destroyed_on_error(destroy: Callable[..., object], handle: Handle) -> Iterator[None]:
     """Destroy what was made if what follows fails; one that cannot be is found by the next look."""
     try:
         yield
     except DriverError:
         with suppress(NvmlError):
-            ask(destroy, made)
+            call_nvml(destroy, handle)
         raise
 
 
 def _mig_devices(device: Handle) -> Iterator[Handle]:
-    for index in range(int(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, device))):
+    for index in range(int(call_nvml(pynvml.nvmlDeviceGetMaxMigDeviceCount, device))):
         try:
-            yield ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)
+            yield call_nvml(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)
         except NvmlError as error:
-            if not says_none(error):  # a hole in the numbering
+            if not is_not_found(error):  # a hole in the numbering
                 raise
 
 
@@ -241,14 +244,14 @@ def _mig_ids(mig: Handle) -> tuple[int, int] | None:
     """Return the ids of a MIG device's instances, ``None`` for the handle of anything else."""
     try:
         # the answer is a ctypes object, which is always true
-        if not ask(pynvml.nvmlDeviceIsMigDeviceHandle, mig).value:
+        if not call_nvml(pynvml.nvmlDeviceIsMigDeviceHandle, mig).value:
             return None
         return (
-            int(ask(pynvml.nvmlDeviceGetGpuInstanceId, mig)),
-            int(ask(pynvml.nvmlDeviceGetComputeInstanceId, mig)),
+            int(call_nvml(pynvml.nvmlDeviceGetGpuInstanceId, mig)),
+            int(call_nvml(pynvml.nvmlDeviceGetComputeInstanceId, mig)),
         )
     except NvmlError as error:
-        if says_none(error):
+        if is_not_found(error):
             return None
         raise
 
@@ -259,9 +262,9 @@ def _handles(
     """Yield the handles that *listing* of *of* writes into *array*, which is ours."""
     count = ctypes.c_uint(0)
     try:
-        ask(listing, *of, array, ctypes.byref(count))
+        call_nvml(listing, *of, array, ctypes.byref(count))
     except NvmlError as error:
-        if says_none(error):
+        if is_not_found(error):
             return
         raise
     yield from array[: count.value]
@@ -274,12 +277,12 @@ def _profile_info(function: Callable[..., T], *args: object) -> T | None:
     """
     try:
         try:
-            return ask(function, *args)
+            return call_nvml(function, *args)
         except NvmlError as error:
             if error.code not in _OLD_DRIVER:
                 raise
-        return ask(partial(function, version=1), *args)
+        return call_nvml(partial(function, version=1), *args)
     except NvmlError as error:
-        if says_none(error):
+        if is_not_found(error):
             return None
         raise

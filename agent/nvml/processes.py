@@ -8,12 +8,12 @@ import pynvml
 
 from agent.driver.board_discovery import MIB
 from agent.driver.driver import Fault, Usage
-from agent.nvml.calls import Handle, NvmlError, ask, ask_if_supported
+from agent.nvml.calls import Handle, NvmlError, call_if_supported, call_nvml
 from allocator.model.units import MiB
 
 _NO_INSTANCE: Final = 0xFFFFFFFF  # where a process record has ids of MIG instances otherwise
-_RECENT: Final = 2_000_000  # microseconds of samples that make up a process's utilization
-_WHOLE: Final = 100  # percent; drivers have been seen to leave larger numbers in a sample
+_SAMPLE_WINDOW: Final = 2_000_000  # microseconds of samples that make up a process's utilization
+_MOST_PERCENT: Final = 100  # percent; drivers have been seen to leave larger numbers in a sample
 _TRIES: Final = 3
 
 
@@ -42,26 +42,26 @@ _MPS: Final[tuple[_Listing, ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class GpuProcess:
     """A process on a GPU: its pid on the host, and the ids of its GPU and compute instance."""
 
     pid: int
     ids: tuple[int, int] | None
 
 
-def users(device: Handle) -> dict[User, MiB | None]:
+def memory_by_process(device: Handle) -> dict[GpuProcess, MiB | None]:
     """Return the processes on *device* with what each holds there, ``None`` where untold.
 
     One that computes and draws is in both listings with the same sum.
     """
-    memories: dict[User, MiB | None] = {}
+    memories: dict[GpuProcess, MiB | None] = {}
     for record in (
         *_records(device, _COMPUTE),
         *_records_if_any(device, _GRAPHICS),
         *_records_if_any(device, _MPS),
     ):
         ids = (int(record.gpuInstanceId), int(record.computeInstanceId))
-        user = User(int(record.pid), None if _NO_INSTANCE in ids else ids)
+        user = GpuProcess(int(record.pid), None if _NO_INSTANCE in ids else ids)
         used = record.usedGpuMemory
         memory = None if used is None else MiB(-(-int(used) // MIB))
         known = memories.get(user)
@@ -74,19 +74,19 @@ def utilization(device: Handle, now: float) -> dict[int, int]:
 
     Not for GPUs in MIG mode, where no driver tells. A process without a fresh sample is left out.
     """
-    since = max(0, int(now * 1_000_000) - _RECENT)
+    since = max(0, int(now * 1_000_000) - _SAMPLE_WINDOW)
     # pynvml takes the driver's success with no samples for an error
-    samples = ask_if_supported(pynvml.nvmlDeviceGetProcessUtilization, device, since) or ()
+    samples = call_if_supported(pynvml.nvmlDeviceGetProcessUtilization, device, since) or ()
     newest = sorted(samples, key=lambda sample: int(sample.timeStamp))
-    return {int(s.pid): int(s.smUtil) for s in newest if int(s.smUtil) <= _WHOLE}
+    return {int(s.pid): int(s.smUtil) for s in newest if int(s.smUtil) <= _MOST_PERCENT}
 
 
 def usage_of(device: Handle, *, in_mig_mode: bool) -> Usage:
     """Return what is used of *device* in all; utilization is not measured where *in_mig_mode*."""
-    memory_info = ask_if_supported(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
+    memory_info = call_if_supported(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
     if memory_info is None:  # the first version counts what the driver keeps for itself as used
-        memory_info = ask(pynvml.nvmlDeviceGetMemoryInfo, device)
-    rates = None if in_mig_mode else ask_if_supported(pynvml.nvmlDeviceGetUtilizationRates, device)
+        memory_info = call_nvml(pynvml.nvmlDeviceGetMemoryInfo, device)
+    rates = None if in_mig_mode else call_if_supported(pynvml.nvmlDeviceGetUtilizationRates, device)
     return Usage(
         memory=MiB(-(-int(memory_info.used) // MIB)),
         utilization=None if rates is None else int(rates.gpu),
@@ -119,8 +119,8 @@ def _read_listing(device: Handle, listing: _Listing) -> Sequence[_Record]:
     """Return the records of a listing, which fails if processes start while it is sized."""
     for _ in range(_TRIES - 1):
         try:
-            return ask(listing, device)
+            return call_nvml(listing, device)
         except NvmlError as error:
             if error.code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 raise
-    return ask(listing, device)
+    return call_nvml(listing, device)

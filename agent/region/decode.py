@@ -177,14 +177,16 @@ def _slots(layout: Layout, data: bytes, *, taken: int, devices: int) -> tuple[Re
 
 
 def _use(layout: Layout, data: bytes, slot_and_device: tuple[int, int]) -> DeviceUse:
-    shape = layout.slot
-    slot, device = slot_and_device
+    slot_layout = layout.slot
+    slot_at, device = slot_and_device
     context, module, content, _, total = _USED.unpack_from(
-        data, slot + shape.used + device * shape.stride
+        data, slot_at + slot_layout.used + device * slot_layout.stride
     )
     utilization = None
-    if shape.utilization is not None:
-        at = slot + shape.utilization + device * shape.utilization_stride + SM_UTIL_AT
+    if slot_layout.utilization is not None:
+        at = (
+            slot_at + slot_layout.utilization + device * slot_layout.utilization_stride + SM_UTIL_AT
+        )
         utilization = _U64.unpack_from(data, at)[0]
     return DeviceUse(
         total=total, context=context, module=module, data=content, utilization=utilization
@@ -207,7 +209,7 @@ class GpuTotals:
 
 
 def totals(
-    region: Region, sizes: Mapping[str, int], alive: Callable[[RegionSlot], bool]
+    region: Region, sizes: Mapping[str, int], is_alive: Callable[[RegionSlot], bool]
 ) -> dict[str, GpuTotals]:
     """Add up by GPU what live processes use of those in *sizes* (bytes).
 
@@ -215,7 +217,7 @@ def totals(
     GPU's size counts as 0. A name that is not in *sizes*, or the second of its kind, is the
     tenant's invention.
     """
-    slots = [slot for slot in region.slots if alive(slot)]
+    slots = [slot for slot in region.slots if is_alive(slot)]
     totals_by_gpu: dict[str, GpuTotals] = {}
     for device, uuid in enumerate(region.uuids):
         if uuid is not None and uuid in sizes and uuid not in totals_by_gpu:

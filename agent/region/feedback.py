@@ -67,7 +67,7 @@ def flags_by_container(
         limited = contended or task.region.layout.name not in SWITCH_READ_AT_EVERY_LAUNCH
         flags[key] = RegionFlags(
             switch=LIMITS_ON if limited else LIMITS_OFF,
-            recent=BLOCKED if held_back else _counted_down(task.region),
+            recent=BLOCKED if held_back else _next_recent_kernel(task.region),
         )
     return flags
 
@@ -79,6 +79,6 @@ def _is_active(container: SharingContainer, now: float) -> bool:
     return container.live and (launched or container.region.recent_kernel > 1)
 
 
-def _counted_down(region: Region) -> int:
+def _next_recent_kernel(region: Region) -> int:
     """Return the next recent kernel: the library sets 2 at a launch, and it is counted down."""
     return min(max(RELEASED, region.recent_kernel - 1), LAUNCHED - 1)

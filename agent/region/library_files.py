@@ -127,7 +127,9 @@ _SIMULATED_CONTENT: Final = b"simulated GPUs need no library\n"
 def install_from(root: Path, folder: Path) -> Installed | Absent:
     """Install the library of *folder*, whose name may carry a version, below *root*."""
     paths = [
-        path for place in ("", _PUBLISHED_IN) for path in sorted((folder / place).glob(f"{NAME}*"))
+        path
+        for subfolder in ("", _PUBLISHED_IN)
+        for path in sorted((folder / subfolder).glob(f"{NAME}*"))
     ]
     return install(root, paths[0] if paths else folder / NAME)
 

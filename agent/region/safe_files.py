@@ -86,8 +86,8 @@ def file_names(at: int, *, most: int | None = None) -> tuple[str, ...]:
 
 def region_names(at: int, first: str) -> tuple[str, ...]:
     """Return the names of regions in a directory: *first*, there or not, then some others."""
-    some = sorted(file_names(at, most=MOST_NAMES))
-    others = (name for name in some if name.endswith(SUFFIX) and name != first)
+    names = sorted(file_names(at, most=MOST_NAMES))
+    others = (name for name in names if name.endswith(SUFFIX) and name != first)
     return (first, *islice(others, MOST_OTHER_REGIONS))
 
 
@@ -213,11 +213,11 @@ def purge_quarantine(quarantine_fd: int) -> None:
     ]:
         for folder in folders:
             try:
-                with directory(folder, at=quarantine_fd) as here:
-                    for name in file_names(here, most=MOST_REMOVED):
+                with directory(folder, at=quarantine_fd) as folder_fd:
+                    for name in file_names(folder_fd, most=MOST_REMOVED):
                         if next(budget) >= MOST_REMOVED:
                             return
-                        quarantine(name, at=here, quarantine_fd=quarantine_fd)
+                        quarantine(name, at=folder_fd, quarantine_fd=quarantine_fd)
                 os.rmdir(folder, dir_fd=quarantine_fd)
             except OSError as error:
                 stuck.add(folder)

@@ -31,7 +31,7 @@ from agent.node.status_controller import StatusController, StatusFacts
 from agent.region.library_files import Absent, Installed, install_from, install_simulated, sweep
 from agent.region.region_files import RegionFiles
 from agent.serve.device_plugin import DevicePluginService, Paths, PluginServices
-from agent.serve.http import Answers, serve_http
+from agent.serve.http import HttpAnswers, serve_http
 from agent.serve.monitor_view import Evictor, MonitorView
 from agent.serve.node_events import REPORTER, NodeEvents
 from agent.serve.options import AgentOptions, DriverKind, boot_of, nvml_driver, simulated_driver
@@ -83,7 +83,9 @@ class AgentParts:
             self._mig_services(), changed=self.hardware_informer.refresh
         )
         self.hardware_informer.instances = self.instances
-        facts = StatusFacts(self.boot, lambda: self.hardware_informer.hardware, self.alive)
+        facts = StatusFacts(
+            self.boot, lambda: self.hardware_informer.hardware, self.uids_with_processes
+        )
         self.status_controller = StatusController(client, self.node_informer, facts)
         self.capacity_controller = CapacityController(
             client,
@@ -103,8 +105,8 @@ class AgentParts:
     @property
     def version(self) -> str:
         """Return our version as a label may have it; one that plays says so in it."""
-        own = version().replace("+", "-")
-        return f"{own}-{self._options.driver}" if self._is_simulated else own
+        agent_version = version().replace("+", "-")
+        return f"{agent_version}-{self._options.driver}" if self._is_simulated else agent_version
 
     @property
     def cdi(self) -> Path:
@@ -116,10 +118,10 @@ class AgentParts:
         hardware = self.hardware_informer.hardware
         return () if hardware is None else hardware.devices
 
-    async def alive(self) -> frozenset[str]:
+    async def uids_with_processes(self) -> frozenset[str]:
         """Return the uids of the pods that have processes on this node."""
-        everyone = await asyncio.to_thread(self.processes.pod_processes)
-        return frozenset(one.cgroup.uid for one in everyone if one.cgroup is not None)
+        processes = await asyncio.to_thread(self.processes.pod_processes)
+        return frozenset(one.cgroup.uid for one in processes if one.cgroup is not None)
 
     async def close(self) -> None:
         """Let go of the driver, the journal, and whom we hold back; all else stays as it is."""
@@ -155,8 +157,8 @@ class AgentParts:
 
     def _may_enable_mig(self) -> bool:
         """Say whether the node's owner set it up for MIG: what a reboot undid may be made good."""
-        own = self.node_informer.node_config
-        return own is not None and own.mode is Mode.MIG
+        node_config = self.node_informer.node_config
+        return node_config is not None and node_config.mode is Mode.MIG
 
     def _monitor_services(self, client: Client, library: Installed | Absent) -> MonitorServices:
         root = self._options.root
@@ -207,7 +209,9 @@ async def run(options: AgentOptions) -> None:
             async with background() as start:
                 agent = Agent(options, client, parts)
                 agent.begin(start)
-                answers = Answers(ready=agent.not_ready_reason, metrics=parts.metrics.exposition)
+                answers = HttpAnswers(
+                    ready=agent.not_ready_reason, metrics=parts.metrics.exposition
+                )
                 async with serve_http(answers, options.listen) as port:
                     log.info("serving", port=port, version=parts.version, node=options.node)
                     await stop.wait()
@@ -237,7 +241,7 @@ class Agent:
                 parts.capacity_controller,
                 parts.paths,
                 cdi=parts.cdi,
-                alive=parts.alive,
+                alive=parts.uids_with_processes,
             )
             start(leaving.run(), "withdrawal")
             start(self._release_forever(), "release")
@@ -346,7 +350,7 @@ class Agent:
             entries=entries,
             instances=parts.instances,
             regions=parts.regions,
-            alive=parts.alive,
+            alive=parts.uids_with_processes,
             events=parts.node_events,
         )
         await DevicePluginService(services, parts.paths, cdi=parts.cdi if with_cdi else None).run()

@@ -114,9 +114,9 @@ class DevicePluginService:
         while True:
             self._changed.clear()
             informer = self._services.informer
-            known = await asyncio.to_thread(self._registered_ids)
-            if known != informer.registered_ids:
-                informer.registered_ids = known
+            registered = await asyncio.to_thread(self._registered_ids)
+            if registered != informer.registered_ids:
+                informer.registered_ids = registered
                 informer.notify()
             node, hardware = informer.node, self._services.hardware_informer.hardware
             if informer.plugin_conflict != logged:
@@ -177,8 +177,8 @@ class DevicePluginService:
             await asyncio.sleep(SWEEP_INTERVAL)
 
     def _pods(self) -> Mapping[str, PodName]:
-        tenants = self._services.informer.pods
-        return {uid: PodName(t.namespace, t.name) for uid, t in tenants.items() if not t.ended}
+        pods = self._services.informer.pods
+        return {uid: PodName(t.namespace, t.name) for uid, t in pods.items() if not t.ended}
 
 
 def _is_shareable(served_gpu: ServedGpu) -> bool:

@@ -16,7 +16,7 @@ class ListenAddress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class HttpAnswers:
     """What is asked: whether all is well, and why not; and the metrics, with their content type."""
 
     ready: Callable[[], str]
@@ -24,7 +24,7 @@ class Answers:
 
 
 @asynccontextmanager
-async def serve_http(answers: Answers, listen: ListenAddress) -> AsyncIterator[int]:
+async def serve_http(answers: HttpAnswers, listen: ListenAddress) -> AsyncIterator[int]:
     """Serve while the block runs, and yield the port; raises ``OSError`` where it is taken."""
 
     async def healthz(_: web.Request) -> web.Response:

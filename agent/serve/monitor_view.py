@@ -57,8 +57,8 @@ class MonitorView:
         return frozenset(
             (entry.uid, grant.gpu)
             for entry in entries
-            for held in entry.containers
-            for grant in held.grants
+            for container in entry.containers
+            for grant in container.grants
         )
 
     def pods(self) -> Mapping[str, LocalPod]:
@@ -77,8 +77,10 @@ class MonitorView:
     def _predates_ledger(self, pod: NodePod) -> bool:
         """Say whether a pod was there before our ledger: nothing starts without an entry in it."""
         stored_gpu_node = self.informer.gpu_node
-        known = stored_gpu_node is not None and stored_gpu_node.ledger.entry(pod.uid) is not None
-        return not known and uses_gpus(pod, self.informer.vocabularies)
+        has_entry = (
+            stored_gpu_node is not None and stored_gpu_node.ledger.entry(pod.uid) is not None
+        )
+        return not has_entry and uses_gpus(pod, self.informer.vocabularies)
 
     def instances(self) -> tuple[Instance, ...] | None:
         """Return the MIG instances that exist, ``None`` before all GPUs were looked at."""
@@ -93,10 +95,10 @@ class MonitorView:
 
     def stuck_instances(self) -> Mapping[str, int]:
         """Return how many MIG instances could not be made or removed, by the GPU's UUID."""
-        troubles = self.instances_controller.failures().items()
+        failures = self.instances_controller.failures().items()
         return {
             gpu: sum(trouble.is_stuck for trouble in failed_reconfigurations)
-            for gpu, failed_reconfigurations in troubles
+            for gpu, failed_reconfigurations in failures
         }
 
     def enforcement(self) -> Enforcement:

@@ -21,8 +21,8 @@ _DIGITS: Final = re.compile(r"\d+")
 
 def allocation_note(share: Share, content: ContainerEdits) -> str:
     """Return what the container of *share* was given."""
-    given = map(_grant_text, share.grants, content.shown)
-    return f"container {quote(share.owner.container)}: {'; '.join(given)}"
+    gpus = map(_grant_text, share.grants, content.shown)
+    return f"container {quote(share.owner.container)}: {'; '.join(gpus)}"
 
 
 def without_numbers(sentence: str) -> str:
@@ -106,8 +106,8 @@ class NodeEvents:
             if violation.kind in {ViolationKind.MEMORY, ViolationKind.LIMITS}
             else _UNPROMISED
         )
-        who = f"container {quote(violation.container)} " if violation.container else ""
-        self._record(kind, f"{who}{violation.note}", about=_pod(violation.pod))
+        subject = f"container {quote(violation.container)} " if violation.container else ""
+        self._record(kind, f"{subject}{violation.note}", about=_pod(violation.pod))
 
     def record_drift(self, drift: HardwareDrift) -> None:
         """Report on the Node a difference from the ledger."""

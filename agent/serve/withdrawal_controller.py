@@ -72,7 +72,7 @@ class WithdrawalController:
     async def _pods_with_files(self) -> frozenset[str]:
         """Return the uids of pods that may have our files mounted."""
         informer = self._informer
-        names = {name for words in informer.vocabularies for name in words.resources}
+        names = {name for vocabulary in informer.vocabularies for name in vocabulary.resources}
         live = {
             uid
             for uid, tenant in informer.pods.items()

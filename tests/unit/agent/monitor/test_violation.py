@@ -172,6 +172,6 @@ def test_the_first_look_tells_and_the_second_evicts(
     later = violation(one.kind, kept=one.pod.exempt, note="other numbers")
     second = violation_changes([one], [later], enforcement)
 
-    assert (first.begun, first.due) == ((one,), ())
+    assert (first.begun, first.to_evict) == ((one,), ())
     assert second.begun == ()
-    assert second.due == ((later,) if due else ())
+    assert second.to_evict == ((later,) if due else ())
