@@ -27,67 +27,61 @@ from agent.region.feedback import (
     flags_by_container,
 )
 from agent.region.region_files import FILE, RegionFiles, RegionReading, limits_of
-from agent.region.seed import Limit, Write, limit_corrections, node_pid_writes
-from agent.region.seed import flag_writes as ordered
+from agent.region.seed import Limit, Write, flag_writes, limit_corrections, node_pid_writes
 from agent.share import Share
 
-CENSUS_PAUSE_FACTOR: Final = (
-    100.0  # a walk of all processes is followed by so many times its length without
-)
-MOST_CLOCK_SKEW: Final = 60  # seconds that a last kernel may lie ahead
-REGION_MOUNT: Final = "/tmp/vgpu"  # where the container has it
+CENSUS_PAUSE_FACTOR: Final = 100.0  # pause after a walk of all processes, in lengths of the walk
+MOST_CLOCK_SKEW: Final = 60  # seconds that the time of a last kernel may lie ahead
+REGION_MOUNT: Final = "/tmp/vgpu"  # the region directory as containers see it
 _MIB: Final = 1024 * 1024
-NodePids = Mapping[int, int]  # processes of one container: numbers on the node by their own
+NodePids = Mapping[int, int]  # pids on the node by pids in the container, of one container
 ContainerKey = tuple[str, str]  # a pod's uid and a container's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedNode:
-    """What is known of the node: its GPUs, what was promised on them, and its pods by uid."""
+    """What an inspection knows of the node."""
 
     devices: tuple[Device, ...]
-    shares: tuple[Share, ...]
-    pods: Mapping[str, LocalPod]
+    shares: tuple[Share, ...]  # what the ledger promises here
+    pods: Mapping[str, LocalPod]  # by uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectionResult:
-    """What an inspection found; ``faults`` counts implausible values.
-
-    ``held_back`` are containers whose launches wait for one of higher priority.
-    """
+    """What an inspection found."""
 
     processes: tuple[LocatedProcess, ...]
     counts: tuple[RegionCount, ...]
     violations: tuple[Violation, ...]
-    held_back: frozenset[ContainerKey]
-    faults: int
+    held_back: frozenset[ContainerKey]  # their launches wait for one of higher priority
+    faults: int  # implausible values, and unreadable regions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpenRegion:
-    """A region that was read, whose it is, and what it should limit."""
+    """A region that was read."""
 
-    key: str  # what tells it from all others on this node
+    key: str  # unique on this node
     container: ContainerKey
     share: Share
-    limits: tuple[Limit, ...]
+    limits: tuple[Limit, ...]  # as promised
     reading: RegionReading
     region: Region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RegionFacts:
-    """What a region was found to say, and on what that rests beside it."""
+    """What was derived from a region; kept while the region and the basis are the same."""
 
     region: Region
-    basis: tuple[tuple[Limit, ...], frozenset[int], tuple[Device, ...]]
-    corrections: tuple[Write, ...]
+    basis: tuple[tuple[Limit, ...], frozenset[int], tuple[Device, ...]]  # the other inputs
+    corrections: tuple[Write, ...]  # of changed limits
     count: RegionCount
 
 
 class Inspector:
-    """Inspects; blocks, so it is called from a thread. Of several calls one waits for the other."""
+    """Inspects regions; blocks, so call it from a thread. Calls run one after the other."""
 
     def __init__(
         self,
@@ -97,7 +91,7 @@ class Inspector:
         now: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Look at nothing yet; *now* gives Unix seconds, *ticks* seconds that only grow."""
+        """Inspect nothing yet; *now* returns Unix seconds, *ticks* monotonic seconds."""
         self._regions = regions
         self._processes = processes
         self._now = now
@@ -108,65 +102,60 @@ class Inspector:
         self._facts: dict[str, _RegionFacts] = {}
 
     def inspect(self, processes: Sequence[Process], node: InspectedNode) -> InspectionResult:
-        """Look at what *processes* on GPUs and all regions say, and put the regions right."""
+        """Compare *processes* on GPUs with all regions, and correct the regions."""
         with self._lock:
             return self._inspect(processes, node)
 
     def _inspect(self, processes: Sequence[Process], node: InspectedNode) -> InspectionResult:
         located, node_pids = self._locate_processes(processes, node)
         open_regions, violations = self._open_regions(node)
-        faults = len(violations)
+        unreadable = len(violations)
         self._find_unknown_processes(open_regions, node, node_pids)
         live_slots = {
-            one.key: self._live_slots(one, node_pids[one.container]) for one in open_regions
+            opened.key: self._live_slots(opened, node_pids[opened.container])
+            for opened in open_regions
         }
-        facts = {
-            one.key: self._region_facts(one, live_slots[one.key], node.devices)
-            for one in open_regions
+        self._facts = {
+            opened.key: self._region_facts(opened, live_slots[opened.key], node.devices)
+            for opened in open_regions
         }
-        self._facts = facts
-        flags = flags_by_container(
-            {
-                one.key: _sharing_container(one, live=bool(live_slots[one.key]))
-                for one in open_regions
-            },
-            now=self._now(),
-        )
-        for one in open_regions:
-            corrections = facts[one.key].corrections
-            self._write(
-                one,
-                [*corrections, *node_pid_writes(one.region, node_pids[one.container])],
-                flags[one.key],
-            )
+        sharing = {
+            opened.key: _sharing_container(opened, live=bool(live_slots[opened.key]))
+            for opened in open_regions
+        }
+        flags = flags_by_container(sharing, now=self._now())
+        for opened in open_regions:
+            corrections = self._facts[opened.key].corrections
+            pid_writes = node_pid_writes(opened.region, node_pids[opened.container])
+            self._write(opened, (*corrections, *pid_writes), flags[opened.key])
             if corrections:
-                violations.append(
-                    _violation(one.share, node, "were changed and have been restored")
-                )
-        counts = tuple(judged.count for judged in facts.values())
+                text = "were changed and have been restored"
+                violations.append(_violation(opened.share, node, text))
+        counts = tuple(facts.count for facts in self._facts.values())
+        corrupt = sum(total.corrupt for count in counts for total in count.totals.values())
         return InspectionResult(
             processes=located,
             counts=counts,
             violations=tuple(violations),
             held_back=frozenset(
-                one.container for one in open_regions if flags[one.key].recent == BLOCKED
+                opened.container for opened in open_regions if flags[opened.key].recent == BLOCKED
             ),
-            faults=faults + sum(t.corrupt for count in counts for t in count.totals.values()),
+            faults=unreadable + corrupt,
         )
 
     def release(self, node: InspectedNode) -> None:
         """Let all held-back containers launch kernels, because this agent is about to stop."""
         with self._lock:
-            for one in self._open_regions(node)[0]:
-                if one.region.recent_kernel < RELEASED:
-                    self._write(
-                        one, (), RegionFlags(switch=one.region.utilization_switch, recent=RELEASED)
-                    )
+            for opened in self._open_regions(node)[0]:
+                region = opened.region
+                if region.recent_kernel < RELEASED:
+                    released = RegionFlags(switch=region.utilization_switch, recent=RELEASED)
+                    self._write(opened, (), released)
 
     def _locate_processes(
         self, processes: Sequence[Process], node: InspectedNode
     ) -> tuple[tuple[LocatedProcess, ...], dict[ContainerKey, dict[int, int]]]:
-        """Return processes with where they run, and their numbers; who has ended is left out."""
+        """Return living processes with their cgroups, and their pids by container."""
         residents = {pid: self._processes.resident(pid) for pid in {p.pid for p in processes}}
         node_pids: dict[ContainerKey, dict[int, int]] = defaultdict(dict)
         shares = by_pod(node.shares)
@@ -177,7 +166,7 @@ class Inspector:
         return tuple(LocatedProcess(p, r.cgroup) for p, r in located if r is not None), node_pids
 
     def _open_regions(self, node: InspectedNode) -> tuple[list[_OpenRegion], list[Violation]]:
-        """Read all regions; one of ours that cannot be read was tampered with."""
+        """Read all regions; a region of the agent that is unreadable is a violation."""
         open_regions, violations = [], []
         for share in node.shares:
             limits = limits_of(share)
@@ -187,7 +176,7 @@ class Inspector:
             for reading in self._regions.read(*container):
                 match reading.region:
                     case Region() as region:
-                        one = _OpenRegion(
+                        opened = _OpenRegion(
                             key="/".join((*container, reading.name)),
                             container=container,
                             share=share,
@@ -195,7 +184,7 @@ class Inspector:
                             reading=reading,
                             region=region,
                         )
-                        open_regions.append(one)
+                        open_regions.append(opened)
                     case Unreadable(why=why, missing=missing):
                         if reading.name == FILE and not missing:
                             violations.append(_violation(share, node, f"cannot be read: {why}"))
@@ -207,12 +196,12 @@ class Inspector:
         node: InspectedNode,
         node_pids: dict[ContainerKey, dict[int, int]],
     ) -> None:
-        """Learn of processes that are on no GPU yet, where a region has one that nobody knows."""
+        """Walk all processes if a region has an unknown one: it may be on no GPU yet."""
         unknown = {
-            (one.key, slot.index, slot.pid): one.container
-            for one in open_regions
-            for slot in one.region.slots
-            if not slot.node_pid and slot.pid not in node_pids[one.container]
+            (opened.key, slot.index, slot.pid): opened.container
+            for opened in open_regions
+            for slot in opened.region.slots
+            if not slot.node_pid and slot.pid not in node_pids[opened.container]
         }
         began = self._ticks()
         if not unknown or began < self._next_census_at:
@@ -221,13 +210,13 @@ class Inspector:
         for resident in self._processes.pod_processes():
             _note_process(resident, node.pods, shares, node_pids=node_pids)
         self._ended = frozenset(
-            key for key, place in unknown.items() if key[2] not in node_pids[place]
+            key for key, container in unknown.items() if key[2] not in node_pids[container]
         )
         ended = self._ticks()
         self._next_census_at = ended + CENSUS_PAUSE_FACTOR * (ended - began)
 
     def _live_slots(self, opened: _OpenRegion, node_pids: NodePids) -> frozenset[int]:
-        """Return the numbers of slots whose processes live, or may."""
+        """Return the indexes of the slots whose processes are alive, or may be."""
         return frozenset(
             slot.index
             for slot in opened.region.slots
@@ -249,7 +238,7 @@ class Inspector:
     def _write(
         self, opened: _OpenRegion, corrections: Sequence[Write], wanted_flags: RegionFlags
     ) -> None:
-        flags = ordered(opened.region, switch=wanted_flags.switch, recent=wanted_flags.recent)
+        flags = flag_writes(opened.region, switch=wanted_flags.switch, recent=wanted_flags.recent)
         if corrections or flags:
             uid, container = opened.container
             writes = (*corrections, *flags)
@@ -258,7 +247,7 @@ class Inspector:
     def _region_facts(
         self, opened: _OpenRegion, live: frozenset[int], devices: tuple[Device, ...]
     ) -> _RegionFacts:
-        """Judge a region, or return what was found of the very same one at the last look."""
+        """Return the facts of a region, from the last inspection if nothing changed since."""
         known = self._facts.get(opened.key)
         basis = opened.limits, live, devices
         if known is not None and known.region is opened.region and known.basis == basis:
@@ -295,9 +284,9 @@ def _note_process(
     *,
     node_pids: dict[ContainerKey, dict[int, int]],
 ) -> None:
-    """Note a process under its own number, unless another of its container bears that too.
+    """Note a process under its pid in the container, unless that pid is noted already.
 
-    A process on a GPU is noted first, and is the one that the library means.
+    Processes on a GPU are noted first, because the library means those.
     """
     cgroup = resident.cgroup
     container = None if cgroup is None else container_of(cgroup, pods, shares)

@@ -22,8 +22,8 @@ def most_instances(board: Board) -> int:
 def largest_sum(board: Board, worth: Sequence[int]) -> int:
     """Return the largest sum of *worth*, by profile, over all layouts of *board*.
 
-    Instances are intervals of memory slots, so the best from each slot on follows from the slots
-    behind it. Caps on the number of instances are left out: the sum may only be too large.
+    Instances are intervals of memory slots, so the best sum from each slot on follows from the
+    slots after it. Bounds on the number of instances are ignored: the sum may only be too large.
     """
     best = [0] * (board.slots + 1)
     for slot in reversed(range(board.slots)):
@@ -88,7 +88,7 @@ def _amounts(
 
 
 def _gpu_total(gpu: Gpu, shared: int, of: Callable[[ProfileCapacity], int]) -> int:
-    """Return what a GPU holds at most: *shared* in software, else the best layout's sum."""
+    """Return what a GPU holds at most: *shared* in hami-core mode, else the best layout's sum."""
     if gpu.mode is not Mode.MIG or gpu.board is None:
         return shared
     worth = []

@@ -97,12 +97,12 @@ class PodContainer:
     name: str
     stage: Stage  # when it runs
     key: str  # its annotation prefix, as ``c0``
-    injected: bool  # sees devices by our annotation, and by nothing that its author wrote
+    injected: bool  # sees devices by our annotation alone
     has_mounts: bool  # admission mounted its region
     started: bool  # runs or ran
-    completed: bool  # an init container that has ended well
+    completed: bool  # an init container that has succeeded
     running: bool
-    resources: frozenset[str]  # names of the extended resources that it asks for
+    resources: frozenset[str]  # names of the extended resources that it requests
     priority: Priority  # as injected: a spec does not change any more
 
 
@@ -178,7 +178,7 @@ def _is_daemon_or_static(metadata: _Metadata) -> bool:
 
 
 def _ids(statuses: Iterable[_ContainerStatus]) -> dict[str, str]:
-    """Return names by what stands behind ``containerd://`` and its like."""
+    """Return names by container id, without the prefix ``containerd://`` or the like."""
     return {s.id.rpartition("/")[2]: s.name for s in statuses if s.id}
 
 
@@ -189,7 +189,7 @@ def _pod_container(
     last = None if status is None else status.last_state
     ended = None if state is None else state.terminated
     running = state is not None and state.running is not None
-    env = {v.name: v for v in container.env or ()}  # of one name the last one holds
+    env = {v.name: v for v in container.env or ()}  # the last one of a name applies
     keys = {name: key for name, v in env.items() if (key := _annotation_key(v)) is not None}
     return PodContainer(
         name=container.name,
@@ -227,9 +227,9 @@ def _priority(env: Mapping[str, EnvVar]) -> Priority:
 
 
 def _requests(apps: Sequence[_Container], init: Sequence[_Container]) -> dict[str, int]:
-    """Return what kubelet counts: apps and sidecars together, or an init container with those.
+    """Return what kubelet counts: apps and sidecars, or more for an init container with sidecars.
 
-    An extended resource has whole amounts; what cannot be read counts nothing.
+    An extended resource has whole amounts; an invalid amount counts as 0.
     """
     sidecars: dict[str, int] = {}
     most: dict[str, int] = {}

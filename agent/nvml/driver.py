@@ -1,7 +1,7 @@
-"""The NVML driver: one session with the node's NVIDIA driver, kept for as long as the agent runs.
+"""The NVML driver: one session with the node's NVIDIA driver, kept while the agent runs.
 
-Concurrent sessions and lookups are slow, so all callers share this one. Reloading the driver ends
-it; the next call starts another.
+Concurrent sessions and lookups are slow, so all callers share one session. Reloading the driver
+ends it; the next call starts another.
 """
 
 import time
@@ -31,10 +31,10 @@ SYS: Final = Path("/sys")
 
 
 class NvmlDriver:
-    """The driver of this node; *sysfs* is where ``/sys`` is seen, *clock* tells Unix seconds."""
+    """The driver of this node; *sysfs* is the path of ``/sys``, *clock* returns Unix seconds."""
 
     def __init__(self, *, sysfs: Path = SYS, clock: Callable[[], float] = time.time) -> None:
-        """Begin no session yet: a node whose driver is still being installed gets one later."""
+        """Start no session yet: the driver may still be being installed."""
         self._sysfs = sysfs
         self._clock = clock
         self._session: NvmlSession | None = None
@@ -56,7 +56,7 @@ class NvmlDriver:
         return self._in_session(lambda session: session.processes(gpu))
 
     def usage(self, gpu: str) -> Usage:
-        """Return what is used of one GPU, as far as told without what the driver keeps."""
+        """Return the usage of one GPU, if possible without the memory that the driver reserves."""
         return self._in_session(lambda session: session.usage(gpu))
 
     def events(self) -> tuple[DriverEvent, ...]:
@@ -90,9 +90,9 @@ class NvmlDriver:
             session.close()
 
     def _in_session(self, operation: Callable[[NvmlSession], T]) -> T:
-        """Return the answer to *question*, from another session if the present one is lost.
+        """Return the result of *operation*, in a new session if the present one is lost.
 
-        Asking again is safe: a lost session has done nothing.
+        Repeating it is safe: a lost session has done nothing.
         """
         session = self._session
         if session is not None:

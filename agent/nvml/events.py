@@ -9,12 +9,12 @@ import pynvml
 from agent.driver.driver import DriverEvent
 from agent.nvml.calls import Handle, NvmlError, call_if_supported, call_nvml
 
-_MOST_EVENTS: Final = 256  # events in one poll; a storm goes on in the next
+_MOST_EVENTS: Final = 256  # events in one poll; further ones are in the next
 _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
 class _EventData(Protocol):
-    """What NVML says of an event, in its spelling."""
+    """NVML's description of an event, in its spelling."""
 
     device: Handle
     eventData: int  # noqa: N815
@@ -30,7 +30,7 @@ class ErrorEvents:
         self._uuids: dict[int, str] = {}
 
     def watch(self, uuid: str, device: Handle) -> None:
-        """Have *device* report, if it is not watched yet and knows how to."""
+        """Watch *device*, if it is not watched yet and supports these events."""
         if uuid in self._uuids.values():
             return
         if self._event_set is None:
@@ -46,13 +46,13 @@ class ErrorEvents:
     def poll(self) -> tuple[DriverEvent, ...]:
         """Return what was reported since the last poll.
 
-        A GPU is told by the handle it was watched by: one that fell off the bus, which is what it
-        may report, cannot be asked for its UUID any more.
+        A GPU is identified by the handle that it was watched with: the event may be that it fell
+        off the bus, and then NVML cannot return its UUID any more.
 
         Raises
         ------
         NvmlError
-            LOST if a watched GPU is; all are watched anew after that.
+            LOST if a watched GPU is lost; all GPUs must be watched anew after that.
 
         """
         driver_events: list[DriverEvent] = []
@@ -70,9 +70,9 @@ class ErrorEvents:
         return tuple(driver_events)
 
     def _events_of(self, data: _EventData) -> Iterator[DriverEvent]:
-        """Yield what was reported, unless it is of a GPU that nobody can name any more.
+        """Yield the event, unless its GPU cannot be identified any more.
 
-        Such a one is lost, which probing it tells; it must not be taken for all of them.
+        Such a GPU is lost, which shows when it is read; its event must not count for all GPUs.
         """
         address = _address(data.device)
         gpu = None if address is None else self._uuids.get(address)
@@ -86,12 +86,12 @@ class ErrorEvents:
         yield DriverEvent(gpu=gpu, xid=xid, instance=None if instance == _NO_INSTANCE else instance)
 
     def close(self) -> None:
-        """Give the event set back; nothing is watched any more."""
+        """Free the event set; nothing is watched any more."""
         event_set, self._event_set, self._uuids = self._event_set, None, {}
         if event_set is not None:
             call_if_supported(pynvml.nvmlEventSetFree, event_set)
 
 
 def _address(device: Handle) -> int | None:
-    """Return what tells handles apart: the pointers themselves never compare equal."""
+    """Return the address in a handle: the pointers themselves never compare equal."""
     return ctypes.cast(device, ctypes.c_void_p).value

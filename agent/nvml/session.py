@@ -1,4 +1,4 @@
-"""An NVML session: what the driver is asked while it lasts, and what is remembered of its GPUs."""
+"""An NVML session: the calls to the driver, and what is cached of its GPUs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -45,20 +45,20 @@ from agent.nvml.processes import memory_by_process, usage_of, utilization
 from allocator.model.units import MiB
 
 log = structlog.get_logger()
-_NO_GPUS: Final = 1  # NVML_INIT_FLAG_NO_GPUS: a driver without GPUs is no error
+_NO_GPUS: Final = 1  # NVML_INIT_FLAG_NO_GPUS: do not fail without GPUs
 
 
 class NvmlSession:
-    """The answers of one session; each raises DriverError, as the driver's protocol says."""
+    """One session; every method raises DriverError, as the Driver protocol says."""
 
     def __init__(self, *, sysfs: Path, clock: Callable[[], float]) -> None:
-        """Begin it."""
+        """Start the session."""
         call_nvml(pynvml.nvmlInitWithFlags, _NO_GPUS)
         self._sysfs = sysfs
         self._clock = clock
         self._errors = ErrorEvents()
         self._warned: set[tuple[int | str, str]] = set()
-        # by UUID: handles, and what does not change but takes many calls to learn
+        # by UUID: handles, and facts that do not change but take many calls to read
         self._handles: dict[str, Handle] = {}
         self._fixed: dict[str, FixedFacts] = {}
         self._profile_facts: dict[str, tuple[ProfileFacts, ...]] = {}
@@ -85,7 +85,7 @@ class NvmlSession:
         for index in range(int(call_nvml(pynvml.nvmlDeviceGetCount))):
             try:
                 yield self._read_device(index)
-            except (DriverError, ValueError) as error:  # the latter for what is no text or address
+            except (DriverError, ValueError) as error:  # ValueError: invalid text or address
                 if ends_session(error):
                     raise
                 self._warn_once("GPU not readable", index, error)
@@ -129,9 +129,9 @@ class NvmlSession:
         return tuple(instance for instance in instances if instance is not None)
 
     def _read_instance(self, gpu: str, device: Handle, handle: Handle) -> Instance | None:
-        """Return a GPU instance by its handle, ``None`` if it is gone by now.
+        """Return a GPU instance by its handle, ``None`` if it no longer exists.
 
-        One whose compute instance goes meanwhile is neither there nor gone: that is an error.
+        Raises DriverError if its compute instance is destroyed meanwhile.
         """
         try:
             info = call_nvml(pynvml.nvmlGpuInstanceGetInfo, handle)
@@ -177,7 +177,7 @@ class NvmlSession:
         )
 
     def _uuid_of(self, device: Handle, ids: tuple[int, int]) -> str | None:
-        """Return the UUID of a MIG device by its ids, ``None`` if it went with its processes."""
+        """Return the UUID of a MIG device by its ids, ``None`` if it no longer exists."""
         try:
             instance = call_nvml(pynvml.nvmlDeviceGetGpuInstanceById, device, ids[0])
             handle = call_nvml(pynvml.nvmlGpuInstanceGetComputeInstanceById, instance, ids[1])
@@ -188,7 +188,7 @@ class NvmlSession:
             raise
 
     def usage(self, gpu: str) -> Usage:
-        """Return what is used of one GPU, as far as told without what the driver keeps."""
+        """Return the usage of one GPU, if possible without the memory that the driver reserves."""
         device = self._device_handle(gpu)
         return usage_of(device, in_mig_mode=in_mig_mode(device))
 
@@ -202,7 +202,7 @@ class NvmlSession:
             except NvmlError as error:
                 if error.fault is Fault.UNAVAILABLE:
                     raise
-                if error.fault is not Fault.LOST:  # which has said what it had to say
+                if error.fault is not Fault.LOST:  # reported already
                     self._warn_once("critical errors of a GPU not reported", uuid, error)
         return self._errors.poll()
 
@@ -250,7 +250,7 @@ class NvmlSession:
         )
 
     def close(self) -> None:
-        """End the session; one that ended by itself is no trouble."""
+        """End the session; one that ended by itself is only logged."""
         try:
             self._errors.close()
             call_nvml(pynvml.nvmlShutdown)
@@ -258,7 +258,7 @@ class NvmlSession:
             log.info("driver session already ended", error=str(error))
 
     def _device_handle(self, gpu: str) -> Handle:
-        """Return a handle of the GPU that is still the GPU it was looked up for."""
+        """Return a handle of the GPU, verified by its UUID."""
         handle = self._handles.pop(gpu, None)
         if handle is None or call_if_supported(pynvml.nvmlDeviceGetUUID, handle) != gpu:
             handle = look_up(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
@@ -273,13 +273,13 @@ class NvmlSession:
         return look_up(f"GPU instance {id_}", pynvml.nvmlDeviceGetGpuInstanceById, device, id_)
 
     def _profiles(self, gpu: str, device: Handle) -> tuple[ProfileFacts, ...]:
-        """Return a GPU's profiles, asked for again as long as there are none: MIG may be off."""
+        """Return a GPU's profiles; an empty result is not cached, because MIG may be off."""
         facts = self._profile_facts.get(gpu) or profile_facts(device)
         self._profile_facts[gpu] = facts
         return facts
 
     def _profiles_if_allowed(self, gpu: str, device: Handle) -> tuple[ProfileFacts, ...]:
-        """Return a GPU's profiles; none where placements are withheld, which leaves the GPU."""
+        """Return a GPU's profiles, or none if the driver withholds placements."""
         try:
             return self._profiles(gpu, device)
         except NvmlError as error:
@@ -289,7 +289,7 @@ class NvmlSession:
             return ()
 
     def _warn_once(self, event: str, gpu: int | str, error: Exception) -> None:
-        """Log what would otherwise be logged at every look."""
+        """Log a warning once, though it recurs in every cycle."""
         if (gpu, str(error)) not in self._warned:
             self._warned.add((gpu, str(error)))
             log.warning(event, gpu=gpu, error=str(error))
