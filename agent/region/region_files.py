@@ -38,11 +38,11 @@ from allocator.catalog.injection import REGIONS_DIRECTORY
 from allocator.model.request import Mode
 
 FILE: Final = "vgpu.cache"
-VACATE_CHECKS: Final = 80  # at processes that should be gone
+VACATE_CHECKS: Final = 80  # of processes that should have ended
 VACATE_INTERVAL: Final = 0.25  # seconds between them; all together less than kubelet's 30
 MOST_PIDS_NAMED: Final = 8  # processes named in a refusal
 TICK: Final = 1.0  # seconds; far more than one of the kernel's clock
-UNKNOWN_POD_GRACE: Final = 300.0  # seconds that a directory of nobody known is kept
+UNKNOWN_POD_GRACE: Final = 300.0  # seconds that the directory of an unknown pod is kept
 _UNFINISHED: Final = ".seed-"
 _DIRECTORY_MODE: Final = 0o755
 _FILE_MODE: Final = 0o666  # containers run as any user, and all of them write
@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionReading:
-    """One file of a container's directory, and what it says."""
+    """One file of a container's directory, and its content."""
 
     name: str
     region: Region | Unreadable
@@ -79,7 +79,7 @@ class _Directory:
 
 
 class RegionFiles:
-    """Keeps the directories below *root*; *now* gives Unix seconds."""
+    """Keeps the directories below *root*; *now* returns Unix seconds."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class RegionFiles:
         """Return the regions in a container's directory, that of the agent first.
 
         More than one is there when a program of the tenant made its own. Not to be called from two
-        threads, nor beside :meth:`collect`.
+        threads, nor while :meth:`collect` runs.
         """
         key = uid, container
         try:
@@ -254,7 +254,7 @@ class RegionFiles:
         return f"{self._base}/{_directory_name(uid, container)}"
 
     def _repair_live(self, directory_fd: int, share: Share) -> bool:
-        """Set a region right that is in use, and say whether there is one."""
+        """Correct the limits of a region in use, and say whether there is one."""
         region = safe_files.read(FILE, directory_fd)
         if isinstance(region, Unreadable) or not region.slots or region.layout is not SEEDED:
             return False
@@ -269,7 +269,7 @@ class RegionFiles:
         return tuple(one for one in residents if one.cgroup is not None and one.cgroup.uid == uid)
 
     def _is_abandoned(self, name: str, base_fd: int) -> bool:
-        """Say whether nobody has changed a directory for long; this time no tenant can set."""
+        """Say whether a directory is unchanged for long, by a time that tenants cannot set."""
         with suppress(OSError):
             changed = os.stat(name, dir_fd=base_fd, follow_symlinks=False).st_ctime
             return self._now() - changed > UNKNOWN_POD_GRACE
@@ -277,7 +277,7 @@ class RegionFiles:
 
 
 def _directory_name(uid: str, container: str) -> str:
-    """Return a directory's name; raises NotYetError for what is no name of one pod's container."""
+    """Return a directory's name; raises NotYetError for an invalid uid or container name."""
     name = f"{uid}_{container}"
     if not uid or not container or "/" in name or "\0" in name or name.startswith("."):
         raise NotYetError(f"{name!r} is not the directory of a container")
@@ -289,7 +289,7 @@ def _uid_of_directory(name: str) -> str:
 
 
 def _replace_region(directory_fd: int, base_fd: int, seed: Seed) -> None:
-    """Give a directory its region whole: it is written where no tenant can reach it."""
+    """Move a new region into a directory; it is written where no tenant can reach it."""
     _remove_regions(directory_fd, base_fd)
     unfinished = f"{_UNFINISHED}{secrets.token_hex(8)}"
     safe_files.create(unfinished, base_fd, seed, mode=_FILE_MODE)
@@ -297,7 +297,7 @@ def _replace_region(directory_fd: int, base_fd: int, seed: Seed) -> None:
 
 
 def _remove_regions(directory_fd: int, base_fd: int) -> None:
-    """Remove the regions of ended processes, and a directory that stands in the way."""
+    """Remove the regions of ended processes, and directories with their names."""
     for name in safe_files.region_names(directory_fd, FILE):
         with suppress(FileNotFoundError):
             if stat.S_ISDIR(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode):
